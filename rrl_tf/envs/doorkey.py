@@ -1,0 +1,292 @@
+"""MiniGrid DoorKey: every start it can have, and the environment an agent is trained in."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+
+import gymnasium
+import numpy as np
+from minigrid.core.grid import Grid
+from minigrid.core.world_object import Door, Goal, Key
+from minigrid.envs import DoorKeyEnv
+
+from rrl_tf.envs import wrappers
+from rrl_tf.envs.observations import ACTION_NAMES
+
+MINIMUM_SIZE = 5  # MiniGrid's generator has no room for a wall, a door and a key in a smaller grid
+
+
+@dataclass(frozen=True, order=True)
+class DoorKeyStart:
+    """Where everything stands at the beginning of a DoorKey episode.
+
+    A vertical wall with a locked door splits the grid; key and agent are on its left, the goal is
+    in the corner at the bottom right. Cells are (x, y) with (0, 0) at the top left, as in MiniGrid.
+
+    Args:
+        size: Side of the square grid in cells, outer walls included; at least 5.
+        wall: x of the splitting wall.
+        door: y of the door in that wall.
+        key: (x, y) of the key.
+        agent: (x, y) of the agent.
+        direction: Where the agent looks: 0 right, 1 down, 2 left, 3 up.
+
+    Raises:
+        ValueError: MiniGrid cannot generate this start.
+
+    Example:
+        >>> DoorKeyStart(size=5, wall=2, door=1, key=(1, 2), agent=(1, 1), direction=0).layout
+        (5, 2, 1, (1, 2))
+    """
+
+    size: int
+    wall: int
+    door: int
+    key: tuple[int, int]
+    agent: tuple[int, int]
+    direction: int
+
+    def __post_init__(self):
+        left = {*product(range(1, self.wall), range(1, self.size - 1))}
+        if not (
+            self.size >= MINIMUM_SIZE
+            and 2 <= self.wall < self.size - 2
+            and 1 <= self.door < self.size - 2
+            and self.key in left
+            and self.agent in left - {self.key}
+            and self.direction in range(4)
+        ):
+            raise ValueError(
+                f"No DoorKey episode starts at {self}: expected size >= {MINIMUM_SIZE}, "
+                "2 <= wall <= size - 3, 1 <= door <= size - 3, key and agent in different cells "
+                "(x, y) with 1 <= x < wall and 1 <= y <= size - 2, and a direction of 0, 1, 2 or 3."
+            )
+
+    @property
+    def layout(self) -> tuple[int, int, int, tuple[int, int]]:
+        """What the agent cannot choose: (size, wall, door, key)."""
+        return self.size, self.wall, self.door, self.key
+
+
+def enumerate_starts(size: int) -> tuple[DoorKeyStart, ...]:
+    """Returns every start that MiniGrid's DoorKey of this size can generate, in a fixed order.
+
+    Random seeds repeat a few starts many times over; a list of all of them makes an evaluation
+    exact.
+
+    Args:
+        size: Side of the grid in cells, at least 5.
+
+    Raises:
+        ValueError: The size is too small.
+
+    Example:
+        >>> len(enumerate_starts(5)), len(enumerate_starts(6))
+        (48, 816)
+    """
+    _check_size(size)
+    starts = []
+    for wall, door in product(range(2, size - 2), range(1, size - 2)):
+        left = list(product(range(1, wall), range(1, size - 1)))
+        for key, agent, direction in product(left, left, range(4)):
+            if key != agent:
+                starts.append(DoorKeyStart(size, wall, door, key, agent, direction))
+    return tuple(starts)
+
+
+def split_layouts(
+    starts: Iterable[DoorKeyStart], held_out: float = 1 / 3, seed: int = 0
+) -> tuple[tuple[DoorKeyStart, ...], tuple[DoorKeyStart, ...]]:
+    """Splits starts into training and test starts that share no layout.
+
+    A start whose layout was trained on from another corner is not new to the agent, so whole
+    layouts (walls, door and key) are held out.
+
+    Args:
+        starts: The starts to split; the answer keeps their order.
+        held_out: Share of the layouts in the test part, between 0 and 1.
+        seed: Which layouts these are.
+
+    Returns:
+        (training starts, test starts).
+
+    Raises:
+        ValueError: One part would be empty.
+
+    Example:
+        >>> train, test = split_layouts(enumerate_starts(6))
+        >>> len({start.layout for start in train}), len({start.layout for start in test})
+        (24, 12)
+    """
+    starts = tuple(starts)
+    layouts = sorted({start.layout for start in starts})
+    num_test = round(held_out * len(layouts))
+    if not 0 < num_test < len(layouts):
+        raise ValueError(
+            f"held_out={held_out!r} of {len(layouts)} layouts leaves {num_test} to test on and "
+            f"{len(layouts) - num_test} to train on: expected at least one of each."
+        )
+    chosen = np.random.default_rng(seed).permutation(len(layouts))[:num_test]
+    test_layouts = {layouts[i] for i in chosen}
+    train = tuple(start for start in starts if start.layout not in test_layouts)
+    test = tuple(start for start in starts if start.layout in test_layouts)
+    return train, test
+
+
+class DoorKey(DoorKeyEnv):
+    """MiniGrid's DoorKey, that can also begin where one wants and tell its state.
+
+    Without `starts` and `options` it is MiniGrid's own: the same seed gives the same grid, and the
+    same actions the same observations and rewards. In addition `info["success"]` tells at the end
+    of an episode whether the goal was reached.
+
+    Args:
+        size: Side of the grid in cells, at least 5.
+        max_steps: Time limit in steps; `None` is MiniGrid's 10 * size².
+        starts: Starts to draw from at each reset, uniformly; `None` is MiniGrid's generator.
+        render_mode: `"rgb_array"`, `"human"` or `None`.
+
+    Raises:
+        ValueError: A size, limit or start that is not possible.
+
+    Example:
+        >>> env = DoorKey(size=5)
+        >>> observation, info = env.reset(options={"start": enumerate_starts(5)[0]})
+        >>> env.start == enumerate_starts(5)[0]
+        True
+    """
+
+    action_names = ACTION_NAMES
+
+    def __init__(self, size=5, max_steps=None, starts=None, render_mode=None):
+        _check_size(size)
+        if max_steps is not None and max_steps < 1:
+            raise ValueError(f"max_steps must be None or at least 1, received {max_steps!r}.")
+        super().__init__(size=size, max_steps=max_steps, render_mode=render_mode)
+        self.start = None
+        self._requested_start = None
+        self._starts = None
+        if starts is not None:
+            self._starts = tuple(self._check_start(start) for start in starts)
+            if not self._starts:
+                raise ValueError("starts is empty: expected at least one DoorKeyStart, or None.")
+
+    def reset(self, *, seed=None, options=None):
+        """Begins an episode, at `options["start"]` if there is one."""
+        start = (options or {}).get("start")
+        self._requested_start = None if start is None else self._check_start(start)
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        """Takes one of the seven actions of MiniGrid."""
+        observation, reward, terminated, truncated, info = super().step(action)
+        if terminated or truncated:
+            info["success"] = terminated  # only the goal ends an episode here
+        return observation, reward, terminated, truncated, info
+
+    def state_key(self):
+        """Returns a tuple that is equal for two states exactly when they have the same future.
+
+        The number of steps taken is left out: a deterministic agent that meets the same key twice
+        in an episode walks in a circle until the time is up.
+        """
+        door, key = self._door, self._key
+        numbers = (*door.cur_pos, door.is_open, door.is_locked, *key.cur_pos, *self.agent_pos)
+        return (self.width, *map(int, numbers), int(self.agent_dir))
+
+    def _gen_grid(self, width, height):
+        start = self._requested_start
+        if start is None and self._starts is not None:
+            start = self._starts[self.np_random.integers(len(self._starts))]
+        if start is None:
+            super()._gen_grid(width, height)
+        else:
+            self._build(start)
+        self._door = next(cell for cell in self.grid.grid if isinstance(cell, Door))
+        self._key = next(cell for cell in self.grid.grid if isinstance(cell, Key))
+        if start is None:
+            wall, door = map(int, self._door.cur_pos)
+            key, agent = (tuple(map(int, p)) for p in (self._key.cur_pos, self.agent_pos))
+            start = DoorKeyStart(width, wall, door, key, agent, int(self.agent_dir))
+        self.start = start
+
+    def _build(self, start):
+        # What DoorKeyEnv._gen_grid does, without drawing anything.
+        self.grid = Grid(start.size, start.size)
+        self.grid.wall_rect(0, 0, start.size, start.size)
+        self.put_obj(Goal(), start.size - 2, start.size - 2)
+        self.grid.vert_wall(start.wall, 0)
+        self.put_obj(Door("yellow", is_locked=True), start.wall, start.door)
+        self.put_obj(Key("yellow"), *start.key)
+        self.agent_pos = start.agent
+        self.agent_dir = start.direction
+        self.mission = self._gen_mission()
+
+    def _check_start(self, start):
+        if not isinstance(start, DoorKeyStart) or start.size != self.width:
+            raise ValueError(f"Expected a DoorKeyStart of size {self.width}, received {start!r}.")
+        return start
+
+
+def make_doorkey(
+    size=5,
+    observation="view",
+    frames=1,
+    actions="task",
+    reward="env",
+    max_steps=None,
+    starts=None,
+    render_mode=None,
+) -> gymnasium.Env:
+    """Builds a DoorKey environment, wrapped in the order the lines below have.
+
+    Args:
+        size: Side of the grid in cells, at least 5.
+        observation: `"view"`, the egocentric (7, 7, 3) uint8 image of MiniGrid, axes (x, y) and
+            channels (object, colour, state); or `"compass"`, (7, 7, 4), with the agent's direction
+            0..3 as a constant fourth plane.
+        frames: Number of the last observations stacked along the channels, oldest first. A reset
+            repeats the first one.
+        actions: `"task"`, the five that DoorKey needs (left, right, forward, pickup, toggle); or
+            `"all"` seven of MiniGrid.
+        reward: `"env"`, 1 - 0.9 * steps / max_steps at the goal; `"success"`, 1 at the goal; or
+            `"book"`, the environment's with -0.01 for every other step.
+        max_steps: Time limit in steps; `None` is MiniGrid's 10 * size².
+        starts: Starts to draw from at each reset, uniformly; `None` is MiniGrid's generator.
+        render_mode: `"rgb_array"`, `"human"` or `None`.
+
+    Returns:
+        An environment whose `reset` takes `options={"start": DoorKeyStart}`, whose `info` has
+        `"success"` at the end of an episode, and which offers
+        `env.get_wrapper_attr("action_names")`, a tuple of the action names, and
+        `env.get_wrapper_attr("state_key")()`, equal for two states with the same future.
+
+    Raises:
+        ValueError: An unknown name, or a number that is not possible.
+
+    Example:
+        >>> env = make_doorkey(size=6, observation="compass", frames=4)
+        >>> env.reset(seed=1)[0].shape
+        (7, 7, 16)
+        >>> env.get_wrapper_attr("action_names")
+        ('left', 'right', 'forward', 'pickup', 'toggle')
+    """
+    _check_choice("observation", observation, wrappers.OBSERVATIONS)
+    _check_choice("actions", actions, wrappers.ACTIONS)
+    _check_choice("reward", reward, wrappers.REWARDS)
+    env = DoorKey(size, max_steps, starts, render_mode)
+    env = wrappers.OBSERVATIONS[observation](env)
+    env = wrappers.StackFrames(env, frames)
+    env = wrappers.SelectActions(env, wrappers.ACTIONS[actions])
+    env = wrappers.ReplaceReward(env, wrappers.REWARDS[reward])
+    return env
+
+
+def _check_size(size):
+    if size < MINIMUM_SIZE:
+        raise ValueError(f"size must be at least {MINIMUM_SIZE}, received {size!r}.")
+
+
+def _check_choice(argument, value, choices):
+    if value not in choices:
+        raise ValueError(f"Unknown {argument} {value!r}: expected one of {', '.join(choices)}.")

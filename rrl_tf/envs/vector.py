@@ -1,0 +1,196 @@
+"""Several environments in one process, whose every episode can be told from a few integers."""
+
+import zlib
+
+import numpy as np
+from gymnasium.error import ResetNeeded
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+
+class SeededVectorEnv(VectorEnv):
+    """A plain list of environments that step together and restart in the same step.
+
+    Episode `n` of environment `i` is seeded by (`seed`, `i`, `n`) alone, so neither the number of
+    environments nor the length of other episodes changes it, and an environment is its episode
+    number and the actions since: `get_state` holds no more, and `set_state` replays them.
+
+    Args:
+        make_env: Builds one environment; called `num_envs` times.
+        num_envs: Number of environments E.
+        seed: Non-negative integer.
+        reset_on_truncation: `False` ignores the environments' time limits: `truncated` is never
+            true, and an episode lasts until it terminates.
+
+    Raises:
+        ValueError: Less than one environment, or a negative seed.
+
+    Example:
+        >>> from rrl_tf.envs import make_doorkey
+        >>> env = SeededVectorEnv(make_doorkey, num_envs=4, seed=0)
+        >>> observation, info = env.reset()
+        >>> observation, reward, terminated, truncated, info = env.step([2, 2, 0, 1])
+        >>> observation.shape, info["final_obs"].shape
+        ((4, 7, 7, 3), (4, 7, 7, 3))
+    """
+
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+
+    def __init__(self, make_env, num_envs, seed, reset_on_truncation=True):
+        if num_envs < 1:
+            raise ValueError(f"num_envs must be at least 1, received {num_envs!r}.")
+        self.envs = [make_env() for _ in range(num_envs)]
+        self.num_envs = num_envs
+        self.single_observation_space = self.envs[0].observation_space
+        self.single_action_space = self.envs[0].action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.render_mode = self.envs[0].render_mode
+        self._reset_on_truncation = reset_on_truncation
+        self._start_over(seed)
+
+    def reset(self, *, seed=None, options=None):
+        """Begins the next episode everywhere, or the first one of another seed.
+
+        Args:
+            seed: Non-negative integer, or `None` to go on.
+            options: Handed to every environment's `reset`; `get_state` does not know them.
+
+        Returns:
+            Observations `(E, ...)` and an empty dict.
+        """
+        if seed is not None:
+            self._start_over(seed)
+        self._observation = np.stack([self._begin(i, options) for i in range(self.num_envs)])
+        return self._observation, {}
+
+    def step(self, actions):
+        """Takes one action in every environment; those whose episode ends begin the next one.
+
+        Args:
+            actions: `(E,)` integers.
+
+        Returns:
+            `(observation, reward, terminated, truncated, info)`: the observations `(E, ...)` to act
+            on next, float32 rewards `(E,)`, two bool arrays `(E,)` of which at most one is true,
+            and `info` with `"final_obs"`, `(E, ...)`, what followed the action in every environment
+            (equal to the observation where the episode goes on); `"_episode"`, `(E,)`, where an
+            episode ended; and `"episode"`, its `"return"`, `"length"` in steps and `"success"`,
+            `(E,)` each, zero elsewhere.
+        """
+        if self._observation is None:
+            raise ResetNeeded("Call reset or set_state before step.")
+        actions = np.asarray(actions).tolist()
+        if not isinstance(actions, list) or len(actions) != self.num_envs:
+            raise ValueError(f"Expected {self.num_envs} actions, received {actions!r}.")
+        final = np.empty_like(self._observation)
+        reward = np.zeros(self.num_envs, np.float32)
+        terminated = np.zeros(self.num_envs, bool)
+        truncated = np.zeros(self.num_envs, bool)
+        success = np.zeros(self.num_envs, bool)
+        for i, (env, action) in enumerate(zip(self.envs, actions)):
+            final[i], reward[i], terminated[i], timeout, info = env.step(action)
+            truncated[i] = timeout and self._reset_on_truncation and not terminated[i]
+            success[i] = info.get("success", False)
+            self._actions[i].append(action)
+        self._returns += reward
+        done = terminated | truncated
+        lengths = np.array([len(taken) for taken in self._actions])
+        info = {
+            "final_obs": final,
+            "episode": {
+                "return": np.where(done, self._returns, 0),
+                "length": np.where(done, lengths, 0),
+                "success": success & done,
+            },
+            "_episode": done,
+        }
+        self._observation = final.copy() if done.any() else final
+        for i in np.flatnonzero(done):
+            self._observation[i] = self._begin(i)
+        return self._observation, reward, terminated, truncated, info
+
+    def get_state(self):
+        """Returns all there is to know about the environments, ready for JSON.
+
+        Raises:
+            gymnasium.error.ResetNeeded: Before the first reset there is nothing to know.
+        """
+        if self._observation is None:
+            raise ResetNeeded("Call reset before get_state.")
+        environments = [
+            {"episode": episode, "actions": list(actions), "checksum": _checksum(observation)}
+            for episode, actions, observation in zip(
+                self._episodes, self._actions, self._observation
+            )
+        ]
+        return {"seed": self._seed, "environments": environments}
+
+    def set_state(self, state):
+        """Replays what `get_state` returned, and goes on from there.
+
+        Args:
+            state: The dict.
+
+        Returns:
+            The current observations `(E, ...)`.
+
+        Raises:
+            ValueError: The state is of another number of environments, or an environment that is
+                built or behaves differently.
+        """
+        environments = state["environments"]
+        if len(environments) != self.num_envs:
+            raise ValueError(
+                f"Expected the state of {self.num_envs} environments, received that of "
+                f"{len(environments)}."
+            )
+        self._start_over(state["seed"])
+        observations = []
+        for i, stored in enumerate(environments):
+            self._episodes[i] = stored["episode"] - 1
+            observation = self._begin(i)
+            for action in stored["actions"]:
+                observation, reward, *_ = self.envs[i].step(action)
+                self._returns[i] += np.float32(reward)
+            self._actions[i] = list(stored["actions"])
+            if _checksum(observation) != stored["checksum"]:
+                raise ValueError(
+                    f"Environment {i} does not come back: replaying {len(stored['actions'])} "
+                    f"actions of episode {stored['episode']} gave an observation with checksum "
+                    f"{_checksum(observation)}, expected {stored['checksum']}. It was saved from "
+                    "another environment, or from another version of it."
+                )
+            observations.append(observation)
+        self._observation = np.stack(observations)
+        return self._observation
+
+    def render(self):
+        """Returns a tuple with the picture of every environment."""
+        return tuple(env.render() for env in self.envs)
+
+    def close_extras(self, **kwargs):
+        """Closes every environment; `close` calls this."""
+        for env in self.envs:
+            env.close()
+
+    def _start_over(self, seed):
+        if seed < 0:
+            raise ValueError(f"seed must not be negative, received {seed!r}.")
+        self._seed = int(seed)
+        self._episodes = [-1] * self.num_envs
+        self._actions = [[] for _ in self.envs]
+        self._returns = np.zeros(self.num_envs)
+        self._observation = None
+
+    def _begin(self, i, options=None):
+        self._episodes[i] += 1
+        self._actions[i] = []
+        self._returns[i] = 0
+        sequence = np.random.SeedSequence((self._seed, int(i), self._episodes[i]))
+        seed = int(sequence.generate_state(1, np.uint64)[0])
+        return self.envs[i].reset(seed=seed, options=options)[0]
+
+
+def _checksum(observation):
+    return zlib.crc32(np.ascontiguousarray(observation).tobytes())
