@@ -7,10 +7,11 @@ from itertools import product
 import gymnasium
 import numpy as np
 from minigrid.core.grid import Grid
-from minigrid.core.world_object import Door, Goal, Key
+from minigrid.core.world_object import Door, Goal, Key, Wall
 from minigrid.envs import DoorKeyEnv
 
 from rrl_tf.envs import wrappers
+from rrl_tf.envs.field_of_view import FieldOfView
 from rrl_tf.envs.observations import ACTION_NAMES
 
 MINIMUM_SIZE = 5  # MiniGrid's generator has no room for a wall, a door and a key in a smaller grid
@@ -165,6 +166,7 @@ class DoorKey(DoorKeyEnv):
         super().__init__(size=size, max_steps=max_steps, render_mode=render_mode)
         self.start = None
         self._requested_start = None
+        self._contents = None
         self._starts = None
         if starts is not None:
             self._starts = tuple(self._check_start(start) for start in starts)
@@ -183,6 +185,16 @@ class DoorKey(DoorKeyEnv):
         if terminated or truncated:
             info["success"] = terminated  # only the goal ends an episode here
         return observation, reward, terminated, truncated, info
+
+    def gen_obs(self):
+        """Returns what the agent sees: MiniGrid's observation, sooner."""
+        contents = (self._door.is_open, self._door.is_locked, *self.grid.grid)
+        if contents != self._contents:  # few steps change the grid
+            self._contents = contents
+            self._field_of_view = FieldOfView(self.grid.encode(), wall=Wall().encode())
+        carrying = self.carrying.encode() if self.carrying else None
+        image = self._field_of_view.look(self.agent_pos, self.agent_dir, carrying)
+        return {"image": image, "direction": self.agent_dir, "mission": self.mission}
 
     def state_key(self):
         """Returns a tuple that is equal for two states exactly when they have the same future.
