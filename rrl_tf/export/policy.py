@@ -1,0 +1,241 @@
+"""Writes a Q policy as a servable SavedModel version."""
+
+import inspect
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+from keras import ops
+
+from rrl_tf.export.session import SavedModelSession
+
+_RESERVED = ("signatures", "version")
+
+
+def export_policy(
+    directory,
+    model,
+    prepare,
+    observation_shape,
+    observation_dtype="uint8",
+    policy=None,
+    version=None,
+):
+    """Writes a Q network with its preprocessing as `directory/<version>/`, ready to be served.
+
+    The SavedModel answers for raw observations: `prepare`, the model and the greedy choice are one
+    graph. Signatures (batch dimension free, float32 and int32 out, no Python, no forced XLA):
+
+    - `act`, also called `serving_default`: `{"observation" (B, ...)} -> {"action" (B,),
+      "q_values" (B, A)}`;
+    - `act_with_attention`, where the model can return its attention: the same and one output
+      `attention_<name>` (B, H, N, S) for each entry of the model's dict of scores.
+
+    The folder holds `assets.extra/policy.json` (signatures, and everything in `policy`) and
+    `assets.extra/tf_serving_warmup_requests`. It is written and tried under a hidden name beside
+    its place and then renamed, so a server that watches `directory` sees a whole version or none.
+
+    Args:
+        directory: The model's base folder, made if missing.
+        model: Keras model, `model(x) -> q_values (B, A)` for prepared observations `x`.
+        prepare: Function over `keras.ops`, raw observations (B, ...) to the model's input.
+        observation_shape: Shape of one raw observation, without the batch.
+        observation_dtype: Its dtype; a request of another dtype is refused by the server.
+        policy: JSON-able dict for `policy.json`: `environment`, `action_names`, `scores`, ...
+        version: Positive integer; by default one more than the highest version in `directory`.
+
+    Returns:
+        `pathlib.Path` of the version folder.
+
+    Raises:
+        ValueError: If an argument cannot describe a policy; nothing is written.
+        FileExistsError: If the version is already there.
+
+    Example:
+
+    >>> export_policy("runs/doorkey/fast/export", q_network, prepare_one_hot, (7, 7, 3))
+    PosixPath('runs/doorkey/fast/export/1')
+    """
+    spec = _observation_spec(observation_shape, observation_dtype)
+    details = _policy_details(policy)
+    if version is not None and (not isinstance(version, int) or version < 1):
+        raise ValueError(f"version must be a positive integer or None; received {version!r}")
+    endpoints = _endpoints(model, prepare, spec)
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    if version is not None and (directory / str(version)).exists():
+        raise FileExistsError(f"version {version} is already in {directory}")
+    scratch = Path(tempfile.mkdtemp(prefix=".export-", dir=directory))
+    try:
+        os.chmod(scratch, 0o755)  # mkdtemp's 0700 would hide the version from a server's user
+        _write_graph(scratch, model, endpoints, spec)
+        signatures = _try_signatures(scratch, spec, details.get("action_names"))
+        _write_extras(scratch, signatures, details)
+        return _move_into_place(scratch, directory, version)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def next_version(directory):
+    """Returns one more than the highest version folder of `directory`, 1 where there is none."""
+    names = [entry.name for entry in Path(directory).iterdir()] if Path(directory).is_dir() else []
+    return max((int(name) for name in names if name.isascii() and name.isdigit()), default=0) + 1
+
+
+def _observation_spec(shape, dtype):
+    try:
+        shape = tuple(int(size) for size in shape)
+        dtype = np.dtype(dtype).name
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "observation_shape must be a sequence of integers and observation_dtype a NumPy dtype; "
+            f"received {shape!r} and {dtype!r}"
+        ) from error
+    if min(shape, default=1) < 1:
+        raise ValueError(f"observation_shape must hold positive sizes; received {shape}")
+    if np.dtype(dtype).kind not in "iuf":
+        raise ValueError(f"observation_dtype must be a number's; received {dtype!r}")
+    return tf.TensorSpec((None, *shape), dtype, name="observation")
+
+
+def _policy_details(policy):
+    policy = dict(policy or {})
+    clashes = sorted(set(policy) & set(_RESERVED))
+    if clashes:
+        raise ValueError(f"policy may not hold {clashes}: the export fills these in itself")
+    try:
+        return json.loads(json.dumps(policy, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"policy must be a dict that JSON can hold: {error}") from error
+
+
+def _endpoints(model, prepare, spec):
+    """Returns name -> function over a batch of raw observations, having tried them on zeros."""
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            "export_policy needs Keras' TensorFlow backend; "
+            f"received a model of the {keras.backend.backend()!r} backend"
+        )
+
+    def answer(q_values):
+        # Mixed precision would answer in bfloat16, which REST cannot carry.
+        q_values = ops.cast(q_values, "float32")
+        return {"action": ops.argmax(q_values, axis=-1), "q_values": q_values}
+
+    def act(observation):
+        return answer(model(prepare(observation)))
+
+    def act_with_attention(observation):
+        q_values, scores = model(prepare(observation), return_attention_scores=True)
+        attention = {f"attention_{name}": ops.cast(s, "float32") for name, s in scores.items()}
+        return answer(q_values) | attention
+
+    try:
+        q_values = model(prepare(tf.zeros((2, *spec.shape[1:]), spec.dtype)))
+    except Exception as error:
+        raise ValueError(
+            "prepare and the model cannot answer 2 observations of shape "
+            f"{tuple(spec.shape[1:])}, {spec.dtype.name}: {error}"
+        ) from error
+    shape = tuple(getattr(q_values, "shape", ()))
+    if len(shape) != 2 or shape[0] != 2:
+        raise ValueError(
+            "the model must answer a batch of 2 observations with Q values of shape (2, A); "
+            f"received {shape or type(q_values).__name__}"
+        )
+    endpoints = {"act": act}
+    if "return_attention_scores" in inspect.signature(model.call).parameters:
+        endpoints["act_with_attention"] = act_with_attention
+    return endpoints
+
+
+def _write_graph(folder, model, endpoints, spec):
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    for name, function in {**endpoints, "serving_default": endpoints["act"]}.items():
+        archive.add_endpoint(name, function, input_signature=[spec])
+    archive.write_out(str(folder), verbose=False)
+
+
+def _try_signatures(folder, spec, action_names):
+    """Runs every signature as a server would and returns name -> inputs and outputs."""
+    session = SavedModelSession(folder)
+    try:
+        answers = {name: _answer_zeros(session, name, spec) for name in session.signatures}
+    finally:
+        session.close()
+    num_actions = answers["act"]["q_values"].shape[1]
+    if action_names is not None and len(action_names) != num_actions:
+        raise ValueError(
+            f"policy['action_names'] must name the model's {num_actions} actions; "
+            f"received {action_names}"
+        )
+    observation = {"observation": _description(spec.dtype.name, spec.shape[1:])}
+    return {
+        name: {
+            "inputs": observation,
+            "outputs": {
+                key: _description(value.dtype.name, value.shape[1:])
+                for key, value in sorted(outputs.items())
+            },
+        }
+        for name, outputs in answers.items()
+    }
+
+
+def _answer_zeros(session, signature, spec):
+    for batch in (1, 2):
+        zeros = np.zeros((batch, *spec.shape[1:]), spec.dtype.as_numpy_dtype)
+        try:
+            outputs = session.run(signature, {"observation": zeros})
+        except tf.errors.OpError as error:
+            raise ValueError(
+                f"the exported {signature} fails for a batch of {batch}: {error.message}"
+            ) from error
+        if any(len(value) != batch for value in outputs.values()):
+            shapes = {key: value.shape for key, value in outputs.items()}
+            raise ValueError(f"{signature} answered a batch of {batch} with shapes {shapes}")
+    return outputs
+
+
+def _description(dtype, shape):
+    return {"dtype": dtype, "shape": [None, *(int(size) for size in shape)]}
+
+
+def _write_extras(folder, signatures, details):
+    # Imported here: training exports rarely, and the stubs are needed for nothing else in rrl_tf.
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    extras = folder / "assets.extra"
+    extras.mkdir()
+    document = {"signatures": signatures, **details}
+    (extras / "policy.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    with tf.io.TFRecordWriter(str(extras / "tf_serving_warmup_requests")) as writer:
+        for name, signature in signatures.items():
+            log = prediction_log_pb2.PredictionLog()
+            request = log.predict_log.request
+            request.model_spec.signature_name = name
+            for key, spec in signature["inputs"].items():
+                zeros = np.zeros((1, *spec["shape"][1:]), spec["dtype"])
+                request.inputs[key].CopyFrom(tf.make_tensor_proto(zeros))
+            writer.write(log.SerializeToString(deterministic=True))
+
+
+def _move_into_place(scratch, directory, version):
+    """Renames the finished folder; without a fixed version, past any that appeared meanwhile."""
+    while True:
+        target = directory / str(version or next_version(directory))
+        try:
+            os.rename(scratch, target)
+        except OSError as error:
+            if version is None and target.exists():
+                continue
+            if target.exists():
+                raise FileExistsError(f"version {version} is already in {directory}") from error
+            raise
+        return target

@@ -1,0 +1,186 @@
+"""Exported policies: what the folder holds, what it answers, and what is refused."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from rrl_tf.export import SavedModelSession, export_policy, load_policy
+
+pytestmark = pytest.mark.tf_only
+SHAPE, ACTIONS, HEADS = (3, 3, 2), 4, 2
+
+
+class TinyAttention(keras.Model):
+    """Stands in for a relational network: Q values, and attention when asked."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.scorer = keras.layers.Dense(HEADS)
+        self.head = keras.layers.Dense(ACTIONS)
+
+    def call(self, inputs, return_attention_scores=False):
+        entities = ops.reshape(inputs, (-1, 9, 2))
+        logits = ops.transpose(self.scorer(entities), (0, 2, 1))[:, :, None, :]
+        scores = ops.softmax(ops.repeat(logits, 9, axis=2), axis=-1)
+        mixed = ops.matmul(scores, entities[:, None])
+        q_values = self.head(ops.reshape(mixed, (-1, HEADS * 9 * 2)))
+        return (q_values, {"round_1": scores}) if return_attention_scores else q_values
+
+
+def prepare(observation):
+    return ops.cast(observation, "float32") / 10.0
+
+
+def make_model(seed=0, **kwargs):
+    keras.utils.set_random_seed(seed)
+    return TinyAttention(**kwargs)
+
+
+def observations(batch, seed=0):
+    return np.random.default_rng(seed).integers(0, 11, (batch, *SHAPE), np.uint8)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    model = make_model()
+    base = tmp_path_factory.mktemp("export")
+    details = {"environment": "tiny", "action_names": ["a", "b", "c", "d"], "scores": {"train": 1}}
+    return model, export_policy(base, model, prepare, SHAPE, policy=details)
+
+
+def test_signatures_answer_raw_observations_in_any_batch(exported):
+    model, folder = exported
+    session = SavedModelSession(folder)
+    assert set(session.signatures) == {"act", "act_with_attention", "serving_default"}
+    for batch in (1, 2, 7):
+        raw = observations(batch)
+        q_values, scores = model(prepare(raw), return_attention_scores=True)
+        for signature in session.signatures:
+            answer = session.run(signature, {"observation": raw})
+            np.testing.assert_allclose(answer["q_values"], q_values, rtol=1e-5, atol=1e-6)
+            np.testing.assert_array_equal(answer["action"], answer["q_values"].argmax(-1))
+            assert answer["action"].dtype == np.int32 and answer["q_values"].dtype == np.float32
+        attention = session.run("act_with_attention", {"observation": raw})["attention_round_1"]
+        np.testing.assert_allclose(attention, scores["round_1"], rtol=1e-5, atol=1e-6)
+        assert attention.shape == (batch, HEADS, 9, 9)
+
+
+def test_only_the_outputs_asked_for_are_computed(exported):
+    session = SavedModelSession(exported[1])
+    answer = session.run("act", {"observation": observations(2)}, ("q_values",))
+    assert list(answer) == ["q_values"]
+
+
+def test_graph_holds_no_python_and_no_forced_xla(exported):
+    graph = SavedModelSession(exported[1]).meta_graph.graph_def
+    nodes = list(graph.node) + [n for f in graph.library.function for n in f.node_def]
+    assert not {n.op for n in nodes} & {"PyFunc", "EagerPyFunc", "PyFuncStateless"}
+    attributes = [f.attr for f in graph.library.function] + [n.attr for n in nodes]
+    assert not any(a["_XlaMustCompile"].b for a in attributes if "_XlaMustCompile" in a)
+
+
+def test_policy_json_describes_the_signatures_and_keeps_the_details(exported):
+    document = json.loads((exported[1] / "assets.extra" / "policy.json").read_text())
+    assert document["environment"] == "tiny" and document["action_names"] == ["a", "b", "c", "d"]
+    act = document["signatures"]["act"]
+    assert act["inputs"] == {"observation": {"dtype": "uint8", "shape": [None, *SHAPE]}}
+    assert act["outputs"] == {
+        "action": {"dtype": "int32", "shape": [None]},
+        "q_values": {"dtype": "float32", "shape": [None, ACTIONS]},
+    }
+
+
+def test_warmup_file_replays_on_every_signature(exported):
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    session = SavedModelSession(exported[1])
+    path = exported[1] / "assets.extra" / "tf_serving_warmup_requests"
+    seen = set()
+    for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+        request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
+        inputs = {key: tf.make_ndarray(value) for key, value in request.inputs.items()}
+        assert session.run(request.model_spec.signature_name, inputs)
+        seen.add(request.model_spec.signature_name)
+    assert seen == set(session.signatures)
+
+
+def test_versions_count_up_and_are_never_overwritten(tmp_path):
+    model = make_model()
+    for name in ("007", "notes", "12.tmp"):
+        (tmp_path / name).mkdir()
+    assert export_policy(tmp_path, model, prepare, SHAPE).name == "8"
+    assert export_policy(tmp_path, model, prepare, SHAPE, version=3).name == "3"
+    with pytest.raises(FileExistsError, match="version 3"):
+        export_policy(tmp_path, model, prepare, SHAPE, version=3)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["007", "12.tmp", "3", "8", "notes"]
+
+
+def test_mixed_precision_answers_in_float32(tmp_path):
+    model = make_model(dtype="mixed_bfloat16")
+    policy = load_policy(export_policy(tmp_path, model, prepare, SHAPE))
+    outputs = policy.details["signatures"]["act_with_attention"]["outputs"]
+    assert {spec["dtype"] for spec in outputs.values()} == {"float32", "int32"}
+
+
+def test_a_model_without_attention_has_no_attention_signature(tmp_path):
+    inputs = keras.Input(SHAPE)
+    model = keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Flatten()(inputs)))
+    policy = load_policy(export_policy(tmp_path, model, prepare, SHAPE))
+    assert set(policy.details["signatures"]) == {"act", "serving_default"}
+    with pytest.raises(ValueError, match="no signature 'act_with_attention'"):
+        policy.act(observations(1), return_attention_scores=True)
+
+
+def fixed_batch(inputs):
+    return ops.reshape(prepare(inputs), (2, *SHAPE))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"observation_shape": (3, 0)}, "positive sizes"),
+        ({"observation_shape": "xy"}, "sequence of integers"),
+        ({"observation_dtype": "colour"}, "NumPy dtype"),
+        ({"observation_dtype": "str"}, "a number's"),
+        ({"version": 0}, "positive integer"),
+        ({"version": "1"}, "positive integer"),
+        ({"policy": {"signatures": {}}}, "fills these in"),
+        ({"policy": {"scores": object()}}, "JSON"),
+        ({"policy": {"action_names": ["left"]}}, "4 actions"),
+        ({"prepare": lambda observation: prepare(observation)[:, :2]}, "cannot answer 2"),
+        ({"prepare": fixed_batch}, "fails for a batch of 1"),
+        ({"model": keras.layers.Identity()}, r"shape \(2, A\); received \(2, 3, 3, 2\)"),
+    ],
+)
+def test_what_cannot_be_a_policy_is_refused_and_leaves_nothing(tmp_path, arguments, message):
+    defaults = {"model": make_model(), "prepare": prepare, "observation_shape": SHAPE}
+    with pytest.raises(ValueError, match=message):
+        export_policy(tmp_path / "base", **(defaults | arguments))
+    assert not list(tmp_path.glob("base/*"))
+
+
+def test_loaded_policy_answers_one_observation_or_a_batch(exported):
+    policy = load_policy(exported[1])
+    raw = observations(5)
+    batch = policy.act(raw)
+    assert batch.shape == (5,)
+    assert [policy.act(one) for one in raw] == batch.tolist()
+    assert isinstance(policy.act(raw[0].tolist()), int)
+    action, attention = policy.act(raw[0], return_attention_scores=True)
+    assert action == batch[0] and attention["round_1"].shape == (HEADS, 9, 9)
+    np.testing.assert_allclose(attention["round_1"].sum(-1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 3), (1, 1, 3, 3, 2), (3, 3), ()])
+def test_loaded_policy_names_a_wrong_shape(exported, shape):
+    with pytest.raises(ValueError, match=r"\(3, 3, 2\).*received shape"):
+        load_policy(exported[1]).act(np.zeros(shape, np.uint8))
+
+
+def test_loaded_policy_names_a_wrong_dtype(exported):
+    with pytest.raises(ValueError, match=r"uint8; received .* float32"):
+        load_policy(exported[1]).act(observations(1).astype("float32"))
