@@ -1,0 +1,15 @@
+"""Layers of relational models: attention you can look inside. `keras.ops` only."""
+
+from rrl_tf.layers.append_coordinates import AppendCoordinates
+from rrl_tf.layers.multi_head_dot_product_attention import MultiHeadDotProductAttention
+from rrl_tf.layers.position_embedding import PositionEmbedding
+from rrl_tf.layers.relational_block import RelationalBlock
+from rrl_tf.layers.relational_module import RelationalModule
+
+__all__ = [
+    "AppendCoordinates",
+    "MultiHeadDotProductAttention",
+    "PositionEmbedding",
+    "RelationalBlock",
+    "RelationalModule",
+]

@@ -1,0 +1,83 @@
+"""Coordinates as two more channels of a grid."""
+
+import keras
+from keras import ops
+
+from rrl_tf.layers._shapes import one_of, tensor_spec
+
+DIVISORS = ("size", "size_minus_one")
+
+
+@keras.saving.register_keras_serializable(package="rrl_tf")
+class AppendCoordinates(keras.layers.Layer):
+    """Tells every cell of a grid where it is: appends its column x and its row y as channels.
+
+    A coordinate is `low + (high - low) * index / divisor`, where the divisor is the number of
+    columns (rows), or one less, so that the last one lies exactly at `high`. The book's are 0, 1,
+    `"size"`; Zambaldi et al.'s -1, 1, `"size_minus_one"`.
+
+    Args:
+        low: coordinate of the first column and row.
+        high: coordinate that the last column and row reach, or fall one step short of.
+        divisor: `"size"` or `"size_minus_one"`.
+
+    Call arguments:
+        inputs: grid `(B, height, width, F)`.
+
+    Returns:
+        `(B, height, width, F + 2)`: x grows along `width`, and comes first; y grows along `height`.
+
+    Raises:
+        ValueError: for an unknown `divisor`, or inputs that are no grid.
+
+    Example:
+
+    >>> keras.ops.convert_to_numpy(AppendCoordinates(0, 1, "size")(keras.ops.zeros((1, 1, 2, 1))))
+    array([[[[0. , 0. , 0. ],
+             [0. , 0.5, 0. ]]]], dtype=float32)
+
+    References:
+        - "Deep Reinforcement Learning in Action", listing 10.7
+        - [Zambaldi et al., 2019](https://arxiv.org/abs/1806.01830)
+    """
+
+    def __init__(self, low=-1.0, high=1.0, divisor="size_minus_one", **kwargs):
+        one_of("divisor", divisor, DIVISORS)
+        super().__init__(**kwargs)
+        self.low = low
+        self.high = high
+        self.divisor = divisor
+
+    def build(self, inputs_shape):
+        if len(inputs_shape) != 4:
+            raise ValueError(
+                f"`inputs` must be a grid (B, height, width, F). Received the shape {inputs_shape}"
+            )
+
+    def call(self, inputs):
+        batch, height, width, _ = ops.shape(inputs)
+        columns = self._coordinates(width)[None, None, :, None]
+        rows = self._coordinates(height)[None, :, None, None]
+        shape = (batch, height, width, 1)
+        return ops.concatenate(
+            [inputs, ops.broadcast_to(columns, shape), ops.broadcast_to(rows, shape)], axis=-1
+        )
+
+    def _coordinates(self, size):
+        index = ops.cast(ops.arange(size), self.compute_dtype)
+        steps = size if self.divisor == "size" else ops.maximum(size - 1, 1)
+        return self.low + (self.high - self.low) * index / ops.cast(steps, self.compute_dtype)
+
+    def compute_output_shape(self, inputs_shape):
+        return (*inputs_shape[:-1], inputs_shape[-1] + 2)
+
+    def compute_output_spec(self, inputs):
+        return tensor_spec(self, self.compute_output_shape(inputs.shape))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "low": self.low,
+            "high": self.high,
+            "divisor": self.divisor,
+        }

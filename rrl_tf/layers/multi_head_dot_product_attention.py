@@ -1,0 +1,323 @@
+"""Multi-head attention with the scores and norms of relational reinforcement learning."""
+
+import keras
+from keras import ops
+
+from rrl_tf.layers._shapes import (
+    attention_mask,
+    carried_mask,
+    dense_on_rows,
+    one_of,
+    positive_int,
+    tensor_spec,
+)
+
+SCORES = ("dot", "additive", "book_additive")
+QKV_NORMS = (None, "entity", "joint", "fused")
+# Added to what a mask hides: far below any score, yet finite, so that no row turns into NaN.
+_HIDDEN = -1e30
+
+
+@keras.saving.register_keras_serializable(package="rrl_tf")
+class MultiHeadDotProductAttention(keras.layers.Layer):
+    """Lets every entity gather from all entities what it finds relevant, with several heads.
+
+    Each head projects the entities to queries `q`, keys `k` and values `v`, and returns
+    `softmax_j(score(q_i, k_j)) @ v`. The heads are concatenated, and projected if `output_size` is
+    given. The score is one of
+
+    - `"dot"`: `q_i · k_j / sqrt(key_size)` (Vaswani et al., 2017).
+    - `"additive"`: `w · tanh(Q q_i + K k_j + b)` with square matrices `Q` and `K` (Bahdanau et al.,
+      2015); the heads share `w`, `Q`, `K` and `b`.
+    - `"book_additive"`: `W elu(Q q_i + K k_i)`, a row of `N` scores made from entity `i` alone
+      ("Deep Reinforcement Learning in Action", listing 10.7). The key of `j` never enters its score,
+      so a row does not change when another entity moves, and `N` is fixed. It is here to reproduce
+      the book.
+
+    and the projections are normalised by one of
+
+    - `None`: not at all.
+    - `"entity"`: over the features of a head of an entity; q, k and v apart, gain and bias shared
+      by the heads (Zambaldi et al., 2019).
+    - `"joint"`: over heads, entities and features together; q, k and v apart, with a gain and a
+      bias for each of them, so `N` is fixed (the book).
+    - `"fused"`: over q, k and v of all heads of an entity together (Sonnet's Relational Memory).
+
+    In self-attention q, k and v come from one matrix product whose columns are
+    `[head][q | k | v]`, the layout of Sonnet's `RelationalMemory`.
+
+    Args:
+        num_heads: H, the number of heads.
+        key_size: size of a query and of a key, per head.
+        value_size: D, size of a value, per head. `None` is `key_size`.
+        output_size: size of the output projection. `None` returns the concatenated heads.
+        score: `"dot"`, `"additive"` or `"book_additive"`.
+        qkv_norm: `None`, `"entity"`, `"joint"` or `"fused"`.
+        use_bias: whether the projections have a bias.
+        dropout: rate at which attention probabilities are dropped in training.
+        kernel_initializer: initialiser of every matrix.
+        norm_initializer: initialiser of the gain of the norms.
+        norm_epsilon: added to the variance in the norms; PyTorch's and Sonnet's 1e-5.
+        seed: seed of the dropout.
+
+    Call arguments:
+        inputs: entities `(B, N, F)`.
+        context: entities to attend to, `(B, S, G)`; the inputs themselves if left out. A layer
+            is built for one of the two ways.
+        mask: true where attention is allowed; broadcasts to `(B, H, N, S)`. A row without any
+            allowed key gives zeros.
+        training: whether to apply dropout.
+        return_attention_scores: whether to return the scores as well.
+
+    Returns:
+        `(B, N, output_size)`, or `(B, N, H * D)` without an output projection; with
+        `return_attention_scores`, a pair of that and of the attention `(B, H, N, S)` before
+        dropout, whose rows sum to 1.
+
+    Raises:
+        ValueError: for an argument out of its range; for `"book_additive"`, `"joint"` or
+            `"fused"` where they are not defined.
+
+    Example:
+
+    >>> layer = MultiHeadDotProductAttention(num_heads=2, key_size=16, output_size=32)
+    >>> output, attention = layer(keras.ops.ones((1, 49, 22)), return_attention_scores=True)
+    >>> output.shape, attention.shape
+    ((1, 49, 32), (1, 2, 49, 49))
+
+    References:
+        - [Zambaldi et al., 2019](https://arxiv.org/abs/1806.01830)
+        - [Santoro et al., 2018](https://arxiv.org/abs/1806.01822)
+        - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
+        - [Bahdanau et al., 2015](https://arxiv.org/abs/1409.0473)
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        key_size,
+        value_size=None,
+        output_size=None,
+        score="dot",
+        qkv_norm=None,
+        use_bias=True,
+        dropout=0.0,
+        kernel_initializer="glorot_uniform",
+        norm_initializer="ones",
+        norm_epsilon=1e-5,
+        seed=None,
+        **kwargs,
+    ):
+        positive_int("num_heads", num_heads)
+        positive_int("key_size", key_size)
+        if value_size is not None:
+            positive_int("value_size", value_size)
+        if output_size is not None:
+            positive_int("output_size", output_size)
+        one_of("score", score, SCORES)
+        one_of("qkv_norm", qkv_norm, QKV_NORMS)
+        if not 0 <= dropout < 1:
+            raise ValueError(f"`dropout` must be in [0, 1). Received: {dropout!r}")
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.key_size = key_size
+        self.value_size = key_size if value_size is None else value_size
+        self.output_size = output_size
+        self.score = score
+        self.qkv_norm = qkv_norm
+        self.use_bias = use_bias
+        self.dropout = dropout
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.norm_initializer = keras.initializers.get(norm_initializer)
+        self.norm_epsilon = norm_epsilon
+        self.seed = seed
+        self.supports_masking = True
+
+    def build(self, inputs_shape, context_shape=None):
+        self._check_shapes(inputs_shape, context_shape)
+        self.is_cross_attention = context_shape is not None
+        nodes = inputs_shape[1]
+        keys = context_shape[1] if self.is_cross_attention else nodes
+        if self.is_cross_attention:
+            self.query = self._dense("query", self.num_heads * self.key_size, inputs_shape[-1])
+            self.key_value = self._dense(
+                "key_value",
+                self.num_heads * (self.key_size + self.value_size),
+                context_shape[-1],
+            )
+        else:
+            self.query_key_value = self._dense(
+                "query_key_value",
+                self.num_heads * (2 * self.key_size + self.value_size),
+                inputs_shape[-1],
+            )
+        self._build_norms(nodes, keys)
+        self._build_score(nodes)
+        self.attention_dropout = keras.layers.Dropout(
+            self.dropout, seed=self.seed, dtype=self.dtype_policy, name="attention_dropout"
+        )
+        self.output_projection = None
+        if self.output_size is not None:
+            self.output_projection = self._dense(
+                "output_projection", self.output_size, self.num_heads * self.value_size
+            )
+
+    def _check_shapes(self, inputs_shape, context_shape):
+        for name, shape in (("inputs", inputs_shape), ("context", context_shape)):
+            if shape is not None and (len(shape) != 3 or shape[-1] is None):
+                raise ValueError(
+                    f"`{name}` must be entities (B, N, F) with a known F. "
+                    f"Received the shape {tuple(shape)}"
+                )
+        if context_shape is not None:
+            if self.score == "book_additive":
+                raise ValueError(
+                    "score='book_additive' adds the query and the key of the same entity, so it "
+                    f"takes no `context`. Received a context of the shape {tuple(context_shape)}"
+                )
+            if self.qkv_norm == "fused":
+                raise ValueError(
+                    "qkv_norm='fused' normalises q, k and v of an entity together, so it takes no "
+                    f"`context`. Received a context of the shape {tuple(context_shape)}"
+                )
+        sizes = (inputs_shape[1], context_shape[1] if context_shape else inputs_shape[1])
+        if None in sizes and (self.score == "book_additive" or self.qkv_norm == "joint"):
+            raise ValueError(
+                "score='book_additive' and qkv_norm='joint' have weights for every entity, so the "
+                f"number of entities must be known. Received the shape {tuple(inputs_shape)}"
+            )
+
+    def _build_norms(self, nodes, keys):
+        heads, key_size, value_size = self.num_heads, self.key_size, self.value_size
+        self.fused_norm = self.query_norm = self.key_norm = self.value_norm = None
+        if self.qkv_norm == "fused":
+            self.fused_norm = self._norm("fused_norm", -1, (None, heads, 2 * key_size + value_size))
+        elif self.qkv_norm is not None:
+            axis = -1 if self.qkv_norm == "entity" else (1, 2, 3)
+            self.query_norm = self._norm("query_norm", axis, (None, heads, nodes, key_size))
+            self.key_norm = self._norm("key_norm", axis, (None, heads, keys, key_size))
+            self.value_norm = self._norm("value_norm", axis, (None, heads, keys, value_size))
+
+    def _build_score(self, nodes):
+        if self.score == "dot":
+            return
+        book = self.score == "book_additive"
+        width = nodes if book else self.key_size
+        self.score_query = self._dense("score_query", width, self.key_size)
+        # In the pairwise form a bias on the keys would repeat the queries', and one on the result
+        # would cancel in the softmax; the book has all three.
+        self.score_key = self._dense("score_key", width, self.key_size, use_bias=book)
+        self.score_output = self._dense("score_output", nodes if book else 1, width, use_bias=book)
+
+    def _dense(self, name, units, features, use_bias=True):
+        dense = keras.layers.Dense(
+            units,
+            use_bias=self.use_bias and use_bias,
+            # A clone, as one unseeded initialiser gives the same numbers at every use.
+            kernel_initializer=self.kernel_initializer.clone(),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+        dense.build((None, features))
+        return dense
+
+    def _norm(self, name, axis, shape):
+        norm = keras.layers.LayerNormalization(
+            axis=axis,
+            epsilon=self.norm_epsilon,
+            gamma_initializer=self.norm_initializer.clone(),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+        norm.build(shape)
+        return norm
+
+    def call(self, inputs, context=None, mask=None, training=False, return_attention_scores=False):
+        query, key, value = self._project(inputs, context)  # (B, H, N or S, size)
+        scores = self._score(query, key)  # (B, H, N, S)
+        attention = self._softmax(scores, attention_mask(inputs, mask))
+        heads = ops.matmul(self.attention_dropout(attention, training=training), value)
+        heads = ops.transpose(heads, (0, 2, 1, 3))  # (B, H, N, D) -> (B, N, H, D)
+        output = ops.reshape(heads, (-1, ops.shape(inputs)[1], self.num_heads * self.value_size))
+        if self.output_projection is not None:
+            output = dense_on_rows(self.output_projection, output)
+        return (output, attention) if return_attention_scores else output
+
+    def _project(self, inputs, context):
+        """Queries `(B, H, N, key_size)`, keys `(B, H, S, key_size)`, values `(B, H, S, D)`."""
+        if (context is not None) != self.is_cross_attention:
+            raise ValueError(
+                f"{self.name} was built {'with' if self.is_cross_attention else 'without'} a "
+                f"`context` and called {'without' if context is None else 'with'} one"
+            )
+        k = self.key_size
+        if self.is_cross_attention:
+            query = self._split_heads(dense_on_rows(self.query, inputs))
+            key, value = ops.split(
+                self._split_heads(dense_on_rows(self.key_value, context)), [k], axis=-1
+            )
+        else:
+            fused = dense_on_rows(self.query_key_value, inputs)
+            if self.fused_norm is not None:
+                fused = self.fused_norm(fused)
+            query, key, value = ops.split(self._split_heads(fused), [k, 2 * k], axis=-1)
+        if self.query_norm is not None:
+            query, key, value = self.query_norm(query), self.key_norm(key), self.value_norm(value)
+        return query, key, value
+
+    def _split_heads(self, projected):
+        shape = (-1, ops.shape(projected)[1], self.num_heads, projected.shape[-1] // self.num_heads)
+        return ops.transpose(ops.reshape(projected, shape), (0, 2, 1, 3))  # (B, H, N, size)
+
+    def _score(self, query, key):
+        if self.score == "dot":
+            scaled = query * self.key_size**-0.5
+            return ops.matmul(scaled, ops.transpose(key, (0, 1, 3, 2)))
+        query = dense_on_rows(self.score_query, query)  # (B, H, N, width)
+        key = dense_on_rows(self.score_key, key)  # (B, H, S, width)
+        if self.score == "book_additive":
+            return dense_on_rows(self.score_output, ops.elu(query + key))
+        pairs = ops.tanh(query[:, :, :, None, :] + key[:, :, None, :, :])  # (B, H, N, S, width)
+        return ops.squeeze(dense_on_rows(self.score_output, pairs), axis=-1)
+
+    def _softmax(self, scores, mask):
+        # Half precision would lose small probabilities, so the softmax is at least float32.
+        scores = ops.cast(scores, keras.backend.result_type(self.compute_dtype, "float32"))
+        if mask is None:
+            return ops.cast(ops.softmax(scores, axis=-1), self.compute_dtype)
+        mask = ops.cast(mask, "bool")
+        attention = ops.softmax(ops.where(mask, scores, _HIDDEN), axis=-1)
+        # Where a whole row is hidden the softmax is uniform; nothing may be gathered there.
+        return ops.cast(ops.where(mask, attention, 0.0), self.compute_dtype)
+
+    def compute_mask(self, inputs, previous_mask):
+        return carried_mask(inputs)
+
+    def compute_output_shape(self, inputs_shape, context_shape=None):
+        width = self.output_size or self.num_heads * self.value_size
+        return (*inputs_shape[:-1], width)
+
+    def compute_output_spec(
+        self, inputs, context=None, mask=None, training=False, return_attention_scores=False
+    ):
+        output = tensor_spec(self, self.compute_output_shape(inputs.shape))
+        keys = (inputs if context is None else context).shape[1]
+        scores = tensor_spec(self, (inputs.shape[0], self.num_heads, inputs.shape[1], keys))
+        return (output, scores) if return_attention_scores else output
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "key_size": self.key_size,
+            "value_size": self.value_size,
+            "output_size": self.output_size,
+            "score": self.score,
+            "qkv_norm": self.qkv_norm,
+            "use_bias": self.use_bias,
+            "dropout": self.dropout,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "norm_initializer": keras.initializers.serialize(self.norm_initializer),
+            "norm_epsilon": self.norm_epsilon,
+            "seed": self.seed,
+        }

@@ -1,0 +1,114 @@
+"""Several rounds of message passing between entities."""
+
+import keras
+
+from rrl_tf.layers._shapes import attention_mask, carried_mask, positive_int, tensor_spec
+from rrl_tf.layers.relational_block import RelationalBlock
+
+
+@keras.saving.register_keras_serializable(package="rrl_tf")
+class RelationalModule(keras.layers.Layer):
+    """Repeats a round of message passing, so that entities learn of relations of relations.
+
+    Args:
+        block: a `RelationalBlock` that is not built yet: the round to repeat.
+        num_rounds: how often.
+        share_weights: whether all rounds are the same block, as Zambaldi et al.'s, or each one a
+            new block with the configuration of `block`.
+
+    Call arguments:
+        inputs: entities `(B, N, F)`.
+        mask: true where attention is allowed; broadcasts to `(B, H, N, N)`.
+        training: whether to apply dropout.
+        return_attention_scores: whether to return the scores as well.
+
+    Returns:
+        The entities after the last round; with `return_attention_scores`, a pair of that and of a
+        dict `"round_1"`, `"round_2"`, ... -> attention `(B, H, N, N)`.
+
+    Raises:
+        ValueError: if `block` is no unbuilt `RelationalBlock`, if `num_rounds` is not positive, or
+            if shared rounds would change the size of the entities.
+
+    Example:
+
+    >>> module = RelationalModule(RelationalBlock(num_heads=2, key_size=16), num_rounds=2)
+    >>> entities, attention = module(keras.ops.ones((1, 49, 32)), return_attention_scores=True)
+    >>> entities.shape, sorted(attention)
+    ((1, 49, 32), ['round_1', 'round_2'])
+
+    References:
+        - [Zambaldi et al., 2019](https://arxiv.org/abs/1806.01830)
+    """
+
+    def __init__(self, block, num_rounds=1, share_weights=False, **kwargs):
+        if not isinstance(block, RelationalBlock) or block.built:
+            raise ValueError(f"`block` must be a RelationalBlock not built yet. Received: {block}")
+        positive_int("num_rounds", num_rounds)
+        super().__init__(**kwargs)
+        self.num_rounds = num_rounds
+        self.share_weights = share_weights
+        self.blocks = [block]
+        if not share_weights:
+            config = block.get_config()
+            self.blocks += [
+                RelationalBlock.from_config({**config, "name": f"{block.name}_{i}"})
+                for i in range(2, num_rounds + 1)
+            ]
+        self.supports_masking = True
+
+    @property
+    def rounds(self):
+        """The block of each round; the same one every time if the weights are shared."""
+        return self.blocks * self.num_rounds if self.share_weights else self.blocks
+
+    def build(self, inputs_shape):
+        shape = inputs_shape
+        for block in self.rounds:
+            if not block.built:
+                block.build(shape)
+            elif shape != inputs_shape:
+                raise ValueError(
+                    "Rounds that share weights must keep the size of the entities, "
+                    f"{inputs_shape[-1]}. Received a block that makes it {shape[-1]}"
+                )
+            shape = block.compute_output_shape(shape)
+
+    def call(self, inputs, mask=None, training=False, return_attention_scores=False):
+        mask = attention_mask(inputs, mask)
+        x, attention = inputs, {}
+        for i, block in enumerate(self.rounds, start=1):
+            x, attention[f"round_{i}"] = block(
+                x, mask=mask, training=training, return_attention_scores=True
+            )
+        return (x, attention) if return_attention_scores else x
+
+    def compute_mask(self, inputs, previous_mask):
+        return carried_mask(inputs)
+
+    def compute_output_shape(self, inputs_shape):
+        for block in self.rounds:
+            inputs_shape = block.compute_output_shape(inputs_shape)
+        return inputs_shape
+
+    def compute_output_spec(self, inputs, mask=None, training=False, return_attention_scores=False):
+        output = tensor_spec(self, self.compute_output_shape(inputs.shape))
+        batch, nodes, _ = inputs.shape
+        attention = {
+            f"round_{i}": tensor_spec(self, (batch, block.attention.num_heads, nodes, nodes))
+            for i, block in enumerate(self.rounds, start=1)
+        }
+        return (output, attention) if return_attention_scores else output
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "block": keras.saving.serialize_keras_object(self.blocks[0]),
+            "num_rounds": self.num_rounds,
+            "share_weights": self.share_weights,
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        block = keras.saving.deserialize_keras_object(config["block"])
+        return cls(**{**config, "block": block})

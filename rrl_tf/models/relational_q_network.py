@@ -1,0 +1,330 @@
+"""From a grid to the value of every action, by way of relations between its cells."""
+
+import keras
+from keras import ops
+
+from rrl_tf.layers import (
+    AppendCoordinates,
+    PositionEmbedding,
+    RelationalBlock,
+    RelationalModule,
+)
+from rrl_tf.layers._shapes import dense_on_rows, one_of, positive_int, tensor_spec
+from rrl_tf.models.presets import RELATIONAL_Q_NETWORK, preset_config
+
+CONV_PADDINGS = ("valid", "top_left")
+READOUTS = ("max", "flatten")
+
+
+@keras.saving.register_keras_serializable(package="rrl_tf")
+class RelationalQNetwork(keras.Model):
+    """Values the actions in a grid world by letting the grid's cells attend to each other.
+
+    Convolutions make an entity of every cell, coordinates or learned positions tell it where it is,
+    rounds of message passing relate the entities, and a readout turns all of them into one vector
+    for a dense network. Cell (row, column) of an input `(B, height, width, F)` is node
+    `row * width + column`, where convolutions keep the size.
+
+    Args:
+        num_actions: A, the number of actions.
+        conv_filters: channels of each convolution.
+        conv_kernel_size: edge of the convolutions' kernels, in cells.
+        conv_padding: `"valid"`, or `"top_left"` to keep the size by zeros above and to the left.
+        conv_activation: activation of the convolutions.
+        coordinates: arguments of `AppendCoordinates`, or `None` for no coordinates.
+        position_embedding: whether to add a learned vector for every cell.
+        block: arguments of `RelationalBlock`.
+        num_rounds: rounds of message passing.
+        share_weights: whether the rounds share their weights.
+        readout: `"max"` over the nodes of every feature (any number of nodes), or `"flatten"`.
+        node_units: with `"flatten"`, the features of every node are first reduced to these many by
+            a ReLU layer; `None` leaves them.
+        hidden_units: sizes of the ReLU layers after the readout.
+        dueling: whether Q is made of the value of the state and centred advantages, as
+            `V + A - mean(A)` (Wang et al., 2016).
+        output_activation: activation of the Q values.
+        kernel_initializer: initialiser of every matrix.
+
+    Call arguments:
+        observation: prepared observation `(B, height, width, F)`.
+        training: whether to apply dropout.
+        return_attention_scores: whether to return the attention as well.
+
+    Returns:
+        Q values `(B, A)`; with `return_attention_scores`, a pair of them and a dict `"round_1"`,
+        `"round_2"`, ... -> attention `(B, H, N, N)`.
+
+    Raises:
+        ValueError: for an argument out of its range, or an observation that is no such grid.
+
+    Example:
+
+    >>> model = RelationalQNetwork.from_preset("book", num_actions=5)
+    >>> q, attention = model(keras.ops.ones((1, 7, 7, 3)), return_attention_scores=True)
+    >>> q.shape, attention["round_1"].shape, model.count_params()
+    ((1, 5), (1, 3, 49, 49), 91597)
+
+    References:
+        - [Zambaldi et al., 2019](https://arxiv.org/abs/1806.01830)
+        - [Wang et al., 2016](https://arxiv.org/abs/1511.06581)
+        - "Deep Reinforcement Learning in Action", chapter 10
+    """
+
+    def __init__(
+        self,
+        num_actions,
+        conv_filters=(32,),
+        conv_kernel_size=1,
+        conv_padding="valid",
+        conv_activation="relu",
+        coordinates=None,
+        position_embedding=False,
+        block=None,
+        num_rounds=1,
+        share_weights=False,
+        readout="max",
+        node_units=None,
+        hidden_units=(64,),
+        dueling=False,
+        output_activation=None,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        positive_int("num_actions", num_actions)
+        positive_int("conv_kernel_size", conv_kernel_size)
+        for name, sizes in (("conv_filters", conv_filters), ("hidden_units", hidden_units)):
+            for size in sizes:
+                positive_int(name, size)
+        one_of("conv_padding", conv_padding, CONV_PADDINGS)
+        one_of("readout", readout, READOUTS)
+        if node_units is not None and readout != "flatten":
+            raise ValueError(
+                "`node_units` goes with readout='flatten'. "
+                f"Received: node_units={node_units!r}, readout={readout!r}"
+            )
+        super().__init__(**kwargs)
+        self.num_actions = num_actions
+        self.conv_filters = tuple(conv_filters)
+        self.conv_kernel_size = conv_kernel_size
+        self.conv_padding = conv_padding
+        self.conv_activation = keras.activations.get(conv_activation)
+        self.coordinates = coordinates
+        self.position_embedding = position_embedding
+        self.block = {"num_heads": 2, "key_size": 16} if block is None else dict(block)
+        self.num_rounds = num_rounds
+        self.share_weights = share_weights
+        self.readout = readout
+        self.node_units = node_units
+        self.hidden_units = tuple(hidden_units)
+        self.dueling = dueling
+        self.output_activation = keras.activations.get(output_activation)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self._make_layers()
+
+    def _make_layers(self):
+        self.convolutions = [self._convolution(i) for i in range(1, len(self.conv_filters) + 1)]
+        self.pad = None
+        if self.conv_padding == "top_left":
+            zeros = (self.conv_kernel_size - 1, 0)
+            self.pad = keras.layers.ZeroPadding2D((zeros, zeros), dtype=self.dtype_policy)
+        self.append_coordinates = None
+        if self.coordinates is not None:
+            self.append_coordinates = AppendCoordinates(**self.coordinates, dtype=self.dtype_policy)
+        self.positions = None
+        if self.position_embedding:
+            self.positions = PositionEmbedding(dtype=self.dtype_policy, name="positions")
+        self.relations = RelationalModule(
+            RelationalBlock(
+                **{"kernel_initializer": self.kernel_initializer.clone(), **self.block},
+                dtype=self.dtype_policy,
+                name="block",
+            ),
+            num_rounds=self.num_rounds,
+            share_weights=self.share_weights,
+            dtype=self.dtype_policy,
+            name="relations",
+        )
+        self.node_dense = None
+        if self.node_units is not None:
+            self.node_dense = self._dense("node_dense", self.node_units, "relu")
+        self.hidden = [
+            self._dense(f"hidden_{i}", units, "relu")
+            for i, units in enumerate(self.hidden_units, start=1)
+        ]
+        # With a dueling head, the first column is the value of the state.
+        self.head = self._dense("head", self.num_actions + (1 if self.dueling else 0))
+
+    def _convolution(self, i):
+        filters, name = self.conv_filters[i - 1], f"convolution_{i}"
+        if self.conv_kernel_size == 1:
+            # The same numbers as a 1 x 1 convolution, as a matrix product.
+            return self._dense(name, filters, self.conv_activation)
+        return keras.layers.Conv2D(
+            filters,
+            self.conv_kernel_size,
+            activation=self.conv_activation,
+            kernel_initializer=self.kernel_initializer.clone(),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def _dense(self, name, units, activation=None):
+        return keras.layers.Dense(
+            units,
+            activation=activation,
+            kernel_initializer=self.kernel_initializer.clone(),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+
+    def build(self, observation_shape):
+        if len(observation_shape) != 4 or observation_shape[-1] is None:
+            raise ValueError(
+                "RelationalQNetwork takes observations (B, height, width, F) with a known F. "
+                f"Received the shape {tuple(observation_shape)}"
+            )
+        shape = tuple(observation_shape)
+        for convolution in self.convolutions:
+            if self.pad is not None:
+                shape = self.pad.compute_output_shape(shape)
+            convolution.build(shape)
+            shape = convolution.compute_output_shape(shape)
+        if self.append_coordinates is not None:
+            self.append_coordinates.build(shape)
+            shape = self.append_coordinates.compute_output_shape(shape)
+        shape = self._nodes_shape(shape)
+        if self.positions is not None:
+            self.positions.build(shape)
+        self.relations.build(shape)
+        shape = self.relations.compute_output_shape(shape)
+        if self.node_dense is not None:
+            self.node_dense.build(shape)
+            shape = self.node_dense.compute_output_shape(shape)
+        if self.readout == "flatten" and shape[1] is None:
+            raise ValueError(
+                "readout='flatten' needs a grid of known size. "
+                f"Received the shape {tuple(observation_shape)}"
+            )
+        features = shape[2] if self.readout == "max" else shape[1] * shape[2]
+        for dense in [*self.hidden, self.head]:
+            dense.build((None, features))
+            features = dense.units
+        self._expected_shape = self._shape_to_expect(observation_shape)
+
+    def _nodes_shape(self, grid_shape):
+        batch, height, width, features = grid_shape
+        nodes = None if None in (height, width) else height * width
+        return batch, nodes, features
+
+    def _shape_to_expect(self, observation_shape):
+        """The shape the weights allow: None where any size will do."""
+        fixed_nodes = (
+            self.readout == "flatten"
+            or self.positions is not None
+            or self.block.get("score") == "book_additive"
+            or self.block.get("qkv_norm") == "joint"
+        )
+        _, height, width, features = observation_shape
+        return (None, height, width, features) if fixed_nodes else (None, None, None, features)
+
+    def _check_observation(self, shape):
+        if len(shape) != 4 or any(
+            size is not None and given not in (size, None)
+            for size, given in zip(self._expected_shape, shape)
+        ):
+            raise ValueError(
+                f"{self.name} was built for observations (B, height, width, F) of the shape "
+                f"{self._expected_shape} (None: any size). Received the shape {tuple(shape)}"
+            )
+
+    def call(self, observation, training=False, return_attention_scores=False):
+        self._check_observation(observation.shape)
+        x = observation  # (B, height, width, F)
+        for convolution in self.convolutions:
+            if self.conv_kernel_size == 1:
+                x = dense_on_rows(convolution, x)
+            else:
+                x = convolution(x if self.pad is None else self.pad(x))
+        if self.append_coordinates is not None:
+            x = self.append_coordinates(x)
+        _, height, width, features = ops.shape(x)
+        x = ops.reshape(x, (-1, height * width, features))  # (B, N, F)
+        if self.positions is not None:
+            x = self.positions(x)
+        x, attention = self.relations(x, training=training, return_attention_scores=True)
+        if self.node_dense is not None:
+            x = dense_on_rows(self.node_dense, x)
+        if self.readout == "max":
+            x = ops.max(x, axis=1)
+        else:
+            x = ops.reshape(x, (-1, x.shape[1] * x.shape[2]))
+        for dense in self.hidden:
+            x = dense(x)
+        q = self.output_activation(self._duel(self.head(x)))
+        return (q, attention) if return_attention_scores else q
+
+    def _duel(self, outputs):
+        if not self.dueling:
+            return outputs
+        value, advantage = outputs[:, :1], outputs[:, 1:]
+        return value + advantage - ops.mean(advantage, axis=1, keepdims=True)
+
+    def compute_output_shape(self, observation_shape):
+        return (observation_shape[0], self.num_actions)
+
+    def compute_output_spec(self, observation, training=False, return_attention_scores=False):
+        q = tensor_spec(self, self.compute_output_shape(observation.shape))
+        if not return_attention_scores:
+            return q
+        shape = observation.shape
+        for convolution in self.convolutions:
+            if self.pad is not None:
+                shape = self.pad.compute_output_shape(shape)
+            shape = convolution.compute_output_shape(shape)
+        # Coordinates change the features only, and the attention does not show these.
+        nodes = keras.KerasTensor(self._nodes_shape(shape), dtype=self.compute_dtype)
+        _, attention = self.relations.compute_output_spec(nodes, return_attention_scores=True)
+        return q, attention
+
+    @classmethod
+    def from_preset(cls, name, **overrides):
+        """A network with a published configuration, or ours.
+
+        Args:
+            name: `"book"`, `"zambaldi"` or `"fast"`; `rrl_tf.models.presets` has their numbers and
+                sources.
+            **overrides: arguments that replace the preset's. A dict (`block=`, `coordinates=`)
+                replaces single entries of the preset's dict.
+
+        Returns:
+            A `RelationalQNetwork` with new weights.
+
+        Raises:
+            ValueError: for an unknown name.
+
+        Example:
+
+        >>> model = RelationalQNetwork.from_preset("fast", block={"num_heads": 4})
+        """
+        return cls(**preset_config(RELATIONAL_Q_NETWORK, name, overrides))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_actions": self.num_actions,
+            "conv_filters": self.conv_filters,
+            "conv_kernel_size": self.conv_kernel_size,
+            "conv_padding": self.conv_padding,
+            "conv_activation": keras.activations.serialize(self.conv_activation),
+            "coordinates": self.coordinates,
+            "position_embedding": self.position_embedding,
+            "block": self.block,
+            "num_rounds": self.num_rounds,
+            "share_weights": self.share_weights,
+            "readout": self.readout,
+            "node_units": self.node_units,
+            "hidden_units": self.hidden_units,
+            "dueling": self.dueling,
+            "output_activation": keras.activations.serialize(self.output_activation),
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
