@@ -22,6 +22,10 @@ class SeededVectorEnv(VectorEnv):
         reset_on_truncation: `False` ignores the environments' time limits: `truncated` is never
             true, and an episode lasts until it terminates.
 
+    Attributes:
+        reset_options: Handed to the `reset` of every episode that begins from now on; a dict ready
+            for JSON, or `None`. A curriculum sets its level here.
+
     Raises:
         ValueError: Less than one environment, or a negative seed.
 
@@ -46,6 +50,7 @@ class SeededVectorEnv(VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.render_mode = self.envs[0].render_mode
+        self.reset_options = None
         self._reset_on_truncation = reset_on_truncation
         self._start_over(seed)
 
@@ -54,14 +59,16 @@ class SeededVectorEnv(VectorEnv):
 
         Args:
             seed: Non-negative integer, or `None` to go on.
-            options: Handed to every environment's `reset`; `get_state` does not know them.
+            options: Handed to every environment's `reset`, now; `reset_options` otherwise.
 
         Returns:
             Observations `(E, ...)` and an empty dict.
         """
         if seed is not None:
             self._start_over(seed)
-        self._observation = np.stack([self._begin(i, options) for i in range(self.num_envs)])
+        self._observation = np.stack(
+            [self._begin(i, options or self.reset_options) for i in range(self.num_envs)]
+        )
         return self._observation, {}
 
     def step(self, actions):
@@ -107,7 +114,7 @@ class SeededVectorEnv(VectorEnv):
         }
         self._observation = final.copy() if done.any() else final
         for i in np.flatnonzero(done):
-            self._observation[i] = self._begin(i)
+            self._observation[i] = self._begin(i, self.reset_options)
         return self._observation, reward, terminated, truncated, info
 
     def get_state(self):
@@ -119,12 +126,19 @@ class SeededVectorEnv(VectorEnv):
         if self._observation is None:
             raise ResetNeeded("Call reset before get_state.")
         environments = [
-            {"episode": episode, "actions": list(actions), "checksum": _checksum(observation)}
-            for episode, actions, observation in zip(
-                self._episodes, self._actions, self._observation
-            )
+            {
+                "episode": self._episodes[i],
+                "options": self._options[i],
+                "actions": list(self._actions[i]),
+                "checksum": _checksum(self._observation[i]),
+            }
+            for i in range(self.num_envs)
         ]
-        return {"seed": self._seed, "environments": environments}
+        return {
+            "seed": self._seed,
+            "reset_options": self.reset_options,
+            "environments": environments,
+        }
 
     def set_state(self, state):
         """Replays what `get_state` returned, and goes on from there.
@@ -146,10 +160,11 @@ class SeededVectorEnv(VectorEnv):
                 f"{len(environments)}."
             )
         self._start_over(state["seed"])
+        self.reset_options = state["reset_options"]
         observations = []
         for i, stored in enumerate(environments):
             self._episodes[i] = stored["episode"] - 1
-            observation = self._begin(i)
+            observation = self._begin(i, stored["options"])
             for action in stored["actions"]:
                 observation, reward, *_ = self.envs[i].step(action)
                 self._returns[i] += np.float32(reward)
@@ -179,12 +194,14 @@ class SeededVectorEnv(VectorEnv):
             raise ValueError(f"seed must not be negative, received {seed!r}.")
         self._seed = int(seed)
         self._episodes = [-1] * self.num_envs
+        self._options = [None] * self.num_envs
         self._actions = [[] for _ in self.envs]
         self._returns = np.zeros(self.num_envs)
         self._observation = None
 
-    def _begin(self, i, options=None):
+    def _begin(self, i, options):
         self._episodes[i] += 1
+        self._options[i] = options
         self._actions[i] = []
         self._returns[i] = 0
         sequence = np.random.SeedSequence((self._seed, int(i), self._episodes[i]))

@@ -1,0 +1,185 @@
+"""The double DQN agent: acts, and learns from batches of replayed experience."""
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from rrl_tf.agents.double_dqn import LOSSES, double_dqn_loss, double_dqn_target
+
+
+class DoubleDQN:
+    """A Q network, its slowly following target network, and one compiled update of both.
+
+    The online network chooses the action at `t + n`, the target network values it
+    (`double_dqn_target`). After every `target_period` updates the target network moves
+    `target_rate` of the way to the online one: `(100, 1.0)` copies it every 100 updates,
+    `(1, 0.01)` lets it follow softly.
+
+    Args:
+        network: a built `keras.Model`, prepared observations `(B, ...)` → Q values `(B, A)`.
+        prepare: function of `keras.ops`, raw observations → prepared ones; runs in the graph.
+        learning_rate: float, Adam's step size.
+        clip_norm: float or None, largest global norm of the gradient.
+        loss: `"huber"` or `"mse"`.
+        target_period: int ≥ 1, updates between moves of the target network.
+        target_rate: float in (0, 1], how far it moves.
+        select_at_t: bool. The book's mistake, kept to measure what it costs: the action that is
+            valued at `t + n` is chosen from the Q values at `t`.
+        jit_compile: bool, compile the update with XLA.
+
+    Raises:
+        ValueError: if an argument is out of range or the network is not built.
+
+    Example:
+        >>> network = RelationalQNetwork.from_preset("fast", num_actions=5)
+        >>> network.build((None, 7, 7, 20))
+        >>> agent = DoubleDQN(network, prepare_one_hot)
+        >>> agent.act(observation, epsilon=0.0, rng=np.random.default_rng(0))  # (E,) actions
+
+    Source: van Hasselt, Guez and Silver (2016); Mnih et al. (2015) for the target network.
+    """
+
+    def __init__(
+        self,
+        network,
+        prepare,
+        *,
+        learning_rate=1e-3,
+        clip_norm=10.0,
+        loss="huber",
+        target_period=1,
+        target_rate=0.01,
+        select_at_t=False,
+        jit_compile=True,
+    ):
+        if not network.built:
+            raise ValueError(f"network {network.name!r} has no weights yet: call its build() first")
+        if loss not in LOSSES:
+            raise ValueError(f"loss must be one of {LOSSES}, received {loss!r}")
+        if target_period < 1:
+            raise ValueError(f"target_period must be at least 1, received {target_period}")
+        if not 0 < target_rate <= 1:
+            raise ValueError(f"target_rate must be in (0, 1], received {target_rate}")
+        self.network = network
+        self.prepare = prepare
+        self._target = _copy(network)
+        self._optimizer = keras.optimizers.Adam(learning_rate, global_clipnorm=clip_norm)
+        self._optimizer.build(network.trainable_variables)
+        self._loss = loss
+        self._target_period = target_period
+        self._target_rate = target_rate
+        self._select_at_t = select_at_t
+        self._update = tf.function(self._update_step, jit_compile=jit_compile)
+        self._values = tf.function(self._value_step, reduce_retracing=True)
+
+    def q_values(self, observation):
+        """Q values `(B, A)` float32 of raw observations `(B, ...)`, as a numpy array."""
+        return self._values(tf.convert_to_tensor(observation)).numpy()
+
+    def act(self, observation, epsilon, rng):
+        """Actions `(B,)` int64: random ones with probability `epsilon`, else the greedy ones.
+
+        Args:
+            observation: `(B, ...)`, raw observations.
+            epsilon: float in [0, 1].
+            rng: `numpy.random.Generator`, drawn from equally often whatever `epsilon` is.
+        """
+        count = len(observation)
+        explore = rng.random(count) < epsilon
+        action = rng.integers(self.network.num_actions, size=count)
+        if not explore.all():
+            greedy = self.q_values(observation).argmax(axis=-1)
+            action = np.where(explore, action, greedy)
+        return action
+
+    def update(self, batch):
+        """One gradient step on a `Batch`.
+
+        Returns:
+            A dict of floats (`loss`, `q_mean`, `gradient_norm`), and the temporal-difference
+            errors `(B,)`.
+        """
+        loss, q_mean, norm, error = self._update(
+            batch.observation_t,
+            batch.action_t,
+            batch.return_t,
+            batch.discount_t,
+            batch.observation_tpn,
+            batch.weight_t,
+        )
+        metrics = {"loss": float(loss), "q_mean": float(q_mean), "gradient_norm": float(norm)}
+        return metrics, error.numpy()
+
+    def _value_step(self, observation):
+        return tf.cast(self.network(self.prepare(observation), training=False), "float32")
+
+    def _update_step(
+        self, observation_t, action_t, return_t, discount_t, observation_tpn, weight_t
+    ):
+        with tf.name_scope("target"):
+            next_input = self.prepare(observation_tpn)
+            q_tpn_target = tf.cast(self._target(next_input, training=False), "float32")
+            if not self._select_at_t:
+                q_select = tf.cast(self.network(next_input, training=False), "float32")
+        with tf.GradientTape() as tape:
+            q_t = self.network(self.prepare(observation_t), training=True)
+            q_t = tf.cast(q_t, "float32")
+            if self._select_at_t:
+                q_select = q_t
+            target_t = double_dqn_target(q_select, q_tpn_target, return_t, discount_t)
+            loss, error = double_dqn_loss(q_t, action_t, target_t, weight_t, self._loss)
+        variables = self.network.trainable_variables
+        gradients = tape.gradient(loss, variables)
+        self._optimizer.apply(gradients, variables)
+        self._follow()
+        return loss, tf.reduce_mean(q_t), tf.linalg.global_norm(gradients), error
+
+    def _follow(self):
+        due = tf.equal(self._optimizer.iterations % self._target_period, 0)
+        rate = tf.where(due, self._target_rate, 0.0)
+        for target, online in zip(self._target.variables, self.network.variables):
+            target.assign_add(rate * (online - target))
+
+    def get_state(self):
+        """All weights, target weights and optimiser variables as a dict name → array."""
+        return {name: np.asarray(variable.numpy()) for name, variable in self._variables().items()}
+
+    def set_state(self, arrays):
+        """Restores what `get_state` returned.
+
+        Raises:
+            ValueError: listing every name that is missing, unknown or of another shape; nothing
+                is changed then.
+        """
+        variables = self._variables()
+        wrong = [f"missing {name}" for name in variables if name not in arrays]
+        wrong += [f"unknown {name}" for name in arrays if name not in variables]
+        wrong += [
+            f"{name} is {arrays[name].shape}, expected {tuple(variable.shape)}"
+            for name, variable in variables.items()
+            if name in arrays and arrays[name].shape != tuple(variable.shape)
+        ]
+        if wrong:
+            raise ValueError("agent state does not fit this agent: " + "; ".join(wrong))
+        for name, variable in variables.items():
+            variable.assign(arrays[name])
+
+    def _variables(self):
+        groups = {
+            "online": self.network.variables,
+            "target": self._target.variables,
+            "optimizer": self._optimizer.variables,
+        }
+        return {
+            f"{group}/{position:03d}_{variable.name}": variable
+            for group, variables in groups.items()
+            for position, variable in enumerate(variables)
+        }
+
+
+def _copy(network):
+    """A second network of the same configuration and weights."""
+    twin = network.__class__.from_config(network.get_config())
+    twin.build_from_config(network.get_build_config())
+    twin.set_weights(network.get_weights())
+    return twin

@@ -1,0 +1,79 @@
+"""Training on easier tasks first: which task an episode is of, and when the next one is added."""
+
+import gymnasium
+
+
+class CurriculumEnv(gymnasium.Wrapper):
+    """Several environments of growing difficulty behind one, a task drawn anew at each reset.
+
+    With probability `current_share` an episode is of the task `options["level"]`, else of one of
+    the easier ones, so that they are not forgotten.
+
+    Args:
+        envs: list of environments with equal observation and action spaces, the easiest first.
+        current_share: float in [0, 1].
+
+    Raises:
+        ValueError: if there is no environment, or their spaces differ.
+
+    Example:
+        >>> env = CurriculumEnv([make_doorkey(5), make_doorkey(6)])
+        >>> observation, info = env.reset(seed=0, options={"level": 1})
+
+    Source: Bengio et al., "Curriculum learning" (2009).
+    """
+
+    def __init__(self, envs, current_share=0.7):
+        if not envs:
+            raise ValueError("CurriculumEnv needs at least one environment, received none")
+        for env in envs:
+            if env.observation_space != envs[0].observation_space:
+                raise ValueError(
+                    "the environments of a curriculum must share one observation space, received "
+                    f"{envs[0].observation_space} and {env.observation_space}"
+                )
+        super().__init__(envs[0])
+        self._envs = envs
+        self._current_share = current_share
+
+    def reset(self, *, seed=None, options=None):
+        """Begins an episode of the task drawn; `options["level"]` is 0 when missing."""
+        level = (options or {}).get("level", 0)
+        rng, _ = gymnasium.utils.seeding.np_random(seed)
+        if level > 0 and rng.random() >= self._current_share:
+            level = int(rng.integers(level))
+        self.env = self._envs[level]
+        return self.env.reset(seed=seed)
+
+
+class Curriculum:
+    """Keeps the level and raises it when the current task is mastered.
+
+    Args:
+        levels: int, number of tasks.
+        promote_at: float, share of solved episodes in an evaluation that is enough.
+
+    Example:
+        >>> curriculum = Curriculum(levels=2)
+        >>> curriculum.report(0.99), curriculum.level
+        (True, 1)
+    """
+
+    def __init__(self, levels, promote_at=0.9):
+        self._levels = levels
+        self._promote_at = promote_at
+        self.level = 0
+
+    def report(self, success):
+        """Takes the success rate on the current task; tells whether the level went up."""
+        promoted = success >= self._promote_at and self.level + 1 < self._levels
+        self.level += promoted
+        return promoted
+
+    def get_state(self):
+        """The level, as a JSON-able dict."""
+        return {"level": self.level}
+
+    def set_state(self, state):
+        """Restores what `get_state` returned."""
+        self.level = state["level"]

@@ -1,0 +1,165 @@
+"""The training loop: a generator of records that logging, evaluation and checkpoints subscribe to."""
+
+import dataclasses
+import time
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """What happened during one step of all environments.
+
+    Attributes:
+        step: int, environment steps so far, over all environments.
+        updates: int, gradient steps so far.
+        epsilon: float, share of random actions.
+        episodes: list of dicts `return`, `length`, `success`: those that ended now.
+        metrics: dict of floats from the last update of this step, empty without one.
+        seconds: dict of floats, where the time of this step went: `act`, `environment`,
+            `replay`, `update`.
+    """
+
+    step: int
+    updates: int
+    epsilon: float
+    episodes: list
+    metrics: dict
+    seconds: dict
+
+
+class Loop:
+    """Lets an agent act, remember and learn until a number of environment steps is reached.
+
+    `run` yields a `Record` after every step of the environments. Between two records everything
+    is at rest, so that is where a subscriber may evaluate, draw or save.
+
+    Args:
+        agent: `DoubleDQN`.
+        env: `SeededVectorEnv` of E environments.
+        replay: `ReplayBuffer` fed by E environments.
+        epsilon: function of the step → share of random actions.
+        updates_per_step: float, gradient steps per environment step (0.25: one every four).
+        batch_size: int, transitions per gradient step.
+        learning_starts: int, transitions in the replay before the first gradient step.
+        seed: int, of actions and samples.
+
+    Example:
+        >>> for record in Loop(agent, env, replay, ...).run(until_step=30_000):
+        ...     print(record.step, record.metrics)
+    """
+
+    def __init__(
+        self, agent, env, replay, *, epsilon, updates_per_step, batch_size, learning_starts, seed
+    ):
+        self.agent = agent
+        self.env = env
+        self.replay = replay
+        self._epsilon = epsilon
+        self._updates_per_step = updates_per_step
+        self._batch_size = batch_size
+        self._learning_starts = learning_starts
+        self._rng = np.random.default_rng(seed)
+        self._step = 0
+        self._updates = 0
+        self._updates_owed = 0.0
+        self._observation = None
+
+    @property
+    def step(self):
+        """Environment steps so far."""
+        return self._step
+
+    def run(self, until_step):
+        """Yields a `Record` per step of the environments until `until_step` is reached."""
+        if self._observation is None:
+            self._observation, _ = self.env.reset()
+        while self._step < until_step:
+            yield self._advance()
+
+    def _advance(self):
+        epsilon = self._epsilon(self._step)
+        clock = _Clock()
+        action_t = self.agent.act(self._observation, epsilon, self._rng)
+        clock.lap("act")
+        observation, reward_t, terminated, truncated, info = self.env.step(action_t)
+        clock.lap("environment")
+        self.replay.add(
+            self._observation, action_t, reward_t, terminated, truncated, info["final_obs"]
+        )
+        clock.lap("replay")
+        self._observation = observation
+        self._step += len(action_t)
+        metrics = self._learn(clock) if len(self.replay) > self._learning_starts else {}
+        return Record(
+            self._step, self._updates, epsilon, _finished(info), metrics, clock.seconds
+        )
+
+    def _learn(self, clock):
+        metrics = {}
+        self._updates_owed += self._updates_per_step * self.env.num_envs
+        while self._updates_owed >= 1:
+            batch = self.replay.sample(self._batch_size, self._rng)
+            clock.lap("replay")
+            metrics, error = self.agent.update(batch)
+            clock.lap("update")
+            self.replay.set_priorities(batch.index, error)
+            clock.lap("replay")
+            self._updates += 1
+            self._updates_owed -= 1
+        return metrics
+
+    def get_state(self):
+        """State of the loop, its agent, replay and environments, each as a dict of its own.
+
+        The values are arrays or JSON-able. Restored in another process, a run goes on as if it
+        had never stopped.
+        """
+        return {
+            "loop": {
+                "step": self._step,
+                "updates": self._updates,
+                "updates_owed": self._updates_owed,
+                "random": self._rng.bit_generator.state,
+            },
+            "environment": self.env.get_state(),
+            "agent": self.agent.get_state(),
+            "replay": self.replay.get_state(),
+        }
+
+    def set_state(self, state):
+        """Restores what `get_state` returned.
+
+        Raises:
+            ValueError: if a part does not fit this loop's agent, replay or environments.
+        """
+        self.agent.set_state(state["agent"])
+        self.replay.set_state(state["replay"])
+        self._observation = self.env.set_state(state["environment"])
+        self._step = state["loop"]["step"]
+        self._updates = state["loop"]["updates"]
+        self._updates_owed = state["loop"]["updates_owed"]
+        self._rng.bit_generator.state = state["loop"]["random"]
+
+
+class _Clock:
+    """Seconds spent under each name since the last lap."""
+
+    def __init__(self):
+        self.seconds = dict.fromkeys(("act", "environment", "replay", "update"), 0.0)
+        self._last = time.perf_counter()
+
+    def lap(self, name):
+        now = time.perf_counter()
+        self.seconds[name] += now - self._last
+        self._last = now
+
+
+def _finished(info):
+    if "_episode" not in info:
+        return []
+    episode = info["episode"]
+    return [
+        {name: episode[name][env].item() for name in ("return", "length", "success")}
+        for env in np.flatnonzero(info["_episode"])
+    ]

@@ -1,0 +1,229 @@
+"""Experience replay: a preallocated ring of n-step transitions, sampled uniformly or by priority."""
+
+import collections
+import dataclasses
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """What one update learns from; every array has one row a transition.
+
+    Attributes:
+        observation_t: `(B, ...)`, raw observations.
+        action_t: `(B,)` int32.
+        return_t: `(B,)` float32, discounted sum of up to n rewards.
+        discount_t: `(B,)` float32, what the value at `t + n` is worth: 0 after a termination.
+        observation_tpn: `(B, ...)`, raw observations n steps later (fewer at an episode's end).
+        weight_t: `(B,)` float32 importance weights, 1 without priorities.
+        index: `(B,)` int64, rows of the ring, for `ReplayBuffer.set_priorities`.
+    """
+
+    observation_t: np.ndarray
+    action_t: np.ndarray
+    return_t: np.ndarray
+    discount_t: np.ndarray
+    observation_tpn: np.ndarray
+    weight_t: np.ndarray
+    index: np.ndarray
+
+
+class ReplayBuffer:
+    """A first-in-first-out ring of n-step transitions gathered from several environments.
+
+    A transition ends n steps later, or where its episode does. At a termination nothing follows
+    (`discount_t = 0`); at a time-out the true last observation is bootstrapped from.
+
+    With `priority_exponent` α > 0 a transition is drawn with probability `p_i^α / Σ p^α`, where
+    `p_i` is its last absolute temporal-difference error (new ones: the largest so far), and
+    weighed by `(size · P(i))^-β`, divided by the batch's largest weight.
+
+    Args:
+        capacity: int, transitions kept.
+        observation_shape: tuple, shape of one raw observation.
+        observation_dtype: dtype of a raw observation.
+        num_envs: int, environments that feed it (E).
+        n_step: int, rewards summed before bootstrapping.
+        discount: float in [0, 1], per step.
+        priority_exponent: float ≥ 0, α; 0 samples uniformly, with replacement.
+        importance_exponent: float in [0, 1], β.
+        positive_copies: int, how often a transition with a positive reward is stored.
+
+    Raises:
+        ValueError: if a number is out of range.
+
+    Example:
+        >>> replay = ReplayBuffer(100, (7, 7, 3), "uint8", num_envs=1, n_step=1, discount=0.9)
+        >>> view = np.zeros((1, 7, 7, 3), "uint8")
+        >>> replay.add(view, [0], [1.0], terminated=[True], truncated=[False], observation_tp1=view)
+        >>> replay.sample(2, np.random.default_rng(0)).discount_t
+        array([0., 0.], dtype=float32)
+
+    Source: Schaul et al., "Prioritized experience replay" (2016), for the priorities.
+    """
+
+    def __init__(
+        self,
+        capacity,
+        observation_shape,
+        observation_dtype,
+        *,
+        num_envs,
+        n_step=1,
+        discount=0.99,
+        priority_exponent=0.0,
+        importance_exponent=0.4,
+        positive_copies=1,
+    ):
+        for name, value, least in (
+            ("capacity", capacity, 1),
+            ("num_envs", num_envs, 1),
+            ("n_step", n_step, 1),
+            ("positive_copies", positive_copies, 1),
+            ("priority_exponent", priority_exponent, 0),
+            ("importance_exponent", importance_exponent, 0),
+        ):
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}, received {value}")
+        if not 0 <= discount <= 1:
+            raise ValueError(f"discount must be in [0, 1], received {discount}")
+        self.capacity = capacity
+        self.n_step = n_step
+        self.discount = discount
+        self.priority_exponent = priority_exponent
+        self.importance_exponent = importance_exponent
+        self.positive_copies = positive_copies
+        self._ring = {
+            "observation_t": np.zeros((capacity, *observation_shape), observation_dtype),
+            "action_t": np.zeros(capacity, np.int32),
+            "return_t": np.zeros(capacity, np.float32),
+            "discount_t": np.zeros(capacity, np.float32),
+            "observation_tpn": np.zeros((capacity, *observation_shape), observation_dtype),
+            "priority": np.zeros(capacity, np.float64),
+        }
+        self._added = 0
+        self._largest_priority = 1.0
+        self._pending = [collections.deque() for _ in range(num_envs)]
+
+    def __len__(self):
+        return min(self._added, self.capacity)
+
+    def add(self, observation_t, action_t, reward_t, terminated, truncated, observation_tp1):
+        """Takes one step of every environment.
+
+        Args:
+            observation_t: `(E, ...)`, what was seen before acting.
+            action_t: `(E,)` int, actions taken.
+            reward_t: `(E,)` float, rewards received.
+            terminated: `(E,)` bool, the episode came to an end of its own.
+            truncated: `(E,)` bool, the episode was cut by its time limit.
+            observation_tp1: `(E, ...)`, what was seen after acting, never a new episode's start.
+        """
+        for env, pending in enumerate(self._pending):
+            pending.append([observation_t[env].copy(), int(action_t[env]), 0.0, 0])
+            for transition in pending:
+                transition[2] += self.discount ** transition[3] * float(reward_t[env])
+                transition[3] += 1
+            over = terminated[env] or truncated[env]
+            while pending and (over or pending[0][3] == self.n_step):
+                observation, action, summed, steps = pending.popleft()
+                after = 0.0 if terminated[env] else self.discount**steps
+                for _ in range(self.positive_copies if summed > 0 else 1):
+                    self._store(observation, action, summed, after, observation_tp1[env])
+
+    def _store(self, observation_t, action_t, return_t, discount_t, observation_tpn):
+        row = self._added % self.capacity
+        ring = self._ring
+        ring["observation_t"][row] = observation_t
+        ring["action_t"][row] = action_t
+        ring["return_t"][row] = return_t
+        ring["discount_t"][row] = discount_t
+        ring["observation_tpn"][row] = observation_tpn
+        ring["priority"][row] = self._largest_priority**self.priority_exponent
+        self._added += 1
+
+    def sample(self, batch_size, rng):
+        """Draws a `Batch` with replacement.
+
+        Args:
+            batch_size: int, B.
+            rng: `numpy.random.Generator` that draws.
+
+        Raises:
+            ValueError: if nothing is stored yet.
+        """
+        size = len(self)
+        if size == 0:
+            raise ValueError("cannot sample from an empty replay buffer")
+        if self.priority_exponent == 0:
+            index = rng.integers(size, size=batch_size)
+            weight = np.ones(batch_size, np.float32)
+        else:
+            # A running sum over the ring costs less than an update does, up to ~1e6 transitions;
+            # a sum tree would save nothing that can be noticed.
+            cumulative = np.cumsum(self._ring["priority"][:size])
+            index = np.searchsorted(cumulative, rng.random(batch_size) * cumulative[-1], "right")
+            index = np.minimum(index, size - 1)
+            probability = self._ring["priority"][index] / cumulative[-1]
+            weight = (size * probability) ** -self.importance_exponent
+            weight = (weight / weight.max()).astype(np.float32)
+        rows = {k: v[index] for k, v in self._ring.items() if k != "priority"}
+        return Batch(**rows, weight_t=weight, index=index)
+
+    def set_priorities(self, index, error):
+        """Remembers the temporal-difference errors of sampled rows as their new priorities.
+
+        Args:
+            index: `(B,)`, `Batch.index`.
+            error: `(B,)`, temporal-difference errors of those rows, of either sign.
+        """
+        if self.priority_exponent == 0:
+            return
+        priority = np.abs(error).astype(np.float64) + 1e-6
+        self._ring["priority"][index] = priority**self.priority_exponent
+        self._largest_priority = max(self._largest_priority, float(priority.max()))
+
+    def get_state(self):
+        """Everything needed to go on exactly, as a dict of arrays and JSON-able values."""
+        waiting = [item for pending in self._pending for item in pending]
+        shape = self._ring["observation_t"].shape[1:]
+        return {
+            **{name: column[: len(self)] for name, column in self._ring.items()},
+            "pending_observation": np.array(
+                [item[0] for item in waiting], self._ring["observation_t"].dtype
+            ).reshape(-1, *shape),
+            "pending": [[item[1:] for item in pending] for pending in self._pending],
+            "added": self._added,
+            "largest_priority": self._largest_priority,
+        }
+
+    def set_state(self, state):
+        """Restores what `get_state` returned.
+
+        Raises:
+            ValueError: if it came from a buffer of another shape, capacity or number of
+                environments.
+        """
+        size = min(state["added"], self.capacity)
+        for name, column in self._ring.items():
+            expected = (size, *column.shape[1:])
+            if state[name].shape != expected or state[name].dtype != column.dtype:
+                raise ValueError(
+                    f"replay state {name!r} is {state[name].dtype}{state[name].shape}, "
+                    f"expected {column.dtype}{expected}"
+                )
+        if len(state["pending"]) != len(self._pending):
+            raise ValueError(
+                f"replay state is of {len(state['pending'])} environments, "
+                f"expected {len(self._pending)}"
+            )
+        for name, column in self._ring.items():
+            column[:size] = state[name]
+        self._added = state["added"]
+        self._largest_priority = state["largest_priority"]
+        observations = iter(state["pending_observation"])
+        self._pending = [
+            collections.deque([next(observations).copy(), *item] for item in pending)
+            for pending in state["pending"]
+        ]

@@ -1,0 +1,17 @@
+"""Runs: their folder, logs, checkpoints, evaluation and profile."""
+
+from rrl_tf.training.evaluation import Evaluation, evaluate
+from rrl_tf.training.metrics_log import MetricsLog
+from rrl_tf.training.profiling import profiled
+from rrl_tf.training.rollout import RolloutStatistics
+from rrl_tf.training.run_folder import RunFolder, atomic_file
+
+__all__ = [
+    "Evaluation",
+    "MetricsLog",
+    "RolloutStatistics",
+    "RunFolder",
+    "atomic_file",
+    "evaluate",
+    "profiled",
+]

@@ -1,0 +1,69 @@
+"""Running means of what the training loop reports."""
+
+import collections
+
+import numpy as np
+
+
+class RolloutStatistics:
+    """Collects a loop's records and averages them for the log.
+
+    Episodes are averaged over the last `window` of them; losses and times since the last call of
+    `averages`.
+
+    Args:
+        window: int, episodes.
+
+    Example:
+        >>> statistics = RolloutStatistics()
+        >>> statistics.add(record)
+        >>> statistics.averages()["rollout/success"]
+    """
+
+    def __init__(self, window=100):
+        self._episodes = collections.deque(maxlen=window)
+        self._step = self._updates = 0
+        self._epsilon = float("nan")
+        self._clear()
+
+    def _clear(self):
+        self._metrics = collections.defaultdict(list)
+        self._seconds = collections.Counter()
+        self._first_step = self._step
+
+    def add(self, record):
+        """Takes one `Record`."""
+        self._episodes.extend(record.episodes)
+        for name, value in record.metrics.items():
+            self._metrics[name].append(value)
+        self._seconds.update(record.seconds)
+        self._step = record.step
+        self._updates = record.updates
+        self._epsilon = record.epsilon
+
+    def averages(self):
+        """The metrics as a dict under `rollout/`, `train/` and `time/`; begins a new interval."""
+        total = sum(self._seconds.values()) or 1.0
+        averages = {
+            **{
+                f"rollout/{name}": float(np.mean([episode[name] for episode in self._episodes]))
+                for name in ("success", "return", "length")
+                if self._episodes
+            },
+            **{f"train/{name}": float(np.mean(values)) for name, values in self._metrics.items()},
+            "train/epsilon": self._epsilon,
+            "train/updates": self._updates,
+            **{f"time/{name}_share": seconds / total for name, seconds in self._seconds.items()},
+            "time/steps_per_second": (self._step - self._first_step) / total,
+        }
+        self._clear()
+        return averages
+
+    def get_state(self):
+        """The recent episodes, as a JSON-able dict; call it after `averages`."""
+        return {"episodes": list(self._episodes), "step": self._step}
+
+    def set_state(self, state):
+        """Restores what `get_state` returned."""
+        self._episodes.extend(state["episodes"])
+        self._step = self._first_step = state["step"]

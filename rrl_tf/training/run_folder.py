@@ -1,0 +1,165 @@
+"""The folder of one run: its configuration, logs, checkpoints and figures; safe to kill at any moment."""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import tempfile
+import zipfile
+
+import numpy as np
+
+
+class RunFolder:
+    """`runs/<task>/<name>/` with `config.json`, `checkpoints/`, `figures/`, `export/`.
+
+    Opening a folder that exists continues its run, so its configuration must be the same.
+    Whatever is written is complete before it appears under its name.
+
+    Args:
+        path: the folder; made when it is not there.
+        config: JSON-able dict, the run's configuration.
+        may_change: names that may differ from the run that is continued (how long to train).
+
+    Raises:
+        ValueError: if the folder holds a run of another configuration (every difference is
+            named), or its configuration cannot be read.
+        OSError: if the folder cannot be made or written.
+
+    Example:
+        >>> folder = RunFolder("runs/doorkey/first", {"seed": 1, "steps": 1000}, may_change=["steps"])
+        >>> folder.save_checkpoint(500, {"agent": {"weights": np.ones(3), "updates": 100}})
+        >>> folder.load_checkpoint()["agent"]["updates"]
+        100
+    """
+
+    def __init__(self, path, config, may_change=()):
+        self.path = pathlib.Path(path)
+        self.figures.mkdir(parents=True, exist_ok=True)
+        self._checkpoints.mkdir(exist_ok=True)
+        config = json.loads(json.dumps(config))
+        file = self.path / "config.json"
+        if file.exists():
+            _check_config(file, config, may_change)
+        with atomic_file(file) as draft:
+            draft.write_text(json.dumps(config, indent=2) + "\n")
+        for leftover in self._checkpoints.glob(".*"):
+            shutil.rmtree(leftover)
+
+    @property
+    def figures(self):
+        """Where pictures go."""
+        return self.path / "figures"
+
+    @property
+    def export(self):
+        """Where SavedModels go, one integer folder a version."""
+        return self.path / "export"
+
+    @property
+    def _checkpoints(self):
+        return self.path / "checkpoints"
+
+    def save_checkpoint(self, step, state, model=None):
+        """Writes a checkpoint, then removes older ones.
+
+        Args:
+            step: int, environment steps or updates it was taken at.
+            state: dict part → dict name → array or anything JSON can hold.
+            model: `keras.Model` saved beside it as `model.keras`, for whoever wants just that.
+        """
+        draft = pathlib.Path(tempfile.mkdtemp(prefix=".draft-", dir=self._checkpoints))
+        arrays, rest = _split(state)
+        np.savez(draft / "arrays.npz", **arrays)
+        (draft / "state.json").write_text(json.dumps(rest))
+        if model is not None:
+            model.save(draft / "model.keras")
+        draft.chmod(0o755)
+        _sync_files(draft)
+        final = self._checkpoints / f"{step:010d}"
+        older = self._whole_checkpoints()
+        if final in older:  # the same step again: the old one makes way only for a whole new one
+            final.rename(draft.with_name(f"{draft.name}-replaced"))
+        draft.rename(final)
+        for path in (*older, *self._checkpoints.glob(".draft-*")):
+            if path != final:
+                shutil.rmtree(path)
+
+    def load_checkpoint(self):
+        """The state of the newest checkpoint, or `None` where there is none yet.
+
+        Raises:
+            ValueError: if its files cannot be read.
+        """
+        whole = self._whole_checkpoints()
+        if not whole:
+            return None
+        try:
+            state = json.loads((whole[-1] / "state.json").read_text())
+            with np.load(whole[-1] / "arrays.npz") as file:
+                for path in file.files:
+                    part, _, name = path.partition("/")
+                    state.setdefault(part, {})[name] = file[path]
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise ValueError(
+                f"checkpoint {whole[-1]} cannot be read ({error}); remove that folder to go on "
+                "without it"
+            ) from error
+        return state
+
+    @property
+    def model_file(self):
+        """The newest checkpoint's `model.keras`, or `None` where there is none yet."""
+        whole = self._whole_checkpoints()
+        return whole[-1] / "model.keras" if whole else None
+
+    def _whole_checkpoints(self):
+        return sorted(path for path in self._checkpoints.iterdir() if path.name.isdigit())
+
+
+@contextlib.contextmanager
+def atomic_file(path):
+    """A path to write to, which becomes `path` only when the block ends without an error."""
+    path = pathlib.Path(path)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    os.close(handle)
+    draft = pathlib.Path(name)
+    try:
+        yield draft
+        draft.chmod(0o644)
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _check_config(file, config, may_change):
+    try:
+        known = json.loads(file.read_text())
+    except ValueError as error:
+        raise ValueError(f"{file} is not JSON ({error}); choose another run folder") from error
+    differences = [
+        f"{name} is {known.get(name)!r} there and {config.get(name)!r} here"
+        for name in sorted(known.keys() | config.keys())
+        if name not in may_change and known.get(name) != config.get(name)
+    ]
+    if differences:
+        raise ValueError(
+            f"{file.parent} holds a run of another configuration: {'; '.join(differences)}. "
+            "Choose another name, or remove that folder"
+        )
+
+
+def _split(state):
+    """Separates arrays, under the path `part/name`, from what goes into a JSON file."""
+    arrays, rest = {}, {}
+    for part, values in state.items():
+        rest[part] = {k: v for k, v in values.items() if not isinstance(v, np.ndarray)}
+        arrays |= {f"{part}/{k}": v for k, v in values.items() if isinstance(v, np.ndarray)}
+    return arrays, rest
+
+
+def _sync_files(folder):
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())

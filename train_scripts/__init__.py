@@ -1,0 +1,1 @@
+"""One short script a task: numbers on top, `main(config)` below."""
