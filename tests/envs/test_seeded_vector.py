@@ -1,0 +1,184 @@
+"""SeededVectorEnv against environments stepped one by one, and against its own replay."""
+
+import functools
+import json
+
+import numpy as np
+import pytest
+from gymnasium.error import ResetNeeded
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rrl_tf.envs import DoorKeyStart, SeededVectorEnv, enumerate_starts, make_doorkey
+
+START = DoorKeyStart(size=5, wall=2, door=1, key=(1, 2), agent=(1, 1), direction=1)
+SOLUTION = (3, 0, 4, 2, 2, 1, 2, 2)  # pick up, left, toggle, ahead, ahead, right, ahead, ahead
+
+
+def assert_same(a, b):
+    if isinstance(a, dict):
+        assert a.keys() == b.keys()
+        for key in a:
+            assert_same(a[key], b[key])
+    elif isinstance(a, (tuple, list)):
+        for x, y in zip(a, b, strict=True):
+            assert_same(x, y)
+    else:
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("reset_on_truncation", [True, False])
+def test_equals_environments_stepped_one_by_one(reset_on_truncation):
+    # Long enough for random play to reach the goal now and then, short enough for time-outs.
+    make_env = functools.partial(make_doorkey, 5, frames=2, reward="book", max_steps=150)
+    vector = SeededVectorEnv(make_env, 5, seed=1, reset_on_truncation=reset_on_truncation)
+    singles = [make_env() for _ in range(5)]
+    rng = np.random.default_rng(0)
+    observation, _ = vector.reset()
+    assert vector.observation_space.contains(observation)
+    returns, lengths, ended = np.zeros(5), np.zeros(5, int), {"terminated": 0, "truncated": 0}
+    for i, single in enumerate(singles):
+        single.reset(options={"start": vector.envs[i].unwrapped.start})
+    for _ in range(2000):
+        actions = rng.integers(5, size=5)
+        observation, reward, terminated, truncated, info = vector.step(actions)
+        assert (reward.dtype, terminated.dtype, truncated.dtype) == (np.float32, bool, bool)
+        assert not np.any(terminated & truncated)
+        for i, single in enumerate(singles):
+            final, r, done, timeout, _ = single.step(int(actions[i]))
+            returns[i] += np.float32(r)
+            lengths[i] += 1
+            timeout = timeout and reset_on_truncation and not done
+            np.testing.assert_array_equal(info["final_obs"][i], final)
+            assert (reward[i], terminated[i], truncated[i]) == (np.float32(r), done, timeout)
+            assert info["_episode"][i] == (done or timeout)
+            if done or timeout:
+                assert info["episode"]["return"][i] == pytest.approx(returns[i])
+                assert info["episode"]["length"][i] == lengths[i]
+                assert info["episode"]["success"][i] == done
+                returns[i] = lengths[i] = 0
+                ended["terminated" if done else "truncated"] += 1
+                final, _ = single.reset(options={"start": vector.envs[i].unwrapped.start})
+            else:
+                assert all(info["episode"][key][i] == 0 for key in info["episode"])
+            np.testing.assert_array_equal(observation[i], final)
+    assert ended["terminated"] > 5
+    assert (ended["truncated"] > 5) == reset_on_truncation
+
+
+@given(
+    num_envs=st.integers(1, 4),
+    before=st.integers(0, 60),
+    seed=st.integers(0, 2**63),
+    frames=st.integers(1, 2),
+    reset_on_truncation=st.booleans(),
+)
+@settings(max_examples=30, deadline=None)
+def test_a_restored_environment_goes_on_alike(num_envs, before, seed, frames, reset_on_truncation):
+    def make():
+        make_env = functools.partial(make_doorkey, 5, frames=frames, max_steps=9, reward="book")
+        return SeededVectorEnv(make_env, num_envs, 7, reset_on_truncation=reset_on_truncation)
+
+    rng = np.random.default_rng(seed)
+    vector, restored = make(), make()
+    observation, _ = vector.reset(seed=seed)
+    for actions in rng.integers(5, size=(before, num_envs)):
+        observation = vector.step(actions)[0]
+    state = json.loads(json.dumps(vector.get_state()))
+    assert_same(restored.set_state(state), observation)
+    assert restored.get_state() == state
+    for actions in rng.integers(5, size=(40, num_envs)):
+        assert_same(restored.step(actions), vector.step(actions))
+    assert_same(restored.reset(), vector.reset())
+
+
+def test_an_episode_depends_on_seed_index_and_number_only():
+    """Other environments, and how long their episodes are, change nothing."""
+    small = SeededVectorEnv(functools.partial(make_doorkey, 6, max_steps=5), 2, seed=3)
+    large = SeededVectorEnv(functools.partial(make_doorkey, 6, max_steps=11), 4, seed=3)
+    starts = []
+    for vector in (small, large):
+        vector.reset()
+        starts.append([[env.unwrapped.start] for env in vector.envs])
+        for _ in range(120):
+            *_, info = vector.step([0] * vector.num_envs)
+            for i in np.flatnonzero(info["_episode"]):
+                starts[-1][i].append(vector.envs[i].unwrapped.start)
+    for few, many in zip(starts[1], starts[0]):
+        assert few == many[: len(few)] and len(few) > 9
+    assert len({tuple(few) for few in starts[1]}) == 4
+    assert len(set(starts[0][0])) > 15
+
+
+def test_reset_goes_on_and_a_seed_starts_over():
+    vector = SeededVectorEnv(functools.partial(make_doorkey, 6), 3, seed=0)
+    first, second = vector.reset()[0], vector.reset()[0]
+    assert np.any(first != second)
+    assert_same(vector.reset(seed=0)[0], first)
+    assert_same(vector.reset()[0], second)
+    assert np.any(vector.reset(seed=1)[0] != first)
+
+
+def test_success_in_the_last_moment_is_a_termination():
+    vector = SeededVectorEnv(functools.partial(make_doorkey, 5, max_steps=8), 1, seed=0)
+    vector.reset(options={"start": START})
+    for action in SOLUTION[:-1]:
+        assert not vector.step([action])[-1]["_episode"].any()
+    _, reward, terminated, truncated, info = vector.step(SOLUTION[-1:])
+    assert terminated.all() and not truncated.any()
+    assert reward[0] == pytest.approx(0.1)
+    assert {key: value.tolist() for key, value in info["episode"].items()} == {
+        "return": [pytest.approx(0.1)],
+        "length": [8],
+        "success": [True],
+    }
+
+
+def test_observations_handed_out_are_not_written_again():
+    vector = SeededVectorEnv(functools.partial(make_doorkey, 5, max_steps=3), 2, seed=0)
+    kept = [vector.reset()[0]]
+    copies = [kept[0].copy()]
+    for _ in range(10):
+        observation, *_, info = vector.step([0, 2])
+        kept += [observation, info["final_obs"]]
+        copies += [observation.copy(), info["final_obs"].copy()]
+    assert_same(kept, copies)
+
+
+def test_a_state_of_another_environment_is_refused():
+    vector = SeededVectorEnv(functools.partial(make_doorkey, 5), 2, seed=0)
+    vector.reset()
+    for _ in range(5):
+        vector.step([1, 2])
+    state = vector.get_state()
+    other = SeededVectorEnv(
+        functools.partial(make_doorkey, 5, starts=enumerate_starts(5)[-1:]), 2, seed=0
+    )
+    with pytest.raises(ValueError, match=r"Environment \d does not come back: replaying 5 actions"):
+        other.set_state(state)
+    with pytest.raises(ValueError, match="state of 3 environments, received that of 2"):
+        SeededVectorEnv(make_doorkey, 3, seed=0).set_state(state)
+
+
+def test_wrong_use_is_refused():
+    with pytest.raises(ValueError, match="num_envs must be at least 1, received 0"):
+        SeededVectorEnv(make_doorkey, 0, seed=0)
+    with pytest.raises(ValueError, match="seed must not be negative, received -1"):
+        SeededVectorEnv(make_doorkey, 1, seed=-1)
+    vector = SeededVectorEnv(make_doorkey, 2, seed=0)
+    for unready in (lambda: vector.step([0, 0]), vector.get_state):
+        with pytest.raises(ResetNeeded):
+            unready()
+    vector.reset()
+    for actions in ([0], [0, 0, 0], 0):
+        with pytest.raises(ValueError, match="Expected 2 actions, received"):
+            vector.step(actions)
+
+
+def test_pictures_and_closing():
+    vector = SeededVectorEnv(functools.partial(make_doorkey, render_mode="rgb_array"), 2, seed=0)
+    vector.reset()
+    assert [picture.shape for picture in vector.render()] == [(160, 160, 3)] * 2
+    vector.close()
+    assert vector.closed
