@@ -1,0 +1,297 @@
+"""Attention drawn on the cells of the agent's view."""
+
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.collections import LineCollection
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
+
+from rrl_tf.viz import style
+from rrl_tf.viz.checks import checked_cells, checked_images, checked_scores
+
+_MARGIN = 0.2
+_GAP = 0.16
+_HEADING = 0.3
+_LEGEND = 0.52
+_COLOUR_BAR = 0.85
+_LETTER = 0.068  # width of a letter in a panel's title, with room to spare
+
+
+def attention_grid(weights, grid=(7, 7)):
+    """Turn one row of attention into a picture with the view's orientation.
+
+    Observations are indexed `[x, y]` and flattened in that order, so that entity `x * height + y`
+    is the cell `(x, y)`; a picture has rows `y` and columns `x`.
+
+    Args:
+        weights: array `(S,)`, the attention paid to each of `S = width * height` cells.
+        grid: `(width, height)` of the view.
+
+    Returns:
+        Array `(height, width)`.
+
+    Raises:
+        ValueError: if `weights` has another shape.
+
+    Example:
+
+    >>> import numpy as np
+    >>> np.argwhere(attention_grid(np.eye(49)[27]) == 1)  # the agent: row 6, column 3
+    array([[6, 3]])
+    """
+    weights = np.asarray(weights)
+    if weights.shape != (grid[0] * grid[1],):
+        raise ValueError(
+            f"weights must have shape ({grid[0] * grid[1]},) for a {grid[0]}x{grid[1]} view. "
+            f"Received shape: {weights.shape}"
+        )
+    return weights.reshape(grid).T
+
+
+def attention_figure(frame, view, scores, cells, unseen=None, grid=(7, 7)):
+    """Draw what each head attends to, seen from each labelled cell, beside the state itself.
+
+    On the left the whole frame and the agent's view; then one row per head and one column per
+    labelled cell. The cell that looks is outlined in orange, labelled cells carry their initial, a
+    grey line bounds what is seen, and all panels share one colour scale.
+
+    Args:
+        frame: uint8 RGB `(height, width, 3)`, the environment as rendered.
+        view: uint8 RGB `(height, width, 3)`, the agent's view drawn upright (agent at the bottom).
+        scores: array `(H, N, N)`, or a dict name -> such an array for several rounds.
+            `scores[h, n, s]` is the attention entity `n` pays to entity `s` and entity
+            `x * height + y` is the cell `(x, y)`.
+        cells: dict label -> `(x, y)`; labels that share a cell share a column.
+        unseen: boolean array indexed `[x, y]`, cells the agent cannot see; `None` if it sees all.
+        grid: `(width, height)` of the view in cells.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+
+    Raises:
+        ValueError: if an array has a wrong shape or dtype, or a cell lies outside the view.
+
+    Example:
+
+    ```python
+    view = env.unwrapped.get_pov_render(tile_size=48)
+    figure = attention_figure(
+        env.render(), view, scores, object_cells(observation), unseen=observation[..., 0] == 0
+    )
+    save_figure(figure, "attention.png")
+    ```
+
+    Reference: figures 10.23 and 10.24 of Zai and Brown, Deep Reinforcement Learning in Action.
+    """
+    frame, view = checked_images("frame", frame, 3), checked_images("view", view, 3)
+    rounds = scores if isinstance(scores, dict) else {None: scores}
+    rounds = {
+        name: checked_scores("scores" if name is None else f"scores[{name!r}]", each, grid, "H")
+        for name, each in rounds.items()
+    }
+    if not rounds:
+        raise ValueError(f"scores must hold at least one round. Received: {scores!r}")
+    cells = checked_cells(cells, grid)
+    unseen = np.zeros(grid, bool) if unseen is None else np.asarray(unseen, bool)
+    if unseen.shape != tuple(grid):
+        raise ValueError(f"unseen must have shape {tuple(grid)}. Received shape: {unseen.shape}")
+
+    groups = merged_cells(cells)
+    places = _Places.of(rounds, groups)
+    figure = style.new_figure(places.width, places.height)
+    _draw_state(figure, places, frame, view, cells, unseen, grid)
+    _draw_panels(figure, places, rounds, groups, cells, unseen, grid)
+    return figure
+
+
+def merged_cells(cells):
+    """Return `(x, y) -> "label + label"`: a carried key looks from the agent's own cell."""
+    groups = {}
+    for label, cell in cells.items():
+        groups.setdefault(cell, []).append(label)
+    return {cell: " + ".join(labels) for cell, labels in groups.items()}
+
+
+def initials(labels):
+    """Return label -> the shortest capitalised beginning that no other label shares."""
+    labels = list(labels)
+    short = {}
+    for label in labels:
+        others = [other for other in labels if other != label]
+        length = 1
+        while length < len(label) and any(o.startswith(label[:length]) for o in others):
+            length += 1
+        short[label] = label[:length].capitalize()
+    return short
+
+
+def meaning(labels):
+    """Return the line that explains the letters in the cells."""
+    return "  ".join(f"{short} {label}" for label, short in initials(labels).items())
+
+
+def mark_cells(axes, cells, looking=None, weights=None, size=style.SMALL_SIZE):
+    """Outline labelled cells and write their initials; the cell that looks is orange.
+
+    Args:
+        axes: axes whose data coordinates are cells, as `draw_weights` leaves them.
+        cells: dict label -> `(x, y)`.
+        looking: `(x, y)` of the cell whose attention is shown, or `None`.
+        weights: picture `(height, width)` scaled to 0..1 under the letters, which turn white
+            where it is dark; `None` writes no letters.
+        size: font size of the letters.
+
+    Returns:
+        List of the artists added.
+    """
+    short = initials(cells)
+    artists = []
+    for (x, y), label in merged_cells(cells).items():
+        here = (x, y) == looking
+        colour, width = (style.ACCENT, 2.2) if here else (style.TEXT, 1.0)
+        box = Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, ec=colour, lw=width)
+        box.set_zorder(4 if here else 3)
+        artists.append(axes.add_patch(box))
+        if weights is not None:
+            text = "".join(short[part] for part in label.split(" + "))
+            ink = "white" if weights[y, x] > 0.55 else style.TEXT
+            place = {"ha": "center", "va": "center_baseline", "zorder": 5}
+            smaller = size if len(text) == 1 else size * 0.75
+            artists.append(axes.text(x, y, text, size=smaller, weight="bold", color=ink, **place))
+    return artists
+
+
+def draw_weights(axes, weights, largest):
+    """Draw a picture of attention `(height, width)`, white at 0 and darkest at `largest`."""
+    height, width = weights.shape
+    image = axes.imshow(weights, cmap=style.ATTENTION_MAP, vmin=0, vmax=largest)
+    axes.vlines(np.arange(width - 1) + 0.5, -0.5, height - 0.5, color=style.GRID, lw=0.5)
+    axes.hlines(np.arange(height - 1) + 0.5, -0.5, width - 0.5, color=style.GRID, lw=0.5)
+    axes.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5))
+    style.bare(axes)
+    return image
+
+
+class _Places(NamedTuple):
+    """Where everything goes, in inches from the top left corner."""
+
+    width: float
+    height: float
+    side: float  # of the two pictures on the left
+    panel: float  # side of one attention panel
+    top: float  # of the first row of panels
+    left: float  # of the first column of panels
+
+    @classmethod
+    def of(cls, rounds, groups):
+        """Choose sizes so that the two pictures are as tall as the panels beside them."""
+        rows, columns = sum(len(heads) for heads in rounds.values()), len(groups)
+        grouping = 0.28 if len(rounds) > 1 else 0.0
+        gaps = (columns - 1) * _GAP
+        room = style.FIGURE_WIDTH - 2 * _MARGIN - 0.3 - grouping - _COLOUR_BAR - gaps
+        spare = 2 * _HEADING + _LEGEND - rows * _HEADING
+        panel = (room + spare / 2) / (columns + rows / 2)
+        side = float(np.clip((rows * panel - spare) / 2, 1.8, 2.6))
+        # Not so small that titles touch, and many rows no taller than anyone scrolls.
+        least = _LETTER * max(len(_panel_title(1, label)) for label in groups.values()) - _GAP
+        most = max(least, min(1.9, 8.0 / rows))
+        panel = float(np.clip((room - side) / columns, least, most))
+
+        left = _MARGIN + side + 0.3 + grouping
+        stack = 2 * (_HEADING + side) + _LEGEND
+        panels = rows * (_HEADING + panel)
+        height = max(stack, panels) + 0.5 * _MARGIN + _MARGIN
+        top = 0.5 * _MARGIN + max(0.0, (stack - panels) / 2)
+        width = left + columns * panel + gaps + _COLOUR_BAR + _MARGIN
+        return cls(width, height, side, panel, top, left)
+
+
+def _panel_title(head, label):
+    return f"head {head} · from {label}"
+
+
+def _draw_state(figure, places, frame, view, cells, unseen, grid):
+    """Draw the frame, the view under it, and what the letters mean."""
+    top = 0.5 * _MARGIN + _HEADING
+    axes = style.place(figure, _MARGIN, top, places.side, places.side)
+    axes.imshow(frame, interpolation="antialiased")
+    style.bare(axes)
+    style.title(axes, "environment")
+
+    top += places.side + _HEADING
+    axes = style.place(figure, _MARGIN, top, places.side, places.side)
+    width, height = grid
+    extent = (-0.5, width - 0.5, height - 0.5, -0.5)
+    axes.imshow(view, extent=extent, interpolation="antialiased")
+    for x, y in np.argwhere(unseen):
+        axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fc=style.UNSEEN, ec="white", lw=0.6))
+    style.bare(axes)
+    style.title(axes, "what the agent sees")
+    mark_cells(axes, cells)
+    top += places.side + 0.08
+    style.write(figure, _MARGIN, top, meaning(cells), style.SMALL_SIZE, style.MUTED)
+    orange = "orange: the cell that attends"
+    style.write(figure, _MARGIN, top + 0.18, orange, style.SMALL_SIZE, style.ACCENT)
+
+
+def _draw_panels(figure, places, rounds, groups, cells, unseen, grid):
+    """Draw the attention of every head from every cell, and the colour bar."""
+    step = places.panel + _HEADING
+    largest = max(
+        attention[:, x * grid[1] + y].max() for attention in rounds.values() for x, y in groups
+    )
+    # Fully masked rows are all zero; a scale from 0 to 0 has no colours.
+    largest = largest or 1.0
+    top = places.top
+    for name, attention in rounds.items():
+        if len(rounds) > 1:
+            _name_round(figure, places, name, top + _HEADING, len(attention) * step - _HEADING)
+        for head, of_head in enumerate(attention, start=1):
+            for column, ((x, y), label) in enumerate(groups.items()):
+                left = places.left + column * (places.panel + _GAP)
+                axes = style.place(figure, left, top + _HEADING, places.panel, places.panel)
+                weights = attention_grid(of_head[x * grid[1] + y], grid)
+                image = draw_weights(axes, weights, largest)
+                _outline_seen(axes, unseen)
+                mark_cells(axes, cells, (x, y), weights / largest)
+                style.title(axes, _panel_title(head, label), style.SMALL_SIZE)
+            top += step
+
+    left = places.left + len(groups) * (places.panel + _GAP)
+    rows = top - places.top - _HEADING
+    height = min(rows, 3.0)
+    middle = places.top + _HEADING + rows / 2
+    axes = style.place(figure, left, middle - height / 2, 0.13, height)
+    bar = figure.colorbar(image, cax=axes, ticks=MaxNLocator(5))
+    bar.outline.set(color=style.LINE, linewidth=0.8)
+    axes.tick_params(labelsize=style.SMALL_SIZE, colors=style.MUTED, color=style.LINE, length=3)
+    axes.set_ylabel("attention", size=style.SMALL_SIZE, color=style.MUTED)
+
+
+def _name_round(figure, places, name, top, height):
+    """Write a round's name along the rows of panels that belong to it."""
+    axes = style.place(figure, places.left - 0.12, top, 0.02, height)
+    axes.set(xticks=[], yticks=[], facecolor=style.LINE)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    name = str(name).replace("_", " ")
+    axes.set_ylabel(name, size=style.LABEL_SIZE, color=style.TEXT, weight="bold", labelpad=5)
+
+
+def _outline_seen(axes, unseen):
+    """Draw the border between the cells the agent sees and those it cannot."""
+    width, height = unseen.shape
+    upright = [
+        [(x + 0.5, y - 0.5), (x + 0.5, y + 0.5)]
+        for x in range(width - 1)
+        for y in range(height)
+        if unseen[x, y] != unseen[x + 1, y]
+    ]
+    level = [
+        [(x - 0.5, y + 0.5), (x + 0.5, y + 0.5)]
+        for x in range(width)
+        for y in range(height - 1)
+        if unseen[x, y] != unseen[x, y + 1]
+    ]
+    axes.add_collection(LineCollection(upright + level, colors=style.MUTED, linewidths=0.9))

@@ -1,0 +1,66 @@
+"""What every picture asks of its arrays, said once."""
+
+import numpy as np
+
+
+def checked_images(name, images, ndim):
+    """Return `images` as uint8 RGB.
+
+    Args:
+        name: what the caller calls it, for the message.
+        images: array of shape `(height, width, 3)` (`ndim` 3) or `(T, height, width, 3)` (4).
+        ndim: number of dimensions expected.
+
+    Raises:
+        ValueError: if the shape is another, or if the values aren't uint8.
+    """
+    images = np.asarray(images)
+    if images.ndim != ndim or images.shape[-1] != 3 or 0 in images.shape:
+        expected = "(height, width, 3)" if ndim == 3 else "(T, height, width, 3)"
+        raise ValueError(f"{name} must have shape {expected}. Received shape: {images.shape}")
+    if images.dtype != np.uint8:
+        raise ValueError(f"{name} must be uint8. Received dtype: {images.dtype}")
+    return images
+
+
+def checked_scores(name, scores, grid, leading):
+    """Return attention scores as floats of shape `(*leading, N, N)`, `N = width * height`.
+
+    Args:
+        name: what the caller calls them, for the message.
+        scores: array; a letter in `leading` stands for one dimension.
+        grid: `(width, height)` of the view that the `N` entities lie on.
+        leading: `"H"` or `"TH"`.
+
+    Raises:
+        ValueError: if the shape is another.
+    """
+    # Mixed precision hands over bfloat16, which matplotlib does not draw.
+    scores = np.asarray(scores).astype(np.float64)
+    nodes = grid[0] * grid[1]
+    wrong = scores.ndim != len(leading) + 2 or 0 in scores.shape
+    if wrong or scores.shape[-2:] != (nodes, nodes):
+        expected = ", ".join((*leading, str(nodes), str(nodes)))
+        raise ValueError(
+            f"{name} must have shape ({expected}) for a {grid[0]}x{grid[1]} view. "
+            f"Received shape: {scores.shape}"
+        )
+    return scores
+
+
+def checked_cells(cells, grid):
+    """Return `cells` (label -> `(x, y)`) with integer places.
+
+    Raises:
+        ValueError: if there is none, or if one lies outside the grid.
+    """
+    if not cells:
+        raise ValueError(f"cells must name at least one cell. Received: {cells!r}")
+    checked = {}
+    for label, (x, y) in cells.items():
+        if not (0 <= x < grid[0] and 0 <= y < grid[1]):
+            raise ValueError(
+                f"cells must lie inside the {grid[0]}x{grid[1]} view. Received: {label!r} at {x, y}"
+            )
+        checked[str(label)] = (int(x), int(y))
+    return checked

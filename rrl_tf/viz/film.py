@@ -1,0 +1,209 @@
+"""An episode as pictures: the frame, where the agent looks, and what it thinks of each action."""
+
+import math
+
+import numpy as np
+
+from rrl_tf.viz import style
+from rrl_tf.viz.attention import attention_grid, draw_weights, mark_cells, meaning
+from rrl_tf.viz.checks import checked_cells, checked_images, checked_scores
+from rrl_tf.viz.output import figure_to_image
+
+_DPI = 100
+_MARGIN, _TOP, _SIDE = 0.2, 0.72, 2.1  # inches, as everything here
+_ATTENTION_WIDTH, _NAMES_WIDTH, _VALUES_WIDTH = 2.7, 0.85, 1.25
+_HEADS_GAP, _HEADS_TITLE = 0.12, 0.2
+
+
+def film(
+    frames, scores, cells, q_values, actions, rewards, action_names, source="agent", grid=(7, 7)
+):
+    """Draw an episode step by step; `save_film` writes the result as a GIF.
+
+    Each picture shows the frame, the attention of each head from the `source` cell, and a bar for
+    the value of each action with the chosen one in orange. The last shows where the episode ended.
+    Give `scores.mean(axis=1, keepdims=True)` to see the mean of the heads.
+
+    Args:
+        frames: uint8 RGB `(T + 1, height, width, 3)`: before each of the `T` steps, and at the end.
+        scores: array `(T, H, N, N)`; each `scores[t]` as `attention_figure` takes it.
+        cells: `T` dicts label -> `(x, y)`, each with the label `source`.
+        q_values: array `(T, A)`.
+        actions: integers `(T,)`, what was done, `0 <= action < A`.
+        rewards: array `(T,)`.
+        action_names: `A` strings.
+        source: label of the cell whose attention is shown.
+        grid: `(width, height)` of the view in cells.
+
+    Returns:
+        uint8 array `(T + 1, height, width, 3)`, about 700 pixels wide.
+
+    Raises:
+        ValueError: if a shape or dtype is wrong, an action has no name, or `source` is missing.
+
+    Example:
+
+    ```python
+    images = film(frames, scores, cells, q_values, actions, rewards, action_names)
+    save_film(images, "episode.gif")
+    ```
+    """
+    frames = checked_images("frames", frames, 4)
+    scores = checked_scores("scores", scores, grid, "TH")
+    cells = [checked_cells(each, grid) for each in cells]
+    q_values, actions, rewards = np.asarray(q_values), np.asarray(actions), np.asarray(rewards)
+    _check_episode(frames, scores, cells, q_values, actions, rewards, action_names, source)
+
+    looking = [each[source] for each in cells]
+    pictures = np.array(
+        [
+            [attention_grid(head[x * grid[1] + y], grid) for head in scores[t]]
+            for t, (x, y) in enumerate(looking)
+        ]
+    )
+    page = _Page(frames[0], pictures, q_values, action_names, source)
+    page.show_meaning(dict.fromkeys(label for each in cells for label in each))
+    images = []
+    for t, action in enumerate(actions):
+        page.show_frame(frames[t], f"step {t + 1} of {len(actions)}", f"reward {rewards[t]:.2f}")
+        page.show_attention(pictures[t], cells[t], looking[t])
+        page.show_values(q_values[t], action)
+        images.append(figure_to_image(page.figure))
+    page.show_frame(
+        frames[-1], f"the end, after {len(actions)} steps", f"return {rewards.sum():.2f}"
+    )
+    page.show_attention(np.zeros_like(pictures[0]), {}, None)
+    page.show_values(np.zeros_like(q_values[0]), None)
+    images.append(figure_to_image(page.figure))
+    return np.stack(images)
+
+
+def _check_episode(frames, scores, cells, q_values, actions, rewards, action_names, source):
+    """Raise a ValueError where the arrays of an episode do not fit each other."""
+    steps, names = len(scores), len(action_names)
+    for name, shape, expected in (
+        ("frames", frames.shape[:1], (steps + 1,)),
+        ("cells", (len(cells),), (steps,)),
+        ("q_values", q_values.shape, (steps, names)),
+        ("actions", actions.shape, (steps,)),
+        ("rewards", rewards.shape, (steps,)),
+    ):
+        if shape != expected:
+            raise ValueError(
+                f"An episode of {steps} steps (from scores) with {names} action names needs "
+                f"{name} of (leading) shape {expected}. Received: {shape}"
+            )
+    if not np.issubdtype(actions.dtype, np.integer):
+        raise ValueError(f"actions must be integers. Received dtype: {actions.dtype}")
+    if actions.min() < 0 or actions.max() >= names:
+        raise ValueError(f"actions must lie in 0..{names - 1}. Received: {actions.tolist()}")
+    for t, each in enumerate(cells):
+        if source not in each:
+            raise ValueError(f"cells[{t}] has no {source!r}. Received labels: {sorted(each)}")
+
+
+class _Page:
+    """One figure whose artists are updated from picture to picture: setting up costs the most."""
+
+    def __init__(self, frame, pictures, q_values, action_names, source):
+        columns, side = _heads_layout(pictures.shape[1])
+        attention_width = columns * (side + _HEADS_GAP) - _HEADS_GAP
+        attention_left = _MARGIN + _SIDE + 0.3
+        values_left = attention_left + attention_width + _NAMES_WIDTH
+        right = values_left + _VALUES_WIDTH
+        self.figure = style.new_figure(right + _MARGIN, _TOP + _SIDE + 0.32, _DPI)
+        self._caption = style.write(self.figure, _MARGIN, 0.13, "", style.TITLE_SIZE, weight="bold")
+        self._reward = style.write(self.figure, right, 0.13, "", style.TITLE_SIZE, ha="right")
+
+        axes = style.place(self.figure, _MARGIN, _TOP, _SIDE, _SIDE)
+        self._frame = axes.imshow(frame, interpolation="antialiased")
+        style.bare(axes)
+        style.title(axes, "environment", style.SMALL_SIZE)
+
+        self._largest = pictures.max() or 1.0
+        self._letters = min(style.SMALL_SIZE, 0.62 * 72 * side / pictures.shape[-1])
+        self._marks = []
+        self._heads = self._add_heads(pictures[0], source, attention_left, columns, side)
+        self._bars, self._labels = self._add_values(q_values, action_names, values_left)
+
+    def _add_heads(self, heads, source, attention_left, columns, side):
+        rows = math.ceil(len(heads) / columns)
+        heading = _HEADS_TITLE if len(heads) > 1 else 0.0
+        step = side + heading + _HEADS_GAP
+        first = _TOP + (_SIDE - rows * step + _HEADS_GAP) / 2 + heading
+        text = f"attention from {source}, 0 to {self._largest:.2f}"
+        above = first - heading - 0.04
+        style.write(self.figure, attention_left, above, text, style.SMALL_SIZE, va="bottom")
+        images = []
+        for head, weights in enumerate(heads):
+            row, column = divmod(head, columns)
+            left = attention_left + column * (side + _HEADS_GAP)
+            axes = style.place(self.figure, left, first + row * step, side, side)
+            images.append(draw_weights(axes, weights, self._largest))
+            if heading:
+                style.title(axes, f"head {head + 1}", style.SMALL_SIZE, color=style.MUTED, pad=3)
+        return images
+
+    def _add_values(self, q_values, action_names, left):
+        """Add one bar an action, on a scale that holds the whole episode."""
+        axes = style.place(self.figure, left, _TOP, _VALUES_WIDTH, _SIDE)
+        rows = range(len(action_names))
+        bars = axes.barh(rows, np.zeros(len(rows)), height=0.62)
+        axes.set_yticks(rows, action_names)
+        low, high = min(0.0, q_values.min()), max(0.0, q_values.max())
+        room = 0.4 * ((high - low) or 1.0)  # for the numbers at the ends of the bars
+        axes.set_xlim(low - (room if low < 0 else 0), high + room)
+        axes.invert_yaxis()
+        axes.tick_params(length=0, labelsize=style.SMALL_SIZE, labelcolor=style.TEXT)
+        axes.set_xticks([])
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        axes.axvline(0, color=style.LINE, linewidth=0.8)
+        style.title(axes, "value of each action", style.SMALL_SIZE)
+        labels = [axes.text(0, y, "", size=7.5, va="center") for y in rows]
+        return bars, labels
+
+    def show_meaning(self, labels):
+        width, height = self.figure.get_size_inches()
+        first, last = self._heads[0].axes, self._heads[-1].axes
+        left, top = first.get_position().x0 * width, (1 - last.get_position().y0) * height
+        style.write(self.figure, left, top + 0.08, meaning(labels), style.SMALL_SIZE, style.MUTED)
+
+    def show_frame(self, frame, caption, reward):
+        self._frame.set_data(frame)
+        self._caption.set_text(caption)
+        self._reward.set_text(reward)
+
+    def show_attention(self, heads, cells, looking):
+        for mark in self._marks:
+            mark.remove()
+        self._marks = []
+        for image, weights in zip(self._heads, heads):
+            image.set_data(weights)
+            scaled = weights / self._largest
+            self._marks += mark_cells(image.axes, cells, looking, scaled, self._letters)
+
+    def show_values(self, values, action):
+        for index, (bar, label, value) in enumerate(zip(self._bars, self._labels, values)):
+            chosen = index == action
+            bar.set(width=value, facecolor=style.ACCENT if chosen else style.BAR)
+            label.set(
+                text="" if action is None else f" {value:.2f} ",
+                x=value,
+                ha="left" if value >= 0 else "right",
+                weight="bold" if chosen else "normal",
+                color=style.ACCENT if chosen else style.MUTED,
+            )
+
+
+def _heads_layout(heads):
+    """Return how many columns of heads, and which side of each, fill their place best."""
+    heading = _HEADS_TITLE if heads > 1 else 0.0
+
+    def side(columns):
+        rows = math.ceil(heads / columns)
+        across = (_ATTENTION_WIDTH + _HEADS_GAP) / columns - _HEADS_GAP
+        return min(across, (_SIDE + _HEADS_GAP) / rows - _HEADS_GAP - heading)
+
+    columns = max(range(1, heads + 1), key=side)
+    return columns, side(columns)

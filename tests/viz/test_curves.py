@@ -1,0 +1,85 @@
+"""The line is the mean over seeds and the band is what the legend says."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.collections import PolyCollection
+
+from rrl_tf.viz import learning_curves
+
+
+def band_edges(axes, steps):
+    """Lowest and highest height of the drawn band at each step."""
+    (band,) = [each for each in axes.collections if isinstance(each, PolyCollection)]
+    points = np.concatenate([path.vertices for path in band.get_paths()])
+    heights = [points[points[:, 0] == step, 1] for step in steps]
+    return np.array([each.min() for each in heights]), np.array([each.max() for each in heights])
+
+
+def legend_texts(axes):
+    return [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+@given(seed=st.integers(0, 2**16), seeds=st.integers(2, 5))
+@settings(max_examples=8, deadline=None)
+def test_line_and_range(seed, seeds):
+    steps = np.arange(0, 500, 100)
+    values = np.random.default_rng(seed).normal(size=(seeds, 5))
+    (axes,) = learning_curves({"ours": (steps, values)}, "success").axes
+    mean = [sum(column) / seeds for column in values.T]
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), mean)
+    np.testing.assert_array_equal(axes.lines[0].get_xdata(), steps)
+    low, high = band_edges(axes, steps)
+    np.testing.assert_allclose(low, [min(column) for column in values.T])
+    np.testing.assert_allclose(high, [max(column) for column in values.T])
+
+
+def test_deviation():
+    steps, values = np.arange(3), np.array([[1.0, 2, 4], [3, 2, 0]])
+    (axes,) = learning_curves({"ours": (steps, values)}, "return", band="deviation").axes
+    low, high = band_edges(axes, steps)
+    np.testing.assert_allclose(low, [1, 2, 0])
+    np.testing.assert_allclose(high, [3, 2, 4])
+
+
+def test_legend_names_curves_seeds_and_band():
+    steps = np.arange(4)
+    curves = {"fast": (steps, np.zeros((3, 4))), "book": (steps[:2], np.ones((1, 2)))}
+    (axes,) = learning_curves(curves, "success").axes
+    assert legend_texts(axes) == ["fast (mean of 3)", "book (1 seed)", "min–max over seeds"]
+    (axes,) = learning_curves(curves, "success", band="deviation").axes
+    assert legend_texts(axes)[-1] == "± 1 standard deviation over seeds"
+    colours = {line.get_color() for line in axes.lines}
+    assert len(colours) == 2
+
+
+def test_one_seed_has_no_band():
+    (axes,) = learning_curves({"ours": (np.arange(3), np.zeros((1, 3)))}, "success").axes
+    assert not axes.collections
+    assert legend_texts(axes) == ["ours (1 seed)"]
+
+
+def test_references_labels_and_limits():
+    curve = {"ours": (np.arange(3), np.zeros((1, 3)))}
+    figure = learning_curves(curve, "success", references={"random play": 0.29}, ylim=(0, 1.05))
+    (axes,) = figure.axes
+    assert list(axes.lines[-1].get_ydata()) == [0.29, 0.29]
+    assert "random play" in [text.get_text() for text in axes.texts]
+    assert axes.get_ylim() == (0, 1.05)
+    assert axes.get_ylabel() == "success"
+    assert axes.get_xlabel() == "environment steps"
+
+
+@pytest.mark.parametrize(
+    ("curves", "band", "message"),
+    [
+        ({}, "range", "at least one curve"),
+        ({"a": (np.arange(3), np.zeros((2, 4)))}, "range", r"'a'.*\(3,\) and \(2, 4\)"),
+        ({"a": (np.arange(3), np.zeros(3))}, "range", r"\(3,\) and \(3,\)"),
+        ({"a": (np.arange(3), np.zeros((1, 3)))}, "quartile", "deviation.*quartile"),
+    ],
+)
+def test_bad_input_is_named(curves, band, message):
+    with pytest.raises(ValueError, match=message):
+        learning_curves(curves, "success", band=band)

@@ -1,0 +1,130 @@
+"""A film shows each step's own frame, attention and values."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rrl_tf.viz import film, save_film, style
+
+NAMES = ("left", "right", "forward")
+
+
+def episode(steps=4, heads=2, seed=0):
+    rng = np.random.default_rng(seed)
+    scores = rng.dirichlet(np.ones(49), size=(steps, heads, 49))
+    return {
+        "frames": rng.integers(0, 256, (steps + 1, 5, 5, 3)).astype(np.uint8).repeat(8, 1),
+        "scores": scores,
+        "cells": [{"agent": (3, 6), "key": (t % 7, 2)} for t in range(steps)],
+        "q_values": rng.normal(size=(steps, len(NAMES))),
+        "actions": rng.integers(len(NAMES), size=steps),
+        "rewards": np.eye(steps)[-1],
+        "action_names": NAMES,
+    }
+
+
+def rgb(colour):
+    return np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)])
+
+
+def near(image, colour, tolerance=12):
+    """Mask of the pixels of an image whose colour is close to `colour`."""
+    return (np.abs(image.astype(int) - rgb(colour)) <= tolerance).all(axis=-1)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 4, 8])
+def test_one_picture_a_step_and_one_for_the_end(heads):
+    images = film(**episode(steps=3, heads=heads))
+    assert images.dtype == np.uint8
+    assert len(images) == 4
+    assert 600 <= images.shape[2] <= 800
+
+
+def test_each_picture_shows_its_own_frame():
+    given = episode(steps=2)
+    given["frames"] = np.zeros((3, 8, 8, 3), np.uint8)
+    colours = ("#ff0000", "#00ff00", "#0000ff")
+    given["frames"][:] = np.array([rgb(c) for c in colours])[:, None, None]
+    images = film(**given)
+    for t, colour in enumerate(colours):
+        left = images[t][:, : images.shape[2] // 3]
+        assert [near(left, c).sum() > 10_000 for c in colours] == [c == colour for c in colours]
+
+
+def test_attention_lands_on_its_cell():
+    given = episode(steps=2, heads=1)
+    given["scores"] = np.zeros((2, 1, 49, 49))
+    given["cells"] = [{"agent": (3, 6)}] * 2
+    given["scores"][0, 0, 27, 5 * 7 + 1] = 1  # (5, 1): right of and above the agent
+    given["scores"][1, 0, 27, 1 * 7 + 5] = 1
+    images = film(**given)
+    darkest = "#06244f"
+    first = np.argwhere(near(images[0], darkest)).mean(axis=0)
+    second = np.argwhere(near(images[1], darkest)).mean(axis=0)
+    # Four cells to the right and four up, 30 pixels each.
+    np.testing.assert_allclose(first - second, [-120, 120], atol=3)
+
+
+def test_the_chosen_action_is_orange():
+    given = episode(steps=3, heads=1)
+    given["scores"] = np.zeros((3, 1, 49, 49))
+    given["q_values"] = np.ones((3, 3))
+    given["actions"] = np.array([0, 2, 1])
+    images = film(**given)
+    right = images.shape[2] * 4 // 5
+    heights = [
+        np.argwhere(near(image[:, right:], style.ACCENT))[:, 0].mean() for image in images[:3]
+    ]
+    assert heights[0] < heights[2] < heights[1]
+    assert not near(images[3][:, right:], style.ACCENT).any()
+
+
+def test_the_mean_of_the_heads_is_a_film_too():
+    given = episode()
+    given["scores"] = given["scores"].mean(axis=1, keepdims=True)
+    assert len(film(**given)) == 5
+
+
+def test_gif_has_every_picture_for_its_time_and_is_small(tmp_path):
+    images = film(**episode(steps=20))
+    path = save_film(images, tmp_path / "deeper" / "episode.gif", seconds=0.4, last_seconds=2)
+    assert [each.name for each in path.parent.iterdir()] == ["episode.gif"]
+    assert path.stat().st_size < 1_500_000
+    with Image.open(path) as gif:
+        assert gif.n_frames == 21
+        assert gif.info["loop"] == 0
+        durations = []
+        for t in range(gif.n_frames):
+            gif.seek(t)
+            durations.append(gif.info["duration"])
+            error = np.abs(np.array(gif.convert("RGB")).astype(int) - images[t])
+            assert error.mean() < 2
+    assert durations == [400] * 20 + [2000]
+
+
+def test_few_colours_survive_exactly(tmp_path):
+    images = np.random.default_rng(0).integers(0, 2, (3, 6, 9, 3)).astype(np.uint8) * 255
+    path = save_film(images, tmp_path / "exact.gif")
+    with Image.open(path) as gif:
+        for t, image in enumerate(images):
+            gif.seek(t)
+            np.testing.assert_array_equal(np.array(gif.convert("RGB")), image)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"frames": np.zeros((4, 8, 8, 3), np.uint8)}, r"frames .*\(5,\).*\(4,\)"),
+        ({"frames": np.zeros((8, 8, 3), np.uint8)}, r"frames .*\(8, 8, 3\)"),
+        ({"scores": np.zeros((2, 49, 49))}, r"scores .*\(2, 49, 49\)"),
+        ({"q_values": np.zeros((4, 5))}, r"q_values .*\(4, 3\).*\(4, 5\)"),
+        ({"actions": np.array([0, 1, 2, 3])}, r"0\.\.2"),
+        ({"actions": np.zeros(4)}, "integers.*float64"),
+        ({"rewards": np.zeros(5)}, r"rewards .*\(5,\)"),
+        ({"cells": [{"agent": (3, 6)}]}, "cells"),
+        ({"source": "goal"}, r"cells\[0\] has no 'goal'"),
+    ],
+)
+def test_bad_input_is_named(changed, message):
+    with pytest.raises(ValueError, match=message):
+        film(**(episode() | changed))
