@@ -1,8 +1,8 @@
 """Trains a relational double DQN on MiniGrid DoorKey.
 
-    python -m train_scripts.train_doorkey                    # ours, 5x5
-    python -m train_scripts.train_doorkey --preset fast-6x6  # a curriculum, tested on new layouts
-    python -m train_scripts.train_doorkey --preset book      # the agent of the book, as it was meant
+python -m train_scripts.train_doorkey                    # ours, 5x5
+python -m train_scripts.train_doorkey --preset fast-6x6  # a curriculum, tested on new layouts
+python -m train_scripts.train_doorkey --preset book      # the book's agent, as it was meant
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from rrl_tf.training import MetricsLog, RolloutStatistics, RunFolder, evaluate, 
 from train_scripts import command_line
 
 LARGEST_ENUMERATED = 8
-"""Side of the largest grid whose starts are listed one by one; beyond it, fresh seeds are tested."""
+"""Side of the largest grid whose starts are listed one by one; beyond it, seeds are fresh."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,7 +165,11 @@ def main(config):
     """Trains a relational double DQN on MiniGrid DoorKey; the same command again continues."""
     keras.utils.set_random_seed(config.seed)
     folder = RunFolder(run_path(config), dataclasses.asdict(config), may_change=("steps",))
-    loop, curriculum, statistics = make_loop(config), Curriculum(len(config.sizes)), RolloutStatistics()
+    loop, curriculum, statistics = (
+        make_loop(config),
+        Curriculum(len(config.sizes)),
+        RolloutStatistics(),
+    )
     if state := folder.load_checkpoint():
         loop.set_state(state)
         curriculum.set_state(state["curriculum"])

@@ -171,7 +171,7 @@ class DoubleDQN:
             "optimizer": self._optimizer.variables,
         }
         return {
-            f"{group}/{position:03d}_{variable.name}": variable
+            f"{group}/{position:03d}": variable
             for group, variables in groups.items()
             for position, variable in enumerate(variables)
         }

@@ -30,7 +30,7 @@ class CurriculumEnv(gymnasium.Wrapper):
             if env.observation_space != envs[0].observation_space:
                 raise ValueError(
                     "the environments of a curriculum must share one observation space, received "
-                    f"{envs[0].observation_space} and {env.observation_space}"
+                    f"shapes {envs[0].observation_space.shape} and {env.observation_space.shape}"
                 )
         super().__init__(envs[0])
         self._envs = envs

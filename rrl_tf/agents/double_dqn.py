@@ -64,6 +64,6 @@ def double_dqn_loss(q_t, action_t, target_t, weight_t=None, loss="huber"):
 
 
 def _pick(q, action):
-    """`q[b, action[b]]`; a masked sum, because XLA fuses it and a gather's gradient is a scatter."""
+    """`q[b, action[b]]`, as a masked sum: XLA fuses it, while a gather's gradient is a scatter."""
     chosen = ops.one_hot(action, q.shape[-1], dtype=q.dtype)
     return ops.sum(q * chosen, axis=-1)

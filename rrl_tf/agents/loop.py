@@ -1,4 +1,4 @@
-"""The training loop: a generator of records that logging, evaluation and checkpoints subscribe to."""
+"""The training loop: a generator of records; logs, evaluation and checkpoints subscribe to it."""
 
 import dataclasses
 import time
@@ -91,9 +91,7 @@ class Loop:
         self._observation = observation
         self._step += len(action_t)
         metrics = self._learn(clock) if len(self.replay) > self._learning_starts else {}
-        return Record(
-            self._step, self._updates, epsilon, _finished(info), metrics, clock.seconds
-        )
+        return Record(self._step, self._updates, epsilon, _finished(info), metrics, clock.seconds)
 
     def _learn(self, clock):
         metrics = {}

@@ -1,4 +1,4 @@
-"""Experience replay: a preallocated ring of n-step transitions, sampled uniformly or by priority."""
+"""Experience replay: a preallocated ring of n-step transitions, uniform or prioritised."""
 
 import collections
 import dataclasses

@@ -22,28 +22,19 @@ def profiled(iterator, folder, first=None, count=20):
         >>> for record in profiled(loop.run(30_000), folder.path, first=500):
         ...     ...
     """
-    running = False
-    try:
-        for position, item in enumerate(_marked(iterator, lambda: running)):
-            yield item
-            if first is not None and position + 1 == first:
-                tf.profiler.experimental.start(str(folder))
-                running = True
-            elif running and position + 1 == first + count:
-                tf.profiler.experimental.stop()
-                running = False
-    finally:
-        if running:
-            tf.profiler.experimental.stop()
-
-
-def _marked(iterator, running):
     iterator = iter(iterator)
     for position in itertools.count():
-        trace = tf.profiler.experimental.Trace("step", step_num=position, _r=1)
+        if position == first:
+            tf.profiler.experimental.start(str(folder))
+        elif first is not None and position == first + count:
+            tf.profiler.experimental.stop()
+        recording = first is not None and first <= position < first + count
+        step = tf.profiler.experimental.Trace("step", step_num=position, _r=1)
         try:
-            with trace if running() else contextlib.nullcontext():
+            with step if recording else contextlib.nullcontext():
                 item = next(iterator)
         except StopIteration:
+            if recording:
+                tf.profiler.experimental.stop()
             return
         yield item

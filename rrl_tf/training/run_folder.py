@@ -1,4 +1,4 @@
-"""The folder of one run: its configuration, logs, checkpoints and figures; safe to kill at any moment."""
+"""The folder of one run: configuration, checkpoints, figures; safe to kill at any moment."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ class RunFolder:
         OSError: if the folder cannot be made or written.
 
     Example:
-        >>> folder = RunFolder("runs/doorkey/first", {"seed": 1, "steps": 1000}, may_change=["steps"])
+        >>> folder = RunFolder("runs/first", {"seed": 1, "steps": 500}, may_change=["steps"])
         >>> folder.save_checkpoint(500, {"agent": {"weights": np.ones(3), "updates": 100}})
         >>> folder.load_checkpoint()["agent"]["updates"]
         100

@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+
+from rrl_tf.agents.curriculum import Curriculum, CurriculumEnv
+from rrl_tf.envs import SeededVectorEnv, make_doorkey
+
+
+def sizes_of(env):
+    return [each.unwrapped.width for each in env.envs]
+
+
+def make():
+    return CurriculumEnv([make_doorkey(5), make_doorkey(6), make_doorkey(8)])
+
+
+def test_levels_are_drawn_in_the_promised_shares():
+    env = make()
+    widths = []
+    for seed in range(1000):
+        env.reset(seed=seed, options={"level": 2})
+        widths.append(env.unwrapped.width)
+    share = [widths.count(width) / 1000 for width in (5, 6, 8)]
+    np.testing.assert_allclose(share, [0.15, 0.15, 0.7], atol=0.04)
+
+
+def test_without_a_level_only_the_easiest_is_played():
+    env = make()
+    for seed in range(20):
+        env.reset(seed=seed)
+        assert env.unwrapped.width == 5
+
+
+def test_a_restored_vector_replays_episodes_of_both_levels():
+    env = SeededVectorEnv(make, num_envs=6, seed=3)
+    env.reset()
+    env.reset_options = {"level": 1}
+    rng = np.random.default_rng(0)
+    for _ in range(400):  # some episodes ended by their time limit, others are of the old level
+        env.step(rng.integers(5, size=6))
+    assert set(sizes_of(env)) == {5, 6}
+    twin = SeededVectorEnv(make, num_envs=6, seed=3)
+    twin.set_state(env.get_state())
+    assert sizes_of(twin) == sizes_of(env)
+    for _ in range(300):
+        action = rng.integers(5, size=6)
+        for left, right in zip(env.step(action)[:4], twin.step(action)[:4]):
+            np.testing.assert_array_equal(left, right)
+
+
+def test_promotion_needs_the_success_and_a_next_level():
+    curriculum = Curriculum(levels=2, promote_at=0.9)
+    assert not curriculum.report(0.89)
+    assert curriculum.report(0.9)
+    assert curriculum.level == 1
+    assert not curriculum.report(1.0)
+    twin = Curriculum(levels=2)
+    twin.set_state(curriculum.get_state())
+    assert twin.level == 1
+
+
+def test_environments_must_look_alike():
+    with pytest.raises(ValueError, match=r"\(7, 7, 3\).*\(7, 7, 4\)"):
+        CurriculumEnv([make_doorkey(5), make_doorkey(6, observation="compass")])
+    with pytest.raises(ValueError, match="none"):
+        CurriculumEnv([])
