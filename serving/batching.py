@@ -1,0 +1,295 @@
+"""Runs requests off the event loop, merging those that wait at the same time."""
+
+import asyncio
+import collections
+import concurrent.futures
+import dataclasses
+import logging
+import os
+import time
+import weakref
+
+import numpy as np
+
+from serving.errors import ServingError, invalid
+
+_log = logging.getLogger("serving")
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchingParameters:
+    """How requests merge; names and defaults of TensorFlow Serving's BatchingParameters.
+
+    Attributes:
+        max_batch_size: Rows of a merged batch.
+        batch_timeout_micros: Longest that a request waits for company, microseconds.
+        max_enqueued_batches: Batches that may wait; past them requests are UNAVAILABLE.
+        num_batch_threads: Batches that run at once, all models together.
+        allowed_batch_sizes: Ascending; a batch is padded up to the next, the last is
+            `max_batch_size`. Empty: no padding.
+        enable_large_batch_splitting: Whether a request of more than `max_batch_size` rows runs in
+            parts, instead of being refused.
+        max_execution_batch_size: Rows of such a part, 0 for `max_batch_size`.
+    """
+
+    max_batch_size: int = 1000
+    batch_timeout_micros: int = 0
+    max_enqueued_batches: int = 10
+    num_batch_threads: int = dataclasses.field(default_factory=lambda: os.cpu_count() or 1)
+    allowed_batch_sizes: tuple = ()
+    enable_large_batch_splitting: bool = False
+    max_execution_batch_size: int = 0
+
+    def __post_init__(self):
+        for name in ("max_batch_size", "max_enqueued_batches", "num_batch_threads"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1; received {getattr(self, name)}")
+        if self.batch_timeout_micros < 0:
+            raise ValueError(
+                f"batch_timeout_micros must not be negative; received {self.batch_timeout_micros}"
+            )
+        sizes = self.allowed_batch_sizes
+        if sizes and (list(sizes) != sorted(set(sizes)) or sizes[-1] != self.max_batch_size):
+            raise ValueError(
+                f"allowed_batch_sizes must ascend to max_batch_size {self.max_batch_size}; "
+                f"received {list(sizes)}"
+            )
+
+    def padded(self, rows):
+        """Returns the size to which a batch of so many rows is padded."""
+        return next((size for size in self.allowed_batch_sizes if size >= rows), rows)
+
+
+class _Group:
+    """Waiting requests that may run together: one version, signature, outputs and inner shape."""
+
+    __slots__ = ("items", "outputs", "rows", "servable", "signature")
+
+    def __init__(self, servable, signature, outputs):
+        self.servable, self.signature, self.outputs = servable, signature, outputs
+        self.items = collections.deque()
+        self.rows = 0
+
+
+class _Item:
+    __slots__ = ("arrival", "future", "inputs", "rows")
+
+    def __init__(self, inputs, rows, future):
+        self.inputs, self.rows, self.future = inputs, rows, future
+        self.arrival = time.monotonic()
+
+
+class Scheduler:
+    """Hands requests to a few threads, batch by batch.
+
+    The batch adapts: while a thread is free a request runs at once, alone if it is alone; requests
+    that arrive while all threads are busy run together next. With a `batch_timeout_micros` a
+    request also waits for as many others as ran in the batch before, so a lone client never waits.
+
+    All methods belong to the event loop's thread; the threads only execute.
+
+    Args:
+        parameters: `BatchingParameters`, or None to run every request by itself.
+        num_threads: Requests that run at once without batching.
+    """
+
+    def __init__(self, parameters=None, num_threads=None):
+        self._parameters = parameters
+        self._threads = (parameters or BatchingParameters()).num_batch_threads
+        if parameters is None and num_threads:
+            self._threads = num_threads
+        self._executor = concurrent.futures.ThreadPoolExecutor(self._threads, "inference")
+        self._groups = collections.OrderedDict()
+        self._company = weakref.WeakKeyDictionary()
+        self._running = 0
+        self._wake = None
+
+    async def run(self, servable, signature, inputs, outputs):
+        """Returns name -> array; raises ServingError.
+
+        Args:
+            servable: The version to run, with a lease held by the caller.
+            signature: One of its signatures.
+            inputs: Arrays that `signature.check` returned.
+            outputs: Names that `signature.choose_outputs` returned.
+        """
+        loop = asyncio.get_running_loop()
+        item = _Item(inputs, 1, loop.create_future())
+        key = item  # its own group, unless it may merge
+        if self._parameters is not None and signature.in_rows:
+            item.rows = self._check_rows(inputs)
+            if item.rows <= self._parameters.max_batch_size:
+                inner = tuple(array.shape[1:] for array in inputs.values())
+                key = (servable, signature.name, outputs, inner)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group(servable, signature, outputs)
+        elif group.rows + item.rows > self._most_waiting():
+            raise ServingError("UNAVAILABLE", "The batching queue is full")
+        group.items.append(item)
+        group.rows += item.rows
+        # Later in this turn of the loop: what arrived in the same turn goes along.
+        self._dispatch_at(loop, 0.0)
+        return await item.future
+
+    def _check_rows(self, inputs):
+        parameters = self._parameters
+        sizes = {name: len(array) for name, array in inputs.items()}
+        rows = next(iter(sizes.values()))
+        if set(sizes.values()) != {rows}:
+            raise invalid(f"batching needs inputs of one size along axis 0; received {sizes}")
+        if rows > parameters.max_batch_size and not parameters.enable_large_batch_splitting:
+            raise invalid(
+                f"request of {rows} rows is larger than the maximum batch size "
+                f"{parameters.max_batch_size}"
+            )
+        return rows
+
+    def _most_waiting(self):
+        return self._parameters.max_enqueued_batches * self._parameters.max_batch_size
+
+    def _dispatch_at(self, loop, delay):
+        when = loop.time() + delay
+        if self._wake is not None:
+            if self._wake[0] <= when:
+                return
+            self._wake[1].cancel()
+        handle = loop.call_later(delay, self._dispatch) if delay else loop.call_soon(self._dispatch)
+        self._wake = (when, handle)
+
+    def _dispatch(self):
+        self._wake = None
+        now = time.monotonic()
+        soonest = None
+        for key in list(self._groups):
+            if self._running >= self._threads:
+                return
+            group = self._groups[key]
+            patience = self._patience(group, now)
+            if patience > 0:
+                soonest = min(patience, soonest or patience)
+                continue
+            batch = self._take(group)
+            if group.items:
+                self._groups.move_to_end(key)
+            else:
+                del self._groups[key]
+            if batch:
+                self._start(group, batch)
+        if soonest:
+            self._dispatch_at(asyncio.get_running_loop(), soonest)
+        elif self._groups and self._running < self._threads:
+            self._dispatch_at(asyncio.get_running_loop(), 0.0)
+
+    def _patience(self, group, now):
+        """Returns how many seconds a group still waits for company."""
+        if self._parameters is None or not self._parameters.batch_timeout_micros:
+            return 0.0
+        company = self._company.get(group.servable, {}).get(group.signature.name, 1)
+        if group.rows >= self._parameters.max_batch_size or len(group.items) >= company:
+            return 0.0
+        return group.items[0].arrival + self._parameters.batch_timeout_micros / 1e6 - now
+
+    def _take(self, group):
+        """Removes and returns the oldest requests that fit one batch, dropping cancelled ones."""
+        batch, rows = [], 0
+        while group.items:
+            item = group.items[0]
+            if batch and rows + item.rows > self._parameters.max_batch_size:
+                break
+            group.items.popleft()
+            group.rows -= item.rows
+            if not item.future.done():
+                batch.append(item)
+                rows += item.rows
+        return batch
+
+    def _start(self, group, batch):
+        # As many as ran now may be expected back.
+        self._company.setdefault(group.servable, {})[group.signature.name] = len(batch)
+        self._running += 1
+        # The version stays loaded while it runs, even if every client of the batch hangs up.
+        group.servable.acquire()
+        loop = asyncio.get_running_loop()
+        self._executor.submit(self._execute, loop, group, batch)
+
+    def _execute(self, loop, group, batch):
+        results = self._results(group, batch)
+        loop.call_soon_threadsafe(self._finish, group.servable, batch, results)
+
+    def _results(self, group, batch):
+        """Returns a dict of outputs or an error for each request; runs in a thread."""
+        try:
+            return self._run_merged(group, batch)
+        except ServingError as error:
+            if len(batch) == 1:
+                return [error]
+            # One of them spoilt the batch: each gets its own answer.
+            return [self._results(group, [item])[0] for item in batch]
+        except Exception as error:
+            _log.exception("unexpected error in %s", group.servable.name)
+            return [ServingError("INTERNAL", f"{type(error).__name__}: {error}")] * len(batch)
+
+    def _run_merged(self, group, batch):
+        rows = sum(item.rows for item in batch)
+        parameters = self._parameters
+        if parameters is None or not group.signature.in_rows:
+            return [group.servable.run(group.signature, batch[0].inputs, group.outputs)]
+        inputs = {
+            name: np.concatenate([item.inputs[name] for item in batch])
+            if len(batch) > 1
+            else batch[0].inputs[name]
+            for name in group.signature.inputs
+        }
+        outputs = self._run_parts(group, inputs, rows)
+        if len(batch) == 1:
+            return [outputs]
+        ends = np.cumsum([item.rows for item in batch])
+        return [
+            {name: array[end - item.rows : end] for name, array in outputs.items()}
+            for item, end in zip(batch, ends)
+        ]
+
+    def _run_parts(self, group, inputs, rows):
+        """Runs a batch, or a request too large for one in parts, padded to an allowed size."""
+        limit = self._parameters.max_batch_size
+        if rows > limit:
+            limit = self._parameters.max_execution_batch_size or limit
+        parts = []
+        for start in range(0, max(rows, 1), limit):
+            part = {name: array[start : start + limit] for name, array in inputs.items()}
+            size = min(limit, rows - start)
+            extra = self._parameters.padded(size) - size if size else 0
+            if extra:
+                part = {
+                    name: np.concatenate([array, np.repeat(array[-1:], extra, axis=0)])
+                    for name, array in part.items()
+                }
+            outputs = group.servable.run(group.signature, part, group.outputs)
+            if any(array.ndim == 0 or len(array) != size + extra for array in outputs.values()):
+                shapes = {name: array.shape for name, array in outputs.items()}
+                raise ServingError(
+                    "FAILED_PRECONDITION",
+                    f"a batch of {size + extra} rows was answered with shapes {shapes}",
+                )
+            parts.append({name: array[:size] for name, array in outputs.items()})
+        if len(parts) == 1:
+            return parts[0]
+        return {name: np.concatenate([part[name] for part in parts]) for name in group.outputs}
+
+    def _finish(self, servable, batch, results):
+        self._running -= 1
+        servable.release()
+        for item, result in zip(batch, results):
+            if item.future.done():
+                continue
+            if isinstance(result, ServingError):
+                item.future.set_exception(result)
+            else:
+                item.future.set_result(result)
+        if self._groups:
+            self._dispatch_at(asyncio.get_running_loop(), 0.0)
+
+    def close(self):
+        """Lets running batches finish and ends the threads."""
+        self._executor.shutdown()

@@ -1,0 +1,331 @@
+"""Asks a served policy for actions, over gRPC or REST.
+
+>>> client = connect("http://localhost:8501", "doorkey")
+>>> client.act(observation)
+2
+
+Works against `serving.server` and against TensorFlow Serving itself. The REST client needs NumPy
+and the standard library; the gRPC client needs tensorflow-serving-api.
+"""
+
+import base64
+import http.client
+import json
+import time
+import urllib.parse
+
+import numpy as np
+
+from serving.errors import HTTP_STATUS, ServingError
+
+__all__ = ["Client", "ServingError", "connect"]
+
+_DTYPES = {
+    "DT_FLOAT": "float32",
+    "DT_DOUBLE": "float64",
+    "DT_HALF": "float16",
+    "DT_STRING": "object",
+}
+_LONGEST_PAUSE = 2.0
+
+
+def connect(address, model, version=None, label=None, timeout=10.0, retries=5):
+    """Returns a `Client` of a served model.
+
+    Args:
+        address: `"grpc://host:port"` or `"http://host:port"`.
+        model: Its name on the server.
+        version: A version's number; by default always the newest.
+        label: A version's label, instead of its number.
+        timeout: Seconds that an answer may take, unless a call says otherwise.
+        retries: How often a request is repeated, with growing pauses, that the server was
+            UNAVAILABLE for. No other failure is repeated.
+
+    Raises:
+        ValueError: If the address has another form. The server is first asked at the first call.
+    """
+    parts = urllib.parse.urlsplit(address)
+    transports = {"grpc": _GrpcTransport, "http": _RestTransport}
+    if parts.scheme not in transports or not parts.hostname or not parts.port:
+        raise ValueError(
+            f"address must be grpc://host:port or http://host:port; received {address!r}"
+        )
+    if version is not None and label is not None:
+        raise ValueError(f"give a version or a label; received {version!r} and {label!r}")
+    transport = transports[parts.scheme](parts.hostname, parts.port, model, version, label)
+    return Client(transport, timeout, retries)
+
+
+class Client:
+    """A served policy; made by `connect`. One client may be used by several threads.
+
+    Every method raises `ServingError`, with the server's canonical code (INVALID_ARGUMENT,
+    NOT_FOUND, UNAVAILABLE, DEADLINE_EXCEEDED, ...) as `code`, and the server's message.
+    """
+
+    def __init__(self, transport, timeout, retries):
+        self._transport = transport
+        self._timeout = timeout
+        self._retries = retries
+        self._signatures = None
+
+    def act(self, observation, attention=False, timeout=None):
+        """Returns the greedy action of one observation (an int) or of a batch (an array (B,)).
+
+        Args:
+            observation: As the environment gives it, or a batch of them.
+            attention: Whether to return (action, dict of scores) instead; the scores are (H, N, S)
+                for one observation and (B, H, N, S) for a batch, by the name of their round.
+            timeout: Seconds, instead of the client's.
+        """
+        signature = "act_with_attention" if attention else "act"
+        batch, single = self._as_batch(observation, signature)
+        outputs = self.predict({"observation": batch}, signature, timeout)
+        if single:
+            outputs = {name: array[0] for name, array in outputs.items()}
+        action = int(outputs["action"]) if single else outputs["action"]
+        if not attention:
+            return action
+        prefix = "attention_"
+        return action, {
+            name.removeprefix(prefix): scores
+            for name, scores in outputs.items()
+            if name.startswith(prefix)
+        }
+
+    def _as_batch(self, observation, signature):
+        dtype, shape = self._signature(signature)["inputs"]["observation"]
+        if not isinstance(observation, np.ndarray):
+            observation = np.asarray(observation, dtype)
+        # Anything that fits neither goes out as it is: the server says what it expected.
+        single = observation.ndim == len(shape) - 1
+        return (observation[np.newaxis] if single else observation), single
+
+    def predict(self, inputs, signature="serving_default", timeout=None):
+        """Returns name -> array of any signature, for name -> array of its inputs."""
+        known = self._signature(signature)
+        timeout = self._timeout if timeout is None else timeout
+        return self._retrying(
+            timeout, lambda left: self._transport.predict(inputs, signature, known, left)
+        )
+
+    @property
+    def signatures(self):
+        """name -> {"inputs", "outputs"} of name -> (dtype, shape), asked once of the server."""
+        if self._signatures is None:
+            self._signatures = self._retrying(self._timeout, self._transport.signatures)
+        return self._signatures
+
+    def _signature(self, name):
+        if name not in self.signatures:
+            raise ServingError(
+                "FAILED_PRECONDITION", f"no signature {name!r}; there are {sorted(self.signatures)}"
+            )
+        return self.signatures[name]
+
+    def _retrying(self, timeout, ask):
+        """Calls `ask(seconds left)`, again while the server is UNAVAILABLE."""
+        deadline = time.monotonic() + timeout
+        pause = 0.02
+        for attempt in range(self._retries + 1):
+            try:
+                return ask(max(deadline - time.monotonic(), 1e-3))
+            except ServingError as error:
+                last = attempt == self._retries or time.monotonic() + pause > deadline
+                if error.code != "UNAVAILABLE" or last:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def close(self):
+        """Closes the connections."""
+        self._transport.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def _dtype(name):
+    return np.dtype(_DTYPES.get(name) or name.removeprefix("DT_").lower())
+
+
+class _RestTransport:
+    """JSON over connections that are kept open."""
+
+    def __init__(self, host, port, model, version, label):
+        self._host, self._port = host, port
+        self._path = f"/v1/models/{urllib.parse.quote(model, safe='')}"
+        if version is not None:
+            self._path += f"/versions/{version}"
+        if label is not None:
+            self._path += f"/labels/{urllib.parse.quote(label, safe='')}"
+        self._idle = []
+
+    def predict(self, inputs, signature, known, timeout):
+        columns = {name: _jsonable(value) for name, value in inputs.items()}
+        body = json.dumps({"signature_name": signature, "inputs": columns}).encode()
+        reply = self._ask("POST", f"{self._path}:predict", body, timeout)["outputs"]
+        specs = known["outputs"]
+        if len(specs) == 1:
+            reply = {next(iter(specs)): reply}
+        return {name: _from_json(reply[name], *spec) for name, spec in specs.items()}
+
+    def signatures(self, timeout):
+        reply = self._ask("GET", f"{self._path}/metadata", None, timeout)
+        definitions = reply["metadata"]["signature_def"]["signature_def"]
+
+        def spec(info):
+            shape = info["tensor_shape"]
+            sizes = [int(dim["size"]) for dim in shape.get("dim", ())]
+            return _dtype(info["dtype"]), None if shape["unknown_rank"] else sizes
+
+        return {
+            name: {
+                side: {key: spec(info) for key, info in definition[side].items()}
+                for side in ("inputs", "outputs")
+            }
+            for name, definition in definitions.items()
+            if name != "__saved_model_init_op"
+        }
+
+    def _ask(self, method, path, body, timeout):
+        reused = bool(self._idle)
+        connection = (
+            self._idle.pop() if reused else http.client.HTTPConnection(self._host, self._port)
+        )
+        try:
+            connection.timeout = timeout
+            if connection.sock is not None:
+                connection.sock.settimeout(timeout)
+            connection.request(method, path, body, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            text = response.read()
+        except TimeoutError as error:
+            connection.close()
+            raise ServingError("DEADLINE_EXCEEDED", f"no answer in {timeout:.3g} s") from error
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            if reused:  # the server closed it while it was idle
+                return self._ask(method, path, body, timeout)
+            raise ServingError(
+                "UNAVAILABLE", f"cannot reach http://{self._host}:{self._port}: {error}"
+            ) from error
+        self._idle.append(connection)
+        return _checked(response.status, text)
+
+    def close(self):
+        while self._idle:
+            self._idle.pop().close()
+
+
+def _checked(status, text):
+    try:
+        reply = json.loads(text)
+    except ValueError:
+        reply = {"error": text.decode("utf-8", "replace")}
+    if status == 200:
+        return reply
+    # Several codes share a status; the first in the table is the most likely.
+    code = next((code for code, known in HTTP_STATUS.items() if known == status), "INTERNAL")
+    raise ServingError(code, reply.get("error", f"HTTP status {status}"))
+
+
+def _jsonable(value):
+    value = np.asarray(value)
+    if value.dtype.kind in "OSU":
+        return _encoded(value.tolist())
+    return value.tolist()
+
+
+def _encoded(value):
+    if isinstance(value, list):
+        return [_encoded(entry) for entry in value]
+    raw = value.encode() if isinstance(value, str) else value
+    return {"b64": base64.b64encode(raw).decode()}
+
+
+def _from_json(value, dtype, shape):
+    if dtype.kind == "O":
+        return np.array(_decoded(value), object)
+    # An empty batch is just [], whatever the shape below it.
+    array = np.array(value, dtype)
+    if array.size == 0 and shape and array.ndim < len(shape):
+        array = array.reshape([0, *(max(size, 0) for size in shape[1:])])
+    return array
+
+
+def _decoded(value):
+    if isinstance(value, list):
+        return [_decoded(entry) for entry in value]
+    return base64.b64decode(value["b64"]) if isinstance(value, dict) else value.encode()
+
+
+class _GrpcTransport:
+    """Tensors over one channel."""
+
+    def __init__(self, host, port, model, version, label):
+        # Imported here: the stubs bring TensorFlow, which the REST client does without.
+        import grpc
+        from tensorflow_serving.apis import (
+            get_model_metadata_pb2,
+            predict_pb2,
+            prediction_service_pb2_grpc,
+        )
+
+        from serving import tensors
+
+        self._grpc, self._tensors = grpc, tensors
+        self._predict_pb2, self._metadata_pb2 = predict_pb2, get_model_metadata_pb2
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        sizes = ("grpc.max_receive_message_length", "grpc.max_send_message_length")
+        self._channel = grpc.insecure_channel(address, options=[(name, -1) for name in sizes])
+        self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
+        self._model, self._version, self._label = model, version, label
+
+    def predict(self, inputs, signature, known, timeout):
+        request = self._predict_pb2.PredictRequest()
+        self._fill_spec(request.model_spec)
+        request.model_spec.signature_name = signature
+        for name, value in inputs.items():
+            request.inputs[name].CopyFrom(self._tensors.pack(np.asarray(value)))
+        reply = self._call(self._stub.Predict, request, timeout)
+        return {name: self._tensors.from_proto(proto) for name, proto in reply.outputs.items()}
+
+    def signatures(self, timeout):
+        request = self._metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
+        self._fill_spec(request.model_spec)
+        reply = self._call(self._stub.GetModelMetadata, request, timeout)
+        definitions = self._metadata_pb2.SignatureDefMap()
+        reply.metadata["signature_def"].Unpack(definitions)
+
+        def specs(infos):
+            read = {key: self._tensors.TensorSpec.from_info(key, infos[key]) for key in infos}
+            return {
+                key: (spec.numpy_dtype, spec.shape and [-1 if s is None else s for s in spec.shape])
+                for key, spec in read.items()
+            }
+
+        return {
+            name: {"inputs": specs(definition.inputs), "outputs": specs(definition.outputs)}
+            for name, definition in definitions.signature_def.items()
+            if name != "__saved_model_init_op"
+        }
+
+    def _fill_spec(self, spec):
+        spec.name = self._model
+        if self._version is not None:
+            spec.version.value = self._version
+        elif self._label is not None:
+            spec.version_label = self._label
+
+    def _call(self, method, request, timeout):
+        try:
+            return method(request, timeout=timeout)
+        except self._grpc.RpcError as error:
+            raise ServingError(error.code().name, error.details()) from error
+
+    def close(self):
+        self._channel.close()

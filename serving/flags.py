@@ -1,0 +1,107 @@
+"""The server's flags: those of tensorflow_model_server, with the same names and defaults."""
+
+import argparse
+import dataclasses
+import sys
+
+
+def _flag(default, text):
+    return dataclasses.field(default=default, metadata={"help": text})
+
+
+@dataclasses.dataclass(frozen=True)
+class Flags:
+    """What the server is told on its command line."""
+
+    port: int = _flag(8500, "TCP port of gRPC; 0 lets the system choose")
+    rest_api_port: int = _flag(0, "TCP port of REST; 0 for none")
+    host: str = _flag("127.0.0.1", "address to listen on; 0.0.0.0 to be reached from elsewhere")
+    model_name: str = _flag("default", "name of the model in --model_base_path")
+    model_base_path: str = _flag("", "folder of the model's integer version folders")
+    model_config_file: str = _flag("", "text file of a ModelServerConfig: several models")
+    file_system_poll_wait_seconds: float = _flag(
+        1.0, "seconds between looks for new versions; 0 looks only once"
+    )
+    rest_api_timeout_in_ms: int = _flag(30000, "longest that a REST request may take")
+    rest_api_enable_cors_support: bool = _flag(False, "let web pages of any origin ask")
+    enable_batching: bool = _flag(False, "merge requests that wait at the same time")
+    max_num_load_retries: int = _flag(5, "attempts after a version's first failed load")
+    load_retry_interval_micros: int = _flag(60_000_000, "microseconds between the attempts")
+    enable_model_warmup: bool = _flag(True, "replay a version's warm-up requests before it answers")
+    num_request_iterations_for_warmup: int = _flag(1, "times that each of them is replayed")
+    saved_model_tags: str = _flag("serve", "tags of the meta graph to load, with commas between")
+    tensorflow_session_parallelism: int = _flag(0, "threads of TensorFlow's pools; 0 for all cores")
+    tensorflow_intra_op_parallelism: int = _flag(0, "threads inside an operation; 0 for all cores")
+    tensorflow_inter_op_parallelism: int = _flag(0, "operations at once; 0 for all cores")
+    enable_serialization_as_tensor_content: bool = _flag(False, "answer in tensor_content")
+    max_request_bytes: int = _flag(1 << 28, "largest request of either transport; 0 for any size")
+    drain_seconds: float = _flag(10.0, "longest that requests in flight may take after SIGTERM")
+
+
+# Theirs, about threads that this server does not have or hardware that it leaves to TensorFlow.
+_WITHOUT_EFFECT = (
+    "rest_api_num_threads",
+    "grpc_max_threads",
+    "num_load_threads",
+    "num_unload_threads",
+    "flush_filesystem_caches",
+    "tensorflow_session_config_file",
+    "platform_config_file",
+)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        print(f"serving.server: {message} (--help lists the flags)", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def parse(arguments=None):
+    """Returns (Flags, names of flags given that have no effect here) of a command line."""
+    parser = _Parser(
+        prog="python -m serving.server",
+        description="Serves SavedModels over gRPC and REST, as tensorflow_model_server does.",
+        allow_abbrev=False,
+    )
+    for field in dataclasses.fields(Flags):
+        kind = type(field.default)
+        options = {"type": kind, "metavar": kind.__name__.upper()}
+        if kind is bool:
+            options = {"type": _boolean, "nargs": "?", "const": True, "metavar": "true|false"}
+        text = f"{field.metadata['help']} (default: {field.default!r})"
+        parser.add_argument(f"--{field.name}", default=field.default, help=text, **options)
+    for name in _WITHOUT_EFFECT:
+        parser.add_argument(f"--{name}", nargs="?", const="", help=argparse.SUPPRESS)
+    values = vars(parser.parse_args(arguments))
+    ignored = [name for name in _WITHOUT_EFFECT if values.pop(name) is not None]
+    flags = Flags(**values)
+    problem = _problem(flags)
+    if problem:
+        parser.error(problem)
+    return flags, ignored
+
+
+def _boolean(text):
+    if text.lower() in ("true", "1"):
+        return True
+    if text.lower() in ("false", "0"):
+        return False
+    raise argparse.ArgumentTypeError(f"expected true or false; received {text!r}")
+
+
+def _problem(flags):
+    """Returns what is wrong with flags that each parse, or None."""
+    if bool(flags.model_base_path) == bool(flags.model_config_file):
+        return "give either --model_base_path or --model_config_file"
+    if not flags.model_name:
+        return "--model_name must not be empty"
+    for name in ("port", "rest_api_port"):
+        if not 0 <= getattr(flags, name) < 1 << 16:
+            return f"--{name} must be 0 to 65535; received {getattr(flags, name)}"
+    if flags.port and flags.port == flags.rest_api_port:
+        return f"--port and --rest_api_port are both {flags.port}"
+    for field in dataclasses.fields(flags):
+        value = getattr(flags, field.name)
+        if field.type in (int, float) and value < 0:
+            return f"--{field.name} must not be negative; received {value}"
+    return None

@@ -1,0 +1,130 @@
+"""One loaded version of a model."""
+
+import dataclasses
+
+import grpc
+import numpy as np
+import tensorflow as tf
+
+from rrl_tf.export.session import SavedModelSession
+from serving import tensors
+from serving.errors import ServingError, invalid
+
+DEFAULT_SIGNATURE = "serving_default"
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """What one signature takes and gives, by name."""
+
+    name: str
+    inputs: dict
+    outputs: dict
+    defaults: dict
+
+    @classmethod
+    def from_def(cls, name, definition):
+        """Reads a SignatureDef."""
+
+        def specs(infos):
+            return {key: tensors.TensorSpec.from_info(key, infos[key]) for key in sorted(infos)}
+
+        defaults = {key: tensors.from_proto(value) for key, value in definition.defaults.items()}
+        return cls(name, specs(definition.inputs), specs(definition.outputs), defaults)
+
+    @property
+    def in_rows(self):
+        """Whether all inputs and outputs have a free first dimension, so requests can merge."""
+        specs = [*self.inputs.values(), *self.outputs.values()]
+        return bool(self.inputs) and all(spec.rows for spec in specs)
+
+    def check(self, inputs):
+        """Returns the inputs in the signature's order, defaults filled in.
+
+        Raises:
+            ServingError: INVALID_ARGUMENT for a missing or unknown name, or a dtype or shape that
+                does not fit; the message names what was received and what was expected.
+        """
+        inputs = self.defaults | inputs
+        if inputs.keys() != self.inputs.keys():
+            extra = sorted(inputs.keys() - self.inputs.keys())
+            missing = sorted(self.inputs.keys() - inputs.keys())
+            raise invalid(
+                f"inputs do not match signature {self.name!r}: "
+                f"sent extra: {extra}, missing but required: {missing}"
+            )
+        for name, spec in self.inputs.items():
+            spec.check(inputs[name])
+        return {name: inputs[name] for name in self.inputs}
+
+    def choose_outputs(self, names):
+        """Returns the output names of a request's filter, all for an empty one."""
+        if len(set(names)) != len(names):
+            raise invalid(f"output_filter repeats an output: {list(names)}")
+        unknown = [name for name in names if name not in self.outputs]
+        if unknown:
+            raise invalid(f"output_filter names {unknown}; outputs are {list(self.outputs)}")
+        return tuple(names) or tuple(self.outputs)
+
+
+class Servable:
+    """A version folder loaded into a Session, answering by signature.
+
+    Args:
+        name: The model's name.
+        version: Its number.
+        directory: The version folder.
+        tags: Which meta graph of the SavedModel to load.
+        config: `tf.compat.v1.ConfigProto` of the Session.
+    """
+
+    def __init__(self, name, version, directory, tags=("serve",), config=None):
+        self.name, self.version, self.directory = name, version, directory
+        self.users = 0
+        self._session = SavedModelSession(directory, tags, config)
+        self.signature_defs = self._session.meta_graph.signature_def
+        self.signatures = {
+            key: Signature.from_def(key, definition)
+            for key, definition in self._session.signatures.items()
+        }
+
+    def acquire(self):
+        """Counts one more user; a version in use is not unloaded. Event loop's thread only."""
+        self.users += 1
+
+    def release(self):
+        """Ends one `acquire`."""
+        self.users -= 1
+
+    def signature(self, name):
+        """Returns the signature of that name; "" is `serving_default`."""
+        signature = self.signatures.get(name or DEFAULT_SIGNATURE)
+        if signature is None:
+            raise ServingError(
+                "FAILED_PRECONDITION",
+                f'Serving signature key "{name or DEFAULT_SIGNATURE}" not found; '
+                f"the model has {sorted(self.signatures)}",
+            )
+        return signature
+
+    def run(self, signature, inputs, outputs):
+        """Returns name -> array for checked inputs; blocks, and may run in several threads."""
+        try:
+            results = self._session.run(signature.name, inputs, outputs)
+        except tf.errors.OpError as error:
+            raise from_tensorflow(error) from error
+        # A scalar comes back as Python bytes or a NumPy scalar.
+        return {
+            name: np.asarray(value, signature.outputs[name].numpy_dtype)
+            for name, value in results.items()
+        }
+
+    def close(self):
+        """Frees the model; nothing may be running."""
+        self._session.close()
+
+
+def from_tensorflow(error):
+    """Returns the ServingError of a tf.errors.OpError: the codes are the same."""
+    codes = {code.value[0]: code.name for code in grpc.StatusCode}
+    return ServingError(codes.get(error.error_code, "INTERNAL"), error.message)

@@ -1,0 +1,350 @@
+"""Which versions of which models are loaded: discovery, swap, labels, status."""
+
+import asyncio
+import concurrent.futures
+import contextlib
+import dataclasses
+import enum
+import logging
+import time
+from pathlib import Path
+
+import tensorflow as tf
+
+from serving.errors import ServingError, invalid
+from serving.model import Servable, from_tensorflow
+from serving.warmup import warm_up
+
+_log = logging.getLogger("serving")
+
+
+class State(enum.IntEnum):
+    """Life of a version, numbered as in ModelVersionStatus."""
+
+    START = 10
+    LOADING = 20
+    AVAILABLE = 30
+    UNLOADING = 40
+    END = 50
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadOptions:
+    """How versions are loaded; names and defaults of the server's flags."""
+
+    saved_model_tags: tuple = ("serve",)
+    session_config: object = None
+    enable_model_warmup: bool = True
+    num_request_iterations_for_warmup: int = 1
+    max_num_load_retries: int = 5
+    load_retry_interval_micros: int = 60_000_000
+
+
+@dataclasses.dataclass
+class Version:
+    """One version that was ever seen, and what became of it."""
+
+    number: int
+    state: State = State.START
+    error: ServingError | None = None
+    servable: Servable | None = None
+    failures: int = 0
+    retry_at: float = 0.0
+
+
+class Model:
+    """A configured model and its versions."""
+
+    def __init__(self, config):
+        self.config = config  # ModelConfig
+        self.versions = {}
+        self.labels = {}
+
+    @property
+    def available(self):
+        """The versions that answer, ascending."""
+        return sorted(n for n, v in self.versions.items() if v.state == State.AVAILABLE)
+
+    @property
+    def failed(self):
+        """The versions on disk that could not be loaded, ascending."""
+        return sorted(n for n, v in self.versions.items() if v.state == State.END and v.error)
+
+    @property
+    def settled(self):
+        """Whether there is an answer to how loading went: something available, or only failures."""
+        loading = any(v.state in (State.START, State.LOADING) for v in self.versions.values())
+        return bool(self.available or (self.failed and not loading))
+
+
+class Repository:
+    """The loaded models. All methods belong to the event loop's thread; loading has its own.
+
+    A new version is loaded and warmed up while the old one answers; then requests move over in one
+    step, and the old version is freed when its last request is done. One that cannot be loaded
+    leaves the old one in place.
+
+    Args:
+        options: `LoadOptions`.
+    """
+
+    def __init__(self, options=None):
+        self._options = options or LoadOptions()
+        self._models = {}
+        self._loader = concurrent.futures.ThreadPoolExecutor(1, "loader")
+        self._looking = asyncio.Lock()
+        self._unloading = set()
+
+    # What requests use.
+
+    @contextlib.contextmanager
+    def lease(self, name, version=None, label=None):
+        """Gives the servable that should answer, kept loaded until the block is left.
+
+        Raises:
+            ServingError: NOT_FOUND for an unknown model or a version that is not available,
+                INVALID_ARGUMENT for an unknown label or a missing name.
+        """
+        servable = self._find(name, version, label)
+        servable.acquire()
+        try:
+            yield servable
+        finally:
+            servable.release()
+
+    def _find(self, name, version, label):
+        if not name:
+            raise invalid("Missing ModelSpec.name")
+        model = self._models.get(name)
+        if label:
+            if model is None or label not in model.labels:
+                raise invalid(f"Unrecognized servable version label: {label}")
+            version = model.labels[label]
+        if model is not None and version is None:
+            version = max(model.available, default=None)
+        found = model and model.versions.get(version)
+        if not found or found.state != State.AVAILABLE:
+            asked = f"Latest({name})" if version is None else f"Specific({name}, {version})"
+            raise ServingError("NOT_FOUND", f"Servable not found for request: {asked}")
+        return found.servable
+
+    def status(self, name, version=None):
+        """Returns the `Version`s ever seen of a model, newest first, or the one asked for."""
+        if not name:
+            raise invalid("Missing ModelSpec.name")
+        model = self._models.get(name)
+        if model is None or (version is not None and version not in model.versions):
+            missing = f"model {name!r}" if model is None else f"version {version} of model {name!r}"
+            raise ServingError("NOT_FOUND", f"Could not find {missing}")
+        numbers = [version] if version is not None else sorted(model.versions, reverse=True)
+        return [model.versions[number] for number in numbers]
+
+    @property
+    def models(self):
+        """name -> `Model`, as configured."""
+        return dict(self._models)
+
+    # What changes the set of models.
+
+    async def configure(self, configs, allow_unavailable_labels=False):
+        """Replaces the list of models (ModelConfig messages) and waits for those that are new.
+
+        Raises:
+            ServingError: INVALID_ARGUMENT for a list that cannot be served (nothing changes),
+                UNKNOWN if a new model cannot be loaded, FAILED_PRECONDITION for a label on a
+                version that is not available.
+        """
+        configs = list(configs)
+        _check_configs(configs)
+        known = {config.name for config in configs}
+        for name in set(self._models) - known:
+            for version in self._models.pop(name).versions.values():
+                self._unload(name, version)
+        new = [config.name for config in configs if config.name not in self._models]
+        for config in configs:
+            self._models.setdefault(config.name, Model(config)).config = config
+        await self.look()
+        for name in new:
+            await self._wait_until_settled(name)
+        for config in configs:
+            self._assign_labels(config, allow_unavailable_labels)
+
+    async def _wait_until_settled(self, name):
+        model = self._models.get(name)
+        while model is not None and not model.settled:
+            await asyncio.sleep(0.05)
+            await self.look()
+            model = self._models.get(name)
+        if model is not None and not model.available:
+            error = model.versions[model.failed[-1]].error
+            raise ServingError(
+                "UNKNOWN", f"model {name!r}: version {model.failed[-1]} failed to load: {error}"
+            )
+
+    def _assign_labels(self, config, allow_unavailable):
+        model = self._models[config.name]
+        for label, number in config.version_labels.items():
+            fresh = allow_unavailable and label not in model.labels
+            if number not in model.available and not fresh:
+                raise ServingError(
+                    "FAILED_PRECONDITION",
+                    f"Request to assign label {label!r} to version {number} of model "
+                    f"{config.name!r}, which is not currently available for inference",
+                )
+        model.labels = dict(config.version_labels)
+
+    async def watch(self, interval):
+        """Looks at the disk every `interval` seconds, for ever; 0 ends when nothing is pending."""
+        while interval or not all(model.settled for model in self._models.values()):
+            await asyncio.sleep(interval or 0.05)
+            try:
+                await self.look()
+            except Exception:
+                _log.exception("could not look for new versions")
+
+    async def look(self):
+        """Looks at the disk once: loads what is new, unloads what is no longer wanted."""
+        async with self._looking:
+            for name, model in list(self._models.items()):
+                await self._update(name, model)
+
+    async def _update(self, name, model):
+        wanted = await self._in_loader(wanted_versions, model.config)
+        if wanted is None:  # no such folder at the moment: keep what there is
+            return
+        for number, version in model.versions.items():
+            if number not in wanted and version.state in (State.START, State.LOADING):
+                version.state, version.error = State.END, None
+            if number not in wanted and version.servable is None:
+                version.failures = 0
+        for number in sorted(wanted):
+            version = model.versions.setdefault(number, Version(number))
+            if self._models.get(name) is model and self._should_load(version):
+                await self._load(name, model, version, wanted[number])
+        if wanted and not set(wanted) & set(model.available):
+            return  # the old one serves until a new one can
+        for number in model.available:
+            if number not in wanted:
+                self._unload(name, model.versions[number])
+
+    def _should_load(self, version):
+        if version.state in (State.AVAILABLE, State.UNLOADING):
+            return False
+        attempts = 1 + self._options.max_num_load_retries
+        return version.failures < attempts and time.monotonic() >= version.retry_at
+
+    async def _load(self, name, model, version, directory):
+        if version.state != State.LOADING:
+            version.state, version.error = State.LOADING, None
+        try:
+            version.servable = await self._in_loader(
+                _load_servable, name, version.number, directory, self._options
+            )
+        except ServingError as error:
+            version.failures += 1
+            version.error = error
+            if version.failures <= self._options.max_num_load_retries:
+                pause = self._options.load_retry_interval_micros / 1e6
+                version.retry_at = time.monotonic() + pause
+            else:
+                version.state = State.END
+            _log.error("model %s version %d failed to load: %s", name, version.number, error)
+            return
+        version.error, version.failures = None, 0
+        version.state = State.AVAILABLE
+        _log.info("model %s version %d is available", name, version.number)
+        if self._models.get(name) is not model:  # removed from the list meanwhile
+            self._unload(name, version)
+
+    def _unload(self, name, version):
+        if version.state != State.AVAILABLE:
+            return
+        version.state = State.UNLOADING
+        task = asyncio.get_running_loop().create_task(self._free(name, version))
+        self._unloading.add(task)
+        task.add_done_callback(self._unloading.discard)
+
+    async def _free(self, name, version):
+        servable, version.servable = version.servable, None
+        while servable.users:
+            await asyncio.sleep(0.01)
+        await self._in_loader(servable.close)
+        version.state = State.END
+        _log.info("model %s version %d is unloaded", name, version.number)
+
+    async def _in_loader(self, function, *arguments):
+        return await asyncio.get_running_loop().run_in_executor(self._loader, function, *arguments)
+
+    async def close(self):
+        """Frees all models, once their requests are done."""
+        for name, model in self._models.items():
+            for version in model.versions.values():
+                self._unload(name, version)
+        await asyncio.gather(*self._unloading)
+        self._loader.shutdown()
+
+
+def wanted_versions(config):
+    """Returns number -> folder of the versions that a model's policy asks for.
+
+    None if its base path cannot be read.
+    """
+    try:
+        found = {}
+        for entry in sorted(Path(config.base_path).iterdir()):
+            if entry.name.isascii() and entry.name.isdigit() and int(entry.name) < 1 << 63:
+                if int(entry.name) in found:
+                    _log.warning("%s and %s are one version", entry, found[int(entry.name)])
+                found[int(entry.name)] = entry
+    except OSError as error:
+        _log.warning("model %s: cannot read %s: %s", config.name, config.base_path, error.strerror)
+        return None
+    policy = config.model_version_policy
+    kind = policy.WhichOneof("policy_choice")
+    if kind == "all":
+        numbers = found
+    elif kind == "specific":
+        numbers = set(policy.specific.versions) & set(found)
+    else:
+        newest_first = sorted(found, reverse=True)
+        numbers = newest_first[: policy.latest.num_versions or 1]
+    return {number: found[number] for number in numbers}
+
+
+def _check_configs(configs):
+    names = [config.name for config in configs]
+    for config in configs:
+        if not config.name:
+            raise invalid("a model in the configuration has no name")
+        if names.count(config.name) > 1:
+            raise invalid(f"the configuration names model {config.name!r} twice")
+        if not Path(config.base_path).is_absolute():
+            raise invalid(
+                f"model {config.name!r}: base_path must be absolute; received {config.base_path!r}"
+            )
+        if config.model_platform != "tensorflow":
+            raise invalid(
+                f'model {config.name!r}: model_platform must be "tensorflow"; '
+                f"received {config.model_platform!r}"
+            )
+
+
+def _load_servable(name, number, directory, options):
+    """Loads and warms up; runs in the loader's thread and raises only ServingError."""
+    servable = None
+    try:
+        servable = Servable(
+            name, number, directory, options.saved_model_tags, options.session_config
+        )
+        if options.enable_model_warmup:
+            warm_up(servable, options.num_request_iterations_for_warmup)
+        return servable
+    except Exception as error:
+        if servable is not None:
+            servable.close()
+        if isinstance(error, ServingError):
+            raise
+        if isinstance(error, tf.errors.OpError):
+            raise from_tensorflow(error) from error
+        code = "NOT_FOUND" if isinstance(error, OSError) else "UNKNOWN"
+        raise ServingError(code, f"{directory}: {error}") from error

@@ -1,0 +1,183 @@
+"""JSON codec: the REST rules, value by value."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from serving import json_values
+from serving.errors import ServingError
+from serving.tensors import TensorSpec
+
+pytestmark = pytest.mark.tf_only
+
+
+def specs(**dtypes):
+    return {
+        name: TensorSpec(name, tf.as_dtype(dtype).as_datatype_enum, None)
+        for name, dtype in dtypes.items()
+    }
+
+
+def read(document, **dtypes):
+    body = document if isinstance(document, str) else json.dumps(document)
+    return json_values.predict_inputs(json_values.parse(body.encode()), specs(**dtypes))
+
+
+def code_of(document, **dtypes):
+    with pytest.raises(ServingError) as refusal:
+        read(document, **dtypes)
+    return refusal.value.code
+
+
+json_arrays = st.sampled_from(
+    ["float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint32", "uint64", "bool"]
+).flatmap(lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=1, max_dims=4)))
+
+
+@settings(max_examples=80, deadline=None)
+@given(json_arrays)
+def test_every_value_survives_the_round_trip(array):
+    text = json_values.predictions({"x": array}, rows=True)
+    rows = json.loads(text)["predictions"]
+    (back, is_rows) = read({"instances": rows}, x=array.dtype.name)
+    assert is_rows
+    np.testing.assert_array_equal(back["x"], array)
+    assert back["x"].dtype == array.dtype
+    columns = json.loads(json_values.predictions({"x": array}, rows=False))["outputs"]
+    np.testing.assert_array_equal(read({"inputs": columns}, x=array.dtype.name)[0]["x"], array)
+
+
+@settings(max_examples=80, deadline=None)
+@given(hnp.arrays("float32", 1, elements=st.floats(width=32)))
+def test_floats_are_written_short_and_unmistakably(array):
+    text = json_values.predictions({"x": array}, rows=False).decode()[13:-2]
+    if np.isfinite(array[0]):
+        assert "." in text or "e" in text
+        assert sum(letter.isdigit() for letter in text.split("e")[0].strip("-0.")) <= 9
+        assert np.float32(text) == array[0]
+    else:
+        assert text in ("NaN", "Infinity", "-Infinity")
+
+
+@pytest.mark.parametrize(
+    ("document", "dtype", "expected"),
+    [
+        ({"inputs": 1}, "float32", 1.0),
+        ({"inputs": []}, "float32", []),
+        ({"inputs": [[], []]}, "int32", [[], []]),
+        ({"inputs": {"x": [1, 2]}}, "float32", [1, 2]),
+        ({"instances": [1, 2.5]}, "float32", [1, 2.5]),
+        ({"instances": [{"x": [1]}, {"x": [2]}]}, "int32", [[1], [2]]),
+        ('{"inputs": [NaN, Infinity, -Infinity, 1e39, 1e-60]}', "float32", None),
+        ({"inputs": [2**63 - 1, -(2**63)]}, "int64", [2**63 - 1, -(2**63)]),
+        ({"inputs": 2**64 - 1}, "uint64", 2**64 - 1),
+        ({"inputs": [10**400, -(10**400)]}, "float64", [np.inf, -np.inf]),
+        ({"inputs": [True, False]}, "bool", [True, False]),
+        ({"instances": ["é", {"b64": "AAE="}]}, "string", ["é".encode(), b"\x00\x01"]),
+        ({"inputs": {"b64": ""}}, "string", b""),
+        ({"inputs": 1, "other": 2}, "int32", 1),
+    ],
+)
+def test_values_that_are_taken(document, dtype, expected):
+    array = read(document, x=dtype)[0]["x"]
+    if expected is None:
+        expected = [np.nan, np.inf, -np.inf, np.inf, 0]
+    np.testing.assert_array_equal(array, np.array(expected, array.dtype))
+
+
+@pytest.mark.parametrize(
+    ("document", "dtype"),
+    [
+        ({"inputs": 1.0}, "int32"),
+        ('{"inputs": 1e3}', "int32"),
+        ({"inputs": True}, "int32"),
+        ({"inputs": True}, "float32"),
+        ({"inputs": "1"}, "float32"),
+        ({"inputs": None}, "float32"),
+        ({"inputs": 2**31}, "int32"),
+        ({"inputs": 256}, "uint8"),
+        ({"inputs": -1}, "uint64"),
+        ({"inputs": 2**63}, "int64"),
+        ({"inputs": 0}, "bool"),
+        ({"inputs": 5}, "string"),
+        ({"inputs": {"b64": "%"}}, "string"),
+        ({"inputs": {"b64": 1}}, "string"),
+        ('{"inputs": "\\ud800"}', "string"),
+        ({"inputs": [{"b64": "AA==", "more": 1}]}, "string"),
+        ({"inputs": {"b64": "AA=="}}, "float32"),
+        ({"inputs": [[1], [1, 2]]}, "float32"),
+        ({"inputs": [[1], 2]}, "float32"),
+        ({"inputs": [[[1]], [[]]]}, "float32"),
+        ({"inputs": {"y": 1}}, "float32"),
+        ('{"inputs": ' + "[" * 100 + "1" + "]" * 100 + "}", "float32"),
+        ({"instances": []}, "float32"),
+        ({"instances": 3}, "float32"),
+        ({"instances": {"x": 3}}, "float32"),
+        ({"instances": [{"x": 1}, 2]}, "float32"),
+        ({"instances": [{"x": 1}, {"x": 1, "y": 2}]}, "float32"),
+        ({"instances": [{}]}, "float32"),
+        ({"instances": [1.0]}, "bfloat16"),
+        ({"instances": [1], "inputs": [1]}, "float32"),
+        ({}, "float32"),
+        ("[1]", "float32"),
+        ("", "float32"),
+        ("{", "float32"),
+        ('{"inputs": ' + "[" * 100_000, "float32"),
+        ('{"inputs": ' + "9" * 5000 + "}", "float32"),
+    ],
+)
+def test_values_that_are_refused(document, dtype):
+    assert code_of(document, x=dtype) == "INVALID_ARGUMENT"
+
+
+def test_a_body_that_is_not_utf8_is_refused():
+    with pytest.raises(ServingError, match="JSON Parse error"):
+        json_values.parse(b'{"inputs": "\xff"}')
+
+
+def test_several_inputs():
+    two = {"a": "int32", "b": "float32"}
+    rows, _ = read({"instances": [{"a": 1, "b": [1]}, {"a": 2, "b": [2]}]}, **two)
+    assert rows["a"].tolist() == [1, 2] and rows["b"].tolist() == [[1], [2]]
+    columns, _ = read({"inputs": {"a": 1, "b": [1, 2], "unknown": 3}}, **two)
+    assert columns["a"].shape == () and columns["b"].tolist() == [1, 2] and len(columns) == 2
+    assert code_of({"inputs": {"a": 1}}, **two) == "INVALID_ARGUMENT"
+    assert code_of({"inputs": [1, 2]}, **two) == "INVALID_ARGUMENT"
+    assert code_of({"instances": [1, 2]}, **two) == "INVALID_ARGUMENT"
+    assert code_of({"inputs": [1.0]}, x="float16") == "UNIMPLEMENTED"
+
+
+def replies(outputs, rows):
+    return json.loads(json_values.predictions(outputs, rows))
+
+
+def test_replies_of_several_outputs():
+    outputs = {"action": np.array([1, 2], "int32"), "q": np.array([[0.5], [3]], "float32")}
+    assert replies(outputs, True) == {
+        "predictions": [{"action": 1, "q": [0.5]}, {"action": 2, "q": [3.0]}]
+    }
+    assert replies(outputs, False) == {"outputs": {"action": [1, 2], "q": [[0.5], [3.0]]}}
+
+
+def test_replies_of_odd_shapes():
+    assert replies({"x": np.zeros((2, 0), "int32")}, True) == {"predictions": [[], []]}
+    assert replies({"x": np.zeros((0, 2), "int32")}, False) == {"outputs": []}
+    assert replies({"x": np.array(True)}, False) == {"outputs": True}
+    for bad in ({"x": np.array(1)}, {"x": np.zeros(2), "y": np.zeros(3)}):
+        with pytest.raises(ServingError, match="rows"):
+            json_values.predictions(bad, rows=True)
+    with pytest.raises(ServingError, match="no form"):
+        json_values.predictions({"x": np.zeros(2, "float16")}, rows=True)
+
+
+def test_strings_are_text_unless_their_name_says_bytes():
+    array = np.array(["é".encode(), b'"'], object)
+    assert replies({"x": array}, True) == {"predictions": ["é", '"']}
+    encoded = [{"b64": base64.b64encode(value).decode()} for value in array]
+    assert replies({"x_bytes": array}, True) == {"predictions": encoded}

@@ -1,0 +1,201 @@
+"""Versions on disk: which are loaded, how they are swapped, and what a broken one does."""
+
+import asyncio
+import os
+import shutil
+
+import pytest
+from google.protobuf import text_format
+from tensorflow_serving.config import model_server_config_pb2
+
+from serving.errors import ServingError
+from serving.repository import LoadOptions, Repository, State, wanted_versions
+
+pytestmark = pytest.mark.tf_only
+ONE_TRY = LoadOptions(max_num_load_retries=0)
+
+
+def config_for(base, policy="", name="tiny", labels=""):
+    text = f'name: "{name}" base_path: "{base}" model_platform: "tensorflow" {policy} {labels}'
+    return text_format.Parse(text, model_server_config_pb2.ModelConfig())
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("", [12]),
+        ("model_version_policy { latest { num_versions: 2 } }", [9, 12]),
+        ("model_version_policy { all {} }", [1, 9, 12]),
+        ("model_version_policy { specific { versions: 1 versions: 5 } }", [1]),
+    ],
+)
+def test_policy_chooses_among_whole_integers(tmp_path, policy, expected):
+    for name in ("1", "9", "00012", "x3", "3x", "-4", "4.0", ".export-7", str(1 << 63), "٣"):
+        (tmp_path / name).mkdir()
+    assert sorted(wanted_versions(config_for(tmp_path, policy))) == expected
+    assert wanted_versions(config_for(tmp_path / "missing")) is None
+
+
+def add_version(exported, base, name):
+    """Copies the policy into place as an export does: aside, then renamed."""
+    shutil.copytree(exported / "1", base / ".aside")
+    os.rename(base / ".aside", base / name)
+
+
+def scenario(function, options=ONE_TRY):
+    async def main():
+        repository = Repository(options)
+        try:
+            await asyncio.wait_for(function(repository), 60)
+        finally:
+            await repository.close()
+
+    asyncio.run(main())
+
+
+def states(repository):
+    return {version.number: version.state for version in repository.status("tiny")}
+
+
+async def settle(repository):
+    await repository.look()
+    while State.UNLOADING in states(repository).values():
+        await asyncio.sleep(0.01)
+
+
+def test_swap_keeps_the_old_version_for_those_who_use_it(tmp_path, exported):
+    async def steps(repository):
+        add_version(exported, tmp_path, "1")
+        await repository.configure([config_for(tmp_path)])
+        with repository.lease("tiny") as old:
+            assert old.version == 1
+            add_version(exported, tmp_path, "2")
+            await repository.look()
+            with repository.lease("tiny") as new:
+                assert new.version == 2
+            assert states(repository) == {2: State.AVAILABLE, 1: State.UNLOADING}
+            gone = pytest.raises(ServingError, match=r"Specific\(tiny, 1\)")
+            with gone, repository.lease("tiny", version=1):
+                pass
+            assert old.signature("act")  # and it still runs: its session is open
+        await settle(repository)
+        assert states(repository) == {2: State.AVAILABLE, 1: State.END}
+        shutil.rmtree(tmp_path / "2")
+        await settle(repository)
+        assert states(repository) == {2: State.END, 1: State.AVAILABLE}
+        shutil.rmtree(tmp_path / "1")
+        await settle(repository)
+        with pytest.raises(ServingError, match=r"Latest\(tiny\)"), repository.lease("tiny"):
+            pass
+
+    scenario(steps)
+
+
+@pytest.mark.parametrize("damage", ["empty", "no_weights", "warmup", "unreadable"])
+def test_a_broken_version_leaves_the_old_one(tmp_path, exported, damage):
+    async def steps(repository):
+        add_version(exported, tmp_path, "1")
+        await repository.configure([config_for(tmp_path)])
+        shutil.copytree(exported / "1", tmp_path / ".aside")
+        if damage == "empty":
+            shutil.rmtree(tmp_path / ".aside")
+            (tmp_path / ".aside").mkdir()
+        elif damage == "no_weights":
+            shutil.rmtree(tmp_path / ".aside" / "variables")
+        elif damage == "warmup":
+            path = tmp_path / ".aside" / "assets.extra" / "tf_serving_warmup_requests"
+            path.write_bytes(path.read_bytes()[:-3])
+        else:
+            (tmp_path / ".aside" / "saved_model.pb").write_bytes(b"\x00not a proto")
+        os.rename(tmp_path / ".aside", tmp_path / "2")
+        await settle(repository)
+        assert states(repository) == {2: State.END, 1: State.AVAILABLE}
+        (failed,) = repository.status("tiny", 2)
+        assert failed.error.message
+        with repository.lease("tiny") as servable:
+            assert servable.version == 1
+        add_version(exported, tmp_path, "3")
+        await settle(repository)
+        assert states(repository) == {3: State.AVAILABLE, 2: State.END, 1: State.END}
+
+    scenario(steps)
+
+
+def test_loads_are_retried_and_meanwhile_loading(tmp_path, exported):
+    async def steps(repository):
+        add_version(exported, tmp_path, "1")
+        await repository.configure([config_for(tmp_path)])
+        (tmp_path / "2").mkdir()
+        await repository.look()
+        assert states(repository) == {2: State.LOADING, 1: State.AVAILABLE}
+        shutil.rmtree(tmp_path / "2")
+        add_version(exported, tmp_path, "2")
+        await asyncio.sleep(0.06)
+        await settle(repository)
+        assert states(repository) == {2: State.AVAILABLE, 1: State.END}
+        assert repository.status("tiny", 2)[0].error is None
+
+    scenario(steps, LoadOptions(max_num_load_retries=1, load_retry_interval_micros=50_000))
+
+
+def test_configuration_replaces_the_list_of_models(tmp_path, exported):
+    async def steps(repository):
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir()
+            add_version(exported, tmp_path / name, "1")
+        add_version(exported, tmp_path / "b", "2")
+        a, b = (config_for(tmp_path / name, name=name) for name in "ab")
+        await repository.configure([a])
+        await repository.configure([b])
+        assert list(repository.models) == ["b"]
+        with pytest.raises(ServingError, match=r"Latest\(a\)"), repository.lease("a"):
+            pass
+        both = "model_version_policy { all {} }"
+        labels = 'version_labels { key: "stable" value: 1 }'
+        b = config_for(tmp_path / "b", both, "b", labels)
+        await repository.configure([b])
+        with repository.lease("b", label="stable") as servable:
+            assert servable.version == 1
+        with pytest.raises(ServingError) as refusal, repository.lease("b", label="canary"):
+            pass
+        assert refusal.value.code == "INVALID_ARGUMENT"
+        b.version_labels["canary"] = 7
+        with pytest.raises(ServingError) as refusal:
+            await repository.configure([b])
+        assert refusal.value.code == "FAILED_PRECONDITION"
+
+    scenario(steps)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('base_path: "/x" model_platform: "tensorflow"', "no name"),
+        ('name: "m" base_path: "x" model_platform: "tensorflow"', "absolute"),
+        ('name: "m" base_path: "/x" model_platform: "other"', "other"),
+        ('name: "m" base_path: "/x"', "model_platform"),
+    ],
+)
+def test_configurations_that_cannot_be_served_change_nothing(tmp_path, exported, text, message):
+    async def steps(repository):
+        add_version(exported, tmp_path, "1")
+        await repository.configure([config_for(tmp_path)])
+        bad = text_format.Parse(text, model_server_config_pb2.ModelConfig())
+        for configs in ([bad], [config_for(tmp_path), bad]):
+            with pytest.raises(ServingError, match=message):
+                await repository.configure(configs)
+        with pytest.raises(ServingError, match="twice"):
+            await repository.configure([config_for(tmp_path)] * 2)
+        assert list(repository.models) == ["tiny"]
+
+    scenario(steps)
+
+
+def test_a_new_model_that_cannot_be_loaded_is_an_error(tmp_path):
+    async def steps(repository):
+        (tmp_path / "3").mkdir()
+        with pytest.raises(ServingError, match="version 3 failed to load") as refusal:
+            await repository.configure([config_for(tmp_path)])
+        assert refusal.value.code == "UNKNOWN"
+
+    scenario(steps)
