@@ -14,7 +14,7 @@ from rrl_tf.layers._shapes import (
 
 SCORES = ("dot", "additive", "book_additive")
 QKV_NORMS = (None, "entity", "joint", "fused")
-# Added to what a mask hides: far below any score, yet finite, so that no row turns into NaN.
+# The score of what a mask hides: far below any score, yet finite, so that no row turns into NaN.
 _HIDDEN = -1e30
 
 
@@ -29,10 +29,10 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
     - `"dot"`: `q_i · k_j / sqrt(key_size)` (Vaswani et al., 2017).
     - `"additive"`: `w · tanh(Q q_i + K k_j + b)` with square matrices `Q` and `K` (Bahdanau et al.,
       2015); the heads share `w`, `Q`, `K` and `b`.
-    - `"book_additive"`: `W elu(Q q_i + K k_i)`, a row of `N` scores made from entity `i` alone
-      ("Deep Reinforcement Learning in Action", listing 10.7). The key of `j` never enters its score,
-      so a row does not change when another entity moves, and `N` is fixed. It is here to reproduce
-      the book.
+    - `"book_additive"`: `W elu(Q q_i + K k_i)`, a row of `N` scores made from entity `i` alone, as
+      in "Deep Reinforcement Learning in Action", listing 10.7. The key of `j` never enters the
+      score of `j`, so a row does not change when another entity moves, and `N` is fixed. It is here
+      to reproduce the book.
 
     and the projections are normalised by one of
 
@@ -82,7 +82,7 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
 
     >>> layer = MultiHeadDotProductAttention(num_heads=2, key_size=16, output_size=32)
     >>> output, attention = layer(keras.ops.ones((1, 49, 22)), return_attention_scores=True)
-    >>> output.shape, attention.shape
+    >>> tuple(output.shape), tuple(attention.shape)
     ((1, 49, 32), (1, 2, 49, 49))
 
     References:
@@ -191,7 +191,8 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         heads, key_size, value_size = self.num_heads, self.key_size, self.value_size
         self.fused_norm = self.query_norm = self.key_norm = self.value_norm = None
         if self.qkv_norm == "fused":
-            self.fused_norm = self._norm("fused_norm", -1, (None, heads, 2 * key_size + value_size))
+            width = heads * (2 * key_size + value_size)
+            self.fused_norm = self._norm("fused_norm", -1, (None, nodes, width))
         elif self.qkv_norm is not None:
             axis = -1 if self.qkv_norm == "entity" else (1, 2, 3)
             self.query_norm = self._norm("query_norm", axis, (None, heads, nodes, key_size))

@@ -23,7 +23,7 @@ class PositionEmbedding(keras.layers.Layer):
 
     Example:
 
-    >>> PositionEmbedding()(keras.ops.ones((2, 49, 32))).shape
+    >>> tuple(PositionEmbedding()(keras.ops.ones((2, 49, 32))).shape)
     (2, 49, 32)
     """
 

@@ -62,7 +62,7 @@ class RelationalBlock(keras.layers.Layer):
     Example:
 
     >>> block = RelationalBlock(num_heads=2, key_size=16)
-    >>> block(keras.ops.ones((1, 49, 32))).shape
+    >>> tuple(block(keras.ops.ones((1, 49, 32))).shape)
     (1, 49, 32)
 
     References:

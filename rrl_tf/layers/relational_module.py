@@ -34,7 +34,7 @@ class RelationalModule(keras.layers.Layer):
 
     >>> module = RelationalModule(RelationalBlock(num_heads=2, key_size=16), num_rounds=2)
     >>> entities, attention = module(keras.ops.ones((1, 49, 32)), return_attention_scores=True)
-    >>> entities.shape, sorted(attention)
+    >>> tuple(entities.shape), sorted(attention)
     ((1, 49, 32), ['round_1', 'round_2'])
 
     References:
@@ -67,7 +67,7 @@ class RelationalModule(keras.layers.Layer):
         for block in self.rounds:
             if not block.built:
                 block.build(shape)
-            elif shape != inputs_shape:
+            elif shape[-1] != inputs_shape[-1]:
                 raise ValueError(
                     "Rounds that share weights must keep the size of the entities, "
                     f"{inputs_shape[-1]}. Received a block that makes it {shape[-1]}"
@@ -101,9 +101,11 @@ class RelationalModule(keras.layers.Layer):
         return (output, attention) if return_attention_scores else output
 
     def get_config(self):
+        block = keras.saving.serialize_keras_object(self.blocks[0])
+        block.pop("build_config", None)  # the module builds its blocks itself
         return {
             **super().get_config(),
-            "block": keras.saving.serialize_keras_object(self.blocks[0]),
+            "block": block,
             "num_rounds": self.num_rounds,
             "share_weights": self.share_weights,
         }

@@ -61,7 +61,7 @@ class RelationalQNetwork(keras.Model):
 
     >>> model = RelationalQNetwork.from_preset("book", num_actions=5)
     >>> q, attention = model(keras.ops.ones((1, 7, 7, 3)), return_attention_scores=True)
-    >>> q.shape, attention["round_1"].shape, model.count_params()
+    >>> tuple(q.shape), tuple(attention["round_1"].shape), model.count_params()
     ((1, 5), (1, 3, 49, 49), 91597)
 
     References:
@@ -316,9 +316,9 @@ class RelationalQNetwork(keras.Model):
             "conv_kernel_size": self.conv_kernel_size,
             "conv_padding": self.conv_padding,
             "conv_activation": keras.activations.serialize(self.conv_activation),
-            "coordinates": self.coordinates,
+            "coordinates": self.coordinates and dict(self.coordinates),
             "position_embedding": self.position_embedding,
-            "block": self.block,
+            "block": dict(self.block),
             "num_rounds": self.num_rounds,
             "share_weights": self.share_weights,
             "readout": self.readout,

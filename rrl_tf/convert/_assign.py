@@ -1,0 +1,92 @@
+"""Strict assignment of foreign weights: all of them, or none and one error that lists why."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Assignment(NamedTuple):
+    """How one of our variables is made of an original's.
+
+    Attributes:
+        variable: the Keras variable to fill.
+        sources: original name -> shape, in the order `combine` takes them.
+        combine: the originals' arrays -> the variable's value.
+    """
+
+    variable: Any
+    sources: dict[str, tuple[int, ...]]
+    combine: Callable[..., np.ndarray] = lambda array: array
+
+
+def torch_linear(name, dense):
+    """The two assignments of a PyTorch `Linear`, whose weight is `(out, in)`."""
+    inputs, outputs = dense.kernel.shape
+    return [
+        Assignment(dense.kernel, {f"{name}.weight": (outputs, inputs)}, np.transpose),
+        Assignment(dense.bias, {f"{name}.bias": (outputs,)}),
+    ]
+
+
+def torch_pointwise_conv(name, dense):
+    """The two assignments of a PyTorch 1 x 1 `Conv2d`, `(out, in, 1, 1)`: a dense layer."""
+    inputs, outputs = dense.kernel.shape
+    return [
+        Assignment(
+            dense.kernel,
+            {f"{name}.weight": (outputs, inputs, 1, 1)},
+            lambda weight: weight[:, :, 0, 0].T,
+        ),
+        Assignment(dense.bias, {f"{name}.bias": (outputs,)}),
+    ]
+
+
+def torch_layer_norm(name, norm):
+    """The two assignments of a PyTorch `LayerNorm` over the same axes."""
+    shape = tuple(norm.gamma.shape)
+    return [
+        Assignment(norm.gamma, {f"{name}.weight": shape}),
+        Assignment(norm.beta, {f"{name}.bias": shape}),
+    ]
+
+
+def assign(variables, assignments, leftovers=()):
+    """Fills our variables from the original's.
+
+    Args:
+        variables: mapping original name -> array (NumPy, or what has `.numpy()`).
+        assignments: list of `Assignment`.
+        leftovers: original names that carry nothing the model uses, and may be there.
+
+    Raises:
+        ValueError: listing every name that is missing, unknown or wrongly shaped. Nothing has
+            been assigned then.
+    """
+    arrays = {name: _to_numpy(value) for name, value in variables.items()}
+    expected = {name: shape for item in assignments for name, shape in item.sources.items()}
+    problems = [
+        f"missing: {name}, of the shape {shape}"
+        for name, shape in expected.items()
+        if name not in arrays
+    ]
+    problems += [
+        f"unknown: {name}, of the shape {array.shape}"
+        for name, array in arrays.items()
+        if name not in expected and name not in leftovers
+    ]
+    problems += [
+        f"wrong shape: {name} is {arrays[name].shape}, expected {shape}"
+        for name, shape in expected.items()
+        if name in arrays and arrays[name].shape != shape
+    ]
+    if problems:
+        raise ValueError("The weights do not fit the model:\n- " + "\n- ".join(problems))
+    for item in assignments:
+        item.variable.assign(item.combine(*(arrays[name] for name in item.sources)))
+
+
+def _to_numpy(value):
+    if hasattr(value, "detach"):  # a PyTorch parameter gives no array while it records gradients
+        value = value.detach()
+    return np.asarray(value.numpy() if hasattr(value, "numpy") else value)

@@ -1,0 +1,103 @@
+"""One line for every layer and model; test_conformance.py asks each for the same properties."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rrl_tf.layers import (
+    AppendCoordinates,
+    MultiHeadDotProductAttention,
+    PositionEmbedding,
+    RelationalBlock,
+    RelationalModule,
+)
+from rrl_tf.models import RelationalQNetwork
+
+NODES, FEATURES = 6, 8
+ENTITIES = (NODES, FEATURES)
+GRID = (3, 2, 4)
+
+
+class Case(NamedTuple):
+    """What is tested, and what is known about it.
+
+    Attributes:
+        name: of the test.
+        make: `make(**kwargs)` -> a new layer; the keyword arguments are Keras' (`dtype`, `name`).
+        shape: of one input, without the batch.
+        parameters: how many.
+        attention: name -> (H, N, S) of one input; the name is "" where the scores are no dict.
+        equivariant: whether permuting the entities permutes the output; None where the question
+            makes no sense.
+    """
+
+    name: str
+    make: Callable
+    shape: tuple[int, ...]
+    parameters: int
+    attention: dict[str, tuple[int, int, int]] | None = None
+    equivariant: bool | None = None
+
+
+def attention(name, parameters, equivariant=True, **arguments):
+    arguments = {"num_heads": 2, "key_size": 5, **arguments}
+    return Case(
+        f"attention-{name}",
+        lambda **kwargs: MultiHeadDotProductAttention(**arguments, **kwargs),
+        ENTITIES,
+        parameters,
+        {"": (arguments["num_heads"], NODES, NODES)},
+        equivariant,
+    )
+
+
+def block(name, parameters, equivariant=True, **arguments):
+    return Case(
+        f"block-{name}",
+        lambda **kwargs: RelationalBlock(2, 5, **arguments, **kwargs),
+        ENTITIES,
+        parameters,
+        {"": (2, NODES, NODES)},
+        equivariant,
+    )
+
+
+def module(name, parameters, rounds, **arguments):
+    # The block is not given the module's dtype: it would go through the module's own policy.
+    def make(dtype=None, **kwargs):
+        return RelationalModule(RelationalBlock(2, 5, dtype=dtype), dtype=dtype, **arguments)
+
+    scores = {f"round_{i}": (2, NODES, NODES) for i in range(1, rounds + 1)}
+    return Case(f"module-{name}", make, ENTITIES, parameters, scores, True)
+
+
+def q_network(preset, shape, parameters, attention, **overrides):
+    return Case(
+        f"q-network-{preset}",
+        lambda **kwargs: RelationalQNetwork.from_preset(preset, **overrides, **kwargs),
+        shape,
+        parameters,
+        attention,
+    )
+
+
+CASES = [
+    attention("dot", 8 * 30 + 30),
+    attention("no-bias", 8 * 30, use_bias=False),
+    attention("projected", 8 * 32 + 32 + 12 * 7 + 7, value_size=6, output_size=7),
+    attention("entity-norm", 8 * 32 + 32 + 2 * (5 + 5 + 6), value_size=6, qkv_norm="entity"),
+    attention("fused-norm", 8 * 30 + 30 + 2 * 30, qkv_norm="fused"),
+    attention("joint-norm", 8 * 30 + 30 + 2 * 3 * (2 * 6 * 5), False, qkv_norm="joint"),
+    attention("additive", 8 * 30 + 30 + (25 + 5) + 25 + 5, score="additive"),
+    attention("book", 8 * 30 + 30 + 2 * (30 + 6) + 36 + 6, False, score="book_additive"),
+    Case("coordinates", AppendCoordinates, GRID, 0),
+    Case("positions", PositionEmbedding, ENTITIES, 48, equivariant=False),
+    block("default", 270 + 10 * 8 + 8),
+    block("zambaldi", 270 + 88 + 72 + 16, units=(8, 8), activation="relu", norm="entity"),
+    block("joint-norm", 270 + 10 * 7 + 7, units=(7,), residual=False, norm="joint"),
+    module("one-round", 358, 1),
+    module("own-weights", 3 * 358, 3, num_rounds=3),
+    module("shared-weights", 358, 3, num_rounds=3, share_weights=True),
+    q_network("book", (7, 7, 3), 91_597, {"round_1": (3, 49, 49)}),
+    q_network("zambaldi", (4, 3, 3), 217_661, {f"round_{i}": (2, 12, 12) for i in (1, 2)}),
+    q_network("fast", (7, 7, 20), 32_270, {"round_1": (2, 49, 49)}),
+]

@@ -1,0 +1,33 @@
+"""Settings of all tests. `KERAS_BACKEND=jax make test` runs them on another backend."""
+
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+
+import keras
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "rrl_tf",
+    deadline=None,
+    derandomize=True,
+    max_examples=15,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("rrl_tf")
+
+
+def pytest_collection_modifyitems(items):
+    if keras.backend.backend() == "tensorflow":
+        return
+    skip = pytest.mark.skip(reason=f"needs TensorFlow, not {keras.backend.backend()}")
+    for item in items:
+        if "tf_only" in item.keywords:
+            item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    keras.utils.set_random_seed(0)

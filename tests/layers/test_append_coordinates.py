@@ -1,0 +1,47 @@
+"""AppendCoordinates against its formula."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from keras import ops
+
+from rrl_tf.layers import AppendCoordinates
+
+SIZES = st.integers(1, 5)
+
+
+@given(
+    low=st.floats(-3, 3),
+    high=st.floats(-3, 3),
+    divisor=st.sampled_from(["size", "size_minus_one"]),
+    height=SIZES,
+    width=SIZES,
+)
+def test_coordinate_is_the_formula(low, high, divisor, height, width):
+    grid = np.random.default_rng(0).normal(size=(2, height, width, 3)).astype("float32")
+    output = ops.convert_to_numpy(AppendCoordinates(low, high, divisor)(grid))
+    assert output.shape == (2, height, width, 5)
+    np.testing.assert_array_equal(output[..., :3], grid)
+    less = 1 if divisor == "size_minus_one" else 0
+    for row in range(height):
+        for column in range(width):
+            x = low + (high - low) * column / max(width - less, 1)
+            y = low + (high - low) * row / max(height - less, 1)
+            np.testing.assert_allclose(output[0, row, column, 3:], [x, y], atol=1e-5)
+            np.testing.assert_allclose(output[1, row, column, 3:], [x, y], atol=1e-5)
+
+
+def test_book_stays_short_of_one_and_zambaldi_reaches_both_ends():
+    grid = np.zeros((1, 7, 7, 1), "float32")
+    book = ops.convert_to_numpy(AppendCoordinates(0, 1, "size")(grid))[0, 0, :, 1]
+    np.testing.assert_allclose(book, np.arange(7) / 7, atol=1e-6)
+    zambaldi = ops.convert_to_numpy(AppendCoordinates(-1, 1, "size_minus_one")(grid))[0, 0, :, 1]
+    np.testing.assert_allclose(zambaldi, np.linspace(-1, 1, 7), atol=1e-6)
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match=r"size_minus_one.*'half'"):
+        AppendCoordinates(0, 1, "half")
+    with pytest.raises(ValueError, match=r"height, width.*7, 3"):
+        AppendCoordinates().build((None, 7, 3))

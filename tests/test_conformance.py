@@ -1,0 +1,238 @@
+"""Every property that all layers and models share, asked of each one in conformance.py."""
+
+import doctest
+import importlib
+import pkgutil
+
+import keras
+import numpy as np
+import pytest
+from conformance import CASES
+from hypothesis import given
+from hypothesis import strategies as st
+from keras import ops
+
+import rrl_tf.convert
+import rrl_tf.layers
+import rrl_tf.models
+
+BATCH = 3
+ATTENDING = [case for case in CASES if case.attention]
+PERMUTED = [case for case in CASES if case.equivariant is not None]
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+attending = pytest.mark.parametrize("case", ATTENDING, ids=lambda case: case.name)
+permuted = pytest.mark.parametrize("case", PERMUTED, ids=lambda case: case.name)
+
+
+def inputs(case, seed=0):
+    shape = (BATCH, *case.shape)
+    return np.random.default_rng(seed).normal(size=shape).astype("float32")
+
+
+def array(tensor):
+    return ops.convert_to_numpy(ops.cast(tensor, "float32"))
+
+
+def built(case, **kwargs):
+    """A layer with weights that say something: no gain is 1 and no bias is 0."""
+    layer = case.make(**kwargs)
+    layer.build((None, *case.shape))
+    rng = np.random.default_rng(1)
+    for weight in layer.weights:
+        if len(weight.shape) != 2:
+            weight.assign(rng.normal(1.0, 0.3, size=weight.shape))
+    return layer
+
+
+def named(scores):
+    return scores if isinstance(scores, dict) else {"": scores}
+
+
+@every_case
+def test_config_round_trip(case):
+    layer = case.make()
+    again = type(layer).from_config(layer.get_config())
+    assert again.get_config() == layer.get_config()
+    renamed = type(layer).from_config({**layer.get_config(), "name": "renamed"})
+    assert renamed.name == "renamed"
+    registered = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
+    assert type(registered) is type(layer)
+    assert registered.get_config() == layer.get_config()
+
+
+@every_case
+def test_saved_file_gives_the_same_output(case, tmp_path):
+    layer, x = built(case), inputs(case)
+    model = layer
+    if not isinstance(layer, keras.Model):
+        symbol = keras.Input(case.shape)
+        model = keras.Model(symbol, layer(symbol))
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(array(again(x)), array(model(x)))
+
+
+@every_case
+def test_weight_file_gives_the_same_output(case, tmp_path):
+    x = inputs(case)
+    models = []
+    for layer in (built(case), case.make()):
+        symbol = keras.Input(case.shape)
+        models.append(keras.Model(symbol, layer(symbol)))
+    models[0].save_weights(tmp_path / "model.weights.h5")
+    models[1].load_weights(tmp_path / "model.weights.h5")
+    np.testing.assert_array_equal(array(models[1](x)), array(models[0](x)))
+
+
+@every_case
+def test_build_from_shape_alone(case):
+    layer = case.make()
+    layer.build((None, *case.shape))
+    shapes = [tuple(weight.shape) for weight in layer.weights]
+    assert layer.count_params() == case.parameters
+    layer(inputs(case))
+    assert [tuple(weight.shape) for weight in layer.weights] == shapes
+
+
+@every_case
+def test_symbolic_shape_is_the_real_shape(case):
+    layer = built(case)
+    real = layer(inputs(case))
+    symbol = layer(keras.Input(case.shape))
+    assert symbol.shape == (None, *real.shape[1:])
+    assert keras.backend.standardize_dtype(real.dtype) == symbol.dtype
+    assert layer.compute_output_shape((BATCH, *case.shape)) == tuple(real.shape)
+
+
+@attending
+def test_symbolic_shape_of_attention_is_the_real_shape(case):
+    layer = built(case)
+    real, scores = layer(inputs(case), return_attention_scores=True)
+    symbol, symbols = layer(keras.Input(case.shape), return_attention_scores=True)
+    assert symbol.shape == (None, *real.shape[1:])
+    assert named(symbols).keys() == named(scores).keys() == case.attention.keys()
+    for name, shape in case.attention.items():
+        assert tuple(named(scores)[name].shape) == (BATCH, *shape)
+        assert named(symbols)[name].shape == (None, *shape)
+
+
+@attending
+def test_functional_model_returns_attention(case):
+    layer = built(case)
+    symbol = keras.Input(case.shape)
+    model = keras.Model(symbol, layer(symbol, return_attention_scores=True))
+    output, scores = model(inputs(case))
+    expected, expected_scores = layer(inputs(case), return_attention_scores=True)
+    np.testing.assert_allclose(array(output), array(expected), rtol=1e-6, atol=1e-6)
+    for name in case.attention:
+        np.testing.assert_allclose(
+            array(named(scores)[name]), array(named(expected_scores)[name]), rtol=1e-6, atol=1e-6
+        )
+
+
+@attending
+def test_attention_rows_sum_to_one_and_asking_changes_nothing(case):
+    layer, x = built(case), inputs(case)
+    output, scores = layer(x, return_attention_scores=True)
+    np.testing.assert_array_equal(array(layer(x)), array(output))
+    for score in named(scores).values():
+        assert (array(score) >= 0).all()
+        np.testing.assert_allclose(array(score).sum(axis=-1), 1.0, atol=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@every_case
+def test_mixed_precision(case, policy):
+    layer = built(case, dtype=policy)
+    half = policy.removeprefix("mixed_")
+    assert {weight.dtype for weight in layer.weights} <= {"float32"}
+    result = layer(inputs(case), **({"return_attention_scores": True} if case.attention else {}))
+    for tensor in keras.tree.flatten(result):
+        assert keras.backend.standardize_dtype(tensor.dtype) == half
+        assert np.isfinite(array(tensor)).all()
+    assert layer(keras.Input(case.shape)).dtype == half
+    full = built(case)
+    full.set_weights(layer.get_weights())
+    np.testing.assert_allclose(
+        array(keras.tree.flatten(result)[0]), array(full(inputs(case))), atol=0.15, rtol=0.15
+    )
+
+
+@pytest.mark.tf_only
+@every_case
+def test_xla_gives_the_same_output(case):
+    import tensorflow as tf
+
+    layer, x = built(case), inputs(case)
+    compiled = tf.function(layer, jit_compile=True)
+    np.testing.assert_allclose(array(compiled(x)), array(layer(x)), rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.tf_only
+@attending
+def test_graph_with_a_free_batch_dimension(case):
+    import tensorflow as tf
+
+    layer, x = built(case), inputs(case)
+    graph = tf.function(layer, input_signature=[tf.TensorSpec((None, *case.shape))])
+    np.testing.assert_allclose(array(graph(x)), array(layer(x)), rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.tf_only
+@pytest.mark.parametrize(
+    "case", [case for case in ATTENDING if case.equivariant], ids=lambda case: case.name
+)
+def test_graph_with_a_free_number_of_entities(case):
+    import tensorflow as tf
+
+    layer, x = built(case), inputs(case)
+    signature = [tf.TensorSpec((None, None, case.shape[-1]))]
+    graph = tf.function(layer, input_signature=signature)
+    for few in (x, x[:, :2]):
+        np.testing.assert_allclose(array(graph(few)), array(layer(few)), rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if case.parameters], ids=lambda case: case.name
+)
+def test_one_step_of_fit_changes_every_weight(case):
+    layer, x = built(case), inputs(case)
+    symbol = keras.Input(case.shape)
+    model = keras.Model(symbol, layer(symbol))
+    model.compile(optimizer=keras.optimizers.SGD(1.0), loss="mse")
+    before = [array(weight) for weight in layer.trainable_weights]
+    target = np.random.default_rng(2).normal(size=model(x).shape).astype("float32")
+    history = model.fit(x, target, epochs=1, verbose=0)
+    assert np.isfinite(history.history["loss"][0])
+    unchanged = [
+        weight.path
+        for weight, old in zip(layer.trainable_weights, before)
+        if (array(weight) == old).all()
+    ]
+    # What is added to all keys alike adds the same to all scores of a row: the softmax drops it.
+    assert all(path.endswith("key_norm/beta") for path in unchanged)
+
+
+@permuted
+@given(order=st.permutations(range(6)))
+def test_permuting_entities_permutes_the_output(case, order):
+    layer, x = built(case), inputs(case)
+    if list(order) == sorted(order):
+        return
+    permutes = np.allclose(
+        array(layer(x[:, order])), array(layer(x))[:, order], rtol=1e-4, atol=1e-4
+    )
+    assert permutes == case.equivariant
+
+
+def _documented_modules():
+    for package in (rrl_tf.layers, rrl_tf.models, rrl_tf.convert):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            yield module.name
+
+
+@pytest.mark.parametrize("name", _documented_modules())
+def test_examples_in_docstrings_run(name):
+    failures, _ = doctest.testmod(importlib.import_module(name), extraglobs={"keras": keras})
+    assert failures == 0
