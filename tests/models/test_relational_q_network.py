@@ -1,0 +1,190 @@
+"""RelationalQNetwork: its presets, what its readouts and heads compute, what it sees."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from rrl_tf.models import RelationalQNetwork
+from rrl_tf.models.presets import RELATIONAL_Q_NETWORK
+
+SHAPES = {"book": (7, 7, 3), "zambaldi": (7, 7, 3), "fast": (7, 7, 20)}
+AGENT, KEY = (3, 6), (2, 3)
+
+
+def array(tensor):
+    return ops.convert_to_numpy(tensor)
+
+
+def network(preset, shape=None, **overrides):
+    model = RelationalQNetwork.from_preset(preset, **overrides)
+    model.build((None, *(shape or SHAPES[preset])))
+    return model
+
+
+def observation(shape, batch=2, seed=0):
+    return np.random.default_rng(seed).random((batch, *shape)).astype("float32")
+
+
+@pytest.mark.parametrize(
+    ("preset", "shape", "parameters"),
+    [
+        ("book", (7, 7, 3), 91_597),
+        ("zambaldi", (7, 7, 3), 217_661),
+        ("zambaldi", (14, 14, 3), 217_661),
+        ("fast", (7, 7, 20), 32_270),
+        ("fast", (7, 7, 24), 32_270 + 4 * 32),
+        ("fast", (7, 7, 80), 32_270 + 60 * 32),
+    ],
+)
+def test_parameters(preset, shape, parameters):
+    assert network(preset, shape).count_params() == parameters
+
+
+@pytest.mark.parametrize("preset", RELATIONAL_Q_NETWORK)
+def test_presets_name_their_source_and_describe_themselves(preset):
+    entry = RELATIONAL_Q_NETWORK[preset]
+    assert set(entry) == {"description", "source", "config"}
+    assert len(entry["description"]) > 50
+    assert len(entry["source"]) > 20
+
+
+def test_overrides_replace_single_entries_of_a_dict_and_leave_the_preset_alone():
+    model = RelationalQNetwork.from_preset("fast", num_actions=7, block={"num_heads": 4})
+    assert model.num_actions == 7
+    assert model.block == {"num_heads": 4, "key_size": 16}
+    assert RelationalQNetwork.from_preset("fast").block == {"num_heads": 2, "key_size": 16}
+    assert RelationalQNetwork.from_preset("book", coordinates=None).coordinates is None
+
+
+def test_unknown_preset_lists_the_known_ones():
+    with pytest.raises(ValueError, match=r"'bok'.*book, zambaldi, fast"):
+        RelationalQNetwork.from_preset("bok")
+
+
+def test_book_values_stay_above_minus_one():
+    model = network("book")
+    model.head.bias.assign(np.full(5, -50.0))
+    np.testing.assert_allclose(array(model(observation((7, 7, 3)))), -1.0, atol=1e-5)
+
+
+def test_dueling_head_is_value_plus_centred_advantage():
+    model = network("fast")
+    model.head.bias.assign([0.5, 1.0, 2.0, 3.0, 4.0, 5.0])
+    model.head.kernel.assign(np.zeros(model.head.kernel.shape))
+    q = array(model(observation((7, 7, 20))))
+    np.testing.assert_allclose(q, 0.5 + np.tile([-2.0, -1.0, 0.0, 1.0, 2.0], (2, 1)), atol=1e-5)
+
+
+def test_max_readout_forgets_the_order_of_nodes_and_flatten_keeps_it():
+    x = observation((7, 7, 3))
+    for readout, forgets in (("max", True), ("flatten", False)):
+        model = network(
+            "fast", (7, 7, 3), position_embedding=False, node_units=None, readout=readout
+        )
+        assert np.allclose(array(model(x)), array(model(x[:, ::-1])), atol=1e-5) == forgets
+
+
+def test_zambaldi_takes_grids_of_any_size():
+    model = network("zambaldi")
+    q, attention = model(observation((4, 5, 3)), return_attention_scores=True)
+    assert q.shape == (2, 5)
+    assert sorted(attention) == ["round_1", "round_2"]
+    assert attention["round_1"].shape == (2, 2, 20, 20)
+
+
+def test_zambaldi_pads_above_and_to_the_left():
+    # The last cell reaches its upper left neighbour through a kernel, the first one only zeros.
+    model = network("zambaldi", conv_filters=(24,))
+    x = np.zeros((1, 3, 3, 3), "float32")
+    x[0, 1, 1] = 1.0
+    cells = array(model.convolutions[0](model.pad(x)))[0]
+    changed = np.abs(cells - array(model.convolutions[0](model.pad(0 * x)))[0]).max(axis=-1) > 0
+    np.testing.assert_array_equal(changed, [[0, 0, 0], [0, 1, 1], [0, 1, 1]])
+
+
+def test_valid_padding_shrinks_the_grid():
+    model = network("zambaldi", conv_padding="valid")
+    symbol = keras.Input((7, 6, 3))
+    _, symbols = model(symbol, return_attention_scores=True)
+    _, attention = model(observation((7, 6, 3)), return_attention_scores=True)
+    assert attention["round_2"].shape == (2, 2, 20, 20)
+    assert symbols["round_2"].shape == (None, 2, 20, 20)
+
+
+def attention_rows_when_the_key_moves(preset, **overrides):
+    """How much each node's attention changes when the key moves by two cells."""
+    model = network(preset, **overrides)
+    rng = np.random.default_rng(3)
+    for weight in model.weights:
+        weight.assign(rng.normal(0.0, 0.3, size=weight.shape))
+    before = np.zeros((1, *SHAPES[preset]), "float32")
+    before[..., 0] = 0.2
+    after = before.copy()
+    looks_like_a_key = np.linspace(0.4, 1.0, SHAPES[preset][-1])
+    before[0, KEY[0], KEY[1]] = after[0, KEY[0] + 2, KEY[1]] = looks_like_a_key
+    scores = [
+        array(model(view, return_attention_scores=True)[1]["round_1"]) for view in (before, after)
+    ]
+    return np.abs(scores[1] - scores[0]).max(axis=(0, 1, 3))
+
+
+@pytest.mark.parametrize(
+    ("preset", "overrides"),
+    [("fast", {}), ("zambaldi", {}), ("fast", {"block": {"score": "additive"}})],
+)
+def test_moving_the_key_changes_the_agents_attention(preset, overrides):
+    change = attention_rows_when_the_key_moves(preset, **overrides)
+    assert change[AGENT[0] * 7 + AGENT[1]] > 1e-3
+
+
+def test_moving_the_key_changes_nothing_for_the_agent_with_the_books_score():
+    # Without the joint norm, which mixes all nodes a little, node by node exactly.
+    change = attention_rows_when_the_key_moves("book", block={"qkv_norm": None})
+    moved = [x * 7 + KEY[1] for x in (KEY[0], KEY[0] + 2)]
+    assert (change[moved] > 1e-3).all()
+    assert np.delete(change, moved).max() < 1e-6
+
+
+@pytest.mark.parametrize("preset", SHAPES)
+def test_one_observation_is_as_good_as_a_batch(preset):
+    model, x = network(preset), observation(SHAPES[preset], batch=4)
+    alone = np.concatenate([array(model(x[i : i + 1])) for i in range(4)])
+    np.testing.assert_allclose(alone, array(model(x)), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_actions": 0}, "num_actions.*0"),
+        ({"conv_filters": (32, 0)}, "conv_filters.*0"),
+        ({"conv_kernel_size": 0}, "conv_kernel_size.*0"),
+        ({"conv_padding": "same"}, "conv_padding.*top_left.*'same'"),
+        ({"readout": "mean"}, "readout.*flatten.*'mean'"),
+        ({"readout": "max", "node_units": 8}, "node_units.*flatten"),
+        ({"hidden_units": (-1,)}, "hidden_units.*-1"),
+        ({"num_rounds": 0}, "num_rounds.*0"),
+        ({"block": {"num_heads": 0}}, "num_heads.*0"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        RelationalQNetwork.from_preset("fast", **arguments)
+
+
+@pytest.mark.parametrize("shape", [(7, 7, 20), (1, 7, 20), (1, 7, 7, 3), (1, 6, 7, 20)])
+def test_an_observation_of_another_shape_is_refused(shape):
+    model = network("fast")
+    with pytest.raises(ValueError) as error:
+        model(np.zeros(shape, "float32"))
+    assert "(None, 7, 7, 20)" in str(error.value)
+    assert str(shape) in str(error.value)
+
+
+def test_a_first_observation_that_is_no_grid_is_refused():
+    with pytest.raises(ValueError, match=r"\(B, height, width, F\).*\(7, 3\)"):
+        RelationalQNetwork.from_preset("book").build((7, 3))
+    with pytest.raises(ValueError, match="known size"):
+        RelationalQNetwork.from_preset("fast", position_embedding=False).build(
+            (None, None, None, 20)
+        )
