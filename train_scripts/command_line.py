@@ -5,11 +5,8 @@ import sys
 import tyro
 
 
-def run(main, presets, default):
+def run_preset(main, presets, default):
     """Parses `--preset NAME` and overrides of that preset's numbers, then calls `main(config)`.
-
-    A mistake of the user's (a `ValueError` or `OSError`) is printed as one line on standard error,
-    and the process exits with 1.
 
     Args:
         main: function of the configuration.
@@ -17,12 +14,21 @@ def run(main, presets, default):
         default: name of the preset used when none is given.
 
     Example:
-        >>> run(main, PRESETS, default="fast")
+        >>> run_preset(main, PRESETS, default="fast")
     """
     name = _requested_preset(sys.argv[1:]) or default
     if name not in presets:
         fail(f"unknown preset {name!r}, expected one of {', '.join(presets)}")
-    config = tyro.cli(type(presets[name]), default=presets[name], description=main.__doc__)
+    run(main, tyro.cli(type(presets[name]), default=presets[name], description=main.__doc__))
+
+
+def run_plain(main, config_class):
+    """Parses the command line of a script without presets, then calls `main(config)`."""
+    run(main, tyro.cli(config_class, description=main.__doc__))
+
+
+def run(main, config):
+    """Calls `main(config)`; a user's mistake is one line on standard error and exit code 1."""
     try:
         main(config)
     except (ValueError, OSError) as error:

@@ -7,6 +7,7 @@ python -m train_scripts.train_doorkey --preset book      # the book's agent, as 
 
 import dataclasses
 import functools
+import json
 import pathlib
 from typing import Literal
 
@@ -14,6 +15,7 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
+from rrl_tf import viz
 from rrl_tf.agents import DoubleDQN, Loop, ReplayBuffer, linear_schedule
 from rrl_tf.agents.curriculum import Curriculum, CurriculumEnv
 from rrl_tf.envs import (
@@ -23,9 +25,17 @@ from rrl_tf.envs import (
     make_doorkey,
     split_layouts,
 )
+from rrl_tf.export import export_policy
 from rrl_tf.models import RelationalQNetwork
-from rrl_tf.training import MetricsLog, RolloutStatistics, RunFolder, evaluate, profiled
-from train_scripts import command_line
+from rrl_tf.training import (
+    MetricsLog,
+    RolloutStatistics,
+    RunFolder,
+    atomic_file,
+    evaluate,
+    profiled,
+)
+from train_scripts import command_line, doorkey_pictures
 
 LARGEST_ENUMERATED = 8
 """Side of the largest grid whose starts are listed one by one; beyond it, seeds are fresh."""
@@ -54,8 +64,8 @@ class Config:
     """The egocentric view alone, or with the agent's direction."""
     frames: int = 1
     """Observations stacked."""
-    preparation: str = "one_hot_compass"
-    """How raw observations become floats (`rrl_tf.envs.PREPARATIONS`)."""
+    preparation: Literal["one_hot", "constant", "frame_maximum"] = "one_hot"
+    """How raw observations become floats."""
     reward: Literal["env", "success", "book"] = "success"
     """What is learned from (`make_doorkey`)."""
     max_steps: int | None = None
@@ -78,7 +88,8 @@ class Config:
     target_period: int = 1
     """Updates between moves of the target network."""
     target_rate: float = 0.01
-    """How far it moves towards the online network; 1 copies it."""
+    """How far it moves towards the online network; 1 copies it. Below 1 the target network is a
+    running average, and it is that which is evaluated and exported."""
     select_at_t: bool = False
     """The published book agent chooses the action to value at t instead of t + 1."""
     jit_compile: bool = True
@@ -165,11 +176,9 @@ def main(config):
     """Trains a relational double DQN on MiniGrid DoorKey; the same command again continues."""
     keras.utils.set_random_seed(config.seed)
     folder = RunFolder(run_path(config), dataclasses.asdict(config), may_change=("steps",))
-    loop, curriculum, statistics = (
-        make_loop(config),
-        Curriculum(len(config.sizes)),
-        RolloutStatistics(),
-    )
+    loop = make_loop(config)
+    curriculum = Curriculum(len(config.sizes))
+    statistics = RolloutStatistics()
     if state := folder.load_checkpoint():
         loop.set_state(state)
         curriculum.set_state(state["curriculum"])
@@ -178,9 +187,12 @@ def main(config):
 
     def save():
         parts = {"curriculum": curriculum.get_state(), "statistics": statistics.get_state()}
-        folder.save_checkpoint(loop.step, loop.get_state() | parts, loop.agent.network)
+        folder.save_checkpoint(loop.step, loop.get_state() | parts, loop.agent.policy)
 
-    with tqdm(total=config.steps, initial=loop.step, unit="step", dynamic_ncols=True) as bar:
+    if loop.step >= config.steps or is_solved(log.rows, config):
+        print(f"{folder.path} is trained already, to step {loop.step:,}")
+        return folder, loop.agent
+    with tqdm(total=config.steps, initial=loop.step, unit="step", mininterval=0.5) as bar:
         for record in profiled(loop.run(config.steps), folder.path, config.profile_from):
             statistics.add(record)
             bar.update(record.step - bar.n)
@@ -192,13 +204,56 @@ def main(config):
                 if curriculum.report(metrics["eval/success"]):
                     loop.env.reset_options = {"level": curriculum.level}
             log.write(record.step, metrics)
-            bar.set_postfix(progress(metrics))
+            bar.set_postfix(progress(metrics), refresh=False)
             if due(config.checkpoint_every, record.step, config):
                 save()
             if is_solved(log.rows, config):
                 break
     save()
+    finish(config, folder, loop.agent, log)
     return folder, loop.agent
+
+
+def finish(config, folder, agent, log):
+    """Final evaluation, pictures and export of a run that has just been trained."""
+    scores = evaluate_agent(agent, config)
+    step = int(log.rows[-1]["step"])
+    summary = {"step": step, "first_perfect": first_perfect(log.rows, config), **scores}
+    with atomic_file(folder.path / "evaluation.json") as draft:
+        draft.write_text(json.dumps(summary, indent=2) + "\n")
+    env = make_env(config, render_mode="rgb_array")
+    starts = [reset["options"]["start"] for reset in evaluation_resets(config)]
+    attention, paths = doorkey_pictures.draw(
+        agent.policy, agent.prepare, env, starts, folder.figures
+    )
+    log.image(step, "attention", viz.figure_to_image(attention))
+    version = export_policy(
+        folder.export,
+        agent.policy,
+        agent.prepare,
+        env.observation_space.shape,
+        policy={
+            "environment": f"DoorKey-{config.sizes[-1]}x{config.sizes[-1]}",
+            "observation": config.observation,
+            "frames": config.frames,
+            "action_names": list(env.get_wrapper_attr("action_names")),
+            "scores": summary,
+        },
+    )
+    solved, loops = scores["eval/success"], scores["eval/loops"]
+    print(
+        f"step {step:,}: {solved:.1%} of {len(starts)} starts solved greedily "
+        f"({loops:.1%} ended in a loop), {scores['eval/success_epsilon_0.05']:.1%} with 5 % of "
+        f"random actions\nwritten: {', '.join(map(str, [*paths, version]))}"
+    )
+
+
+def first_perfect(rows, config):
+    """The first step at which every start of the last size was solved greedily, or `None`."""
+    for row in rows:
+        if row.get("eval/success") == 1 and row["eval/size"] == config.sizes[-1]:
+            return int(row["step"])
+    return None
 
 
 def run_path(config):
@@ -282,7 +337,7 @@ def make_env(config, level=-1, starts=None, render_mode=None):
 
 def make_agent(config, observation_space, action_space):
     """A double DQN with new weights."""
-    prepare = PREPARATIONS[config.preparation]
+    prepare = preparation(config)
     network = RelationalQNetwork.from_preset(
         config.network, num_actions=int(action_space.n), dtype=config.dtype
     )
@@ -300,6 +355,22 @@ def make_agent(config, observation_space, action_space):
         select_at_t=config.select_at_t,
         jit_compile=config.jit_compile,
     )
+
+
+def preparation(config):
+    """The function from raw observations to the network's input.
+
+    Raises:
+        ValueError: if the observation cannot be prepared that way.
+    """
+    suffix = "" if config.observation == "view" else f"_{config.observation}"
+    name = config.preparation + suffix
+    if name not in PREPARATIONS:
+        raise ValueError(
+            f"observation {config.observation!r} cannot be prepared by {config.preparation!r}; "
+            f"known are {', '.join(PREPARATIONS)}"
+        )
+    return PREPARATIONS[name]
 
 
 @functools.cache
@@ -331,8 +402,8 @@ def evaluate_agent(agent, config, level=-1):
     """Metrics of greedy play and of play with 5 % random actions, from every evaluation start."""
     resets = evaluation_resets(config, level)
     env = functools.partial(make_env, config, level)
-    greedy = evaluate(lambda o: agent.q_values(o).argmax(-1), env, resets).summary()
-    noisy = evaluate(lambda o: agent.q_values(o).argmax(-1), env, resets, epsilon=0.05).summary()
+    greedy = evaluate(agent.greedy, env, resets).summary()
+    noisy = evaluate(agent.greedy, env, resets, epsilon=0.05).summary()
     return {
         **{f"eval/{name}": value for name, value in greedy.items()},
         "eval/success_epsilon_0.05": noisy["success"],
@@ -341,4 +412,4 @@ def evaluate_agent(agent, config, level=-1):
 
 
 if __name__ == "__main__":
-    command_line.run(main, PRESETS, default="fast")
+    command_line.run_preset(main, PRESETS, default="fast")

@@ -13,7 +13,9 @@ class DoubleDQN:
     The online network chooses the action at `t + n`, the target network values it
     (`double_dqn_target`). After every `target_period` updates the target network moves
     `target_rate` of the way to the online one: `(100, 1.0)` copies it every 100 updates,
-    `(1, 0.01)` lets it follow softly.
+    `(1, 0.01)` lets it follow softly. A target that follows softly is a running average of the
+    online weights, with less noise in its values: then it is the `policy`, which is evaluated and
+    exported, while the online network gathers experience.
 
     Args:
         network: a built `keras.Model`, prepared observations `(B, ...)` → Q values `(B, A)`.
@@ -70,14 +72,26 @@ class DoubleDQN:
         self._target_rate = target_rate
         self._select_at_t = select_at_t
         self._update = tf.function(self._update_step, jit_compile=jit_compile)
-        self._values = tf.function(self._value_step, reduce_retracing=True)
+        self._values = _compiled_values(network, prepare)
+        self._policy_values = _compiled_values(self.policy, prepare)
+
+    @property
+    def policy(self):
+        """The network to evaluate and export: the averaged one, if there is one."""
+        return self._target if self._target_rate < 1 else self.network
 
     def q_values(self, observation):
-        """Q values `(B, A)` float32 of raw observations `(B, ...)`, as a numpy array."""
+        """Q values `(B, A)` float32 that the online network gives raw observations `(B, ...)`."""
         return self._values(tf.convert_to_tensor(observation)).numpy()
 
+    def greedy(self, observation):
+        """Actions `(B,)` that `policy` values most for raw observations `(B, ...)`."""
+        return self._policy_values(tf.convert_to_tensor(observation)).numpy().argmax(axis=-1)
+
     def act(self, observation, epsilon, rng):
-        """Actions `(B,)` int64: random ones with probability `epsilon`, else the greedy ones.
+        """Actions `(B,)` to gather experience with: random ones with probability `epsilon`.
+
+        The others are those the online network values most.
 
         Args:
             observation: `(B, ...)`, raw observations.
@@ -109,9 +123,6 @@ class DoubleDQN:
         )
         metrics = {"loss": float(loss), "q_mean": float(q_mean), "gradient_norm": float(norm)}
         return metrics, error.numpy()
-
-    def _value_step(self, observation):
-        return tf.cast(self.network(self.prepare(observation), training=False), "float32")
 
     def _update_step(
         self, observation_t, action_t, return_t, discount_t, observation_tpn, weight_t
@@ -175,6 +186,13 @@ class DoubleDQN:
             for group, variables in groups.items()
             for position, variable in enumerate(variables)
         }
+
+
+def _compiled_values(network, prepare):
+    def values(observation):
+        return tf.cast(network(prepare(observation), training=False), "float32")
+
+    return tf.function(values, reduce_retracing=True)
 
 
 def _copy(network):

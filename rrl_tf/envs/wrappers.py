@@ -15,9 +15,11 @@ from rrl_tf.envs.observations import (
 class OnlyView(gymnasium.ObservationWrapper):
     """Keeps the egocentric image of MiniGrid's observation: (7, 7, 3) uint8."""
 
+    channels = 3
+
     def __init__(self, env):
         super().__init__(env)
-        self.observation_space = _space_of_codes(channels=3)
+        self.observation_space = _space_of_codes(self.channels)
 
     def observation(self, observation):
         """Drops the mission, which is always the same sentence."""
@@ -27,9 +29,11 @@ class OnlyView(gymnasium.ObservationWrapper):
 class ViewWithCompass(gymnasium.ObservationWrapper):
     """Adds the agent's direction to the egocentric image as a constant plane: (7, 7, 4) uint8."""
 
+    channels = 4
+
     def __init__(self, env):
         super().__init__(env)
-        self.observation_space = _space_of_codes(channels=4)
+        self.observation_space = _space_of_codes(self.channels)
 
     def observation(self, observation):
         """Writes image and direction into one new array."""

@@ -44,8 +44,6 @@ class RunFolder:
             _check_config(file, config, may_change)
         with atomic_file(file) as draft:
             draft.write_text(json.dumps(config, indent=2) + "\n")
-        for leftover in self._checkpoints.glob(".*"):
-            shutil.rmtree(leftover)
 
     @property
     def figures(self):
@@ -97,7 +95,7 @@ class RunFolder:
             return None
         try:
             state = json.loads((whole[-1] / "state.json").read_text())
-            with np.load(whole[-1] / "arrays.npz") as file:
+            with (whole[-1] / "arrays.npz").open("rb") as handle, np.load(handle) as file:
                 for path in file.files:
                     part, _, name = path.partition("/")
                     state.setdefault(part, {})[name] = file[path]

@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+
+from rrl_tf.envs import enumerate_starts, make_doorkey
+from rrl_tf.training.evaluation import evaluate
+
+RESETS = [{"options": {"start": start}} for start in enumerate_starts(5)]
+
+
+def optimal_actions(start):
+    """A shortest solution of a start, by breadth-first search over real environments."""
+    from collections import deque
+
+    env = make_doorkey(5)
+
+    def replay(actions):
+        env.reset(options={"start": start})
+        result = None
+        for action in actions:
+            result = env.step(action)
+        return result
+
+    replay(())
+    queue, seen = deque([()]), {env.get_wrapper_attr("state_key")()}
+    while queue:
+        actions = queue.popleft()
+        for action in range(5):
+            result = replay((*actions, action))
+            if result[2]:
+                return (*actions, action)
+            key = env.get_wrapper_attr("state_key")()
+            if key not in seen:
+                seen.add(key)
+                queue.append((*actions, action))
+    raise AssertionError("no solution")
+
+
+def test_a_scripted_solution_counts_as_solved_in_its_length():
+    start = enumerate_starts(5)[7]
+    solution = optimal_actions(start)
+    script = iter(solution)
+    result = evaluate(
+        lambda observation: [next(script)],
+        lambda: make_doorkey(5, reward="success"),
+        [{"options": {"start": start}}],
+    )
+    assert result.success.tolist() == [True]
+    assert result.length.tolist() == [len(solution)]
+    assert result.reward.tolist() == [1.0]
+    assert result.loop.tolist() == [False]
+    assert result.summary()["length"] == len(solution)
+
+
+def test_turning_on_the_spot_is_a_loop_of_four():
+    result = evaluate(lambda observation: np.zeros(len(observation), int), make_doorkey, RESETS)
+    assert result.loop.all()
+    assert not result.success.any()
+    assert (result.length == 4).all()
+    assert np.isnan(result.summary()["length"])
+
+
+def test_random_play_is_no_loop_and_solves_what_it_solves():
+    rng = np.random.default_rng(0)
+    result = evaluate(
+        lambda observation: rng.integers(5, size=len(observation)),
+        make_doorkey,
+        RESETS,
+        epsilon=0.5,
+    )
+    assert not result.loop.any()
+    # About 29 % of random episodes are solved within the time limit of 250 steps.
+    assert 0.1 < result.success.mean() < 0.5
+    assert (result.length[~result.success] == 250).all()
+    assert (result.reward[result.success] > 0).all()
+    assert (result.reward[~result.success] == 0).all()
+
+
+def test_the_seed_decides_the_random_actions():
+    def play(seed):
+        return evaluate(
+            lambda o: np.full(len(o), 2), make_doorkey, RESETS[:5], epsilon=0.9, seed=seed
+        ).length.tolist()
+
+    assert play(1) == play(1)
+    assert play(1) != play(2)
+
+
+def test_nothing_to_play_is_an_error():
+    with pytest.raises(ValueError, match="at least one start"):
+        evaluate(lambda o: o, make_doorkey, [])

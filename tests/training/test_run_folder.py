@@ -1,0 +1,107 @@
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from rrl_tf.training.run_folder import RunFolder, atomic_file
+
+CONFIG = {"seed": 1, "steps": 100, "sizes": (5, 6)}
+STATE = {"agent": {"weights": np.arange(6.0).reshape(2, 3), "updates": 7}, "loop": {"step": 50}}
+
+
+def assert_same_state(left, right):
+    assert left.keys() == right.keys()
+    for part in left:
+        assert left[part].keys() == right[part].keys()
+        for name in left[part]:
+            np.testing.assert_array_equal(left[part][name], right[part][name])
+
+
+def test_a_checkpoint_comes_back_as_it_was(tmp_path):
+    folder = RunFolder(tmp_path / "run", CONFIG)
+    assert folder.load_checkpoint() is None
+    folder.save_checkpoint(50, STATE)
+    assert_same_state(RunFolder(tmp_path / "run", CONFIG).load_checkpoint(), STATE)
+
+
+def test_only_the_newest_checkpoint_is_kept(tmp_path):
+    folder = RunFolder(tmp_path, CONFIG)
+    for step in (1, 2, 10, 10):
+        folder.save_checkpoint(step, {"loop": {"step": step}})
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["0000000010"]
+    assert folder.load_checkpoint() == {"loop": {"step": 10}}
+
+
+def test_another_configuration_is_refused_with_every_difference(tmp_path):
+    RunFolder(tmp_path, CONFIG, may_change=("steps",))
+    RunFolder(tmp_path, {**CONFIG, "steps": 999}, may_change=("steps",))
+    with pytest.raises(ValueError, match=r"seed is 1 there and 2 here; sizes is \[5, 6\] there"):
+        RunFolder(tmp_path, {"seed": 2, "steps": 5, "sizes": (5,)}, may_change=("steps",))
+    assert json.loads((tmp_path / "config.json").read_text())["seed"] == 1
+
+
+def test_a_folder_that_cannot_be_made_is_an_os_error(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OSError, match="file"):
+        RunFolder(tmp_path / "file" / "run", CONFIG)
+
+
+def test_a_broken_configuration_is_named(tmp_path):
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ValueError, match=r"config\.json is not JSON"):
+        RunFolder(tmp_path, CONFIG)
+
+
+@pytest.mark.parametrize("file", ["arrays.npz", "state.json"])
+def test_an_unreadable_checkpoint_is_named(tmp_path, file):
+    folder = RunFolder(tmp_path, CONFIG)
+    folder.save_checkpoint(3, STATE)
+    (tmp_path / "checkpoints" / "0000000003" / file).write_bytes(b"PK\x03\x04 half a file")
+    with pytest.raises(ValueError, match=r"0000000003 cannot be read"):
+        folder.load_checkpoint()
+
+
+# Every call that changes the disk during a save, so that the process can die before each of them.
+STEPS_OF_A_SAVE = [(np, "savez"), (os, "fsync"), (os, "rename"), (shutil, "rmtree")]
+
+
+@pytest.mark.parametrize(("module", "name"), STEPS_OF_A_SAVE)
+@pytest.mark.parametrize("step", [50, 60])
+def test_a_kill_at_any_call_loses_nothing(tmp_path, monkeypatch, module, name, step):
+    folder = RunFolder(tmp_path, CONFIG)
+    folder.save_checkpoint(50, STATE)
+    newer = {"agent": {"weights": np.ones(3), "updates": 8}, "loop": {"step": step}}
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*args, **kwargs):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, name, killed)
+        if name == "rename":
+            patch.setattr("pathlib.os.rename", killed)
+        with pytest.raises(Killed):
+            folder.save_checkpoint(step, newer)
+    found = RunFolder(tmp_path, CONFIG).load_checkpoint()
+    # The old state or, once it is in place, the new one; never anything between.
+    expected = newer if found["agent"]["updates"] == 8 else STATE
+    assert_same_state(found, expected)
+    folder.save_checkpoint(70, newer)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["0000000070"]
+
+
+def test_atomic_file_leaves_the_old_one_when_writing_fails(tmp_path):
+    target = tmp_path / "file.txt"
+    target.write_text("old")
+    with pytest.raises(RuntimeError), atomic_file(target) as draft:
+        draft.write_text("half of the new")
+        raise RuntimeError
+    assert target.read_text() == "old"
+    with atomic_file(target) as draft:
+        draft.write_text("new")
+    assert target.read_text() == "new"
+    assert os.listdir(tmp_path) == ["file.txt"]
