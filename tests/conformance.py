@@ -28,6 +28,7 @@ class Case(NamedTuple):
         attention: name -> (H, N, S) of one input; the name is "" where the scores are no dict.
         equivariant: whether permuting the entities permutes the output; None where the question
             makes no sense.
+        full_precision: whether the output (not the attention) stays float32 under a mixed policy.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Case(NamedTuple):
     parameters: int
     attention: dict[str, tuple[int, int, int]] | None = None
     equivariant: bool | None = None
+    full_precision: bool = False
 
 
 def attention(name, parameters, equivariant=True, **arguments):
@@ -77,6 +79,7 @@ def q_network(preset, shape, parameters, attention, **overrides):
         shape,
         parameters,
         attention,
+        full_precision=True,
     )
 
 

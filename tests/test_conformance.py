@@ -148,15 +148,17 @@ def test_mixed_precision(case, policy):
     half = policy.removeprefix("mixed_")
     assert {weight.dtype for weight in layer.weights} <= {"float32"}
     result = layer(inputs(case), **({"return_attention_scores": True} if case.attention else {}))
-    for tensor in keras.tree.flatten(result):
-        assert keras.backend.standardize_dtype(tensor.dtype) == half
+    output, *attention = keras.tree.flatten(result)
+    output_dtype = "float32" if case.full_precision else half
+    assert keras.backend.standardize_dtype(output.dtype) == output_dtype
+    assert layer(keras.Input(case.shape)).dtype == output_dtype
+    for scores in attention:
+        assert keras.backend.standardize_dtype(scores.dtype) == half
+    for tensor in (output, *attention):
         assert np.isfinite(array(tensor)).all()
-    assert layer(keras.Input(case.shape)).dtype == half
     full = built(case)
     full.set_weights(layer.get_weights())
-    np.testing.assert_allclose(
-        array(keras.tree.flatten(result)[0]), array(full(inputs(case))), atol=0.15, rtol=0.15
-    )
+    np.testing.assert_allclose(array(output), array(full(inputs(case))), atol=0.15, rtol=0.15)
 
 
 @pytest.mark.tf_only

@@ -1,4 +1,4 @@
-"""What the layers share about shapes: rows through a dense layer, masks, scores in a spec."""
+"""What the layers share about shapes: rows through a dense layer, masks, symbolic tensors."""
 
 import keras
 from keras import ops
@@ -26,6 +26,17 @@ def attention_mask(inputs, mask):
     return mask
 
 
+def check_mask(mask, scores):
+    """Raises a `ValueError` if `mask` does not broadcast to the shape of `scores`."""
+    sizes = zip(reversed(mask.shape), reversed(scores.shape))
+    fits = all(given is None or given in (1, size) or size is None for given, size in sizes)
+    if not fits or len(mask.shape) > len(scores.shape):
+        raise ValueError(
+            f"`mask` must broadcast to (B, H, N, S), here {tuple(scores.shape)}. "
+            f"Received the shape {tuple(mask.shape)}"
+        )
+
+
 def carried_mask(inputs):
     """The mask that Keras attached to `inputs`, or None."""
     return getattr(inputs, "_keras_mask", None)
@@ -34,17 +45,3 @@ def carried_mask(inputs):
 def tensor_spec(layer, shape):
     """A symbolic tensor of `shape` in the layer's compute dtype."""
     return keras.KerasTensor(shape, dtype=layer.compute_dtype)
-
-
-def one_of(name, value, choices):
-    """Returns `value`, or raises a `ValueError` that lists the `choices`."""
-    if value not in choices:
-        raise ValueError(f"`{name}` must be one of {choices}. Received: {value!r}")
-    return value
-
-
-def positive_int(name, value):
-    """Returns `value`, or raises a `ValueError` if it is no positive integer."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"`{name}` must be a positive integer. Received: {value!r}")
-    return value

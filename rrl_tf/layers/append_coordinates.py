@@ -3,7 +3,8 @@
 import keras
 from keras import ops
 
-from rrl_tf.layers._shapes import one_of, tensor_spec
+from rrl_tf.layers._arguments import one_of
+from rrl_tf.layers._shapes import tensor_spec
 
 DIVISORS = ("size", "size_minus_one")
 
@@ -42,11 +43,10 @@ class AppendCoordinates(keras.layers.Layer):
     """
 
     def __init__(self, low=-1.0, high=1.0, divisor="size_minus_one", **kwargs):
-        one_of("divisor", divisor, DIVISORS)
         super().__init__(**kwargs)
         self.low = low
         self.high = high
-        self.divisor = divisor
+        self.divisor = one_of("divisor", divisor, DIVISORS)
 
     def build(self, inputs_shape):
         if len(inputs_shape) != 4:

@@ -3,12 +3,12 @@
 import keras
 from keras import ops
 
+from rrl_tf.layers._arguments import one_of, optional_positive_int, positive_int
 from rrl_tf.layers._shapes import (
     attention_mask,
     carried_mask,
+    check_mask,
     dense_on_rows,
-    one_of,
-    positive_int,
     tensor_spec,
 )
 
@@ -108,23 +108,15 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         seed=None,
         **kwargs,
     ):
-        positive_int("num_heads", num_heads)
-        positive_int("key_size", key_size)
-        if value_size is not None:
-            positive_int("value_size", value_size)
-        if output_size is not None:
-            positive_int("output_size", output_size)
-        one_of("score", score, SCORES)
-        one_of("qkv_norm", qkv_norm, QKV_NORMS)
         if not 0 <= dropout < 1:
             raise ValueError(f"`dropout` must be in [0, 1). Received: {dropout!r}")
         super().__init__(**kwargs)
-        self.num_heads = num_heads
-        self.key_size = key_size
-        self.value_size = key_size if value_size is None else value_size
-        self.output_size = output_size
-        self.score = score
-        self.qkv_norm = qkv_norm
+        self.num_heads = positive_int("num_heads", num_heads)
+        self.key_size = positive_int("key_size", key_size)
+        self.value_size = optional_positive_int("value_size", value_size) or self.key_size
+        self.output_size = optional_positive_int("output_size", output_size)
+        self.score = one_of("score", score, SCORES)
+        self.qkv_norm = one_of("qkv_norm", qkv_norm, QKV_NORMS)
         self.use_bias = use_bias
         self.dropout = dropout
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -286,6 +278,7 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         scores = ops.cast(scores, keras.backend.result_type(self.compute_dtype, "float32"))
         if mask is None:
             return ops.cast(ops.softmax(scores, axis=-1), self.compute_dtype)
+        check_mask(mask, scores)
         mask = ops.cast(mask, "bool")
         attention = ops.softmax(ops.where(mask, scores, _HIDDEN), axis=-1)
         # Where a whole row is hidden the softmax is uniform; nothing may be gathered there.

@@ -2,14 +2,8 @@
 
 import keras
 
-from rrl_tf.layers._shapes import (
-    attention_mask,
-    carried_mask,
-    dense_on_rows,
-    one_of,
-    positive_int,
-    tensor_spec,
-)
+from rrl_tf.layers._arguments import one_of, positive_ints
+from rrl_tf.layers._shapes import attention_mask, carried_mask, dense_on_rows, tensor_spec
 from rrl_tf.layers.multi_head_dot_product_attention import MultiHeadDotProductAttention
 
 NORMS = (None, "entity", "joint")
@@ -89,9 +83,6 @@ class RelationalBlock(keras.layers.Layer):
         seed=None,
         **kwargs,
     ):
-        one_of("norm", norm, NORMS)
-        for size in units or ():
-            positive_int("units", size)
         super().__init__(**kwargs)
         self.attention = MultiHeadDotProductAttention(
             num_heads,
@@ -108,10 +99,10 @@ class RelationalBlock(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="attention",
         )
-        self.units = None if units is None else tuple(units)
+        self.units = None if units is None else positive_ints("units", units)
         self.activation = keras.activations.get(activation)
         self.residual = residual
-        self.norm = norm
+        self.norm = one_of("norm", norm, NORMS)
         self.supports_masking = True
 
     def build(self, inputs_shape):

@@ -2,7 +2,8 @@
 
 import keras
 
-from rrl_tf.layers._shapes import attention_mask, carried_mask, positive_int, tensor_spec
+from rrl_tf.layers._arguments import positive_int
+from rrl_tf.layers._shapes import attention_mask, carried_mask, tensor_spec
 from rrl_tf.layers.relational_block import RelationalBlock
 
 
@@ -44,16 +45,15 @@ class RelationalModule(keras.layers.Layer):
     def __init__(self, block, num_rounds=1, share_weights=False, **kwargs):
         if not isinstance(block, RelationalBlock) or block.built:
             raise ValueError(f"`block` must be a RelationalBlock not built yet. Received: {block}")
-        positive_int("num_rounds", num_rounds)
         super().__init__(**kwargs)
-        self.num_rounds = num_rounds
+        self.num_rounds = positive_int("num_rounds", num_rounds)
         self.share_weights = share_weights
         self.blocks = [block]
         if not share_weights:
             config = block.get_config()
             self.blocks += [
                 RelationalBlock.from_config({**config, "name": f"{block.name}_{i}"})
-                for i in range(2, num_rounds + 1)
+                for i in range(2, self.num_rounds + 1)
             ]
         self.supports_masking = True
 

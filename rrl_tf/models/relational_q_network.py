@@ -9,7 +9,13 @@ from rrl_tf.layers import (
     RelationalBlock,
     RelationalModule,
 )
-from rrl_tf.layers._shapes import dense_on_rows, one_of, positive_int, tensor_spec
+from rrl_tf.layers._arguments import (
+    one_of,
+    optional_positive_int,
+    positive_int,
+    positive_ints,
+)
+from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
 from rrl_tf.models.presets import RELATIONAL_Q_NETWORK, preset_config
 
 CONV_PADDINGS = ("valid", "top_left")
@@ -51,8 +57,8 @@ class RelationalQNetwork(keras.Model):
         return_attention_scores: whether to return the attention as well.
 
     Returns:
-        Q values `(B, A)`; with `return_attention_scores`, a pair of them and a dict `"round_1"`,
-        `"round_2"`, ... -> attention `(B, H, N, N)`.
+        Q values `(B, A)`, float32 also under a mixed policy; with `return_attention_scores`, a pair
+        of them and a dict `"round_1"`, `"round_2"`, ... -> attention `(B, H, N, N)`.
 
     Raises:
         ValueError: for an argument out of its range, or an observation that is no such grid.
@@ -90,32 +96,25 @@ class RelationalQNetwork(keras.Model):
         kernel_initializer="glorot_uniform",
         **kwargs,
     ):
-        positive_int("num_actions", num_actions)
-        positive_int("conv_kernel_size", conv_kernel_size)
-        for name, sizes in (("conv_filters", conv_filters), ("hidden_units", hidden_units)):
-            for size in sizes:
-                positive_int(name, size)
-        one_of("conv_padding", conv_padding, CONV_PADDINGS)
-        one_of("readout", readout, READOUTS)
         if node_units is not None and readout != "flatten":
             raise ValueError(
                 "`node_units` goes with readout='flatten'. "
                 f"Received: node_units={node_units!r}, readout={readout!r}"
             )
         super().__init__(**kwargs)
-        self.num_actions = num_actions
-        self.conv_filters = tuple(conv_filters)
-        self.conv_kernel_size = conv_kernel_size
-        self.conv_padding = conv_padding
+        self.num_actions = positive_int("num_actions", num_actions)
+        self.conv_filters = positive_ints("conv_filters", conv_filters)
+        self.conv_kernel_size = positive_int("conv_kernel_size", conv_kernel_size)
+        self.conv_padding = one_of("conv_padding", conv_padding, CONV_PADDINGS)
         self.conv_activation = keras.activations.get(conv_activation)
         self.coordinates = coordinates
         self.position_embedding = position_embedding
         self.block = {"num_heads": 2, "key_size": 16} if block is None else dict(block)
-        self.num_rounds = num_rounds
+        self.num_rounds = positive_int("num_rounds", num_rounds)
         self.share_weights = share_weights
-        self.readout = readout
-        self.node_units = node_units
-        self.hidden_units = tuple(hidden_units)
+        self.readout = one_of("readout", readout, READOUTS)
+        self.node_units = optional_positive_int("node_units", node_units)
+        self.hidden_units = positive_ints("hidden_units", hidden_units)
         self.dueling = dueling
         self.output_activation = keras.activations.get(output_activation)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -151,8 +150,13 @@ class RelationalQNetwork(keras.Model):
             self._dense(f"hidden_{i}", units, "relu")
             for i, units in enumerate(self.hidden_units, start=1)
         ]
-        # With a dueling head, the first column is the value of the state.
-        self.head = self._dense("head", self.num_actions + (1 if self.dueling else 0))
+        # With a dueling head, the first column is the value of the state. Q values stay in full
+        # precision under a mixed policy: a bfloat16 has no digits for the difference of two.
+        self.head = self._dense(
+            "head",
+            self.num_actions + (1 if self.dueling else 0),
+            dtype=self.dtype_policy.variable_dtype,
+        )
 
     def _convolution(self, i):
         filters, name = self.conv_filters[i - 1], f"convolution_{i}"
@@ -168,12 +172,12 @@ class RelationalQNetwork(keras.Model):
             name=name,
         )
 
-    def _dense(self, name, units, activation=None):
+    def _dense(self, name, units, activation=None, dtype=None):
         return keras.layers.Dense(
             units,
             activation=activation,
             kernel_initializer=self.kernel_initializer.clone(),
-            dtype=self.dtype_policy,
+            dtype=dtype or self.dtype_policy,
             name=name,
         )
 
@@ -273,7 +277,7 @@ class RelationalQNetwork(keras.Model):
         return (observation_shape[0], self.num_actions)
 
     def compute_output_spec(self, observation, training=False, return_attention_scores=False):
-        q = tensor_spec(self, self.compute_output_shape(observation.shape))
+        q = tensor_spec(self.head, self.compute_output_shape(observation.shape))
         if not return_attention_scores:
             return q
         shape = observation.shape

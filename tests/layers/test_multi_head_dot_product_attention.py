@@ -244,6 +244,11 @@ def test_initializers_and_epsilon_are_arguments():
     assert again.norm_epsilon == 0.5
 
 
+def test_sizes_may_be_numpy_integers():
+    layer = MultiHeadDotProductAttention(np.int64(2), np.int32(3))
+    assert type(layer.get_config()["num_heads"]) is int
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -276,6 +281,13 @@ def test_bad_arguments(arguments, message):
 def test_bad_shapes(arguments, shapes, message):
     with pytest.raises(ValueError, match=f"(?s){message}"):
         MultiHeadDotProductAttention(2, 3, **arguments).build(*shapes)
+
+
+@pytest.mark.parametrize("shape", [(2, 6), (5,), (1, 1, 1, 1, 6), (3, 1, 6, 6)])
+def test_a_mask_that_does_not_broadcast_is_refused(shape):
+    layer = MultiHeadDotProductAttention(2, 3)
+    with pytest.raises(ValueError, match=r"\(B, H, N, S\), here \(2, 2, 6, 6\)"):
+        layer(np.ones((2, 6, 3), "float32"), mask=np.ones(shape, bool))
 
 
 def test_a_layer_is_built_for_one_kind_of_attention():
