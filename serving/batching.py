@@ -30,6 +30,7 @@ class BatchingParameters:
         enable_large_batch_splitting: Whether a request of more than `max_batch_size` rows runs in
             parts, instead of being refused.
         max_execution_batch_size: Rows of such a part, 0 for `max_batch_size`.
+        thread_pool_name: Name of the threads.
     """
 
     max_batch_size: int = 1000
@@ -39,6 +40,7 @@ class BatchingParameters:
     allowed_batch_sizes: tuple = ()
     enable_large_batch_splitting: bool = False
     max_execution_batch_size: int = 0
+    thread_pool_name: str = "batch_threads"
 
     def __post_init__(self):
         for name in ("max_batch_size", "max_enqueued_batches", "num_batch_threads"):
@@ -91,14 +93,17 @@ class Scheduler:
     Args:
         parameters: `BatchingParameters`, or None to run every request by itself.
         num_threads: Requests that run at once without batching.
+        metrics: `Metrics` that count batches, if any do.
     """
 
-    def __init__(self, parameters=None, num_threads=None):
+    def __init__(self, parameters=None, num_threads=None, metrics=None):
+        self._metrics = metrics
         self._parameters = parameters
         self._threads = (parameters or BatchingParameters()).num_batch_threads
         if parameters is None and num_threads:
             self._threads = num_threads
-        self._executor = concurrent.futures.ThreadPoolExecutor(self._threads, "inference")
+        name = parameters.thread_pool_name if parameters else "inference"
+        self._executor = concurrent.futures.ThreadPoolExecutor(self._threads, name)
         self._groups = collections.OrderedDict()
         self._company = weakref.WeakKeyDictionary()
         self._running = 0
@@ -207,11 +212,23 @@ class Scheduler:
     def _start(self, group, batch):
         # As many as ran now may be expected back.
         self._company.setdefault(group.servable, {})[group.signature.name] = len(batch)
+        if self._metrics is not None and self._parameters is not None:
+            self._count(batch)
         self._running += 1
         # The version stays loaded while it runs, even if every client of the batch hangs up.
         group.servable.acquire()
         loop = asyncio.get_running_loop()
         self._executor.submit(self._execute, loop, group, batch)
+
+    def _count(self, batch):
+        metrics, now = self._metrics, time.monotonic()
+        rows = sum(item.rows for item in batch)
+        for item in batch:
+            metrics.queuing_latency.observe((now - item.arrival) * 1e6)
+            metrics.input_batch_size.observe(item.rows)
+        metrics.wrapped_run_count.inc()
+        metrics.processed_batch_size.observe(self._parameters.padded(rows))
+        metrics.padding_size.observe(self._parameters.padded(rows) - rows)
 
     def _execute(self, loop, group, batch):
         results = self._results(group, batch)

@@ -11,8 +11,10 @@ and the standard library; the gRPC client needs tensorflow-serving-api.
 import base64
 import http.client
 import json
+import ssl
 import time
 import urllib.parse
+from pathlib import Path
 
 import numpy as np
 
@@ -29,30 +31,36 @@ _DTYPES = {
 _LONGEST_PAUSE = 2.0
 
 
-def connect(address, model, version=None, label=None, timeout=10.0, retries=5):
+def connect(address, model, version=None, label=None, timeout=10.0, retries=5, certificates=None):
     """Returns a `Client` of a served model.
 
     Args:
-        address: `"grpc://host:port"` or `"http://host:port"`.
+        address: `"grpc://host:port"` or `"http://host:port"`; `grpcs` and `https` for TLS.
         model: Its name on the server.
         version: A version's number; by default always the newest.
         label: A version's label, instead of its number.
         timeout: Seconds that an answer may take, unless a call says otherwise.
         retries: How often a request is repeated, with growing pauses, that the server was
             UNAVAILABLE for. No other failure is repeated.
+        certificates: With TLS, a PEM file of the authorities to trust instead of the system's.
 
     Raises:
         ValueError: If the address has another form. The server is first asked at the first call.
     """
     parts = urllib.parse.urlsplit(address)
     transports = {"grpc": _GrpcTransport, "http": _RestTransport}
-    if parts.scheme not in transports or not parts.hostname or not parts.port:
+    transport = transports.get(parts.scheme.removesuffix("s"))
+    if transport is None or not parts.hostname or not parts.port:
         raise ValueError(
             f"address must be grpc://host:port or http://host:port; received {address!r}"
         )
     if version is not None and label is not None:
         raise ValueError(f"give a version or a label; received {version!r} and {label!r}")
-    transport = transports[parts.scheme](parts.hostname, parts.port, model, version, label)
+    secure = parts.scheme.endswith("s")
+    if certificates is not None and not secure:
+        raise ValueError(f"certificates need grpcs:// or https://; received {address!r}")
+    transport = transport(parts.hostname, parts.port, secure, certificates)
+    transport.address_model(model, version, label)
     return Client(transport, timeout, retries)
 
 
@@ -155,14 +163,17 @@ def _dtype(name):
 class _RestTransport:
     """JSON over connections that are kept open."""
 
-    def __init__(self, host, port, model, version, label):
+    def __init__(self, host, port, secure, certificates):
         self._host, self._port = host, port
+        self._tls = ssl.create_default_context(cafile=certificates) if secure else None
+        self._idle = []
+
+    def address_model(self, model, version, label):
         self._path = f"/v1/models/{urllib.parse.quote(model, safe='')}"
         if version is not None:
             self._path += f"/versions/{version}"
         if label is not None:
             self._path += f"/labels/{urllib.parse.quote(label, safe='')}"
-        self._idle = []
 
     def predict(self, inputs, signature, known, timeout):
         columns = {name: _jsonable(value) for name, value in inputs.items()}
@@ -191,11 +202,14 @@ class _RestTransport:
             if name != "__saved_model_init_op"
         }
 
+    def _connection(self):
+        if self._tls is None:
+            return http.client.HTTPConnection(self._host, self._port)
+        return http.client.HTTPSConnection(self._host, self._port, context=self._tls)
+
     def _ask(self, method, path, body, timeout):
         reused = bool(self._idle)
-        connection = (
-            self._idle.pop() if reused else http.client.HTTPConnection(self._host, self._port)
-        )
+        connection = self._idle.pop() if reused else self._connection()
         try:
             connection.timeout = timeout
             if connection.sock is not None:
@@ -266,7 +280,7 @@ def _decoded(value):
 class _GrpcTransport:
     """Tensors over one channel."""
 
-    def __init__(self, host, port, model, version, label):
+    def __init__(self, host, port, secure, certificates):
         # Imported here: the stubs bring TensorFlow, which the REST client does without.
         import grpc
         from tensorflow_serving.apis import (
@@ -281,8 +295,16 @@ class _GrpcTransport:
         self._predict_pb2, self._metadata_pb2 = predict_pb2, get_model_metadata_pb2
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         sizes = ("grpc.max_receive_message_length", "grpc.max_send_message_length")
-        self._channel = grpc.insecure_channel(address, options=[(name, -1) for name in sizes])
+        options = [(name, -1) for name in sizes]
+        if secure:
+            trusted = Path(certificates).read_bytes() if certificates else None
+            credentials = grpc.ssl_channel_credentials(trusted)
+            self._channel = grpc.secure_channel(address, credentials, options=options)
+        else:
+            self._channel = grpc.insecure_channel(address, options=options)
         self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
+
+    def address_model(self, model, version, label):
         self._model, self._version, self._label = model, version, label
 
     def predict(self, inputs, signature, known, timeout):

@@ -19,12 +19,22 @@ class Flags:
     model_name: str = _flag("default", "name of the model in --model_base_path")
     model_base_path: str = _flag("", "folder of the model's integer version folders")
     model_config_file: str = _flag("", "text file of a ModelServerConfig: several models")
+    model_config_file_poll_wait_seconds: float = _flag(
+        0.0, "seconds between looks at --model_config_file; 0 reads it only once"
+    )
+    allow_version_labels_for_unavailable_models: bool = _flag(
+        False, "let a new label point at a version that is not loaded yet"
+    )
     file_system_poll_wait_seconds: float = _flag(
         1.0, "seconds between looks for new versions; 0 looks only once"
     )
     rest_api_timeout_in_ms: int = _flag(30000, "longest that a REST request may take")
     rest_api_enable_cors_support: bool = _flag(False, "let web pages of any origin ask")
     enable_batching: bool = _flag(False, "merge requests that wait at the same time")
+    batching_parameters_file: str = _flag("", "text file of BatchingParameters")
+    monitoring_config_file: str = _flag("", "text file of a MonitoringConfig: Prometheus metrics")
+    ssl_config_file: str = _flag("", "text file of an SSLConfig: TLS for gRPC")
+    enable_grpc_healthcheck_service: bool = _flag(False, "answer grpc.health.v1")
     max_num_load_retries: int = _flag(5, "attempts after a version's first failed load")
     load_retry_interval_micros: int = _flag(60_000_000, "microseconds between the attempts")
     enable_model_warmup: bool = _flag(True, "replay a version's warm-up requests before it answers")

@@ -4,7 +4,6 @@ The signature's dtype rules and nothing is guessed: `1.0` is no int32, `"1"` no 
 """
 
 import base64
-import binascii
 import itertools
 import json
 import math
@@ -153,17 +152,20 @@ def _booleans(leaves, dtype, name):
 
 def _strings(leaves, dtype, name):
     values = np.empty(len(leaves), object)
-    for index, leaf in enumerate(leaves):
-        try:
-            if isinstance(leaf, str):
-                values[index] = leaf.encode("utf-8")
-            elif leaf.keys() == {"b64"} and isinstance(leaf["b64"], str):
-                values[index] = base64.b64decode(leaf["b64"], validate=True)
-            else:
-                raise invalid(f'input {name!r}: expected {{"b64": "..."}}, received {leaf}')
-        except (UnicodeEncodeError, binascii.Error, ValueError) as error:
-            raise invalid(f"input {name!r}: {error}") from error
+    values[:] = [to_bytes(leaf, name) for leaf in leaves]
     return values
+
+
+def to_bytes(value, name):
+    """Returns the bytes of a string or of an object `{"b64": ...}`."""
+    try:
+        if isinstance(value, str):
+            return value.encode("utf-8")
+        if value.keys() == {"b64"} and isinstance(value["b64"], str):
+            return base64.b64decode(value["b64"], validate=True)
+    except ValueError as error:  # a lone surrogate, or no base64
+        raise invalid(f"{name!r}: {error}") from error
+    raise invalid(f'{name!r}: expected a string or {{"b64": "..."}}; received {value}')
 
 
 _READERS = {"f": _floats, "i": _integers, "u": _integers, "b": _booleans, "O": _strings}
@@ -208,7 +210,7 @@ def _whole(name, array):
 
 def _nested(name, array, depth):
     """Returns the texts of the parts of an array below its first `depth` axes."""
-    texts = _leaf_texts(name, array.ravel())
+    texts = leaf_texts(name, array.ravel())
     for axis in range(array.ndim - 1, depth - 1, -1):
         size = array.shape[axis]
         count = math.prod(array.shape[:axis])
@@ -219,7 +221,8 @@ def _nested(name, array, depth):
     return texts
 
 
-def _leaf_texts(name, flat):
+def leaf_texts(name, flat):
+    """Returns the JSON texts of the values of a flat array, an output of that name."""
     kind = flat.dtype.kind
     if kind in "iu":
         return list(map(str, flat.tolist()))

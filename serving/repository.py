@@ -86,10 +86,15 @@ class Repository:
 
     Args:
         options: `LoadOptions`.
+        metrics: `Metrics` that count warm-ups, if any do.
+        allow_unavailable_labels: Whether a new label may point at a version that is not available.
     """
 
-    def __init__(self, options=None):
+    def __init__(self, options=None, metrics=None, allow_unavailable_labels=False):
         self._options = options or LoadOptions()
+        self._metrics = metrics
+        self._allow_unavailable_labels = allow_unavailable_labels
+        self._configuring = asyncio.Lock()
         self._models = {}
         self._loader = concurrent.futures.ThreadPoolExecutor(1, "loader")
         self._looking = asyncio.Lock()
@@ -146,7 +151,16 @@ class Repository:
 
     # What changes the set of models.
 
-    async def configure(self, configs, allow_unavailable_labels=False):
+    def known_name(self, name):
+        """Returns the name if a model has it, else "": a label for metrics, of which few exist."""
+        return name if name in self._models else ""
+
+    @property
+    def ready(self):
+        """Whether every configured model answers."""
+        return bool(self._models) and all(model.available for model in self._models.values())
+
+    async def configure(self, configs):
         """Replaces the list of models (ModelConfig messages) and waits for those that are new.
 
         Raises:
@@ -156,18 +170,19 @@ class Repository:
         """
         configs = list(configs)
         _check_configs(configs)
-        known = {config.name for config in configs}
-        for name in set(self._models) - known:
-            for version in self._models.pop(name).versions.values():
-                self._unload(name, version)
-        new = [config.name for config in configs if config.name not in self._models]
-        for config in configs:
-            self._models.setdefault(config.name, Model(config)).config = config
-        await self.look()
-        for name in new:
-            await self._wait_until_settled(name)
-        for config in configs:
-            self._assign_labels(config, allow_unavailable_labels)
+        async with self._configuring:
+            known = {config.name for config in configs}
+            for name in set(self._models) - known:
+                for version in self._models.pop(name).versions.values():
+                    self._unload(name, version)
+            new = [config.name for config in configs if config.name not in self._models]
+            for config in configs:
+                self._models.setdefault(config.name, Model(config)).config = config
+            await self.look()
+            for name in new:
+                await self._wait_until_settled(name)
+            for config in configs:
+                self._assign_labels(config)
 
     async def _wait_until_settled(self, name):
         model = self._models.get(name)
@@ -181,10 +196,10 @@ class Repository:
                 "UNKNOWN", f"model {name!r}: version {model.failed[-1]} failed to load: {error}"
             )
 
-    def _assign_labels(self, config, allow_unavailable):
+    def _assign_labels(self, config):
         model = self._models[config.name]
         for label, number in config.version_labels.items():
-            fresh = allow_unavailable and label not in model.labels
+            fresh = self._allow_unavailable_labels and label not in model.labels
             if number not in model.available and not fresh:
                 raise ServingError(
                     "FAILED_PRECONDITION",
@@ -238,7 +253,7 @@ class Repository:
             version.state, version.error = State.LOADING, None
         try:
             version.servable = await self._in_loader(
-                _load_servable, name, version.number, directory, self._options
+                _load_servable, name, version.number, directory, self._options, self._metrics
             )
         except ServingError as error:
             version.failures += 1
@@ -329,7 +344,7 @@ def _check_configs(configs):
             )
 
 
-def _load_servable(name, number, directory, options):
+def _load_servable(name, number, directory, options, metrics):
     """Loads and warms up; runs in the loader's thread and raises only ServingError."""
     servable = None
     try:
@@ -337,7 +352,7 @@ def _load_servable(name, number, directory, options):
             name, number, directory, options.saved_model_tags, options.session_config
         )
         if options.enable_model_warmup:
-            warm_up(servable, options.num_request_iterations_for_warmup)
+            warm_up(servable, options.num_request_iterations_for_warmup, metrics)
         return servable
     except Exception as error:
         if servable is not None:

@@ -21,13 +21,16 @@ from pathlib import Path
 import grpc
 import tensorflow as tf
 from aiohttp import web
-from google.protobuf import text_format
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from tensorflow_serving.config import model_server_config_pb2
 
+from serving import config_files
 from serving import flags as flags_module
 from serving.batching import BatchingParameters, Scheduler
 from serving.errors import ServingError
 from serving.grpc_service import add_services
+from serving.inference import Inference
+from serving.metrics import Metrics
 from serving.repository import LoadOptions, Repository
 from serving.rest import RestApi
 
@@ -55,10 +58,14 @@ class Server:
     def __init__(self, flags):
         self._flags = flags
         self.grpc_port = self.rest_port = None
-        batching = BatchingParameters() if flags.enable_batching else None
-        self._scheduler = Scheduler(batching)
-        self.repository = Repository(_load_options(flags))
-        self._grpc = self._rest = self._watcher = None
+        self._ssl = config_files.read_ssl(flags.ssl_config_file) if flags.ssl_config_file else None
+        metrics = Metrics()
+        self._scheduler = Scheduler(_batching(flags), metrics=metrics)
+        labels = flags.allow_version_labels_for_unavailable_models
+        self.repository = Repository(_load_options(flags), metrics, labels)
+        self._inference = Inference(self.repository, self._scheduler, metrics)
+        self._grpc = self._rest = self._rest_api = None
+        self._watchers = []
 
     async def start(self):
         """Loads the models, then opens the ports.
@@ -70,11 +77,21 @@ class Server:
             await self.repository.configure(read_models(self._flags))
         except ServingError as error:
             raise StartError(error.message) from error
-        interval = self._flags.file_system_poll_wait_seconds
-        self._watcher = asyncio.create_task(self.repository.watch(interval))
         await self._start_grpc()
         if self._flags.rest_api_port:
             await self._start_rest()
+        interval = self._flags.file_system_poll_wait_seconds
+        self._watchers.append(asyncio.create_task(self.repository.watch(interval)))
+        if self._flags.model_config_file and self._flags.model_config_file_poll_wait_seconds:
+            self._watchers.append(asyncio.create_task(self._watch_config_file()))
+
+    async def _watch_config_file(self):
+        while True:
+            await asyncio.sleep(self._flags.model_config_file_poll_wait_seconds)
+            try:
+                await self.repository.configure(read_models(self._flags))
+            except (ServingError, config_files.ConfigError) as error:
+                _log.error("the model list stays as it was: %s", error)
 
     async def _start_grpc(self):
         limit = self._flags.max_request_bytes or -1
@@ -85,21 +102,28 @@ class Server:
                 ("grpc.so_reuseport", 0),  # a second server on the port is an error, not a share
             ]
         )
-        as_content = self._flags.enable_serialization_as_tensor_content
-        add_services(self._grpc, self.repository, self._scheduler, as_content)
+        add_services(
+            self._grpc, self._inference, self._flags.enable_serialization_as_tensor_content
+        )
+        if self._flags.enable_grpc_healthcheck_service:
+            await _add_health(self._grpc)
         address = _address(self._flags.host, self._flags.port)
         try:
-            self.grpc_port = self._grpc.add_insecure_port(address)
+            if self._ssl is None:
+                self.grpc_port = self._grpc.add_insecure_port(address)
+            else:
+                self.grpc_port = self._grpc.add_secure_port(address, _credentials(self._ssl))
         except RuntimeError as error:
             raise StartError(f"cannot listen on {address} for gRPC: is the port in use?") from error
         await self._grpc.start()
 
     async def _start_rest(self):
-        api = RestApi(
-            self.repository,
-            self._scheduler,
+        monitoring = self._flags.monitoring_config_file
+        api = self._rest_api = RestApi(
+            self._inference,
             self._flags.rest_api_timeout_in_ms / 1000,
             self._flags.rest_api_enable_cors_support,
+            config_files.read_monitoring(monitoring) if monitoring else None,
         )
         limit = self._flags.max_request_bytes or sys.maxsize
 
@@ -121,8 +145,10 @@ class Server:
 
     async def stop(self):
         """Takes no new requests, lets those in flight finish, and frees the models."""
-        if self._watcher is not None:
-            self._watcher.cancel()
+        for watcher in self._watchers:
+            watcher.cancel()
+        if self._rest_api is not None:
+            self._rest_api.draining = True
         stopping = []
         if self._grpc is not None:
             stopping.append(self._grpc.stop(self._flags.drain_seconds))
@@ -135,6 +161,29 @@ class Server:
 
 def _address(host, port):
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def _add_health(server):
+    servicer = health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+    for name in ("", "ModelService", "PredictionService"):
+        await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+
+def _credentials(config):
+    return grpc.ssl_server_credentials(
+        [(config.server_key.encode(), config.server_cert.encode())],
+        root_certificates=config.custom_ca.encode() or None,
+        require_client_auth=config.client_verify,
+    )
+
+
+def _batching(flags):
+    """Returns the BatchingParameters that the flags ask for, None without batching."""
+    if not flags.enable_batching:
+        return None
+    path = flags.batching_parameters_file
+    return config_files.read_batching(path) if path else BatchingParameters()
 
 
 def _load_options(flags):
@@ -157,10 +206,11 @@ def read_models(flags):
     """Returns the ModelConfig messages that the flags name, by file or as one model.
 
     Raises:
-        StartError: If the file or the model's folder cannot be read.
+        ConfigError: If the file cannot be read.
+        StartError: If the model's folder cannot be read.
     """
     if flags.model_config_file:
-        return _read_config_file(flags.model_config_file)
+        return config_files.read_models(flags.model_config_file)
     base = Path(flags.model_base_path).absolute()
     try:
         next(base.iterdir(), None)
@@ -173,17 +223,6 @@ def read_models(flags):
     ]
 
 
-def _read_config_file(path):
-    config = model_server_config_pb2.ModelServerConfig()
-    try:
-        text_format.Parse(Path(path).read_text(encoding="utf-8"), config)
-    except (OSError, UnicodeDecodeError, text_format.ParseError) as error:
-        raise StartError(f"cannot read --model_config_file {path}: {error}") from error
-    if config.WhichOneof("config") != "model_config_list":
-        raise StartError(f"--model_config_file {path} holds no model_config_list")
-    return list(config.model_config_list.config)
-
-
 @contextlib.contextmanager
 def running(flags):
     """Runs a server in a thread of this process, for notebooks and tests; yields the `Server`."""
@@ -191,28 +230,30 @@ def running(flags):
     outcome = {}
 
     async def serve():
-        server = Server(flags)
-        outcome["loop"], outcome["stop"] = asyncio.get_running_loop(), asyncio.Event()
+        server = None
+        stop = asyncio.Event()
         try:
+            server = Server(flags)
             await server.start()
-            outcome["server"] = server
+            outcome.update(server=server, stop=stop, loop=asyncio.get_running_loop())
             ready.set()
-            await outcome["stop"].wait()
-        except StartError as error:
+            await stop.wait()
+        except Exception as error:
             outcome["error"] = error
         finally:
-            await server.stop()
+            if server is not None:
+                await server.stop()
             ready.set()
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),), name="serving")
     thread.start()
+    ready.wait()
     try:
-        ready.wait()
         if "error" in outcome:
             raise outcome["error"]
         yield outcome["server"]
     finally:
-        with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+        if "stop" in outcome:
             outcome["loop"].call_soon_threadsafe(outcome["stop"].set)
         thread.join()
 
@@ -247,7 +288,7 @@ def main(arguments=None):
         _log.warning("--%s has no effect here", name)
     try:
         asyncio.run(_serve(flags))
-    except StartError as error:
+    except (StartError, config_files.ConfigError) as error:
         print(f"serving.server: {error}", file=sys.stderr)
         return 1
     return 0

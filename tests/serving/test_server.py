@@ -54,7 +54,7 @@ def test_failures_to_start_are_one_line(exported, tmp_path, tools, capfd):
     config = [f"--model_config_file={tmp_path / 'file'}"]
     assert "no model_config_list" in stderr_of_failed_start(config, capfd)
     (tmp_path / "file").write_text("model_config_list { config { name: ")
-    assert "model_config_file" in stderr_of_failed_start(config, capfd)
+    assert "Expected string" in stderr_of_failed_start(config, capfd)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

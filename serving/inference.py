@@ -1,0 +1,130 @@
+"""What both transports ask of the loaded models."""
+
+import asyncio
+import time
+
+import grpc
+from tensorflow_serving.apis import (
+    classification_pb2,
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    inference_pb2,
+    regression_pb2,
+)
+
+from serving.errors import ServingError, invalid
+from serving.examples import CLASSIFY, REGRESS, Task
+
+
+def asked_model(request):
+    """Returns (name, version or None, label or None) of a request's ModelSpec."""
+    if not request.HasField("model_spec"):
+        raise invalid("Missing ModelSpec")
+    spec = request.model_spec
+    choice = spec.WhichOneof("version_choice")
+    version = spec.version.value if choice == "version" else None
+    return spec.name, version, spec.version_label if choice == "version_label" else None
+
+
+def fill_spec(spec, servable, signature_name=""):
+    """Writes into a reply's ModelSpec who answered."""
+    spec.name = servable.name
+    spec.version.value = servable.version
+    spec.signature_name = signature_name
+
+
+class Inference:
+    """Runs requests on the loaded models and counts them.
+
+    Args:
+        repository: `Repository` of the loaded models.
+        scheduler: `Scheduler` that runs them.
+        metrics: `Metrics` that count.
+    """
+
+    def __init__(self, repository, scheduler, metrics):
+        self.repository = repository
+        self.metrics = metrics
+        self._scheduler = scheduler
+
+    async def run(self, api, servable, signature, inputs, outputs):
+        """Returns name -> array, of a servable under lease."""
+        start = time.perf_counter()
+        results = await self._scheduler.run(servable, signature, inputs, outputs)
+        latency = self.metrics.runtime_latency.labels(servable.name, api, "TF1")
+        latency.observe((time.perf_counter() - start) * 1e6)
+        return results
+
+    async def classify(self, request):
+        """Answers a ClassificationRequest."""
+        response = classification_pb2.ClassificationResponse()
+        await self._examples("Classify", CLASSIFY, request, response)
+        return response
+
+    async def regress(self, request):
+        """Answers a RegressionRequest."""
+        response = regression_pb2.RegressionResponse()
+        await self._examples("Regress", REGRESS, request, response)
+        return response
+
+    async def _examples(self, api, method, request, response):
+        with self.repository.lease(*asked_model(request)) as servable:
+            task = Task(servable, method, request.model_spec.signature_name, request.input)
+            response.result.CopyFrom(await self._run_task(api, servable, task))
+            fill_spec(response.model_spec, servable, task.signature.name)
+
+    async def _run_task(self, api, servable, task):
+        self.metrics.example_counts.labels(servable.name).observe(task.num_examples)
+        self.metrics.example_count_total.labels(servable.name).inc(task.num_examples)
+        run = self.run(api, servable, task.signature, task.inputs, task.outputs)
+        return task.result(await run)
+
+    async def multi(self, request):
+        """Answers a MultiInferenceRequest: several heads of one model on one input."""
+        if not request.tasks:
+            raise invalid("Inference request needs at least one task")
+        if len({task.model_spec.name for task in request.tasks}) > 1:
+            raise invalid("All ModelSpecs of a MultiInferenceRequest must name the same model")
+        response = inference_pb2.MultiInferenceResponse()
+        with self.repository.lease(*asked_model(request.tasks[0])) as servable:
+            tasks = [multi_task(servable, task, request.input) for task in request.tasks]
+            runs = (self._run_task("MultiInference", servable, task) for task in tasks)
+            for task, result in zip(tasks, await asyncio.gather(*runs)):
+                entry = response.results.add()
+                fill_spec(entry.model_spec, servable, task.signature.name)
+                field = "classification_result" if task.method == CLASSIFY else "regression_result"
+                getattr(entry, field).CopyFrom(result)
+        return response
+
+    def metadata(self, request):
+        """Answers a GetModelMetadataRequest."""
+        if not request.metadata_field or set(request.metadata_field) != {"signature_def"}:
+            received = list(request.metadata_field)
+            raise invalid(f'metadata_field must be ["signature_def"]; received {received}')
+        with self.repository.lease(*asked_model(request)) as servable:
+            response = get_model_metadata_pb2.GetModelMetadataResponse()
+            fill_spec(response.model_spec, servable)
+            signatures = get_model_metadata_pb2.SignatureDefMap()
+            for name, definition in servable.signature_defs.items():
+                signatures.signature_def[name].CopyFrom(definition)
+            response.metadata["signature_def"].Pack(signatures)
+            return response
+
+    def status(self, request):
+        """Answers a GetModelStatusRequest."""
+        name, version, _ = asked_model(request)  # the stock server does not look at a label either
+        response = get_model_status_pb2.GetModelStatusResponse()
+        for seen in self.repository.status(name, version):
+            entry = response.model_version_status.add(version=seen.number, state=int(seen.state))
+            entry.status.SetInParent()  # JSON shows it for OK too
+            if seen.error is not None:
+                entry.status.error_code = grpc.StatusCode[seen.error.code].value[0]
+                entry.status.error_message = seen.error.message
+        return response
+
+
+def multi_task(servable, task, input):
+    """Returns the `Task` of one InferenceTask."""
+    if task.method_name not in (CLASSIFY, REGRESS):
+        raise ServingError("UNIMPLEMENTED", f"Unsupported signature method: {task.method_name}")
+    return Task(servable, task.method_name, task.model_spec.signature_name, input)
