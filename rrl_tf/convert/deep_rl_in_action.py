@@ -56,12 +56,13 @@ def _multi_head_relational_module(model):
             "with `model.build((None, 7, 7, 3))`"
         )
     _check_configuration(model)
+    conv1, conv2, _ = model.grid_layers  # the last one appends the coordinates
     block = model.relations.blocks[0]
     attention = block.attention
     (linear1,) = block.dense_layers
     return [
-        *torch_pointwise_conv("conv1", model.convolutions[0]),
-        *torch_pointwise_conv("conv2", model.convolutions[1]),
+        *torch_pointwise_conv("conv1", conv1),
+        *torch_pointwise_conv("conv2", conv2),
         *_query_key_value(attention),
         *torch_layer_norm("q_norm", attention.query_norm),
         *torch_layer_norm("k_norm", attention.key_norm),
@@ -106,8 +107,8 @@ def _check_configuration(model):
     differences = _differences(
         model.get_config(),
         book.get_config(),
-        "conv_kernel_size conv_activation coordinates position_embedding num_rounds readout "
-        "hidden_units dueling output_activation",
+        "conv_kernel_size conv_padding conv_activation coordinates position_embedding num_rounds "
+        "readout hidden_units dueling output_activation",
     ) + _differences(
         model.relations.blocks[0].get_config(),
         book.relations.blocks[0].get_config(),

@@ -125,6 +125,11 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         self.seed = seed
         self.supports_masking = True
 
+    @property
+    def fixed_entities(self):
+        """Whether there are weights for every entity, so that their number is fixed."""
+        return self.score == "book_additive" or self.qkv_norm == "joint"
+
     def build(self, inputs_shape, context_shape=None):
         self._check_shapes(inputs_shape, context_shape)
         self.is_cross_attention = context_shape is not None
@@ -173,7 +178,7 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
                     f"`context`. Received a context of the shape {tuple(context_shape)}"
                 )
         sizes = (inputs_shape[1], context_shape[1] if context_shape else inputs_shape[1])
-        if None in sizes and (self.score == "book_additive" or self.qkv_norm == "joint"):
+        if self.fixed_entities and None in sizes:
             raise ValueError(
                 "score='book_additive' and qkv_norm='joint' have weights for every entity, so the "
                 f"number of entities must be known. Received the shape {tuple(inputs_shape)}"

@@ -121,14 +121,16 @@ class RelationalQNetwork(keras.Model):
         self._make_layers()
 
     def _make_layers(self):
-        self.convolutions = [self._convolution(i) for i in range(1, len(self.conv_filters) + 1)]
-        self.pad = None
-        if self.conv_padding == "top_left":
-            zeros = (self.conv_kernel_size - 1, 0)
-            self.pad = keras.layers.ZeroPadding2D((zeros, zeros), dtype=self.dtype_policy)
-        self.append_coordinates = None
+        self.grid_layers = []
+        for i, filters in enumerate(self.conv_filters, start=1):
+            if self.conv_padding == "top_left":
+                zeros = (self.conv_kernel_size - 1, 0)
+                self.grid_layers.append(
+                    keras.layers.ZeroPadding2D((zeros, zeros), dtype=self.dtype_policy)
+                )
+            self.grid_layers.append(self._convolution(f"convolution_{i}", filters))
         if self.coordinates is not None:
-            self.append_coordinates = AppendCoordinates(**self.coordinates, dtype=self.dtype_policy)
+            self.grid_layers.append(AppendCoordinates(**self.coordinates, dtype=self.dtype_policy))
         self.positions = None
         if self.position_embedding:
             self.positions = PositionEmbedding(dtype=self.dtype_policy, name="positions")
@@ -158,10 +160,9 @@ class RelationalQNetwork(keras.Model):
             dtype=self.dtype_policy.variable_dtype,
         )
 
-    def _convolution(self, i):
-        filters, name = self.conv_filters[i - 1], f"convolution_{i}"
+    def _convolution(self, name, filters):
         if self.conv_kernel_size == 1:
-            # The same numbers as a 1 x 1 convolution, as a matrix product.
+            # The same numbers as a 1 x 1 convolution, by a matrix product.
             return self._dense(name, filters, self.conv_activation)
         return keras.layers.Conv2D(
             filters,
@@ -188,15 +189,10 @@ class RelationalQNetwork(keras.Model):
                 f"Received the shape {tuple(observation_shape)}"
             )
         shape = tuple(observation_shape)
-        for convolution in self.convolutions:
-            if self.pad is not None:
-                shape = self.pad.compute_output_shape(shape)
-            convolution.build(shape)
-            shape = convolution.compute_output_shape(shape)
-        if self.append_coordinates is not None:
-            self.append_coordinates.build(shape)
-            shape = self.append_coordinates.compute_output_shape(shape)
-        shape = self._nodes_shape(shape)
+        for layer in self.grid_layers:
+            layer.build(shape)
+            shape = layer.compute_output_shape(shape)
+        shape = self._nodes_shape(observation_shape)
         if self.positions is not None:
             self.positions.build(shape)
         self.relations.build(shape)
@@ -215,21 +211,25 @@ class RelationalQNetwork(keras.Model):
             features = dense.units
         self._expected_shape = self._shape_to_expect(observation_shape)
 
-    def _nodes_shape(self, grid_shape):
-        batch, height, width, features = grid_shape
+    def _nodes_shape(self, observation_shape):
+        """From `(B, height, width, F)` to the `(B, N, features)` of the entities."""
+        shape = observation_shape
+        for layer in self.grid_layers:
+            shape = layer.compute_output_shape(shape)
+        batch, height, width, features = shape
         nodes = None if None in (height, width) else height * width
         return batch, nodes, features
 
     def _shape_to_expect(self, observation_shape):
-        """The shape the weights allow: None where any size will do."""
-        fixed_nodes = (
-            self.readout == "flatten"
-            or self.positions is not None
-            or self.block.get("score") == "book_additive"
-            or self.block.get("qkv_norm") == "joint"
-        )
+        """The shape that fits the weights: None where any size will do."""
         _, height, width, features = observation_shape
-        return (None, height, width, features) if fixed_nodes else (None, None, None, features)
+        if (
+            self.readout == "flatten"
+            or self.position_embedding
+            or self.relations.blocks[0].attention.fixed_entities
+        ):
+            return None, height, width, features
+        return None, None, None, features
 
     def _check_observation(self, shape):
         if len(shape) != 4 or any(
@@ -244,13 +244,9 @@ class RelationalQNetwork(keras.Model):
     def call(self, observation, training=False, return_attention_scores=False):
         self._check_observation(observation.shape)
         x = observation  # (B, height, width, F)
-        for convolution in self.convolutions:
-            if self.conv_kernel_size == 1:
-                x = dense_on_rows(convolution, x)
-            else:
-                x = convolution(x if self.pad is None else self.pad(x))
-        if self.append_coordinates is not None:
-            x = self.append_coordinates(x)
+        for layer in self.grid_layers:
+            dense = isinstance(layer, keras.layers.Dense)
+            x = dense_on_rows(layer, x) if dense else layer(x)
         _, height, width, features = ops.shape(x)
         x = ops.reshape(x, (-1, height * width, features))  # (B, N, F)
         if self.positions is not None:
@@ -280,13 +276,7 @@ class RelationalQNetwork(keras.Model):
         q = tensor_spec(self.head, self.compute_output_shape(observation.shape))
         if not return_attention_scores:
             return q
-        shape = observation.shape
-        for convolution in self.convolutions:
-            if self.pad is not None:
-                shape = self.pad.compute_output_shape(shape)
-            shape = convolution.compute_output_shape(shape)
-        # Coordinates change the features only, and the attention does not show these.
-        nodes = keras.KerasTensor(self._nodes_shape(shape), dtype=self.compute_dtype)
+        nodes = keras.KerasTensor(self._nodes_shape(observation.shape), dtype=self.compute_dtype)
         _, attention = self.relations.compute_output_spec(nodes, return_attention_scores=True)
         return q, attention
 
