@@ -79,7 +79,7 @@ class Config:
     """Precision of the network."""
     learning_rate: float = 1e-3
     """Adam's step size in the beginning."""
-    learning_rate_end: float = 1e-3
+    learning_rate_end: float = 1e-4
     """Adam's step size from `learning_rate_updates` on, a straight line between."""
     learning_rate_updates: int = 5000
     clip_norm: float = 10.0
@@ -113,7 +113,7 @@ class Config:
     """How often a transition with a positive reward is stored."""
     epsilon_start: float = 1.0
     epsilon_end: float = 0.15
-    epsilon_steps: int = 20_000
+    epsilon_steps: int = 10_000
     """Steps from the first to the last exploration rate."""
 
     evaluation_episodes: int = 300
@@ -189,11 +189,13 @@ def main(config):
         parts = {"curriculum": curriculum.get_state(), "statistics": statistics.get_state()}
         folder.save_checkpoint(loop.step, loop.get_state() | parts, loop.agent.policy)
 
-    if loop.step >= config.steps or is_solved(log.rows, config):
+    if is_finished(folder, loop.step):
         print(f"{folder.path} is trained already, to step {loop.step:,}")
-        return folder, loop.agent
+        if loop.step >= config.steps or is_solved(log.rows, config):
+            return folder, loop.agent
+    until = loop.step if is_solved(log.rows, config) else config.steps
     with tqdm(total=config.steps, initial=loop.step, unit="step", mininterval=0.5) as bar:
-        for record in profiled(loop.run(config.steps), folder.path, config.profile_from):
+        for record in profiled(loop.run(until), folder.path, config.profile_from):
             statistics.add(record)
             bar.update(record.step - bar.n)
             if not due(config.log_every, record.step, config):
@@ -219,8 +221,6 @@ def finish(config, folder, agent, log):
     scores = evaluate_agent(agent, config)
     step = int(log.rows[-1]["step"])
     summary = {"step": step, "first_perfect": first_perfect(log.rows, config), **scores}
-    with atomic_file(folder.path / "evaluation.json") as draft:
-        draft.write_text(json.dumps(summary, indent=2) + "\n")
     env = make_env(config, render_mode="rgb_array")
     starts = [reset["options"]["start"] for reset in evaluation_resets(config)]
     attention, paths = doorkey_pictures.draw(
@@ -240,12 +240,20 @@ def finish(config, folder, agent, log):
             "scores": summary,
         },
     )
+    with atomic_file(folder.path / "evaluation.json") as draft:  # last: it tells that all is done
+        draft.write_text(json.dumps(summary, indent=2) + "\n")
     solved, loops = scores["eval/success"], scores["eval/loops"]
     print(
         f"step {step:,}: {solved:.1%} of {len(starts)} starts solved greedily "
         f"({loops:.1%} ended in a loop), {scores['eval/success_epsilon_0.05']:.1%} with 5 % of "
         f"random actions\nwritten: {', '.join(map(str, [*paths, version]))}"
     )
+
+
+def is_finished(folder, step):
+    """Whether evaluation, pictures and export of the run up to this step are there."""
+    file = folder.path / "evaluation.json"
+    return file.exists() and json.loads(file.read_text())["step"] == step
 
 
 def first_perfect(rows, config):

@@ -71,9 +71,10 @@ RELATIONAL_Q_NETWORK = {
     },
     "fast": {
         "description": (
-            "Ours, small and quick to train on a CPU: one-hot cells, learned positions, one round "
-            "of dot-product attention without norms, a flat readout that keeps every cell apart, "
-            "and a dueling head."
+            "Ours, small and quick to train on a CPU, and made to be looked at: one-hot cells, "
+            "learned positions, two rounds of dot-product attention among the cells in sight, a "
+            "dueling head that reads the agent's cell alone. Whatever it knows of key, door and "
+            "goal has come to the agent by attention."
         ),
         "source": "rrl_tf, chosen by measurement; see docs/doorkey.md",
         "config": {
@@ -81,8 +82,10 @@ RELATIONAL_Q_NETWORK = {
             "conv_filters": (32,),
             "position_embedding": True,
             "block": {"num_heads": 2, "key_size": 16},
-            "readout": "flatten",
-            "node_units": 8,
+            "num_rounds": 2,
+            "unseen_feature": 0,
+            "readout": "cell",
+            "readout_cell": (3, 6),
             "hidden_units": (64,),
             "dueling": True,
         },

@@ -11,7 +11,6 @@ from rrl_tf.layers import (
 )
 from rrl_tf.layers._arguments import (
     one_of,
-    optional_positive_int,
     positive_int,
     positive_ints,
 )
@@ -19,7 +18,7 @@ from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
 from rrl_tf.models.presets import RELATIONAL_Q_NETWORK, preset_config
 
 CONV_PADDINGS = ("valid", "top_left")
-READOUTS = ("max", "flatten")
+READOUTS = ("max", "flatten", "cell")
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
@@ -42,9 +41,12 @@ class RelationalQNetwork(keras.Model):
         block: arguments of `RelationalBlock`.
         num_rounds: rounds of message passing.
         share_weights: whether the rounds share their weights.
-        readout: `"max"` over the nodes of every feature (any number of nodes), or `"flatten"`.
-        node_units: with `"flatten"`, the features of every node are first reduced to these many by
-            a ReLU layer; `None` leaves them.
+        unseen_feature: index of the feature of an observation that is 1 where a cell is out of
+            sight; nothing attends to such a cell. `None` lets every cell be attended to.
+        readout: `"max"` over the nodes of every feature (any number of nodes), `"flatten"`, or
+            `"cell"`: only `readout_cell`, so that what the Q values know of the other cells has
+            reached it by attention.
+        readout_cell: (row, column) of that cell, after the convolutions.
         hidden_units: sizes of the ReLU layers after the readout.
         dueling: whether Q is made of the value of the state and centred advantages, as
             `V + A - mean(A)` (Wang et al., 2016).
@@ -88,18 +90,20 @@ class RelationalQNetwork(keras.Model):
         block=None,
         num_rounds=1,
         share_weights=False,
+        unseen_feature=None,
         readout="max",
-        node_units=None,
+        readout_cell=None,
         hidden_units=(64,),
         dueling=False,
         output_activation=None,
         kernel_initializer="glorot_uniform",
         **kwargs,
     ):
-        if node_units is not None and readout != "flatten":
+        one_of("readout", readout, READOUTS)
+        if (readout_cell is not None) != (readout == "cell"):
             raise ValueError(
-                "`node_units` goes with readout='flatten'. "
-                f"Received: node_units={node_units!r}, readout={readout!r}"
+                "`readout_cell` goes with readout='cell'. "
+                f"Received: readout_cell={readout_cell!r}, readout={readout!r}"
             )
         super().__init__(**kwargs)
         self.num_actions = positive_int("num_actions", num_actions)
@@ -112,8 +116,9 @@ class RelationalQNetwork(keras.Model):
         self.block = {"num_heads": 2, "key_size": 16} if block is None else dict(block)
         self.num_rounds = positive_int("num_rounds", num_rounds)
         self.share_weights = share_weights
-        self.readout = one_of("readout", readout, READOUTS)
-        self.node_units = optional_positive_int("node_units", node_units)
+        self.unseen_feature = unseen_feature
+        self.readout = readout
+        self.readout_cell = readout_cell and tuple(readout_cell)
         self.hidden_units = positive_ints("hidden_units", hidden_units)
         self.dueling = dueling
         self.output_activation = keras.activations.get(output_activation)
@@ -145,9 +150,6 @@ class RelationalQNetwork(keras.Model):
             dtype=self.dtype_policy,
             name="relations",
         )
-        self.node_dense = None
-        if self.node_units is not None:
-            self.node_dense = self._dense("node_dense", self.node_units, "relu")
         self.hidden = [
             self._dense(f"hidden_{i}", units, "relu")
             for i, units in enumerate(self.hidden_units, start=1)
@@ -197,26 +199,56 @@ class RelationalQNetwork(keras.Model):
             self.positions.build(shape)
         self.relations.build(shape)
         shape = self.relations.compute_output_shape(shape)
-        if self.node_dense is not None:
-            self.node_dense.build(shape)
-            shape = self.node_dense.compute_output_shape(shape)
-        if self.readout == "flatten" and shape[1] is None:
-            raise ValueError(
-                "readout='flatten' needs a grid of known size. "
-                f"Received the shape {tuple(observation_shape)}"
-            )
-        features = shape[2] if self.readout == "max" else shape[1] * shape[2]
+        self._check_unseen(observation_shape)
+        self._check_readout(observation_shape)
+        features = shape[1] * shape[2] if self.readout == "flatten" else shape[2]
         for dense in [*self.hidden, self.head]:
             dense.build((None, features))
             features = dense.units
         self._expected_shape = self._shape_to_expect(observation_shape)
 
-    def _nodes_shape(self, observation_shape):
-        """From `(B, height, width, F)` to the `(B, N, features)` of the entities."""
+    def _check_readout(self, observation_shape):
+        if self.readout == "max":
+            return
+        _, height, width, _ = self._grid_shape(observation_shape)
+        if None in (height, width):
+            raise ValueError(
+                f"readout={self.readout!r} needs a grid of known size. "
+                f"Received the shape {tuple(observation_shape)}"
+            )
+        if self.readout == "cell":
+            row, column = self.readout_cell
+            if not (0 <= row < height and 0 <= column < width):
+                raise ValueError(
+                    f"`readout_cell` must be a (row, column) inside the {height} x {width} grid. "
+                    f"Received: {self.readout_cell}"
+                )
+
+    def _check_unseen(self, observation_shape):
+        if self.unseen_feature is None:
+            return
+        _, *grid, features = observation_shape
+        if not 0 <= self.unseen_feature < features:
+            raise ValueError(
+                f"`unseen_feature` must be one of the {features} features of the observation. "
+                f"Received: {self.unseen_feature}"
+            )
+        if list(self._grid_shape(observation_shape)[1:3]) != grid:
+            raise ValueError(
+                "`unseen_feature` needs convolutions that keep the size of the grid. Received: "
+                f"conv_kernel_size={self.conv_kernel_size}, conv_padding={self.conv_padding!r}"
+            )
+
+    def _grid_shape(self, observation_shape):
+        """From `(B, height, width, F)` to the shape of the grid after the convolutions."""
         shape = observation_shape
         for layer in self.grid_layers:
             shape = layer.compute_output_shape(shape)
-        batch, height, width, features = shape
+        return shape
+
+    def _nodes_shape(self, observation_shape):
+        """From `(B, height, width, F)` to the `(B, N, features)` of the entities."""
+        batch, height, width, features = self._grid_shape(observation_shape)
         nodes = None if None in (height, width) else height * width
         return batch, nodes, features
 
@@ -224,7 +256,7 @@ class RelationalQNetwork(keras.Model):
         """The shape that fits the weights: None where any size will do."""
         _, height, width, features = observation_shape
         if (
-            self.readout == "flatten"
+            self.readout != "max"
             or self.position_embedding
             or self.relations.blocks[0].attention.fixed_entities
         ):
@@ -251,17 +283,31 @@ class RelationalQNetwork(keras.Model):
         x = ops.reshape(x, (-1, height * width, features))  # (B, N, F)
         if self.positions is not None:
             x = self.positions(x)
-        x, attention = self.relations(x, training=training, return_attention_scores=True)
-        if self.node_dense is not None:
-            x = dense_on_rows(self.node_dense, x)
-        if self.readout == "max":
-            x = ops.max(x, axis=1)
-        else:
-            x = ops.reshape(x, (-1, x.shape[1] * x.shape[2]))
+        x, attention = self.relations(
+            x, mask=self._seen(observation), training=training, return_attention_scores=True
+        )
+        x = self._read(x, width)
         for dense in self.hidden:
             x = dense(x)
         q = self.output_activation(self._duel(self.head(x)))
         return (q, attention) if return_attention_scores else q
+
+    def _seen(self, observation):
+        """Where attention may go: `(B, 1, 1, N)`, or `None` for everywhere."""
+        if self.unseen_feature is None:
+            return None
+        _, height, width, _ = ops.shape(observation)
+        unseen = ops.reshape(observation[..., self.unseen_feature], (-1, 1, 1, height * width))
+        return unseen < 0.5
+
+    def _read(self, nodes, width):
+        """One vector `(B, features)` from the nodes `(B, N, F)` of a grid of that width."""
+        if self.readout == "max":
+            return ops.max(nodes, axis=1)
+        if self.readout == "cell":
+            row, column = self.readout_cell
+            return nodes[:, row * width + column]
+        return ops.reshape(nodes, (-1, nodes.shape[1] * nodes.shape[2]))
 
     def _duel(self, outputs):
         if not self.dueling:
@@ -315,8 +361,9 @@ class RelationalQNetwork(keras.Model):
             "block": dict(self.block),
             "num_rounds": self.num_rounds,
             "share_weights": self.share_weights,
+            "unseen_feature": self.unseen_feature,
             "readout": self.readout,
-            "node_units": self.node_units,
+            "readout_cell": self.readout_cell,
             "hidden_units": self.hidden_units,
             "dueling": self.dueling,
             "output_activation": keras.activations.serialize(self.output_activation),

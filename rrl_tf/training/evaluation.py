@@ -24,14 +24,15 @@ class Evaluation:
     loop: np.ndarray
 
     def summary(self):
-        """Means as a dict: success, loops, and the length of the solved episodes (NaN if none)."""
-        solved = self.length[self.success]
-        return {
+        """Means as a dict: success, loops, return and, if any was solved, the solved ones' length."""
+        means = {
             "success": float(self.success.mean()),
             "loops": float(self.loop.mean()),
-            "length": float(solved.mean()) if len(solved) else float("nan"),
             "return": float(self.reward.mean()),
         }
+        if self.success.any():
+            means["length"] = float(self.length[self.success].mean())
+        return means
 
 
 def evaluate(act, make_env, resets, epsilon=0.0, seed=0):

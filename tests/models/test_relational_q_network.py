@@ -32,9 +32,9 @@ def observation(shape, batch=2, seed=0):
         ("book", (7, 7, 3), 91_597),
         ("zambaldi", (7, 7, 3), 217_661),
         ("zambaldi", (14, 14, 3), 217_661),
-        ("fast", (7, 7, 20), 32_270),
-        ("fast", (7, 7, 24), 32_270 + 4 * 32),
-        ("fast", (7, 7, 80), 32_270 + 60 * 32),
+        ("fast", (7, 7, 20), 13_190),
+        ("fast", (7, 7, 24), 13_190 + 4 * 32),
+        ("fast", (7, 7, 80), 13_190 + 60 * 32),
     ],
 )
 def test_parameters(preset, shape, parameters):
@@ -80,7 +80,12 @@ def test_max_readout_forgets_the_order_of_nodes_and_flatten_keeps_it():
     x = observation((7, 7, 3))
     for readout, forgets in (("max", True), ("flatten", False)):
         model = network(
-            "fast", (7, 7, 3), position_embedding=False, node_units=None, readout=readout
+            "fast",
+            (7, 7, 3),
+            position_embedding=False,
+            unseen_feature=None,
+            readout=readout,
+            readout_cell=None,
         )
         assert np.allclose(array(model(x)), array(model(x[:, ::-1])), atol=1e-5) == forgets
 
@@ -147,6 +152,52 @@ def test_moving_the_key_changes_nothing_for_the_agent_with_the_books_score():
     assert np.delete(change, moved).max() < 1e-6
 
 
+def test_what_is_out_of_sight_changes_nothing_and_is_not_attended_to():
+    model = network("fast")
+    x = observation((7, 7, 20), seed=1)
+    x[..., 0] = 0
+    x[:, 0, :, 0] = 1  # the first row is out of sight
+    changed = x.copy()
+    changed[:, 0, :, 1:] += 1
+    q, attention = model(x, return_attention_scores=True)
+    np.testing.assert_allclose(array(q), array(model(changed)), atol=1e-6)
+    for scores in attention.values():
+        assert array(scores)[..., :7].max() == 0
+        np.testing.assert_allclose(array(scores)[..., 7:].sum(-1), 1, atol=1e-5)
+    x[:, 0, :, 0] = 0  # in sight it matters
+    changed[:, 0, :, 0] = 0
+    assert np.abs(array(model(x)) - array(model(changed))).max() > 1e-4
+
+
+def test_the_cell_readout_knows_of_others_by_attention_alone():
+    model = network("fast")
+    x = observation((7, 7, 20), seed=2)
+    x[..., 0] = 0
+    elsewhere = x.copy()
+    elsewhere[:, KEY[0], KEY[1], 1:] += 1
+    assert np.abs(array(model(x)) - array(model(elsewhere))).max() > 1e-4
+    for block in model.relations.rounds:
+        for weight in block.attention.weights:
+            weight.assign(np.zeros(weight.shape))
+    np.testing.assert_allclose(array(model(x)), array(model(elsewhere)), atol=1e-6)
+    here = x.copy()
+    here[:, AGENT[0], AGENT[1], 1:] += 1
+    assert np.abs(array(model(x)) - array(model(here))).max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"readout_cell": (7, 0)}, r"inside the 7 x 7 grid.*\(7, 0\)"),
+        ({"unseen_feature": 20}, "one of the 20 features.*20"),
+        ({"conv_kernel_size": 2}, "keep the size.*conv_kernel_size=2"),
+    ],
+)
+def test_what_only_the_grid_can_tell_is_refused_at_building(arguments, message):
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        network("fast", **arguments)
+
+
 @pytest.mark.parametrize("preset", SHAPES)
 def test_one_observation_is_as_good_as_a_batch(preset):
     model, x = network(preset), observation(SHAPES[preset], batch=4)
@@ -162,7 +213,8 @@ def test_one_observation_is_as_good_as_a_batch(preset):
         ({"conv_kernel_size": 0}, "conv_kernel_size.*0"),
         ({"conv_padding": "same"}, "conv_padding.*top_left.*'same'"),
         ({"readout": "mean"}, "readout.*flatten.*'mean'"),
-        ({"readout": "max", "node_units": 8}, "node_units.*flatten"),
+        ({"readout": "max"}, r"readout_cell.*\(3, 6\).*'max'"),
+        ({"readout_cell": None}, "readout_cell.*None.*'cell'"),
         ({"hidden_units": (-1,)}, "hidden_units.*-1"),
         ({"num_rounds": 0}, "num_rounds.*0"),
         ({"block": {"num_heads": 0}}, "num_heads.*0"),
