@@ -1,7 +1,7 @@
 """From nothing to a served agent: trains on DoorKey, draws what it attends to, asks it for actions.
 
-    make demo
-    python -m train_scripts.demo --retrain
+make demo
+python -m train_scripts.demo --retrain
 """
 
 import contextlib

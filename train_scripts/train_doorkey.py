@@ -158,7 +158,12 @@ BOOK = dataclasses.replace(
 PRESETS = {
     "fast": FAST,
     "fast-6x6": dataclasses.replace(
-        FAST, preset="fast-6x6", sizes=(5, 6), held_out=True, steps=60_000
+        FAST,
+        preset="fast-6x6",
+        sizes=(5, 6),
+        held_out=True,
+        steps=60_000,
+        learning_rate_updates=12_000,
     ),
     "zambaldi": dataclasses.replace(FAST, preset="zambaldi", network="zambaldi"),
     "book": BOOK,

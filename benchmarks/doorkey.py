@@ -1,0 +1,173 @@
+"""Trains every DoorKey agent that the docs report, several seeds each, and writes their tables.
+
+    python -m benchmarks.doorkey             # trains what is missing (hours on two cores)
+    python -m benchmarks.doorkey --no-train  # tables and figure from docs/results/doorkey alone
+
+What a run leaves for the tables (its metrics and its last evaluation) is copied to
+`docs/results/doorkey`; the table and the figure beside them are made from those copies.
+"""
+
+import concurrent.futures
+import csv
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import keras
+import numpy as np
+
+from rrl_tf import viz
+from rrl_tf.training import atomic_file, evaluate
+from train_scripts import command_line, train_doorkey
+
+RESULTS = pathlib.Path("docs/results/doorkey")
+LABELS = {
+    "fast": "ours, 5x5",
+    "fast-6x6": "ours, 6x6, new layouts",
+    "zambaldi": "Zambaldi et al.'s network, 5x5",
+    "book": "the book's agent as meant, 5x5",
+    "book-published": "the book's agent as published, 5x5",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Which runs, and how many at a time."""
+
+    presets: tuple[str, ...] = tuple(LABELS)
+    """Presets of `train_scripts.train_doorkey`."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """Seeds of each; none of them was used to choose a number."""
+    runs: str = "runs/doorkey"
+    """Where runs are kept; those that are there already are not trained again."""
+    jobs: int = 1
+    """Runs at a time, one thread each."""
+    train: bool = True
+    """Train what is missing, or only draw up the table again."""
+
+
+def main(config):
+    """Trains the DoorKey agents that the docs report and writes their table and figure."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    if config.train:
+        runs = [(preset, seed) for seed in config.seeds for preset in config.presets]
+        with concurrent.futures.ThreadPoolExecutor(config.jobs) as pool:
+            list(pool.map(lambda run: train(config.runs, *run), runs))
+    with atomic_file(RESULTS / "table.md") as draft:
+        draft.write_text(table(RESULTS))
+    viz.save_figure(curves(RESULTS), RESULTS / "curves.png")
+    print((RESULTS / "table.md").read_text())
+
+
+def train(runs, preset, seed):
+    """Trains one agent in a process of its own, and keeps what the table needs."""
+    command = [sys.executable, "-m", "train_scripts.train_doorkey", f"--preset={preset}"]
+    one_thread = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+    subprocess.run(
+        [*command, f"--seed={seed}", f"--runs={runs}"],
+        env={**os.environ, **one_thread},
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    run = pathlib.Path(runs) / f"{preset}-seed{seed}"
+    shutil.copy(run / "metrics.csv", RESULTS / f"{run.name}.csv")
+    summary = json.loads((run / "evaluation.json").read_text())
+    if preset.startswith("fast"):
+        summary["uniform_attention"] = success_with_uniform_attention(run)
+    with atomic_file(RESULTS / f"{run.name}.json") as draft:
+        draft.write_text(json.dumps(summary, indent=2) + "\n")
+
+
+def success_with_uniform_attention(run):
+    """Greedy success when every cell attends to all cells in sight alike: what attention is worth.
+
+    With queries of zero all scores are equal, whatever the keys are.
+    """
+    stored = json.loads((run / "config.json").read_text())
+    config = train_doorkey.Config(**{**stored, "sizes": tuple(stored["sizes"])})
+    [file] = (run / "checkpoints").glob("*/model.keras")
+    network = keras.models.load_model(file)
+    for block in network.relations.rounds:
+        silence_queries(block.attention)
+    prepare = train_doorkey.preparation(config)
+    return evaluate(
+        lambda o: keras.ops.convert_to_numpy(network(prepare(o))).argmax(-1),
+        lambda: train_doorkey.make_env(config),
+        train_doorkey.evaluation_resets(config),
+    ).summary()["success"]
+
+
+def silence_queries(attention):
+    """Sets the queries of a self-attention layer to zero; its columns are `[head][q | k | v]`."""
+    for variable in attention.query_key_value.variables:
+        columns = variable.numpy().reshape(*variable.shape[:-1], attention.num_heads, -1)
+        columns[..., : attention.key_size] = 0
+        variable.assign(columns.reshape(variable.shape))
+
+
+def table(results):
+    """The runs' last evaluations as a Markdown table."""
+    lines = [
+        "| agent | seeds | steps | greedy success | ended in a loop | success, ε = .05 | "
+        "first step without a failure | greedy, attention made uniform |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for preset, label in LABELS.items():
+        runs = [json.loads(path.read_text()) for path in runs_of(results, preset, "json")]
+        if not runs:
+            continue
+        first = [run["first_perfect"] for run in runs]
+        cells = [
+            label,
+            str(len(runs)),
+            f"{max(run['step'] for run in runs):,}",
+            spread(runs, "eval/success"),
+            spread(runs, "eval/loops"),
+            spread(runs, "eval/success_epsilon_0.05"),
+            ", ".join("never" if step is None else f"{step:,}" for step in first),
+            spread(runs, "uniform_attention"),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def spread(runs, name):
+    """Mean and range over the seeds, in percent."""
+    if name not in runs[0]:
+        return "not measured"
+    values = [100 * run[name] for run in runs]
+    low, high = min(values), max(values)
+    return f"{np.mean(values):.1f} %" + (f" ({low:.1f} to {high:.1f})" if low < high else "")
+
+
+def curves(results):
+    """Greedy success against environment steps: a line an agent on 5x5, a band over its seeds."""
+    lines = {}
+    for preset, label in LABELS.items():
+        series = [success_curve(path) for path in runs_of(results, preset, "csv")]
+        if series and label.endswith("5x5"):
+            steps = sorted(set.intersection(*(set(each) for each in series)))
+            values = np.array([[each[step] for step in steps] for each in series])
+            lines[label] = np.array(steps), values
+    return viz.learning_curves(lines, "share of the 48 starts solved greedily", ylim=(-0.02, 1.02))
+
+
+def success_curve(path):
+    """Step → greedy success, from a run's metrics."""
+    with path.open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["eval/success"]]
+    return {int(row["step"]): float(row["eval/success"]) for row in rows}
+
+
+def runs_of(results, preset, suffix):
+    """Files of a preset's runs, in the order of their seeds."""
+    return sorted(results.glob(f"{preset}-seed*.{suffix}"))
+
+
+if __name__ == "__main__":
+    command_line.run_plain(main, Config)
