@@ -20,6 +20,9 @@ _log = logging.getLogger("serving")
 class BatchingParameters:
     """How requests merge; names and defaults of TensorFlow Serving's BatchingParameters.
 
+    One default is another: the stock server's `batch_timeout_micros` is 0, because there every
+    request waits for it. Here it bounds how long one waits for company that is likely to come.
+
     Attributes:
         max_batch_size: Rows of a merged batch.
         batch_timeout_micros: Longest that a request waits for company, microseconds.
@@ -34,7 +37,7 @@ class BatchingParameters:
     """
 
     max_batch_size: int = 1000
-    batch_timeout_micros: int = 0
+    batch_timeout_micros: int = 1000
     max_enqueued_batches: int = 10
     num_batch_threads: int = dataclasses.field(default_factory=lambda: os.cpu_count() or 1)
     allowed_batch_sizes: tuple = ()
@@ -65,12 +68,31 @@ class BatchingParameters:
 class _Group:
     """Waiting requests that may run together: one version, signature, outputs and inner shape."""
 
-    __slots__ = ("items", "outputs", "rows", "servable", "signature")
+    __slots__ = ("crowd", "items", "outputs", "rows", "servable", "signature")
 
-    def __init__(self, servable, signature, outputs):
+    def __init__(self, servable, signature, outputs, crowd):
         self.servable, self.signature, self.outputs = servable, signature, outputs
+        self.crowd = crowd
         self.items = collections.deque()
         self.rows = 0
+
+
+class _Crowd:
+    """How many requests of a signature are usually open at once: whom a batch may wait for."""
+
+    __slots__ = ("open", "usual")
+
+    def __init__(self):
+        self.open, self.usual = 0, 1
+
+    def joined(self):
+        """One more is open."""
+        self.open += 1
+        self.usual = max(self.usual, self.open)
+
+    def left(self, count):
+        """So many are answered, or gone."""
+        self.open -= count
 
 
 class _Item:
@@ -84,9 +106,10 @@ class _Item:
 class Scheduler:
     """Hands requests to a few threads, batch by batch.
 
-    The batch adapts: while a thread is free a request runs at once, alone if it is alone; requests
-    that arrive while all threads are busy run together next. With a `batch_timeout_micros` a
-    request also waits for as many others as ran in the batch before, so a lone client never waits.
+    The batch adapts. Requests that arrive while all threads are busy run together next. While a
+    thread is free, a request waits, for `batch_timeout_micros` at most, until as many are there as
+    have lately been open at the same time; so a lone client never waits, and a crowd is not served
+    one by one at the price of a thread's wake-up each.
 
     All methods belong to the event loop's thread; the threads only execute.
 
@@ -105,7 +128,7 @@ class Scheduler:
         name = parameters.thread_pool_name if parameters else "inference"
         self._executor = concurrent.futures.ThreadPoolExecutor(self._threads, name)
         self._groups = collections.OrderedDict()
-        self._company = weakref.WeakKeyDictionary()
+        self._crowds = weakref.WeakKeyDictionary()
         self._running = 0
         self._wake = None
 
@@ -128,11 +151,14 @@ class Scheduler:
                 key = (servable, signature.name, outputs, inner)
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = _Group(servable, signature, outputs)
+            crowds = self._crowds.setdefault(servable, {})
+            crowd = crowds.setdefault(signature.name, _Crowd())
+            group = self._groups[key] = _Group(servable, signature, outputs, crowd)
         elif group.rows + item.rows > self._most_waiting():
             raise ServingError("UNAVAILABLE", "The batching queue is full")
         group.items.append(item)
         group.rows += item.rows
+        group.crowd.joined()
         # Later in this turn of the loop: what arrived in the same turn goes along.
         self._dispatch_at(loop, 0.0)
         return await item.future
@@ -190,10 +216,14 @@ class Scheduler:
         """Returns how many seconds a group still waits for company."""
         if self._parameters is None or not self._parameters.batch_timeout_micros:
             return 0.0
-        company = self._company.get(group.servable, {}).get(group.signature.name, 1)
-        if group.rows >= self._parameters.max_batch_size or len(group.items) >= company:
+        if group.rows >= self._parameters.max_batch_size:
             return 0.0
-        return group.items[0].arrival + self._parameters.batch_timeout_micros / 1e6 - now
+        if len(group.items) >= group.crowd.usual:
+            return 0.0
+        patience = group.items[0].arrival + self._parameters.batch_timeout_micros / 1e6 - now
+        if patience <= 0:
+            group.crowd.usual = len(group.items)  # no more than these came in time
+        return patience
 
     def _take(self, group):
         """Removes and returns the oldest requests that fit one batch, dropping cancelled ones."""
@@ -204,14 +234,14 @@ class Scheduler:
                 break
             group.items.popleft()
             group.rows -= item.rows
-            if not item.future.done():
-                batch.append(item)
-                rows += item.rows
+            if item.future.done():
+                group.crowd.left(1)
+                continue
+            batch.append(item)
+            rows += item.rows
         return batch
 
     def _start(self, group, batch):
-        # As many as ran now may be expected back.
-        self._company.setdefault(group.servable, {})[group.signature.name] = len(batch)
         if self._metrics is not None and self._parameters is not None:
             self._count(batch)
         self._running += 1
@@ -232,7 +262,7 @@ class Scheduler:
 
     def _execute(self, loop, group, batch):
         results = self._results(group, batch)
-        loop.call_soon_threadsafe(self._finish, group.servable, batch, results)
+        loop.call_soon_threadsafe(self._finish, group, batch, results)
 
     def _results(self, group, batch):
         """Returns a dict of outputs or an error for each request; runs in a thread."""
@@ -294,9 +324,10 @@ class Scheduler:
             return parts[0]
         return {name: np.concatenate([part[name] for part in parts]) for name in group.outputs}
 
-    def _finish(self, servable, batch, results):
+    def _finish(self, group, batch, results):
         self._running -= 1
-        servable.release()
+        group.servable.release()
+        group.crowd.left(len(batch))
         for item, result in zip(batch, results):
             if item.future.done():
                 continue

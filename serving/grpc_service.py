@@ -5,12 +5,14 @@ import logging
 import time
 
 import grpc
+from google.protobuf import message_factory
+from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import (
     inference_pb2,
     model_management_pb2,
-    model_service_pb2_grpc,
+    model_service_pb2,
     predict_pb2,
-    prediction_service_pb2_grpc,
+    prediction_service_pb2,
 )
 
 from serving import tensors
@@ -29,29 +31,44 @@ def add_services(server, inference, as_content=False):
         inference: `Inference` over the loaded models.
         as_content: Whether output tensors go out as `tensor_content`.
     """
-    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(
-        PredictionService(inference, as_content), server
-    )
-    model_service_pb2_grpc.add_ModelServiceServicer_to_server(ModelService(inference), server)
+    services = {
+        PredictionService(inference, as_content): prediction_service_pb2.DESCRIPTOR,
+        ModelService(inference): model_service_pb2.DESCRIPTOR,
+    }
+    for servicer, file in services.items():
+        described = file.services_by_name[type(servicer).__name__]
+        handlers = {method.name: _handler(servicer, method) for method in described.methods}
+        generic = grpc.method_handlers_generic_handler(described.full_name, handlers)
+        server.add_generic_rpc_handlers((generic,))
 
 
-def _answering(method):
-    """Turns ServingError into the RPC's status, and anything unforeseen into INTERNAL."""
+def _handler(servicer, described):
+    """Returns the RPC handler of a described method.
 
-    @functools.wraps(method)
-    async def rpc(self, request, context):
+    The request is parsed here and not by gRPC, which would answer bytes that are no message with
+    UNKNOWN and a traceback in the log.
+    """
+    method = getattr(servicer, described.name)
+    request_class = message_factory.GetMessageClass(described.input_type)
+
+    async def rpc(data, context):
         try:
-            return await method(self, request)
+            return await method(request_class.FromString(data))
         except ServingError as error:
             code, details = grpc.StatusCode[error.code], error.message
+        except DecodeError as error:
+            code, details = grpc.StatusCode.INVALID_ARGUMENT, str(error)
         except Exception as error:
-            _log.exception("unexpected error in %s", method.__name__)
+            _log.exception("unexpected error in %s", described.name)
             code, details = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
         if len(details) > _LONGEST_DETAILS:
             details = details[:_LONGEST_DETAILS] + "...TRUNCATED"
         await context.abort(code, details)
 
-    return rpc
+    response_class = message_factory.GetMessageClass(described.output_type)
+    return grpc.unary_unary_rpc_method_handler(
+        rpc, response_serializer=response_class.SerializeToString
+    )
 
 
 def _counted(api):
@@ -84,14 +101,13 @@ def _model_name(request):
     return request.model_spec.name
 
 
-class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
+class PredictionService:
     """Inference."""
 
     def __init__(self, inference, as_content=False):
         self._inference = inference
         self._as_content = as_content
 
-    @_answering
     @_counted("Predict")
     async def Predict(self, request):
         with self._inference.repository.lease(*asked_model(request)) as servable:
@@ -107,37 +123,31 @@ class PredictionService(prediction_service_pb2_grpc.PredictionServiceServicer):
                 response.outputs[name].CopyFrom(tensors.to_proto(array, spec, self._as_content))
             return response
 
-    @_answering
     @_counted("Classify")
     async def Classify(self, request):
         return await self._inference.classify(request)
 
-    @_answering
     @_counted("Regress")
     async def Regress(self, request):
         return await self._inference.regress(request)
 
-    @_answering
     @_counted("MultiInference")
     async def MultiInference(self, request):
         return await self._inference.multi(request)
 
-    @_answering
     async def GetModelMetadata(self, request):
         return self._inference.metadata(request)
 
 
-class ModelService(model_service_pb2_grpc.ModelServiceServicer):
+class ModelService:
     """What is served, and how it is."""
 
     def __init__(self, inference):
         self._inference = inference
 
-    @_answering
     async def GetModelStatus(self, request):
         return self._inference.status(request)
 
-    @_answering
     async def HandleReloadConfigRequest(self, request):
         if request.config.WhichOneof("config") != "model_config_list":
             raise invalid("ReloadConfigRequest holds no model_config_list")

@@ -284,6 +284,7 @@ def main(arguments=None):
     flags, ignored = flags_module.parse(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     tf.get_logger().setLevel("ERROR")
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # a traceback a bad request
     for name in ignored:
         _log.warning("--%s has no effect here", name)
     try:

@@ -1,0 +1,247 @@
+"""Loads a server and measures it: `python -m serving.bench --address=grpc://localhost:8500`.
+
+Asks any TensorFlow Serving address for one signature, with random observations of the shape that
+the server's metadata tells, and prints a table. Closed loop (the default): each client asks again
+as soon as it is answered. Open loop (`--rate`): requests leave at fixed times however slow the
+answers are, and waiting for a free client counts as latency.
+"""
+
+import argparse
+import asyncio
+import dataclasses
+import json
+import os
+import sys
+import time
+import urllib.parse
+from pathlib import Path
+
+import numpy as np
+
+from serving.client import ServingError, connect
+
+COLUMNS = (
+    "clients",
+    "batch",
+    "requests/s",
+    "rows/s",
+    "p50 ms",
+    "p99 ms",
+    "failed",
+    "server CPU us",
+)
+
+
+@dataclasses.dataclass
+class Result:
+    """What one run measured; latencies in seconds."""
+
+    clients: int
+    batch: int
+    seconds: float
+    latencies: list
+    failed: int = 0
+    server_cpu: float | None = None
+
+    def row(self):
+        """Returns the numbers of `COLUMNS`."""
+        count = len(self.latencies)
+        p50, p99 = np.quantile(self.latencies, (0.5, 0.99)) * 1e3 if count else (np.nan,) * 2
+        cpu = "" if self.server_cpu is None else f"{self.server_cpu / max(count, 1) * 1e6:.0f}"
+        rate = count / self.seconds
+        rates = f"{rate:.0f}", f"{rate * self.batch:.0f}"
+        return (self.clients, self.batch, *rates, f"{p50:.2f}", f"{p99:.2f}", self.failed, cpu)
+
+
+def make_body(address, model, signature, batch, seed=0):
+    """Returns the bytes of a predict request with `batch` random rows."""
+    with connect(address, model) as client:
+        if signature not in client.signatures:
+            raise ValueError(f"no signature {signature!r}; there are {sorted(client.signatures)}")
+        specs = client.signatures[signature]["inputs"]
+    inputs = {name: _random(name, *spec, batch, seed) for name, spec in specs.items()}
+    if address.startswith("http"):
+        columns = {name: value.tolist() for name, value in inputs.items()}
+        return json.dumps({"signature_name": signature, "inputs": columns}).encode()
+    from tensorflow_serving.apis import predict_pb2
+
+    from serving import tensors
+
+    request = predict_pb2.PredictRequest()
+    request.model_spec.name, request.model_spec.signature_name = model, signature
+    for name, value in inputs.items():
+        request.inputs[name].CopyFrom(tensors.pack(value))
+    return request.SerializeToString()
+
+
+def _random(name, dtype, shape, batch, seed):
+    if shape is None or any(size < 0 for size in shape[1:]) or dtype.kind not in "iufb":
+        raise ValueError(f"cannot make up input {name!r} of dtype {dtype}, shape {shape}")
+    sizes = [batch if size < 0 else size for size in shape]
+    return np.random.default_rng(seed).integers(0, 10, sizes).astype(dtype)
+
+
+class _Grpc:
+    """Sends ready-made bytes, so that the load costs little beside the server."""
+
+    def __init__(self, host, port, model, body):
+        self._target, self._body = f"{host}:{port}", body
+
+    async def open(self):
+        import grpc
+
+        # Channels to one address share a connection unless their options differ.
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        self._channel = grpc.aio.insecure_channel(self._target, options=options)
+        self._call = self._channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+        return self
+
+    async def ask(self):
+        import grpc
+
+        try:
+            await self._call(self._body)
+            return True
+        except grpc.RpcError:
+            return False
+
+    async def close(self):
+        await self._channel.close()
+
+
+class _Rest:
+    def __init__(self, host, port, model, body):
+        self._host, self._port = host, port
+        path = f"/v1/models/{urllib.parse.quote(model, safe='')}:predict"
+        head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n"
+        self._request = head.encode() + body
+
+    async def open(self):
+        self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
+        return self
+
+    async def ask(self):
+        self._writer.write(self._request)
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        start = head.lower().index(b"content-length:") + 15
+        await self._reader.readexactly(int(head[start : head.index(b"\r\n", start)]))
+        return head.split(b" ", 2)[1] == b"200"
+
+    async def close(self):
+        self._writer.close()
+        await self._writer.wait_closed()
+
+
+async def load(address, model, body, clients, batch, seconds, rate=None, server_pid=None):
+    """Runs one load and returns its `Result`; `rate` in requests a second makes it open loop."""
+    parts = urllib.parse.urlsplit(address)
+    kind = _Rest if parts.scheme == "http" else _Grpc
+    made = (kind(parts.hostname, parts.port, model, body) for _ in range(clients))
+    connections = await asyncio.gather(*(connection.open() for connection in made))
+    await asyncio.gather(*(connection.ask() for connection in connections))
+    result = Result(clients, batch, seconds, [])
+    cpu = cpu_seconds(server_pid)
+    start = time.perf_counter()
+    slots = iter(range(sys.maxsize))
+
+    async def one_client(connection):
+        while True:
+            asked = time.perf_counter()
+            if rate is not None:
+                asked = start + next(slots) / rate
+                await asyncio.sleep(max(asked - time.perf_counter(), 0))
+            if asked - start >= seconds:
+                return
+            if await connection.ask():
+                result.latencies.append(time.perf_counter() - asked)
+            else:
+                result.failed += 1
+
+    await asyncio.gather(*(one_client(connection) for connection in connections))
+    result.seconds = time.perf_counter() - start
+    if cpu is not None:
+        result.server_cpu = cpu_seconds(server_pid) - cpu
+    await asyncio.gather(*(connection.close() for connection in connections))
+    return result
+
+
+def cpu_seconds(pid):
+    """Returns the processor time that a process has used so far, None without one."""
+    if pid is None:
+        return None
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def table(results):
+    """Returns a Markdown table of results."""
+    rows = [COLUMNS, ["---"] * len(COLUMNS), *(result.row() for result in results)]
+    return "\n".join("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows)
+
+
+def _plot(results, path):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (rate, latency) = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
+    for batch in sorted({result.batch for result in results}):
+        chosen = [result for result in results if result.batch == batch]
+        clients = [result.clients for result in chosen]
+        rate.plot(
+            clients, [len(r.latencies) * batch / r.seconds for r in chosen], "o-", label=batch
+        )
+        for quantile, style in ((0.5, "o-"), (0.99, "o:")):
+            values = [np.quantile(result.latencies, quantile) * 1e3 for result in chosen]
+            latency.plot(clients, values, style, label=f"{batch}, p{quantile * 100:.0f}")
+    for axes, title in ((rate, "rows / s"), (latency, "latency, ms")):
+        axes.set(xlabel="clients", title=title, ylim=(0, None))
+        axes.legend(title="batch", frameon=False)
+    figure.savefig(path, dpi=120)
+
+
+def _integers(text):
+    return [int(part) for part in text.split(",")]
+
+
+def main(arguments=None):
+    """Prints the table of all combinations of clients and batch; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m serving.bench", description=__doc__)
+    parser.add_argument("--address", default="grpc://127.0.0.1:8500", help="grpc:// or http://")
+    parser.add_argument("--model", default="default", help="its name on the server")
+    parser.add_argument("--signature", default="serving_default", help="what is asked")
+    parser.add_argument("--clients", type=_integers, default=[1, 8, 32], help="e.g. 1,8,32")
+    parser.add_argument("--batch", type=_integers, default=[1], help="rows a request, e.g. 1,16")
+    parser.add_argument("--seconds", type=float, default=5.0, help="length of each run")
+    parser.add_argument("--rate", type=float, help="open loop: requests a second, all clients")
+    parser.add_argument("--server_pid", type=int, help="measure this process's CPU a request")
+    parser.add_argument("--plot", help="picture to write")
+    options = parser.parse_args(arguments)
+    results = []
+    try:
+        for batch in options.batch:
+            body = make_body(options.address, options.model, options.signature, batch)
+            for clients in options.clients:
+                run = load(
+                    options.address,
+                    options.model,
+                    body,
+                    clients,
+                    batch,
+                    options.seconds,
+                    options.rate,
+                    options.server_pid,
+                )
+                results.append(asyncio.run(run))
+    except (ServingError, ValueError, OSError) as error:
+        print(f"serving.bench: {error}", file=sys.stderr)
+        return 1
+    print(table(results))
+    if options.plot:
+        _plot(results, options.plot)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

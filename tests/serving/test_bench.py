@@ -1,0 +1,32 @@
+"""The load tool, on a small scale."""
+
+import pytest
+
+from serving import bench
+
+pytestmark = pytest.mark.tf_only
+
+
+@pytest.mark.parametrize("scheme", ["grpc", "http"])
+@pytest.mark.parametrize("rate", [None, "200"])
+def test_prints_a_table_and_a_plot(server, tmp_path, capsys, scheme, rate):
+    port = server.grpc_port if scheme == "grpc" else server.rest_port
+    arguments = [f"--address={scheme}://127.0.0.1:{port}", "--model=tiny", "--seconds=0.3"]
+    arguments += ["--clients=1,4", "--batch=2", "--signature=act", f"--plot={tmp_path / 'p.png'}"]
+    assert bench.main(arguments + (["--rate", rate] if rate else [])) == 0
+    header, _, *rows = capsys.readouterr().out.strip().splitlines()
+    assert [cell.strip() for cell in header.strip("|").split("|")] == list(bench.COLUMNS)
+    for row, clients in zip(rows, (1, 4)):
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        assert cells[:2] == [str(clients), "2"] and cells[6] == "0"
+        assert float(cells[3]) == pytest.approx(2 * float(cells[2]), abs=2)
+        assert 0 < float(cells[4]) <= float(cells[5])
+    assert (tmp_path / "p.png").stat().st_size > 1000
+
+
+def test_mistakes_are_one_line(server, tools, capsys):
+    address = f"--address=http://127.0.0.1:{server.rest_port}"
+    assert bench.main([address, "--model=tiny", "--signature=none"]) == 1
+    assert bench.main([address, "--model=other"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2 and "no signature 'none'" in lines[0] and "other" in lines[1]
