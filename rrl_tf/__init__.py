@@ -3,20 +3,16 @@
 `import rrl_tf` loads no framework; the sub-packages do when they are first used:
 
     layers, models, convert   keras.ops only (TensorFlow, JAX and PyTorch backends)
-    envs, data                gymnasium and numpy
+    envs                      gymnasium and numpy
     agents, training, export  the double DQN, its runs, and policies as SavedModels
     viz                       pictures of attention, films, learning curves
 """
 
 import importlib
-import os
 
 __version__ = "0.1.0"
 
-_SUBPACKAGES = ("agents", "convert", "data", "envs", "export", "layers", "models", "training", "viz")
-
-# TensorFlow prints a page of hardware notes when it starts. Whoever wants them back sets the variable.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+_SUBPACKAGES = ("agents", "convert", "envs", "export", "layers", "models", "training", "viz")
 
 
 def __getattr__(name):

@@ -6,8 +6,10 @@ and tensorflow_model_server without a change. `--help` lists the flags, which ar
 
 import os
 
+from rrl_tf.quiet import load_tensorflow
+
 # Both libraries greet their user on stderr; errors still come, as exceptions.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+load_tensorflow()
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import asyncio

@@ -1,3 +1,5 @@
 """One short script a task: numbers on top, `main(config)` below."""
 
-import rrl_tf  # noqa: F401  (quietens TensorFlow, if nothing has loaded it yet)
+from rrl_tf.quiet import load_tensorflow
+
+load_tensorflow()

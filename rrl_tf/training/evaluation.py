@@ -24,7 +24,7 @@ class Evaluation:
     loop: np.ndarray
 
     def summary(self):
-        """Means as a dict: success, loops, return and, if any was solved, the solved ones' length."""
+        """Means as a dict: success, loops, return and, if any was solved, their mean length."""
         means = {
             "success": float(self.success.mean()),
             "loops": float(self.loop.mean()),
