@@ -1,0 +1,36 @@
+"""Starting TensorFlow without the page of hardware notes it writes to standard error."""
+
+import contextlib
+import importlib
+import os
+import sys
+
+
+def load_tensorflow():
+    """Imports TensorFlow with standard error closed; what it says later stays visible.
+
+    `TF_CPP_MIN_LOG_LEVEL` alone no longer helps: TensorFlow 2.21 writes its first notes before it
+    reads the variable. A failed import still raises. Does nothing if TensorFlow is loaded already.
+
+    Example:
+        >>> from rrl_tf.quiet import load_tensorflow
+        >>> load_tensorflow()
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if "tensorflow" not in sys.modules:
+        with _closed_standard_error():
+            importlib.import_module("tensorflow")
+
+
+@contextlib.contextmanager
+def _closed_standard_error():
+    """The file descriptor, not `sys.stderr`: C++ writes to it."""
+    saved = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(nowhere)
