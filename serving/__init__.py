@@ -2,13 +2,22 @@
 
     server      `python -m serving.server`, with the flags of tensorflow_model_server
     client      `connect(address, model).act(observation)`, over gRPC or REST
+    bench       `python -m serving.bench`, the load tool
 
 Behind the server, from the wire inwards:
 
+    flags, config_files    what the server is told
     grpc_service, rest     the two transports
     tensors, json_values   what they carry, to and from NumPy
+    inference, examples    what both ask for: predictions, classes, metadata, status
     batching               merges concurrent requests, runs them off the event loop
     repository             which versions are loaded: discovery, swap, labels, status
     model                  one loaded version; warmup replays its requests
-    errors                 canonical codes, the same for both transports
+    metrics, errors        Prometheus metrics, canonical codes
 """
+
+import os
+
+# Both libraries greet their user on stderr when they start; errors still come, as exceptions.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -40,8 +40,10 @@ class Flags:
     enable_model_warmup: bool = _flag(True, "replay a version's warm-up requests before it answers")
     num_request_iterations_for_warmup: int = _flag(1, "times that each of them is replayed")
     saved_model_tags: str = _flag("serve", "tags of the meta graph to load, with commas between")
-    tensorflow_session_parallelism: int = _flag(0, "threads of TensorFlow's pools; 0 for all cores")
-    tensorflow_intra_op_parallelism: int = _flag(0, "threads inside an operation; 0 for all cores")
+    tensorflow_session_parallelism: int = _flag(0, "both of the next two, where they are 0")
+    tensorflow_intra_op_parallelism: int = _flag(
+        0, "threads inside an operation; 0 for one, as requests run beside each other"
+    )
     tensorflow_inter_op_parallelism: int = _flag(0, "operations at once; 0 for all cores")
     enable_serialization_as_tensor_content: bool = _flag(False, "answer in tensor_content")
     max_request_bytes: int = _flag(1 << 28, "largest request of either transport; 0 for any size")

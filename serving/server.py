@@ -191,7 +191,7 @@ def _batching(flags):
 def _load_options(flags):
     both = flags.tensorflow_session_parallelism
     config = tf.compat.v1.ConfigProto(
-        intra_op_parallelism_threads=flags.tensorflow_intra_op_parallelism or both,
+        intra_op_parallelism_threads=flags.tensorflow_intra_op_parallelism or both or 1,
         inter_op_parallelism_threads=flags.tensorflow_inter_op_parallelism or both,
     )
     return LoadOptions(
