@@ -18,6 +18,5 @@ Behind the server, from the wire inwards:
 
 import os
 
-# Both libraries greet their user on stderr when they start; errors still come, as exceptions.
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# gRPC's core logs to stderr what it also raises.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -4,13 +4,11 @@ Speaks the TensorFlow Serving protocol on one machine, without Docker; a client 
 and tensorflow_model_server without a change. `--help` lists the flags, which are theirs.
 """
 
-import os
+# ruff: noqa: E402
 
 from rrl_tf.quiet import load_tensorflow
 
-# Both libraries greet their user on stderr; errors still come, as exceptions.
-load_tensorflow()
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+load_tensorflow()  # before anything else imports it, with its greeting on stderr
 
 import asyncio
 import contextlib
