@@ -5,6 +5,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import enum
+import gc
 import logging
 import time
 from pathlib import Path
@@ -284,6 +285,11 @@ class Repository:
         while servable.users:
             await asyncio.sleep(0.01)
         await self._in_loader(servable.close)
+        del servable
+        if gc.get_freeze_count():
+            # A graph is full of cycles, and the collector comes by too seldom to keep memory flat.
+            # Quick where the server has frozen what TensorFlow's modules hold.
+            await self._in_loader(gc.collect)
         version.state = State.END
         _log.info("model %s version %d is unloaded", name, version.number)
 

@@ -4,14 +4,13 @@ Speaks the TensorFlow Serving protocol on one machine, without Docker; a client 
 and tensorflow_model_server without a change. `--help` lists the flags, which are theirs.
 """
 
-# ruff: noqa: E402
-
 from rrl_tf.quiet import load_tensorflow
 
 load_tensorflow()  # before anything else imports it, with its greeting on stderr
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import sys
@@ -270,6 +269,10 @@ async def _serve(flags):
         await asyncio.wait((start, stopped), return_when=asyncio.FIRST_COMPLETED)
         if start.done():
             start.result()
+            # TensorFlow's modules are a million objects; to look through them again, as each swap
+            # of versions makes the collector do, would stop every request for a third of a second.
+            gc.collect()
+            gc.freeze()
             _log.info("serving gRPC on port %s, REST on %s", server.grpc_port, server.rest_port)
             await stopped
             _log.info("stopping")
