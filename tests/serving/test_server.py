@@ -84,8 +84,11 @@ def test_models_from_a_configuration_file(exported, tmp_path, tools):
             client.act(raw)
 
 
-@pytest.mark.parametrize("enable_batching", [False, True])
-def test_hot_swap_fails_no_request(tmp_path, tools, enable_batching):
+@pytest.mark.parametrize(
+    ("num_clients", "num_swaps", "enable_batching"),
+    [(4, 4, False), (4, 4, True), pytest.param(64, 20, True, marks=pytest.mark.slow)],
+)
+def test_hot_swap_fails_no_request(tmp_path, tools, num_clients, num_swaps, enable_batching):
     """Clients of both transports ask on while versions come; every answer is some version's."""
     base = tmp_path / "base"
     tools.export_tiny(base, seed=0)
@@ -106,10 +109,12 @@ def test_hot_swap_fails_no_request(tmp_path, tools, enable_batching):
 
     with tools.serve(base, enable_batching=enable_batching) as server:
         addresses = [f"grpc://127.0.0.1:{server.grpc_port}", f"http://127.0.0.1:{server.rest_port}"]
-        threads = [threading.Thread(target=keep_asking, args=(a,)) for a in addresses * 2]
+        threads = [
+            threading.Thread(target=keep_asking, args=(a,)) for a in addresses * (num_clients // 2)
+        ]
         for thread in threads:
             thread.start()
-        for number in range(2, 6):
+        for number in range(2, 2 + num_swaps):
             source = tmp_path / "new" / "1" if number % 2 == 0 else base / "1"
             shutil.copytree(source, base / ".aside")
             os.rename(base / ".aside", base / str(number))
