@@ -1,0 +1,154 @@
+"""The Q networks of the presets `book` and `fast` in PyTorch, as one would write them there.
+
+`BookNetwork` and `FastNetwork` compute what `RelationalQNetwork.from_preset("book")` and `("fast")`
+do; `copy_weights` makes them equal, and tests hold Q values, loss and gradients against ours.
+The freedom left was used for PyTorch: rows as matrices, its own layer norm, its fused attention
+where that is the faster one.
+"""
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+
+class BookNetwork(nn.Module):
+    """The chapter's network: `(B, 7, 7, 3)` → Q values `(B, A)`.
+
+    Args:
+        num_actions: A.
+    """
+
+    def __init__(self, num_actions):
+        super().__init__()
+        self.convolution_1 = nn.Linear(3, 16)  # 1 x 1 convolutions, channels last
+        self.convolution_2 = nn.Linear(16, 20)
+        self.block = BookBlock(22, 49, num_heads=3, key_size=64, units=64)
+        self.head = nn.Linear(64, num_actions)
+        place = torch.arange(7) / 7
+        columns_and_rows = torch.stack(torch.meshgrid(place, place, indexing="xy"), dim=-1)
+        self.register_buffer("places", columns_and_rows)  # (7, 7, 2)
+
+    def forward(self, observation):
+        x = self.convolution_2(self.convolution_1(observation).relu()).relu()
+        places = self.places.to(x.dtype).expand(len(x), -1, -1, -1)
+        x = self.block(torch.cat([x, places], dim=-1).flatten(1, 2))
+        return functional.elu(_in_full_precision(self.head, x.amax(1)))
+
+
+class BookBlock(nn.Module):
+    """The chapter's attention, a dense layer, and a norm: `(B, N, features)` → `(B, N, units)`."""
+
+    def __init__(self, features, nodes, num_heads, key_size, units):
+        super().__init__()
+        self.num_heads = num_heads
+        self.query_key_value = nn.Linear(features, num_heads * 3 * key_size)  # [head][q | k | v]
+        self.query_norm = nn.LayerNorm((num_heads, nodes, key_size))
+        self.key_norm = nn.LayerNorm((num_heads, nodes, key_size))
+        self.value_norm = nn.LayerNorm((num_heads, nodes, key_size))
+        self.score_query = nn.Linear(key_size, nodes)
+        self.score_key = nn.Linear(key_size, nodes)
+        self.score_output = nn.Linear(nodes, nodes)
+        self.dense_1 = nn.Linear(num_heads * key_size, units)
+
+    def forward(self, x):
+        query, key, value = _heads(self.query_key_value(x), self.num_heads)
+        query, key, value = self.query_norm(query), self.key_norm(key), self.value_norm(value)
+        mixed = functional.elu(self.score_query(query) + self.score_key(key))
+        x = self.dense_1(_merge(self.score_output(mixed).softmax(-1) @ value)).relu()
+        return functional.layer_norm(x, x.shape[1:])
+
+
+class FastNetwork(nn.Module):
+    """Ours: `(B, 7, 7, 24)` → Q values `(B, A)`.
+
+    Args:
+        num_actions: A.
+    """
+
+    def __init__(self, num_actions):
+        super().__init__()
+        self.convolution_1 = nn.Linear(24, 32)
+        self.embeddings = nn.Parameter(0.05 * torch.randn(49, 32))
+        self.block = FastBlock(32, num_heads=2, key_size=16)
+        self.block_2 = FastBlock(32, num_heads=2, key_size=16)
+        self.hidden_1 = nn.Linear(32, 64)
+        self.head = nn.Linear(64, 1 + num_actions)
+
+    def forward(self, observation):
+        seen = observation[..., 0].flatten(1)[:, None, None] < 0.5  # (B, 1, 1, N)
+        x = self.convolution_1(observation).relu().flatten(1, 2) + self.embeddings
+        x = self.block_2(self.block(x, seen), seen)
+        agent = x[:, 3 * 7 + 6]
+        outputs = _in_full_precision(self.head, self.hidden_1(agent).relu())
+        value, advantage = outputs[:, :1], outputs[:, 1:]
+        return value + advantage - advantage.mean(1, keepdim=True)
+
+
+class FastBlock(nn.Module):
+    """Self-attention among the cells in sight, a dense layer, and a residual connection."""
+
+    def __init__(self, features, num_heads, key_size):
+        super().__init__()
+        self.num_heads = num_heads
+        self.query_key_value = nn.Linear(features, 3 * num_heads * key_size)
+        self.dense_1 = nn.Linear(num_heads * key_size, features)
+
+    def forward(self, x, seen):
+        query, key, value = _heads(self.query_key_value(x), self.num_heads)
+        if query.dtype == torch.float32:
+            mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=seen)
+        else:  # on a CPU the fused one takes three times as long in bfloat16
+            scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
+            mixed = scores.masked_fill(~seen, float("-inf")).softmax(-1).to(value.dtype) @ value
+        return x + self.dense_1(_merge(mixed))
+
+
+def _heads(projected, num_heads):
+    """`(B, N, H * 3 * D)` → queries, keys and values `(B, H, N, D)`."""
+    return projected.unflatten(-1, (num_heads, -1)).transpose(1, 2).chunk(3, dim=-1)
+
+
+def _merge(heads):
+    """`(B, H, N, D)` → `(B, N, H * D)`."""
+    return heads.transpose(1, 2).flatten(2)
+
+
+def _in_full_precision(dense, x):
+    with torch.autocast("cpu", enabled=False):
+        return dense(x.float())
+
+
+NETWORKS = {"book": BookNetwork, "fast": FastNetwork}
+
+
+def copy_weights(network, weights):
+    """Fills a network with a Keras model's weights.
+
+    Args:
+        network: `BookNetwork` or `FastNetwork`.
+        weights: dict path of a Keras variable → array, such as
+            `{"net/relations/block/dense_1/kernel": ...}`.
+
+    Raises:
+        ValueError: if a weight has no counterpart, or the other way round.
+    """
+    parameters = dict(network.named_parameters())
+    with torch.no_grad():
+        for path, array in weights.items():
+            parameter = parameters.pop(_parameter_name(path), None)
+            tensor = torch.tensor(array)
+            if path.endswith("/kernel"):
+                tensor = tensor.T
+            if parameter is None or parameter.shape != tensor.shape:
+                raise ValueError(f"{type(network).__name__} has no place for {path} {array.shape}")
+            parameter.copy_(tensor)
+    if parameters:
+        raise ValueError(f"{type(network).__name__} got no weights for {', '.join(parameters)}")
+
+
+def _parameter_name(path):
+    """`net/relations/block/attention/query_norm/gamma` → `block.query_norm.weight`."""
+    _, *modules, kind = path.split("/")
+    modules = [name for name in modules if name not in ("relations", "attention", "positions")]
+    kind = {"kernel": "weight", "gamma": "weight", "beta": "bias"}.get(kind, kind)
+    return ".".join([*modules, kind])
