@@ -174,7 +174,6 @@ PRESETS = {
         max_steps=None,
         ignore_time_limit=True,
         select_at_t=True,
-        steps=20_000,
     ),
 }
 
@@ -353,10 +352,16 @@ def make_env(config, level=-1, starts=None, render_mode=None):
 def make_agent(config, observation_space, action_space):
     """A double DQN with new weights."""
     prepare = preparation(config)
+    *grid, features = prepare(np.zeros(observation_space.shape, "uint8")).shape
+    # Of stacked frames the newest, which comes last, tells what is in sight.
+    newest = {"unseen_feature": features - features // config.frames}
     network = RelationalQNetwork.from_preset(
-        config.network, num_actions=int(action_space.n), dtype=config.dtype
+        config.network,
+        num_actions=int(action_space.n),
+        dtype=config.dtype,
+        **(newest if config.network == "fast" else {}),
     )
-    network.build((None, *prepare(np.zeros(observation_space.shape, "uint8")).shape))
+    network.build((None, *grid, features))
     return DoubleDQN(
         network,
         prepare,
