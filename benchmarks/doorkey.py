@@ -20,6 +20,7 @@ import sys
 import keras
 import numpy as np
 
+from benchmarks import tables
 from rrl_tf import viz
 from rrl_tf.training import atomic_file, evaluate
 from train_scripts import command_line, train_doorkey
@@ -28,7 +29,6 @@ RESULTS = pathlib.Path("docs/results/doorkey")
 LABELS = {
     "fast": "ours, 5x5",
     "fast-6x6": "ours, 6x6, new layouts",
-    "zambaldi": "Zambaldi et al.'s network, 5x5",
     "book": "the book's agent as meant, 5x5",
     "book-published": "the book's agent as published, 5x5",
 }
@@ -62,6 +62,7 @@ def main(config):
     with atomic_file(RESULTS / "table.md") as draft:
         draft.write_text(table(RESULTS))
     viz.save_figure(curves(RESULTS), RESULTS / "curves.png")
+    tables.main()
     print((RESULTS / "table.md").read_text())
 
 
@@ -80,6 +81,9 @@ def train(runs, preset, seed):
     )
     run = pathlib.Path(runs) / f"{preset}-seed{seed}"
     shutil.copy(run / "metrics.csv", RESULTS / f"{run.name}.csv")
+    if seed == 0:
+        for picture in ("attention.png", "episode.gif"):
+            shutil.copy(run / "figures" / picture, RESULTS / f"{preset}-{picture}")
     summary = json.loads((run / "evaluation.json").read_text())
     if preset.startswith("fast"):
         summary["uniform_attention"] = success_with_uniform_attention(run)

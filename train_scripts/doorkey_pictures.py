@@ -31,7 +31,7 @@ def draw(network, prepare, env, starts, figures):
         network: `RelationalQNetwork`.
         prepare: raw observations → its input.
         env: made by `make_doorkey` with `render_mode="rgb_array"`.
-        starts: list of `DoorKeyStart`; the one with most objects in view is played.
+        starts: list of `DoorKeyStart`; the one with most in view is played.
         figures: folder that the pictures go to.
 
     Returns:
@@ -62,11 +62,12 @@ def draw(network, prepare, env, starts, figures):
 
 
 def most_in_view(env, starts):
-    """The first start from which most objects are seen."""
+    """The first start from which most objects are seen and, among those, most of the grid."""
+    channels = env.get_wrapper_attr("channels")
 
     def seen(start):
         observation, _ = env.reset(options={"start": start})
-        return len(object_cells(observation, env.get_wrapper_attr("channels")))
+        return len(object_cells(observation, channels)), (observation[..., -channels] > 0).sum()
 
     return max(starts, key=seen)
 

@@ -111,6 +111,8 @@ class Config:
     """0 samples uniformly."""
     positive_copies: int = 1
     """How often a transition with a positive reward is stored."""
+    observe_returns: bool = True
+    """Raise targets to returns that were observed; right in a deterministic environment."""
     epsilon_start: float = 1.0
     epsilon_end: float = 0.15
     epsilon_steps: int = 10_000
@@ -150,6 +152,7 @@ BOOK = dataclasses.replace(
     discount=0.99,
     priority_exponent=0.0,
     positive_copies=50,
+    observe_returns=False,
     epsilon_start=0.5,
     epsilon_end=0.5,
     epsilon_steps=0,
@@ -317,6 +320,7 @@ def make_loop(config):
         discount=config.discount,
         priority_exponent=config.priority_exponent,
         positive_copies=config.positive_copies,
+        observe_returns=config.observe_returns,
     )
     epsilon = functools.partial(
         linear_schedule,

@@ -118,6 +118,7 @@ class DoubleDQN:
             batch.action_t,
             batch.return_t,
             batch.discount_t,
+            batch.floor_t,
             batch.observation_tpn,
             batch.weight_t,
         )
@@ -125,7 +126,7 @@ class DoubleDQN:
         return metrics, error.numpy()
 
     def _update_step(
-        self, observation_t, action_t, return_t, discount_t, observation_tpn, weight_t
+        self, observation_t, action_t, return_t, discount_t, floor_t, observation_tpn, weight_t
     ):
         with tf.name_scope("target"):
             next_input = self.prepare(observation_tpn)
@@ -137,7 +138,7 @@ class DoubleDQN:
             q_t = tf.cast(q_t, "float32")
             if self._select_at_t:
                 q_select = q_t
-            target_t = double_dqn_target(q_select, q_tpn_target, return_t, discount_t)
+            target_t = double_dqn_target(q_select, q_tpn_target, return_t, discount_t, floor_t)
             loss, error = double_dqn_loss(q_t, action_t, target_t, weight_t, self._loss)
         variables = self.network.trainable_variables
         gradients = tape.gradient(loss, variables)

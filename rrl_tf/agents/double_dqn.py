@@ -5,7 +5,7 @@ from keras import ops
 LOSSES = ("huber", "mse")
 
 
-def double_dqn_target(q_tpn_select, q_tpn_evaluate, return_t, discount_t):
+def double_dqn_target(q_tpn_select, q_tpn_evaluate, return_t, discount_t, floor_t=None):
     """Bootstrapped return of double Q-learning.
 
     `target_t = return_t + discount_t * q_tpn_evaluate[argmax_a q_tpn_select[a]]`: one network
@@ -17,6 +17,8 @@ def double_dqn_target(q_tpn_select, q_tpn_evaluate, return_t, discount_t):
         return_t: `(B,)`, discounted sum of the rewards from `t` to `t + n - 1`.
         discount_t: `(B,)`, `discount ** n`, or 0 where the episode terminated on the way. A
             time-out is no termination: its last observation is bootstrapped from.
+        floor_t: `(B,)`, returns that were observed, -inf where none was; a target below is raised
+            to it. `None` raises none.
 
     Returns:
         `(B,)` targets, without a gradient.
@@ -26,12 +28,15 @@ def double_dqn_target(q_tpn_select, q_tpn_evaluate, return_t, discount_t):
         <tf.Tensor: shape=(1,), dtype=float32, numpy=array([2.5], dtype=float32)>
 
     Source: van Hasselt, Guez and Silver, "Deep reinforcement learning with double Q-learning"
-    (2016), equation 4.
+    (2016), equation 4; He et al., "Learning to play in a day" (2017) for the floor.
     """
     select = ops.convert_to_tensor(q_tpn_select)
     evaluate = ops.convert_to_tensor(q_tpn_evaluate)
     value = _pick(evaluate, ops.argmax(select, axis=-1))
-    return ops.stop_gradient(return_t + discount_t * value)
+    target = return_t + discount_t * value
+    if floor_t is not None:
+        target = ops.maximum(target, floor_t)
+    return ops.stop_gradient(target)
 
 
 def double_dqn_loss(q_t, action_t, target_t, weight_t=None, loss="huber"):

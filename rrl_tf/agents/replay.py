@@ -1,6 +1,7 @@
 """Experience replay: a preallocated ring of n-step transitions, uniform or prioritised."""
 
 import collections
+import copy
 import dataclasses
 
 import numpy as np
@@ -15,6 +16,8 @@ class Batch:
         action_t: `(B,)` int32.
         return_t: `(B,)` float32, discounted sum of up to n rewards.
         discount_t: `(B,)` float32, what the value at `t + n` is worth: 0 after a termination.
+        floor_t: `(B,)` float32, the discounted return that was observed from t to the end of the
+            episode; -inf where it is not known.
         observation_tpn: `(B, ...)`, raw observations n steps later (fewer at an episode's end).
         weight_t: `(B,)` float32 importance weights, 1 without priorities.
         index: `(B,)` int64, rows of the ring, for `ReplayBuffer.set_priorities`.
@@ -24,6 +27,7 @@ class Batch:
     action_t: np.ndarray
     return_t: np.ndarray
     discount_t: np.ndarray
+    floor_t: np.ndarray
     observation_tpn: np.ndarray
     weight_t: np.ndarray
     index: np.ndarray
@@ -49,6 +53,9 @@ class ReplayBuffer:
         priority_exponent: float ≥ 0, α; 0 samples uniformly, with replacement.
         importance_exponent: float in [0, 1], β.
         positive_copies: int, how often a transition with a positive reward is stored.
+        observe_returns: bool, fill in `floor_t` when an episode has terminated. In a deterministic
+            environment what was reached once can be reached again, so it bounds the optimal value
+            from below (He et al., "Learning to play in a day", 2017).
 
     Raises:
         ValueError: if a number is out of range.
@@ -75,6 +82,7 @@ class ReplayBuffer:
         priority_exponent=0.0,
         importance_exponent=0.4,
         positive_copies=1,
+        observe_returns=False,
     ):
         for name, value, least in (
             ("capacity", capacity, 1),
@@ -94,17 +102,21 @@ class ReplayBuffer:
         self.priority_exponent = priority_exponent
         self.importance_exponent = importance_exponent
         self.positive_copies = positive_copies
+        self.observe_returns = observe_returns
         self._ring = {
             "observation_t": np.zeros((capacity, *observation_shape), observation_dtype),
             "action_t": np.zeros(capacity, np.int32),
             "return_t": np.zeros(capacity, np.float32),
             "discount_t": np.zeros(capacity, np.float32),
+            "floor_t": np.zeros(capacity, np.float32),
             "observation_tpn": np.zeros((capacity, *observation_shape), observation_dtype),
             "priority": np.zeros(capacity, np.float64),
         }
         self._added = 0
         self._largest_priority = 1.0
         self._pending = [collections.deque() for _ in range(num_envs)]
+        # Of the episode each environment is in: its rewards, and [number, time] of what is stored.
+        self._episodes = [{"rewards": [], "stored": []} for _ in range(num_envs)]
 
     def __len__(self):
         return min(self._added, self.capacity)
@@ -125,12 +137,19 @@ class ReplayBuffer:
             for transition in pending:
                 transition[2] += self.discount ** transition[3] * float(reward_t[env])
                 transition[3] += 1
+            episode = self._episodes[env]
+            episode["rewards"].append(float(reward_t[env]))
             over = terminated[env] or truncated[env]
             while pending and (over or pending[0][3] == self.n_step):
                 observation, action, summed, steps = pending.popleft()
                 after = 0.0 if terminated[env] else self.discount**steps
                 for _ in range(self.positive_copies if summed > 0 else 1):
+                    episode["stored"].append([self._added, len(episode["rewards"]) - steps])
                     self._store(observation, action, summed, after, observation_tp1[env])
+            if over:
+                if terminated[env] and self.observe_returns:
+                    self._set_floors(**episode)
+                self._episodes[env] = {"rewards": [], "stored": []}
 
     def _store(self, observation_t, action_t, return_t, discount_t, observation_tpn):
         row = self._added % self.capacity
@@ -139,9 +158,19 @@ class ReplayBuffer:
         ring["action_t"][row] = action_t
         ring["return_t"][row] = return_t
         ring["discount_t"][row] = discount_t
+        ring["floor_t"][row] = -np.inf
         ring["observation_tpn"][row] = observation_tpn
         ring["priority"][row] = self._largest_priority**self.priority_exponent
         self._added += 1
+
+    def _set_floors(self, rewards, stored):
+        """Writes the returns to the end of a terminated episode to its transitions."""
+        returns = np.zeros(len(rewards) + 1)
+        for t in reversed(range(len(rewards))):
+            returns[t] = rewards[t] + self.discount * returns[t + 1]
+        for number, t in stored:
+            if number >= self._added - self.capacity:  # still in the ring
+                self._ring["floor_t"][number % self.capacity] = returns[t]
 
     def sample(self, batch_size, rng):
         """Draws a `Batch` with replacement.
@@ -194,6 +223,7 @@ class ReplayBuffer:
                 [item[0] for item in waiting], self._ring["observation_t"].dtype
             ).reshape(-1, *shape),
             "pending": [[item[1:] for item in pending] for pending in self._pending],
+            "episodes": copy.deepcopy(self._episodes),
             "added": self._added,
             "largest_priority": self._largest_priority,
         }
@@ -222,6 +252,7 @@ class ReplayBuffer:
             column[:size] = state[name]
         self._added = state["added"]
         self._largest_priority = state["largest_priority"]
+        self._episodes = copy.deepcopy(state["episodes"])
         observations = iter(state["pending_observation"])
         self._pending = [
             collections.deque([next(observations).copy(), *item] for item in pending)

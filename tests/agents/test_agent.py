@@ -23,6 +23,7 @@ def make_batch(seed=0, size=8):
         action_t=rng.integers(5, size=size).astype("int32"),
         return_t=rng.normal(size=size).astype("float32"),
         discount_t=rng.choice([0, 0.9], size=size).astype("float32"),
+        floor_t=np.full(size, -np.inf, "float32"),
         observation_tpn=rng.integers(3, size=(size, 7, 7, 3)).astype("uint8"),
         weight_t=np.ones(size, "float32"),
         index=np.arange(size),

@@ -34,6 +34,16 @@ def test_target_is_the_formula_row_by_row(seed):
         np.testing.assert_allclose(ops.convert_to_numpy(target)[b], expected, rtol=1e-6)
 
 
+def test_a_target_below_an_observed_return_is_raised_to_it():
+    x = random_step(3, batch=4)
+    floor = np.array([-np.inf, 100.0, -100.0, np.inf], "float32")
+    free = double_dqn_target(x["select"], x["evaluate"], x["return_t"], x["discount_t"])
+    raised = double_dqn_target(x["select"], x["evaluate"], x["return_t"], x["discount_t"], floor)
+    np.testing.assert_array_equal(
+        ops.convert_to_numpy(raised), np.maximum(ops.convert_to_numpy(free), floor)
+    )
+
+
 def test_choosing_the_action_at_t_is_another_target():
     # The book's code takes the argmax of Q(s_t); its formula takes that of Q(s_t+1).
     x = random_step(0, batch=50)

@@ -119,6 +119,32 @@ def test_new_transitions_get_the_largest_priority_so_far():
     assert (index == 2).mean() == pytest.approx(98 / 197, abs=0.02)
 
 
+@given(st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 3), st.integers(1, 60))
+@settings(max_examples=40, deadline=None)
+def test_observed_returns_are_those_of_terminated_episodes(seed, n, num_envs, capacity):
+    replay = ReplayBuffer(
+        capacity, (1,), "int64", num_envs=num_envs, n_step=n, discount=0.9, observe_returns=True
+    )
+    trajectory = play(replay, 40, num_envs, seed)
+    expected = {}
+    for env in range(num_envs):
+        value, known = 0.0, False
+        for step in reversed(trajectory):
+            if step["terminated"][env] or step["truncated"][env]:
+                value, known = 0.0, bool(step["terminated"][env])
+            value = step["reward_t"][env] + 0.9 * value
+            expected[int(step["observation_t"][env, 0])] = value if known else -np.inf
+    state = replay.get_state()
+    for observation, floor in zip(state["observation_t"], state["floor_t"]):
+        np.testing.assert_allclose(floor, expected[int(observation[0])], rtol=1e-5, atol=1e-6)
+
+
+def test_returns_are_only_observed_when_asked_for():
+    replay = ReplayBuffer(100, (1,), "int64", num_envs=1)
+    play(replay, 40, 1, seed=0)
+    assert (replay.get_state()["floor_t"] == -np.inf).all()
+
+
 def test_uniform_sampling_is_uniform_and_unweighted():
     replay = ReplayBuffer(5, (1,), "int64", num_envs=1)
     play(replay, 5, 1, seed=0, ends=0.0)
@@ -139,7 +165,14 @@ def test_positive_rewards_are_stored_several_times():
 def test_a_restored_buffer_goes_on_alike(seed, n, steps):
     def new():
         return ReplayBuffer(
-            37, (1,), "int64", num_envs=2, n_step=n, discount=0.9, priority_exponent=0.6
+            37,
+            (1,),
+            "int64",
+            num_envs=2,
+            n_step=n,
+            discount=0.9,
+            priority_exponent=0.6,
+            observe_returns=True,
         )
 
     original, restored = new(), new()
@@ -150,7 +183,7 @@ def test_a_restored_buffer_goes_on_alike(seed, n, steps):
     for replay in (original, restored):
         play(replay, 10, 2, seed + 1)
     a, b = (r.sample(20, np.random.default_rng(3)) for r in (original, restored))
-    for name in ("observation_t", "action_t", "return_t", "discount_t", "weight_t", "index"):
+    for name in ("observation_t", "action_t", "return_t", "floor_t", "weight_t", "index"):
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
 
 
