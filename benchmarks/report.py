@@ -7,6 +7,8 @@ import os
 import pathlib
 import platform
 
+from rrl_tf.training import atomic_file
+
 RESULTS = pathlib.Path(__file__).parent / "results"
 _PACKAGES = ("tensorflow", "keras", "torch", "numpy", "gymnasium", "minigrid")
 _CPU_FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16")
@@ -52,8 +54,10 @@ class Report:
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         document = {"machine": machine(), "settings": self.settings, "rows": self.rows}
-        (folder / f"{self.name}.json").write_text(json.dumps(document, indent=2) + "\n")
-        (folder / f"{self.name}.md").write_text(self.markdown())
+        with atomic_file(folder / f"{self.name}.json") as draft:
+            draft.write_text(json.dumps(document, indent=2) + "\n")
+        with atomic_file(folder / f"{self.name}.md") as draft:
+            draft.write_text(self.markdown())
         print(f"\n{self.markdown()}\nwritten: {folder / self.name}.md, .json", flush=True)
 
 

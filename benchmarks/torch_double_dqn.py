@@ -84,6 +84,7 @@ class TorchDoubleDQN:
                     batch.action_t,
                     batch.return_t,
                     batch.discount_t,
+                    batch.floor_t,
                     batch.observation_tpn,
                     batch.weight_t,
                 )
@@ -98,7 +99,7 @@ class TorchDoubleDQN:
         return metrics, error.numpy()
 
     def loss_and_error(
-        self, observation_t, action_t, return_t, discount_t, observation_tpn, weight_t
+        self, observation_t, action_t, return_t, discount_t, floor_t, observation_tpn, weight_t
     ):
         """Loss, mean Q value and temporal-difference errors of a batch of tensors."""
         with torch.autocast("cpu", torch.bfloat16, enabled=self._bfloat16):
@@ -106,7 +107,7 @@ class TorchDoubleDQN:
                 next_input = self._prepare(observation_tpn)
                 best = self.network(next_input).argmax(1, keepdim=True)
                 q_tpn = self._target(next_input).gather(1, best).squeeze(1)
-                target_t = return_t + discount_t * q_tpn
+                target_t = torch.maximum(return_t + discount_t * q_tpn, floor_t)
             q_t = self.network(self._prepare(observation_t))
         q_taken = q_t.gather(1, action_t[:, None].long()).squeeze(1)
         loss = (weight_t * self._loss(q_taken, target_t, reduction="none")).mean()
