@@ -77,7 +77,7 @@ def server_command(export, model, grpc_port=8500, rest_port=8501):
 
 
 @contextlib.contextmanager
-def served(export, model, patience=60.0):
+def served(export, model, patience=180.0):
     """A server process with the newest version of a model, as its two ports; stopped at the end."""
     ports = free_ports(2)
     process = subprocess.Popen(server_command(export, model, *ports))
