@@ -4,6 +4,8 @@ from rrl_tf.layers.append_coordinates import AppendCoordinates
 from rrl_tf.layers.multi_head_dot_product_attention import MultiHeadDotProductAttention
 from rrl_tf.layers.position_embedding import PositionEmbedding
 from rrl_tf.layers.relational_block import RelationalBlock
+from rrl_tf.layers.relational_memory import RelationalMemory
+from rrl_tf.layers.relational_memory_cell import RelationalMemoryCell
 from rrl_tf.layers.relational_module import RelationalModule
 
 __all__ = [
@@ -11,5 +13,7 @@ __all__ = [
     "MultiHeadDotProductAttention",
     "PositionEmbedding",
     "RelationalBlock",
+    "RelationalMemory",
+    "RelationalMemoryCell",
     "RelationalModule",
 ]

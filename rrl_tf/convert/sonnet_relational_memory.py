@@ -1,0 +1,75 @@
+"""Weights of DeepMind's Relational Memory Core in Sonnet 1."""
+
+from rrl_tf.convert._assign import Assignment, assign
+from rrl_tf.layers import RelationalMemoryCell
+
+
+def sonnet_relational_memory(cell, variables, scope="relational_memory"):
+    """Fills a cell with the weights of Sonnet 1's `RelationalMemory`.
+
+    Args:
+        cell: the built `RelationalMemoryCell`, `layer.cell` of a `RelationalMemory`; it is filled
+            in place. A learned start, which the original has not, stays as it is.
+        variables: mapping from the original's names to arrays (NumPy, or what has `.numpy()`), as
+            a TensorFlow 1 checkpoint holds them: `"relational_memory/linear/w"`.
+        scope: what the original's names start with.
+
+    Returns:
+        `cell`.
+
+    Raises:
+        ValueError: if the cell is not built, or listing every name that is missing, unknown or
+            wrongly shaped. The cell stays as it was.
+
+    Example:
+
+    >>> cell = RelationalMemoryCell(mem_slots=8, head_size=32, num_heads=8)
+    >>> cell.build((None, 40))
+    >>> checkpoint = tf.train.load_checkpoint("rmc.ckpt")  # doctest: +SKIP
+    >>> names = checkpoint.get_variable_to_shape_map()  # doctest: +SKIP
+    >>> variables = {name: checkpoint.get_tensor(name) for name in names}  # doctest: +SKIP
+    >>> cell = sonnet_relational_memory(cell, variables)  # doctest: +SKIP
+    """
+    if not isinstance(cell, RelationalMemoryCell):
+        raise ValueError(
+            "sonnet_relational_memory fills a RelationalMemoryCell, `layer.cell` of a "
+            f"RelationalMemory. Received a {type(cell).__name__}: {cell}"
+        )
+    if not cell.built:
+        raise ValueError(
+            f"{cell.name} has no weights to fill yet: build it first, with the shape of a step's "
+            "inputs: `cell.build((None, 40))`"
+        )
+    assignments = [
+        Assignment(variable, {f"{scope}/{name}": tuple(variable.shape)})
+        for name, variable in _variables(cell).items()
+    ]
+    assign(variables, assignments)
+    return cell
+
+
+def _variables(cell):
+    """The original's names, which count up in the order its code makes the modules.
+
+    Both have the columns of the queries, keys and values as `[head][q | k | v]`, and those of the
+    gates as `[input | forget]`.
+    """
+    linear, norms = [cell.input_projection], []
+    for attention, *after in zip(cell.attentions, cell.attention_norms, cell.mlp_norms):
+        linear.append(attention.query_key_value)
+        norms += [attention.fused_norm, *after]
+    if cell.gate_style is not None:
+        linear += [cell.input_gates, cell.memory_gates]
+    dense_layers = {_counted("linear", i): dense for i, dense in enumerate(linear)}
+    dense_layers |= {f"mlp/linear_{i}": dense for i, dense in enumerate(cell.mlp)}
+    variables = {}
+    for name, dense in dense_layers.items():
+        variables |= {f"{name}/w": dense.kernel, f"{name}/b": dense.bias}
+    for i, norm in enumerate(norms):
+        name = _counted("layer_norm", i)
+        variables |= {f"{name}/gamma": norm.gamma, f"{name}/beta": norm.beta}
+    return variables
+
+
+def _counted(name, i):
+    return f"{name}_{i}" if i else name

@@ -1,0 +1,280 @@
+"""The Relational Memory Core over a sequence."""
+
+import keras
+from keras import ops
+
+from rrl_tf.layers._shapes import carried_mask, tensor_spec
+from rrl_tf.layers.relational_memory_cell import RelationalMemoryCell, check_memory
+
+
+@keras.saving.register_keras_serializable(package="rrl_tf")
+class RelationalMemory(keras.layers.RNN):
+    """A recurrent layer whose memory is several slots that attend to each other and to the input.
+
+    `RelationalMemoryCell` says what happens at a step. The layer takes the place of a
+    `keras.layers.LSTM`. What the memory does not change, the projections of the inputs, is computed
+    for the whole sequence before the loop.
+
+    The output of a step is the memory after it. A masked step leaves the memory as it is, so
+    before the first step that counts it is the initial memory.
+
+    Args:
+        mem_slots: number of rows of the memory.
+        head_size: D, size of a value, per head; the memory's rows are `num_heads` times as long.
+        num_heads: H, the number of attention heads.
+        num_blocks: how often a step attends.
+        forget_bias: added to the forget gate before its sigmoid.
+        input_bias: added to the input gate before its sigmoid.
+        gate_style: `"unit"`, `"memory"` or `None`.
+        attention_mlp_layers: number of layers of the dense network, with ReLU between them.
+        key_size: size of a query and of a key, per head. `None` is `head_size`.
+        learned_start: whether the initial memory is a weight. It starts as the identity, which it
+            otherwise stays. A stateful layer starts from it but does not train it.
+        kernel_initializer: initialiser of every matrix. `None` is Sonnet's.
+        return_sequences: whether to return the memory after every step, or after the last.
+        return_state: whether to return the last memory as well.
+        go_backwards: whether to take the steps in reverse; sequences come out as they were made,
+            the last step first.
+        stateful: whether a batch starts from the memories the batch before it ended with.
+            `reset_state()` returns to the initial memory.
+        unroll: whether to write the steps out one after the other instead of looping, which needs
+            a known T and is faster on short sequences.
+        zero_output_for_mask: whether the sequence is zero at masked steps.
+
+    Call arguments:
+        sequences: vectors `(B, T, F)`, or matrices of n rows `(B, T, n, F)`.
+        initial_state: the memory to start from, `(B, mem_slots * H * D)`.
+        mask: `(B, T)`, true for the steps that count.
+        return_attention_scores: whether to return the scores as well.
+
+    Returns:
+        The last memory, flat, `(B, mem_slots * H * D)`; with `return_sequences` that of every step,
+        `(B, T, mem_slots * H * D)`. Then, with `return_state`, the last memory. Then, with
+        `return_attention_scores`, a dict of the attention of the blocks, `"block_1"` and so on,
+        `(B, T, H, N, N)`: N is `mem_slots` and after them the rows of the input. It is zero at
+        masked steps, and in the order of the sequence returned.
+
+    Raises:
+        ValueError: for an argument out of its range, or sequences, a mask or an initial memory of
+            another shape.
+
+    Example:
+
+    >>> layer = RelationalMemory(mem_slots=4, head_size=8, num_heads=2)
+    >>> output, attention = layer(keras.ops.ones((1, 5, 10)), return_attention_scores=True)
+    >>> tuple(output.shape), tuple(attention["block_1"].shape)
+    ((1, 64), (1, 5, 2, 5, 5))
+
+    References:
+        - [Santoro et al., 2018](https://arxiv.org/abs/1806.01822)
+        - [Sonnet 1](https://github.com/google-deepmind/sonnet/tree/v1), `relational_memory.py`
+    """
+
+    def __init__(
+        self,
+        mem_slots,
+        head_size,
+        num_heads=1,
+        num_blocks=1,
+        forget_bias=1.0,
+        input_bias=0.0,
+        gate_style="unit",
+        attention_mlp_layers=2,
+        key_size=None,
+        learned_start=False,
+        kernel_initializer=None,
+        return_sequences=False,
+        return_state=False,
+        go_backwards=False,
+        stateful=False,
+        unroll=False,
+        zero_output_for_mask=False,
+        **kwargs,
+    ):
+        cell = RelationalMemoryCell(
+            mem_slots,
+            head_size,
+            num_heads,
+            num_blocks,
+            forget_bias,
+            input_bias,
+            gate_style,
+            attention_mlp_layers,
+            key_size,
+            learned_start,
+            kernel_initializer,
+            dtype=kwargs.get("dtype"),
+            name="cell",
+        )
+        super().__init__(
+            cell,
+            return_sequences,
+            return_state,
+            go_backwards,
+            stateful,
+            unroll,
+            zero_output_for_mask,
+            **kwargs,
+        )
+        self.loop = keras.layers.RNN(
+            _ProjectedStep(cell),
+            return_sequences=True,
+            unroll=unroll,
+            dtype=self.dtype_policy,
+            name="loop",
+        )
+
+    def build(self, sequences_shape, initial_state_shape=None):
+        if len(sequences_shape) not in (3, 4):
+            raise ValueError(
+                "`sequences` must be vectors (B, T, F) or matrices (B, T, n, F). "
+                f"Received the shape {tuple(sequences_shape)}"
+            )
+        super().build(sequences_shape, initial_state_shape)
+        self.input_spec = keras.layers.InputSpec(shape=(None, None, *sequences_shape[2:]))
+
+    def call(self, sequences, initial_state=None, mask=None, return_attention_scores=False):
+        # Keras carries a mask into a layer only if the layer is given no other tensor.
+        mask = carried_mask(sequences) if mask is None else mask
+        self._check_call(sequences, initial_state, mask)
+        start = self._start(sequences, initial_state)
+        if self.go_backwards:
+            sequences = ops.flip(sequences, axis=1)
+            mask = None if mask is None else ops.flip(mask, axis=1)
+        steps = self.cell.project_inputs(sequences)  # (B, T, projection size)
+        memories = self._memories(steps, start, mask)  # (B, T, state size)
+        if self.stateful:
+            self.states[0].assign(memories[:, -1])
+        result = [self._output(memories, mask)]
+        if self.return_state:
+            result.append(memories[:, -1])
+        if return_attention_scores:
+            before = ops.concatenate([start[:, None], memories[:, :-1]], axis=1)
+            result.append(self._attention(steps, before, mask))
+        return tuple(result) if len(result) > 1 else result[0]
+
+    def _check_call(self, sequences, initial_state, mask):
+        """Raises a `ValueError` unless mask, memory, batch and number of steps fit."""
+        batch, steps = sequences.shape[:2]
+        if mask is not None and not _fits(mask.shape, (batch, steps)):
+            raise ValueError(
+                f"`mask` must be (B, T), here {(batch, steps)}. "
+                f"Received the shape {tuple(mask.shape)}"
+            )
+        memories = keras.tree.flatten(initial_state) if initial_state is not None else []
+        if len(memories) > 1:
+            raise ValueError(f"`initial_state` is one memory. Received {len(memories)}")
+        for memory in memories:
+            check_memory(self.cell, memory)
+        if self.stateful and not _fits(self.states[0].shape[:1], (batch,)):
+            raise ValueError(
+                f"{self.name} is stateful and keeps the memories of a batch of "
+                f"{self.states[0].shape[0]}. Received a batch of {batch}"
+            )
+        if self.unroll and steps is None:
+            raise ValueError(
+                "unroll=True needs a known number of steps T. "
+                f"Received sequences of the shape {tuple(sequences.shape)}"
+            )
+
+    def _start(self, sequences, initial_state):
+        """The memory before the first step, `(B, state size)`."""
+        if initial_state is None and self.stateful:
+            # A copy, as PyTorch overwrites the variable while it still needs the value.
+            initial_state = ops.copy(self.states[0])
+        elif initial_state is None:
+            initial_state = self.get_initial_state(ops.shape(sequences)[0])
+        (memory,) = keras.tree.flatten(initial_state)
+        return ops.cast(memory, self.compute_dtype)
+
+    def _memories(self, steps, start, mask):
+        """The memory after every step. The mask goes along with the steps: Keras' own masking puts
+        zeros, on TensorFlow, before the first step that counts."""
+        if mask is not None:
+            counts = ops.cast(mask, steps.dtype)[:, :, None]
+            steps = ops.concatenate([steps, counts], axis=-1)
+        return self.loop(steps, initial_state=start)
+
+    def _output(self, memories, mask):
+        if not self.return_sequences:
+            return memories[:, -1]
+        if self.zero_output_for_mask and mask is not None:
+            return ops.where(ops.cast(mask, "bool")[:, :, None], memories, 0.0)
+        return memories
+
+    def _attention(self, steps, memories, mask):
+        """The attention of all steps at once, as the memory before each of them is known by now."""
+        cell = self.cell
+        times = ops.shape(steps)[1]
+        rows = ops.reshape(steps, (-1, steps.shape[-1]))[:, : cell.rows_size]
+        _, scores = cell.attend(
+            rows, ops.reshape(memories, (-1, cell.mem_slots, cell.mem_size))
+        )  # (B * T, H, N, N)
+        scores = {
+            name: ops.reshape(score, (-1, times, *score.shape[1:]))
+            for name, score in scores.items()
+        }
+        if mask is None:
+            return scores
+        counts = ops.cast(mask, "bool")[:, :, None, None, None]
+        return {name: ops.where(counts, score, 0.0) for name, score in scores.items()}
+
+    def reset_state(self):
+        """Returns a stateful layer to the initial memory."""
+        if self.states is not None:
+            (memory,) = self.states
+            memory.assign(self.get_initial_state(memory.shape[0])[0])
+
+    def compute_output_spec(
+        self, sequences, initial_state=None, mask=None, return_attention_scores=False
+    ):
+        self._check_call(sequences, initial_state, mask)
+        shapes = self.compute_output_shape(sequences.shape)
+        result = [tensor_spec(self, s) for s in (shapes if self.return_state else [shapes])]
+        if return_attention_scores:
+            entities = self.cell.mem_slots + self.cell.num_rows
+            shape = (*sequences.shape[:2], self.cell.num_heads, entities, entities)
+            blocks = range(1, self.cell.num_blocks + 1)
+            result.append({f"block_{i}": tensor_spec(self, shape) for i in blocks})
+        return tuple(result) if len(result) > 1 else result[0]
+
+    def get_config(self):
+        config = super().get_config()
+        del config["cell"]
+        cell = {k: v for k, v in self.cell.get_config().items() if k not in config}
+        return {**config, **cell}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**config)
+
+
+class _ProjectedStep:
+    """What Keras loops over: the cell's step on a projected input.
+
+    An input with one number more than the cell's ends with whether the step counts.
+    """
+
+    def __init__(self, cell):
+        self.cell = cell
+        self.state_size = self.output_size = cell.state_size
+
+    @property
+    def compute_dtype(self):
+        return self.cell.compute_dtype
+
+    def __call__(self, projected, states):
+        return self.call(projected, states)
+
+    def call(self, projected, states):
+        size = self.cell.projection_size
+        memory, _ = self.cell.update(projected[:, :size], states[0])
+        if projected.shape[-1] > size:
+            memory = ops.where(projected[:, size:] > 0, memory, states[0])
+        return memory, [memory]
+
+
+def _fits(shape, wanted):
+    """Whether two shapes may be the same, where None may be any number."""
+    pairs = zip(shape, wanted)
+    return len(shape) == len(wanted) and all(a == b or None in (a, b) for a, b in pairs)

@@ -1,0 +1,292 @@
+"""One step of the Relational Memory Core."""
+
+import math
+
+import keras
+from keras import ops
+
+from rrl_tf.layers._arguments import one_of, optional_positive_int, positive_int
+from rrl_tf.layers._shapes import dense_on_rows
+from rrl_tf.layers.multi_head_dot_product_attention import MultiHeadDotProductAttention
+
+GATE_STYLES = ("unit", "memory", None)
+_NORM_EPSILON = 1e-5
+# A normal distribution cut at two standard deviations keeps this part of its own. Keras makes up
+# for it and Sonnet does not.
+_CUT_NORMAL_DEVIATION = 0.87962566103423978
+
+
+@keras.saving.register_keras_serializable(package="rrl_tf")
+class RelationalMemoryCell(keras.layers.Layer):
+    """A memory of several slots that attend to each other and to the input at every step.
+
+    The memory `M` is a matrix of `mem_slots` rows of `num_heads * head_size` units. A step projects
+    the input to rows `x` of that size and puts them after the memory, `z = [M; x]`. Each of
+    `num_blocks` blocks then computes, with dot products scaled by `1 / sqrt(key_size)` and a norm
+    over the features of a row,
+
+        z = norm(z + attention(z))
+        z = norm(z + mlp(z))
+
+    and the rows of the memory are kept, `A`. The blocks have their own attention and norms and
+    share the dense network. Input and forget gates, `sigmoid(x W + tanh(M) U + b + bias)`, mix old
+    and new: `M' = i * tanh(A) + f * M`. The output is the new memory, and there is no output gate.
+
+    The computation, the sizes, the defaults and the initial weights are those of DeepMind's
+    `RelationalMemory` in Sonnet 1.36; its weights go in with
+    `rrl_tf.convert.sonnet_relational_memory`.
+
+    Keras cannot describe a state that is a matrix, so memories go in and out flat, slot by slot:
+    `state_size = output_size = mem_slots * num_heads * head_size`.
+
+    Args:
+        mem_slots: number of rows of the memory.
+        head_size: D, size of a value, per head; the memory's rows are `num_heads` times as long.
+        num_heads: H, the number of attention heads.
+        num_blocks: how often a step attends.
+        forget_bias: added to the forget gate before its sigmoid.
+        input_bias: added to the input gate before its sigmoid.
+        gate_style: `"unit"` (a gate for every number of the memory), `"memory"` (one for every
+            slot) or `None` (`M' = A`, no gates).
+        attention_mlp_layers: number of layers of the dense network, with ReLU between them.
+        key_size: size of a query and of a key, per head. `None` is `head_size`.
+        learned_start: whether the initial memory is a weight. It starts as the identity, which it
+            otherwise stays.
+        kernel_initializer: initialiser of every matrix. `None` is Sonnet's: normal, of standard
+            deviation `1 / sqrt(inputs)`, cut at two of them.
+
+    Call arguments:
+        inputs: what one step sees: a vector `(B, F)`, or the n rows of a matrix `(B, n, F)`.
+        states: the memory `(B, mem_slots * H * D)`, alone in a list.
+        return_attention_scores: whether to return the scores as well.
+
+    Returns:
+        The new memory, twice: as the output `(B, mem_slots * H * D)` and as the state, alone in a
+        list. With `return_attention_scores`, third, a dict of the attention of the blocks,
+        `"block_1"` and so on, `(B, H, N, N)`: N is `mem_slots` and after them the rows of the
+        input. What the input's rows attend to in the last block goes nowhere, in the original too.
+
+    Raises:
+        ValueError: for an argument out of its range, an input of another rank, or a memory of
+            another shape.
+
+    Example:
+
+    >>> cell = RelationalMemoryCell(mem_slots=4, head_size=8, num_heads=2)
+    >>> output, state = cell(keras.ops.ones((1, 10)), cell.get_initial_state(batch_size=1))
+    >>> tuple(output.shape)
+    (1, 64)
+
+    References:
+        - [Santoro et al., 2018](https://arxiv.org/abs/1806.01822)
+        - [Sonnet 1](https://github.com/google-deepmind/sonnet/tree/v1), `relational_memory.py`
+    """
+
+    def __init__(
+        self,
+        mem_slots,
+        head_size,
+        num_heads=1,
+        num_blocks=1,
+        forget_bias=1.0,
+        input_bias=0.0,
+        gate_style="unit",
+        attention_mlp_layers=2,
+        key_size=None,
+        learned_start=False,
+        kernel_initializer=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.mem_slots = positive_int("mem_slots", mem_slots)
+        self.head_size = positive_int("head_size", head_size)
+        self.num_heads = positive_int("num_heads", num_heads)
+        self.num_blocks = positive_int("num_blocks", num_blocks)
+        self.forget_bias = _bias("forget_bias", forget_bias)
+        self.input_bias = _bias("input_bias", input_bias)
+        self.gate_style = one_of("gate_style", gate_style, GATE_STYLES)
+        self.attention_mlp_layers = positive_int("attention_mlp_layers", attention_mlp_layers)
+        self.key_size = optional_positive_int("key_size", key_size) or self.head_size
+        self.learned_start = learned_start
+        self.kernel_initializer = keras.initializers.get(
+            kernel_initializer
+            or keras.initializers.VarianceScaling(
+                _CUT_NORMAL_DEVIATION**2, mode="fan_in", distribution="truncated_normal"
+            )
+        )
+        self.mem_size = self.num_heads * self.head_size
+        self.state_size = self.output_size = self.mem_slots * self.mem_size
+        gate_size = {"unit": self.mem_size, "memory": 1, None: 0}[self.gate_style]
+        self.gates_size = 2 * gate_size  # the input gate's and the forget gate's
+
+    def build(self, inputs_shape):
+        if len(inputs_shape) not in (2, 3) or None in inputs_shape[1:]:
+            raise ValueError(
+                "A step's `inputs` must be vectors (B, F) or matrices (B, n, F) of known sizes. "
+                f"Received the shape {tuple(inputs_shape)}"
+            )
+        self.input_spec = keras.layers.InputSpec(shape=(None, *inputs_shape[1:]))
+        self.is_matrix = len(inputs_shape) == 3
+        self.num_rows = inputs_shape[1] if self.is_matrix else 1
+        self.rows_size = self.num_rows * self.mem_size
+        self.projection_size = self.rows_size + self.gates_size
+        self.input_projection = self._dense("input_projection", self.mem_size, inputs_shape[-1])
+        self.attentions, self.attention_norms, self.mlp_norms = [], [], []
+        for i in range(1, self.num_blocks + 1):
+            self.attentions.append(self._attention(f"attention_{i}"))
+            self.attention_norms.append(self._norm(f"attention_norm_{i}"))
+            self.mlp_norms.append(self._norm(f"mlp_norm_{i}"))
+        self.mlp = [
+            self._dense(f"mlp_{i}", self.mem_size, self.mem_size, "relu" if not_last else None)
+            for i, not_last in enumerate(reversed(range(self.attention_mlp_layers)), start=1)
+        ]
+        if self.gate_style is not None:
+            self.input_gates = self._dense("input_gates", self.gates_size, self.rows_size)
+            self.memory_gates = self._dense("memory_gates", self.gates_size, self.mem_size)
+        if self.learned_start:
+            self.initial_memory = self.add_weight(
+                shape=(self.state_size,),
+                initializer=lambda shape, dtype: ops.cast(self._identity(), dtype),
+                name="initial_memory",
+            )
+
+    def _dense(self, name, units, features, activation=None):
+        dense = keras.layers.Dense(
+            units,
+            activation=activation,
+            # A clone, as one unseeded initialiser gives the same numbers at every use.
+            kernel_initializer=self.kernel_initializer.clone(),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+        dense.build((None, features))
+        return dense
+
+    def _attention(self, name):
+        attention = MultiHeadDotProductAttention(
+            self.num_heads,
+            self.key_size,
+            self.head_size,
+            qkv_norm="fused",
+            kernel_initializer=self.kernel_initializer.clone(),
+            norm_epsilon=_NORM_EPSILON,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+        attention.build((None, self.mem_slots + self.num_rows, self.mem_size))
+        return attention
+
+    def _norm(self, name):
+        norm = keras.layers.LayerNormalization(
+            epsilon=_NORM_EPSILON, dtype=self.dtype_policy, name=name
+        )
+        norm.build((None, None, self.mem_size))
+        return norm
+
+    def _identity(self):
+        """The identity matrix, cut or padded with zeros to the memory's shape, flat."""
+        return ops.reshape(ops.eye(self.mem_slots, self.mem_size), (self.state_size,))
+
+    def get_initial_state(self, batch_size):
+        """The memory before the first step, `(batch_size, state_size)`, alone in a list.
+
+        A learned start is a weight of the cell, which has to be built.
+        """
+        memory = self.initial_memory if self.learned_start else self._identity()
+        memory = ops.cast(memory, self.compute_dtype)
+        return [ops.tile(memory[None], (batch_size, 1))]
+
+    def call(self, inputs, states, return_attention_scores=False):
+        memory = states[0] if isinstance(states, (list, tuple)) else states
+        check_memory(self, memory)
+        memory, scores = self.update(self.project_inputs(inputs), memory)
+        return (memory, [memory], scores) if return_attention_scores else (memory, [memory])
+
+    def project_inputs(self, inputs):
+        """What a step needs of its input and no memory changes: `(..., projection_size)`.
+
+        A sequence of inputs goes through at once, `(B, T, F)` or `(B, T, n, F)`; the result holds
+        the `num_rows` projected rows of a step and then, if there are gates, their part in these.
+        """
+        rows = dense_on_rows(self.input_projection, inputs)
+        leading = ops.shape(inputs)[: len(inputs.shape) - (2 if self.is_matrix else 1)]
+        rows = ops.reshape(rows, (*leading, self.rows_size))
+        if self.gate_style is None:
+            return rows
+        return ops.concatenate([rows, dense_on_rows(self.input_gates, rows)], axis=-1)
+
+    def update(self, projected, memory):
+        """One step from `project_inputs`' result `(B, projection_size)` and the flat memory.
+
+        Returns the new flat memory, and the attention of the blocks as a dict.
+        """
+        memory = ops.reshape(memory, (-1, self.mem_slots, self.mem_size))
+        attended, scores = self.attend(projected[:, : self.rows_size], memory)
+        if self.gate_style is not None:
+            gates = dense_on_rows(self.memory_gates, ops.tanh(memory))  # (B, N, 2 * gate size)
+            gates = gates + projected[:, None, self.rows_size :]
+            input_gate, forget_gate = ops.split(gates, 2, axis=-1)
+            input_gate = ops.sigmoid(input_gate + self.input_bias)
+            forget_gate = ops.sigmoid(forget_gate + self.forget_bias)
+            attended = input_gate * ops.tanh(attended) + forget_gate * memory
+        return ops.reshape(attended, (-1, self.state_size)), scores
+
+    def attend(self, rows, memory):
+        """The attended memory `(B, mem_slots, mem_size)`, and the attention of the blocks.
+
+        Args:
+            rows: projected input `(B, rows_size)`.
+            memory: `(B, mem_slots, mem_size)`.
+        """
+        rows = ops.reshape(rows, (-1, self.num_rows, self.mem_size))
+        z = ops.concatenate([memory, rows], axis=1)  # (B, N, mem_size)
+        scores = {}
+        blocks = zip(self.attentions, self.attention_norms, self.mlp_norms)
+        for i, (attention, attention_norm, mlp_norm) in enumerate(blocks, start=1):
+            heads, scores[f"block_{i}"] = attention(z, return_attention_scores=True)
+            if i == self.num_blocks:  # nothing reads the input's rows any more
+                z, heads = z[:, : self.mem_slots], heads[:, : self.mem_slots]
+            z = attention_norm(z + heads)
+            z = mlp_norm(z + self._apply_mlp(z))
+        return z, scores
+
+    def _apply_mlp(self, z):
+        for dense in self.mlp:
+            z = dense_on_rows(dense, z)
+        return z
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "mem_slots": self.mem_slots,
+            "head_size": self.head_size,
+            "num_heads": self.num_heads,
+            "num_blocks": self.num_blocks,
+            "forget_bias": self.forget_bias,
+            "input_bias": self.input_bias,
+            "gate_style": self.gate_style,
+            "attention_mlp_layers": self.attention_mlp_layers,
+            "key_size": self.key_size,
+            "learned_start": self.learned_start,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
+
+
+def check_memory(cell, memory):
+    """Raises a `ValueError` unless `memory` is a flat memory of the cell."""
+    if len(memory.shape) != 2 or memory.shape[-1] != cell.state_size:
+        raise ValueError(
+            f"A memory of {cell.name} is flat, (B, mem_slots * num_heads * head_size), here "
+            f"(B, {cell.state_size}). Received the shape {tuple(memory.shape)}"
+        )
+
+
+def _bias(name, value):
+    """Returns `value` as a float, infinities too, or raises a `ValueError`."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if math.isnan(number):
+        raise ValueError(f"`{name}` must be a number. Received: {value!r}")
+    return number

@@ -1,0 +1,123 @@
+"""DeepMind's own outputs: those recorded from Sonnet 1.36, for its variables under its names."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from keras import ops
+from relational_memory_oracle import Oracle, random_variables
+
+from rrl_tf.convert import sonnet_relational_memory
+from rrl_tf.layers import RelationalMemory, RelationalMemoryCell
+
+RECORDED = json.loads(Path(__file__).with_suffix(".json").read_text())["cases"]
+recorded = pytest.mark.parametrize("case", RECORDED, ids=["two-blocks", "matrices", "no-gates"])
+
+ARGUMENTS = {"mem_slots": 3, "head_size": 2, "num_heads": 2}
+
+
+def built_cell(features=5, **overrides):
+    cell = RelationalMemoryCell(**{**ARGUMENTS, **overrides})
+    cell.build((None, features))
+    return cell
+
+
+def arrays(case):
+    """The variables, and inputs and outputs with the batch first."""
+    variables = {name: np.array(value, "float32") for name, value in case["variables"].items()}
+    inputs, outputs = np.array(case["inputs"], "float32"), np.array(case["outputs"])
+    return variables, np.swapaxes(inputs, 0, 1), np.swapaxes(outputs, 0, 1)
+
+
+@recorded
+def test_the_layer_is_sonnets(case):
+    variables, inputs, outputs = arrays(case)
+    layer = RelationalMemory(**case["arguments"], return_sequences=True)
+    layer.build(inputs.shape)
+    sonnet_relational_memory(layer.cell, variables)
+    np.testing.assert_allclose(ops.convert_to_numpy(layer(inputs)), outputs, atol=5e-6)
+
+
+@recorded
+def test_the_oracle_of_the_other_tests_is_sonnets(case):
+    variables, inputs, outputs = arrays(case)
+    np.testing.assert_allclose(
+        Oracle(variables, **case["arguments"]).run(inputs)[0], outputs, atol=5e-6
+    )
+
+
+def test_the_cell_is_filled_in_place_and_returned():
+    cell = built_cell()
+    variables = random_variables(ARGUMENTS, 5)
+    assert sonnet_relational_memory(cell, variables) is cell
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(cell.memory_gates.kernel),
+        variables["relational_memory/linear_3/w"],
+        rtol=1e-6,
+    )
+    np.testing.assert_allclose(
+        ops.convert_to_numpy(cell.mlp[1].bias),
+        variables["relational_memory/mlp/linear_1/b"],
+        rtol=1e-6,
+    )
+
+
+def test_every_weight_is_filled():
+    cell = built_cell(num_blocks=2)
+    variables = random_variables({**ARGUMENTS, "num_blocks": 2}, 5)
+    before = cell.get_weights()
+    sonnet_relational_memory(cell, variables)
+    assert len(variables) == len(before)
+    for old, new in zip(before, cell.get_weights()):
+        assert not np.isclose(new, old).any()
+
+
+def test_a_learned_start_stays():
+    cell = built_cell(learned_start=True)
+    start = ops.convert_to_numpy(cell.initial_memory)
+    sonnet_relational_memory(cell, random_variables(ARGUMENTS, 5))
+    np.testing.assert_array_equal(ops.convert_to_numpy(cell.initial_memory), start)
+
+
+def test_another_scope():
+    variables = random_variables(ARGUMENTS, 5)
+    renamed = {f"agent/core/{name.split('/', 1)[1]}": v for name, v in variables.items()}
+    cells = [
+        sonnet_relational_memory(built_cell(), variables),
+        sonnet_relational_memory(built_cell(), renamed, scope="agent/core"),
+    ]
+    for one, other in zip(*(cell.get_weights() for cell in cells)):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_every_misfit_is_listed_and_nothing_is_assigned():
+    variables = random_variables(ARGUMENTS, 5)
+    del variables["relational_memory/layer_norm_2/gamma"]
+    variables["relational_memory/linear/w"] = variables["relational_memory/linear/w"].T
+    variables["relational_memory/linear_4/w"] = np.zeros((4, 8))
+    cell = built_cell()
+    before = cell.get_weights()
+    with pytest.raises(ValueError) as error:
+        sonnet_relational_memory(cell, variables)
+    for line in (
+        "missing: relational_memory/layer_norm_2/gamma, of the shape (4,)",
+        "wrong shape: relational_memory/linear/w is (4, 5), expected (5, 4)",
+        "unknown: relational_memory/linear_4/w, of the shape (4, 8)",
+    ):
+        assert line in str(error.value)
+    assert len(str(error.value).splitlines()) == 4
+    for old, new in zip(before, cell.get_weights()):
+        np.testing.assert_array_equal(new, old)
+
+
+def test_a_cell_of_other_sizes_is_refused():
+    with pytest.raises(ValueError, match=r"linear_2/w is \(4, 8\), expected \(4, 2\)"):
+        sonnet_relational_memory(built_cell(gate_style="memory"), random_variables(ARGUMENTS, 5))
+
+
+def test_unbuilt_or_foreign_layers_are_refused():
+    with pytest.raises(ValueError, match="build it first"):
+        sonnet_relational_memory(RelationalMemoryCell(**ARGUMENTS), {})
+    with pytest.raises(ValueError, match=r"layer.cell.*Received a RelationalMemory:"):
+        sonnet_relational_memory(RelationalMemory(**ARGUMENTS), {})

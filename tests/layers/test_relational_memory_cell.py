@@ -1,0 +1,291 @@
+"""RelationalMemoryCell against numpy: over its options, its gradients, and Sonnet's own tests."""
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from keras import ops
+from relational_memory_oracle import Oracle, identity, random_variables
+
+from rrl_tf.convert import sonnet_relational_memory
+from rrl_tf.layers import RelationalMemoryCell
+
+RNG = np.random.default_rng(0)
+FEATURES = 3
+
+
+def array(tensor):
+    return ops.convert_to_numpy(tensor)
+
+
+def cell_and_oracle(arguments, num_rows=None, features=FEATURES, **kwargs):
+    """A cell and the oracle with the same random weights; `num_rows` is None for vectors."""
+    cell = RelationalMemoryCell(**arguments)
+    rows = () if num_rows is None else (num_rows,)
+    cell.build((None, *rows, features))
+    variables = random_variables(arguments, features, num_rows or 1, **kwargs)
+    sonnet_relational_memory(cell, variables)
+    return cell, Oracle(variables, **arguments)
+
+
+def random_inputs(num_rows=None, steps=1, batch=2, features=FEATURES):
+    rows = () if num_rows is None else (num_rows,)
+    return RNG.normal(size=(batch, steps, *rows, features)).astype("float32")
+
+
+@settings(max_examples=40)
+@given(
+    arguments=st.fixed_dictionaries(
+        {
+            "mem_slots": st.integers(1, 5),
+            "head_size": st.integers(1, 4),
+            "num_heads": st.integers(1, 3),
+            "num_blocks": st.integers(1, 3),
+            "forget_bias": st.sampled_from([1.0, -0.5, np.inf]),
+            "input_bias": st.sampled_from([0.0, 0.7, -np.inf]),
+            "gate_style": st.sampled_from(["unit", "memory", None]),
+            "attention_mlp_layers": st.integers(1, 3),
+            "key_size": st.one_of(st.none(), st.integers(1, 5)),
+        }
+    ),
+    num_rows=st.sampled_from([None, 1, 3]),
+    random_memory=st.booleans(),
+)
+@example(
+    arguments={"mem_slots": 8, "head_size": 32, "num_heads": 8}, num_rows=None, random_memory=False
+)
+def test_a_step_is_the_oracles(arguments, num_rows, random_memory):
+    cell, oracle = cell_and_oracle(arguments, num_rows)
+    x = random_inputs(num_rows)
+    memory = array(cell.get_initial_state(batch_size=2)[0])
+    if random_memory:
+        memory = RNG.normal(size=memory.shape).astype("float32")
+    output, (state,), scores = cell(x[:, 0], [memory], return_attention_scores=True)
+    wanted, wanted_scores = oracle.run(x, memory)
+    np.testing.assert_allclose(array(output), wanted[:, 0], atol=2e-5, rtol=0)
+    np.testing.assert_array_equal(array(state), array(output))
+    assert list(scores) == [f"block_{i + 1}" for i in range(cell.num_blocks)]
+    for score, wanted_score in zip(scores.values(), wanted_scores):
+        np.testing.assert_allclose(array(score), wanted_score[:, 0], atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("gate_style", ["unit", "memory", None])
+def test_forty_steps_are_the_oracles(gate_style):
+    arguments = {"mem_slots": 4, "head_size": 5, "num_heads": 2, "gate_style": gate_style}
+    cell, oracle = cell_and_oracle(arguments)
+    x = random_inputs(steps=40)
+    wanted, wanted_scores = oracle.run(x)
+    state = cell.get_initial_state(batch_size=2)
+    for t in range(40):
+        output, state, scores = cell(x[:, t], state, return_attention_scores=True)
+        np.testing.assert_allclose(array(output), wanted[:, t], atol=5e-5, rtol=0)
+        np.testing.assert_allclose(
+            array(scores["block_1"]), wanted_scores[0][:, t], atol=5e-5, rtol=0
+        )
+
+
+@pytest.mark.tf_only
+@pytest.mark.parametrize("num_rows", [None, 2])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"gate_style": "memory", "num_blocks": 2, "key_size": 2},
+        {"gate_style": None, "attention_mlp_layers": 3},
+    ],
+    ids=["unit", "memory", "no-gates"],
+)
+def test_gradients_are_the_oracles_finite_differences(options, num_rows):
+    import tensorflow as tf
+
+    arguments = {"mem_slots": 3, "head_size": 3, "num_heads": 2, **options}
+    cell, oracle = cell_and_oracle(arguments, num_rows)
+    x = random_inputs(num_rows, steps=3)
+    memory = RNG.normal(size=(2, cell.state_size)).astype("float32")
+    weights = RNG.normal(size=(2, cell.state_size))
+
+    tensors = [tf.constant(x), tf.constant(memory)]
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        state = tensors[1:]
+        for t in range(3):
+            output, state = cell(tensors[0][:, t], state)
+        loss = tf.reduce_sum(output * weights.astype("float32"))
+    gradients = tape.gradient(loss, [*tensors, *(weight.value for weight in cell.weights)])
+
+    values = [x.astype("float64"), memory.astype("float64")]
+    values += [_array_of_oracle(oracle, weight) for weight in cell.weights]
+    for i, (value, gradient) in enumerate(zip(values, gradients)):
+        direction = RNG.normal(size=value.shape)
+        losses = []
+        for step in (1e-5, -2e-5, 1e-5):  # up, down, and back
+            value += step * direction
+            losses.append((oracle.run(*values[:2])[0][:, -1] * weights).sum())
+        slope = (losses[0] - losses[1]) / 2e-5
+        tolerance = 1e-3 * float(np.linalg.norm(gradient) + 1e-3)
+        assert (array(gradient) * direction).sum() == pytest.approx(slope, abs=tolerance), i
+
+
+def _array_of_oracle(oracle, weight):
+    """The oracle's own array with the values of a weight of the cell."""
+    (found,) = (
+        value
+        for value in oracle.variables.values()
+        if value.shape == tuple(weight.shape) and np.allclose(value, array(weight))
+    )
+    return found
+
+
+@pytest.mark.parametrize(("slots", "head_size", "heads"), [(4, 3, 2), (6, 2, 2), (4, 2, 2)])
+def test_the_memory_starts_as_the_identity_cut_or_padded(slots, head_size, heads):
+    cell = RelationalMemoryCell(slots, head_size, heads)
+    (memory,) = cell.get_initial_state(batch_size=3)
+    wanted = identity(slots, head_size * heads).reshape(-1)
+    np.testing.assert_array_equal(array(memory), np.stack(3 * [wanted]))
+
+
+def test_a_learned_start_begins_as_the_identity_and_is_a_weight():
+    cell = RelationalMemoryCell(4, 3, learned_start=True)
+    cell.build((None, FEATURES))
+    np.testing.assert_array_equal(
+        array(cell.get_initial_state(batch_size=2)[0])[1].reshape(4, 3), np.eye(4, 3)
+    )
+    cell.initial_memory.assign(np.arange(12.0))
+    np.testing.assert_array_equal(
+        array(cell.get_initial_state(batch_size=2)[0])[1], np.arange(12.0)
+    )
+    assert cell.count_params() == 12 + _parameters(RelationalMemoryCell(4, 3))
+
+
+def _parameters(cell, shape=(None, FEATURES)):
+    cell.build(shape)
+    return cell.count_params()
+
+
+def test_parameters_are_the_originals():
+    assert _parameters(RelationalMemoryCell(8, 32, 8), (None, 40)) == 605_184
+
+
+def test_a_block_adds_its_attention_and_norms_but_no_dense_network():
+    one, two = (_parameters(RelationalMemoryCell(4, 3, 2, num_blocks=n)) for n in (1, 2))
+    assert two - one == (6 * 18 + 18) + 2 * (18 + 6 + 6)
+
+
+@pytest.mark.parametrize("gate_style", ["unit", "memory"])
+@pytest.mark.parametrize("num_rows", [None, 2])
+def test_an_infinite_forget_bias_keeps_the_memory(gate_style, num_rows):
+    cell, _ = cell_and_oracle(
+        {
+            "mem_slots": 4,
+            "head_size": 3,
+            "num_heads": 2,
+            "gate_style": gate_style,
+            "forget_bias": np.inf,
+            "input_bias": -np.inf,
+        },
+        num_rows,
+    )
+    memory = RNG.normal(size=(2, cell.state_size)).astype("float32")
+    output, _ = cell(random_inputs(num_rows)[:, 0], [memory])
+    np.testing.assert_array_equal(array(output), memory)
+    again = RelationalMemoryCell.from_config(cell.get_config())
+    assert again.forget_bias == np.inf
+    assert again.input_bias == -np.inf
+
+
+@pytest.mark.parametrize("slots", [1, 2, 5])
+@pytest.mark.parametrize("head_size", [1, 3])
+def test_odd_sizes_mix(slots, head_size):
+    cell = RelationalMemoryCell(slots, head_size, num_heads=3, key_size=2)
+    assert cell.state_size == cell.output_size == slots * head_size * 3
+    output, (state,) = cell(np.ones((2, FEATURES)), cell.get_initial_state(batch_size=2))
+    assert tuple(output.shape) == tuple(state.shape) == (2, cell.state_size)
+
+
+def test_a_matrix_of_one_row_is_a_vector():
+    arguments = {"mem_slots": 3, "head_size": 2, "num_heads": 2}
+    vectors, _ = cell_and_oracle(arguments)
+    matrices, _ = cell_and_oracle(arguments, num_rows=1)
+    x, state = random_inputs()[:, 0], vectors.get_initial_state(batch_size=2)
+    np.testing.assert_allclose(
+        array(matrices(x[:, None], state)[0]), array(vectors(x, state)[0]), atol=1e-6
+    )
+
+
+def test_weights_start_as_sonnets():
+    cell = RelationalMemoryCell(4, 16, 4)
+    cell.build((None, 100))
+    for dense, features in ((cell.input_projection, 100), (cell.mlp[0], 64), (cell.mlp[1], 64)):
+        kernel = array(dense.kernel)
+        # Cut at two standard deviations, a normal distribution keeps 0.88 of its own.
+        assert kernel.std() == pytest.approx(0.8796 / np.sqrt(features), rel=0.05)
+        assert 1.9 < np.abs(kernel).max() * np.sqrt(features) <= 2.0001
+        assert (array(dense.bias) == 0).all()
+    kernels = [array(dense.kernel) for dense in (*cell.mlp, cell.attentions[0].query_key_value)]
+    assert not np.allclose(kernels[0], kernels[1])
+    assert 1.9 < np.abs(kernels[2]).max() * 8 <= 2.0001
+    assert (array(cell.attentions[0].fused_norm.gamma) == 1).all()
+
+
+def test_the_initializer_is_an_argument():
+    cell = RelationalMemoryCell(4, 16, 4, kernel_initializer=keras.initializers.Constant(0.25))
+    cell = RelationalMemoryCell.from_config(cell.get_config())
+    cell.build((None, FEATURES))
+    assert (array(cell.attentions[0].query_key_value.kernel) == 0.25).all()
+
+
+def test_config_round_trip():
+    arguments = {
+        "mem_slots": 3,
+        "head_size": 4,
+        "num_heads": 2,
+        "num_blocks": 3,
+        "forget_bias": 0.5,
+        "input_bias": -2.0,
+        "gate_style": "memory",
+        "attention_mlp_layers": 4,
+        "key_size": 7,
+        "learned_start": True,
+    }
+    cell = RelationalMemoryCell(**arguments)
+    assert arguments.items() <= cell.get_config().items()
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(cell))
+    assert again.get_config() == cell.get_config()
+
+
+def test_sizes_may_be_numpy_integers():
+    cell = RelationalMemoryCell(np.int64(2), np.int32(3))
+    assert type(cell.state_size) is int
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mem_slots": 0}, "mem_slots.*positive integer.*0"),
+        ({"head_size": -2}, "head_size.*positive integer.*-2"),
+        ({"num_heads": 0}, "num_heads.*positive integer.*0"),
+        ({"num_blocks": 0}, "num_blocks.*positive integer.*0"),
+        ({"attention_mlp_layers": 0}, "attention_mlp_layers.*positive integer.*0"),
+        ({"key_size": 0}, "key_size.*positive integer.*0"),
+        ({"gate_style": "lstm"}, "gate_style.*unit.*'lstm'"),
+        ({"forget_bias": "one"}, "forget_bias.*number.*'one'"),
+        ({"input_bias": np.nan}, "input_bias.*number.*nan"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        RelationalMemoryCell(**{"mem_slots": 2, "head_size": 3, **arguments})
+
+
+@pytest.mark.parametrize("shape", [(3,), (None, 2, 3, 4), (None, None), (None, None, 3)])
+def test_bad_shapes(shape):
+    with pytest.raises(ValueError, match=r"vectors \(B, F\) or matrices.*Received the shape"):
+        RelationalMemoryCell(2, 3).build(shape)
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 3), (2, 5), (6,)])
+def test_a_memory_of_another_shape_is_refused(shape):
+    cell = RelationalMemoryCell(2, 3)
+    with pytest.raises(ValueError, match=r"here \(B, 6\)\. Received the shape"):
+        cell(np.ones((2, FEATURES)), [np.ones(shape)])
