@@ -8,6 +8,7 @@ from rrl_tf.layers import (
     MultiHeadDotProductAttention,
     PositionEmbedding,
     RelationalBlock,
+    RelationalMemory,
     RelationalModule,
 )
 from rrl_tf.models import RelationalQNetwork
@@ -15,6 +16,7 @@ from rrl_tf.models import RelationalQNetwork
 NODES, FEATURES = 6, 8
 ENTITIES = (NODES, FEATURES)
 GRID = (3, 2, 4)
+STEPS = (4, 5)
 
 
 class Case(NamedTuple):
@@ -25,7 +27,8 @@ class Case(NamedTuple):
         make: `make(**kwargs)` -> a new layer; the keyword arguments are Keras' (`dtype`, `name`).
         shape: of one input, without the batch.
         parameters: how many.
-        attention: name -> (H, N, S) of one input; the name is "" where the scores are no dict.
+        attention: name -> (H, N, S) of one input, with a T before it for a sequence; the name is
+            "" where the scores are no dict.
         equivariant: whether permuting the entities permutes the output; None where the question
             makes no sense.
         full_precision: whether the output (not the attention) stays float32 under a mixed policy.
@@ -35,7 +38,7 @@ class Case(NamedTuple):
     make: Callable
     shape: tuple[int, ...]
     parameters: int
-    attention: dict[str, tuple[int, int, int]] | None = None
+    attention: dict[str, tuple[int, ...]] | None = None
     equivariant: bool | None = None
     full_precision: bool = False
 
@@ -72,6 +75,18 @@ def module(name, parameters, rounds, **arguments):
     return Case(f"module-{name}", make, ENTITIES, parameters, scores, True)
 
 
+def memory(name, parameters, shape=STEPS, blocks=1, **arguments):
+    entities = 3 + (shape[1] if len(shape) == 3 else 1)
+    scores = {f"block_{i}": (shape[0], 2, entities, entities) for i in range(1, blocks + 1)}
+    return Case(
+        f"memory-{name}",
+        lambda **kwargs: RelationalMemory(3, 3, 2, num_blocks=blocks, **arguments, **kwargs),
+        shape,
+        parameters,
+        scores,
+    )
+
+
 def q_network(preset, shape, parameters, attention, **overrides):
     return Case(
         f"q-network-{preset}",
@@ -100,6 +115,10 @@ CASES = [
     module("one-round", 358, 1),
     module("own-weights", 3 * 358, 3, num_rounds=3),
     module("shared-weights", 358, 3, num_rounds=3, share_weights=True),
+    memory("default", 36 + 126 + 60 + 84 + 168),
+    memory("two-blocks", 36 + 2 * (126 + 60) + 84 + 168, blocks=2, return_sequences=True),
+    memory("matrices", 36 + 126 + 60 + 84 + 38 + 14, (4, 3, 5), gate_style="memory"),
+    memory("no-gates", 36 + 126 + 60 + 84 + 18, gate_style=None, learned_start=True, unroll=True),
     q_network("book", (7, 7, 3), 91_597, {"round_1": (3, 49, 49)}),
     q_network("zambaldi", (4, 3, 3), 217_661, {f"round_{i}": (2, 12, 12) for i in (1, 2)}),
     q_network("fast", (7, 7, 20), 13_190, {f"round_{i}": (2, 49, 49) for i in (1, 2)}),
