@@ -14,6 +14,18 @@ test: .venv/installed lint
 test-slow: .venv/installed
 	$(RUN) -m pytest -m slow
 
+# The tables of the docs. Time them on an idle machine; `update` needs pip install torch==2.13.0.
+benchmarks: .venv/installed
+	$(RUN) -m benchmarks.update
+	$(RUN) -m benchmarks.acting
+	$(RUN) -m benchmarks.environments
+	$(RUN) -m benchmarks.book_defects
+	$(RUN) -m benchmarks.tables
+
+# Trains every agent that the docs report: about two hours on two cores.
+results: .venv/installed
+	$(RUN) -m benchmarks.doorkey --jobs 2
+
 lint: .venv/installed
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .

@@ -61,6 +61,8 @@ def main(config):
             list(pool.map(lambda run: train(config.runs, *run), runs))
     with atomic_file(RESULTS / "table.md") as draft:
         draft.write_text(table(RESULTS))
+    with atomic_file(RESULTS / "shares.md") as draft:
+        draft.write_text(shares(RESULTS))
     viz.save_figure(curves(RESULTS), RESULTS / "curves.png")
     tables.main()
     print((RESULTS / "table.md").read_text())
@@ -153,6 +155,24 @@ def spread(runs, name):
     return f"{np.mean(values):.1f} %" + (f" ({low:.1f} to {high:.1f})" if low < high else "")
 
 
+def shares(results):
+    """Where the training loop's time went, as a Markdown table: medians over rows and seeds."""
+    parts = ("environment", "act", "replay", "update")
+    lines = [
+        "| agent | environment | acting | replay: storing and sampling | update |",
+        "|---|---|---|---|---|",
+    ]
+    for preset, label in LABELS.items():
+        files = runs_of(results, preset, "csv")
+        learning = [row for path in files for row in rows_of(path) if row.get("train/loss")]
+        if learning:
+            medians = [
+                np.median([float(row[f"time/{p}_share"]) for row in learning]) for p in parts
+            ]
+            lines.append(f"| {label} | {' | '.join(f'{100 * m:.1f} %' for m in medians)} |")
+    return "\n".join(lines) + "\n"
+
+
 def curves(results):
     """Greedy success against environment steps: a line an agent on 5x5, a band over its seeds."""
     lines = {}
@@ -167,9 +187,14 @@ def curves(results):
 
 def success_curve(path):
     """Step → greedy success, from a run's metrics."""
-    with path.open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["eval/success"]]
+    rows = [row for row in rows_of(path) if row["eval/success"]]
     return {int(row["step"]): float(row["eval/success"]) for row in rows}
+
+
+def rows_of(path):
+    """A run's metrics as a list of dicts."""
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def runs_of(results, preset, suffix):

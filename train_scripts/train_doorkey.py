@@ -193,6 +193,7 @@ def main(config):
         curriculum.set_state(state["curriculum"])
         statistics.set_state(state["statistics"])
     log = MetricsLog(folder.path, until_step=loop.step)
+    log.settings(dataclasses.asdict(config))
 
     def save():
         parts = {"curriculum": curriculum.get_state(), "statistics": statistics.get_state()}

@@ -60,10 +60,11 @@ class MetricsLog:
             tf.summary.image(name, image[None])
         self._writer.flush()
 
-    def text(self, name, markdown):
-        """Shows a text in TensorBoard, such as the configuration as a table."""
+    def settings(self, config):
+        """Shows a run's configuration in TensorBoard, as a table under Text."""
+        rows = "\n".join(f"| {name} | {value} |" for name, value in config.items())
         with self._writer.as_default(step=0):
-            tf.summary.text(name, markdown)
+            tf.summary.text("config", f"| setting | value |\n|---|---|\n{rows}")
 
 
 def _short(value):

@@ -73,6 +73,15 @@ def test_pictures_reach_tensorboard(tmp_path):
     np.testing.assert_array_equal(tf.io.decode_png(png), picture)
 
 
+def test_settings_are_shown_as_a_table(tmp_path):
+    from rrl_tf.training import MetricsLog
+
+    log = MetricsLog(tmp_path)
+    log.settings({"seed": 3, "network": "fast"})
+    log.write(1, {})
+    assert b"| seed | 3 |\n| network | fast |" in events(tmp_path)["config", 0].item()
+
+
 def record(step, updates, episodes=(), loss=None, seconds=1.0):
     metrics = {} if loss is None else {"loss": loss}
     share = {"act": seconds, "environment": 0.0, "replay": 0.0, "update": 3 * seconds}
