@@ -61,8 +61,9 @@ def main(config):
             list(pool.map(lambda run: train(config.runs, *run), runs))
     with atomic_file(RESULTS / "table.md") as draft:
         draft.write_text(table(RESULTS))
-    with atomic_file(RESULTS / "shares.md") as draft:
-        draft.write_text(shares(RESULTS))
+    for name, make in (("shares", shares), ("layouts", layouts)):
+        with atomic_file(RESULTS / f"{name}.md") as draft:
+            draft.write_text(make(RESULTS))
     viz.save_figure(curves(RESULTS), RESULTS / "curves.png")
     tables.main()
     print((RESULTS / "table.md").read_text())
@@ -89,8 +90,28 @@ def train(runs, preset, seed):
     summary = json.loads((run / "evaluation.json").read_text())
     if preset.startswith("fast"):
         summary["uniform_attention"] = success_with_uniform_attention(run)
+    if preset == "fast-6x6":
+        summary["solved_of_layouts"] = solved_of_layouts(run)
     with atomic_file(RESULTS / f"{run.name}.json") as draft:
         draft.write_text(json.dumps(summary, indent=2) + "\n")
+
+
+def trained(run):
+    """Configuration and network of a finished run."""
+    stored = json.loads((run / "config.json").read_text())
+    config = train_doorkey.Config(**{**stored, "sizes": tuple(stored["sizes"])})
+    [file] = (run / "checkpoints").glob("*/model.keras")
+    return config, keras.models.load_model(file)
+
+
+def play(config, network, resets):
+    """The `Evaluation` of greedy play."""
+    prepare = train_doorkey.preparation(config)
+    return evaluate(
+        lambda o: keras.ops.convert_to_numpy(network(prepare(o))).argmax(-1),
+        lambda: train_doorkey.make_env(config),
+        resets,
+    )
 
 
 def success_with_uniform_attention(run):
@@ -98,18 +119,24 @@ def success_with_uniform_attention(run):
 
     With queries of zero all scores are equal, whatever the keys are.
     """
-    stored = json.loads((run / "config.json").read_text())
-    config = train_doorkey.Config(**{**stored, "sizes": tuple(stored["sizes"])})
-    [file] = (run / "checkpoints").glob("*/model.keras")
-    network = keras.models.load_model(file)
+    config, network = trained(run)
     for block in network.relations.rounds:
         silence_queries(block.attention)
-    prepare = train_doorkey.preparation(config)
-    return evaluate(
-        lambda o: keras.ops.convert_to_numpy(network(prepare(o))).argmax(-1),
-        lambda: train_doorkey.make_env(config),
-        train_doorkey.evaluation_resets(config),
-    ).summary()["success"]
+    return play(config, network, train_doorkey.evaluation_resets(config)).summary()["success"]
+
+
+def solved_of_layouts(run):
+    """By part, trained on or held out: [wall, door, key, solved starts, starts] of each layout."""
+    config, network = trained(run)
+    answer = {}
+    for part, starts in zip(("trained on", "held out"), train_doorkey.split_starts(config)):
+        result = play(config, network, [{"options": {"start": start}} for start in starts])
+        layouts = {start.layout: [0, 0] for start in starts}
+        for start, success in zip(starts, result.success):
+            layouts[start.layout][0] += int(success)
+            layouts[start.layout][1] += 1
+        answer[part] = [[*layout[1:], *counts] for layout, counts in layouts.items()]
+    return answer
 
 
 def silence_queries(attention):
@@ -153,6 +180,28 @@ def spread(runs, name):
     values = [100 * run[name] for run in runs]
     low, high = min(values), max(values)
     return f"{np.mean(values):.1f} %" + (f" ({low:.1f} to {high:.1f})" if low < high else "")
+
+
+def layouts(results):
+    """How the 6x6 runs do on both parts of the layouts, as a Markdown table."""
+    lines = [
+        "| seed | layouts trained on | layouts held out | held-out layouts with failures: "
+        "wall x, door y, key (x, y): solved of starts |",
+        "|---|---|---|---|",
+    ]
+    for seed, path in enumerate(runs_of(results, "fast-6x6", "json")):
+        parts = json.loads(path.read_text())["solved_of_layouts"]
+        shares = [
+            f"{100 * sum(row[3] for row in rows) / sum(row[4] for row in rows):.1f} %"
+            for rows in (parts["trained on"], parts["held out"])
+        ]
+        failures = "; ".join(
+            f"{wall}, {door}, ({key[0]}, {key[1]}): {solved} of {starts}"
+            for wall, door, key, solved, starts in parts["held out"]
+            if solved < starts
+        )
+        lines.append(f"| {seed} | {' | '.join(shares)} | {failures or 'none'} |")
+    return "\n".join(lines) + "\n"
 
 
 def shares(results):
