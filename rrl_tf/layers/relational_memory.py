@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from rrl_tf.layers._shapes import carried_mask, tensor_spec
-from rrl_tf.layers.relational_memory_cell import RelationalMemoryCell, check_memory
+from rrl_tf.layers.relational_memory_cell import RelationalMemoryCell
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
@@ -165,7 +165,12 @@ class RelationalMemory(keras.layers.RNN):
         if len(memories) > 1:
             raise ValueError(f"`initial_state` is one memory. Received {len(memories)}")
         for memory in memories:
-            check_memory(self.cell, memory)
+            if not _fits(memory.shape, (batch, self.cell.state_size)):
+                raise ValueError(
+                    "`initial_state` must be a flat memory (B, mem_slots * num_heads * head_size), "
+                    f"here {(batch, self.cell.state_size)}. "
+                    f"Received the shape {tuple(memory.shape)}"
+                )
         if self.stateful and not _fits(self.states[0].shape[:1], (batch,)):
             raise ValueError(
                 f"{self.name} is stateful and keeps the memories of a batch of "

@@ -198,9 +198,16 @@ class RelationalMemoryCell(keras.layers.Layer):
 
     def call(self, inputs, states, return_attention_scores=False):
         memory = states[0] if isinstance(states, (list, tuple)) else states
-        check_memory(self, memory)
+        self._check_memory(memory)
         memory, scores = self.update(self.project_inputs(inputs), memory)
         return (memory, [memory], scores) if return_attention_scores else (memory, [memory])
+
+    def _check_memory(self, memory):
+        if len(memory.shape) != 2 or memory.shape[-1] != self.state_size:
+            raise ValueError(
+                "A memory is flat, (B, mem_slots * num_heads * head_size), here "
+                f"(B, {self.state_size}). Received the shape {tuple(memory.shape)}"
+            )
 
     def project_inputs(self, inputs):
         """What a step needs of its input and no memory changes: `(..., projection_size)`.
@@ -270,15 +277,6 @@ class RelationalMemoryCell(keras.layers.Layer):
             "learned_start": self.learned_start,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
-
-
-def check_memory(cell, memory):
-    """Raises a `ValueError` unless `memory` is a flat memory of the cell."""
-    if len(memory.shape) != 2 or memory.shape[-1] != cell.state_size:
-        raise ValueError(
-            f"A memory of {cell.name} is flat, (B, mem_slots * num_heads * head_size), here "
-            f"(B, {cell.state_size}). Received the shape {tuple(memory.shape)}"
-        )
 
 
 def _bias(name, value):

@@ -430,13 +430,16 @@ def test_sequences_of_another_size_are_refused():
         random_layer()(np.ones((2, 5, FEATURES + 1)))
 
 
-@pytest.mark.parametrize("shape", [(2, 5), (2, 3, 4), (STATE,)])
+@pytest.mark.parametrize("shape", [(2, 5), (2, 3, 4), (STATE,), (3, STATE)])
 def test_a_start_of_another_shape_is_refused(shape):
     layer = random_layer()
-    with pytest.raises(ValueError, match=r"here \(B, 12\)\. Received the shape"):
+    message = r"`initial_state` must be a flat memory.*here \({}, 12\)\. Received the shape"
+    with pytest.raises(ValueError, match=message.format(2)):
         layer(random_inputs(), initial_state=np.ones(shape, "float32"))
-    with pytest.raises(ValueError, match=r"here \(B, 12\)\. Received the shape"):
-        layer(keras.Input((5, FEATURES)), initial_state=keras.Input(shape[1:]))
+    with pytest.raises(ValueError, match=message.format(2)):
+        layer(
+            keras.Input(batch_shape=(2, 5, FEATURES)), initial_state=keras.Input(batch_shape=shape)
+        )
 
 
 def test_two_starts_are_refused():
