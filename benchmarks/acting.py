@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import tempfile
 import time
+from typing import Literal
 
 import numpy as np
 import tensorflow as tf
@@ -32,7 +33,7 @@ COLUMNS = ("network", "how", "µs of wall time", "10 to 90 %", "µs of CPU time"
 class Config:
     """What is asked, and how often."""
 
-    presets: tuple[str, ...] = ("fast", "book")
+    presets: tuple[Literal["fast", "book", "zambaldi"], ...] = ("fast", "book")
     """Presets of `train_scripts.train_doorkey`."""
     rounds: int = 20
     """Turns of each way."""

@@ -17,6 +17,7 @@ by the rate of a large product in TensorFlow of the same precision, which takes 
 """
 
 import dataclasses
+from typing import Literal
 
 import numpy as np
 import tensorflow as tf
@@ -50,9 +51,9 @@ COLUMNS = (
 class Config:
     """What is compared, and how long."""
 
-    presets: tuple[str, ...] = ("book", "fast")
+    presets: tuple[Literal["book", "fast"], ...] = ("book", "fast")
     """Presets of `train_scripts.train_doorkey`."""
-    precisions: tuple[str, ...] = ("float32", "bfloat16")
+    precisions: tuple[Literal["float32", "bfloat16"], ...] = ("float32", "bfloat16")
     """float32, and bfloat16 with float32 weights."""
     compiled: bool = True
     """Compare with `torch.compile` too; its compilation is most of the time this takes."""
