@@ -29,8 +29,8 @@ RESULTS = pathlib.Path("docs/results/doorkey")
 LABELS = {
     "fast": "ours, 5x5",
     "fast-6x6": "ours, 6x6, new layouts",
-    "book": "the book's agent as meant, 5x5",
-    "book-published": "the book's agent as published, 5x5",
+    "book": "book, as meant, 5x5",
+    "book-published": "book, as published, 5x5",
 }
 STEPS = {"book": 30_000, "book-published": 20_000}
 """Fewer than the chapter's 50,000: at some 40 steps a second that is what a CPU affords."""
@@ -230,7 +230,7 @@ def curves(results):
         if series and label.endswith("5x5"):
             steps = sorted(set.intersection(*(set(each) for each in series)))
             values = np.array([[each[step] for step in steps] for each in series])
-            lines[label] = np.array(steps), values
+            lines[label.removesuffix(", 5x5")] = np.array(steps), values
     return viz.learning_curves(lines, "share of the 48 starts solved greedily", ylim=(-0.02, 1.02))
 
 

@@ -14,6 +14,8 @@ _BANDS = {
     ),
 }
 
+_LETTERS_IN_A_ROW = 60  # of the legend, beside its lines
+
 
 def learning_curves(curves, ylabel, band="range", references=None, ylim=None):
     """Draw the mean over seeds of several agents, each with a band, in one figure.
@@ -98,11 +100,12 @@ def _finish(figure, axes, curves, ylabel, ylim, band_name):
     lines, _ = axes.get_legend_handles_labels()
     if any(len(values) > 1 for _, values in curves.values()):
         lines.append(Patch(color=style.MUTED, alpha=0.25, linewidth=0, label=band_name))
+    fits_one_row = sum(len(line.get_label()) for line in lines) <= _LETTERS_IN_A_ROW
     axes.legend(
         handles=lines,
         loc="lower left",
         bbox_to_anchor=(0, 1.0),
-        ncols=min(4, len(lines)),
+        ncols=len(lines) if fits_one_row else 2,
         frameon=False,
         fontsize=style.LABEL_SIZE,
         labelcolor=style.TEXT,

@@ -83,3 +83,16 @@ def test_references_labels_and_limits():
 def test_bad_input_is_named(curves, band, message):
     with pytest.raises(ValueError, match=message):
         learning_curves(curves, "success", band=band)
+
+
+@pytest.mark.parametrize("labels", [["ours"], ["a" * 28, "b" * 28, "c" * 28], ["x" * 12] * 3])
+def test_the_legend_stays_inside_the_figure(labels):
+    steps, values = np.arange(3), np.zeros((3, 3))
+    figure = learning_curves(
+        {f"{label}{i}": (steps, values) for i, label in enumerate(labels)}, "y"
+    )
+    figure.canvas.draw()
+    [axes] = figure.axes
+    box, page = axes.get_legend().get_window_extent(), figure.bbox
+    assert page.x0 <= box.x0 and box.x1 <= page.x1
+    assert page.y0 <= box.y0 and box.y1 <= page.y1
