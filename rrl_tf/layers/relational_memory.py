@@ -36,7 +36,8 @@ class RelationalMemory(keras.layers.RNN):
         go_backwards: whether to take the steps in reverse; sequences come out as they were made,
             the last step first.
         stateful: whether a batch starts from the memories the batch before it ended with.
-            `reset_state()` returns to the initial memory.
+            `reset_state()` returns to the initial memory. On JAX that needs a direct call: `fit`
+            and `predict` do not carry the state of any recurrent layer on.
         unroll: whether to write the steps out one after the other instead of looping, which needs
             a known T and is faster on short sequences.
         zero_output_for_mask: whether the sequence is zero at masked steps.

@@ -34,7 +34,7 @@ def random_inputs(num_rows=None, steps=1, batch=2, features=FEATURES):
     return RNG.normal(size=(batch, steps, *rows, features)).astype("float32")
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(
     arguments=st.fixed_dictionaries(
         {
