@@ -2,8 +2,12 @@
 
 import os
 
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+
+from rrl_tf.quiet import load_tensorflow
+
+if os.environ["KERAS_BACKEND"] == "tensorflow":
+    load_tensorflow()
 
 import keras
 import pytest

@@ -117,27 +117,26 @@ def play_through(address, policy, training, episodes):
     Raises:
         ValueError: if an action differs.
     """
-    client, env = connect(address, "doorkey"), train_doorkey.make_env(training)
-    solved = steps = 0
-    seconds = []
-    for reset in train_doorkey.evaluation_resets(training)[:episodes]:
-        observation, _ = env.reset(**reset)
-        over = False
-        while not over:
-            begun = time.perf_counter()
-            action = client.act(observation)
-            seconds.append(time.perf_counter() - begun)
-            if action != policy.act(observation):
-                raise ValueError(f"{address} answered {action}, expected {policy.act(observation)}")
-            observation, _, terminated, truncated, info = env.step(action)
-            over = terminated or truncated
-            steps += 1
-        solved += info["success"]
+    env = train_doorkey.make_env(training)
+    solved, seconds = 0, []
+    with connect(address, "doorkey") as client:
+        for reset in train_doorkey.evaluation_resets(training)[:episodes]:
+            observation, _ = env.reset(**reset)
+            over = False
+            while not over:
+                begun = time.perf_counter()
+                action = client.act(observation)
+                seconds.append(time.perf_counter() - begun)
+                if action != (expected := policy.act(observation)):
+                    raise ValueError(f"{address} answered {action}, expected {expected}")
+                observation, _, terminated, truncated, info = env.step(action)
+                over = terminated or truncated
+            solved += info["success"]
     names = env.get_wrapper_attr("action_names")
     print(
-        f"   {address}: {solved} of {episodes} episodes solved; {steps} actions, all equal to "
-        f"those in process, the last one {names[action]!r}; median {1e3 * np.median(seconds):.2f} "
-        "ms an answer",
+        f"   {address}: {solved} of {episodes} episodes solved; {len(seconds)} actions, all equal "
+        f"to those in process, the last one {names[action]!r}; "
+        f"median {1e3 * np.median(seconds):.2f} ms an answer",
         flush=True,
     )
 
