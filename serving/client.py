@@ -282,6 +282,9 @@ class _GrpcTransport:
 
     def __init__(self, host, port, secure, certificates):
         # Imported here: the stubs bring TensorFlow, which the REST client does without.
+        from rrl_tf.quiet import load_tensorflow
+
+        load_tensorflow()
         import grpc
         from tensorflow_serving.apis import (
             get_model_metadata_pb2,
