@@ -4,6 +4,7 @@
 
     layers, models, convert   keras.ops only (TensorFlow, JAX and PyTorch backends)
     envs                      gymnasium and numpy
+    data                      data sets and generators, numpy in, numpy or tf.data out
     agents, training, export  the double DQN, its runs, and policies as SavedModels
     viz                       pictures of attention, films, learning curves
 """
@@ -12,7 +13,17 @@ import importlib
 
 __version__ = "0.1.0"
 
-_SUBPACKAGES = ("agents", "convert", "envs", "export", "layers", "models", "training", "viz")
+_SUBPACKAGES = (
+    "agents",
+    "convert",
+    "data",
+    "envs",
+    "export",
+    "layers",
+    "models",
+    "training",
+    "viz",
+)
 
 
 def __getattr__(name):

@@ -1,0 +1,1 @@
+"""Data sets and generators: numpy in, numpy or `tf.data` out."""
