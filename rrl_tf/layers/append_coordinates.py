@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from rrl_tf.layers._arguments import one_of
+from rrl_tf._arguments import one_of
 from rrl_tf.layers._shapes import tensor_spec
 
 DIVISORS = ("size", "size_minus_one")

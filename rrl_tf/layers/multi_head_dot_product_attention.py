@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from rrl_tf.layers._arguments import one_of, optional_positive_int, positive_int
+from rrl_tf._arguments import one_of, optional_positive_int, positive_int
 from rrl_tf.layers._shapes import (
     attention_mask,
     carried_mask,

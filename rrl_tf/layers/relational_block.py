@@ -2,7 +2,7 @@
 
 import keras
 
-from rrl_tf.layers._arguments import one_of, positive_ints
+from rrl_tf._arguments import one_of, positive_ints
 from rrl_tf.layers._shapes import attention_mask, carried_mask, dense_on_rows, tensor_spec
 from rrl_tf.layers.multi_head_dot_product_attention import MultiHeadDotProductAttention
 

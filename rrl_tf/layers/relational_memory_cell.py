@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from rrl_tf.layers._arguments import one_of, optional_positive_int, positive_int
+from rrl_tf._arguments import one_of, optional_positive_int, positive_int
 from rrl_tf.layers._shapes import dense_on_rows
 from rrl_tf.layers.multi_head_dot_product_attention import MultiHeadDotProductAttention
 

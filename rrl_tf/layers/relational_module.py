@@ -2,7 +2,7 @@
 
 import keras
 
-from rrl_tf.layers._arguments import positive_int
+from rrl_tf._arguments import positive_int
 from rrl_tf.layers._shapes import attention_mask, carried_mask, tensor_spec
 from rrl_tf.layers.relational_block import RelationalBlock
 

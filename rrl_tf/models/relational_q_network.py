@@ -3,16 +3,16 @@
 import keras
 from keras import ops
 
+from rrl_tf._arguments import (
+    one_of,
+    positive_int,
+    positive_ints,
+)
 from rrl_tf.layers import (
     AppendCoordinates,
     PositionEmbedding,
     RelationalBlock,
     RelationalModule,
-)
-from rrl_tf.layers._arguments import (
-    one_of,
-    positive_int,
-    positive_ints,
 )
 from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
 from rrl_tf.models.presets import RELATIONAL_Q_NETWORK, preset_config

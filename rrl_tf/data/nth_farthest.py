@@ -1,0 +1,161 @@
+"""The Nth farthest task: which vector is the n-th farthest from vector m?"""
+
+import keras
+import numpy as np
+
+from rrl_tf._arguments import one_of, positive_int
+
+ORDERS = ("paper", "sonnet")
+
+
+def nth_farthest(batch_size, num_vectors=8, dimension=16, order="paper", seed=0):
+    """Draws questions of the Nth farthest task with their answers.
+
+    A question is a sequence of `num_vectors` vectors, uniform in [-1, 1)^dimension, each with its
+    label. The labels 0 ... num_vectors - 1 are dealt out at random. Every row repeats the question:
+    a label m and a rank n. The answer is a label. It takes the distances of all vectors to vector
+    m, so nothing can be answered before vector m was seen, and seldom before all were.
+
+    Args:
+        batch_size: B, how many questions.
+        num_vectors: T, vectors in a question; also the number of labels and of ranks.
+        dimension: of a vector.
+        order: `"paper"`: n = 0 asks for the farthest vector, n = T - 1 for vector m itself; a row
+            is [vector, label, n, m]. `"sonnet"`: as the data of Sonnet's example in fact are, n = 0
+            asks for vector m and n = T - 1 for the farthest; a row is [vector, label, m, n].
+        seed: int, sequence of ints or `numpy.random.Generator`.
+
+    Returns:
+        Sequences `(B, T, dimension + 3 * T)` float32, with labels, n and m as one-hot vectors, and
+        answers `(B,)` int32.
+
+    Raises:
+        ValueError: for a size that is not positive, or an unknown order.
+
+    Example:
+
+    >>> sequences, answers = nth_farthest(32, num_vectors=8, dimension=16)
+    >>> sequences.shape, answers.shape
+    ((32, 8, 40), (32,))
+
+    References:
+        - [Santoro et al., 2018](https://arxiv.org/abs/1806.01822), section 4.1
+        - [Sonnet 1](https://github.com/google-deepmind/sonnet/tree/v1),
+          `examples/dataset_nth_farthest.py`
+    """
+    batch, count = positive_int("batch_size", batch_size), positive_int("num_vectors", num_vectors)
+    one_of("order", order, ORDERS)
+    rng = np.random.default_rng(seed)
+    vectors = rng.uniform(-1, 1, (batch, count, positive_int("dimension", dimension)))
+    vectors = vectors.astype("float32")
+    labels = rng.permuted(np.tile(np.arange(count), (batch, 1)), axis=1)
+    n, m = rng.integers(count, size=(2, batch))
+    one_hot = np.eye(count, dtype="float32")
+    question = (n, m) if order == "paper" else (m, n)
+    rows = [np.repeat(one_hot[part][:, None], count, axis=1) for part in question]
+    sequences = np.concatenate([vectors, one_hot[labels], *rows], axis=-1)
+    return sequences, _answers(vectors, labels, n, m, order).astype("int32")
+
+
+def _answers(vectors, labels, n, m, order):
+    questions = np.arange(len(vectors))
+    reference = vectors[questions, np.argmax(labels == m[:, None], axis=1)]
+    distances = ((vectors - reference[:, None]) ** 2).sum(axis=-1)  # (B, T)
+    ranked = np.argsort(distances if order == "sonnet" else -distances, axis=1)
+    return labels[questions, ranked[questions, n]]
+
+
+def nth_farthest_floors(num_vectors=8, dimension=16, num_questions=200_000, seed=0):
+    """Simulates what can be scored on the task without relating one vector to another.
+
+    Three policies: `"chance"` names any label. `"no geometry"` knows which rank asks for vector m
+    itself, and otherwise names any other label. `"norms only"` does that too, and otherwise takes
+    the lengths of the vectors for their distances to m. Only above the last does a score show that
+    a model compares vectors with each other. Both orders of the task have the same floors.
+
+    Args:
+        num_vectors: T, vectors in a question.
+        dimension: of a vector.
+        num_questions: how many are simulated; the standard error of a floor is at most
+            `0.5 / sqrt(num_questions)`.
+        seed: int.
+
+    Returns:
+        A dict policy → share of right answers, from 0 to 1.
+
+    Raises:
+        ValueError: for a size that is not positive.
+
+    Example:
+
+    >>> floors = nth_farthest_floors(8, 16)
+    >>> {policy: round(share, 2) for policy, share in floors.items()}
+    {'chance': 0.12, 'no geometry': 0.25, 'norms only': 0.31}
+    """
+    sequences, answers = nth_farthest(num_questions, num_vectors, dimension, "paper", [seed, 0])
+    vectors, labels, n, m = np.split(sequences, dimension + num_vectors * np.arange(3), axis=-1)
+    labels, n, m = labels.argmax(-1), n[:, 0].argmax(-1), m[:, 0].argmax(-1)
+    rng = np.random.default_rng([seed, 1])
+    questions = np.arange(num_questions)
+
+    def share_right(guessed_distances):
+        guessed_distances = np.where(labels == m[:, None], -1.0, guessed_distances)
+        ranked = np.argsort(-guessed_distances, axis=1)
+        return float(np.mean(labels[questions, ranked[questions, n]] == answers))
+
+    return {
+        "chance": float(np.mean(rng.integers(num_vectors, size=num_questions) == answers)),
+        "no geometry": share_right(rng.random(labels.shape)),
+        "norms only": share_right((vectors**2).sum(axis=-1)),
+    }
+
+
+class NthFarthest(keras.utils.PyDataset):
+    """Fresh questions for `fit`: an epoch is `steps` batches that are never seen again.
+
+    A batch depends on the seed, the epoch and its number alone, so training that continues from a
+    checkpoint sees what it would have seen.
+
+    Args:
+        batch_size: B, questions in a batch.
+        steps: batches in an epoch.
+        num_vectors: T, vectors in a question.
+        dimension: of a vector.
+        order: `"paper"` or `"sonnet"`, see `nth_farthest`.
+        seed: int.
+        epoch: number of the first epoch.
+
+    Raises:
+        ValueError: for a size that is not positive, or an unknown order.
+
+    Example:
+
+    >>> model.fit(NthFarthest(batch_size=256, steps=1000, num_vectors=4, dimension=4), epochs=10)
+    """
+
+    def __init__(
+        self,
+        batch_size,
+        steps,
+        num_vectors=8,
+        dimension=16,
+        order="paper",
+        seed=0,
+        epoch=0,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        nth_farthest(batch_size, num_vectors, dimension, order)  # raises for bad arguments
+        self.steps = positive_int("steps", steps)
+        self.arguments = (batch_size, num_vectors, dimension, order)
+        self.seed = seed
+        self.epoch = epoch
+
+    def __len__(self):
+        return self.steps
+
+    def __getitem__(self, index):
+        return nth_farthest(*self.arguments, seed=[self.seed, self.epoch, index])
+
+    def on_epoch_end(self):
+        self.epoch += 1
