@@ -1,5 +1,6 @@
-"""Runs: their folder, logs, checkpoints, evaluation and profile."""
+"""Runs: their folder, logs, checkpoints, callbacks of `fit`, evaluation and profile."""
 
+from rrl_tf.training.callbacks import Checkpoint, EarlyStop, LogImages, LogMetrics, Profile
 from rrl_tf.training.evaluation import Evaluation, evaluate
 from rrl_tf.training.metrics_log import MetricsLog
 from rrl_tf.training.profiling import profiled
@@ -7,8 +8,13 @@ from rrl_tf.training.rollout import RolloutStatistics
 from rrl_tf.training.run_folder import RunFolder, atomic_file
 
 __all__ = [
+    "Checkpoint",
+    "EarlyStop",
     "Evaluation",
+    "LogImages",
+    "LogMetrics",
     "MetricsLog",
+    "Profile",
     "RolloutStatistics",
     "RunFolder",
     "atomic_file",
