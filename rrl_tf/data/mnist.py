@@ -1,0 +1,145 @@
+"""MNIST from TensorFlow Datasets or from the original files; nothing else takes its place."""
+
+import gzip
+import pathlib
+import zlib
+from typing import NamedTuple
+
+import numpy as np
+
+FILES = {
+    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
+"""Original names of images and labels, with or without `.gz`."""
+
+_IMAGES, _LABELS = 2051, 2049  # the format's magic numbers: unsigned bytes in 3 dimensions, in 1
+
+
+class Split(NamedTuple):
+    """Images and labels, one of each an example.
+
+    Attributes:
+        images: `(M, 28, 28)` uint8.
+        labels: `(M,)` int64.
+    """
+
+    images: np.ndarray
+    labels: np.ndarray
+
+
+def load_mnist(folder=None):
+    """Loads the 60,000 images to train on and the 10,000 to test on.
+
+    Either source gives the same arrays in the same order, sorted by the images' bytes: TensorFlow
+    Datasets shuffles them once when it prepares them, and a seed should mean the same images
+    wherever they come from.
+
+    Args:
+        folder: path of a folder with the four original files, or of one where TensorFlow Datasets
+            keeps what it has prepared. `None` is `~/tensorflow_datasets`. What is not prepared is
+            downloaded.
+
+    Returns:
+        Dict `"train"`, `"test"` → `Split`.
+
+    Raises:
+        ValueError: if the data cannot be had, or a file is not what it should be.
+
+    Example:
+        >>> splits = load_mnist()  # doctest: +SKIP
+        >>> splits["test"].images.shape  # doctest: +SKIP
+        (10000, 28, 28)
+    """
+    if folder is not None and not pathlib.Path(folder).is_dir():
+        raise ValueError(f"no folder {folder} to read MNIST from. {_WAYS_OUT}")
+    if folder is not None and any(_find(folder, name) for pair in FILES.values() for name in pair):
+        splits = {split: _read_files(folder, *names) for split, names in FILES.items()}
+    else:
+        splits = _read_tensorflow_datasets(folder)
+    return {name: _sorted(split) for name, split in splits.items()}
+
+
+_WAYS_OUT = (
+    "Either put the four original files into one folder and name it "
+    f"({', '.join(f'{name}.gz' for pair in FILES.values() for name in pair)}), or run "
+    "`python -m tensorflow_datasets.scripts.cli.main build mnist` where there is a network, and "
+    "copy its ~/tensorflow_datasets/mnist"
+)
+
+
+def _sorted(split):
+    rows = split.images.reshape(len(split.images), -1)
+    order = sorted(range(len(rows)), key=lambda i: rows[i].tobytes())
+    return Split(split.images[order], split.labels[order])
+
+
+def _read_tensorflow_datasets(folder):
+    # Imported here: the original files need none of it, and it takes seconds.
+    import tensorflow_datasets as tfds
+
+    tfds.disable_progress_bar()
+    try:
+        builder = tfds.builder("mnist", data_dir=folder)
+        builder.download_and_prepare()
+    except Exception as error:  # whatever a download can die of
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        raise ValueError(
+            f"TensorFlow Datasets cannot provide MNIST ({type(error).__name__}: {reason}). "
+            f"{_WAYS_OUT}"
+        ) from error
+    whole = {name: tfds.as_numpy(builder.as_dataset(split=name, batch_size=-1)) for name in FILES}
+    return {
+        name: Split(arrays["image"][..., 0], arrays["label"].astype("int64"))
+        for name, arrays in whole.items()
+    }
+
+
+def _find(folder, name):
+    """The file of that name, packed or not, or `None`."""
+    paths = (pathlib.Path(folder) / f"{name}{suffix}" for suffix in ("", ".gz"))
+    return next((path for path in paths if path.exists()), None)
+
+
+def _read_files(folder, images_name, labels_name):
+    files = {name: _find(folder, name) for name in (images_name, labels_name)}
+    if missing := [name for name, file in files.items() if file is None]:
+        raise ValueError(f"{folder} lacks {' and '.join(missing)} (or the same with .gz)")
+    images = _read_idx(files[images_name], _IMAGES)
+    labels = _read_idx(files[labels_name], _LABELS).astype("int64")
+    if images.shape[1:] != (28, 28):
+        raise ValueError(f"{files[images_name]}: expected images of 28 x 28, found {images.shape}")
+    if len(images) != len(labels):
+        raise ValueError(
+            f"{files[images_name]} holds {len(images)} images, but {files[labels_name]} "
+            f"{len(labels)} labels; expected as many"
+        )
+    if len(labels) == 0 or labels.max() > 9:
+        raise ValueError(
+            f"{files[labels_name]}: expected labels from 0 to 9, found "
+            f"{labels.max() if len(labels) else 'none'}"
+        )
+    return Split(images, labels)
+
+
+def _read_idx(file, magic):
+    """An array of unsigned bytes: magic number, one size a dimension, then the bytes."""
+    try:
+        content = file.read_bytes()
+        if file.suffix == ".gz":
+            content = gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{file} cannot be read: {error}; expected a whole gzip file") from error
+    dimensions = magic % 256
+    header = np.frombuffer(content[: 4 + 4 * dimensions], ">u4")
+    if len(header) < 1 + dimensions or header[0] != magic:
+        found = int(header[0]) if len(header) else "an empty file"
+        raise ValueError(f"{file}: expected the magic number {magic} and sizes, found {found}")
+    shape = tuple(int(size) for size in header[1:])
+    bytes_expected, bytes_found = int(np.prod(shape)), len(content) - 4 - 4 * dimensions
+    if bytes_found != bytes_expected:
+        raise ValueError(
+            f"{file}: expected {bytes_expected:,} bytes for the shape {shape}, found "
+            f"{bytes_found:,}"
+        )
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)

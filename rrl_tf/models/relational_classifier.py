@@ -1,0 +1,229 @@
+"""From an image to its class, by way of relations between its parts."""
+
+import keras
+from keras import ops
+
+from rrl_tf._arguments import one_of, positive_int, positive_ints
+from rrl_tf.layers import AppendCoordinates, RelationalBlock, RelationalModule
+from rrl_tf.layers._shapes import tensor_spec
+from rrl_tf.models._images import check_image_shape, check_images, dense
+from rrl_tf.models.presets import RELATIONAL_CLASSIFIER, preset_config
+
+CONV_PADDINGS = ("valid", "same")
+
+
+@keras.saving.register_keras_serializable(package="rrl_tf")
+class RelationalClassifier(keras.Model):
+    """Classifies images by letting their parts attend to each other.
+
+    Convolutions turn the image into a smaller grid, each cell of which is an entity; coordinates
+    tell it where it is, rounds of message passing relate the entities, and the maximum over them
+    of every feature goes to the classes. Cell (row, column) of the grid is node
+    `row * columns + column`.
+
+    Args:
+        num_classes: K, the number of classes.
+        conv_filters: channels of each convolution.
+        conv_kernel_size: edge of the kernels, in pixels; one for all, or one for each.
+        conv_strides: step of the kernels; one for all, or one for each.
+        conv_padding: `"valid"` or `"same"`.
+        conv_norm: whether the features of every cell are normalised between a convolution and its
+            ReLU.
+        coordinates: arguments of `AppendCoordinates`, or `None` for no coordinates.
+        block: arguments of `RelationalBlock`.
+        num_rounds: rounds of message passing.
+        share_weights: whether the rounds share their weights.
+        kernel_initializer: initialiser of every matrix.
+
+    Call arguments:
+        images: `(B, height, width, C)`, values in [0, 1].
+        training: whether to apply dropout.
+        return_attention_scores: whether to return the attention as well.
+
+    Returns:
+        Logits `(B, K)`, float32 also under a mixed policy; with `return_attention_scores`, a pair
+        of them and a dict `"round_1"`, `"round_2"`, ... -> attention `(B, H, N, N)`.
+
+    Raises:
+        ValueError: for an argument out of its range, or images of a shape that does not fit.
+
+    Example:
+
+    >>> model = RelationalClassifier.from_preset("book")
+    >>> logits, attention = model(keras.ops.ones((1, 28, 28, 1)), return_attention_scores=True)
+    >>> tuple(logits.shape), tuple(attention["round_1"].shape), model.count_params()
+    ((1, 10), (1, 1, 256, 256), 85228)
+
+    References:
+        - "Deep Reinforcement Learning in Action", listing 10.2
+        - [Zambaldi et al., 2019](https://arxiv.org/abs/1806.01830)
+    """
+
+    def __init__(
+        self,
+        num_classes=10,
+        conv_filters=(16, 32),
+        conv_kernel_size=3,
+        conv_strides=2,
+        conv_padding="same",
+        conv_norm=False,
+        coordinates=None,
+        block=None,
+        num_rounds=1,
+        share_weights=False,
+        kernel_initializer="glorot_uniform",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_classes = positive_int("num_classes", num_classes)
+        self.conv_filters = positive_ints("conv_filters", conv_filters)
+        self.conv_kernel_size = self._one_each("conv_kernel_size", conv_kernel_size)
+        self.conv_strides = self._one_each("conv_strides", conv_strides)
+        self.conv_padding = one_of("conv_padding", conv_padding, CONV_PADDINGS)
+        self.conv_norm = conv_norm
+        self.coordinates = coordinates
+        self.block = {"num_heads": 2, "key_size": 16} if block is None else dict(block)
+        self.num_rounds = positive_int("num_rounds", num_rounds)
+        self.share_weights = share_weights
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self._make_layers()
+
+    def _one_each(self, name, sizes):
+        """One positive integer for each convolution."""
+        if isinstance(sizes, int):
+            sizes = [sizes] * len(self.conv_filters)
+        if len(sizes) != len(self.conv_filters):
+            raise ValueError(
+                f"`{name}` must be one integer, or one for each of the {len(self.conv_filters)} "
+                f"convolutions. Received: {sizes!r}"
+            )
+        return positive_ints(name, sizes)
+
+    def _make_layers(self):
+        self.grid_layers = []
+        sizes = zip(self.conv_filters, self.conv_kernel_size, self.conv_strides)
+        for i, (filters, kernel_size, strides) in enumerate(sizes, start=1):
+            convolution = keras.layers.Conv2D(
+                filters,
+                kernel_size,
+                strides,
+                padding=self.conv_padding,
+                activation=None if self.conv_norm else "relu",
+                kernel_initializer=self.kernel_initializer.clone(),
+                dtype=self.dtype_policy,
+                name=f"convolution_{i}",
+            )
+            self.grid_layers.append(convolution)
+            if self.conv_norm:
+                norm = keras.layers.LayerNormalization(
+                    epsilon=1e-5, dtype=self.dtype_policy, name=f"convolution_norm_{i}"
+                )
+                self.grid_layers += [norm, keras.layers.ReLU(dtype=self.dtype_policy)]
+        if self.coordinates is not None:
+            self.grid_layers.append(AppendCoordinates(**self.coordinates, dtype=self.dtype_policy))
+        self.relations = RelationalModule(
+            RelationalBlock(
+                **{"kernel_initializer": self.kernel_initializer.clone(), **self.block},
+                dtype=self.dtype_policy,
+                name="block",
+            ),
+            num_rounds=self.num_rounds,
+            share_weights=self.share_weights,
+            dtype=self.dtype_policy,
+            name="relations",
+        )
+        self.head = dense(self, "head", self.num_classes, full_precision=True)
+
+    def build(self, images_shape):
+        check_image_shape("RelationalClassifier", images_shape)
+        shape = tuple(images_shape)
+        for layer in self.grid_layers:
+            layer.build(shape)
+            shape = layer.compute_output_shape(shape)
+        nodes = self._nodes_shape(images_shape)
+        self.relations.build(nodes)
+        self.head.build((None, self.relations.compute_output_shape(nodes)[-1]))
+        any_size = not self.relations.blocks[0].attention.fixed_entities
+        _, height, width, channels = images_shape
+        self._expected_shape = (
+            (None, None, None, channels) if any_size else (None, height, width, channels)
+        )
+
+    def grid_shape(self, images_shape):
+        """The grid that the entities lie on.
+
+        Args:
+            images_shape: `(B, height, width, C)`.
+
+        Returns:
+            `(rows, columns)`; `None` where the size of the image is.
+        """
+        shape = images_shape
+        for layer in self.grid_layers:
+            shape = layer.compute_output_shape(shape)
+        return tuple(shape[1:3])
+
+    def _nodes_shape(self, images_shape):
+        rows, columns = self.grid_shape(images_shape)
+        nodes = None if None in (rows, columns) else rows * columns
+        places = 0 if self.coordinates is None else 2
+        return images_shape[0], nodes, self.conv_filters[-1] + places
+
+    def call(self, images, training=False, return_attention_scores=False):
+        check_images(self.name, self._expected_shape, images.shape)
+        x = images  # (B, height, width, C)
+        for layer in self.grid_layers:
+            x = layer(x)
+        _, rows, columns, features = ops.shape(x)
+        x = ops.reshape(x, (-1, rows * columns, features))  # (B, N, F)
+        x, attention = self.relations(x, training=training, return_attention_scores=True)
+        logits = self.head(ops.max(x, axis=1))
+        return (logits, attention) if return_attention_scores else logits
+
+    def compute_output_shape(self, images_shape):
+        return (images_shape[0], self.num_classes)
+
+    def compute_output_spec(self, images, training=False, return_attention_scores=False):
+        logits = tensor_spec(self.head, self.compute_output_shape(images.shape))
+        if not return_attention_scores:
+            return logits
+        nodes = keras.KerasTensor(self._nodes_shape(images.shape), dtype=self.compute_dtype)
+        _, attention = self.relations.compute_output_spec(nodes, return_attention_scores=True)
+        return logits, attention
+
+    @classmethod
+    def from_preset(cls, name, **overrides):
+        """A classifier with the book's configuration, or ours.
+
+        Args:
+            name: `"book"` or `"fast"`; `rrl_tf.models.presets` has their numbers and sources.
+            **overrides: arguments that replace the preset's. A dict (`block=`, `coordinates=`)
+                replaces single entries of the preset's dict.
+
+        Returns:
+            A `RelationalClassifier` with new weights.
+
+        Raises:
+            ValueError: for an unknown name.
+
+        Example:
+
+        >>> model = RelationalClassifier.from_preset("fast", num_rounds=3)
+        """
+        return cls(**preset_config(RELATIONAL_CLASSIFIER, name, overrides))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "conv_filters": self.conv_filters,
+            "conv_kernel_size": self.conv_kernel_size,
+            "conv_strides": self.conv_strides,
+            "conv_padding": self.conv_padding,
+            "conv_norm": self.conv_norm,
+            "coordinates": self.coordinates and dict(self.coordinates),
+            "block": dict(self.block),
+            "num_rounds": self.num_rounds,
+            "share_weights": self.share_weights,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
