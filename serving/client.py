@@ -92,14 +92,7 @@ class Client:
         if single:
             outputs = {name: array[0] for name, array in outputs.items()}
         action = int(outputs["action"]) if single else outputs["action"]
-        if not attention:
-            return action
-        prefix = "attention_"
-        return action, {
-            name.removeprefix(prefix): scores
-            for name, scores in outputs.items()
-            if name.startswith(prefix)
-        }
+        return (action, split_attention(outputs)) if attention else action
 
     def _as_batch(self, observation, signature):
         dtype, shape = self._signature(signature)["inputs"]["observation"]
@@ -154,6 +147,16 @@ class Client:
 
     def __exit__(self, *_):
         self.close()
+
+
+def split_attention(outputs):
+    """Returns name of a round -> scores, from the outputs of `act_with_attention`."""
+    prefix = "attention_"
+    return {
+        name.removeprefix(prefix): scores
+        for name, scores in outputs.items()
+        if name.startswith(prefix)
+    }
 
 
 def _dtype(name):

@@ -16,8 +16,16 @@ class Policy:
         document = Path(directory) / "assets.extra" / "policy.json"
         #: What `policy.json` says: signatures, environment, action names, scores.
         self.details = json.loads(document.read_text(encoding="utf-8"))
-        spec = self.details["signatures"]["act"]["inputs"]["observation"]
-        self._shape, self._dtype = tuple(spec["shape"][1:]), np.dtype(spec["dtype"])
+        #: name -> {"inputs", "outputs"} of name -> (dtype, shape), -1 for a free size.
+        self.signatures = {
+            name: {
+                side: {key: _spec(spec) for key, spec in signature[side].items()}
+                for side in ("inputs", "outputs")
+            }
+            for name, signature in self.details["signatures"].items()
+        }
+        self._dtype, shape = self.signatures["act"]["inputs"]["observation"]
+        self._shape = tuple(shape[1:])
 
     def act(self, observation, return_attention_scores=False):
         """Returns the greedy action of one observation (an int) or of a batch (an array (B,)).
@@ -27,14 +35,15 @@ class Policy:
             return_attention_scores: Whether to return (action, dict of scores) instead; the scores
                 are (H, N, S) for one observation and (B, H, N, S) for a batch.
 
+        A policy that remembers is asked through `serving.sessions.MemorySession`, or by `predict`.
+
         Raises:
-            ValueError: If shape or dtype is another, or the policy has no attention to show.
+            ValueError: If shape or dtype is another, the policy has no attention to show, or it
+                needs its memory as well.
         """
         signature = "act_with_attention" if return_attention_scores else "act"
-        if signature not in self._session.signatures:
-            raise ValueError(f"this policy has no signature {signature!r}")
         batch, single = self._as_batch(observation)
-        outputs = self._session.run(signature, {"observation": batch})
+        outputs = self.predict({"observation": batch}, signature)
         if single:
             outputs = {name: value[0] for name, value in outputs.items()}
         action = int(outputs["action"]) if single else outputs["action"]
@@ -46,6 +55,19 @@ class Policy:
             for name, scores in outputs.items()
             if name.startswith(prefix)
         }
+
+    def predict(self, inputs, signature="serving_default"):
+        """Returns name -> array of any signature, for name -> array of its inputs.
+
+        Raises:
+            ValueError: If there is no such signature, or it takes other inputs.
+        """
+        if signature not in self.signatures:
+            raise ValueError(f"this policy has no signature {signature!r}")
+        names = self.signatures[signature]["inputs"]
+        if inputs.keys() != names.keys():
+            raise ValueError(f"{signature!r} takes {sorted(names)}; received {sorted(inputs)}")
+        return self._session.run(signature, {name: np.asarray(inputs[name]) for name in names})
 
     def _as_batch(self, observation):
         if not isinstance(observation, np.ndarray):
@@ -61,6 +83,11 @@ class Policy:
     def close(self):
         """Frees the model."""
         self._session.close()
+
+
+def _spec(described):
+    sizes = [-1 if size is None else size for size in described["shape"]]
+    return np.dtype(described["dtype"]), sizes
 
 
 def load_policy(version_directory):

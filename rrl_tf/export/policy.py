@@ -1,6 +1,5 @@
 """Writes a Q policy as a servable SavedModel version."""
 
-import inspect
 import json
 import os
 import shutil
@@ -10,8 +9,8 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
-from keras import ops
 
+from rrl_tf.export.endpoints import make_endpoints
 from rrl_tf.export.session import SavedModelSession
 
 _RESERVED = ("signatures", "version")
@@ -25,6 +24,7 @@ def export_policy(
     observation_dtype="uint8",
     policy=None,
     version=None,
+    initial_memory=None,
 ):
     """Writes a Q network with its preprocessing as `directory/<version>/`, ready to be served.
 
@@ -36,18 +36,28 @@ def export_policy(
     - `act_with_attention`, where the model can return its attention: the same and one output
       `attention_<name>` (B, H, N, S) for each entry of the model's dict of scores.
 
+    A server keeps no memory between requests: that of a recurrent model comes in beside the
+    observation, as `memory` (B, ...), and goes out as `next_memory`. So any server may answer any
+    step of an episode, and requests of many episodes merge into one batch. Such a policy has one
+    more signature, `initial_memory`: `{"batch_size" ()} -> {"memory" (B, ...)}`.
+
     The folder holds `assets.extra/policy.json` (signatures, and everything in `policy`) and
     `assets.extra/tf_serving_warmup_requests`. It is written and tried under a hidden name beside
     its place and then renamed, so a server that watches `directory` sees a whole version or none.
 
     Args:
         directory: The model's base folder, made if missing.
-        model: Keras model, `model(x) -> q_values (B, A)` for prepared observations `x`.
+        model: Keras model, `model(x) -> q_values (B, A)` for prepared observations `x`; a recurrent
+            one, `model(x, memory) -> (q_values, next_memory)`. Where its `call` takes
+            `return_attention_scores`, a dict of scores is one more result, the last.
         prepare: Function over `keras.ops`, raw observations (B, ...) to the model's input.
         observation_shape: Shape of one raw observation, without the batch.
         observation_dtype: Its dtype; a request of another dtype is refused by the server.
         policy: JSON-able dict for `policy.json`: `environment`, `action_names`, `scores`, ...
         version: Positive integer; by default one more than the highest version in `directory`.
+        initial_memory: For a recurrent model, function of a batch size (a scalar int32 tensor) to
+            the memory before the first step: a tensor (B, ...), alone or in a list, as
+            `RelationalMemoryCell.get_initial_state` gives it.
 
     Returns:
         `pathlib.Path` of the version folder.
@@ -65,7 +75,7 @@ def export_policy(
     details = _policy_details(policy)
     if version is not None and (not isinstance(version, int) or version < 1):
         raise ValueError(f"version must be a positive integer or None; received {version!r}")
-    endpoints = _endpoints(model, prepare, spec)
+    endpoints = make_endpoints(model, prepare, spec, initial_memory)
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     if version is not None and (directory / str(version)).exists():
@@ -73,9 +83,9 @@ def export_policy(
     scratch = Path(tempfile.mkdtemp(prefix=".export-", dir=directory))
     try:
         os.chmod(scratch, 0o755)  # mkdtemp's 0700 would hide the version from a server's user
-        _write_graph(scratch, model, endpoints, spec)
-        signatures = _try_signatures(scratch, spec, details.get("action_names"))
-        _write_extras(scratch, signatures, details)
+        _write_graph(scratch, model, endpoints)
+        signatures = _try_signatures(scratch, endpoints, details.get("action_names"))
+        _write_extras(scratch, endpoints, {"signatures": signatures, **details})
         return _move_into_place(scratch, directory, version)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -114,59 +124,21 @@ def _policy_details(policy):
         raise ValueError(f"policy must be a dict that JSON can hold: {error}") from error
 
 
-def _endpoints(model, prepare, spec):
-    """Returns name -> function over a batch of raw observations, having tried them on zeros."""
-    if keras.backend.backend() != "tensorflow":
-        raise ValueError(
-            "export_policy needs Keras' TensorFlow backend; "
-            f"received a model of the {keras.backend.backend()!r} backend"
-        )
-
-    def answer(q_values):
-        # Mixed precision would answer in bfloat16, which REST cannot carry.
-        q_values = ops.cast(q_values, "float32")
-        return {"action": ops.argmax(q_values, axis=-1), "q_values": q_values}
-
-    def act(observation):
-        return answer(model(prepare(observation)))
-
-    def act_with_attention(observation):
-        q_values, scores = model(prepare(observation), return_attention_scores=True)
-        attention = {f"attention_{name}": ops.cast(s, "float32") for name, s in scores.items()}
-        return answer(q_values) | attention
-
-    try:
-        q_values = model(prepare(tf.zeros((2, *spec.shape[1:]), spec.dtype)))
-    except Exception as error:
-        raise ValueError(
-            "prepare and the model cannot answer 2 observations of shape "
-            f"{tuple(spec.shape[1:])}, {spec.dtype.name}: {error}"
-        ) from error
-    shape = tuple(getattr(q_values, "shape", ()))
-    if len(shape) != 2 or shape[0] != 2:
-        raise ValueError(
-            "the model must answer a batch of 2 observations with Q values of shape (2, A); "
-            f"received {shape or type(q_values).__name__}"
-        )
-    endpoints = {"act": act}
-    if "return_attention_scores" in inspect.signature(model.call).parameters:
-        endpoints["act_with_attention"] = act_with_attention
-    return endpoints
-
-
-def _write_graph(folder, model, endpoints, spec):
+def _write_graph(folder, model, endpoints):
     archive = keras.export.ExportArchive()
     archive.track(model)
-    for name, function in {**endpoints, "serving_default": endpoints["act"]}.items():
-        archive.add_endpoint(name, function, input_signature=[spec])
+    for name, (function, specs) in endpoints.items():
+        archive.add_endpoint(name, function, input_signature=specs)
     archive.write_out(str(folder), verbose=False)
 
 
-def _try_signatures(folder, spec, action_names):
+def _try_signatures(folder, endpoints, action_names):
     """Runs every signature as a server would and returns name -> inputs and outputs."""
     session = SavedModelSession(folder)
     try:
-        answers = {name: _answer_zeros(session, name, spec) for name in session.signatures}
+        answers = {
+            name: _answer_examples(session, name, specs) for name, (_, specs) in endpoints.items()
+        }
     finally:
         session.close()
     num_actions = answers["act"]["q_values"].shape[1]
@@ -175,12 +147,11 @@ def _try_signatures(folder, spec, action_names):
             f"policy['action_names'] must name the model's {num_actions} actions; "
             f"received {action_names}"
         )
-    observation = {"observation": _description(spec.dtype.name, spec.shape[1:])}
     return {
         name: {
-            "inputs": observation,
+            "inputs": {s.name: _description(s.dtype.name, s.shape) for s in endpoints[name][1]},
             "outputs": {
-                key: _description(value.dtype.name, value.shape[1:])
+                key: _description(value.dtype.name, (None, *value.shape[1:]))
                 for key, value in sorted(outputs.items())
             },
         }
@@ -188,11 +159,20 @@ def _try_signatures(folder, spec, action_names):
     }
 
 
-def _answer_zeros(session, signature, spec):
+def _examples(specs, batch):
+    """Returns name -> array: zeros for what comes in batches, the batch for a number."""
+    return {
+        spec.name: np.zeros((batch, *spec.shape[1:]), spec.dtype.as_numpy_dtype)
+        if spec.shape.rank
+        else np.array(batch, spec.dtype.as_numpy_dtype)
+        for spec in specs
+    }
+
+
+def _answer_examples(session, signature, specs):
     for batch in (1, 2):
-        zeros = np.zeros((batch, *spec.shape[1:]), spec.dtype.as_numpy_dtype)
         try:
-            outputs = session.run(signature, {"observation": zeros})
+            outputs = session.run(signature, _examples(specs, batch))
         except tf.errors.OpError as error:
             raise ValueError(
                 f"the exported {signature} fails for a batch of {batch}: {error.message}"
@@ -204,25 +184,23 @@ def _answer_zeros(session, signature, spec):
 
 
 def _description(dtype, shape):
-    return {"dtype": dtype, "shape": [None, *(int(size) for size in shape)]}
+    return {"dtype": dtype, "shape": [size and int(size) for size in shape]}
 
 
-def _write_extras(folder, signatures, details):
+def _write_extras(folder, endpoints, document):
     # Imported here: training exports rarely, and the stubs are needed for nothing else in rrl_tf.
     from tensorflow_serving.apis import prediction_log_pb2
 
     extras = folder / "assets.extra"
     extras.mkdir()
-    document = {"signatures": signatures, **details}
     (extras / "policy.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     with tf.io.TFRecordWriter(str(extras / "tf_serving_warmup_requests")) as writer:
-        for name, signature in signatures.items():
+        for name, (_, specs) in endpoints.items():
             log = prediction_log_pb2.PredictionLog()
             request = log.predict_log.request
             request.model_spec.signature_name = name
-            for key, spec in signature["inputs"].items():
-                zeros = np.zeros((1, *spec["shape"][1:]), spec["dtype"])
-                request.inputs[key].CopyFrom(tf.make_tensor_proto(zeros))
+            for key, value in _examples(specs, 1).items():
+                request.inputs[key].CopyFrom(tf.make_tensor_proto(value))
             writer.write(log.SerializeToString(deterministic=True))
 
 

@@ -49,16 +49,44 @@ def make_policy_model(seed=0):
     return TinyAttention()
 
 
+def prepare(observation):
+    return tf.cast(observation, "float32") / 10.0
+
+
 def export_tiny(base, seed=0, version=None):
-    from keras import ops
-
-    def prepare(observation):
-        return ops.cast(observation, "float32") / 10.0
-
     details = {"action_names": ["left", "right", "forward", "toggle"]}
     return export_policy(
         base, make_policy_model(seed), prepare, SHAPE, policy=details, version=version
     )
+
+
+def make_recurrent_model(seed=0):
+    """Returns (model, its initial_memory): Q values from the memory of a Relational Memory Core."""
+    import keras
+    from keras import ops
+
+    from rrl_tf.layers import RelationalMemoryCell
+
+    class TinyMemory(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.cell = RelationalMemoryCell(mem_slots=3, head_size=4, num_heads=2)
+            self.head = keras.layers.Dense(ACTIONS)
+
+        def call(self, inputs, memory, return_attention_scores=False):
+            flat = ops.reshape(inputs, (-1, 18))
+            output, state, scores = self.cell(flat, memory, return_attention_scores=True)
+            results = (self.head(output), state)
+            return (*results, scores) if return_attention_scores else results
+
+    keras.utils.set_random_seed(seed)
+    model = TinyMemory()
+    return model, model.cell.get_initial_state
+
+
+def export_recurrent(base, seed=0):
+    model, initial_memory = make_recurrent_model(seed)
+    return export_policy(base, model, prepare, SHAPE, initial_memory=initial_memory)
 
 
 def observations(batch, seed=0):
@@ -89,6 +117,7 @@ def tools():
     import types
 
     names = ("SHAPE", "ACTIONS", "free_port", "make_flags", "export_tiny", "observations")
+    names += ("export_recurrent", "make_recurrent_model", "prepare")
     return types.SimpleNamespace(
         **{name: globals()[name] for name in (*names, "save_module", "serve")}
     )
@@ -99,6 +128,14 @@ def exported(tmp_path_factory):
     """A base folder with version 1 of the tiny policy; read only."""
     base = tmp_path_factory.mktemp("models") / "tiny"
     export_tiny(base)
+    return base
+
+
+@pytest.fixture(scope="session")
+def recurrent(tmp_path_factory):
+    """A base folder with version 1 of a policy that remembers; read only."""
+    base = tmp_path_factory.mktemp("models") / "recurrent"
+    export_recurrent(base)
     return base
 
 

@@ -1,0 +1,268 @@
+"""Plays episodes with a policy that needs more than the newest observation.
+
+A server forgets a request when it has answered it. What a policy remembers of an episode is kept
+here, on the client's side, and sent along: the memory of a recurrent policy, or the last steps that
+a Decision Transformer looks at.
+
+>>> session = MemorySession(connect("grpc://localhost:8500", "doorkey"))
+>>> observation, _ = env.reset()
+>>> action = session.act(observation)
+
+Both kinds of session are called alike, for one environment or for a vector of them:
+
+>>> session = WindowSession(client, target_return=90.0, num_envs=8)
+>>> observations, _ = envs.reset()
+>>> rewards, new = np.zeros(8), np.zeros(8, bool)
+>>> while True:
+...     session.reset(new)  # the rows whose observation begins an episode
+...     actions = session.act(observations, rewards)
+...     observations, rewards, terminated, truncated, _ = envs.step(actions)
+...     new = terminated | truncated  # with AutoresetMode.SAME_STEP
+
+In Gymnasium's other mode, NEXT_STEP, the observation after an episode's last comes one step later:
+there, `new` are the rows that had ended before the step, not in it.
+
+A policy loaded with `rrl_tf.export.load_policy` takes the place of the client. Of a client, connect
+it to one version, if an episode must not go on with another after a hot swap.
+"""
+
+import numpy as np
+
+from serving.client import split_attention
+
+__all__ = ["MemorySession", "WindowSession"]
+
+
+class _Session:
+    """What both sessions share: how many environments, and whether there is a batch of them."""
+
+    def __init__(self, client, num_envs):
+        if num_envs is not None and num_envs < 1:
+            raise ValueError(f"num_envs must be positive, or None for one; received {num_envs}")
+        self._client = client
+        self._single = num_envs is None
+        self._size = num_envs or 1
+
+    def _inputs_of(self, needed):
+        """Returns name -> (dtype, shape) of what `act` takes; raises unless it takes `needed`."""
+        inputs = self._client.signatures["act"]["inputs"]
+        if inputs.keys() != needed:
+            raise ValueError(
+                f"{type(self).__name__} is for policies that take {sorted(needed)}; "
+                f"this one takes {sorted(inputs)}"
+            )
+        return inputs
+
+    def _rows(self, rows):
+        """Returns which rows to reset, as a mask."""
+        if rows is None:
+            return np.ones(self._size, bool)
+        rows = np.atleast_1d(np.asarray(rows))
+        if rows.dtype == bool and rows.shape == (self._size,):
+            return rows
+        mask = np.zeros(self._size, bool)
+        try:
+            if rows.dtype == bool:
+                raise IndexError
+            mask[rows] = True
+        except IndexError as error:
+            raise ValueError(
+                f"rows must be a mask of {self._size} or indices below it; received {rows}"
+            ) from error
+        return mask
+
+    def _batch(self, name, value, dtype, shape):
+        """Returns one value, or one for each environment, as a batch."""
+        value = np.asarray(value, None if isinstance(value, np.ndarray) else dtype)
+        if self._single:
+            value = value[np.newaxis]
+        if len(value.shape) != len(shape) + 1 or len(value) != self._size:
+            expected = ["?" if size < 0 else size for size in shape]
+            raise ValueError(
+                f"expected {name} of shape {expected} from {self._size} environments; "
+                f"received the shape {list(value.shape[self._single :])}"
+            )
+        return value
+
+    def _predict(self, inputs, attention, timeout):
+        signature = "act_with_attention" if attention else "act"
+        options = {} if timeout is None else {"timeout": timeout}
+        return self._client.predict(inputs, signature, **options)
+
+    def _answer(self, outputs, attention):
+        if self._single:
+            outputs = {name: array[0] for name, array in outputs.items()}
+        action = outputs["action"]
+        if self._single and np.ndim(action) == 0:
+            action = int(action)
+        return (action, split_attention(outputs)) if attention else action
+
+
+class MemorySession(_Session):
+    """Episodes of a recurrent policy, whose memory it keeps from step to step.
+
+    Args:
+        client: From `connect`, or a policy from `load_policy`.
+        num_envs: B, the number of environments played side by side; by default a single one,
+            without a batch dimension.
+
+    Raises:
+        ValueError: If the policy has no memory. As every failure of the server, a `ServingError`
+            if it cannot be asked.
+
+    Example:
+
+    >>> session = MemorySession(connect("http://localhost:8501", "doorkey"))
+    >>> session.act(observation)
+    2
+    """
+
+    def __init__(self, client, num_envs=None):
+        super().__init__(client, num_envs)
+        inputs = self._inputs_of({"observation", "memory"})
+        self._dtype, shape = inputs["observation"]
+        self._shape = shape[1:]
+        self._memory = None
+
+    def reset(self, rows=None):
+        """Forgets: every environment's memory, or those of some rows (a mask, or indices)."""
+        mask = self._rows(rows)
+        if mask.all():
+            self._memory = None  # asked for again at the next step, as a version may be new
+        elif mask.any() and self._memory is not None:
+            # A copy: the last answer's array may be someone else's, or not writable.
+            self._memory = self._memory.copy()
+            self._memory[mask] = self._initial()[mask]
+
+    def _initial(self):
+        inputs = {"batch_size": np.array(self._size, np.int32)}
+        return self._client.predict(inputs, "initial_memory")["memory"]
+
+    def act(self, observation, reward=None, attention=False, timeout=None):
+        """Returns the greedy action (an int, or an array (B,)) and remembers the step.
+
+        Args:
+            observation: As the environment gives it, or (B, ...) of them.
+            reward: Not looked at; sessions of all kinds are called alike.
+            attention: Whether to return (action, dict of scores) instead.
+            timeout: Seconds, instead of the client's.
+
+        Raises:
+            ServingError: If the server does not answer. The memory stays as it was, so the step may
+                be asked again.
+        """
+        batch = self._batch("an observation", observation, self._dtype, self._shape)
+        if self._memory is None:
+            self._memory = self._initial()
+        inputs = {"observation": batch, "memory": self._memory}
+        outputs = self._predict(inputs, attention, timeout)
+        self._memory = outputs["next_memory"]
+        return self._answer(outputs, attention)
+
+    @property
+    def memory(self):
+        """What is remembered now, (B, ...), or None before the first step."""
+        return self._memory
+
+
+class WindowSession(_Session):
+    """Episodes of a Decision Transformer, of whose last steps it keeps a window.
+
+    The window holds the newest K steps, the newest last. Before an episode's K-th step it is
+    padded in front with zeros, and `mask` is 1 where a step is. The newest step's action is not
+    known yet and is zero. Values are raw: the served graph normalises.
+
+    Args:
+        client: From `connect`, or a policy from `load_policy`.
+        target_return: Sum of rewards that the policy is asked for: a number, or one for each
+            environment. After each step, what it earned is subtracted.
+        num_envs: B, the number of environments played side by side; by default a single one,
+            without a batch dimension.
+        context_length: K; by default, what the policy's signature says.
+
+    Raises:
+        ValueError: If the policy takes no windows, or K is not known.
+
+    Example:
+
+    >>> session = WindowSession(connect("grpc://localhost:8500", "hopper"), target_return=3600.0)
+    >>> observation, _ = env.reset()
+    >>> action = session.act(observation)
+    >>> observation, reward, terminated, truncated, _ = env.step(action)
+    >>> action = session.act(observation, reward)
+    """
+
+    def __init__(self, client, target_return, num_envs=None, context_length=None):
+        super().__init__(client, num_envs)
+        names = {"states", "actions", "returns_to_go", "timesteps", "mask"}
+        self._specs = self._inputs_of(names)
+        known = self._specs["states"][1][1]
+        if known > 0 and context_length not in (None, known):
+            raise ValueError(f"context_length must be {known}; received {context_length}")
+        length = known if known > 0 else context_length
+        if not length or length < 1:
+            raise ValueError(
+                f"the policy takes windows of any length: context_length must be a positive "
+                f"number of steps; received {context_length}"
+            )
+        self._target = np.broadcast_to(np.asarray(target_return, float), (self._size,))
+        self._window = {
+            name: np.zeros((self._size, length, *shape[2:]), dtype)
+            for name, (dtype, shape) in self._specs.items()
+        }
+        self._action = self._step = self._return = None
+        self.reset()
+
+    def reset(self, rows=None):
+        """Begins new episodes, in every environment or in some rows (a mask, or indices)."""
+        mask = self._rows(rows)
+        for values in self._window.values():
+            values[mask] = 0
+        if self._step is None:
+            self._step, self._return = np.zeros(self._size, int), self._target.copy()
+        self._step[mask] = 0
+        self._return[mask] = self._target[mask]
+
+    def act(self, observation, reward=0.0, attention=False, timeout=None):
+        """Returns the action (a number or an array (A,), or (B,) or (B, A) of them).
+
+        Args:
+            observation: As the environment gives it, or (B, S) of them.
+            reward: What the last action earned, a number or (B,); not looked at in an episode's
+                first step.
+            attention: Whether to return (action, dict of scores) instead.
+            timeout: Seconds, instead of the client's.
+
+        Raises:
+            ServingError: If the server does not answer. The window stays as it was, so the step may
+                be asked again.
+        """
+        dtype, shape = self._specs["states"]
+        states = self._batch("an observation", observation, dtype, shape[2:])
+        rewards = np.asarray(reward, float)
+        if rewards.shape not in ((), (self._size,)):
+            raise ValueError(
+                f"expected a reward or {self._size} of them; received the shape {rewards.shape}"
+            )
+        rewards = np.where(self._step > 0, rewards, 0.0)
+        step = {
+            "states": states,
+            "actions": 0,
+            "returns_to_go": (self._return - rewards)[:, None],
+            "timesteps": self._step,
+            "mask": 1,
+        }
+        window = {name: np.roll(values, -1, axis=1) for name, values in self._window.items()}
+        for name, value in step.items():
+            window[name][:, -1] = value
+        outputs = self._predict(window, attention, timeout)
+        self._window = window
+        self._window["actions"][:, -1] = self._as_input(outputs["action"])
+        self._return = self._return - rewards
+        self._step = self._step + 1
+        return self._answer(outputs, attention)
+
+    def _as_input(self, action):
+        """Returns the action as windows hold it: a discrete one as one of A."""
+        size = self._specs["actions"][1][2]
+        return np.eye(size)[action] if action.ndim == 1 else action

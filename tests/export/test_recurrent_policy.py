@@ -1,0 +1,158 @@
+"""Exported policies that remember: the memory goes in and out, and nothing stays behind."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from keras import ops
+
+from rrl_tf.export import SavedModelSession, export_policy, load_policy
+from rrl_tf.layers import RelationalMemoryCell
+
+pytestmark = pytest.mark.tf_only
+SHAPE, ACTIONS, MEMORY = (4,), 3, 2 * 6
+
+
+class Remembering(keras.Model):
+    """Q values from the memory of a Relational Memory Core."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.cell = RelationalMemoryCell(
+            2, 3, num_heads=2, learned_start=True, dtype=self.dtype_policy
+        )
+        self.head = keras.layers.Dense(ACTIONS)
+
+    def build(self, observation_shape, memory_shape=None):
+        self.cell.build(observation_shape)
+        self.head.build((None, MEMORY))
+
+    def call(self, inputs, memory, return_attention_scores=False):
+        output, state, scores = self.cell(inputs, memory, return_attention_scores=True)
+        results = (self.head(output), state)
+        return (*results, scores) if return_attention_scores else results
+
+
+def make_model(**kwargs):
+    model = Remembering(**kwargs)
+    model.build((None, *SHAPE))
+    start = np.linspace(-1, 1, MEMORY)
+    model.cell.initial_memory.assign(start)
+    return model, model.cell.get_initial_state
+
+
+def prepare(observation):
+    return ops.cast(observation, "float32") / 4.0
+
+
+def export(base, model, initial_memory, **options):
+    return export_policy(base, model, prepare, SHAPE, initial_memory=initial_memory, **options)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    model, initial_memory = make_model()
+    return model, export(tmp_path_factory.mktemp("export"), model, initial_memory)
+
+
+def test_a_step_takes_a_memory_and_gives_the_next(exported):
+    model, folder = exported
+    session = SavedModelSession(folder)
+    assert set(session.signatures) == {
+        *("act", "act_with_attention", "initial_memory", "serving_default")
+    }
+    memory = session.run("initial_memory", {"batch_size": np.array(3, np.int32)})["memory"]
+    np.testing.assert_allclose(memory, np.tile(np.linspace(-1, 1, MEMORY), (3, 1)), rtol=1e-6)
+    expected = memory
+    for seed in range(5):
+        raw = np.random.default_rng(seed).integers(0, 9, (3, *SHAPE), np.uint8)
+        q_values, (expected,), scores = model(prepare(raw), expected, return_attention_scores=True)
+        for name in ("act_with_attention", "act"):
+            answer = session.run(name, {"observation": raw, "memory": memory})
+            np.testing.assert_allclose(answer["q_values"], q_values, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(answer["next_memory"], expected, rtol=1e-4, atol=1e-5)
+            assert answer["action"].tolist() == answer["q_values"].argmax(-1).tolist()
+        attention = session.run("act_with_attention", {"observation": raw, "memory": memory})
+        np.testing.assert_allclose(attention["attention_block_1"], scores["block_1"], rtol=1e-3)
+        memory = answer["next_memory"]
+
+
+def test_requests_do_not_touch_each_other(exported):
+    """The same request again, others in between, has the same answer: nothing is kept."""
+    session = SavedModelSession(exported[1])
+    inputs = {"observation": np.ones((1, *SHAPE), np.uint8), "memory": np.ones((1, MEMORY), "f4")}
+    first = session.run("act", inputs)
+    session.run("act", {**inputs, "memory": -inputs["memory"]})
+    np.testing.assert_array_equal(session.run("act", inputs)["next_memory"], first["next_memory"])
+
+
+def test_policy_json_and_the_warm_up_know_the_memory(exported):
+    from tensorflow_serving.apis import prediction_log_pb2
+
+    folder = exported[1]
+    document = json.loads((folder / "assets.extra" / "policy.json").read_text())
+    memory = {"dtype": "float32", "shape": [None, MEMORY]}
+    act = document["signatures"]["act"]
+    assert act["inputs"]["memory"] == act["outputs"]["next_memory"] == memory
+    initial = document["signatures"]["initial_memory"]
+    assert initial["inputs"] == {"batch_size": {"dtype": "int32", "shape": []}}
+    assert initial["outputs"] == {"memory": memory}
+    path = folder / "assets.extra" / "tf_serving_warmup_requests"
+    session, seen = SavedModelSession(folder), set()
+    for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+        request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
+        inputs = {key: tf.make_ndarray(value) for key, value in request.inputs.items()}
+        assert session.run(request.model_spec.signature_name, inputs)
+        seen.add(request.model_spec.signature_name)
+    assert seen == set(session.signatures)
+
+
+@pytest.mark.parametrize("batch_size", [-1, 5000, 2**31 - 1])
+def test_a_request_cannot_ask_for_endless_memories(exported, batch_size):
+    session = SavedModelSession(exported[1])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="0 to 4096"):
+        session.run("initial_memory", {"batch_size": np.array(batch_size, np.int32)})
+
+
+def test_mixed_precision_remembers_in_float32(tmp_path):
+    policy = load_policy(export(tmp_path, *make_model(dtype="mixed_bfloat16")))
+    assert {dtype for dtype, _ in policy.signatures["act"]["outputs"].values()} == {
+        np.dtype("float32"),
+        np.dtype("int32"),
+    }
+
+
+def test_the_policy_in_process_names_what_it_takes(exported):
+    policy = load_policy(exported[1])
+    raw = np.zeros((1, *SHAPE), np.uint8)
+    with pytest.raises(ValueError, match=r"takes \['memory', 'observation'\]; received \['obs"):
+        policy.act(raw)
+    memory = policy.predict({"batch_size": np.int32(1)}, "initial_memory")["memory"]
+    assert policy.predict({"observation": raw, "memory": memory})["next_memory"].shape == (1, 12)
+
+
+@pytest.mark.parametrize(
+    ("initial_memory", "message"),
+    [
+        (lambda batch_size: ops.zeros((batch_size, 5)), r"cannot answer 2 .*\(12,\)|\(B, 12\)"),
+        (lambda batch_size: ops.zeros((1, MEMORY)), r"must make 2 memories \(2, ...\)"),
+        (lambda batch_size: ops.zeros((batch_size,)), r"must make 2 memories \(2, ...\)"),
+        (lambda batch_size: 1 / 0, "cannot make 2 memories: division by zero"),
+        (lambda batch_size: [ops.zeros((2, 6))] * 2, "cannot make 2 memories"),
+    ],
+)
+def test_memories_that_cannot_be(tmp_path, initial_memory, message):
+    with pytest.raises(ValueError, match=message):
+        export(tmp_path / "base", make_model()[0], initial_memory)
+    assert not list(tmp_path.glob("base/*"))
+
+
+def test_a_next_memory_of_another_shape_is_refused(tmp_path):
+    class Growing(keras.Model):
+        def call(self, inputs, memory):
+            return inputs[:, :2], ops.concatenate([memory, memory], axis=1)
+
+    with pytest.raises(ValueError, match=r"shape of the memory, \(2, 5\); received \(2, 10\)"):
+        export(tmp_path, Growing(), lambda batch_size: ops.zeros((batch_size, 5)))
