@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from rrl_tf.layers import (
     AppendCoordinates,
+    CausalTransformerBlock,
     MultiHeadDotProductAttention,
     PositionEmbedding,
     RelationalBlock,
@@ -32,6 +33,8 @@ class Case(NamedTuple):
         equivariant: whether permuting the entities permutes the output; None where the question
             makes no sense.
         full_precision: whether the output (not the attention) stays float32 under a mixed policy.
+        exact: whether asking for attention changes no bit of the output; else another kernel
+            rounds elsewhere.
     """
 
     name: str
@@ -41,6 +44,7 @@ class Case(NamedTuple):
     attention: dict[str, tuple[int, ...]] | None = None
     equivariant: bool | None = None
     full_precision: bool = False
+    exact: bool = True
 
 
 def attention(name, parameters, equivariant=True, **arguments):
@@ -73,6 +77,18 @@ def module(name, parameters, rounds, **arguments):
 
     scores = {f"round_{i}": (2, NODES, NODES) for i in range(1, rounds + 1)}
     return Case(f"module-{name}", make, ENTITIES, parameters, scores, True)
+
+
+def causal(name, **arguments):
+    return Case(
+        f"causal-{name}",
+        lambda **kwargs: CausalTransformerBlock(2, **arguments, **kwargs),
+        ENTITIES,
+        4 * (8 * 8 + 8) + 2 * (8 + 8) + (8 * 32 + 32) + (32 * 8 + 8),
+        {"": (2, NODES, NODES)},
+        equivariant=False,
+        exact=False,
+    )
 
 
 def memory(name, parameters, shape=STEPS, blocks=1, **arguments):
@@ -115,6 +131,8 @@ CASES = [
     module("one-round", 358, 1),
     module("own-weights", 3 * 358, 3, num_rounds=3),
     module("shared-weights", 358, 3, num_rounds=3, share_weights=True),
+    causal("post"),
+    causal("pre", norm="pre", dropout_placement="probabilities"),
     memory("default", 36 + 126 + 60 + 84 + 168),
     memory("two-blocks", 36 + 2 * (126 + 60) + 84 + 168, blocks=2, return_sequences=True),
     memory("matrices", 36 + 126 + 60 + 84 + 38 + 14, (4, 3, 5), gate_style="memory"),

@@ -1,6 +1,7 @@
 """Layers of relational models: attention you can look inside. `keras.ops` only."""
 
 from rrl_tf.layers.append_coordinates import AppendCoordinates
+from rrl_tf.layers.causal_transformer_block import CausalTransformerBlock
 from rrl_tf.layers.multi_head_dot_product_attention import MultiHeadDotProductAttention
 from rrl_tf.layers.position_embedding import PositionEmbedding
 from rrl_tf.layers.relational_block import RelationalBlock
@@ -10,6 +11,7 @@ from rrl_tf.layers.relational_module import RelationalModule
 
 __all__ = [
     "AppendCoordinates",
+    "CausalTransformerBlock",
     "MultiHeadDotProductAttention",
     "PositionEmbedding",
     "RelationalBlock",

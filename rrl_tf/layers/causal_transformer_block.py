@@ -1,0 +1,254 @@
+"""One block of a transformer that reads from left to right."""
+
+import keras
+from keras import ops
+
+from rrl_tf._arguments import one_of, optional_positive_int, positive_int
+from rrl_tf.layers._layer_norm import LayerNormalization
+from rrl_tf.layers._shapes import carried_mask, dense_on_rows, tensor_spec
+
+NORMS = ("post", "pre")
+DROPOUT_PLACEMENTS = ("output", "probabilities")
+# The score of what a mask hides: far below any score, yet finite.
+_HIDDEN = -1e30
+
+
+@keras.saving.register_keras_serializable(package="rrl_tf")
+class CausalTransformerBlock(keras.layers.Layer):
+    """Lets every position gather from itself and earlier ones, then thinks about each alone.
+
+    Attention `softmax_j(q_i · k_j / sqrt(D)) @ v` over `j <= i`, and a network of two dense layers,
+    each added to what it was given. With `norm="post"` the sum is normalised,
+    `x = norm(x + attention(x))` (Vaswani et al., 2017); with `"pre"` what goes in is,
+    `x = x + attention(norm(x))` (GPT-2), and the sums never are.
+
+    Padding is what `mask` says is false, wherever it stands. No real position attends to it. A
+    padded position attends to itself and to real positions before it, so that every row of the
+    attention sums to 1; what comes out there means nothing.
+
+    Args:
+        num_heads: H, the number of heads; it divides F.
+        hidden_units: size of the hidden dense layer. `None` is 4 F.
+        activation: activation of the hidden dense layer.
+        norm: `"post"` or `"pre"`.
+        dropout: rate in training, after both parts and within the attention.
+        dropout_placement: what is dropped within the attention: the `"output"` of the heads or
+            the attention `"probabilities"`.
+        epsilon: added to the variance in the norms; PyTorch's 1e-5.
+        kernel_initializer: initialiser of every matrix.
+        seed: seed of the dropout.
+
+    Call arguments:
+        inputs: sequences `(B, T, F)`.
+        mask: `(B, T)`, true for real positions; all are, if left out.
+        cache: pair of keys and values `(B, L, H, D)` of the L positions before the inputs, as the
+            last call returned it. `mask` is `(B, L + T)` then.
+        rows: slice of the only positions whose output is wanted, such as `slice(1, None, 3)`; N of
+            them.
+        training: whether to apply dropout.
+        return_attention_scores: whether to return the attention as well.
+
+    Returns:
+        `(B, N, F)`, where N is T unless `rows` says less. With `return_attention_scores` or `cache`
+        a tuple of that and of the attention before dropout, `(B, H, N, L + T)`, and of the cache of
+        the last L positions.
+
+    Raises:
+        ValueError: for an argument out of its range, or sequences that the heads cannot share.
+
+    Example:
+
+    >>> block = CausalTransformerBlock(num_heads=2, norm="pre")
+    >>> output, attention = block(keras.ops.ones((1, 20, 32)), return_attention_scores=True)
+    >>> tuple(output.shape), tuple(attention.shape)
+    ((1, 20, 32), (1, 2, 20, 20))
+
+    References:
+        - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
+        - [Radford et al., 2019](https://openai.com/index/better-language-models/) (GPT-2)
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        hidden_units=None,
+        activation="gelu",
+        norm="post",
+        dropout=0.0,
+        dropout_placement="output",
+        epsilon=1e-5,
+        kernel_initializer="glorot_uniform",
+        seed=None,
+        **kwargs,
+    ):
+        if not 0 <= dropout < 1:
+            raise ValueError(f"`dropout` must be in [0, 1). Received: {dropout!r}")
+        super().__init__(**kwargs)
+        self.num_heads = positive_int("num_heads", num_heads)
+        self.hidden_units = optional_positive_int("hidden_units", hidden_units)
+        self.activation = keras.activations.get(activation)
+        self.norm = one_of("norm", norm, NORMS)
+        self.dropout = dropout
+        self.dropout_placement = one_of("dropout_placement", dropout_placement, DROPOUT_PLACEMENTS)
+        self.epsilon = epsilon
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.seed = seed
+        self.supports_masking = True
+
+    def build(self, inputs_shape):
+        if len(inputs_shape) != 3 or inputs_shape[-1] is None:
+            raise ValueError(
+                "CausalTransformerBlock takes sequences (B, T, F) with a known F. "
+                f"Received the shape {tuple(inputs_shape)}"
+            )
+        width = inputs_shape[-1]
+        if width % self.num_heads:
+            raise ValueError(
+                f"`num_heads` must divide F. Received: num_heads={self.num_heads}, F={width}"
+            )
+        hidden = self.hidden_units or 4 * width
+        # The queries are apart from the keys and values, as `rows` asks for fewer of them.
+        self.query = self._dense("query", width, width)
+        self.key_value = self._dense("key_value", width, 2 * width)
+        self.projection = self._dense("projection", width, width)
+        self.hidden = self._dense("hidden", width, hidden, self.activation)
+        self.output_dense = self._dense("output", hidden, width)
+        self.attention_norm = self._norm("attention_norm", width)
+        self.output_norm = self._norm("output_norm", width)
+        self.dropouts = [
+            keras.layers.Dropout(
+                self.dropout, seed=self.seed, dtype=self.dtype_policy, name=f"{part}_dropout"
+            )
+            for part in ("attention", "projection", "output")
+        ]
+
+    def _dense(self, name, features, units, activation=None):
+        dense = keras.layers.Dense(
+            units,
+            activation=activation,
+            # A clone, as one unseeded initialiser gives the same numbers at every use.
+            kernel_initializer=self.kernel_initializer.clone(),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+        dense.build((None, features))
+        return dense
+
+    def _norm(self, name, width):
+        norm = LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name=name)
+        norm.build((None, None, width))
+        return norm
+
+    def call(
+        self,
+        inputs,
+        mask=None,
+        cache=None,
+        rows=None,
+        training=False,
+        return_attention_scores=False,
+    ):
+        attention_dropout, projection_dropout, output_dropout = self.dropouts
+        pre = self.norm == "pre"
+        x = self.attention_norm(inputs) if pre else inputs
+        key, value = ops.split(dense_on_rows(self.key_value, x), 2, axis=-1)
+        key, value = self._split_heads(key), self._split_heads(value)  # (B, T, H, D)
+        allowed = None
+        if cache is not None:
+            size = cache[0].shape[1]
+            key, value = (ops.concatenate(pair, axis=1) for pair in zip(cache, (key, value)))
+            cache = (key[:, -size:], value[:, -size:])
+        if not (mask is None and cache is None and rows is None):
+            allowed = _allowed(ops.shape(key)[1], ops.shape(inputs)[1], mask, rows)
+        if rows is not None:
+            inputs, x = inputs[:, rows], x[:, rows]
+        query = self._split_heads(dense_on_rows(self.query, x))
+        heads, scores = self._attend(query, key, value, allowed, training, return_attention_scores)
+        x = ops.reshape(heads, ops.shape(inputs))  # (B, N, H, D) -> (B, N, F)
+        if self.dropout_placement == "output":
+            x = attention_dropout(x, training=training)
+        x = inputs + projection_dropout(dense_on_rows(self.projection, x), training=training)
+        x = x if pre else self.attention_norm(x)
+        hidden = dense_on_rows(self.hidden, self.output_norm(x) if pre else x)
+        x = x + output_dropout(dense_on_rows(self.output_dense, hidden), training=training)
+        x = x if pre else self.output_norm(x)
+        more = [extra for extra in (scores, cache) if extra is not None]
+        return (x, *more) if more else x
+
+    def _split_heads(self, projected):
+        width = projected.shape[-1]
+        shape = (-1, ops.shape(projected)[1], self.num_heads, width // self.num_heads)
+        return ops.reshape(projected, shape)  # (B, T, F) -> (B, T, H, D)
+
+    def _attend(self, query, key, value, allowed, training, want_scores):
+        """What the heads gather, `(B, N, H, D)`, and from where, `(B, H, N, S)` or None."""
+        drops = self.dropout_placement == "probabilities" and self.dropout > 0 and training
+        if not drops and not want_scores:
+            # The backend's fastest kernel, which keeps its scores for itself.
+            causal = {"is_causal": True} if allowed is None else {"mask": allowed}
+            return ops.dot_product_attention(query, key, value, **causal), None
+        if allowed is None:
+            allowed = _allowed(ops.shape(key)[1], ops.shape(key)[1])
+        query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
+        scaled = query * query.shape[-1] ** -0.5
+        scores = ops.matmul(scaled, ops.transpose(key, (0, 1, 3, 2)))  # (B, H, N, S)
+        # Half precision would lose small probabilities, so the softmax is at least float32.
+        scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
+        scores = ops.softmax(ops.where(allowed, scores, _HIDDEN), axis=-1)
+        scores = ops.cast(scores, self.compute_dtype)
+        kept = self.dropouts[0](scores, training=training) if drops else scores
+        heads = ops.transpose(ops.matmul(kept, value), (0, 2, 1, 3))
+        return heads, scores if want_scores else None
+
+    def compute_mask(self, inputs, previous_mask):
+        return carried_mask(inputs)
+
+    def compute_output_shape(self, inputs_shape):
+        return tuple(inputs_shape)
+
+    def compute_output_spec(
+        self,
+        inputs,
+        mask=None,
+        cache=None,
+        rows=None,
+        training=False,
+        return_attention_scores=False,
+    ):
+        batch, steps, features = inputs.shape
+        keys = steps if cache is None or steps is None else steps + cache[0].shape[1]
+        if rows is not None and steps is not None:
+            steps = len(range(*rows.indices(steps)))
+        more = []
+        if return_attention_scores:
+            more.append(tensor_spec(self, (batch, self.num_heads, steps, keys)))
+        if cache is not None:
+            more.append(tuple(tensor_spec(self, part.shape) for part in cache))
+        output = tensor_spec(self, (batch, steps, features))
+        return (output, *more) if more else output
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "hidden_units": self.hidden_units,
+            "activation": keras.activations.serialize(self.activation),
+            "norm": self.norm,
+            "dropout": self.dropout,
+            "dropout_placement": self.dropout_placement,
+            "epsilon": self.epsilon,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "seed": self.seed,
+        }
+
+
+def _allowed(keys, queries, mask=None, rows=None):
+    """Where the last `queries` of so many `keys` may attend to, `(1 or B, 1, N, S)`."""
+    positions = ops.arange(keys)
+    own = positions[keys - queries :]
+    own = (own if rows is None else own[rows])[:, None]
+    causal = (positions <= own)[None, None]
+    if mask is None:
+        return causal
+    real = ops.cast(mask, "bool")[:, None, None, :]
+    return ops.logical_and(causal, ops.logical_or(real, positions == own))
