@@ -8,7 +8,15 @@ from rrl_tf._arguments import one_of, positive_int
 ORDERS = ("paper", "sonnet")
 
 
-def nth_farthest(batch_size, num_vectors=8, dimension=16, order="paper", seed=0):
+def nth_farthest(
+    batch_size,
+    num_vectors=8,
+    dimension=16,
+    order="paper",
+    seed=0,
+    active_vectors=None,
+    active_dimensions=None,
+):
     """Draws questions of the Nth farthest task with their answers.
 
     A question is a sequence of `num_vectors` vectors, uniform in [-1, 1)^dimension, each with its
@@ -24,13 +32,18 @@ def nth_farthest(batch_size, num_vectors=8, dimension=16, order="paper", seed=0)
             is [vector, label, n, m]. `"sonnet"`: as the data of Sonnet's example in fact are, n = 0
             asks for vector m and n = T - 1 for the farthest; a row is [vector, label, m, n].
         seed: int, sequence of ints or `numpy.random.Generator`.
+        active_vectors: for an easier task of the same shape: how many rows of a question, at random
+            places, hold a vector; the others have neither numbers nor a label, and n is below this.
+            `None` is all.
+        active_dimensions: for the same: how many numbers of a vector are not zero. `None` is all.
 
     Returns:
         Sequences `(B, T, dimension + 3 * T)` float32, with labels, n and m as one-hot vectors, and
         answers `(B,)` int32.
 
     Raises:
-        ValueError: for a size that is not positive, or an unknown order.
+        ValueError: for a size that is not positive, more that is active than there is, or an
+            unknown order.
 
     Example:
 
@@ -44,25 +57,38 @@ def nth_farthest(batch_size, num_vectors=8, dimension=16, order="paper", seed=0)
           `examples/dataset_nth_farthest.py`
     """
     batch, count = positive_int("batch_size", batch_size), positive_int("num_vectors", num_vectors)
+    size = positive_int("dimension", dimension)
+    active_count = _part_of("active_vectors", active_vectors, count)
+    active_size = _part_of("active_dimensions", active_dimensions, size)
     one_of("order", order, ORDERS)
     rng = np.random.default_rng(seed)
-    vectors = rng.uniform(-1, 1, (batch, count, positive_int("dimension", dimension)))
-    vectors = vectors.astype("float32")
+    vectors = np.zeros((batch, count, size), "float32")
+    vectors[..., :active_size] = rng.uniform(-1, 1, (batch, count, active_size))
     labels = rng.permuted(np.tile(np.arange(count), (batch, 1)), axis=1)
-    n, m = rng.integers(count, size=(2, batch))
+    active = rng.permuted(np.tile(np.arange(count) < active_count, (batch, 1)), axis=1)
+    n = rng.integers(active_count, size=batch)
+    reference = np.argmax(np.where(active, rng.random((batch, count)), -1), axis=1)  # m's row
+    questions = np.arange(batch)
+    m = labels[questions, reference]
+    distances = ((vectors - vectors[questions, reference][:, None]) ** 2).sum(axis=-1)  # (B, T)
+    ranked = np.argsort(np.where(active, distances, np.inf), axis=1)  # nearest first
+    nearest = n if order == "sonnet" else active_count - 1 - n
+    answers = labels[questions, ranked[questions, nearest]]
+
     one_hot = np.eye(count, dtype="float32")
     question = (n, m) if order == "paper" else (m, n)
     rows = [np.repeat(one_hot[part][:, None], count, axis=1) for part in question]
-    sequences = np.concatenate([vectors, one_hot[labels], *rows], axis=-1)
-    return sequences, _answers(vectors, labels, n, m, order).astype("int32")
+    contents = np.concatenate([vectors, one_hot[labels]], axis=-1) * active[..., None]
+    sequences = np.concatenate([contents, *rows], axis=-1)
+    return sequences.astype("float32"), answers.astype("int32")
 
 
-def _answers(vectors, labels, n, m, order):
-    questions = np.arange(len(vectors))
-    reference = vectors[questions, np.argmax(labels == m[:, None], axis=1)]
-    distances = ((vectors - reference[:, None]) ** 2).sum(axis=-1)  # (B, T)
-    ranked = np.argsort(distances if order == "sonnet" else -distances, axis=1)
-    return labels[questions, ranked[questions, n]]
+def _part_of(name, value, whole):
+    """`value` as an int from 1 to `whole`, which `None` stands for."""
+    part = whole if value is None else positive_int(name, value)
+    if part > whole:
+        raise ValueError(f"`{name}` must be at most {whole}. Received: {value}")
+    return part
 
 
 def nth_farthest_floors(num_vectors=8, dimension=16, num_questions=200_000, seed=0):
@@ -113,8 +139,8 @@ def nth_farthest_floors(num_vectors=8, dimension=16, num_questions=200_000, seed
 class NthFarthest(keras.utils.PyDataset):
     """Fresh questions for `fit`: an epoch is `steps` batches that are never seen again.
 
-    A batch depends on the seed, the epoch and its number alone, so training that continues from a
-    checkpoint sees what it would have seen.
+    A batch depends on the seed, the stage, the epoch and its number alone, so training that
+    continues from a checkpoint sees what it would have seen.
 
     Args:
         batch_size: B, questions in a batch.
@@ -123,10 +149,13 @@ class NthFarthest(keras.utils.PyDataset):
         dimension: of a vector.
         order: `"paper"` or `"sonnet"`, see `nth_farthest`.
         seed: int.
+        stages: sequence of pairs (active vectors, active dimensions), from the easiest to the
+            hardest task; `stage` is the number of the one that questions are drawn from. By default
+            the only stage is the whole task.
         epoch: number of the first epoch.
 
     Raises:
-        ValueError: for a size that is not positive, or an unknown order.
+        ValueError: for a size that is not positive, an unknown order, or a stage beyond the task.
 
     Example:
 
@@ -141,21 +170,24 @@ class NthFarthest(keras.utils.PyDataset):
         dimension=16,
         order="paper",
         seed=0,
+        stages=((None, None),),
         epoch=0,
         **kwargs,
     ):
         super().__init__(**kwargs)
-        nth_farthest(batch_size, num_vectors, dimension, order)  # raises for bad arguments
-        self.steps = positive_int("steps", steps)
-        self.arguments = (batch_size, num_vectors, dimension, order)
-        self.seed = seed
-        self.epoch = epoch
+        self._steps = positive_int("steps", steps)
+        self._task = (batch_size, num_vectors, dimension, order)
+        self._seed, self._epoch = seed, epoch
+        self.stages, self.stage = tuple(stages), 0
+        for stage in self.stages:  # raises for bad arguments
+            nth_farthest(*self._task, 0, *stage)
 
     def __len__(self):
-        return self.steps
+        return self._steps
 
     def __getitem__(self, index):
-        return nth_farthest(*self.arguments, seed=[self.seed, self.epoch, index])
+        stage = self.stages[self.stage]
+        return nth_farthest(*self._task, [self._seed, self._epoch, index], *stage)
 
     def on_epoch_end(self):
-        self.epoch += 1
+        self._epoch += 1

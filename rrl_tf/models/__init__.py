@@ -1,5 +1,19 @@
 """Models over the relational layers. `keras.ops` only."""
 
+from rrl_tf.models.convolutional_classifier import ConvolutionalClassifier
+from rrl_tf.models.decision_transformer import DecisionTransformer
+from rrl_tf.models.memory_sequence_classifier import MemorySequenceClassifier
+from rrl_tf.models.mlp_classifier import MLPClassifier
+from rrl_tf.models.patch_attention_classifier import PatchAttentionClassifier
+from rrl_tf.models.relational_classifier import RelationalClassifier
 from rrl_tf.models.relational_q_network import RelationalQNetwork
 
-__all__ = ["RelationalQNetwork"]
+__all__ = [
+    "ConvolutionalClassifier",
+    "DecisionTransformer",
+    "MLPClassifier",
+    "MemorySequenceClassifier",
+    "PatchAttentionClassifier",
+    "RelationalClassifier",
+    "RelationalQNetwork",
+]

@@ -5,6 +5,12 @@ A preset is a dict with a `description`, a `source`, and a `config`: keyword arg
 
 import copy
 
+# PyTorch's default for linear layers and convolutions: U(-1, 1) / sqrt(fan in).
+_TORCH_UNIFORM = {
+    "class_name": "VarianceScaling",
+    "config": {"scale": 1 / 3, "mode": "fan_in", "distribution": "uniform"},
+}
+
 RELATIONAL_Q_NETWORK = {
     "book": {
         "description": (
@@ -32,11 +38,7 @@ RELATIONAL_Q_NETWORK = {
             },
             "hidden_units": (),
             "output_activation": "elu",
-            # PyTorch's default for linear layers and convolutions: U(-1, 1) / sqrt(fan in).
-            "kernel_initializer": {
-                "class_name": "VarianceScaling",
-                "config": {"scale": 1 / 3, "mode": "fan_in", "distribution": "uniform"},
-            },
+            "kernel_initializer": _TORCH_UNIFORM,
         },
     },
     "zambaldi": {
@@ -88,6 +90,169 @@ RELATIONAL_Q_NETWORK = {
             "readout_cell": (3, 6),
             "hidden_units": (64,),
             "dueling": True,
+        },
+    },
+}
+
+
+MEMORY_SEQUENCE_CLASSIFIER = {
+    "paper": {
+        "description": "The Relational Memory Core of the Nth farthest task, 8 vectors of 16.",
+        "source": (
+            "Santoro et al., Relational recurrent neural networks (2018), sizes as in "
+            "github.com/L0SG/relational-rnn-pytorch"
+        ),
+        "config": {
+            "num_classes": 8,
+            "core": "relational_memory",
+            "core_arguments": {
+                "mem_slots": 8,
+                "head_size": 32,
+                "num_heads": 8,
+                "unroll": True,
+            },
+        },
+    },
+}
+
+
+RELATIONAL_CLASSIFIER = {
+    "book": {
+        "description": (
+            "The chapter's relational module, exactly: 85,228 parameters on a (28, 28, 1) image, "
+            "256 entities after four convolutions, one head."
+        ),
+        "source": "Zai and Brown, Deep Reinforcement Learning in Action (2020), listing 10.2",
+        "config": {
+            "conv_filters": (16, 20, 24, 30),
+            "conv_kernel_size": 4,
+            "conv_strides": 1,
+            "conv_padding": "valid",
+            "coordinates": {"low": 0.0, "high": 1.0, "divisor": "size"},
+            "block": {
+                "num_heads": 1,
+                "key_size": 36,
+                "units": (36,),
+                "activation": "relu",
+                "residual": False,
+                "norm": "joint",
+                "qkv_norm": "joint",
+            },
+            "kernel_initializer": _TORCH_UNIFORM,
+        },
+    },
+    "fast": {
+        "description": "Ours.",
+        "source": "rrl_tf, chosen by measurement; see docs/mnist.md",
+        "config": {
+            "conv_filters": (24, 32, 48),
+            "conv_kernel_size": (5, 3, 3),
+            "conv_strides": (2, 1, 2),
+            "conv_norm": True,
+            "coordinates": {},
+            "block": {"num_heads": 4, "key_size": 16, "qkv_norm": "entity", "norm": "entity"},
+            "num_rounds": 2,
+        },
+    },
+}
+
+CONVOLUTIONAL_CLASSIFIER = {
+    "book": {
+        "description": (
+            "The convolutional network that the chapter compares with: 88,252 parameters on a "
+            "(28, 28, 1) image."
+        ),
+        "source": "Zai and Brown, Deep Reinforcement Learning in Action (2020), section 10.3.4",
+        "config": {
+            "conv_filters": (10, 16, 24, 32, 64),
+            "conv_kernel_size": 4,
+            "pool_after": (2,),
+            "hidden_units": (128,),
+            "kernel_initializer": _TORCH_UNIFORM,
+        },
+    },
+}
+
+PATCH_ATTENTION_CLASSIFIER = {
+    "patch-mnist": {
+        "description": (
+            "One head of self-attention over 16 patches of 7 x 7 pixels: 15,200 parameters on a "
+            "(28, 28, 1) image."
+        ),
+        "source": '"Self-Attention", SensIO blog, 17 March 2021',
+        "config": {
+            "patch_size": 7,
+            "num_heads": 1,
+            "key_size": 49,
+            "kernel_initializer": _TORCH_UNIFORM,
+        },
+    },
+}
+
+MLP_CLASSIFIER = {
+    "patch-mnist": {
+        "description": (
+            "The network that the blog compares its attention with: 623,290 parameters on a "
+            "(28, 28, 1) image."
+        ),
+        "source": '"Self-Attention", SensIO blog, 17 March 2021',
+        "config": {"hidden_units": (784,), "kernel_initializer": _TORCH_UNIFORM},
+    },
+}
+
+
+# PyTorch's default for linear layers: U(-1, 1) / sqrt(fan in).
+_TORCH_LINEAR = {
+    "class_name": "VarianceScaling",
+    "config": {"scale": 1 / 3, "mode": "fan_in", "distribution": "uniform"},
+}
+_NORMAL = {"class_name": "RandomNormal", "config": {"stddev": 1.0}}
+_GPT2_NORMAL = {"class_name": "RandomNormal", "config": {"stddev": 0.02}}
+
+DECISION_TRANSFORMER = {
+    "min-dt": {
+        "description": (
+            "Post-norm blocks with GELU, dropout on the output of the attention. 1,125,912 "
+            "parameters with 17 numbers to a state and 6 to an action."
+        ),
+        "source": "github.com/nikhilbarhate99/min-decision-transformer",
+        "config": {
+            "kernel_initializer": _TORCH_LINEAR,
+            "block_initializer": _TORCH_LINEAR,
+            "embeddings_initializer": _NORMAL,
+        },
+    },
+    "paper": {
+        "description": (
+            "Pre-norm GPT-2 blocks with ReLU, dropout on the tokens and on the attention "
+            "probabilities."
+        ),
+        "source": (
+            "Chen et al., Decision Transformer (2021), sizes of the Gym experiments in "
+            "github.com/kzl/decision-transformer"
+        ),
+        "config": {
+            "max_timestep": 1000,
+            "embedding_dropout": 0.1,
+            "dropout_placement": "probabilities",
+            "norm": "pre",
+            "activation": "relu",
+            "kernel_initializer": _TORCH_LINEAR,
+            "block_initializer": _GPT2_NORMAL,
+            "embeddings_initializer": _NORMAL,
+        },
+    },
+    "fast": {
+        "description": (
+            "Ours: pre-norm blocks that predict nothing but the action, so that the last one "
+            "updates a third of the tokens."
+        ),
+        "source": "rrl_tf; see docs/decision_transformer.md",
+        "config": {
+            "max_timestep": 1024,
+            "norm": "pre",
+            "heads": ("action",),
+            "embeddings_initializer": _GPT2_NORMAL,
         },
     },
 }
