@@ -42,12 +42,56 @@ def torch_pointwise_conv(name, dense):
     ]
 
 
-def torch_layer_norm(name, norm):
-    """The two assignments of a PyTorch `LayerNorm` over the same axes."""
-    shape = tuple(norm.gamma.shape)
+def torch_conv(name, conv):
+    """The two assignments of a PyTorch `Conv2d`, whose weight is `(out, in, height, width)`."""
+    height, width, inputs, outputs = conv.kernel.shape
     return [
-        Assignment(norm.gamma, {f"{name}.weight": shape}),
-        Assignment(norm.beta, {f"{name}.bias": shape}),
+        Assignment(
+            conv.kernel,
+            {f"{name}.weight": (outputs, inputs, height, width)},
+            lambda weight: weight.transpose(2, 3, 1, 0),
+        ),
+        Assignment(conv.bias, {f"{name}.bias": (outputs,)}),
+    ]
+
+
+def torch_query_key_value(attention, names):
+    """Three PyTorch `Linear` with columns `[head][size]` become one with `[head][q | k | v]`.
+
+    Args:
+        attention: a built `MultiHeadDotProductAttention`, over one set of entities.
+        names: of the linear layers of queries, keys and values.
+    """
+    dense, heads = attention.query_key_value, attention.num_heads
+    features, _ = dense.kernel.shape
+    sizes = (attention.key_size, attention.key_size, attention.value_size)
+    widths = {name: heads * size for name, size in zip(names, sizes)}
+
+    def kernel(*weights):  # (H * size, F) each
+        per_head = [weight.T.reshape(features, heads, -1) for weight in weights]
+        return np.concatenate(per_head, axis=-1).reshape(features, -1)
+
+    def bias(*biases):  # (H * size,) each
+        return np.concatenate([b.reshape(heads, -1) for b in biases], axis=-1).reshape(-1)
+
+    return [
+        Assignment(
+            dense.kernel, {f"{name}.weight": (w, features) for name, w in widths.items()}, kernel
+        ),
+        Assignment(dense.bias, {f"{name}.bias": (w,) for name, w in widths.items()}, bias),
+    ]
+
+
+def torch_layer_norm(name, norm, shape=None):
+    """The two assignments of a PyTorch `LayerNorm` over the same axes.
+
+    `shape` is the original's, where ours has axes of size 1 besides.
+    """
+    ours = tuple(norm.gamma.shape)
+    shape = shape or ours
+    return [
+        Assignment(norm.gamma, {f"{name}.weight": shape}, lambda array: array.reshape(ours)),
+        Assignment(norm.beta, {f"{name}.bias": shape}, lambda array: array.reshape(ours)),
     ]
 
 

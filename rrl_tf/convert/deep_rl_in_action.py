@@ -1,31 +1,34 @@
 """Weights of the networks of "Deep Reinforcement Learning in Action", chapter 10."""
 
-import numpy as np
-
 from rrl_tf.convert._assign import (
     Assignment,
     assign,
+    torch_conv,
     torch_layer_norm,
     torch_linear,
     torch_pointwise_conv,
+    torch_query_key_value,
 )
-from rrl_tf.models import RelationalQNetwork
+from rrl_tf.models import ConvolutionalClassifier, RelationalClassifier, RelationalQNetwork
 
 # Names in the class that no forward pass uses.
 _LEFTOVERS = tuple(f"conv{i}.{kind}" for i in (3, 4) for kind in ("weight", "bias"))
+_QUERY_KEY_VALUE = ("q_proj", "k_proj", "v_proj")
 
 
 def deep_rl_in_action(model, state_dict):
-    """Fills a model with the weights of the chapter's PyTorch network.
+    """Fills a model with the weights of one of the chapter's PyTorch networks.
 
-    `MultiHeadRelationalModule` goes into `RelationalQNetwork.from_preset("book")`, also with other
-    numbers of actions, channels, heads and features.
+    `MultiHeadRelationalModule` goes into `RelationalQNetwork.from_preset("book")`,
+    `RelationalModule` (MNIST) into `RelationalClassifier.from_preset("book")`, and the
+    convolutional network it is compared with into `ConvolutionalClassifier.from_preset("book")`;
+    also with other numbers of actions or classes, channels, heads and features.
 
     Args:
         model: the built model; it is filled in place.
         state_dict: mapping from the original's names to arrays (NumPy, or what has `.numpy()`),
-            as `torch_module.state_dict()`. `conv3` and `conv4`, which some copies of the class
-            define and none uses, may be there and are ignored.
+            as `torch_module.state_dict()`. `conv3` and `conv4` of `MultiHeadRelationalModule`,
+            which some copies of the class define and none uses, may be there and are ignored.
 
     Returns:
         `model`.
@@ -40,22 +43,36 @@ def deep_rl_in_action(model, state_dict):
     >>> model.build((None, 7, 7, 3))
     >>> model = deep_rl_in_action(model, torch.load("book.pt"))  # doctest: +SKIP
     """
-    if not isinstance(model, RelationalQNetwork):
+    networks = {
+        RelationalQNetwork: (_multi_head_relational_module, "7, 7, 3", _LEFTOVERS),
+        RelationalClassifier: (_relational_module, "28, 28, 1", ()),
+        ConvolutionalClassifier: (_convolutional_network, "28, 28, 1", ()),
+    }
+    if type(model) not in networks:
         raise ValueError(
-            "deep_rl_in_action fills a RelationalQNetwork. "
+            f"deep_rl_in_action fills a {', '.join(kind.__name__ for kind in networks)}. "
             f"Received a {type(model).__name__}: {model}"
         )
-    assign(state_dict, _multi_head_relational_module(model), leftovers=_LEFTOVERS)
+    assignments, shape, leftovers = networks[type(model)]
+    if not model.built:
+        raise ValueError(
+            f"{model.name} has no weights to fill yet: build it first, "
+            f"with `model.build((None, {shape}))`"
+        )
+    assign(state_dict, assignments(model), leftovers)
     return model
 
 
 def _multi_head_relational_module(model):
-    if not model.built:
-        raise ValueError(
-            f"{model.name} has no weights to fill yet: build it first, "
-            "with `model.build((None, 7, 7, 3))`"
-        )
-    _check_configuration(model)
+    book = RelationalQNetwork.from_preset("book")
+    arguments = (
+        "conv_kernel_size conv_padding conv_activation coordinates position_embedding num_rounds "
+        "readout hidden_units dueling output_activation"
+    )
+    differences = _differences(model, book, arguments) + _block_differences(model, book)
+    if len(model.conv_filters) != 2:
+        differences.append("two convolutions")
+    _check_none(model, book, differences)
     conv1, conv2, _ = model.grid_layers  # the last one appends the coordinates
     block = model.relations.blocks[0]
     attention = block.attention
@@ -63,7 +80,7 @@ def _multi_head_relational_module(model):
     return [
         *torch_pointwise_conv("conv1", conv1),
         *torch_pointwise_conv("conv2", conv2),
-        *_query_key_value(attention),
+        *torch_query_key_value(attention, _QUERY_KEY_VALUE),
         *torch_layer_norm("q_norm", attention.query_norm),
         *torch_layer_norm("k_norm", attention.key_norm),
         *torch_layer_norm("v_norm", attention.value_norm),
@@ -75,53 +92,98 @@ def _multi_head_relational_module(model):
     ]
 
 
-def _query_key_value(attention):
-    """Three linear layers with columns `[head][size]` become one with `[head][q | k | v]`."""
-    heads = attention.num_heads
-    features, _ = attention.query_key_value.kernel.shape
-    widths = {
-        "q_proj": heads * attention.key_size,
-        "k_proj": heads * attention.key_size,
-        "v_proj": heads * attention.value_size,
+def _relational_module(model):
+    book = RelationalClassifier.from_preset("book")
+    arguments = "conv_kernel_size conv_strides conv_padding conv_norm coordinates num_rounds"
+    differences = _differences(model, book, arguments) + _block_differences(model, book)
+    if model.relations.blocks[0].attention.num_heads != 1:
+        differences.append("one head")
+    _check_none(model, book, differences)
+    *convolutions, _ = model.grid_layers  # the last one appends the coordinates
+    block = model.relations.blocks[0]
+    attention = block.attention
+    (linear1,) = block.dense_layers
+    norms = {
+        "q_norm": attention.query_norm,
+        "k_norm": attention.key_norm,
+        "v_norm": attention.value_norm,
     }
-
-    def kernel(*weights):  # (H * size, F) each
-        per_head = [weight.T.reshape(features, heads, -1) for weight in weights]
-        return np.concatenate(per_head, axis=-1).reshape(features, -1)
-
-    def bias(*biases):  # (H * size,) each
-        return np.concatenate([b.reshape(heads, -1) for b in biases], axis=-1).reshape(-1)
-
-    dense = attention.query_key_value
     return [
-        Assignment(
-            dense.kernel, {f"{name}.weight": (w, features) for name, w in widths.items()}, kernel
+        *(
+            assignment
+            for i, convolution in enumerate(convolutions, start=1)
+            for assignment in torch_conv(f"conv{i}", convolution)
         ),
-        Assignment(dense.bias, {f"{name}.bias": (w,) for name, w in widths.items()}, bias),
+        *torch_query_key_value(attention, _QUERY_KEY_VALUE),
+        *(
+            assignment
+            for name, norm in norms.items()
+            for assignment in torch_layer_norm(name, norm, tuple(norm.gamma.shape[1:]))
+        ),
+        *torch_linear("linear1", linear1),
+        *torch_linear("linear2", model.head),
     ]
 
 
-def _check_configuration(model):
-    """Only sizes may differ from the book's: its weights mean nothing in another computation."""
-    book = RelationalQNetwork.from_preset("book")
+def _convolutional_network(model):
+    book = ConvolutionalClassifier.from_preset("book")
+    differences = _differences(model, book, "conv_kernel_size pool_after")
+    if len(model.hidden_units) != 1:
+        differences.append("one hidden layer")
+    _check_none(model, book, differences)
+    (hidden,) = model.hidden
+    return [
+        *(
+            assignment
+            for i, convolution in enumerate(model.convolutions, start=1)
+            for assignment in torch_conv(f"conv{i}", convolution)
+        ),
+        _flattened("lin1.weight", hidden.kernel, model.conv_filters[-1]),
+        Assignment(hidden.bias, {"lin1.bias": tuple(hidden.bias.shape)}),
+        *torch_linear("out", model.head),
+    ]
+
+
+def _flattened(name, kernel, channels):
+    """A linear layer on a flattened grid: the original's channels come first, ours last."""
+    features, units = kernel.shape
+
+    def channels_last(weight):  # (units, channels * height * width)
+        per_channel = weight.reshape(units, channels, features // channels)
+        return per_channel.transpose(2, 1, 0).reshape(features, units)
+
+    return Assignment(kernel, {name: (units, features)}, channels_last)
+
+
+def _block_differences(model, book):
+    """What sets the relational block apart from the book's; sizes may differ."""
+    ours, theirs = model.relations.blocks[0], book.relations.blocks[0]
     differences = _differences(
-        model.get_config(),
-        book.get_config(),
-        "conv_kernel_size conv_padding conv_activation coordinates position_embedding num_rounds "
-        "readout hidden_units dueling output_activation",
-    ) + _differences(
-        model.relations.blocks[0].get_config(),
-        book.relations.blocks[0].get_config(),
-        "activation residual norm score qkv_norm use_bias norm_epsilon",
+        ours, theirs, "activation residual norm score qkv_norm use_bias norm_epsilon"
     )
-    if len(model.conv_filters) != 2 or len(model.relations.blocks[0].dense_layers) != 1:
-        differences.append("two convolutions and one dense layer after the attention")
+    if len(ours.dense_layers) != 1:
+        differences.append("one dense layer after the attention")
+    return differences
+
+
+def _differences(ours, theirs, names):
+    config, wanted = ours.get_config(), theirs.get_config()
+    return [
+        f"{name}={wanted[name]!r}"
+        for name in names.split()
+        if _one(config[name]) != _one(wanted[name])
+    ]
+
+
+def _one(value):
+    """The number that all convolutions share, whether it was written once or for each."""
+    return value[0] if isinstance(value, tuple) and len(set(value)) == 1 else value
+
+
+def _check_none(model, book, differences):
+    """Only sizes may differ from the book's: its weights mean nothing in another computation."""
     if differences:
         raise ValueError(
-            f"{model.name} is not the book's network, "
-            f'RelationalQNetwork.from_preset("book"), which has {", ".join(differences)}'
+            f"{model.name} is not the book's network, {type(book).__name__}.from_preset"
+            f'("book"), which has {", ".join(differences)}'
         )
-
-
-def _differences(config, wanted, names):
-    return [f"{name}={wanted[name]!r}" for name in names.split() if config[name] != wanted[name]]
