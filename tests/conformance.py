@@ -12,7 +12,13 @@ from rrl_tf.layers import (
     RelationalMemory,
     RelationalModule,
 )
-from rrl_tf.models import RelationalQNetwork
+from rrl_tf.models import (
+    ConvolutionalClassifier,
+    MLPClassifier,
+    PatchAttentionClassifier,
+    RelationalClassifier,
+    RelationalQNetwork,
+)
 
 NODES, FEATURES = 6, 8
 ENTITIES = (NODES, FEATURES)
@@ -114,6 +120,17 @@ def q_network(preset, shape, parameters, attention, **overrides):
     )
 
 
+def classifier(kind, preset, parameters, attention=None, shape=(28, 28, 1)):
+    return Case(
+        f"{kind.__name__}-{preset}",
+        lambda **kwargs: kind.from_preset(preset, **kwargs),
+        shape,
+        parameters,
+        attention,
+        full_precision=True,
+    )
+
+
 CASES = [
     attention("dot", 8 * 30 + 30),
     attention("no-bias", 8 * 30, use_bias=False),
@@ -137,6 +154,10 @@ CASES = [
     memory("two-blocks", 36 + 2 * (126 + 60) + 84 + 168, blocks=2, return_sequences=True),
     memory("matrices", 36 + 126 + 60 + 84 + 38 + 14, (4, 3, 5), gate_style="memory"),
     memory("no-gates", 36 + 126 + 60 + 84 + 18, gate_style=None, learned_start=True, unroll=True),
+    classifier(RelationalClassifier, "book", 85_228, {"round_1": (1, 256, 256)}),
+    classifier(ConvolutionalClassifier, "book", 88_252),
+    classifier(PatchAttentionClassifier, "patch-mnist", 15_200, {"round_1": (1, 16, 16)}),
+    classifier(MLPClassifier, "patch-mnist", 623_290),
     q_network("book", (7, 7, 3), 91_597, {"round_1": (3, 49, 49)}),
     q_network("zambaldi", (4, 3, 3), 217_661, {f"round_{i}": (2, 12, 12) for i in (1, 2)}),
     q_network("fast", (7, 7, 20), 13_190, {f"round_{i}": (2, 49, 49) for i in (1, 2)}),

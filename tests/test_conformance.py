@@ -40,7 +40,7 @@ def built(case, **kwargs):
     layer.build((None, *case.shape))
     rng = np.random.default_rng(1)
     for weight in layer.weights:
-        if len(weight.shape) != 2:
+        if len(weight.shape) not in (2, 4):  # matrices and kernels of convolutions stay
             weight.assign(rng.normal(1.0, 0.3, size=weight.shape))
     return layer
 

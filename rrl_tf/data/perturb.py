@@ -6,6 +6,7 @@ resumes at a step sees what it would have seen, and an evaluation is the same ev
 
 import dataclasses
 
+import numpy as np
 import tensorflow as tf
 
 MOST_SPOTS = 40
@@ -51,6 +52,31 @@ class Perturbation:
         if self.spots > 0:
             x = add_spots(x, tf.cast(count, tf.int32), seeds[3])
         return brightened(x)
+
+
+def clean(images, seed=None):
+    """Digits as they are, in the same form: `(B, height, width, 1)` float32 in [0, 1]."""
+    return scaled(images)
+
+
+def prepared(split, prepare, seed, batch_size=1000):
+    """A whole split, prepared once: the same arrays for the same seed.
+
+    Args:
+        split: `Split`.
+        prepare: function of `(images (B, 28, 28) uint8, seed (2,))` → the model's input.
+        seed: int.
+        batch_size: images prepared at a time.
+
+    Returns:
+        `(inputs (M, 28, 28, 1) float32, labels (M,))`.
+    """
+    prepare = tf.function(prepare, reduce_retracing=True)
+    parts = [
+        prepare(tf.constant(split.images[first : first + batch_size]), tf.constant([seed, first]))
+        for first in range(0, len(split.images), batch_size)
+    ]
+    return np.concatenate([part.numpy() for part in parts]), split.labels
 
 
 def scaled(images):
