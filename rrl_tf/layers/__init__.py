@@ -8,6 +8,7 @@ from rrl_tf.layers.relational_block import RelationalBlock
 from rrl_tf.layers.relational_memory import RelationalMemory
 from rrl_tf.layers.relational_memory_cell import RelationalMemoryCell
 from rrl_tf.layers.relational_module import RelationalModule
+from rrl_tf.layers.trajectory_embedding import TrajectoryEmbedding
 
 __all__ = [
     "AppendCoordinates",
@@ -18,4 +19,5 @@ __all__ = [
     "RelationalMemory",
     "RelationalMemoryCell",
     "RelationalModule",
+    "TrajectoryEmbedding",
 ]

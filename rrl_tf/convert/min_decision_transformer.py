@@ -1,0 +1,105 @@
+"""Weights of min-decision-transformer."""
+
+import numpy as np
+
+from rrl_tf.convert._assign import Assignment, assign, torch_layer_norm, torch_linear
+from rrl_tf.models import DecisionTransformer
+
+
+def min_decision_transformer(model, state_dict):
+    """Fills a model with the weights of min-decision-transformer's `DecisionTransformer`.
+
+    Args:
+        model: the built model, `DecisionTransformer.from_preset("min-dt", ...)` of any size; it is
+            filled in place.
+        state_dict: mapping from the original's names to arrays (NumPy, or what has `.numpy()`), as
+            `torch_module.state_dict()` and its `.pt` files hold them.
+
+    Returns:
+        `model`.
+
+    Raises:
+        ValueError: if the model is not built or computes something else, or listing every name
+            that is missing, unknown or wrongly shaped. The model stays as it was.
+
+    Example:
+
+    >>> model = DecisionTransformer.from_preset("min-dt", state_size=17, action_size=6)
+    >>> model.build()
+    >>> checkpoint = torch.load("dt_walker2d.pt")  # doctest: +SKIP
+    >>> model = min_decision_transformer(model, checkpoint)  # doctest: +SKIP
+    """
+    check_model(model, "min-dt", "min_decision_transformer")
+    embedding = model.embedding
+    assignments = [
+        table_assignment("embed_timestep", embedding),
+        *torch_linear("embed_rtg", embedding.return_to_go),
+        *torch_linear("embed_state", embedding.state),
+        *torch_linear("embed_action", embedding.action),
+        *torch_layer_norm("embed_ln", embedding.norm),
+        *torch_linear("predict_rtg", model.predictors["return"]),
+        *torch_linear("predict_state", model.predictors["state"]),
+        *torch_linear("predict_action.0", model.predictors["action"]),
+    ]
+    masks = []
+    for i, block in enumerate(model.blocks):
+        name = f"transformer.{i}"
+        masks.append(f"{name}.attention.mask")
+        assignments += [
+            *torch_linear(f"{name}.attention.q_net", block.query),
+            *_key_value(f"{name}.attention", block.key_value),
+            *torch_linear(f"{name}.attention.proj_net", block.projection),
+            *torch_linear(f"{name}.mlp.0", block.hidden),
+            *torch_linear(f"{name}.mlp.2", block.output_dense),
+            *torch_layer_norm(f"{name}.ln1", block.attention_norm),
+            *torch_layer_norm(f"{name}.ln2", block.output_norm),
+        ]
+    assign(state_dict, assignments, leftovers=masks)
+    return model
+
+
+def check_model(model, preset, function):
+    """Raises a `ValueError` unless the model is built and computes what the preset does."""
+    if not isinstance(model, DecisionTransformer):
+        raise ValueError(
+            f"{function} fills a DecisionTransformer. Received a {type(model).__name__}: {model}"
+        )
+    if not model.built:
+        raise ValueError(
+            f"{model.name} has no weights to fill yet: build it first, with `model.build()`"
+        )
+    wanted = DecisionTransformer.from_preset(preset, state_size=1, action_size=1).get_config()
+    config = model.get_config()
+    # A dropout rate, a size or an initialiser changes nothing in what the weights mean.
+    names = ("norm", "activation", "epsilon", "discrete", "heads")
+    differences = [f"{name}={wanted[name]!r}" for name in names if config[name] != wanted[name]]
+    if differences:
+        raise ValueError(
+            f"{model.name} is not the original's network, DecisionTransformer.from_preset("
+            f'"{preset}", ...), which has {", ".join(differences)}'
+        )
+
+
+def table_assignment(name, embedding):
+    """The assignment of the table of time steps."""
+    table = embedding.timestep.embeddings
+    return Assignment(table, {f"{name}.weight": tuple(table.shape)})
+
+
+def _key_value(name, dense):
+    """Two linear layers of our one."""
+    inputs, outputs = dense.kernel.shape
+    half = outputs // 2
+    names = (f"{name}.k_net", f"{name}.v_net")
+    return [
+        Assignment(
+            dense.kernel,
+            {f"{n}.weight": (half, inputs) for n in names},
+            lambda *weights: np.concatenate([weight.T for weight in weights], axis=1),
+        ),
+        Assignment(
+            dense.bias,
+            {f"{n}.bias": (half,) for n in names},
+            lambda *biases: np.concatenate(biases),
+        ),
+    ]

@@ -1,0 +1,133 @@
+"""Steps of a trajectory as tokens of a sequence."""
+
+import keras
+from keras import ops
+
+from rrl_tf._arguments import positive_int
+from rrl_tf.layers._layer_norm import LayerNormalization
+from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
+
+
+@keras.saving.register_keras_serializable(package="rrl_tf")
+class TrajectoryEmbedding(keras.layers.Layer):
+    """Turns every step into three tokens: the return still to come, the state and the action.
+
+    Each has its own linear map, to whose result a learned vector of the time step is added; the
+    sequence `r_0 s_0 a_0 r_1 s_1 a_1 ...` then goes through a norm.
+
+    Args:
+        width: F, the size of a token.
+        max_timestep: number of time steps that have a vector; later ones share the last.
+        dropout: rate at which the tokens' features are dropped in training.
+        epsilon: added to the variance in the norm; PyTorch's 1e-5.
+        kernel_initializer: initialiser of every matrix.
+        embeddings_initializer: initialiser of the table of time steps.
+        seed: seed of the dropout.
+
+    Call arguments:
+        inputs: dict of `"states"` `(B, K, S)`; `"actions"` `(B, K, A)`, one-hot where they are
+            discrete; `"returns_to_go"` `(B, K, 1)`; `"timesteps"` `(B, K)`, integers.
+        training: whether to apply dropout.
+
+    Returns:
+        Tokens `(B, 3 K, F)`.
+
+    Raises:
+        ValueError: for an argument out of its range.
+
+    Example:
+
+    >>> inputs = {
+    ...     "states": keras.ops.ones((1, 20, 17)),
+    ...     "actions": keras.ops.ones((1, 20, 6)),
+    ...     "returns_to_go": keras.ops.ones((1, 20, 1)),
+    ...     "timesteps": keras.ops.zeros((1, 20), "int32"),
+    ... }
+    >>> tuple(TrajectoryEmbedding(width=32, max_timestep=1000)(inputs).shape)
+    (1, 60, 32)
+
+    References:
+        - [Chen et al., 2021](https://arxiv.org/abs/2106.01345)
+    """
+
+    def __init__(
+        self,
+        width,
+        max_timestep=4096,
+        dropout=0.0,
+        epsilon=1e-5,
+        kernel_initializer="glorot_uniform",
+        embeddings_initializer="random_normal",
+        seed=None,
+        **kwargs,
+    ):
+        if not 0 <= dropout < 1:
+            raise ValueError(f"`dropout` must be in [0, 1). Received: {dropout!r}")
+        super().__init__(**kwargs)
+        self.width = positive_int("width", width)
+        self.max_timestep = positive_int("max_timestep", max_timestep)
+        self.dropout_rate = dropout
+        self.epsilon = epsilon
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+        self.seed = seed
+
+    def build(self, inputs_shape):
+        self.timestep = keras.layers.Embedding(
+            self.max_timestep,
+            self.width,
+            embeddings_initializer=self.embeddings_initializer,
+            dtype=self.dtype_policy,
+            name="timestep",
+        )
+        self.timestep.build((None, None))
+        self.return_to_go = self._dense("return_to_go", inputs_shape["returns_to_go"][-1])
+        self.state = self._dense("state", inputs_shape["states"][-1])
+        self.action = self._dense("action", inputs_shape["actions"][-1])
+        self.norm = LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name="norm")
+        self.norm.build((None, None, self.width))
+        self.dropout = keras.layers.Dropout(
+            self.dropout_rate, seed=self.seed, dtype=self.dtype_policy, name="dropout"
+        )
+
+    def _dense(self, name, features):
+        dense = keras.layers.Dense(
+            self.width,
+            # A clone, as one unseeded initialiser gives the same numbers at every use.
+            kernel_initializer=self.kernel_initializer.clone(),
+            dtype=self.dtype_policy,
+            name=name,
+        )
+        dense.build((None, features))
+        return dense
+
+    def call(self, inputs, training=False):
+        time = self.timestep(ops.clip(inputs["timesteps"], 0, self.max_timestep - 1))  # (B, K, F)
+        tokens = [
+            dense_on_rows(self.return_to_go, inputs["returns_to_go"]) + time,
+            dense_on_rows(self.state, inputs["states"]) + time,
+            dense_on_rows(self.action, inputs["actions"]) + time,
+        ]
+        tokens = ops.stack(tokens, axis=2)  # (B, K, 3, F)
+        tokens = ops.reshape(tokens, (-1, 3 * ops.shape(tokens)[1], self.width))
+        return self.dropout(self.norm(tokens), training=training)
+
+    def compute_output_shape(self, inputs_shape):
+        batch, steps = inputs_shape["timesteps"]
+        return (batch, None if steps is None else 3 * steps, self.width)
+
+    def compute_output_spec(self, inputs, training=False):
+        shapes = {name: tensor.shape for name, tensor in inputs.items()}
+        return tensor_spec(self, self.compute_output_shape(shapes))
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "width": self.width,
+            "max_timestep": self.max_timestep,
+            "dropout": self.dropout_rate,
+            "epsilon": self.epsilon,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
+            "seed": self.seed,
+        }

@@ -1,0 +1,328 @@
+"""A policy learned as sequence modelling: what action leads to the return that is asked for?"""
+
+import keras
+from keras import ops
+
+from rrl_tf._arguments import positive_int
+from rrl_tf.layers import CausalTransformerBlock, TrajectoryEmbedding
+from rrl_tf.layers._layer_norm import LayerNormalization
+from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
+from rrl_tf.models.presets import DECISION_TRANSFORMER, preset_config
+
+HEADS = ("action", "state", "return")
+
+
+@keras.saving.register_keras_serializable(package="rrl_tf")
+class DecisionTransformer(keras.Model):
+    """Reads the last K steps and the return still wanted, and says what was done there.
+
+    Every step is three tokens, return-to-go, state and action (`TrajectoryEmbedding`), which go
+    through causal transformer blocks. The action is predicted from the state's token, which has
+    seen the return-to-go and everything before it; state and return from the action's token.
+
+    One padding convention for training, evaluation and serving: windows shorter than K are padded
+    with zeros in front, and `mask` is false there. A padded step changes nothing in a real one.
+
+    Args:
+        state_size: S, size of a state.
+        action_size: A, size of a continuous action, or the number of discrete ones.
+        width: F, size of a token.
+        num_blocks: number of transformer blocks.
+        num_heads: H, heads of each.
+        context_length: K, the steps of a window; `cache` holds so many.
+        max_timestep: number of time steps that have an embedding; later ones share the last.
+        dropout: rate in the blocks in training.
+        embedding_dropout: rate at which the tokens' features are dropped in training.
+        dropout_placement: what a block drops within its attention, the `"output"` of the heads or
+            the `"probabilities"`.
+        norm: of the blocks, `"post"` or `"pre"`; with `"pre"`, another norm follows the last block.
+        activation: of the blocks.
+        epsilon: added to the variance in the norms.
+        discrete: whether there are A actions to choose from. The prediction is their logits then;
+            a continuous one goes through `tanh`.
+        heads: what is predicted, of `"action"`, `"state"` and `"return"`. With the action alone,
+            the last block updates the states' tokens only, which is all it needs.
+        kernel_initializer: initialiser of the matrices outside the blocks.
+        block_initializer: initialiser of the matrices in the blocks.
+        embeddings_initializer: initialiser of the table of time steps.
+
+    Call arguments:
+        inputs: dict of `"states"` `(B, K, S)`; `"actions"` `(B, K, A)`, one-hot where they are
+            discrete; `"returns_to_go"` `(B, K, 1)`; `"timesteps"` `(B, K)`, integers; `"mask"`
+            `(B, K)`, true or 1 for real steps. No action sees itself or a later one.
+        last_action: whether only the last step's action is wanted, `(B, A)`.
+        training: whether to apply dropout.
+        return_attention_scores: whether to return the attention as well.
+
+    Returns:
+        Dict head → predictions, float32 also under a mixed policy: `"action"` `(B, K, A)`,
+        `"state"` `(B, K, S)`, `"return"` `(B, K, 1)`. With `return_attention_scores`, a pair of it
+        and of a dict `"block_1"`, ... → `(B, H, 3 K, 3 K)`, whose rows and columns are
+        `r_0 s_0 a_0 r_1 ...`.
+
+    Raises:
+        ValueError: for an argument out of its range.
+
+    Example:
+
+    >>> model = DecisionTransformer.from_preset("min-dt", state_size=17, action_size=6)
+    >>> window = {
+    ...     "states": keras.ops.ones((1, 20, 17)),
+    ...     "actions": keras.ops.ones((1, 20, 6)),
+    ...     "returns_to_go": keras.ops.ones((1, 20, 1)),
+    ...     "timesteps": keras.ops.zeros((1, 20), "int32"),
+    ...     "mask": keras.ops.ones((1, 20)),
+    ... }
+    >>> tuple(model(window)["action"].shape), model.count_params()
+    ((1, 20, 6), 1125912)
+
+    References:
+        - [Chen et al., 2021](https://arxiv.org/abs/2106.01345)
+    """
+
+    def __init__(
+        self,
+        state_size,
+        action_size,
+        width=128,
+        num_blocks=3,
+        num_heads=1,
+        context_length=20,
+        max_timestep=4096,
+        dropout=0.1,
+        embedding_dropout=0.0,
+        dropout_placement="output",
+        norm="post",
+        activation="gelu",
+        epsilon=1e-5,
+        discrete=False,
+        heads=HEADS,
+        kernel_initializer="glorot_uniform",
+        block_initializer="glorot_uniform",
+        embeddings_initializer="random_normal",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.state_size = positive_int("state_size", state_size)
+        self.action_size = positive_int("action_size", action_size)
+        self.context_length = positive_int("context_length", context_length)
+        self.discrete = bool(discrete)
+        self.heads = tuple(heads)
+        if "action" not in self.heads or not set(self.heads) <= set(HEADS):
+            raise ValueError(f'`heads` must be "action" and others of {HEADS}. Received: {heads!r}')
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.embedding = TrajectoryEmbedding(
+            width,
+            max_timestep,
+            dropout=embedding_dropout,
+            epsilon=epsilon,
+            kernel_initializer=kernel_initializer,
+            embeddings_initializer=embeddings_initializer,
+            dtype=self.dtype_policy,
+            name="embedding",
+        )
+        self.blocks = [
+            CausalTransformerBlock(
+                num_heads,
+                activation=activation,
+                norm=norm,
+                dropout=dropout,
+                dropout_placement=dropout_placement,
+                epsilon=epsilon,
+                kernel_initializer=keras.initializers.get(block_initializer).clone(),
+                dtype=self.dtype_policy,
+                name=f"block_{i}",
+            )
+            for i in range(1, positive_int("num_blocks", num_blocks) + 1)
+        ]
+        self.final_norm = None
+        if norm == "pre":
+            self.final_norm = LayerNormalization(
+                epsilon=epsilon, dtype=self.dtype_policy, name="final_norm"
+            )
+        sizes = {"action": self.action_size, "state": self.state_size, "return": 1}
+        # Full precision under a mixed policy: the loss takes differences of predictions.
+        self.predictors = {
+            head: keras.layers.Dense(
+                sizes[head],
+                activation="tanh" if head == "action" and not self.discrete else None,
+                kernel_initializer=self.kernel_initializer.clone(),
+                dtype=self.dtype_policy.variable_dtype,
+                name=f"predict_{head}",
+            )
+            for head in self.heads
+        }
+
+    def build(self, inputs_shape=None):
+        if inputs_shape is not None:
+            self._check_shapes(inputs_shape)
+        width = self.embedding.width
+        self.embedding.build(
+            {
+                "states": (None, None, self.state_size),
+                "actions": (None, None, self.action_size),
+                "returns_to_go": (None, None, 1),
+                "timesteps": (None, None),
+            }
+        )
+        norms = [] if self.final_norm is None else [self.final_norm]
+        for layer in (*self.blocks, *norms):
+            layer.build((None, None, width))
+        for predictor in self.predictors.values():
+            predictor.build((None, width))
+
+    def _check_shapes(self, shapes):
+        wanted = {
+            "states": (self.state_size,),
+            "actions": (self.action_size,),
+            "returns_to_go": (1,),
+            "timesteps": (),
+            "mask": (),
+        }
+        if not isinstance(shapes, dict) or shapes.keys() != wanted.keys():
+            names = sorted(shapes) if isinstance(shapes, dict) else shapes
+            raise ValueError(
+                f"DecisionTransformer takes a dict of {', '.join(wanted)}. Received: {names}"
+            )
+        for name, last in wanted.items():
+            if len(shapes[name]) != 2 + len(last) or tuple(shapes[name][2:]) != last:
+                raise ValueError(
+                    f"`{name}` must be of the shape {('B', 'K', *last)}. "
+                    f"Received: {tuple(shapes[name])}"
+                )
+
+    def call(self, inputs, last_action=False, training=False, return_attention_scores=False):
+        x = self.embedding(inputs, training=training)  # (B, 3 K, F)
+        mask = ops.repeat(ops.cast(inputs["mask"], "bool"), 3, axis=1)
+        # The last block updates only the rows that are read, unless its attention is to be shown.
+        rows = slice(-2, -1) if last_action else slice(1, None, 3)
+        few = (last_action or self.heads == ("action",)) and not return_attention_scores
+        attention = {}
+        for block in self.blocks:
+            some = {"rows": rows} if few and block is self.blocks[-1] else {}
+            if return_attention_scores:
+                x, attention[block.name] = block(
+                    x, mask=mask, training=training, return_attention_scores=True
+                )
+            else:
+                x = block(x, mask=mask, training=training, **some)
+        x = x if self.final_norm is None else self.final_norm(x)
+        states = x if few else x[:, rows]
+        predictions = {"action": dense_on_rows(self.predictors["action"], states)}
+        if last_action:
+            predictions["action"] = predictions["action"][:, 0]
+        else:
+            for head in self.heads[1:]:
+                predictions[head] = dense_on_rows(self.predictors[head], x[:, 2::3])
+        return (predictions, attention) if return_attention_scores else predictions
+
+    def initial_cache(self, batch_size):
+        """What `step` remembers before the first step of `batch_size` episodes.
+
+        Returns:
+            Dict of keys and values of every block, and of `"mask"`: which of them are there.
+        """
+        tokens = 3 * self.context_length - 4
+        if tokens < 1:
+            raise ValueError(f"A cache needs a context of 2 steps. Received: {self.context_length}")
+        heads = self.blocks[0].num_heads
+        shape = (batch_size, tokens, heads, self.embedding.width // heads)
+        return {
+            **{
+                block.name: tuple(ops.zeros(shape, self.compute_dtype) for _ in range(2))
+                for block in self.blocks
+            },
+            "mask": ops.zeros((batch_size, tokens), "bool"),
+        }
+
+    def step(self, inputs, cache):
+        """The action of one more step, from the keys and values of the steps before.
+
+        The numbers are those of `call` on the window as long as the episode is no longer than K.
+        Afterwards a window forgets its oldest step altogether, whereas what the cache keeps of
+        later steps was computed when they still saw it.
+
+        Args:
+            inputs: dict of `"states"` `(B, 1, S)`, `"returns_to_go"` `(B, 1, 1)`, `"timesteps"`
+                `(B, 1)`, and the step before's `"actions"` `(B, 1, A)`, zeros in a first step.
+            cache: as `initial_cache` or the last call returned it. Where an episode begins, its
+                row of `"mask"` is false.
+
+        Returns:
+            The action `(B, A)` (logits of a discrete one), and the new cache.
+        """
+        tokens = self.embedding({**inputs, "timesteps": inputs["timesteps"]})  # r, s, a of a step
+        before = self.embedding({**inputs, "timesteps": inputs["timesteps"] - 1})
+        x = ops.concatenate([before[:, 2:], tokens[:, :2]], axis=1)  # a, r, s
+        begun = ops.ones_like(inputs["timesteps"], dtype="bool")
+        mask = ops.concatenate(
+            [cache["mask"], inputs["timesteps"] > 0, begun, begun], axis=1
+        )  # (B, L + 3)
+        new = {"mask": mask[:, 3:]}
+        for block in self.blocks:
+            x, new[block.name] = block(x, mask=mask, cache=cache[block.name])
+        x = x if self.final_norm is None else self.final_norm(x)
+        return dense_on_rows(self.predictors["action"], x[:, 2:])[:, 0], new
+
+    def compute_output_shape(self, inputs_shape):
+        batch, steps = inputs_shape["timesteps"]
+        sizes = {"action": self.action_size, "state": self.state_size, "return": 1}
+        return {head: (batch, steps, sizes[head]) for head in self.heads}
+
+    def compute_output_spec(
+        self, inputs, last_action=False, training=False, return_attention_scores=False
+    ):
+        batch, steps = inputs["timesteps"].shape
+        shapes = self.compute_output_shape({"timesteps": (batch, steps)})
+        if last_action:
+            shapes = {"action": (batch, self.action_size)}
+        predictions = {
+            head: tensor_spec(self.predictors[head], shape) for head, shape in shapes.items()
+        }
+        if not return_attention_scores:
+            return predictions
+        tokens = None if steps is None else 3 * steps
+        shape = (batch, self.blocks[0].num_heads, tokens, tokens)
+        return predictions, {block.name: tensor_spec(block, shape) for block in self.blocks}
+
+    @classmethod
+    def from_preset(cls, name, **overrides):
+        """A Decision Transformer with a published configuration, or ours.
+
+        Args:
+            name: `"min-dt"`, `"paper"` or `"fast"`; `rrl_tf.models.presets` has their numbers and
+                sources.
+            **overrides: arguments that replace the preset's, and those it leaves open:
+                `state_size`, `action_size` and, if so, `discrete=True`.
+
+        Returns:
+            A `DecisionTransformer` with new weights.
+
+        Raises:
+            ValueError: for an unknown name.
+
+        Example:
+
+        >>> model = DecisionTransformer.from_preset("fast", state_size=17, action_size=6)
+        """
+        return cls(**preset_config(DECISION_TRANSFORMER, name, overrides))
+
+    def get_config(self):
+        block, embedding = self.blocks[0].get_config(), self.embedding.get_config()
+        shared = ("num_heads", "dropout", "dropout_placement", "norm", "activation", "epsilon")
+        return {
+            **super().get_config(),
+            "state_size": self.state_size,
+            "action_size": self.action_size,
+            "width": self.embedding.width,
+            "num_blocks": len(self.blocks),
+            "context_length": self.context_length,
+            "max_timestep": self.embedding.max_timestep,
+            "embedding_dropout": self.embedding.dropout_rate,
+            "discrete": self.discrete,
+            "heads": self.heads,
+            "kernel_initializer": embedding["kernel_initializer"],
+            "block_initializer": block["kernel_initializer"],
+            "embeddings_initializer": embedding["embeddings_initializer"],
+            **{name: block[name] for name in shared},
+        }
