@@ -1,0 +1,167 @@
+"""Episodes, and what a data set of them is."""
+
+import dataclasses
+from collections.abc import Callable
+
+import gymnasium
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Episode:
+    """One episode of T steps, as it was played.
+
+    Attributes:
+        observations: `(T + 1, ...)`, the one after the last step included.
+        actions: `(T, A)` floats, or `(T,)` integers of discrete ones.
+        rewards: `(T,)`.
+        terminated: whether the environment ended it.
+        truncated: whether a time limit did, or the recording.
+
+    Raises:
+        ValueError: if it is empty, the lengths do not belong together, or a number is not finite.
+
+    Example:
+
+    >>> Episode(np.zeros((3, 4)), np.array([0, 1]), np.ones(2), True, False).returns_to_go()
+    array([2., 1.])
+    """
+
+    observations: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    terminated: bool
+    truncated: bool
+
+    def __post_init__(self):
+        steps = len(self.rewards)
+        if steps == 0:
+            raise ValueError("an episode must have at least one step; received none")
+        if len(self.observations) != steps + 1 or len(self.actions) != steps:
+            raise ValueError(
+                f"an episode of {steps} rewards needs {steps + 1} observations and {steps} "
+                f"actions; received {len(self.observations)} and {len(self.actions)}"
+            )
+        if np.ndim(self.rewards) != 1:
+            raise ValueError(f"rewards must be (T,); received {np.shape(self.rewards)}")
+        for name in ("observations", "actions", "rewards"):
+            values = getattr(self, name)
+            if values.dtype.kind == "f" and not np.isfinite(values).all():
+                where = np.argwhere(~np.isfinite(values))[0].tolist()
+                raise ValueError(f"{name} hold {values[tuple(where)]} at {where}")
+
+    def __len__(self):
+        return len(self.rewards)
+
+    def returns_to_go(self):
+        """Sum of the rewards from every step to the end, undiscounted, `(T,)` float64."""
+        return np.cumsum(self.rewards[::-1], dtype="float64")[::-1]
+
+    @property
+    def total(self):
+        """The episode's return."""
+        return float(np.sum(self.rewards, dtype="float64"))
+
+
+@dataclasses.dataclass(frozen=True)
+class OfflineData:
+    """Episodes of one environment.
+
+    Attributes:
+        name: where they come from, as `load_episodes` was asked for them.
+        episodes: tuple of `Episode`.
+        action_space: `Discrete`, starting at 0, or a bounded `Box` of vectors.
+        environment: name of the environment, for tables.
+        make_env: function without arguments → that environment, or None where it is not known.
+        reference_returns: returns of a random and of an expert policy that D4RL scores are relative
+            to, or None for data that is not D4RL's.
+
+    Raises:
+        ValueError: if there are no episodes, or they do not belong together.
+    """
+
+    name: str
+    episodes: tuple[Episode, ...]
+    action_space: gymnasium.Space
+    environment: str
+    make_env: Callable[[], gymnasium.Env] | None = None
+    reference_returns: tuple[float, float] | None = None
+
+    def __post_init__(self):
+        if not self.episodes:
+            raise ValueError(f"{self.name} has no episodes")
+        _check_action_space(self.name, self.action_space)
+        first = self.episodes[0]
+        for i, episode in enumerate(self.episodes):
+            shapes = [(e.observations.shape[1:], e.actions.shape[1:]) for e in (first, episode)]
+            if shapes[0] != shapes[1]:
+                raise ValueError(
+                    f"{self.name}: observations and actions of episode {i} have the shapes "
+                    f"{shapes[1]}, those of episode 0 {shapes[0]}"
+                )
+            _check_actions(f"{self.name}, episode {i}", episode.actions, self.action_space)
+
+    @property
+    def discrete(self):
+        """Whether the actions are indices."""
+        return isinstance(self.action_space, gymnasium.spaces.Discrete)
+
+    @property
+    def action_size(self):
+        """A, the number of discrete actions or the size of a continuous one."""
+        return int(self.action_space.n if self.discrete else self.action_space.shape[0])
+
+    @property
+    def steps(self):
+        """Number of steps of all episodes."""
+        return sum(map(len, self.episodes))
+
+    def returns(self):
+        """Return of every episode, `(M,)`."""
+        return np.array([episode.total for episode in self.episodes])
+
+    def best(self, share):
+        """The data of the best episodes: so many that they hold a `share` of all steps.
+
+        Args:
+            share: float in (0, 1].
+
+        Returns:
+            `OfflineData`.
+        """
+        if not 0 < share <= 1:
+            raise ValueError(f"share must be in (0, 1]; received {share!r}")
+        order = np.argsort(-self.returns(), kind="stable")
+        steps = np.cumsum([len(self.episodes[i]) for i in order])
+        count = int(np.searchsorted(steps, share * steps[-1])) + 1
+        kept = tuple(self.episodes[i] for i in order[:count])
+        return dataclasses.replace(self, episodes=kept)
+
+    def score(self, value):
+        """The D4RL score of a return: 0 as good as random play, 100 as the expert."""
+        low, high = self.reference_returns
+        return 100.0 * (value - low) / (high - low)
+
+
+def _check_action_space(name, space):
+    if isinstance(space, gymnasium.spaces.Discrete) and space.start == 0:
+        return
+    is_vector = isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1
+    if not is_vector or not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        raise ValueError(
+            f"{name}: actions must be of a Discrete space that starts at 0, or of a bounded Box of "
+            f"vectors; received {space}"
+        )
+
+
+def _check_actions(name, actions, space):
+    if isinstance(space, gymnasium.spaces.Discrete):
+        fits = actions.ndim == 1 and actions.dtype.kind in "iu"
+        fits = fits and actions.min() >= 0 and actions.max() < space.n
+    else:
+        fits = actions.shape[1:] == space.shape and actions.dtype.kind == "f"
+    if not fits:
+        raise ValueError(
+            f"{name}: actions of the dtype {actions.dtype} and the shape {actions.shape} are not "
+            f"of the space {space}"
+        )

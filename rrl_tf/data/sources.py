@@ -1,0 +1,223 @@
+"""Offline data by name: Minari, TensorFlow Datasets (RLDS), and the HDF5 files of D4RL."""
+
+import pathlib
+
+import gymnasium
+import numpy as np
+
+from rrl_tf.data.episodes import Episode, OfflineData
+
+# Returns of a random and of an expert policy, by which D4RL scores are defined.
+D4RL_REFERENCES = {
+    "halfcheetah": (-280.178953, 12135.0),
+    "hopper": (-20.272305, 3234.3),
+    "walker2d": (1.629008, 4592.3),
+}
+_D4RL_ENVIRONMENTS = {"halfcheetah": "HalfCheetah-v4", "hopper": "Hopper-v4"}
+_D4RL_ENVIRONMENTS["walker2d"] = "Walker2d-v4"
+
+
+def load_episodes(source):
+    """Loads the episodes that a name stands for.
+
+    Args:
+        source: one of
+
+            - `"minari:ID"`, as `minari:mujoco/walker2d/medium-v0`, or `"minari:FOLDER"` with the
+              path of such a data set; what is not on this machine is downloaded.
+            - `"tfds:NAME"`, as `tfds:d4rl_mujoco_walker2d/v2-medium`, or `"tfds:FOLDER"` with the
+              path of a prepared version; any data set in RLDS form.
+            - `"hdf5:FILE"`, a file in D4RL's form.
+
+    Returns:
+        `OfflineData`.
+
+    Raises:
+        ValueError: if there is no such data, a package is missing that reads it, or it is not what
+            it should be.
+
+    Example:
+
+    >>> data = load_episodes("tfds:d4rl_mujoco_walker2d/v2-medium")  # doctest: +SKIP
+    >>> data.steps, data.returns().mean()  # doctest: +SKIP
+    """
+    kind, _, name = source.partition(":")
+    if kind not in _READERS or not name:
+        raise ValueError(
+            f"unknown source {source!r}; expected minari:ID, tfds:NAME or hdf5:FILE, or a path "
+            "after minari: or tfds:"
+        )
+    return _READERS[kind](source, name)
+
+
+def _read_minari(source, name):
+    minari = _package("minari", source, "pip install 'minari[hdf5]'")
+    try:
+        if pathlib.Path(name).is_dir():
+            folder = pathlib.Path(name)
+            dataset = minari.MinariDataset(
+                folder / "data" if (folder / "data").is_dir() else folder
+            )
+        else:
+            dataset = minari.load_dataset(name, download=True)
+    except Exception as error:
+        raise ValueError(
+            f"{source} cannot be loaded ({_first_line(error)}). Local data sets are looked for in "
+            "$MINARI_DATASETS_PATH; `minari list local` and `minari list remote` name them"
+        ) from error
+    episodes = [
+        _episode(
+            f"{source}, episode {part.id}",
+            part.observations,
+            part.actions,
+            part.rewards,
+            bool(part.terminations[-1]) if len(part.terminations) else False,
+        )
+        for part in dataset.iterate_episodes()
+    ]
+    spec = dataset.env_spec
+    return OfflineData(
+        source,
+        tuple(episodes),
+        dataset.action_space,
+        spec.id if spec else "unknown environment",
+        dataset.recover_environment if spec else None,
+    )
+
+
+def _read_tfds(source, name):
+    tfds = _package("tensorflow_datasets", source, "pip install tensorflow-datasets")
+    try:
+        if pathlib.Path(name).is_dir():
+            builder = tfds.builder_from_directory(name)
+        else:
+            builder = tfds.builder(name)
+            builder.download_and_prepare()
+        dataset = builder.as_dataset(
+            split="train", decoders={"steps": tfds.decode.SkipDecoding()}, shuffle_files=False
+        )
+        parts = [part["steps"] for part in tfds.as_numpy(dataset)]
+    except Exception as error:
+        raise ValueError(
+            f"{source} cannot be loaded ({_first_line(error)}). Its names are in the catalogue at "
+            "tensorflow.org/datasets; a prepared one is looked for in $TFDS_DATA_DIR, and "
+            "`tfds:FOLDER` reads one from its version's folder"
+        ) from error
+    missing = {"observation", "action", "reward", "is_last", "is_terminal"} - set(
+        builder.info.features["steps"].keys()
+    )
+    if missing:
+        raise ValueError(f"{source} is not in RLDS form: its steps lack {sorted(missing)}")
+    episodes = [_rlds_episode(f"{source}, episode {i}", part) for i, part in enumerate(parts)]
+    return _d4rl_data(source, builder.info.full_name, [e for e in episodes if e is not None])
+
+
+def _rlds_episode(where, steps):
+    """An episode of RLDS, whose last step has nothing but its observation."""
+    observations, last = np.asarray(steps["observation"]), len(steps["is_last"]) - 1
+    # What was recorded without the observation after its last step has no step for it.
+    count = last if steps["is_last"][-1] else last + 1
+    if count == 0:
+        return None
+    if count > last:
+        observations = np.concatenate([observations, observations[-1:]])
+    terminated = bool(steps["is_terminal"][-1])
+    return _episode(
+        where, observations, steps["action"][:count], steps["reward"][:count], terminated
+    )
+
+
+def _read_hdf5(source, name):
+    h5py = _package("h5py", source, "pip install h5py")
+    try:
+        with h5py.File(name, "r") as file:
+            missing = {"observations", "actions", "rewards", "terminals"} - file.keys()
+            if missing:
+                raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+            names = {"observations", "actions", "rewards", "terminals", "timeouts"}
+            flat = {key: file[key][()] for key in names & file.keys()}
+            if "next_observations" in file:
+                flat["next_observations"] = file["next_observations"][()]
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"{source} cannot be read as a file of D4RL ({_first_line(error)}). It holds "
+            "observations, actions, rewards, terminals and timeouts of all steps in a row"
+        ) from error
+    lengths = {key: len(values) for key, values in flat.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"{source}: the arrays differ in length: {lengths}")
+    return _d4rl_data(source, pathlib.Path(name).stem, list(_cut(source, flat)))
+
+
+def _cut(source, flat):
+    """Episodes of the steps in a row; a last one that was not finished is dropped, as by D4RL."""
+    rewards = flat["rewards"].reshape(-1)
+    terminals = flat["terminals"].reshape(-1).astype(bool)
+    timeouts = flat.get("timeouts", np.zeros_like(terminals)).reshape(-1).astype(bool)
+    begin = 0
+    for i, end in enumerate(np.flatnonzero(terminals | timeouts) + 1):
+        steps = slice(begin, end)
+        # Nothing learns from the observation after the last step; without it, the last stands in.
+        after = flat.get("next_observations", flat["observations"])[end - 1 : end]
+        yield _episode(
+            f"{source}, episode {i}",
+            np.concatenate([flat["observations"][steps], after]),
+            flat["actions"][steps],
+            rewards[steps],
+            bool(terminals[end - 1]),
+        )
+        begin = end
+
+
+def _episode(where, observations, actions, rewards, terminated):
+    if isinstance(observations, (dict, tuple)) or isinstance(actions, (dict, tuple)):
+        raise ValueError(f"{where}: only arrays can be read, no dicts or tuples of them")
+    arrays = [np.asarray(values) for values in (observations, actions, rewards)]
+    # float64 is the format of some recorders, not a precision that anyone needs here.
+    arrays = [a.astype("float32") if a.dtype == "float64" else a for a in arrays]
+    try:
+        return Episode(*arrays, terminated=terminated, truncated=not terminated)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+
+
+def _d4rl_data(source, name, episodes):
+    """Data whose format does not tell the action space; D4RL's names tell the environment."""
+    if not episodes:
+        raise ValueError(f"{source} has no episodes")
+    actions = episodes[0].actions
+    if actions.dtype.kind in "iu" and actions.ndim == 1:
+        count = 1 + max(int(episode.actions.max()) for episode in episodes)
+        space = gymnasium.spaces.Discrete(count)
+    else:
+        space = gymnasium.spaces.Box(-1.0, 1.0, actions.shape[1:])
+        largest = max(float(np.abs(episode.actions).max()) for episode in episodes)
+        if largest > 1:
+            raise ValueError(
+                f"{source}: actions must be in [-1, 1], as D4RL's are; the largest is {largest:.3g}"
+            )
+    task = next((task for task in D4RL_REFERENCES if task in name and "d4rl" in source), None)
+    task = task or next((t for t in D4RL_REFERENCES if name.startswith(f"{t}_")), None)
+    environment = _D4RL_ENVIRONMENTS.get(task)
+    return OfflineData(
+        source,
+        tuple(episodes),
+        space,
+        environment or "unknown environment",
+        (lambda: gymnasium.make(environment)) if environment else None,
+        D4RL_REFERENCES.get(task),
+    )
+
+
+def _package(name, source, command):
+    try:
+        return __import__(name)
+    except ImportError as error:
+        raise ValueError(f"{source} needs {name}: {command}") from error
+
+
+def _first_line(error):
+    return str(error).strip().split("\n")[0] or type(error).__name__
+
+
+_READERS = {"minari": _read_minari, "tfds": _read_tfds, "hdf5": _read_hdf5}

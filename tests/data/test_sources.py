@@ -1,0 +1,230 @@
+"""Small files of every real format, written by its own library and read back."""
+
+import gymnasium
+import h5py
+import numpy as np
+import pytest
+
+from rrl_tf.data.sources import load_episodes
+
+pytestmark = [
+    pytest.mark.tf_only,
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # the recorders' own
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+
+@pytest.fixture
+def minari_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    return tmp_path
+
+
+def record(env, dataset_id, episodes=3, steps=6):
+    """Random play as a Minari data set, and what was played."""
+    import minari
+
+    collector = minari.DataCollector(env)
+    collector.action_space.seed(0)
+    played = []
+    for i in range(episodes):
+        observation, _ = collector.reset(seed=i)
+        part = {"observations": [observation], "actions": [], "rewards": []}
+        for _ in range(steps):
+            action = collector.action_space.sample()
+            observation, reward, terminated, truncated, _ = collector.step(action)
+            part["observations"].append(observation)
+            part["actions"].append(action)
+            part["rewards"].append(reward)
+            if terminated or truncated:
+                break
+        played.append(({k: np.array(v) for k, v in part.items()}, terminated))
+    collector.create_dataset(dataset_id=dataset_id, algorithm_name="random")
+    collector.close()
+    return played
+
+
+def check(data, played):
+    assert len(data.episodes) == len(played)
+    for episode, (part, terminated) in zip(data.episodes, played):
+        for name, values in part.items():
+            np.testing.assert_allclose(getattr(episode, name), values, rtol=1e-6)
+        assert (episode.terminated, episode.truncated) == (terminated, not terminated)
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
+def test_minari(name, minari_folder):
+    played = record(gymnasium.make(name), "tests/small-v0")
+    for source in ("minari:tests/small-v0", f"minari:{minari_folder}/tests/small-v0"):
+        data = load_episodes(source)
+        check(data, played)
+        assert data.environment == name
+        assert data.discrete == (name == "CartPole-v1")
+        env = data.make_env()
+        assert env.action_space == data.action_space
+        env.close()
+        assert data.reference_returns is None
+
+
+def steps_of(part, terminated):
+    """One episode in RLDS form: the last step has nothing but its observation."""
+    count = len(part["rewards"])
+    for t in range(count + 1):
+        last = t == count
+        yield {
+            "observation": part["observations"][t],
+            "action": np.zeros(2, "float32") if last else part["actions"][t],
+            "reward": np.float32(0 if last else part["rewards"][t]),
+            "discount": np.float32(1),
+            "is_first": t == 0,
+            "is_last": last,
+            "is_terminal": last and terminated,
+        }
+
+
+def flat_episodes(seed=0, lengths=(4, 1, 7)):
+    rng = np.random.default_rng(seed)
+    return [
+        (
+            {
+                "observations": rng.normal(size=(n + 1, 3)).astype("float32"),
+                "actions": rng.uniform(-1, 1, size=(n, 2)).astype("float32"),
+                "rewards": rng.normal(size=n).astype("float32"),
+            },
+            bool(i % 2),
+        )
+        for i, n in enumerate(lengths)
+    ]
+
+
+def test_rlds_of_tensorflow_datasets(tmp_path):
+    import tensorflow_datasets as tfds
+
+    played = flat_episodes()
+    features = tfds.features.FeaturesDict(
+        {
+            "steps": tfds.features.Dataset(
+                {
+                    "observation": tfds.features.Tensor(shape=(3,), dtype=np.float32),
+                    "action": tfds.features.Tensor(shape=(2,), dtype=np.float32),
+                    "reward": np.float32,
+                    "discount": np.float32,
+                    "is_first": np.bool_,
+                    "is_last": np.bool_,
+                    "is_terminal": np.bool_,
+                }
+            )
+        }
+    )
+
+    class SmallRlds(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            return self.dataset_info_from_configs(features=features)
+
+        def _split_generators(self, dl_manager):
+            return {"train": self._generate_examples()}
+
+        def _generate_examples(self):
+            for i, (part, terminated) in enumerate(played):
+                yield i, {"steps": list(steps_of(part, terminated))}
+
+    builder = SmallRlds(data_dir=tmp_path)
+    builder.download_and_prepare()
+    data = load_episodes(f"tfds:{builder.data_dir}")
+    order = [
+        next(i for i, (p, _) in enumerate(played) if len(p["rewards"]) == len(e))
+        for e in data.episodes
+    ]
+    assert sorted(order) == [0, 1, 2]
+    check(data, [played[i] for i in order])
+    assert data.make_env is None
+
+
+def write_hdf5(path, played, next_observations=True, unfinished=True, **more):
+    parts = played + ([flat_episodes(1, (3,))[0]] if unfinished else [])
+    flat = {
+        "observations": np.concatenate([p["observations"][:-1] for p, _ in parts]),
+        "actions": np.concatenate([p["actions"] for p, _ in parts]),
+        "rewards": np.concatenate([p["rewards"] for p, _ in parts]),
+        "terminals": np.zeros(sum(len(p["rewards"]) for p, _ in parts), bool),
+    }
+    flat["timeouts"] = flat["terminals"].copy()
+    if next_observations:
+        flat["next_observations"] = np.concatenate([p["observations"][1:] for p, _ in parts])
+    ends = np.cumsum([len(p["rewards"]) for p, _ in played]) - 1
+    for end, (_, terminated) in zip(ends, played):
+        flat["terminals" if terminated else "timeouts"][end] = True
+    with h5py.File(path, "w") as file:
+        for name, values in {**flat, **more}.items():
+            if values is not None:
+                file[name] = values
+
+
+def test_hdf5_of_d4rl(tmp_path):
+    played = flat_episodes()
+    write_hdf5(tmp_path / "walker2d_medium-v2.hdf5", played)
+    data = load_episodes(f"hdf5:{tmp_path}/walker2d_medium-v2.hdf5")
+    check(data, played)
+    assert data.environment == "Walker2d-v4"
+    assert data.score(4592.3) == pytest.approx(100) and data.score(1.629008) == pytest.approx(0)
+
+
+def test_hdf5_without_next_observations_repeats_the_last(tmp_path):
+    played = flat_episodes()
+    for part, _ in played:
+        part["observations"][-1] = part["observations"][-2]
+    write_hdf5(tmp_path / "own.hdf5", played, next_observations=False, unfinished=False)
+    data = load_episodes(f"hdf5:{tmp_path}/own.hdf5")
+    check(data, played)
+    assert data.reference_returns is None
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"rewards": np.full(15, np.nan, "float32")}, "episode 0: rewards hold nan"),
+        ({"rewards": np.zeros(3, "float32")}, "differ in length"),
+        ({"actions": np.full((15, 2), 3.0, "float32")}, "actions must be in"),
+        ({"terminals": np.zeros(15, bool), "timeouts": np.zeros(15, bool)}, "no episodes"),
+        ({"actions": None}, "it lacks actions"),
+    ],
+)
+def test_bad_hdf5(tmp_path, more, message):
+    write_hdf5(tmp_path / "bad.hdf5", flat_episodes(), **more)
+    with pytest.raises(ValueError, match=message):
+        load_episodes(f"hdf5:{tmp_path}/bad.hdf5")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("walker2d", "unknown source"),
+        ("d4rl:walker2d", "unknown source"),
+        ("hdf5:", "unknown source"),
+        ("hdf5:/nowhere.hdf5", "cannot be read as a file of D4RL"),
+    ],
+)
+def test_unknown_sources(source, message):
+    with pytest.raises(ValueError, match=message):
+        load_episodes(source)
+
+
+def test_a_text_file_is_no_hdf5(tmp_path):
+    (tmp_path / "text.hdf5").write_text("no such thing")
+    with pytest.raises(ValueError, match="cannot be read as a file of D4RL"):
+        load_episodes(f"hdf5:{tmp_path}/text.hdf5")
+
+
+def test_folders_without_data(minari_folder):
+    with pytest.raises(ValueError, match="MINARI_DATASETS_PATH"):
+        load_episodes(f"minari:{minari_folder}")
+    with pytest.raises(ValueError, match="TFDS_DATA_DIR"):
+        load_episodes(f"tfds:{minari_folder}")
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "minari", None)
+    with pytest.raises(ValueError, match=r"needs minari: pip install"):
+        load_episodes("minari:any/data-v0")
