@@ -30,6 +30,8 @@ class BatchingParameters:
         num_batch_threads: Batches that run at once, all models together.
         allowed_batch_sizes: Ascending; a batch is padded up to the next, the last is
             `max_batch_size`. Empty: no padding.
+        pad_variable_length_inputs: Whether requests of other inner sizes merge too, each padded
+            behind with its first value to the largest; else they run apart.
         enable_large_batch_splitting: Whether a request of more than `max_batch_size` rows runs in
             parts, instead of being refused.
         max_execution_batch_size: Rows of such a part, 0 for `max_batch_size`.
@@ -41,6 +43,7 @@ class BatchingParameters:
     max_enqueued_batches: int = 10
     num_batch_threads: int = dataclasses.field(default_factory=lambda: os.cpu_count() or 1)
     allowed_batch_sizes: tuple = ()
+    pad_variable_length_inputs: bool = False
     enable_large_batch_splitting: bool = False
     max_execution_batch_size: int = 0
     thread_pool_name: str = "batch_threads"
@@ -114,19 +117,15 @@ class Scheduler:
     All methods belong to the event loop's thread; the threads only execute.
 
     Args:
-        parameters: `BatchingParameters`, or None to run every request by itself.
-        num_threads: Requests that run at once without batching.
+        num_threads: Batches that run at once.
+        thread_name: What their threads are called.
         metrics: `Metrics` that count batches, if any do.
     """
 
-    def __init__(self, parameters=None, num_threads=None, metrics=None):
+    def __init__(self, num_threads, thread_name="inference", metrics=None):
         self._metrics = metrics
-        self._parameters = parameters
-        self._threads = (parameters or BatchingParameters()).num_batch_threads
-        if parameters is None and num_threads:
-            self._threads = num_threads
-        name = parameters.thread_pool_name if parameters else "inference"
-        self._executor = concurrent.futures.ThreadPoolExecutor(self._threads, name)
+        self._threads = num_threads
+        self._executor = concurrent.futures.ThreadPoolExecutor(num_threads, thread_name)
         self._groups = collections.OrderedDict()
         self._crowds = weakref.WeakKeyDictionary()
         self._running = 0
@@ -136,7 +135,8 @@ class Scheduler:
         """Returns name -> array; raises ServingError.
 
         Args:
-            servable: The version to run, with a lease held by the caller.
+            servable: The version to run, with a lease held by the caller; its `batching` are the
+                `BatchingParameters` of its requests, or None to run each by itself.
             signature: One of its signatures.
             inputs: Arrays that `signature.check` returned.
             outputs: Names that `signature.choose_outputs` returned.
@@ -144,17 +144,19 @@ class Scheduler:
         loop = asyncio.get_running_loop()
         item = _Item(inputs, 1, loop.create_future())
         key = item  # its own group, unless it may merge
-        if self._parameters is not None and signature.in_rows:
-            item.rows = self._check_rows(inputs)
-            if item.rows <= self._parameters.max_batch_size:
-                inner = tuple(array.shape[1:] for array in inputs.values())
+        parameters = servable.batching
+        if parameters is not None and signature.in_rows:
+            item.rows = _check_rows(inputs, parameters)
+            if item.rows <= parameters.max_batch_size:
+                pads = parameters.pad_variable_length_inputs
+                inner = tuple(a.ndim if pads else a.shape[1:] for a in inputs.values())
                 key = (servable, signature.name, outputs, inner)
         group = self._groups.get(key)
         if group is None:
             crowds = self._crowds.setdefault(servable, {})
             crowd = crowds.setdefault(signature.name, _Crowd())
             group = self._groups[key] = _Group(servable, signature, outputs, crowd)
-        elif group.rows + item.rows > self._most_waiting():
+        elif group.rows + item.rows > parameters.max_enqueued_batches * parameters.max_batch_size:
             raise ServingError("UNAVAILABLE", "The batching queue is full")
         group.items.append(item)
         group.rows += item.rows
@@ -162,22 +164,6 @@ class Scheduler:
         # Later in this turn of the loop: what arrived in the same turn goes along.
         self._dispatch_at(loop, 0.0)
         return await item.future
-
-    def _check_rows(self, inputs):
-        parameters = self._parameters
-        sizes = {name: len(array) for name, array in inputs.items()}
-        rows = next(iter(sizes.values()))
-        if set(sizes.values()) != {rows}:
-            raise invalid(f"batching needs inputs of one size along axis 0; received {sizes}")
-        if rows > parameters.max_batch_size and not parameters.enable_large_batch_splitting:
-            raise invalid(
-                f"request of {rows} rows is larger than the maximum batch size "
-                f"{parameters.max_batch_size}"
-            )
-        return rows
-
-    def _most_waiting(self):
-        return self._parameters.max_enqueued_batches * self._parameters.max_batch_size
 
     def _dispatch_at(self, loop, delay):
         when = loop.time() + delay
@@ -214,13 +200,14 @@ class Scheduler:
 
     def _patience(self, group, now):
         """Returns how many seconds a group still waits for company."""
-        if self._parameters is None or not self._parameters.batch_timeout_micros:
+        parameters = group.servable.batching
+        if parameters is None or not parameters.batch_timeout_micros:
             return 0.0
-        if group.rows >= self._parameters.max_batch_size:
+        if group.rows >= parameters.max_batch_size:
             return 0.0
         if len(group.items) >= group.crowd.usual:
             return 0.0
-        patience = group.items[0].arrival + self._parameters.batch_timeout_micros / 1e6 - now
+        patience = group.items[0].arrival + parameters.batch_timeout_micros / 1e6 - now
         if patience <= 0:
             group.crowd.usual = len(group.items)  # no more than these came in time
         return patience
@@ -230,7 +217,7 @@ class Scheduler:
         batch, rows = [], 0
         while group.items:
             item = group.items[0]
-            if batch and rows + item.rows > self._parameters.max_batch_size:
+            if batch and rows + item.rows > group.servable.batching.max_batch_size:
                 break
             group.items.popleft()
             group.rows -= item.rows
@@ -242,23 +229,23 @@ class Scheduler:
         return batch
 
     def _start(self, group, batch):
-        if self._metrics is not None and self._parameters is not None:
-            self._count(batch)
+        if self._metrics is not None and group.servable.batching is not None:
+            self._count(group.servable.batching, batch)
         self._running += 1
         # The version stays loaded while it runs, even if every client of the batch hangs up.
         group.servable.acquire()
         loop = asyncio.get_running_loop()
         self._executor.submit(self._execute, loop, group, batch)
 
-    def _count(self, batch):
+    def _count(self, parameters, batch):
         metrics, now = self._metrics, time.monotonic()
         rows = sum(item.rows for item in batch)
         for item in batch:
             metrics.queuing_latency.observe((now - item.arrival) * 1e6)
             metrics.input_batch_size.observe(item.rows)
         metrics.wrapped_run_count.inc()
-        metrics.processed_batch_size.observe(self._parameters.padded(rows))
-        metrics.padding_size.observe(self._parameters.padded(rows) - rows)
+        metrics.processed_batch_size.observe(parameters.padded(rows))
+        metrics.padding_size.observe(parameters.padded(rows) - rows)
 
     def _execute(self, loop, group, batch):
         results = self._results(group, batch)
@@ -279,14 +266,10 @@ class Scheduler:
 
     def _run_merged(self, group, batch):
         rows = sum(item.rows for item in batch)
-        parameters = self._parameters
-        if parameters is None or not group.signature.in_rows:
+        if group.servable.batching is None or not group.signature.in_rows:
             return [group.servable.run(group.signature, batch[0].inputs, group.outputs)]
         inputs = {
-            name: np.concatenate([item.inputs[name] for item in batch])
-            if len(batch) > 1
-            else batch[0].inputs[name]
-            for name in group.signature.inputs
+            name: _merged([item.inputs[name] for item in batch]) for name in group.signature.inputs
         }
         outputs = self._run_parts(group, inputs, rows)
         if len(batch) == 1:
@@ -299,14 +282,15 @@ class Scheduler:
 
     def _run_parts(self, group, inputs, rows):
         """Runs a batch, or a request too large for one in parts, padded to an allowed size."""
-        limit = self._parameters.max_batch_size
+        parameters = group.servable.batching
+        limit = parameters.max_batch_size
         if rows > limit:
-            limit = self._parameters.max_execution_batch_size or limit
+            limit = parameters.max_execution_batch_size or limit
         parts = []
         for start in range(0, max(rows, 1), limit):
             part = {name: array[start : start + limit] for name, array in inputs.items()}
             size = min(limit, rows - start)
-            extra = self._parameters.padded(size) - size if size else 0
+            extra = parameters.padded(size) - size if size else 0
             if extra:
                 part = {
                     name: np.concatenate([array, np.repeat(array[-1:], extra, axis=0)])
@@ -341,3 +325,35 @@ class Scheduler:
     def close(self):
         """Lets running batches finish and ends the threads."""
         self._executor.shutdown()
+
+
+def _check_rows(inputs, parameters):
+    """Returns how many rows a request holds; raises INVALID_ARGUMENT if it cannot be batched."""
+    sizes = {name: len(array) for name, array in inputs.items()}
+    rows = next(iter(sizes.values()))
+    if set(sizes.values()) != {rows}:
+        raise invalid(f"batching needs inputs of one size along axis 0; received {sizes}")
+    if rows > parameters.max_batch_size and not parameters.enable_large_batch_splitting:
+        raise invalid(
+            f"request of {rows} rows is larger than the maximum batch size "
+            f"{parameters.max_batch_size}"
+        )
+    return rows
+
+
+def _merged(arrays):
+    """Returns arrays of one rank behind one another, padded to one inner shape."""
+    if len(arrays) == 1:
+        return arrays[0]
+    inner = {array.shape[1:] for array in arrays}
+    if len(inner) > 1:
+        largest = np.max(list(inner), axis=0)
+        arrays = [_padded_behind(array, largest) for array in arrays]
+    return np.concatenate(arrays)
+
+
+def _padded_behind(array, inner_shape):
+    fill = array.flat[0] if array.size else np.zeros((), array.dtype)[()]
+    whole = np.full((len(array), *inner_shape), fill, array.dtype)
+    whole[tuple(slice(size) for size in array.shape)] = array
+    return whole

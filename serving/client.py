@@ -353,7 +353,10 @@ class _GrpcTransport:
         try:
             return method(request, timeout=timeout)
         except self._grpc.RpcError as error:
-            raise ServingError(error.code().name, error.details()) from error
+            code = error.code().name
+            # Nobody cancels here: it is what a server that is just stopping answers.
+            code = "UNAVAILABLE" if code == "CANCELLED" else code
+            raise ServingError(code, error.details()) from error
 
     def close(self):
         self._channel.close()

@@ -5,7 +5,6 @@ and TLS; theirs are built here, so that protobuf itself reads the files.
 """
 
 import functools
-import logging
 from pathlib import Path
 
 from google.protobuf import (
@@ -15,11 +14,10 @@ from google.protobuf import (
     text_format,
     wrappers_pb2,
 )
+from tensorflow.core.protobuf import config_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
 from serving.batching import BatchingParameters
-
-_log = logging.getLogger("serving")
 
 # message -> field -> (number, type); a type that is a message begins with a dot.
 _MESSAGES = {
@@ -67,12 +65,16 @@ def read_batching(path):
     }
     if message.allowed_batch_sizes:
         values["allowed_batch_sizes"] = tuple(message.allowed_batch_sizes)
-    if message.pad_variable_length_inputs:
-        _log.warning("pad_variable_length_inputs has no effect: other inner shapes run apart")
+    values["pad_variable_length_inputs"] = message.pad_variable_length_inputs
     try:
         return BatchingParameters(**values)
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from error
+
+
+def read_session(path):
+    """Returns the ConfigProto of a TensorFlow session file."""
+    return _read(path, config_pb2.ConfigProto())
 
 
 def read_monitoring(path):

@@ -35,6 +35,7 @@ class Task:
             self.signature = servable.signature(signature_name)
         except ServingError as error:
             raise invalid(error.message) from error
+        self.signature.check_method(method)
         self.method = method
         self.outputs = _outputs_of(self.signature, method)
         examples = _serialized(input)

@@ -9,14 +9,13 @@ from google.protobuf import message_factory
 from google.protobuf.message import DecodeError
 from tensorflow_serving.apis import (
     inference_pb2,
-    model_management_pb2,
     model_service_pb2,
     predict_pb2,
     prediction_service_pb2,
 )
 
 from serving import tensors
-from serving.errors import ServingError, invalid
+from serving.errors import ServingError
 from serving.inference import asked_model, fill_spec
 
 _log = logging.getLogger("serving")
@@ -37,12 +36,14 @@ def add_services(server, inference, as_content=False):
     }
     for servicer, file in services.items():
         described = file.services_by_name[type(servicer).__name__]
-        handlers = {method.name: _handler(servicer, method) for method in described.methods}
+        handlers = {
+            method.name: _handler(inference, servicer, method) for method in described.methods
+        }
         generic = grpc.method_handlers_generic_handler(described.full_name, handlers)
         server.add_generic_rpc_handlers((generic,))
 
 
-def _handler(servicer, described):
+def _handler(inference, servicer, described):
     """Returns the RPC handler of a described method.
 
     The request is parsed here and not by gRPC, which would answer bytes that are no message with
@@ -53,6 +54,8 @@ def _handler(servicer, described):
 
     async def rpc(data, context):
         try:
+            if inference.draining:
+                raise ServingError("UNAVAILABLE", "the server is shutting down")
             return await method(request_class.FromString(data))
         except ServingError as error:
             code, details = grpc.StatusCode[error.code], error.message
@@ -146,12 +149,7 @@ class ModelService:
         self._inference = inference
 
     async def GetModelStatus(self, request):
-        return self._inference.status(request)
+        return await self._inference.status(request)
 
     async def HandleReloadConfigRequest(self, request):
-        if request.config.WhichOneof("config") != "model_config_list":
-            raise invalid("ReloadConfigRequest holds no model_config_list")
-        await self._inference.repository.configure(request.config.model_config_list.config)
-        response = model_management_pb2.ReloadConfigResponse()
-        response.status.SetInParent()
-        return response
+        return await self._inference.reload(request)

@@ -1,6 +1,7 @@
 """What both transports ask of the loaded models."""
 
 import asyncio
+import json
 import time
 
 import grpc
@@ -9,11 +10,14 @@ from tensorflow_serving.apis import (
     get_model_metadata_pb2,
     get_model_status_pb2,
     inference_pb2,
+    model_management_pb2,
     regression_pb2,
 )
 
 from serving.errors import ServingError, invalid
 from serving.examples import CLASSIFY, REGRESS, Task
+from serving.metrics import render
+from serving.peers import Peers
 
 
 def asked_model(request):
@@ -40,12 +44,23 @@ class Inference:
         repository: `Repository` of the loaded models.
         scheduler: `Scheduler` that runs them.
         metrics: `Metrics` that count.
+        place: Where this process is among several, the further arguments of `Peers`.
     """
 
-    def __init__(self, repository, scheduler, metrics):
+    def __init__(self, repository, scheduler, metrics, place=()):
         self.repository = repository
         self.metrics = metrics
         self._scheduler = scheduler
+        methods = {
+            "status": self._own_status,
+            "metrics": self._own_metrics,
+            "reload": self._reload_all,
+            "configure": self._configure,
+        }
+        self.peers = Peers(methods, *place)
+        self._reloading = asyncio.Lock()
+        #: Whether the server is about to stop, and takes no new requests.
+        self.draining = False
 
     async def run(self, api, servable, signature, inputs, outputs):
         """Returns name -> array, of a servable under lease."""
@@ -110,8 +125,24 @@ class Inference:
             response.metadata["signature_def"].Pack(signatures)
             return response
 
-    def status(self, request):
-        """Answers a GetModelStatusRequest."""
+    async def status(self, request):
+        """Answers a GetModelStatusRequest; of several processes, the one furthest behind counts."""
+        answers = await self.peers.ask_all("status", request.SerializeToString())
+        whole = get_model_status_pb2.GetModelStatusResponse()
+        seen = {}
+        for answer in answers:
+            for entry in whole.FromString(answer).model_version_status:
+                seen.setdefault(entry.version, []).append(entry)
+        for number in sorted(seen, reverse=True):
+            entries = sorted(seen[number], key=lambda e: (not e.status.error_code, e.state))
+            chosen = whole.model_version_status.add()
+            chosen.CopyFrom(entries[0])
+            if len(entries) < len(answers):
+                chosen.state = get_model_status_pb2.ModelVersionStatus.START
+        return whole
+
+    async def _own_status(self, data):
+        request = get_model_status_pb2.GetModelStatusRequest.FromString(data)
         name, version, _ = asked_model(request)  # the stock server does not look at a label either
         response = get_model_status_pb2.GetModelStatusResponse()
         for seen in self.repository.status(name, version):
@@ -120,7 +151,34 @@ class Inference:
             if seen.error is not None:
                 entry.status.error_code = grpc.StatusCode[seen.error.code].value[0]
                 entry.status.error_message = seen.error.message
+        return response.SerializeToString()
+
+    async def metrics_page(self):
+        """Returns the page that Prometheus reads, of all processes."""
+        return render([json.loads(each) for each in await self.peers.ask_all("metrics")])
+
+    async def _own_metrics(self, _):
+        return json.dumps(self.metrics.collect()).encode()
+
+    async def reload(self, request):
+        """Answers a ReloadConfigRequest, when every process has the new list of models."""
+        if request.config.WhichOneof("config") != "model_config_list":
+            raise invalid("ReloadConfigRequest holds no model_config_list")
+        # By way of one process, so that two lists at once end in the same one everywhere.
+        await self.peers.ask(0, "reload", request.SerializeToString())
+        response = model_management_pb2.ReloadConfigResponse()
+        response.status.SetInParent()
         return response
+
+    async def _reload_all(self, data):
+        async with self._reloading:
+            await self.peers.ask_all("configure", data)
+        return b""
+
+    async def _configure(self, data):
+        request = model_management_pb2.ReloadConfigRequest.FromString(data)
+        await self.repository.configure(request.config.model_config_list.config)
+        return b""
 
 
 def multi_task(servable, task, input):

@@ -38,26 +38,46 @@ class Metrics:
         self.processed_batch_size = histogram(batching + "processed_batch_size", **sizes)
         self.padding_size = histogram(batching + "padding_size", **sizes)
 
-    def render(self):
-        """Returns the page that Prometheus reads, as bytes.
+    def collect(self):
+        """Returns all numbers, JSON-able: family -> its type, and sample -> value.
 
         prometheus_client would call every counter `..._total` and add when each began; the stock
         server does neither, and dashboards know its names.
         """
-        lines = []
+        families = {}
         for family in self._registry.collect():
             counts = family.type == "counter"
             own = family.name + "_total" if family.name in self._named_total else family.name
-            lines.append(f"# TYPE {own} {family.type}")
+            samples = {}
             for sample in family.samples:
                 if sample.name.endswith("_created"):
                     continue
                 labels = ",".join(
                     f'{key}="{_escaped(text)}"' for key, text in sample.labels.items()
                 )
-                value = prometheus_client.utils.floatToGoString(sample.value)
-                lines.append(f"{own if counts else sample.name}{{{labels}}} {value}")
-        return ("\n".join(lines) + "\n").encode()
+                samples[f"{own if counts else sample.name}{{{labels}}}"] = sample.value
+            families[own] = {"type": family.type, "samples": samples}
+        return families
+
+
+def render(collections):
+    """Returns the page that Prometheus reads, as bytes: what several processes counted, summed."""
+    lines = []
+    for name, family in collections[0].items():
+        lines.append(f"# TYPE {name} {family['type']}")
+        totals = _summed([collection[name]["samples"] for collection in collections])
+        for sample, value in totals.items():
+            lines.append(f"{sample} {prometheus_client.utils.floatToGoString(value)}")
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _summed(samples):
+    """Returns the sum of dicts of numbers, in the order in which their keys appear."""
+    total = {}
+    for each in samples:
+        for key, value in each.items():
+            total[key] = total.get(key, 0) + value
+    return total
 
 
 def _escaped(value):

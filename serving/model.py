@@ -21,16 +21,23 @@ class Signature:
     inputs: dict
     outputs: dict
     defaults: dict
+    method: str | None = None
 
     @classmethod
-    def from_def(cls, name, definition):
-        """Reads a SignatureDef."""
+    def from_def(cls, name, definition, check_method=False):
+        """Reads a SignatureDef; only a method that is to be checked is kept."""
 
         def specs(infos):
             return {key: tensors.TensorSpec.from_info(key, infos[key]) for key in sorted(infos)}
 
         defaults = {key: tensors.from_proto(value) for key, value in definition.defaults.items()}
-        return cls(name, specs(definition.inputs), specs(definition.outputs), defaults)
+        method = definition.method_name if check_method else None
+        return cls(name, specs(definition.inputs), specs(definition.outputs), defaults, method)
+
+    def check_method(self, method):
+        """Raises INVALID_ARGUMENT if the signature's kind is checked, and is another."""
+        if self.method not in (None, method):
+            raise invalid(f"Expected {method} signature method_name; got {self.method}")
 
     @property
     def in_rows(self):
@@ -76,15 +83,27 @@ class Servable:
         directory: The version folder.
         tags: Which meta graph of the SavedModel to load.
         config: `tf.compat.v1.ConfigProto` of the Session.
+        batching: `BatchingParameters` of its requests, None to run each by itself.
+        check_methods: Whether a signature answers only what its `method_name` says.
     """
 
-    def __init__(self, name, version, directory, tags=("serve",), config=None):
+    def __init__(
+        self,
+        name,
+        version,
+        directory,
+        tags=("serve",),
+        config=None,
+        batching=None,
+        check_methods=False,
+    ):
         self.name, self.version, self.directory = name, version, directory
+        self.batching = batching
         self.users = 0
         self._session = SavedModelSession(directory, tags, config)
         self.signature_defs = self._session.meta_graph.signature_def
         self.signatures = {
-            key: Signature.from_def(key, definition)
+            key: Signature.from_def(key, definition, check_methods)
             for key, definition in self._session.signatures.items()
         }
 

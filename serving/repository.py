@@ -12,11 +12,16 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from serving import config_files
+from serving.batching import BatchingParameters
 from serving.errors import ServingError, invalid
 from serving.model import Servable, from_tensorflow
 from serving.warmup import warm_up
 
 _log = logging.getLogger("serving")
+
+#: A version's own batching, with --enable_per_model_batching_parameters.
+BATCHING_FILE = "batching_params.pbtxt"
 
 
 class State(enum.IntEnum):
@@ -39,6 +44,9 @@ class LoadOptions:
     num_request_iterations_for_warmup: int = 1
     max_num_load_retries: int = 5
     load_retry_interval_micros: int = 60_000_000
+    batching: BatchingParameters | None = None
+    batching_by_model: bool = False
+    check_methods: bool = False
 
 
 @dataclasses.dataclass
@@ -350,12 +358,26 @@ def _check_configs(configs):
             )
 
 
+def _batching_of(directory, options):
+    """Returns the BatchingParameters of a version; its own, if models may have theirs."""
+    if options.batching is None or not options.batching_by_model:
+        return options.batching
+    path = directory / BATCHING_FILE
+    return config_files.read_batching(path) if path.exists() else None
+
+
 def _load_servable(name, number, directory, options, metrics):
     """Loads and warms up; runs in the loader's thread and raises only ServingError."""
     servable = None
     try:
         servable = Servable(
-            name, number, directory, options.saved_model_tags, options.session_config
+            name,
+            number,
+            directory,
+            options.saved_model_tags,
+            options.session_config,
+            _batching_of(directory, options),
+            options.check_methods,
         )
         if options.enable_model_warmup:
             warm_up(servable, options.num_request_iterations_for_warmup, metrics)
@@ -367,5 +389,7 @@ def _load_servable(name, number, directory, options, metrics):
             raise
         if isinstance(error, tf.errors.OpError):
             raise from_tensorflow(error) from error
+        if isinstance(error, config_files.ConfigError):
+            raise invalid(str(error)) from error
         code = "NOT_FOUND" if isinstance(error, OSError) else "UNKNOWN"
         raise ServingError(code, f"{directory}: {error}") from error

@@ -42,13 +42,12 @@ class RestApi:
         self._timeout = timeout
         self._cors = {"Access-Control-Allow-Origin": "*"} if cors else {}
         self._monitoring_path = monitoring_path
-        self.draining = False
 
     async def __call__(self, request):
         """Answers one request; every failure is a JSON body `{"error": ...}`."""
         path = request.raw_path
         if path == self._monitoring_path and request.method == "GET":
-            page = self._inference.metrics.render()
+            page = await self._inference.metrics_page()
             return web.Response(body=page, content_type="text/plain")
         if path == "/readyz" and request.method == "GET":
             return self._readiness()
@@ -82,7 +81,7 @@ class RestApi:
             metrics.request_latency.labels(name, match["verb"], "REST").observe(seconds * 1e6)
 
     def _readiness(self):
-        ready = self._inference.repository.ready and not self.draining
+        ready = self._inference.repository.ready and not self._inference.draining
         body = json.dumps({"ready": ready}).encode()
         status = 200 if ready else 503
         return web.Response(body=body, status=status, content_type="application/json")
@@ -98,7 +97,7 @@ class RestApi:
         model = _asked_model(match)
         if request.method == "POST":
             return await self._post(request, match["verb"], model)
-        return self._metadata(model) if match["metadata"] else self._status(model)
+        return self._metadata(model) if match["metadata"] else await self._status(model)
 
     async def _post(self, request, verb, model):
         if request.headers.get("Expect", "").lower() == "100-continue":
@@ -137,10 +136,10 @@ class RestApi:
         request.model_spec.signature_name = signature_name
         return examples.result_to_json((await ask(request)).result)
 
-    def _status(self, model):
+    async def _status(self, model):
         request = get_model_status_pb2.GetModelStatusRequest()
         _fill_spec(request.model_spec, *model)
-        return json.dumps(_as_dict(self._inference.status(request))).encode()
+        return json.dumps(_as_dict(await self._inference.status(request))).encode()
 
     def _metadata(self, model):
         request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])

@@ -10,6 +10,7 @@ load_tensorflow()  # before anything else imports it, with its greeting on stder
 
 import asyncio
 import contextlib
+import dataclasses
 import gc
 import logging
 import signal
@@ -30,10 +31,12 @@ from serving.errors import ServingError
 from serving.grpc_service import add_services
 from serving.inference import Inference
 from serving.metrics import Metrics
+from serving.peers import Family, mark_serving, reserved, wait_for_parent_to_end
 from serving.repository import LoadOptions, Repository
 from serving.rest import RestApi
 
 _log = logging.getLogger("serving")
+_FAREWELL_SECONDS = 0.2
 
 
 class StartError(Exception):
@@ -45,6 +48,7 @@ class Server:
 
     Args:
         flags: `serving.flags.Flags`.
+        place: Where this process is among those that share the ports: folder, number, count.
 
     Example:
 
@@ -54,16 +58,19 @@ class Server:
     8500
     """
 
-    def __init__(self, flags):
+    def __init__(self, flags, place=(None, 0, 1)):
         self._flags = flags
+        self._place = place
         self.grpc_port = self.rest_port = None
         self._ssl = config_files.read_ssl(flags.ssl_config_file) if flags.ssl_config_file else None
         metrics = Metrics()
-        self._scheduler = Scheduler(_batching(flags), metrics=metrics)
+        options = _load_options(flags)
+        threads = options.batching or BatchingParameters()
+        self._scheduler = Scheduler(threads.num_batch_threads, threads.thread_pool_name, metrics)
         labels = flags.allow_version_labels_for_unavailable_models
-        self.repository = Repository(_load_options(flags), metrics, labels)
-        self._inference = Inference(self.repository, self._scheduler, metrics)
-        self._grpc = self._rest = self._rest_api = None
+        self.repository = Repository(options, metrics, labels)
+        self._inference = Inference(self.repository, self._scheduler, metrics, place)
+        self._grpc = self._rest = self._health = None
         self._watchers = []
 
     async def start(self):
@@ -72,10 +79,15 @@ class Server:
         Raises:
             StartError: If a model cannot be loaded or a port not be opened.
         """
+        # Begun before others can ask, so that no list of theirs is overruled by the one at start.
+        loading = asyncio.ensure_future(self.repository.configure(read_models(self._flags)))
         try:
-            await self.repository.configure(read_models(self._flags))
+            await self._inference.peers.start()
+            await loading
         except ServingError as error:
             raise StartError(error.message) from error
+        finally:
+            loading.cancel()
         await self._start_grpc()
         if self._flags.rest_api_port:
             await self._start_rest()
@@ -98,27 +110,37 @@ class Server:
             options=[
                 ("grpc.max_receive_message_length", limit),
                 ("grpc.max_send_message_length", -1),
-                ("grpc.so_reuseport", 0),  # a second server on the port is an error, not a share
+                # A second server on the port is an error, not a share, unless it is meant.
+                ("grpc.so_reuseport", int(self._shares_ports)),
+                *self._flags.channel_arguments,
             ]
         )
         add_services(
             self._grpc, self._inference, self._flags.enable_serialization_as_tensor_content
         )
         if self._flags.enable_grpc_healthcheck_service:
-            await _add_health(self._grpc)
-        address = _address(self._flags.host, self._flags.port)
+            self._health = await _add_health(self._grpc)
+        if self._flags.grpc_socket_path and self._place[1] == 0:
+            self._listen_grpc(f"unix:{self._flags.grpc_socket_path}")
+        if self._flags.port or not self._flags.grpc_socket_path:
+            self.grpc_port = self._listen_grpc(_address(self._flags.host, self._flags.port))
+        await self._grpc.start()
+
+    def _listen_grpc(self, address):
         try:
             if self._ssl is None:
-                self.grpc_port = self._grpc.add_insecure_port(address)
-            else:
-                self.grpc_port = self._grpc.add_secure_port(address, _credentials(self._ssl))
+                return self._grpc.add_insecure_port(address)
+            return self._grpc.add_secure_port(address, _credentials(self._ssl))
         except RuntimeError as error:
             raise StartError(f"cannot listen on {address} for gRPC: is the port in use?") from error
-        await self._grpc.start()
+
+    @property
+    def _shares_ports(self):
+        return self._place[2] > 1
 
     async def _start_rest(self):
         monitoring = self._flags.monitoring_config_file
-        api = self._rest_api = RestApi(
+        api = RestApi(
             self._inference,
             self._flags.rest_api_timeout_in_ms / 1000,
             self._flags.rest_api_enable_cors_support,
@@ -136,7 +158,7 @@ class Server:
         await self._rest.setup()
         host, port = self._flags.host, self._flags.rest_api_port
         try:
-            await web.TCPSite(self._rest, host, port).start()
+            await web.TCPSite(self._rest, host, port, reuse_port=self._shares_ports).start()
         except OSError as error:
             address = _address(host, port)
             raise StartError(f"cannot listen on {address} for REST: {error.strerror}") from error
@@ -146,16 +168,24 @@ class Server:
         """Takes no new requests, lets those in flight finish, and frees the models."""
         for watcher in self._watchers:
             watcher.cancel()
-        if self._rest_api is not None:
-            self._rest_api.draining = True
+        self._inference.draining = True
         stopping = []
         if self._grpc is not None:
-            stopping.append(self._grpc.stop(self._flags.drain_seconds))
+            stopping.append(self._stop_grpc())
         if self._rest is not None:
             stopping.append(self._rest.cleanup())
         await asyncio.gather(*stopping)
+        await self._inference.peers.stop()
         await self.repository.close()
         self._scheduler.close()
+
+    async def _stop_grpc(self):
+        if self._health is not None:
+            await self._health.enter_graceful_shutdown()
+        # gRPC's core answers CANCELLED to what arrives just as it stops. Until clients have heard
+        # UNAVAILABLE, which they know to try elsewhere, it goes on listening.
+        await asyncio.sleep(_FAREWELL_SECONDS)
+        await self._grpc.stop(self._flags.drain_seconds)
 
 
 def _address(host, port):
@@ -167,6 +197,7 @@ async def _add_health(server):
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     for name in ("", "ModelService", "PredictionService"):
         await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+    return servicer
 
 
 def _credentials(config):
@@ -185,15 +216,23 @@ def _batching(flags):
     return config_files.read_batching(path) if path else BatchingParameters()
 
 
-def _load_options(flags):
+def _session_config(flags):
+    path = flags.tensorflow_session_config_file
+    config = config_files.read_session(path) if path else tf.compat.v1.ConfigProto()
     both = flags.tensorflow_session_parallelism
-    config = tf.compat.v1.ConfigProto(
-        intra_op_parallelism_threads=flags.tensorflow_intra_op_parallelism or both or 1,
-        inter_op_parallelism_threads=flags.tensorflow_inter_op_parallelism or both,
-    )
+    intra, inter = flags.tensorflow_intra_op_parallelism, flags.tensorflow_inter_op_parallelism
+    config.intra_op_parallelism_threads = intra or both or config.intra_op_parallelism_threads or 1
+    config.inter_op_parallelism_threads = inter or both or config.inter_op_parallelism_threads
+    return config
+
+
+def _load_options(flags):
     return LoadOptions(
         saved_model_tags=tuple(flags.saved_model_tags.split(",")),
-        session_config=config,
+        session_config=_session_config(flags),
+        batching=_batching(flags),
+        batching_by_model=flags.enable_per_model_batching_parameters,
+        check_methods=flags.enable_signature_method_name_check,
         enable_model_warmup=flags.enable_model_warmup,
         num_request_iterations_for_warmup=flags.num_request_iterations_for_warmup,
         max_num_load_retries=flags.max_num_load_retries,
@@ -257,33 +296,85 @@ def running(flags):
         thread.join()
 
 
-async def _serve(flags):
+async def _serve(flags, arguments):
+    """Serves until SIGTERM or SIGINT, or until one of the processes has ended; returns the code."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop.set)
-    server = Server(flags)
-    start = asyncio.create_task(server.start())
-    stopped = asyncio.create_task(stop.wait())
+    if flags.process_of:
+        directory, _, index = flags.process_of.rpartition(":")
+        place = (directory, int(index), flags.num_processes)
+        return await _serve_one(flags, place, (stop.wait(), wait_for_parent_to_end()))
+    if flags.num_processes == 1:
+        return await _serve_one(flags, (None, 0, 1), (stop.wait(),))
+    return await _serve_together(flags, arguments, stop)
+
+
+async def _serve_together(flags, arguments, stop):
+    """Starts the other processes, and is one of them."""
+    with contextlib.ExitStack() as ports:
+        chosen = {}
+        for name in ("port", "rest_api_port"):
+            number = getattr(flags, name)
+            if number or (name == "port" and not flags.grpc_socket_path):
+                chosen[name] = _reserve(ports, flags.host, number)
+        flags = dataclasses.replace(flags, **chosen)
+        family = Family(arguments, flags.num_processes)
+        try:
+            await family.start(flags.port)
+            place = (family.directory, 0, flags.num_processes)
+            code = await _serve_one(flags, place, (stop.wait(), family.wait_for_one()), family)
+        finally:
+            await family.stop()
+    if not stop.is_set():
+        _log.error("one of the processes has ended, and so do the others")
+        return 1
+    return code
+
+
+def _reserve(ports, host, port):
+    """Enters `peers.reserved`; a failure is one that is told to a user."""
     try:
-        await asyncio.wait((start, stopped), return_when=asyncio.FIRST_COMPLETED)
+        return ports.enter_context(reserved(host, port))
+    except OSError as error:
+        raise StartError(f"cannot listen on {_address(host, port)}: {error.strerror}") from error
+
+
+async def _serve_one(flags, place, ends, family=None):
+    """Serves in this process until one of the awaitables `ends` is done; returns 0."""
+    server = Server(flags, place)
+    start = asyncio.create_task(server.start())
+    ending = [asyncio.ensure_future(end) for end in ends]
+    try:
+        await asyncio.wait((start, *ending), return_when=asyncio.FIRST_COMPLETED)
         if start.done():
             start.result()
             # TensorFlow's modules are a million objects; to look through them again, as each swap
             # of versions makes the collector do, would stop every request for a third of a second.
             gc.collect()
             gc.freeze()
-            _log.info("serving gRPC on port %s, REST on %s", server.grpc_port, server.rest_port)
-            await stopped
+            if family is not None:
+                await family.wait_until_serving()
+            if flags.process_of:
+                mark_serving(*place[:2])
+            else:
+                ports = (server.grpc_port or flags.grpc_socket_path, server.rest_port)
+                _log.info("serving gRPC on %s, REST on %s", *ports)
+            await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
             _log.info("stopping")
     finally:
-        start.cancel()
-        stopped.cancel()
+        for task in (start, *ending):
+            task.cancel()
+        if family is not None:
+            family.end()
         await server.stop()
+    return 0
 
 
 def main(arguments=None):
     """Runs the server until SIGTERM or SIGINT; returns the exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     flags, ignored = flags_module.parse(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     tf.get_logger().setLevel("ERROR")
@@ -291,11 +382,10 @@ def main(arguments=None):
     for name in ignored:
         _log.warning("--%s has no effect here", name)
     try:
-        asyncio.run(_serve(flags))
+        return asyncio.run(_serve(flags, arguments))
     except (StartError, config_files.ConfigError) as error:
         print(f"serving.server: {error}", file=sys.stderr)
         return 1
-    return 0
 
 
 if __name__ == "__main__":

@@ -21,8 +21,8 @@ class FakeServable:
 
     name, version = "fake", 1
 
-    def __init__(self, gate=None):
-        self.batches, self.gate, self.users = [], gate, 0
+    def __init__(self, batching, gate=None):
+        self.batching, self.batches, self.gate, self.users = batching, [], gate, 0
 
     def acquire(self):
         self.users += 1
@@ -51,8 +51,8 @@ async def ask(scheduler, servable, values, shape=(None,)):
 
 def run(parameters, scenario, gate=None):
     async def main():
-        scheduler = Scheduler(parameters, num_threads=1)
-        servable = FakeServable(gate)
+        scheduler = Scheduler(num_threads=1)
+        servable = FakeServable(parameters, gate)
         try:
             return servable, await asyncio.wait_for(scenario(scheduler, servable), 20)
         finally:
@@ -112,6 +112,35 @@ def test_other_inner_shapes_run_apart():
 
     servable, answers = run(one_thread(), scenario)
     assert answers == [[[2, 4, 6]], [[8, 10]], [[2, 4, 6]]] and sorted(servable.batches) == [1, 2]
+
+
+def test_other_inner_shapes_are_padded_if_asked():
+    """Behind their own values with their first one, as the stock server does; answers stay so."""
+
+    async def scenario(scheduler, servable):
+        shape = (None, None, None)
+        values = ([[[1, 2, 3]]], [[[4], [5]]], [[[6, 7], [8, 9]]])
+        return await asyncio.gather(*(ask(scheduler, servable, v, shape) for v in values))
+
+    servable, answers = run(one_thread(pad_variable_length_inputs=True), scenario)
+    assert servable.batches == [3]
+    assert answers == [
+        [[[2, 4, 6], [2, 2, 2]]],
+        [[[8, 8, 8], [10, 8, 8]]],
+        [[[12, 14, 12], [16, 18, 12]]],
+    ]
+
+
+def test_each_servable_has_its_own_batching():
+    async def main():
+        scheduler = Scheduler(num_threads=1)
+        servables = [FakeServable(p) for p in (None, one_thread(), one_thread(max_batch_size=2))]
+        asked = (ask(scheduler, s, [i]) for s in servables for i in range(4))
+        await asyncio.gather(*asked)
+        scheduler.close()
+        return [servable.batches for servable in servables]
+
+    assert asyncio.run(main()) == [[1, 1, 1, 1], [4], [2, 2]]
 
 
 def test_fixed_batches_and_scalars_are_not_merged():

@@ -26,8 +26,10 @@ def test_flags_are_read_as_the_stock_server_reads_them():
         (["--model_base_path=/m", "--enable_batching=perhaps"], "perhaps"),
         (["--model_base_path=/m", "--drain_seconds=-1"], "must not be negative"),
         (["--model_base_path=/m", "--model_name="], "--model_name"),
-        (["--model_base_path=/m", "--model_config_file=/f"], "either"),
-        ([], "either --model_base_path or"),
+        (["--model_base_path=/m", "--num_processes=0"], "--num_processes"),
+        (["--model_base_path=/m", "--grpc_channel_arguments=a=1,b"], "'b'"),
+        (["--model_base_path=/m", "--use_alts_credentials"], "ALTS"),
+        ([], "give --model_base_path or"),
     ],
 )
 def test_a_mistake_is_one_line(arguments, words, capsys):
@@ -36,3 +38,25 @@ def test_a_mistake_is_one_line(arguments, words, capsys):
     assert end.value.code == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and words in error
+
+
+def test_channel_arguments_are_numbers_where_they_look_like_it():
+    given = "--grpc_channel_arguments=grpc.max_connection_age_ms=2000,grpc.x=-1,grpc.name=a=b"
+    parsed, _ = flags.parse(["--model_base_path=/m", given])
+    assert parsed.channel_arguments == [
+        ("grpc.max_connection_age_ms", 2000),
+        ("grpc.x", -1),
+        ("grpc.name", "a=b"),
+    ]
+
+
+def test_the_image_of_tensorflow_serving_always_passes_a_base_path():
+    given = ["--model_base_path=/models/model", "--model_name=model", "--model_config_file=/f"]
+    assert flags.parse(given)[0].model_config_file == "/f"
+
+
+@pytest.mark.tf_only
+def test_version(capsys):
+    with pytest.raises(SystemExit) as end:
+        flags.parse(["--version"])
+    assert end.value.code == 0 and capsys.readouterr().out.startswith("TensorFlow Library: 2.")

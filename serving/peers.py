@@ -1,0 +1,186 @@
+"""The processes that share one server's ports, and what they tell each other.
+
+Python runs one thread at a time, so a machine of many cores needs several processes. The kernel
+deals connections out among those that listen on the same port. Some questions must not be answered
+by the one that happens to be asked: a new list of models goes to all, and metrics and status are
+those of all. For these each process listens on a Unix socket that only its user can reach.
+
+Process 0 is the one that was started; it starts the others and ends them.
+"""
+
+import asyncio
+import contextlib
+import socket
+import sys
+import tempfile
+from pathlib import Path
+
+import grpc
+
+from serving.errors import ServingError
+
+_METHOD = "/rrl_tf.serving.Peer/"
+
+
+class Peers:
+    """This process among those that serve together; alone by default.
+
+    Args:
+        methods: name -> async function of bytes that returns bytes, the same in every process.
+        directory: Folder of the sockets, None if there is one process.
+        index: Which of the processes this is.
+        count: How many there are.
+    """
+
+    def __init__(self, methods, directory=None, index=0, count=1):
+        self._methods = methods
+        self._directory, self._index, self._count = directory, index, count
+        self._server = None
+        self._channels = {}
+
+    async def start(self):
+        """Listens to the others, if there are any."""
+        if self._count == 1:
+            return
+        self._server = grpc.aio.server(options=_NO_LIMITS)
+        handlers = {name: _handler(function) for name, function in self._methods.items()}
+        generic = grpc.method_handlers_generic_handler("rrl_tf.serving.Peer", handlers)
+        self._server.add_generic_rpc_handlers((generic,))
+        self._server.add_insecure_port(self._socket(self._index))
+        await self._server.start()
+
+    def _socket(self, index):
+        return f"unix:{self._directory}/{index}.sock"
+
+    async def ask(self, index, method, data=b""):
+        """Returns what process `index` answers; raises its `ServingError`."""
+        if index == self._index:
+            return await self._methods[method](data)
+        if index not in self._channels:
+            channel = grpc.aio.insecure_channel(self._socket(index), options=_NO_LIMITS)
+            self._channels[index] = channel
+        try:
+            # A process that has just been started listens soon.
+            call = self._channels[index].unary_unary(_METHOD + method)
+            return await call(data, wait_for_ready=True, timeout=_PATIENCE.get(method))
+        except grpc.RpcError as error:
+            raise ServingError(error.code().name, error.details()) from error
+
+    async def ask_all(self, method, data=b""):
+        """Returns the answers of all processes, in their order."""
+        return await asyncio.gather(*(self.ask(i, method, data) for i in range(self._count)))
+
+    async def stop(self):
+        """Ends listening and asking."""
+        for channel in self._channels.values():
+            await channel.close()
+        if self._server is not None:
+            await self._server.stop(None)
+
+
+# Seconds. A list of models takes as long as loading does.
+_PATIENCE = {"status": 10.0, "metrics": 10.0}
+_NO_LIMITS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+
+
+def _handler(function):
+    async def rpc(data, context):
+        try:
+            return await function(data)
+        except ServingError as error:
+            await context.abort(grpc.StatusCode[error.code], error.message)
+
+    return grpc.unary_unary_rpc_method_handler(rpc)
+
+
+class Family:
+    """Starts processes 1 to `count - 1` with this one's command line, and ends them.
+
+    Each lives as long as the pipe to its standard input is open, so none outlives this process,
+    however it ends.
+
+    Args:
+        arguments: Command line of this process.
+        count: How many processes there are, this one included.
+    """
+
+    def __init__(self, arguments, count):
+        self._arguments, self._count = arguments, count
+        self._directory = tempfile.TemporaryDirectory(prefix="serving-")
+        self.directory = self._directory.name
+        self._children = []
+
+    async def start(self, port):
+        """Starts the other processes; they serve gRPC on `port`, which may have been chosen."""
+        for index in range(1, self._count):
+            place = f"--process_of={self.directory}:{index}"
+            command = [sys.executable, "-m", "serving.server", *self._arguments]
+            command += [f"--port={port}", place]
+            child = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE)
+            self._children.append(child)
+
+    async def wait_until_serving(self):
+        """Returns when all have opened their ports, or one of them has ended."""
+        while not all(self._marker(i).exists() for i in range(1, self._count)):
+            if any(child.returncode is not None for child in self._children):
+                return
+            await asyncio.sleep(0.05)
+
+    def _marker(self, index):
+        return Path(self.directory, f"{index}.serving")
+
+    async def wait_for_one(self):
+        """Returns when one of the other processes has ended; never, if there are none."""
+        waiting = [asyncio.ensure_future(child.wait()) for child in self._children]
+        if not waiting:
+            await asyncio.Event().wait()
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for future in waiting:
+                future.cancel()
+
+    def end(self):
+        """Tells the others to finish what they have begun."""
+        for child in self._children:
+            child.stdin.close()
+
+    async def stop(self):
+        """Ends the others and returns when they have ended."""
+        self.end()
+        for child in self._children:
+            await child.wait()
+        self._directory.cleanup()
+
+
+def mark_serving(directory, index):
+    """Tells process 0 that this one has opened its ports."""
+    Path(directory, f"{index}.serving").touch()
+
+
+async def wait_for_parent_to_end():
+    """Returns when the pipe from process 0 is closed."""
+    reader = asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
+    await reader.read()
+    transport.close()
+
+
+@contextlib.contextmanager
+def reserved(host, port):
+    """Holds a TCP port that several processes will share, and yields its number.
+
+    Raises:
+        OSError: If someone else listens there: a port that is shared by mistake deals out requests
+            to both.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((host, port))
+        port = probe.getsockname()[1]
+    with socket.socket(family) as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind((host, port))
+        yield port
