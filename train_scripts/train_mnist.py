@@ -18,6 +18,7 @@ from tqdm.keras import TqdmCallback
 
 from rrl_tf.data.mnist import Split, load_mnist
 from rrl_tf.data.perturb import Perturbation, batches, clean, prepared
+from rrl_tf.export import export_classifier
 from rrl_tf.models import (
     ConvolutionalClassifier,
     MLPClassifier,
@@ -200,13 +201,20 @@ def finish(config, folder, model, test, log):
         "test/accuracy_clean": test_accuracy(model, test, clean),
     }
     paths = mnist_pictures.draw(model, images, labels, logits, folder.figures)
+    version = export_classifier(
+        folder.export,
+        model,
+        clean,
+        IMAGE_SHAPE[:2],
+        {"data": "MNIST", "class_names": [str(digit) for digit in range(10)], "scores": summary},
+    )
     with atomic_file(folder.path / "evaluation.json") as draft:  # last: it tells that all is done
         draft.write_text(json.dumps(summary, indent=2) + "\n")
     kind = "perturbed" if config.perturbed else "clean"
     print(
         f"step {step:,}: {summary['test/accuracy']:.2%} of the {len(labels):,} test images right "
         f"({kind}; {summary['test/accuracy_clean']:.2%} of clean ones), "
-        f"{summary['parameters']:,} parameters\nwritten: {', '.join(map(str, paths))}"
+        f"{summary['parameters']:,} parameters\nwritten: {', '.join(map(str, [*paths, version]))}"
     )
 
 

@@ -72,10 +72,25 @@ def export_policy(
     PosixPath('runs/doorkey/fast/export/1')
     """
     spec = _observation_spec(observation_shape, observation_dtype)
-    details = _policy_details(policy)
+    details = policy_details(policy)
+    endpoints = make_endpoints(model, prepare, spec, initial_memory)
+    return write_version(directory, model, endpoints, details, version)
+
+
+def write_version(directory, model, endpoints, details, version=None):
+    """Writes signatures as `directory/<version>/`, which appears whole or not at all.
+
+    Args:
+        directory, version: As in `export_policy`.
+        model: Keras model whose variables the signatures use.
+        endpoints: Signature -> (function of tensors, their TensorSpecs); `serving_default` too.
+        details: JSON-able dict for `policy.json`.
+
+    Returns:
+        `pathlib.Path` of the version folder.
+    """
     if version is not None and (not isinstance(version, int) or version < 1):
         raise ValueError(f"version must be a positive integer or None; received {version!r}")
-    endpoints = make_endpoints(model, prepare, spec, initial_memory)
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     if version is not None and (directory / str(version)).exists():
@@ -113,7 +128,8 @@ def _observation_spec(shape, dtype):
     return tf.TensorSpec((None, *shape), dtype, name="observation")
 
 
-def _policy_details(policy):
+def policy_details(policy):
+    """Returns what goes into `policy.json`, or raises a `ValueError` if it cannot."""
     policy = dict(policy or {})
     clashes = sorted(set(policy) & set(_RESERVED))
     if clashes:
@@ -141,12 +157,13 @@ def _try_signatures(folder, endpoints, action_names):
         }
     finally:
         session.close()
-    num_actions = answers["act"]["q_values"].shape[1]
-    if action_names is not None and len(action_names) != num_actions:
-        raise ValueError(
-            f"policy['action_names'] must name the model's {num_actions} actions; "
-            f"received {action_names}"
-        )
+    if action_names is not None:
+        num_actions = answers["act"]["q_values"].shape[1]
+        if len(action_names) != num_actions:
+            raise ValueError(
+                f"policy['action_names'] must name the model's {num_actions} actions; "
+                f"received {action_names}"
+            )
     return {
         name: {
             "inputs": {s.name: _description(s.dtype.name, s.shape) for s in endpoints[name][1]},

@@ -2,15 +2,22 @@
 
 from rrl_tf.viz.attention import attention_figure, attention_grid
 from rrl_tf.viz.curves import learning_curves
+from rrl_tf.viz.digits import digits_figure, most_attended
+from rrl_tf.viz.equivariance import equivariance_figure
 from rrl_tf.viz.film import film
 from rrl_tf.viz.output import figure_to_image, save_figure, save_film
+from rrl_tf.viz.robustness import robustness_figure
 
 __all__ = [
     "attention_figure",
     "attention_grid",
+    "digits_figure",
+    "equivariance_figure",
     "figure_to_image",
     "film",
     "learning_curves",
+    "most_attended",
+    "robustness_figure",
     "save_figure",
     "save_film",
 ]

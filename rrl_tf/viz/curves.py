@@ -17,17 +17,20 @@ _BANDS = {
 _LETTERS_IN_A_ROW = 60  # of the legend, beside its lines
 
 
-def learning_curves(curves, ylabel, band="range", references=None, ylim=None):
+def learning_curves(
+    curves, ylabel, band="range", references=None, ylim=None, xlabel="environment steps"
+):
     """Draw the mean over seeds of several agents, each with a band, in one figure.
 
     Args:
-        curves: dict label -> `(steps, values)`; `steps` is an array `(P,)` of environment steps
-            and `values` an array `(seeds, P)`.
+        curves: dict label -> `(steps, values)`; `steps` is an array `(P,)` and `values` an array
+            `(seeds, P)`.
         ylabel: what is measured, with its unit.
         band: `"range"` (smallest to largest seed) or `"deviation"` (mean ± one population
             standard deviation). A single seed gets no band.
         references: dict label -> height of a dashed horizontal line, or `None`.
         ylim: `(low, high)` of the vertical axis, or `None` for what the data span.
+        xlabel: what steps are counted in.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -74,7 +77,7 @@ def learning_curves(curves, ylabel, band="range", references=None, ylim=None):
             size=style.SMALL_SIZE,
             color=style.MUTED,
         )
-    _finish(figure, axes, curves, ylabel, ylim, band_name)
+    _finish(figure, axes, curves, (xlabel, ylabel), ylim, band_name)
     return figure
 
 
@@ -89,10 +92,11 @@ def _checked_curve(label, steps, values):
     return steps, values
 
 
-def _finish(figure, axes, curves, ylabel, ylim, band_name):
+def _finish(figure, axes, curves, labels, ylim, band_name):
     """Add the axes' names and limits, and the legend above the plot."""
+    xlabel, ylabel = labels
     axes.set_ylabel(ylabel, size=style.LABEL_SIZE, color=style.TEXT)
-    axes.set_xlabel("environment steps", size=style.LABEL_SIZE, color=style.TEXT)
+    axes.set_xlabel(xlabel, size=style.LABEL_SIZE, color=style.TEXT)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda steps, _: f"{steps:,.0f}"))
     axes.margins(x=0)
     if ylim is not None:
