@@ -77,9 +77,8 @@ class FastNetwork(nn.Module):
     def forward(self, observation):
         seen = observation[..., 0].flatten(1)[:, None, None] < 0.5  # (B, 1, 1, N)
         x = self.convolution_1(observation).relu().flatten(1, 2) + self.embeddings
-        x = self.block_2(self.block(x, seen), seen)
-        agent = x[:, 3 * 7 + 6]
-        outputs = _in_full_precision(self.head, self.hidden_1(agent).relu())
+        x = self.block_2(self.block(x, seen), seen, entity=3 * 7 + 6)  # only the agent is read
+        outputs = _in_full_precision(self.head, self.hidden_1(x[:, 0]).relu())
         value, advantage = outputs[:, :1], outputs[:, 1:]
         return value + advantage - advantage.mean(1, keepdim=True)
 
@@ -93,8 +92,10 @@ class FastBlock(nn.Module):
         self.query_key_value = nn.Linear(features, 3 * num_heads * key_size)
         self.dense_1 = nn.Linear(num_heads * key_size, features)
 
-    def forward(self, x, seen):
+    def forward(self, x, seen, entity=None):
         query, key, value = _heads(self.query_key_value(x), self.num_heads)
+        if entity is not None:
+            query, x = query[:, :, entity : entity + 1], x[:, entity : entity + 1]
         if query.dtype == torch.float32:
             mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=seen)
         else:  # on a CPU the fused one takes three times as long in bfloat16

@@ -3,6 +3,7 @@
 import keras
 
 from rrl_tf._arguments import one_of, positive_ints
+from rrl_tf.layers._layer_norm import LayerNormalization
 from rrl_tf.layers._shapes import attention_mask, carried_mask, dense_on_rows, tensor_spec
 from rrl_tf.layers.multi_head_dot_product_attention import MultiHeadDotProductAttention
 
@@ -42,6 +43,7 @@ class RelationalBlock(keras.layers.Layer):
     Call arguments:
         inputs: entities `(B, N, F)`.
         mask: true where attention is allowed; broadcasts to `(B, H, N, N)`.
+        entity: index of the only entity whose output is wanted: `(B, 1, units[-1])`.
         training: whether to apply dropout.
         return_attention_scores: whether to return the scores as well.
 
@@ -130,7 +132,7 @@ class RelationalBlock(keras.layers.Layer):
         self.output_norm = None
         if self.norm is not None:
             per_entity = self.norm == "entity"
-            self.output_norm = keras.layers.LayerNormalization(
+            self.output_norm = LayerNormalization(
                 axis=-1 if per_entity else (1, 2),
                 center=per_entity,
                 scale=per_entity,
@@ -141,17 +143,20 @@ class RelationalBlock(keras.layers.Layer):
             )
             self.output_norm.build(shape)
 
-    def call(self, inputs, mask=None, training=False, return_attention_scores=False):
+    def call(self, inputs, mask=None, entity=None, training=False, return_attention_scores=False):
+        if entity is not None and self.norm == "joint":
+            raise ValueError("norm='joint' needs all entities, so it has no output for one alone")
         x, scores = self.attention(
             inputs,
             mask=attention_mask(inputs, mask),
+            entity=entity,
             training=training,
             return_attention_scores=True,
         )
         for dense in self.dense_layers:
             x = dense_on_rows(dense, x)
         if self.residual:
-            x = x + inputs
+            x = x + (inputs if entity is None else inputs[:, entity : entity + 1])
         if self.output_norm is not None:
             x = self.output_norm(x)
         return (x, scores) if return_attention_scores else x
@@ -162,10 +167,13 @@ class RelationalBlock(keras.layers.Layer):
     def compute_output_shape(self, inputs_shape):
         return (*inputs_shape[:-1], self.units[-1] if self.units else inputs_shape[-1])
 
-    def compute_output_spec(self, inputs, mask=None, training=False, return_attention_scores=False):
-        output = tensor_spec(self, self.compute_output_shape(inputs.shape))
-        batch, nodes, _ = inputs.shape
-        scores = tensor_spec(self, (batch, self.attention.num_heads, nodes, nodes))
+    def compute_output_spec(
+        self, inputs, mask=None, entity=None, training=False, return_attention_scores=False
+    ):
+        batch, nodes, features = inputs.shape
+        updated = nodes if entity is None else 1
+        output = tensor_spec(self, self.compute_output_shape((batch, updated, features)))
+        scores = tensor_spec(self, (batch, self.attention.num_heads, updated, nodes))
         return (output, scores) if return_attention_scores else output
 
     def get_config(self):

@@ -273,10 +273,12 @@ class _ProjectedStep:
         return self.call(projected, states)
 
     def call(self, projected, states):
-        size = self.cell.projection_size
-        memory, _ = self.cell.update(projected[:, :size], states[0])
-        if projected.shape[-1] > size:
-            memory = ops.where(projected[:, size:] > 0, memory, states[0])
+        if projected.shape[-1] == self.cell.projection_size:
+            memory, _ = self.cell.update(projected, states[0])
+        else:
+            projected, counts = ops.split(projected, [self.cell.projection_size], axis=-1)
+            memory, _ = self.cell.update(projected, states[0])
+            memory = ops.where(counts > 0, memory, states[0])
         return memory, [memory]
 
 

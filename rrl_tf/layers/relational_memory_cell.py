@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from rrl_tf._arguments import one_of, optional_positive_int, positive_int
+from rrl_tf.layers._layer_norm import LayerNormalization
 from rrl_tf.layers._shapes import dense_on_rows
 from rrl_tf.layers.multi_head_dot_product_attention import MultiHeadDotProductAttention
 
@@ -177,9 +178,7 @@ class RelationalMemoryCell(keras.layers.Layer):
         return attention
 
     def _norm(self, name):
-        norm = keras.layers.LayerNormalization(
-            epsilon=_NORM_EPSILON, dtype=self.dtype_policy, name=name
-        )
+        norm = LayerNormalization(epsilon=_NORM_EPSILON, dtype=self.dtype_policy, name=name)
         norm.build((None, None, self.mem_size))
         return norm
 
@@ -228,10 +227,12 @@ class RelationalMemoryCell(keras.layers.Layer):
         Returns the new flat memory, and the attention of the blocks as a dict.
         """
         memory = ops.reshape(memory, (-1, self.mem_slots, self.mem_size))
-        attended, scores = self.attend(projected[:, : self.rows_size], memory)
+        # A split, here and below: the gradient of a slice takes longer on TensorFlow.
+        rows, input_gates = ops.split(projected, [self.rows_size], axis=-1)
+        attended, scores = self.attend(rows, memory)
         if self.gate_style is not None:
             gates = dense_on_rows(self.memory_gates, ops.tanh(memory))  # (B, N, 2 * gate size)
-            gates = gates + projected[:, None, self.rows_size :]
+            gates = gates + ops.expand_dims(input_gates, 1)
             input_gate, forget_gate = ops.split(gates, 2, axis=-1)
             input_gate = ops.sigmoid(input_gate + self.input_bias)
             forget_gate = ops.sigmoid(forget_gate + self.forget_bias)
@@ -252,10 +253,13 @@ class RelationalMemoryCell(keras.layers.Layer):
         for i, (attention, attention_norm, mlp_norm) in enumerate(blocks, start=1):
             heads, scores[f"block_{i}"] = attention(z, return_attention_scores=True)
             if i == self.num_blocks:  # nothing reads the input's rows any more
-                z, heads = z[:, : self.mem_slots], heads[:, : self.mem_slots]
+                z, heads = self._memory_rows(z), self._memory_rows(heads)
             z = attention_norm(z + heads)
             z = mlp_norm(z + self._apply_mlp(z))
         return z, scores
+
+    def _memory_rows(self, z):
+        return ops.split(z, [self.mem_slots], axis=1)[0]
 
     def _apply_mlp(self, z):
         for dense in self.mlp:

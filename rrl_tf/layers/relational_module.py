@@ -3,7 +3,7 @@
 import keras
 
 from rrl_tf._arguments import positive_int
-from rrl_tf.layers._shapes import attention_mask, carried_mask, tensor_spec
+from rrl_tf.layers._shapes import attention_mask, carried_mask
 from rrl_tf.layers.relational_block import RelationalBlock
 
 
@@ -20,6 +20,8 @@ class RelationalModule(keras.layers.Layer):
     Call arguments:
         inputs: entities `(B, N, F)`.
         mask: true where attention is allowed; broadcasts to `(B, H, N, N)`.
+        entity: index of the only entity whose output is wanted, `(B, 1, F)`; the last round then
+            does no work for the others.
         training: whether to apply dropout.
         return_attention_scores: whether to return the scores as well.
 
@@ -74,12 +76,16 @@ class RelationalModule(keras.layers.Layer):
                 )
             shape = block.compute_output_shape(shape)
 
-    def call(self, inputs, mask=None, training=False, return_attention_scores=False):
+    def call(self, inputs, mask=None, entity=None, training=False, return_attention_scores=False):
         mask = attention_mask(inputs, mask)
         x, attention = inputs, {}
         for i, block in enumerate(self.rounds, start=1):
             x, attention[f"round_{i}"] = block(
-                x, mask=mask, training=training, return_attention_scores=True
+                x,
+                mask=mask,
+                entity=entity if i == self.num_rounds else None,
+                training=training,
+                return_attention_scores=True,
             )
         return (x, attention) if return_attention_scores else x
 
@@ -91,14 +97,17 @@ class RelationalModule(keras.layers.Layer):
             inputs_shape = block.compute_output_shape(inputs_shape)
         return inputs_shape
 
-    def compute_output_spec(self, inputs, mask=None, training=False, return_attention_scores=False):
-        output = tensor_spec(self, self.compute_output_shape(inputs.shape))
-        batch, nodes, _ = inputs.shape
-        attention = {
-            f"round_{i}": tensor_spec(self, (batch, block.attention.num_heads, nodes, nodes))
-            for i, block in enumerate(self.rounds, start=1)
-        }
-        return (output, attention) if return_attention_scores else output
+    def compute_output_spec(
+        self, inputs, mask=None, entity=None, training=False, return_attention_scores=False
+    ):
+        x, attention = inputs, {}
+        for i, block in enumerate(self.rounds, start=1):
+            x, attention[f"round_{i}"] = block.compute_output_spec(
+                x,
+                entity=entity if i == self.num_rounds else None,
+                return_attention_scores=True,
+            )
+        return (x, attention) if return_attention_scores else x
 
     def get_config(self):
         block = keras.saving.serialize_keras_object(self.blocks[0])

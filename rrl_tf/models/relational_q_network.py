@@ -284,7 +284,12 @@ class RelationalQNetwork(keras.Model):
         if self.positions is not None:
             x = self.positions(x)
         x, attention = self.relations(
-            x, mask=self._seen(observation), training=training, return_attention_scores=True
+            x,
+            mask=self._seen(observation),
+            # Whoever looks at the attention wants all rows, also where one cell is read.
+            entity=None if return_attention_scores else self._only_entity(width),
+            training=training,
+            return_attention_scores=True,
         )
         x = self._read(x, width)
         for dense in self.hidden:
@@ -300,13 +305,21 @@ class RelationalQNetwork(keras.Model):
         unseen = ops.reshape(observation[..., self.unseen_feature], (-1, 1, 1, height * width))
         return unseen < 0.5
 
+    def _only_entity(self, width):
+        """Index of the only node that the last round has to update, or `None`."""
+        needs_all = self.block.get("norm") == "joint" or self.block.get("score") == "book_additive"
+        if self.readout != "cell" or needs_all:
+            return None
+        row, column = self.readout_cell
+        return row * width + column
+
     def _read(self, nodes, width):
         """One vector `(B, features)` from the nodes `(B, N, F)` of a grid of that width."""
         if self.readout == "max":
             return ops.max(nodes, axis=1)
         if self.readout == "cell":
             row, column = self.readout_cell
-            return nodes[:, row * width + column]
+            return nodes[:, 0 if nodes.shape[1] == 1 else row * width + column]
         return ops.reshape(nodes, (-1, nodes.shape[1] * nodes.shape[2]))
 
     def _duel(self, outputs):
