@@ -5,6 +5,7 @@ from rrl_tf.viz.curves import learning_curves
 from rrl_tf.viz.digits import digits_figure, most_attended
 from rrl_tf.viz.equivariance import equivariance_figure
 from rrl_tf.viz.film import film
+from rrl_tf.viz.memory import memory_attention_figure
 from rrl_tf.viz.output import figure_to_image, save_figure, save_film
 from rrl_tf.viz.robustness import robustness_figure
 
@@ -16,6 +17,7 @@ __all__ = [
     "figure_to_image",
     "film",
     "learning_curves",
+    "memory_attention_figure",
     "most_attended",
     "robustness_figure",
     "save_figure",
