@@ -192,15 +192,15 @@ def callbacks(config, folder, log, test, stop, checkpoint):
 def finish(config, folder, model, test, log):
     """The test, pictures and export of a run that has just been trained."""
     step = int(log.rows[-1]["step"])
-    images, labels = prepared(test, preparation(config), config.test_seed)
-    logits = model.predict(images, batch_size=250, verbose=0)
+    inputs = {name: prepared(test, f, config.test_seed)[0] for name, f in tests(config).items()}
+    logits = {name: model.predict(x, batch_size=250, verbose=0) for name, x in inputs.items()}
     summary = {
         "step": step,
         "parameters": model.count_params(),
-        "test/accuracy": accuracy(logits, labels),
-        "test/accuracy_clean": test_accuracy(model, test, clean),
+        **{f"test/{name}": accuracy(each, test.labels) for name, each in logits.items()},
     }
-    paths = mnist_pictures.draw(model, images, labels, logits, folder.figures)
+    kind = "perturbed" if config.perturbed else "clean"
+    paths = mnist_pictures.draw(model, inputs[kind], test.labels, logits[kind], folder.figures)
     version = export_classifier(
         folder.export,
         model,
@@ -210,10 +210,9 @@ def finish(config, folder, model, test, log):
     )
     with atomic_file(folder.path / "evaluation.json") as draft:  # last: it tells that all is done
         draft.write_text(json.dumps(summary, indent=2) + "\n")
-    kind = "perturbed" if config.perturbed else "clean"
     print(
-        f"step {step:,}: {summary['test/accuracy']:.2%} of the {len(labels):,} test images right "
-        f"({kind}; {summary['test/accuracy_clean']:.2%} of clean ones), "
+        f"step {step:,}: of the {len(test.labels):,} test images {summary['test/perturbed']:.2%} "
+        f"right when perturbed, {summary['test/clean']:.2%} when clean; "
         f"{summary['parameters']:,} parameters\nwritten: {', '.join(map(str, [*paths, version]))}"
     )
 
@@ -245,9 +244,13 @@ def learning_rate(config):
 
 def preparation(config):
     """The function of (images, seed) that makes the model's input."""
-    if not config.perturbed:
-        return clean
-    return Perturbation(config.shift, config.rotation, config.spots)
+    return tests(config)["perturbed" if config.perturbed else "clean"]
+
+
+def tests(config):
+    """Name → how the test images are prepared; every model is asked both, however it learnt."""
+    perturbed = Perturbation(config.shift, config.rotation, config.spots)
+    return {"perturbed": perturbed, "clean": clean}
 
 
 def held_out(split, count):
@@ -255,12 +258,6 @@ def held_out(split, count):
     order = np.random.default_rng(0).permutation(len(split.labels))
     parts = np.sort(order[count:]), np.sort(order[:count])
     return [Split(split.images[part], split.labels[part]) for part in parts]
-
-
-def test_accuracy(model, test, prepare, seed=0):
-    """Share of the test images that are classified right when prepared in that way."""
-    images, labels = prepared(test, prepare, seed)
-    return accuracy(model.predict(images, batch_size=250, verbose=0), labels)
 
 
 def accuracy(logits, labels):

@@ -2,6 +2,8 @@
 
 import gzip
 import pathlib
+import socket
+import urllib.request
 import zlib
 from typing import NamedTuple
 
@@ -81,7 +83,9 @@ def _read_tensorflow_datasets(folder):
     tfds.disable_progress_bar()
     try:
         builder = tfds.builder("mnist", data_dir=folder)
-        builder.download_and_prepare()
+        if not builder.is_prepared():
+            _look_up_host()
+            builder.download_and_prepare()
     except Exception as error:  # whatever a download can die of
         reason = str(error).strip().splitlines()[0] if str(error).strip() else ""
         raise ValueError(
@@ -93,6 +97,12 @@ def _read_tensorflow_datasets(folder):
         name: Split(arrays["image"][..., 0], arrays["label"].astype("int64"))
         for name, arrays in whole.items()
     }
+
+
+def _look_up_host():
+    """Fails at once where there is no network; the download would try for minutes."""
+    if not urllib.request.getproxies():
+        socket.getaddrinfo("storage.googleapis.com", 443)
 
 
 def _find(folder, name):

@@ -120,22 +120,23 @@ def rotate_and_shift(images, degrees, shift):
     return tf.ensure_shape(tf.gather(pixels, place, batch_dims=1), images.shape)
 
 
-def add_spots(images, count, seed):
+def add_spots(images, count, seed, most=MOST_SPOTS):
     """Makes random pixels white.
 
     Args:
         images: `(B, height, width, 1)` float.
-        count: `(B,)` int, places drawn with replacement; at most `MOST_SPOTS` are.
+        count: `(B,)` int, places drawn with replacement.
         seed: pair of integers.
+        most: int, the largest number that `count` may hold; what is above is cut to it.
 
     Returns:
         `(B, height, width, 1)`.
     """
     batch, height, width, _ = _sizes(images)
     pixels = height * width
-    place = tf.random.stateless_uniform((batch, MOST_SPOTS), seed, 0, pixels, dtype=tf.int32)
-    drawn = tf.range(MOST_SPOTS)[None] < count[:, None]
-    row = tf.broadcast_to(tf.range(batch)[:, None], (batch, MOST_SPOTS))
+    place = tf.random.stateless_uniform((batch, most), seed, 0, pixels, dtype=tf.int32)
+    drawn = tf.range(most)[None] < count[:, None]
+    row = tf.broadcast_to(tf.range(batch)[:, None], (batch, most))
     index = tf.stack([row, place], axis=-1)  # (B, MOST_SPOTS, 2)
     spotted = tf.tensor_scatter_nd_max(
         tf.reshape(images, (batch, pixels)), index, tf.cast(drawn, images.dtype)

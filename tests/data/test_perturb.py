@@ -1,0 +1,171 @@
+"""Perturbation: what Pillow does, what the seed says, and nothing else."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from rrl_tf.data.mnist import Split
+from rrl_tf.data.perturb import (
+    MOST_SPOTS,
+    Perturbation,
+    add_spots,
+    batches,
+    brightened,
+    clean,
+    prepared,
+    rotate_and_shift,
+)
+
+pytestmark = pytest.mark.tf_only
+
+SEEDS = st.integers(0, 2**20)
+
+
+def digits(count=8, seed=0, size=28):
+    """Blobs that fill the middle as digits do."""
+    rng = np.random.default_rng(seed)
+    images = np.zeros((count, size, size), np.uint8)
+    images[:, 5:-5, 5:-5] = rng.integers(0, 256, (count, size - 10, size - 10))
+    return images
+
+
+def pillow(image, degrees, shift):
+    """torchvision's inverse affine matrix about the middle, and Pillow's nearest pixel."""
+    angle, middle = math.radians(degrees), image.shape[0] / 2
+    cos, sin = math.cos(angle), math.sin(angle)
+    left, up = -middle - shift[0], -middle - shift[1]
+    matrix = [cos, sin, cos * left + sin * up + middle, -sin, cos, cos * up - sin * left + middle]
+    picture = Image.fromarray(image)
+    return np.asarray(picture.transform(picture.size, Image.Transform.AFFINE, matrix))
+
+
+@given(seed=SEEDS)
+def test_digits_are_turned_and_moved_as_pillow_does(seed):
+    images, rng = digits(seed=seed), np.random.default_rng(seed)
+    degrees, shift = rng.integers(-180, 180, 8), rng.integers(-9, 10, (8, 2))
+    ours = np.asarray(rotate_and_shift(images[..., None].astype("float32"), degrees, shift))[..., 0]
+    theirs = np.stack([pillow(*each) for each in zip(images, degrees, shift)])
+    # A place that lies exactly between two pixels may be rounded either way.
+    assert (ours != theirs).mean() < 1e-2
+
+
+@given(seed=SEEDS, degrees=st.integers(-180, 180))
+def test_colour_channels_move_together(seed, degrees):
+    image = np.random.default_rng(seed).random((1, 6, 9, 3)).astype("float32")
+    together = np.asarray(rotate_and_shift(image, [degrees], [[1, -2]]))
+    alone = [rotate_and_shift(image[..., i : i + 1], [degrees], [[1, -2]]) for i in range(3)]
+    np.testing.assert_array_equal(together, np.concatenate(alone, axis=-1))
+
+
+def test_four_quarter_turns_are_none():
+    images = digits()[..., None].astype("float32")
+    turned = images
+    for _ in range(4):
+        turned = rotate_and_shift(turned, [90] * 8, np.zeros((8, 2), int))
+    np.testing.assert_array_equal(turned, images)
+    once = np.asarray(rotate_and_shift(images, [90] * 8, np.zeros((8, 2), int)))
+    np.testing.assert_array_equal(once, np.rot90(images, -1, axes=(1, 2)))  # clockwise
+
+
+@given(seed=SEEDS, count=st.integers(0, MOST_SPOTS))
+def test_spots_are_white_and_at_most_as_many_as_drawn(seed, count):
+    images = digits(4)[..., None] / np.float32(512)
+    spotted = np.asarray(add_spots(images, np.full(4, count), (seed, 1)))
+    changed = spotted != images
+    assert (spotted[changed] == 1).all()
+    assert (changed.sum(axis=(1, 2, 3)) <= count).all()
+    if count > 10:  # 784 places: two draws in a row rarely meet
+        assert changed.sum() > 2 * count
+
+
+def test_the_number_of_spots_is_the_books():
+    black = np.zeros((4000, 28, 28), np.uint8)
+    spots = np.asarray(Perturbation(spots=10)(black, (0, 3))).sum(axis=(1, 2, 3))
+    drawn = 10 + (5 * np.abs(np.random.default_rng(0).normal(size=100_000))).astype(int)
+    expected = 784 * (1 - (1 - 1 / 784) ** drawn.astype(float))  # places that are drawn at all
+    assert abs(spots.mean() - expected.mean()) < 0.2
+    assert spots.max() <= MOST_SPOTS
+
+
+@given(seed=SEEDS)
+@settings(max_examples=5)
+def test_the_seed_is_everything(seed):
+    images, perturbation = digits(), Perturbation()
+    first = np.asarray(perturbation(images, (seed, 0)))
+    np.testing.assert_array_equal(first, perturbation(images, (seed, 0)))
+    assert (first != np.asarray(perturbation(images, (seed, 1)))).any()
+    assert first.dtype == np.float32 and first.shape == (8, 28, 28, 1)
+    np.testing.assert_array_equal(first.max(axis=(1, 2, 3)), 1)
+    assert first.min() == 0
+
+
+def test_nothing_asked_for_is_nothing_done():
+    images = digits()
+    images[:, 10, 10] = 255
+    still = Perturbation(shift=0, rotation=0, spots=0)(images, (0, 0))
+    np.testing.assert_array_equal(still, clean(images))
+    assert not np.asarray(brightened(np.zeros((1, 4, 4, 1), np.float32))).any()
+
+
+def test_ranges_leave_out_their_upper_end():
+    """A white pixel in the middle tells where it went."""
+    images = np.zeros((2000, 29, 29), np.uint8)
+    images[:, 14, 14] = 255
+    moved = np.asarray(Perturbation(shift=3, rotation=30, spots=0)(images, (0, 0)))[..., 0]
+    _, row, column = np.nonzero(moved)
+    assert set(row - 14) == set(column - 14) == set(range(-3, 3))
+
+
+def split(count=20):
+    images = digits(count)
+    images[:, 0, 0] = np.arange(count)
+    return Split(images, np.arange(count))
+
+
+def raw(images, seed):
+    return images
+
+
+def take(data, count):
+    return [tuple(np.asarray(each) for each in batch) for batch in data.take(count)]
+
+
+@pytest.mark.parametrize("replacement", [True, False])
+def test_a_resumed_stream_goes_on_where_it_was(replacement):
+    whole = take(batches(split(), 6, Perturbation(), 5, replacement=replacement), 9)
+    resumed = take(batches(split(), 6, Perturbation(), 5, 4, replacement), 5)
+    for ours, theirs in zip(resumed, whole[4:], strict=True):
+        np.testing.assert_array_equal(ours[0], theirs[0])
+        np.testing.assert_array_equal(ours[1], theirs[1])
+    other = take(batches(split(), 6, Perturbation(), 6, replacement=replacement), 1)
+    assert (other[0][1] != whole[0][1]).any()
+
+
+def test_every_image_comes_once_before_any_comes_again():
+    labels = np.concatenate([y for _, y in take(batches(split(), 6, raw, 0), 10)])
+    rounds = labels.reshape(3, 20)
+    for each in rounds:
+        assert sorted(each) == list(range(20))
+    assert (rounds[0] != rounds[1]).any()
+
+
+def test_images_stay_with_their_labels_and_are_drawn_from_all():
+    drawn = take(batches(split(), 50, raw, 0, replacement=True), 4)
+    for images, labels in drawn:
+        np.testing.assert_array_equal(images[:, 0, 0], labels)
+    assert set(np.concatenate([labels for _, labels in drawn])) == set(range(20))
+    assert len(set(drawn[0][1])) < 50
+
+
+def test_a_whole_split_is_prepared_the_same_way_each_time():
+    images, labels = prepared(split(), Perturbation(), seed=3, batch_size=8)
+    again, _ = prepared(split(), Perturbation(), seed=3, batch_size=8)
+    np.testing.assert_array_equal(images, again)
+    assert images.shape == (20, 28, 28, 1)
+    np.testing.assert_array_equal(labels, np.arange(20))
+    other, _ = prepared(split(), Perturbation(), seed=4, batch_size=8)
+    assert (other != images).any()
