@@ -31,7 +31,16 @@ _DTYPES = {
 _LONGEST_PAUSE = 2.0
 
 
-def connect(address, model, version=None, label=None, timeout=10.0, retries=5, certificates=None):
+def connect(
+    address,
+    model,
+    version=None,
+    label=None,
+    timeout=10.0,
+    retries=5,
+    certificates=None,
+    identity=None,
+):
     """Returns a `Client` of a served model.
 
     Args:
@@ -43,12 +52,19 @@ def connect(address, model, version=None, label=None, timeout=10.0, retries=5, c
         retries: How often a request is repeated, with growing pauses, that the server was
             UNAVAILABLE for. No other failure is repeated.
         certificates: With TLS, a PEM file of the authorities to trust instead of the system's.
+        identity: With TLS, the PEM files (certificate, key) by which the server knows the client.
 
     Raises:
         ValueError: If the address has another form. The server is first asked at the first call.
     """
-    parts = urllib.parse.urlsplit(address)
     transports = {"grpc": _GrpcTransport, "http": _RestTransport}
+    transport = make_transport(transports, address, model, version, label, certificates, identity)
+    return Client(transport, timeout, retries)
+
+
+def make_transport(transports, address, model, version, label, certificates, identity):
+    """Returns the transport for an address, pointed at the model; the rest as in `connect`."""
+    parts = urllib.parse.urlsplit(address)
     transport = transports.get(parts.scheme.removesuffix("s"))
     if transport is None or not parts.hostname or not parts.port:
         raise ValueError(
@@ -57,11 +73,13 @@ def connect(address, model, version=None, label=None, timeout=10.0, retries=5, c
     if version is not None and label is not None:
         raise ValueError(f"give a version or a label; received {version!r} and {label!r}")
     secure = parts.scheme.endswith("s")
-    if certificates is not None and not secure:
-        raise ValueError(f"certificates need grpcs:// or https://; received {address!r}")
-    transport = transport(parts.hostname, parts.port, secure, certificates)
+    if (certificates or identity) is not None and not secure:
+        raise ValueError(
+            f"certificates and an identity need grpcs:// or https://; received {address!r}"
+        )
+    transport = transport(parts.hostname, parts.port, secure, certificates, identity)
     transport.address_model(model, version, label)
-    return Client(transport, timeout, retries)
+    return transport
 
 
 class Client:
@@ -87,24 +105,13 @@ class Client:
             timeout: Seconds, instead of the client's.
         """
         signature = "act_with_attention" if attention else "act"
-        batch, single = self._as_batch(observation, signature)
+        batch, single = as_batch(observation, find_signature(self.signatures, signature))
         outputs = self.predict({"observation": batch}, signature, timeout)
-        if single:
-            outputs = {name: array[0] for name, array in outputs.items()}
-        action = int(outputs["action"]) if single else outputs["action"]
-        return (action, split_attention(outputs)) if attention else action
-
-    def _as_batch(self, observation, signature):
-        dtype, shape = self._signature(signature)["inputs"]["observation"]
-        if not isinstance(observation, np.ndarray):
-            observation = np.asarray(observation, dtype)
-        # Anything that fits neither goes out as it is: the server says what it expected.
-        single = observation.ndim == len(shape) - 1
-        return (observation[np.newaxis] if single else observation), single
+        return split_answer(outputs, single, attention)
 
     def predict(self, inputs, signature="serving_default", timeout=None):
         """Returns name -> array of any signature, for name -> array of its inputs."""
-        known = self._signature(signature)
+        known = find_signature(self.signatures, signature)
         timeout = self._timeout if timeout is None else timeout
         return self._retrying(
             timeout, lambda left: self._transport.predict(inputs, signature, known, left)
@@ -117,26 +124,14 @@ class Client:
             self._signatures = self._retrying(self._timeout, self._transport.signatures)
         return self._signatures
 
-    def _signature(self, name):
-        if name not in self.signatures:
-            raise ServingError(
-                "FAILED_PRECONDITION", f"no signature {name!r}; there are {sorted(self.signatures)}"
-            )
-        return self.signatures[name]
-
     def _retrying(self, timeout, ask):
         """Calls `ask(seconds left)`, again while the server is UNAVAILABLE."""
-        deadline = time.monotonic() + timeout
-        pause = 0.02
-        for attempt in range(self._retries + 1):
+        attempts = Attempts(timeout, self._retries)
+        while True:
             try:
-                return ask(max(deadline - time.monotonic(), 1e-3))
+                return ask(attempts.seconds_left())
             except ServingError as error:
-                last = attempt == self._retries or time.monotonic() + pause > deadline
-                if error.code != "UNAVAILABLE" or last:
-                    raise
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
+                time.sleep(attempts.pause_after(error))
 
     def close(self):
         """Closes the connections."""
@@ -147,6 +142,56 @@ class Client:
 
     def __exit__(self, *_):
         self.close()
+
+
+class Attempts:
+    """How often and how long a request is repeated that the server was UNAVAILABLE for."""
+
+    def __init__(self, timeout, retries):
+        self._deadline = time.monotonic() + timeout
+        self._left, self._pause = retries, 0.02
+
+    def seconds_left(self):
+        """Returns how long the next attempt may take."""
+        return max(self._deadline - time.monotonic(), 1e-3)
+
+    def pause_after(self, error):
+        """Returns how long to wait after a failure; raises it if it is final."""
+        pause = self._pause
+        if error.code != "UNAVAILABLE" or not self._left:
+            raise error
+        if time.monotonic() + pause > self._deadline:
+            raise error
+        self._left -= 1
+        self._pause = min(2 * pause, _LONGEST_PAUSE)
+        return pause
+
+
+def find_signature(signatures, name):
+    """Returns one of a server's signatures; raises FAILED_PRECONDITION if there is none."""
+    if name not in signatures:
+        raise ServingError(
+            "FAILED_PRECONDITION", f"no signature {name!r}; there are {sorted(signatures)}"
+        )
+    return signatures[name]
+
+
+def as_batch(observation, signature):
+    """Returns (batch of observations, whether it was a single one)."""
+    dtype, shape = signature["inputs"]["observation"]
+    if not isinstance(observation, np.ndarray):
+        observation = np.asarray(observation, dtype)
+    # Anything that fits neither goes out as it is: the server says what it expected.
+    single = observation.ndim == len(shape) - 1
+    return (observation[np.newaxis] if single else observation), single
+
+
+def split_answer(outputs, single, attention):
+    """Returns what `act` does, from the outputs for a batch."""
+    if single:
+        outputs = {name: array[0] for name, array in outputs.items()}
+    action = int(outputs["action"]) if single else outputs["action"]
+    return (action, split_attention(outputs)) if attention else action
 
 
 def split_attention(outputs):
@@ -163,32 +208,39 @@ def _dtype(name):
     return np.dtype(_DTYPES.get(name) or name.removeprefix("DT_").lower())
 
 
-class _RestTransport:
-    """JSON over connections that are kept open."""
+class RestForm:
+    """Requests and replies as JSON, whoever carries them."""
 
-    def __init__(self, host, port, secure, certificates):
-        self._host, self._port = host, port
-        self._tls = ssl.create_default_context(cafile=certificates) if secure else None
-        self._idle = []
+    def __init__(self, host, port, secure, certificates, identity):
+        self.host, self.port, self.tls = host, port, None
+        if secure:
+            self.tls = ssl.create_default_context(cafile=certificates)
+            if identity is not None:
+                self.tls.load_cert_chain(*identity)
 
     def address_model(self, model, version, label):
-        self._path = f"/v1/models/{urllib.parse.quote(model, safe='')}"
+        self.path = f"/v1/models/{urllib.parse.quote(model, safe='')}"
         if version is not None:
-            self._path += f"/versions/{version}"
+            self.path += f"/versions/{version}"
         if label is not None:
-            self._path += f"/labels/{urllib.parse.quote(label, safe='')}"
+            self.path += f"/labels/{urllib.parse.quote(label, safe='')}"
 
-    def predict(self, inputs, signature, known, timeout):
+    def predict_request(self, inputs, signature):
         columns = {name: _jsonable(value) for name, value in inputs.items()}
         body = json.dumps({"signature_name": signature, "inputs": columns}).encode()
-        reply = self._ask("POST", f"{self._path}:predict", body, timeout)["outputs"]
+        return "POST", f"{self.path}:predict", body
+
+    def read_outputs(self, reply, known):
+        reply = reply["outputs"]
         specs = known["outputs"]
         if len(specs) == 1:
             reply = {next(iter(specs)): reply}
         return {name: _from_json(reply[name], *spec) for name, spec in specs.items()}
 
-    def signatures(self, timeout):
-        reply = self._ask("GET", f"{self._path}/metadata", None, timeout)
+    def metadata_request(self):
+        return "GET", f"{self.path}/metadata", None
+
+    def read_signatures(self, reply):
         definitions = reply["metadata"]["signature_def"]["signature_def"]
 
         def spec(info):
@@ -205,10 +257,43 @@ class _RestTransport:
             if name != "__saved_model_init_op"
         }
 
+    def read_reply(self, status, text):
+        try:
+            reply = json.loads(text)
+        except ValueError:
+            reply = {"error": text.decode("utf-8", "replace")}
+        if status == 200:
+            return reply
+        # Several codes share a status; the first in the table is the most likely.
+        code = next((code for code, known in HTTP_STATUS.items() if known == status), "INTERNAL")
+        raise ServingError(code, reply.get("error", f"HTTP status {status}"))
+
+    def unreachable(self, error):
+        scheme = "https" if self.tls else "http"
+        return ServingError(
+            "UNAVAILABLE", f"cannot reach {scheme}://{self.host}:{self.port}: {error}"
+        )
+
+
+class _RestTransport(RestForm):
+    """Connections of the standard library, kept open."""
+
+    def __init__(self, *address):
+        super().__init__(*address)
+        self._idle = []
+
+    def predict(self, inputs, signature, known, timeout):
+        return self.read_outputs(
+            self._ask(*self.predict_request(inputs, signature), timeout), known
+        )
+
+    def signatures(self, timeout):
+        return self.read_signatures(self._ask(*self.metadata_request(), timeout))
+
     def _connection(self):
-        if self._tls is None:
-            return http.client.HTTPConnection(self._host, self._port)
-        return http.client.HTTPSConnection(self._host, self._port, context=self._tls)
+        if self.tls is None:
+            return http.client.HTTPConnection(self.host, self.port)
+        return http.client.HTTPSConnection(self.host, self.port, context=self.tls)
 
     def _ask(self, method, path, body, timeout):
         reused = bool(self._idle)
@@ -227,27 +312,13 @@ class _RestTransport:
             connection.close()
             if reused:  # the server closed it while it was idle
                 return self._ask(method, path, body, timeout)
-            raise ServingError(
-                "UNAVAILABLE", f"cannot reach http://{self._host}:{self._port}: {error}"
-            ) from error
+            raise self.unreachable(error) from error
         self._idle.append(connection)
-        return _checked(response.status, text)
+        return self.read_reply(response.status, text)
 
     def close(self):
         while self._idle:
             self._idle.pop().close()
-
-
-def _checked(status, text):
-    try:
-        reply = json.loads(text)
-    except ValueError:
-        reply = {"error": text.decode("utf-8", "replace")}
-    if status == 200:
-        return reply
-    # Several codes share a status; the first in the table is the most likely.
-    code = next((code for code, known in HTTP_STATUS.items() if known == status), "INTERNAL")
-    raise ServingError(code, reply.get("error", f"HTTP status {status}"))
 
 
 def _jsonable(value):
@@ -280,10 +351,10 @@ def _decoded(value):
     return base64.b64decode(value["b64"]) if isinstance(value, dict) else value.encode()
 
 
-class _GrpcTransport:
-    """Tensors over one channel."""
+class GrpcForm:
+    """Requests and replies as messages, whoever carries them."""
 
-    def __init__(self, host, port, secure, certificates):
+    def __init__(self, host, port, secure, certificates, identity):
         # Imported here: the stubs bring TensorFlow, which the REST client does without.
         from rrl_tf.quiet import load_tensorflow
 
@@ -299,33 +370,42 @@ class _GrpcTransport:
 
         self._grpc, self._tensors = grpc, tensors
         self._predict_pb2, self._metadata_pb2 = predict_pb2, get_model_metadata_pb2
-        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._make_stub = prediction_service_pb2_grpc.PredictionServiceStub
+        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._credentials = None
+        if secure:
+            files = (certificates, *(reversed(identity) if identity else (None, None)))
+            read = [Path(file).read_bytes() if file else None for file in files]
+            self._credentials = grpc.ssl_channel_credentials(*read)
+
+    def channel(self, module):
+        """Returns a channel of `grpc` or of `grpc.aio`."""
         sizes = ("grpc.max_receive_message_length", "grpc.max_send_message_length")
         options = [(name, -1) for name in sizes]
-        if secure:
-            trusted = Path(certificates).read_bytes() if certificates else None
-            credentials = grpc.ssl_channel_credentials(trusted)
-            self._channel = grpc.secure_channel(address, credentials, options=options)
-        else:
-            self._channel = grpc.insecure_channel(address, options=options)
-        self._stub = prediction_service_pb2_grpc.PredictionServiceStub(self._channel)
+        if self._credentials is None:
+            return module.insecure_channel(self._address, options=options)
+        return module.secure_channel(self._address, self._credentials, options=options)
 
     def address_model(self, model, version, label):
         self._model, self._version, self._label = model, version, label
 
-    def predict(self, inputs, signature, known, timeout):
+    def predict_request(self, inputs, signature):
         request = self._predict_pb2.PredictRequest()
         self._fill_spec(request.model_spec)
         request.model_spec.signature_name = signature
         for name, value in inputs.items():
             request.inputs[name].CopyFrom(self._tensors.pack(np.asarray(value)))
-        reply = self._call(self._stub.Predict, request, timeout)
+        return request
+
+    def read_outputs(self, reply):
         return {name: self._tensors.from_proto(proto) for name, proto in reply.outputs.items()}
 
-    def signatures(self, timeout):
+    def metadata_request(self):
         request = self._metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
         self._fill_spec(request.model_spec)
-        reply = self._call(self._stub.GetModelMetadata, request, timeout)
+        return request
+
+    def read_signatures(self, reply):
         definitions = self._metadata_pb2.SignatureDefMap()
         reply.metadata["signature_def"].Unpack(definitions)
 
@@ -349,14 +429,34 @@ class _GrpcTransport:
         elif self._label is not None:
             spec.version_label = self._label
 
+    def error(self, error):
+        """Returns the ServingError of a RpcError."""
+        code = error.code().name
+        # Nobody cancels here: it is what a server that is just stopping answers.
+        return ServingError("UNAVAILABLE" if code == "CANCELLED" else code, error.details())
+
+
+class _GrpcTransport(GrpcForm):
+    """One channel, for all threads."""
+
+    def __init__(self, *address):
+        super().__init__(*address)
+        self._channel = self.channel(self._grpc)
+        self._stub = self._make_stub(self._channel)
+
+    def predict(self, inputs, signature, known, timeout):
+        request = self.predict_request(inputs, signature)
+        return self.read_outputs(self._call(self._stub.Predict, request, timeout))
+
+    def signatures(self, timeout):
+        request = self.metadata_request()
+        return self.read_signatures(self._call(self._stub.GetModelMetadata, request, timeout))
+
     def _call(self, method, request, timeout):
         try:
             return method(request, timeout=timeout)
         except self._grpc.RpcError as error:
-            code = error.code().name
-            # Nobody cancels here: it is what a server that is just stopping answers.
-            code = "UNAVAILABLE" if code == "CANCELLED" else code
-            raise ServingError(code, error.details()) from error
+            raise self.error(error) from error
 
     def close(self):
         self._channel.close()

@@ -1,0 +1,160 @@
+"""`serving.client` for programs that run in an event loop: the same methods, awaited.
+
+>>> async with connect_async("grpc://localhost:8500", "doorkey") as client:
+...     actions = await asyncio.gather(*(client.act(o) for o in observations))
+
+gRPC needs tensorflow-serving-api, REST needs aiohttp.
+"""
+
+import asyncio
+
+from serving.client import (
+    Attempts,
+    GrpcForm,
+    RestForm,
+    as_batch,
+    find_signature,
+    make_transport,
+    split_answer,
+)
+from serving.errors import ServingError
+
+__all__ = ["AsyncClient", "ServingError", "connect_async"]
+
+
+def connect_async(
+    address,
+    model,
+    version=None,
+    label=None,
+    timeout=10.0,
+    retries=5,
+    certificates=None,
+    identity=None,
+):
+    """Returns an `AsyncClient` of a served model; arguments and errors are those of `connect`."""
+    transports = {"grpc": _GrpcTransport, "http": _RestTransport}
+    transport = make_transport(transports, address, model, version, label, certificates, identity)
+    return AsyncClient(transport, timeout, retries)
+
+
+class AsyncClient:
+    """A served policy; made by `connect_async`, for the tasks of one event loop.
+
+    Every method raises `ServingError`, as those of `serving.client.Client` do.
+    """
+
+    def __init__(self, transport, timeout, retries):
+        self._transport = transport
+        self._timeout = timeout
+        self._retries = retries
+        self._signatures = None
+
+    async def act(self, observation, attention=False, timeout=None):
+        """Returns the greedy action of one observation or of a batch, as `Client.act` does."""
+        signature = "act_with_attention" if attention else "act"
+        batch, single = as_batch(observation, find_signature(await self.signatures(), signature))
+        outputs = await self.predict({"observation": batch}, signature, timeout)
+        return split_answer(outputs, single, attention)
+
+    async def predict(self, inputs, signature="serving_default", timeout=None):
+        """Returns name -> array of any signature, for name -> array of its inputs."""
+        known = find_signature(await self.signatures(), signature)
+        timeout = self._timeout if timeout is None else timeout
+        return await self._retrying(
+            timeout, lambda left: self._transport.predict(inputs, signature, known, left)
+        )
+
+    async def signatures(self):
+        """Returns name -> {"inputs", "outputs"} of name -> (dtype, shape), asked once."""
+        if self._signatures is None:
+            self._signatures = await self._retrying(self._timeout, self._transport.signatures)
+        return self._signatures
+
+    async def _retrying(self, timeout, ask):
+        attempts = Attempts(timeout, self._retries)
+        while True:
+            try:
+                return await ask(attempts.seconds_left())
+            except ServingError as error:
+                await asyncio.sleep(attempts.pause_after(error))
+
+    async def close(self):
+        """Closes the connections."""
+        await self._transport.close()
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        await self.close()
+
+
+class _RestTransport(RestForm):
+    """Connections of aiohttp, kept open."""
+
+    def __init__(self, *address):
+        super().__init__(*address)
+        self._session = None
+
+    async def predict(self, inputs, signature, known, timeout):
+        reply = await self._ask(*self.predict_request(inputs, signature), timeout)
+        return self.read_outputs(reply, known)
+
+    async def signatures(self, timeout):
+        return self.read_signatures(await self._ask(*self.metadata_request(), timeout))
+
+    async def _ask(self, method, path, body, timeout):
+        # Imported here: whoever asks over gRPC does without. Opened here: it belongs to a loop.
+        import aiohttp
+        import yarl
+
+        if self._session is None:
+            connector = aiohttp.TCPConnector(limit=0, ssl=self.tls or True)
+            self._session = aiohttp.ClientSession(connector=connector)
+        scheme = "https" if self.tls else "http"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        url = yarl.URL(f"{scheme}://{host}:{self.port}{path}", encoded=True)
+        limit = aiohttp.ClientTimeout(total=timeout)
+        headers = {"Content-Type": "application/json"}
+        try:
+            options = {"data": body, "headers": headers, "timeout": limit}
+            async with self._session.request(method, url, **options) as response:
+                return self.read_reply(response.status, await response.read())
+        except TimeoutError as error:
+            raise ServingError("DEADLINE_EXCEEDED", f"no answer in {timeout:.3g} s") from error
+        except aiohttp.ClientError as error:
+            raise self.unreachable(error) from error
+
+    async def close(self):
+        if self._session is not None:
+            await self._session.close()
+
+
+class _GrpcTransport(GrpcForm):
+    """One channel, for all tasks."""
+
+    def __init__(self, *address):
+        super().__init__(*address)
+        self._channel = self._stub = None
+
+    async def predict(self, inputs, signature, known, timeout):
+        request = self.predict_request(inputs, signature)
+        return self.read_outputs(await self._call("Predict", request, timeout))
+
+    async def signatures(self, timeout):
+        reply = await self._call("GetModelMetadata", self.metadata_request(), timeout)
+        return self.read_signatures(reply)
+
+    async def _call(self, method, request, timeout):
+        if self._channel is None:  # opened here: it belongs to a loop
+            self._channel = self.channel(self._grpc.aio)
+            self._stub = self._make_stub(self._channel)
+        try:
+            return await getattr(self._stub, method)(request, timeout=timeout)
+        except self._grpc.RpcError as error:
+            raise self.error(error) from error
+
+    async def close(self):
+        if self._channel is not None:
+            await self._channel.close()
