@@ -1,8 +1,10 @@
 """Answers action queries from exported policies, in the TensorFlow Serving protocol.
 
     server      `python -m serving.server`, with the flags of tensorflow_model_server
-    client      `connect(address, model).act(observation)`, over gRPC or REST
+    client      `connect(address, model).act(observation)`, over gRPC or REST; async_client
+    sessions    episodes of policies with a memory or a window, on the client's side
     bench       `python -m serving.bench`, the load tool
+    deploy      the same models on TensorFlow Serving: Docker Compose, Kubernetes, Grafana
 
 Behind the server, from the wire inwards:
 
@@ -14,6 +16,7 @@ Behind the server, from the wire inwards:
     repository             which versions are loaded: discovery, swap, labels, status
     model                  one loaded version; warmup replays its requests
     metrics, errors        Prometheus metrics, canonical codes
+    peers                  several processes on the same ports
 """
 
 import os

@@ -124,7 +124,7 @@ class Scheduler:
 
     def __init__(self, num_threads, thread_name="inference", metrics=None):
         self._metrics = metrics
-        self._threads = num_threads
+        self._threads, self._thread_name = num_threads, thread_name
         self._executor = concurrent.futures.ThreadPoolExecutor(num_threads, thread_name)
         self._groups = collections.OrderedDict()
         self._crowds = weakref.WeakKeyDictionary()
@@ -240,8 +240,9 @@ class Scheduler:
     def _count(self, parameters, batch):
         metrics, now = self._metrics, time.monotonic()
         rows = sum(item.rows for item in batch)
+        queuing_latency = metrics.queuing_latency.labels(self._thread_name)
         for item in batch:
-            metrics.queuing_latency.observe((now - item.arrival) * 1e6)
+            queuing_latency.observe((now - item.arrival) * 1e6)
             metrics.input_batch_size.observe(item.rows)
         metrics.wrapped_run_count.inc()
         metrics.processed_batch_size.observe(parameters.padded(rows))

@@ -382,6 +382,8 @@ class GrpcForm:
         """Returns a channel of `grpc` or of `grpc.aio`."""
         sizes = ("grpc.max_receive_message_length", "grpc.max_send_message_length")
         options = [(name, -1) for name in sizes]
+        # Where a name stands for several servers, each gets its turn.
+        options.append(("grpc.lb_policy_name", "round_robin"))
         if self._credentials is None:
             return module.insecure_channel(self._address, options=options)
         return module.secure_channel(self._address, self._credentials, options=options)

@@ -5,6 +5,7 @@ import prometheus_client
 PREFIX = ":tensorflow:serving:"
 # Microseconds: 33 buckets, each 1.8 times the one before.
 _LATENCY_BUCKETS = [10 * 1.8**power for power in range(33)]
+_QUEUING_BUCKETS = [100 * 1.2**power for power in range(52)]
 _COUNT_BUCKETS = [2.0**power for power in range(15)]
 
 
@@ -31,7 +32,9 @@ class Metrics:
         self.warmup_latency = histogram("model_warmup_latency", "model_path", "status")
         self.warmup_records = counter("model_warmup_records_read", "model_path")
         batching = "batching_session:"
-        self.queuing_latency = histogram(batching + "queuing_latency")
+        self.queuing_latency = histogram(
+            batching + "queuing_latency", "thread_pool_name", buckets=_QUEUING_BUCKETS
+        )
         self.wrapped_run_count = counter(batching + "wrapped_run_count")
         sizes = {"buckets": _COUNT_BUCKETS}
         self.input_batch_size = histogram(batching + "input_batch_size", **sizes)
