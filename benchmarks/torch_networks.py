@@ -104,6 +104,41 @@ class FastBlock(nn.Module):
         return x + self.dense_1(_merge(mixed))
 
 
+class BookClassifier(nn.Module):
+    """The chapter's relational module for digits, under its names: `(B, 1, 28, 28)` → logits.
+
+    `rrl_tf.convert.deep_rl_in_action` fills `RelationalClassifier.from_preset("book")` with its
+    weights.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 16, 4)
+        self.conv2 = nn.Conv2d(16, 20, 4)
+        self.conv3 = nn.Conv2d(20, 24, 4)
+        self.conv4 = nn.Conv2d(24, 30, 4)
+        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(32, 36) for _ in range(3))
+        self.q_norm, self.k_norm, self.v_norm = (nn.LayerNorm((256, 36)) for _ in range(3))
+        self.linear1 = nn.Linear(36, 36)
+        self.linear2 = nn.Linear(36, 10)
+        place = torch.arange(16) / 16
+        columns_and_rows = torch.stack(torch.meshgrid(place, place, indexing="xy"))
+        self.register_buffer("places", columns_and_rows, persistent=False)  # (2, 16, 16)
+
+    def forward(self, x):
+        for convolution in (self.conv1, self.conv2, self.conv3, self.conv4):
+            x = convolution(x).relu()
+        places = self.places.to(x.dtype).expand(len(x), -1, -1, -1)
+        nodes = torch.cat([x, places], dim=1).flatten(2).transpose(1, 2)  # (B, 256, 32)
+        query = self.q_norm(self.q_proj(nodes))
+        key = self.k_norm(self.k_proj(nodes))
+        value = self.v_norm(self.v_proj(nodes))
+        scores = query @ key.transpose(1, 2) * 36**-0.5
+        x = self.linear1(scores.softmax(-1).to(value.dtype) @ value).relu()
+        x = functional.layer_norm(x, x.shape[1:])
+        return _in_full_precision(self.linear2, x.amax(1))
+
+
 def _heads(projected, num_heads):
     """`(B, N, H * 3 * D)` → queries, keys and values `(B, H, N, D)`."""
     return projected.unflatten(-1, (num_heads, -1)).transpose(1, 2).chunk(3, dim=-1)
