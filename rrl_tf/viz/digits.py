@@ -11,8 +11,8 @@ _MARGIN, _GAP, _TITLE, _NAMES = 0.2, 0.12, 0.26, 0.35
 def digits_figure(images, titles, maps=None, per_row=5):
     """Draw images in rows, each above the maps of what was attended to in it.
 
-    A map is placed where its cells lie in the image, and a grey line goes around the digit. All
-    maps of a name share one colour scale, white for none.
+    A map is placed where its cells lie in the image, an orange line goes around what is drawn in
+    the image, and the cell that was attended to most is darkest.
 
     Args:
         images: array `(M, height, width)`, values in [0, 1].
@@ -54,7 +54,7 @@ def digits_figure(images, titles, maps=None, per_row=5):
         for name, each in maps.items():
             top += panel + _GAP
             axes = style.place(figure, left, top, panel, panel)
-            _draw_map(axes, image, each[i], each.max() or 1.0)
+            _draw_map(axes, image, each[i])
             if i % per_row == 0:
                 axes.set_ylabel(name, size=style.SMALL_SIZE, color=style.MUTED, labelpad=4)
     return figure
@@ -87,11 +87,11 @@ def most_attended(scores, grid):
     return scores.max(axis=(1, 2)).reshape(-1, rows, columns)
 
 
-def _draw_map(axes, image, weights, largest):
+def _draw_map(axes, image, weights):
     """Draw a map where its cells lie in the image, which convolutions leave in the middle."""
     pixels = image.shape[0]
     pitch = pixels // weights.shape[0]
-    draw_weights(axes, weights, largest)
+    draw_weights(axes, weights, weights.max() or 1.0)
     # In units of the map's cells, in which draw_weights draws.
     place = ((np.arange(pixels) - (pixels - 1) / 2) / pitch) + (weights.shape[0] - 1) / 2
     axes.contour(place, place, image, levels=[0.4], colors=style.ACCENT, linewidths=0.7)

@@ -1,0 +1,110 @@
+"""What sets the four image classifiers apart; what all models share is in test_conformance.py."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keras import ops
+
+from rrl_tf.models import (
+    ConvolutionalClassifier,
+    MLPClassifier,
+    PatchAttentionClassifier,
+    RelationalClassifier,
+)
+
+
+def images(batch=2, size=28, channels=1, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.random((batch, size, size, channels)).astype("float32")
+
+
+def numbers(tensor):
+    return ops.convert_to_numpy(tensor)
+
+
+def test_ours_has_no_more_parameters_than_the_books():
+    model = RelationalClassifier.from_preset("fast")
+    model.build((None, 28, 28, 1))
+    assert model.count_params() <= 85_228
+    config = model.get_config()
+    assert config["num_rounds"] > 1 and config["block"]["qkv_norm"] == "entity"
+
+
+@given(size=st.integers(16, 40))
+@settings(max_examples=4)
+def test_ours_takes_images_of_any_size(size):
+    model = RelationalClassifier.from_preset("fast")
+    model.build((None, 28, 28, 1))
+    x = images(size=size)
+    logits, attention = model(x, return_attention_scores=True)
+    rows, columns = model.grid_shape(x.shape)
+    assert attention["round_1"].shape[-2:] == (rows * columns, rows * columns)
+    assert np.isfinite(numbers(logits)).all()
+    assert model.grid_shape((None, None, None, 1)) == (None, None)
+
+
+def test_what_has_a_weight_for_every_place_says_so():
+    for model in (
+        RelationalClassifier.from_preset("book"),
+        ConvolutionalClassifier.from_preset("book"),
+        PatchAttentionClassifier.from_preset("patch-mnist"),
+        MLPClassifier.from_preset("patch-mnist"),
+    ):
+        model.build((None, 28, 28, 1))
+        with pytest.raises(ValueError, match=r"\(None, 28, 28, 1\).*\(2, 35, 35, 1\)"):
+            model(images(size=35))
+
+
+@given(row=st.integers(0, 2), column=st.integers(0, 3))
+def test_a_patch_is_the_node_it_is_said_to_be(row, column):
+    """A patch alone is bright; with weights that only see brightness, it alone is attended to."""
+    model = PatchAttentionClassifier(patch_size=2, key_size=1)
+    model.build((None, 6, 8, 1))
+    kernel = model.attention.query_key_value.kernel
+    kernel.assign(np.ones(kernel.shape))  # queries, keys and values: the sum of the pixels
+    x = np.zeros((1, 6, 8, 1), np.float32)
+    x[0, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2] = 3.0
+    _, attention = model(x, return_attention_scores=True)
+    assert model.grid_shape(x.shape) == (3, 4)
+    bright = 4 * row + column
+    assert numbers(attention["round_1"])[0, 0, bright].argmax() == bright
+    assert numbers(attention["round_1"])[0, 0, bright].max() > 0.99
+
+
+def test_pixels_of_a_patch_keep_their_order():
+    model = PatchAttentionClassifier(patch_size=2)
+    model.build((None, 4, 6, 2))
+    x = np.arange(48, dtype="float32").reshape(1, 4, 6, 2)
+    patches = numbers(model._patches(x))[0]
+    for node in range(6):
+        top, left = 2 * (node // 3), 2 * (node % 3)
+        expected = x[0, top : top + 2, left : left + 2].ravel()
+        np.testing.assert_array_equal(patches[node], expected)
+
+
+def test_a_single_image_is_a_batch_of_one():
+    model = RelationalClassifier.from_preset("book")
+    x = images(3)
+    whole = numbers(model(x))
+    for i in range(3):
+        np.testing.assert_allclose(numbers(model(x[i : i + 1]))[0], whole[i], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RelationalClassifier(num_classes=0), "num_classes"),
+        (lambda: RelationalClassifier(conv_padding="full"), r"conv_padding.*'full'"),
+        (lambda: RelationalClassifier(conv_strides=(1, 2, 3)), r"one for each of the 2.*\(1, 2, 3"),
+        (lambda: RelationalClassifier.from_preset("boook"), "Unknown preset 'boook'"),
+        (lambda: ConvolutionalClassifier(pool_after=(3,)), r"counts the 2 convolutions.*\(3,\)"),
+        (lambda: PatchAttentionClassifier().build((None, 30, 28, 1)), r"7 x 7.*\(None, 30, 28, 1"),
+        (lambda: MLPClassifier().build((None, None, 28, 1)), "must be known"),
+        (lambda: ConvolutionalClassifier().build((None, None, 28, 1)), "must be known"),
+        (lambda: RelationalClassifier().build((None, 28, 28)), r"takes images.*\(None, 28, 28\)"),
+    ],
+)
+def test_mistakes_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
