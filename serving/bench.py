@@ -8,6 +8,7 @@ answers are, and waiting for a free client counts as latency.
 
 import argparse
 import asyncio
+import contextlib
 import dataclasses
 import json
 import os
@@ -121,15 +122,22 @@ class _Rest:
         return self
 
     async def ask(self):
-        self._writer.write(self._request)
-        head = await self._reader.readuntil(b"\r\n\r\n")
-        start = head.lower().index(b"content-length:") + 15
-        await self._reader.readexactly(int(head[start : head.index(b"\r\n", start)]))
+        if self._writer.is_closing():
+            await self.open()
+        try:
+            self._writer.write(self._request)
+            head = await self._reader.readuntil(b"\r\n\r\n")
+            start = head.lower().index(b"content-length:") + 15
+            await self._reader.readexactly(int(head[start : head.index(b"\r\n", start)]))
+        except (OSError, EOFError):
+            self._writer.close()
+            return False
         return head.split(b" ", 2)[1] == b"200"
 
     async def close(self):
         self._writer.close()
-        await self._writer.wait_closed()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
 
 
 async def load(address, model, body, clients, batch, seconds, rate=None, server_pid=None):
@@ -220,6 +228,8 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     results = []
     try:
+        if urllib.parse.urlsplit(options.address).scheme not in ("grpc", "http"):
+            raise ValueError(f"address must be grpc:// or http://; received {options.address!r}")
         for batch in options.batch:
             body = make_body(options.address, options.model, options.signature, batch)
             for clients in options.clients:

@@ -71,12 +71,12 @@ class Flags:
 
     @property
     def channel_arguments(self):
-        """--grpc_channel_arguments as pairs; a whole number is an int, as gRPC tells them apart."""
+        """--grpc_channel_arguments by name; a whole number is an int, as gRPC tells them apart."""
         pairs = [text.partition("=") for text in self.grpc_channel_arguments.split(",") if text]
-        return [
-            (name, int(value) if value.removeprefix("-").isdecimal() else value)
+        return {
+            name: int(value) if value.removeprefix("-").isdecimal() else value
             for name, _, value in pairs
-        ]
+        }
 
 
 # Theirs, about threads that this server does not have, hardware that it leaves to TensorFlow, and

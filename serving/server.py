@@ -106,15 +106,14 @@ class Server:
 
     async def _start_grpc(self):
         limit = self._flags.max_request_bytes or -1
-        self._grpc = grpc.aio.server(
-            options=[
-                ("grpc.max_receive_message_length", limit),
-                ("grpc.max_send_message_length", -1),
-                # A second server on the port is an error, not a share, unless it is meant.
-                ("grpc.so_reuseport", int(self._shares_ports)),
-                *self._flags.channel_arguments,
-            ]
-        )
+        options = {
+            "grpc.max_receive_message_length": limit,
+            "grpc.max_send_message_length": -1,
+            # A second server on the port is an error, not a share, unless it is meant.
+            "grpc.so_reuseport": int(self._shares_ports),
+            **self._flags.channel_arguments,
+        }
+        self._grpc = grpc.aio.server(options=tuple(options.items()))
         add_services(
             self._grpc, self._inference, self._flags.enable_serialization_as_tensor_content
         )

@@ -43,11 +43,11 @@ def test_a_mistake_is_one_line(arguments, words, capsys):
 def test_channel_arguments_are_numbers_where_they_look_like_it():
     given = "--grpc_channel_arguments=grpc.max_connection_age_ms=2000,grpc.x=-1,grpc.name=a=b"
     parsed, _ = flags.parse(["--model_base_path=/m", given])
-    assert parsed.channel_arguments == [
-        ("grpc.max_connection_age_ms", 2000),
-        ("grpc.x", -1),
-        ("grpc.name", "a=b"),
-    ]
+    assert parsed.channel_arguments == {
+        "grpc.max_connection_age_ms": 2000,
+        "grpc.x": -1,
+        "grpc.name": "a=b",
+    }
 
 
 def test_the_image_of_tensorflow_serving_always_passes_a_base_path():

@@ -3,6 +3,7 @@
 import http.client
 import json
 import re
+import shutil
 import subprocess
 import time
 
@@ -227,5 +228,70 @@ def test_tls(exported, tmp_path, tools):
         plain = connect(address.replace("grpcs", "grpc"), "tiny", retries=0, timeout=2)
         with plain as client, pytest.raises(ServingError):
             client.act(raw)
-    with pytest.raises(ValueError, match="certificates need"):
+    with pytest.raises(ValueError, match="need grpcs"):
         connect("http://localhost:1", "tiny", certificates=certificate)
+
+
+def test_only_clients_with_a_certificate(exported, tmp_path, tools):
+    key, certificate = self_signed(tmp_path)
+    (tmp_path / "client").mkdir()
+    client_key, client_certificate = self_signed(tmp_path / "client")
+    path = tmp_path / "ssl.config"
+    texts = [json.dumps(file.read_text()) for file in (key, certificate, client_certificate)]
+    fields = ("server_key", "server_cert", "custom_ca")
+    lines = [f"{field}: {text}" for field, text in zip(fields, texts)]
+    path.write_text("\n".join([*lines, "client_verify: true"]))
+    with tools.serve(exported, host="localhost", ssl_config_file=str(path)) as server:
+        raw = tools.observations(1)
+        address, trust = f"grpcs://localhost:{server.grpc_port}", {"certificates": certificate}
+        identity = (client_certificate, client_key)
+        with connect(address, "tiny", identity=identity, **trust) as client:
+            client.act(raw)
+        for options in (trust, {**trust, "identity": (certificate, key)}):
+            with connect(address, "tiny", retries=0, timeout=2, **options) as client:
+                with pytest.raises(ServingError) as refusal:
+                    client.act(raw)
+                assert refusal.value.code == "UNAVAILABLE"
+    with pytest.raises(ValueError, match="identity need"):
+        connect("grpc://localhost:1", "tiny", identity=identity)
+
+
+def test_a_unix_socket_and_the_arguments_of_grpc(exported, tmp_path, tools):
+    """A message larger than the core was told to take is refused, so the arguments arrive."""
+    sessions = tmp_path / "session.config"
+    sessions.write_text("intra_op_parallelism_threads: 2")
+    changes = {"grpc_socket_path": str(tmp_path / "s.sock"), "rest_api_port": 0}
+    changes["grpc_channel_arguments"] = "grpc.max_receive_message_length=200"
+    changes["tensorflow_session_config_file"] = str(sessions)
+    with tools.serve(exported, **changes) as server:
+        assert server.grpc_port is None
+        with grpc.insecure_channel(f"unix:{tmp_path}/s.sock") as channel:
+            call = channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+            for length, code in ((100, "INVALID_ARGUMENT"), (300, "RESOURCE_EXHAUSTED")):
+                with pytest.raises(grpc.RpcError) as refusal:
+                    call(b"x" * length, timeout=20)
+                assert refusal.value.code().name == code
+
+
+def test_models_bring_their_own_batching(exported, tmp_path, tools):
+    for name, text in (("own", "max_batch_size { value: 2 }"), ("none", None), ("broken", "x: 1")):
+        shutil.copytree(exported, tmp_path / name)
+        if text is not None:
+            (tmp_path / name / "1" / "batching_params.pbtxt").write_text(text)
+    path = tmp_path / "models.config"
+    models = [model_text(name, tmp_path / name) for name in ("own", "none")]
+    path.write_text("model_config_list {" + " ".join(models) + "}")
+    changes = {"enable_batching": True, "enable_per_model_batching_parameters": True}
+    with tools.serve("", model_config_file=str(path), **changes) as server:
+        address = f"grpc://127.0.0.1:{server.grpc_port}"
+        with connect(address, "none") as client:
+            client.act(tools.observations(3))
+        with connect(address, "own") as client:
+            client.act(tools.observations(2))
+            with pytest.raises(ServingError, match="larger than the maximum batch size 2"):
+                client.act(tools.observations(3))
+        both = model_text("own", tmp_path / "own") + model_text("b", tmp_path / "broken")
+        with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
+            stub = model_service_pb2_grpc.ModelServiceStub(channel)
+            with pytest.raises(grpc.RpcError, match=r"batching_params\.pbtxt"):
+                stub.HandleReloadConfigRequest(reload_request(both), timeout=20)
