@@ -24,8 +24,6 @@ class Policy:
             }
             for name, signature in self.details["signatures"].items()
         }
-        self._dtype, shape = self.signatures["act"]["inputs"]["observation"]
-        self._shape = tuple(shape[1:])
 
     def act(self, observation, return_attention_scores=False):
         """Returns the greedy action of one observation (an int) or of a batch (an array (B,)).
@@ -42,6 +40,11 @@ class Policy:
                 needs its memory as well.
         """
         signature = "act_with_attention" if return_attention_scores else "act"
+        if "observation" not in self.signatures.get("act", {"inputs": {}})["inputs"]:
+            raise ValueError(
+                "this policy does not act on an observation alone; ask it through "
+                f"serving.sessions, or by predict: {self.signatures}"
+            )
         batch, single = self._as_batch(observation)
         outputs = self.predict({"observation": batch}, signature)
         if single:
@@ -70,13 +73,15 @@ class Policy:
         return self._session.run(signature, {name: np.asarray(inputs[name]) for name in names})
 
     def _as_batch(self, observation):
+        dtype, (_, *shape) = self.signatures["act"]["inputs"]["observation"]
+        shape = tuple(shape)
         if not isinstance(observation, np.ndarray):
-            observation = np.asarray(observation, self._dtype)
-        single = observation.shape == self._shape
-        if observation.dtype != self._dtype or observation.shape[not single :] != self._shape:
+            observation = np.asarray(observation, dtype)
+        single = observation.shape == shape
+        if observation.dtype != dtype or observation.shape[not single :] != shape:
             raise ValueError(
-                f"expected an observation of shape {self._shape} or a batch of them, dtype "
-                f"{self._dtype}; received shape {observation.shape}, dtype {observation.dtype}"
+                f"expected an observation of shape {shape} or a batch of them, dtype "
+                f"{dtype}; received shape {observation.shape}, dtype {observation.dtype}"
             )
         return (observation[np.newaxis] if single else observation), single
 

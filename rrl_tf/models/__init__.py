@@ -1,5 +1,6 @@
 """Models over the relational layers. `keras.ops` only."""
 
+from rrl_tf.models.behavior_cloning import BehaviorCloning
 from rrl_tf.models.convolutional_classifier import ConvolutionalClassifier
 from rrl_tf.models.decision_transformer import DecisionTransformer
 from rrl_tf.models.memory_sequence_classifier import MemorySequenceClassifier
@@ -9,6 +10,7 @@ from rrl_tf.models.relational_classifier import RelationalClassifier
 from rrl_tf.models.relational_q_network import RelationalQNetwork
 
 __all__ = [
+    "BehaviorCloning",
     "ConvolutionalClassifier",
     "DecisionTransformer",
     "MLPClassifier",

@@ -1,0 +1,92 @@
+"""A policy learned by imitation alone."""
+
+import keras
+
+from rrl_tf._arguments import positive_int, positive_ints
+from rrl_tf.layers._shapes import dense_on_rows
+
+
+@keras.saving.register_keras_serializable(package="rrl_tf")
+class BehaviorCloning(keras.Model):
+    """Says what was done in a state, whatever came of it: what a Decision Transformer must beat.
+
+    A network of ReLU layers that sees the state of a step and nothing else. It is called as
+    `DecisionTransformer` is. Trained on the best episodes only, it is known as %BC.
+
+    Args:
+        state_size: S, size of a state.
+        action_size: A, size of a continuous action, or the number of discrete ones.
+        hidden_units: sizes of the ReLU layers.
+        dropout: rate after each of them in training.
+        discrete: whether there are A actions to choose from. The prediction is their logits then;
+            a continuous one goes through `tanh`.
+
+    Call arguments:
+        inputs: dict with `"states"` `(B, K, S)`; what else is in it is not looked at.
+        last_action: whether only the last step's action is wanted, `(B, A)`.
+        training: whether to apply dropout.
+
+    Returns:
+        Dict `"action"` → `(B, K, A)`, float32 also under a mixed policy.
+
+    Raises:
+        ValueError: for an argument out of its range.
+
+    Example:
+
+    >>> model = BehaviorCloning(state_size=17, action_size=6)
+    >>> tuple(model({"states": keras.ops.ones((2, 1, 17))})["action"].shape)
+    (2, 1, 6)
+    """
+
+    context_length = 1
+
+    def __init__(
+        self,
+        state_size,
+        action_size,
+        hidden_units=(256, 256),
+        dropout=0.1,
+        discrete=False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.state_size = positive_int("state_size", state_size)
+        self.action_size = positive_int("action_size", action_size)
+        self.hidden_units = positive_ints("hidden_units", hidden_units)
+        self.dropout = dropout
+        self.discrete = bool(discrete)
+        self.hidden = [
+            keras.layers.Dense(units, "relu", dtype=self.dtype_policy, name=f"hidden_{i}")
+            for i, units in enumerate(self.hidden_units, start=1)
+        ]
+        self.dropouts = [keras.layers.Dropout(dropout) for _ in self.hidden]
+        self.head = keras.layers.Dense(
+            self.action_size,
+            activation=None if self.discrete else "tanh",
+            dtype=self.dtype_policy.variable_dtype,
+            name="head",
+        )
+
+    def build(self, inputs_shape=None):
+        features = self.state_size
+        for dense in [*self.hidden, self.head]:
+            dense.build((None, features))
+            features = dense.units
+
+    def call(self, inputs, last_action=False, training=False):
+        x = inputs["states"][:, -1:] if last_action else inputs["states"]
+        for dense, dropout in zip(self.hidden, self.dropouts):
+            x = dropout(dense_on_rows(dense, x), training=training)
+        action = dense_on_rows(self.head, x)
+        return {"action": action[:, 0] if last_action else action}
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "state_size": self.state_size,
+            "action_size": self.action_size,
+            "hidden_units": self.hidden_units,
+            "dropout": self.dropout,
+            "discrete": self.discrete,
+        }

@@ -1,0 +1,66 @@
+"""A served Decision Transformer acts as the one that was trained."""
+
+import numpy as np
+import pytest
+
+from rrl_tf.agents.trajectory_policy import TrajectoryPolicy
+from rrl_tf.data.windows import Scaling
+from rrl_tf.envs import PREPARATIONS
+from rrl_tf.export import export_decision_transformer, load_policy
+from rrl_tf.models import DecisionTransformer
+from serving.sessions import WindowSession
+
+pytestmark = pytest.mark.tf_only
+K = 4
+
+
+def policy(discrete, state_size):
+    model = DecisionTransformer.from_preset(
+        "fast",
+        state_size=state_size,
+        action_size=3,
+        discrete=discrete,
+        width=16,
+        num_blocks=2,
+        context_length=K,
+    )
+    model.build()
+    return model
+
+
+def continuous():
+    rng = np.random.default_rng(0)
+    low, high = np.array([-1, 0, 2], "float32"), np.array([1, 4, 3], "float32")
+    scaling = Scaling(*rng.normal(size=(2, 5)).astype("float32"), 100.0, low, high)
+    observations = rng.normal(size=(7, 2, 5)).astype("float32")
+    return policy(False, 5), scaling, observations
+
+
+def discrete():
+    prepare = PREPARATIONS["one_hot_compass"]
+    size = 7 * 7 * 24
+    scaling = Scaling(np.zeros(size, "float32"), np.ones(size, "float32"), 1.0, prepare=prepare)
+    observations = np.random.default_rng(0).integers(0, 3, size=(7, 2, 7, 7, 4)).astype("uint8")
+    return policy(True, size), scaling, observations
+
+
+@pytest.mark.parametrize("make", [continuous, discrete])
+def test_a_session_with_the_export_acts_as_the_trained_policy(make, tmp_path):
+    model, scaling, observations = make()
+    version = export_decision_transformer(
+        tmp_path, model, scaling, observations.shape[2:], observations.dtype, {"environment": "x"}
+    )
+    served = load_policy(version)
+    assert served.details["context_length"] == K and served.details["environment"] == "x"
+    session = WindowSession(served, target_return=50.0, num_envs=2)
+    local = TrajectoryPolicy(model, scaling)
+    local.begin([50.0, 50.0])
+    for t, observation in enumerate(observations):  # longer than the window
+        reward = np.array([1.0, 2.0]) * t
+        action, attention = session.act(observation, reward, attention=True)
+        np.testing.assert_allclose(action, local.act(observation, reward), atol=1e-5)
+        assert attention["block_1"].shape == (2, 1, 3 * K, 3 * K)
+        np.testing.assert_allclose(attention["block_2"].sum(-1), 1.0, atol=1e-5)
+    with pytest.raises(ValueError, match="through serving"):
+        served.act(observations[0])
+    served.close()
