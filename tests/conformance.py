@@ -14,6 +14,7 @@ from rrl_tf.layers import (
 )
 from rrl_tf.models import (
     ConvolutionalClassifier,
+    MemorySequenceClassifier,
     MLPClassifier,
     PatchAttentionClassifier,
     RelationalClassifier,
@@ -131,6 +132,19 @@ def classifier(kind, preset, parameters, attention=None, shape=(28, 28, 1)):
     )
 
 
+def sequence_classifier(preset, parameters, attention=None):
+    # Not unrolled: it takes long to compile, and is the same layer.
+    looped = {} if preset.endswith("transformer") else {"core_arguments": {"unroll": False}}
+    return Case(
+        f"sequence-{preset}",
+        lambda **kwargs: MemorySequenceClassifier.from_preset(preset, **looped, **kwargs),
+        (4, 16),
+        parameters,
+        attention,
+        full_precision=True,
+    )
+
+
 CASES = [
     attention("dot", 8 * 30 + 30),
     attention("no-bias", 8 * 30, use_bias=False),
@@ -158,6 +172,9 @@ CASES = [
     classifier(ConvolutionalClassifier, "book", 88_252),
     classifier(PatchAttentionClassifier, "patch-mnist", 15_200, {"round_1": (1, 16, 16)}),
     classifier(MLPClassifier, "patch-mnist", 623_290),
+    sequence_classifier("fast", 60_036, {"block_1": (4, 4, 5, 5)}),
+    sequence_classifier("fast-lstm", 60_516),
+    sequence_classifier("fast-transformer", 60_282, {f"block_{i}": (2, 4, 4) for i in (1, 2)}),
     q_network("book", (7, 7, 3), 91_597, {"round_1": (3, 49, 49)}),
     q_network("zambaldi", (4, 3, 3), 217_661, {f"round_{i}": (2, 12, 12) for i in (1, 2)}),
     q_network("fast", (7, 7, 20), 13_190, {f"round_{i}": (2, 49, 49) for i in (1, 2)}),

@@ -67,6 +67,7 @@ class MemorySequenceClassifier(keras.Model):
         self.head = keras.layers.Dense(
             self.num_classes, dtype=self.dtype_policy.variable_dtype, name="head"
         )
+        self.supports_masking = True
 
     def _make_core(self):
         make = {
@@ -99,6 +100,9 @@ class MemorySequenceClassifier(keras.Model):
             x = dense(x)
         logits = self.head(x)
         return (logits, attention) if return_attention_scores else logits
+
+    def compute_mask(self, sequences, previous_mask):
+        return None  # logits have no steps
 
     def compute_output_shape(self, sequences_shape):
         return (sequences_shape[0], self.num_classes)
@@ -162,6 +166,7 @@ class _CausalTransformer(keras.layers.Layer):
         self.norm = keras.layers.LayerNormalization(
             epsilon=1e-5, dtype=self.dtype_policy, name="norm"
         )
+        self.supports_masking = True
 
     def build(self, inputs_shape):
         self.projection.build((None, inputs_shape[-1]))
@@ -183,6 +188,9 @@ class _CausalTransformer(keras.layers.Layer):
                 x, attention[block.name] = x
         x = self.norm(x[:, -1])
         return (x, attention) if return_attention_scores else x
+
+    def compute_mask(self, inputs, previous_mask):
+        return None
 
     def compute_output_shape(self, inputs_shape):
         return (inputs_shape[0], self.projection.units)

@@ -95,24 +95,58 @@ RELATIONAL_Q_NETWORK = {
 }
 
 
-MEMORY_SEQUENCE_CLASSIFIER = {
-    "paper": {
-        "description": "The Relational Memory Core of the Nth farthest task, 8 vectors of 16.",
-        "source": (
-            "Santoro et al., Relational recurrent neural networks (2018), sizes as in "
-            "github.com/L0SG/relational-rnn-pytorch"
-        ),
-        "config": {
-            "num_classes": 8,
-            "core": "relational_memory",
-            "core_arguments": {
-                "mem_slots": 8,
-                "head_size": 32,
-                "num_heads": 8,
-                "unroll": True,
+def _sequence_classifiers(name, task, memory, lstm_units, transformer, hidden_units):
+    """Presets of a Relational Memory and of baselines with as many parameters, within 2 %."""
+    cores = {
+        "": ("relational_memory", {**memory, "unroll": True}),
+        "-lstm": ("lstm", {"units": lstm_units, "unroll": True}),
+        "-transformer": ("transformer", {**transformer, "norm": "pre"}),
+    }
+    return {
+        f"{name}{suffix}": {
+            "description": f"For the Nth farthest of {task}: {core.replace('_', ' ')}.",
+            "source": (
+                "Santoro et al., Relational recurrent neural networks (2018), sizes as in "
+                "github.com/L0SG/relational-rnn-pytorch"
+                if name + suffix == "paper"
+                else "rrl_tf; see docs/relational_memory.md"
+            ),
+            "config": {
+                "num_classes": memory["mem_slots"],
+                "core": core,
+                "core_arguments": arguments,
+                "hidden_units": hidden_units,
             },
-        },
-    },
+        }
+        for suffix, (core, arguments) in cores.items()
+    }
+
+
+MEMORY_SEQUENCE_CLASSIFIER = {
+    **_sequence_classifiers(
+        "fast",
+        "4 vectors of 4 numbers",
+        memory={"mem_slots": 4, "head_size": 16, "num_heads": 4},
+        lstm_units=103,
+        transformer={"width": 46, "num_blocks": 2, "num_heads": 2},
+        hidden_units=(64, 64),
+    ),
+    **_sequence_classifiers(
+        "five",
+        "5 vectors of 4 numbers",
+        memory={"mem_slots": 5, "head_size": 16, "num_heads": 4},
+        lstm_units=106,
+        transformer={"width": 48, "num_blocks": 2, "num_heads": 4},
+        hidden_units=(64, 64),
+    ),
+    **_sequence_classifiers(
+        "paper",
+        "8 vectors of 16 numbers",
+        memory={"mem_slots": 8, "head_size": 32, "num_heads": 8},
+        lstm_units=481,
+        transformer={"width": 172, "num_blocks": 3, "num_heads": 4},
+        hidden_units=(256, 256, 256, 256),
+    ),
 }
 
 

@@ -1,0 +1,220 @@
+"""Trains every Nth farthest memory that the docs report, several seeds each, and writes the tables.
+
+    python -m benchmarks.nth_farthest             # trains what is missing (two hours on one core)
+    python -m benchmarks.nth_farthest --no-train  # tables, figure from docs/results/nth_farthest
+
+What a run leaves for the tables (its metrics and its last evaluation) is copied to
+`docs/results/nth_farthest`; the tables and the figure beside them are made from those copies.
+"""
+
+import concurrent.futures
+import csv
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+
+from benchmarks import tables
+from rrl_tf import viz
+from rrl_tf.training import atomic_file
+from train_scripts import command_line, train_nth_farthest
+
+RESULTS = pathlib.Path("docs/results/nth_farthest")
+LABELS = {
+    "fast": "Relational Memory Core",
+    "fast-lstm": "LSTM",
+    "fast-transformer": "causal transformer",
+}
+NO_STAGES = ("--stages",)  # followed by nothing: the whole task from the start
+STUDY = {
+    "adam": ("Adam", ("--optimizer=adam", *NO_STAGES)),
+    "muon": ("Muon", NO_STAGES),
+    "adam-stages": ("Adam, stages", ("--optimizer=adam",)),
+    "muon-stages": ("Muon, stages", ()),
+}
+"""Variant → its name in the table, and what is asked of the training script."""
+STUDY_TASK = ("--batch-size=128", "--epochs=40")
+OFF_THE_PLATEAU = 0.65
+"""Accuracy on four vectors that is well above the norms-only policy's."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Which runs, and how many at a time."""
+
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """Seeds of each. The tables take in whatever seeds lie in the results folder."""
+    runs: str = "runs/nth_farthest"
+    """Where runs are kept; those that are there already are not trained again."""
+    jobs: int = 1
+    """Runs at a time, one thread each."""
+    train: bool = True
+    """Train what is missing, or only draw up the tables again."""
+
+
+def main(config):
+    """Trains the memories that the docs report and writes their tables and figure."""
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    if config.train:
+        final = [(f"{preset}-seed{s}", preset, s, ()) for s in config.seeds for preset in LABELS]
+        study = [
+            (f"study-{variant}-seed{s}", "fast", s, (*STUDY_TASK, *arguments))
+            for s in config.seeds
+            for variant, (_, arguments) in STUDY.items()
+        ]
+        with concurrent.futures.ThreadPoolExecutor(config.jobs) as pool:
+            list(pool.map(lambda run: train(config.runs, *run), [*final, *study]))
+    for name, make in (("table", table), ("ranks", ranks), ("plateau", plateau)):
+        with atomic_file(RESULTS / f"{name}.md") as draft:
+            draft.write_text(make())
+        print(make())
+    viz.save_figure(curves(), RESULTS / "curves.png")
+    tables.main()
+
+
+def train(runs, name, preset, seed, arguments):
+    """Trains one memory in a process of its own, and keeps what the tables need."""
+    command = [sys.executable, "-m", "train_scripts.train_nth_farthest", f"--preset={preset}"]
+    one_thread = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+    subprocess.run(
+        [*command, f"--seed={seed}", f"--runs={runs}", f"--name={name}", *arguments],
+        env={**os.environ, **one_thread},
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    run = pathlib.Path(runs) / name
+    shutil.copy(run / "metrics.csv", RESULTS / f"{name}.csv")
+    shutil.copy(run / "evaluation.json", RESULTS / f"{name}.json")
+    if (seed, preset) == (0, "fast") and not arguments:
+        shutil.copy(run / "figures" / "attention.png", RESULTS / "attention.png")
+
+
+def table():
+    """The runs' last evaluations, and the floors, as a Markdown table."""
+    lines = [
+        "| model | parameters | seeds | updates | accuracy on 20,000 new questions "
+        "| minutes of training |",
+        "|---|---|---|---|---|---|",
+    ]
+    for preset, label in LABELS.items():
+        runs = summaries(preset)
+        cells = [
+            label,
+            f"{runs[0]['parameters']:,}",
+            str(len(runs)),
+            f"{max(run['step'] for run in runs):,}",
+            spread([100 * run["eval/accuracy"] for run in runs], " %"),
+            spread([run["training_minutes"] for run in runs], "", digits=0),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    floors = summaries("fast")[0]["floors"]
+    lines += [
+        f"| *{name}* (simulated) | | | | {100 * floor:.1f} % | |" for name, floor in floors.items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def ranks():
+    """Accuracy by the rank that is asked for, a mean over the seeds, as a Markdown table."""
+    count = train_nth_farthest.FAST.num_vectors
+    names = [f"n = {n}" for n in range(count)]
+    names[0] += " (farthest)"
+    names[-1] += " (m itself)"
+    lines = [f"| model | {' | '.join(names)} |", f"|{'---|' * (count + 1)}"]
+    for preset, label in LABELS.items():
+        shares = np.mean([run["eval/accuracy_of_n"] for run in summaries(preset)], axis=0)
+        lines.append(f"| {label} | {' | '.join(f'{100 * share:.1f} %' for share in shares)} |")
+    return "\n".join(lines) + "\n"
+
+
+def plateau():
+    """What ends the plateau, on four vectors of four numbers, as a Markdown table."""
+    lines = [
+        "| training | seeds | accuracy | first evaluation above "
+        f"{OFF_THE_PLATEAU:.0%}, updates | minutes of training |",
+        "|---|---|---|---|---|",
+    ]
+    for variant, (label, _) in STUDY.items():
+        runs = summaries(f"study-{variant}")
+        first = [first_above(rows, OFF_THE_PLATEAU) for rows in metrics(f"study-{variant}")]
+        cells = [
+            label,
+            str(len(runs)),
+            spread([100 * run["eval/accuracy"] for run in runs], " %"),
+            ", ".join("never" if step is None else f"{step:,}" for step in first),
+            spread([run["training_minutes"] for run in runs], "", digits=0),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    floors = summaries("study-adam")[0]["floors"]
+    lines += [f"| *{name}* | | {100 * floor:.1f} % | | |" for name, floor in floors.items()]
+    return "\n".join(lines) + "\n"
+
+
+def first_above(rows, accuracy):
+    """Updates before the first evaluation of the whole task above that accuracy, or `None`."""
+    return next((int(step) for step, value in evaluated(rows) if value > accuracy), None)
+
+
+def curves():
+    """Accuracy on the whole task against updates, with the floors."""
+    lines = {}
+    for preset, label in LABELS.items():
+        runs = [evaluated(rows) for rows in metrics(preset)]
+        lines[label] = ([s for s, _ in runs[0]], [[value for _, value in run] for run in runs])
+    return viz.learning_curves(
+        lines,
+        ylabel="accuracy on new questions",
+        xlabel="updates",
+        references=summaries("fast")[0]["floors"],
+        ylim=(0, 1),
+    )
+
+
+def evaluated(rows):
+    """Pairs of updates and accuracy on the whole task."""
+    return [(row["step"], row["eval/accuracy"]) for row in rows if "eval/accuracy" in row]
+
+
+def summaries(name):
+    """Last evaluations of all seeds of a run.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    paths = files(name, "json")
+    if not paths:
+        raise ValueError(f"no results of {name} in {RESULTS}; run without --no-train")
+    return [json.loads(path.read_text()) for path in paths]
+
+
+def metrics(name):
+    """Rows of the logs of all seeds of a run, as dicts of the numbers that are there."""
+    logs = []
+    for path in files(name, "csv"):
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        logs.append([{k: float(v) for k, v in row.items() if v != ""} for row in rows])
+    return logs
+
+
+def files(name, suffix):
+    """The files of all seeds of a run, in the order of the seeds."""
+    paths = RESULTS.glob(f"{name}-seed*.{suffix}")
+    return sorted(paths, key=lambda path: int(path.stem.rpartition("-seed")[2]))
+
+
+def spread(values, unit, digits=1):
+    """Mean and range over the seeds."""
+    low, high = min(values), max(values)
+    text = f"{np.mean(values):.{digits}f}{unit}"
+    return text + (f" ({low:.{digits}f} to {high:.{digits}f})" if len(values) > 1 else "")
+
+
+if __name__ == "__main__":
+    command_line.run_plain(main, Config)

@@ -1,0 +1,123 @@
+"""MemorySequenceClassifier: its cores, presets, attention and mask."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from rrl_tf.layers import RelationalMemory
+from rrl_tf.models import MemorySequenceClassifier
+
+CORES = {
+    "relational_memory": {"mem_slots": 3, "head_size": 4, "num_heads": 2},
+    "lstm": {"units": 8},
+    "transformer": {"width": 8, "num_blocks": 2, "num_heads": 2},
+}
+each_core = pytest.mark.parametrize("core", CORES)
+
+
+def small(core):
+    return MemorySequenceClassifier(3, core, CORES[core], hidden_units=(6,))
+
+
+def sequences(*shape):
+    return np.random.default_rng(0).normal(size=shape).astype("float32")
+
+
+def array(tensor):
+    return ops.convert_to_numpy(tensor)
+
+
+@each_core
+def test_the_answer_depends_on_every_step(core):
+    model, x = small(core), sequences(2, 5, 4)
+    before = array(model(x))
+    for step in range(5):
+        changed = x.copy()
+        changed[:, step] += 1
+        assert (np.abs(array(model(changed)) - before).max(axis=-1) > 1e-6).all(), step
+
+
+@pytest.mark.parametrize("core", ["relational_memory", "lstm"])
+def test_a_masked_tail_changes_nothing(core):
+    model, x = small(core), sequences(2, 5, 4)
+    mask = np.arange(5) < 3
+    masked = model(x, mask=np.stack([mask, mask]))
+    np.testing.assert_allclose(array(masked), array(model(x[:, :3])), atol=1e-6)
+
+
+def test_a_transformer_does_not_read_masked_steps():
+    model, x = small("transformer"), sequences(2, 5, 4)
+    mask = np.array([[False, True, True, False, True]] * 2)
+    changed = np.where(mask[..., None], x, 7.0)
+    np.testing.assert_allclose(
+        array(model(changed, mask=mask)), array(model(x, mask=mask)), atol=1e-6
+    )
+
+
+def test_the_core_is_the_layer_and_the_attention_is_its():
+    model, x = small("relational_memory"), sequences(2, 5, 4)
+    logits, attention = model(x, return_attention_scores=True)
+    layer = RelationalMemory(**CORES["relational_memory"])
+    layer.build(x.shape)
+    layer.set_weights(model.core.get_weights())
+    memory, expected = layer(x, return_attention_scores=True)
+    np.testing.assert_allclose(
+        array(attention["block_1"]), array(expected["block_1"]), rtol=1e-6, atol=1e-6
+    )
+    hidden = np.maximum(array(model.hidden[0](memory)), 0)
+    np.testing.assert_allclose(array(model.head(hidden)), array(logits), rtol=1e-5, atol=1e-5)
+
+
+def test_an_lstm_does_not_attend():
+    _, attention = small("lstm")(sequences(2, 5, 4), return_attention_scores=True)
+    assert attention == {}
+
+
+def test_baselines_have_the_parameters_of_the_memory_they_are_compared_with():
+    for preset, features in (("fast", 16), ("five", 19), ("paper", 40)):
+        counts = []
+        for core in ("", "-lstm", "-transformer"):
+            model = MemorySequenceClassifier.from_preset(preset + core)
+            model.build((None, 5, features))
+            counts.append(model.count_params())
+        assert max(counts) <= 1.02 * min(counts), counts
+
+
+def test_the_paper_s_core_has_its_605_184_parameters():
+    model = MemorySequenceClassifier.from_preset("paper")
+    model.build((None, 8, 40))
+    assert model.core.count_params() == 605_184
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match=r"`core` must be one of .* Received: 'gru'"):
+        MemorySequenceClassifier(3, "gru", {})
+    with pytest.raises(ValueError, match=r"`num_classes` must be a positive integer. Received: 0"):
+        MemorySequenceClassifier(0, "lstm", {"units": 4})
+    with pytest.raises(ValueError, match=r"Unknown preset 'slow'"):
+        MemorySequenceClassifier.from_preset("slow")
+    with pytest.raises(ValueError, match=r"takes sequences \(B, T, F\).*\(2, 4\)"):
+        small("lstm").build((2, 4))
+    with pytest.raises(ValueError, match="expected shape"):
+        model = small("lstm")
+        model(sequences(1, 2, 3))
+        model(sequences(1, 2, 4))
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_it_learns_which_label_came_last(policy):
+    keras.utils.set_random_seed(0)
+    rng = np.random.default_rng(0)
+    answers = rng.integers(3, size=(512, 4))
+    x = np.eye(3, dtype="float32")[answers]
+    model = MemorySequenceClassifier(
+        3, "relational_memory", CORES["relational_memory"], (16,), dtype=policy
+    )
+    model.compile(
+        keras.optimizers.Adam(1e-2),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    history = model.fit(x, answers[:, -1], batch_size=64, epochs=8, verbose=0).history
+    assert history["accuracy"][-1] > 0.95
