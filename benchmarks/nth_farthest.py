@@ -25,11 +25,13 @@ from rrl_tf.training import atomic_file
 from train_scripts import command_line, train_nth_farthest
 
 RESULTS = pathlib.Path("docs/results/nth_farthest")
-LABELS = {
-    "fast": "Relational Memory Core",
-    "fast-lstm": "LSTM",
-    "fast-transformer": "causal transformer",
+TASKS = {"fast": "4 vectors of 4 numbers", "five": "5 vectors of 4 numbers"}
+CORES = {
+    "": "Relational Memory Core",
+    "-lstm": "LSTM",
+    "-transformer": "causal transformer",
 }
+PRESETS = [f"{task}{core}" for task in TASKS for core in CORES]
 NO_STAGES = ("--stages",)  # followed by nothing: the whole task from the start
 STUDY = {
     "adam": ("Adam", ("--optimizer=adam", *NO_STAGES)),
@@ -61,7 +63,7 @@ def main(config):
     """Trains the memories that the docs report and writes their tables and figure."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     if config.train:
-        final = [(f"{preset}-seed{s}", preset, s, ()) for s in config.seeds for preset in LABELS]
+        final = [(f"{preset}-seed{s}", preset, s, ()) for s in config.seeds for preset in PRESETS]
         study = [
             (f"study-{variant}-seed{s}", "fast", s, (*STUDY_TASK, *arguments))
             for s in config.seeds
@@ -73,7 +75,8 @@ def main(config):
         with atomic_file(RESULTS / f"{name}.md") as draft:
             draft.write_text(make())
         print(make())
-    viz.save_figure(curves(), RESULTS / "curves.png")
+    for task in TASKS:
+        viz.save_figure(curves(task), RESULTS / f"{task}.png")
     tables.main()
 
 
@@ -98,38 +101,42 @@ def train(runs, name, preset, seed, arguments):
 def table():
     """The runs' last evaluations, and the floors, as a Markdown table."""
     lines = [
-        "| model | parameters | seeds | updates | accuracy on 20,000 new questions "
+        "| task | model | parameters | seeds | updates | accuracy on 20,000 new questions "
         "| minutes of training |",
-        "|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|",
     ]
-    for preset, label in LABELS.items():
-        runs = summaries(preset)
-        cells = [
-            label,
-            f"{runs[0]['parameters']:,}",
-            str(len(runs)),
-            f"{max(run['step'] for run in runs):,}",
-            spread([100 * run["eval/accuracy"] for run in runs], " %"),
-            spread([run["training_minutes"] for run in runs], "", digits=0),
+    for task, task_label in TASKS.items():
+        for core, label in CORES.items():
+            runs = summaries(f"{task}{core}")
+            cells = [
+                task_label,
+                label,
+                f"{runs[0]['parameters']:,}",
+                str(len(runs)),
+                f"{max(run['step'] for run in runs):,}",
+                spread([100 * run["eval/accuracy"] for run in runs], " %"),
+                spread([run["training_minutes"] for run in runs], "", digits=0),
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+        floors = summaries(task)[0]["floors"]
+        lines += [
+            f"| {task_label} | *{name}* (simulated) | | | | {100 * floor:.1f} % | |"
+            for name, floor in floors.items()
         ]
-        lines.append(f"| {' | '.join(cells)} |")
-    floors = summaries("fast")[0]["floors"]
-    lines += [
-        f"| *{name}* (simulated) | | | | {100 * floor:.1f} % | |" for name, floor in floors.items()
-    ]
     return "\n".join(lines) + "\n"
 
 
 def ranks():
     """Accuracy by the rank that is asked for, a mean over the seeds, as a Markdown table."""
-    count = train_nth_farthest.FAST.num_vectors
-    names = [f"n = {n}" for n in range(count)]
-    names[0] += " (farthest)"
-    names[-1] += " (m itself)"
-    lines = [f"| model | {' | '.join(names)} |", f"|{'---|' * (count + 1)}"]
-    for preset, label in LABELS.items():
-        shares = np.mean([run["eval/accuracy_of_n"] for run in summaries(preset)], axis=0)
-        lines.append(f"| {label} | {' | '.join(f'{100 * share:.1f} %' for share in shares)} |")
+    most = max(train_nth_farthest.PRESETS[task].num_vectors for task in TASKS)
+    names = [f"n = {n}" for n in range(most)]
+    lines = [f"| task | model | {' | '.join(names)} |", f"|{'---|' * (most + 2)}"]
+    for task, task_label in TASKS.items():
+        for core, label in CORES.items():
+            runs = [run["eval/accuracy_of_n"] for run in summaries(f"{task}{core}")]
+            cells = [f"{100 * share:.1f} %" for share in np.mean(runs, axis=0)]
+            cells += [""] * (most - len(cells))
+            lines.append(f"| {task_label} | {label} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -161,17 +168,17 @@ def first_above(rows, accuracy):
     return next((int(step) for step, value in evaluated(rows) if value > accuracy), None)
 
 
-def curves():
-    """Accuracy on the whole task against updates, with the floors."""
+def curves(task):
+    """Accuracy on a whole task against updates, with the floors."""
     lines = {}
-    for preset, label in LABELS.items():
-        runs = [evaluated(rows) for rows in metrics(preset)]
+    for core, label in CORES.items():
+        runs = [evaluated(rows) for rows in metrics(f"{task}{core}")]
         lines[label] = ([s for s, _ in runs[0]], [[value for _, value in run] for run in runs])
     return viz.learning_curves(
         lines,
-        ylabel="accuracy on new questions",
+        ylabel=f"accuracy, {TASKS[task]}",
         xlabel="updates",
-        references=summaries("fast")[0]["floors"],
+        references=summaries(task)[0]["floors"],
         ylim=(0, 1),
     )
 
