@@ -85,9 +85,6 @@ def test_from_data_to_a_served_policy_and_on(recorded, tmp_path, capsys):
 
     script.main(tiny(recorded, tmp_path))
     assert "is trained already" in capsys.readouterr().out
-    more, _ = script.main(tiny(recorded, tmp_path, steps=6))
-    assert json.loads((more.path / "evaluation.json").read_text())["step"] == 6
-    assert (more.export / "2").exists()
 
 
 def test_an_interrupted_run_ends_with_the_same_weights(recorded, tmp_path):
@@ -95,7 +92,9 @@ def test_an_interrupted_run_ends_with_the_same_weights(recorded, tmp_path):
     _, expected = script.main(whole)
     parts = dataclasses.replace(whole, name="parts")
     script.main(dataclasses.replace(parts, steps=2))
-    _, model = script.main(parts)
+    folder, model = script.main(parts)
+    assert json.loads((folder.path / "evaluation.json").read_text())["step"] == 4
+    assert sorted(path.name for path in folder.export.iterdir()) == ["1", "2"]
     for a, b in zip(model.get_weights(), expected.get_weights()):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
@@ -110,9 +109,8 @@ def test_baselines(recorded, tmp_path):
 
 def test_learning_rates():
     constant = script.learning_rate(script.MIN_DT)
-    assert float(constant(0)) == pytest.approx(1e-8) and float(constant(15_000)) == pytest.approx(
-        1e-4
-    )
+    assert float(constant(0)) == pytest.approx(1e-8, rel=1e-3)
+    assert float(constant(15_000)) == pytest.approx(1e-4)
     cosine = script.learning_rate(script.FAST)
     assert float(cosine(script.FAST.warmup_steps)) == pytest.approx(script.FAST.learning_rate)
     assert float(cosine(script.FAST.steps)) == pytest.approx(0, abs=1e-9)
