@@ -20,6 +20,7 @@ benchmarks: .venv/installed
 	$(RUN) -m benchmarks.acting
 	$(RUN) -m benchmarks.environments
 	$(RUN) -m benchmarks.book_defects
+	$(RUN) -m benchmarks.serving
 	$(RUN) -m benchmarks.tables
 
 # Trains every agent that the docs report: about two hours on two cores.

@@ -214,3 +214,23 @@ def test_json_kinds_become_features():
     assert list(feature["b"].int64_list.value) == [1]
     assert list(feature["s"].bytes_list.value) == [b"a", b"\x00"]
     assert feature["none"].WhichOneof("kind") is None
+
+
+def test_kinds_of_signatures_are_checked_if_asked(tmp_path, tools):
+    """What TensorFlow 2 exports says "predict", whatever it takes and gives."""
+    tools.save_module(tmp_path / "1", {"serving_default": signatures()["serving_default"]})
+    request = regression_pb2.RegressionRequest()
+    request.model_spec.name = "tiny"
+    fill(request.input, [1.0])
+    for checks in (False, True):
+        with (
+            tools.serve(tmp_path, enable_signature_method_name_check=checks) as server,
+            grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel,
+        ):
+            call = prediction_service_pb2_grpc.PredictionServiceStub(channel).Regress
+            if not checks:
+                call(request, timeout=20)
+                continue
+            with pytest.raises(grpc.RpcError, match="method_name") as refusal:
+                call(request, timeout=20)
+            assert refusal.value.code() == grpc.StatusCode.INVALID_ARGUMENT
