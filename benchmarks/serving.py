@@ -44,6 +44,7 @@ COLUMNS = (
     "p50 ms",
     "p99 ms",
     "p99 / p50",
+    "µs of server CPU",
     "of signature in process",
     "of gRPC echo",
 )
@@ -93,16 +94,17 @@ def make_contestants(policy, folder, config, servers):
         (SESSION, 1): in_process(SavedModelSession(version).run, version),
     }
     for processes in config.processes:
-        ports = servers.enter_context(serve(folder, processes))
+        ports, pid = servers.enter_context(serve(folder, processes))
         suffix = "" if processes == 1 else f", {processes} processes"
         for scheme, port in zip(("grpc", "http"), ports):
             address = f"{scheme}://127.0.0.1:{port}"
             what = {"grpc": "gRPC", "http": "REST"}[scheme] + suffix
-            for clients in {1, config.clients} if processes == 1 else {config.clients}:
-                contestants[what, clients] = load(address, address, clients)
+            for clients in (1, config.clients) if processes == 1 else (config.clients,):
+                contestants[what, clients] = load(address, address, clients, pid)
             if scheme == "grpc" and processes == 1:
-                echo = servers.enter_context(serve_echo(address))
-                contestants["gRPC echo", config.clients] = load(address, echo, config.clients)
+                echo, echo_pid = servers.enter_context(serve_echo(address))
+                turn = load(address, echo, config.clients, echo_pid)
+                contestants["gRPC echo", config.clients] = turn
     return contestants
 
 
@@ -144,24 +146,33 @@ def in_process(run, version):
     def take_turn(seconds):
         result = bench.Result(1, 1, seconds, [])
         run("act", {"observation": observation})
-        begun = before = time.perf_counter()
+        begun, cpu = time.perf_counter(), time.process_time()
+        before = begun
         while before - begun < seconds:
             run("act", {"observation": observation})
             now = time.perf_counter()
             result.latencies.append(now - before)
             before = now
         result.seconds = before - begun
+        result.server_cpu = time.process_time() - cpu
         return result
 
     return take_turn
 
 
-def load(described, address, clients):
-    """A contestant that is asked by `serving.bench`; the server at `described` says how."""
+def load(described, address, clients, pid):
+    """A contestant that is asked by `serving.bench`; the server at `described` says how.
+
+    Args:
+        described: address of the server whose metadata says what a request looks like.
+        address: of the server that is asked.
+        clients: how many ask at once.
+        pid: the process whose CPU time is taken, or None.
+    """
     body = bench.make_body(described, "policy", "act", batch=1)
 
     def take_turn(seconds):
-        return asyncio.run(bench.load(address, "policy", body, clients, 1, seconds))
+        return asyncio.run(bench.load(address, "policy", body, clients, 1, seconds, None, pid))
 
     return take_turn
 
@@ -177,14 +188,14 @@ def free_ports(count):
 
 @contextlib.contextmanager
 def serve(folder, processes):
-    """A server in processes of its own; yields its ports."""
+    """A server in processes of its own; yields its ports, and its process if it is one."""
     ports = free_ports(2)
     command = [sys.executable, "-m", "serving.server", "--model_name=policy", "--enable_batching"]
     command += [f"--model_base_path={folder}", f"--num_processes={processes}"]
     command += [f"--port={ports[0]}", f"--rest_api_port={ports[1]}"]
     with tempfile.TemporaryFile() as log, running(command, log) as process:
         wait_for(process, lambda: b"serving gRPC on" in written(log), "the server")
-        yield ports
+        yield ports, process.pid if processes == 1 else None
 
 
 def written(log):
@@ -194,12 +205,12 @@ def written(log):
 
 @contextlib.contextmanager
 def serve_echo(address):
-    """A server that answers each request with what the real one answered; yields its address."""
+    """A server that answers each request with what the real one answered; address and process."""
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "benchmarks.grpc_echo", address, str(port)]
     with running(command, subprocess.DEVNULL) as process:
         wait_for(process, lambda: listens(port), "the echo")
-        yield f"grpc://127.0.0.1:{port}"
+        yield f"grpc://127.0.0.1:{port}", process.pid
 
 
 def listens(port):
@@ -219,7 +230,7 @@ def running(command, log):
         process.wait()
 
 
-def wait_for(process, true, what, patience=180.0):
+def wait_for(process, true, what, patience=600.0):
     """Returns when something has become true; a process that ends before is an error."""
     end = time.monotonic() + patience
     while not true():
@@ -253,10 +264,23 @@ def rows_of(policy, results):
         rate = float(np.median(rates[what, clients]))
         low, high = np.quantile(rates[what, clients], (0.1, 0.9))
         of_echo = rate / medians["gRPC echo"] if what.startswith("gRPC") and clients > 1 else None
-        values = (policy, what, clients, rate, f"{low:,.0f} to {high:,.0f}", float(p50), float(p99))
-        ratios = (float(p99 / p50), rate / float(medians[SIGNATURE]), of_echo)
-        rows.append(dict(zip(COLUMNS, (*values, *(r if r is None else float(r) for r in ratios)))))
+        values = (policy, what, clients, rate, f"{low:,.0f} to {high:,.0f}", p50, p99, p99 / p50)
+        values += (cpu_of(each), rate / medians[SIGNATURE], of_echo)
+        rows.append(dict(zip(COLUMNS, (plain(value) for value in values))))
     return rows
+
+
+def cpu_of(results):
+    """Microseconds of CPU time that the server spent on a request; None if it is not known."""
+    if any(result.server_cpu is None for result in results):
+        return None
+    seconds = sum(result.server_cpu for result in results)
+    return 1e6 * seconds / sum(len(result.latencies) for result in results)
+
+
+def plain(value):
+    """A NumPy number as Python's, for JSON."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 if __name__ == "__main__":
