@@ -1,0 +1,113 @@
+"""train_text from the command line's configuration to the sample, resumed and refused."""
+
+import dataclasses
+import json
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from rrl_tf.data.text import TextLanes
+from train_scripts import command_line, train_text
+
+pytestmark = pytest.mark.tf_only
+
+
+def small(tmp_path, **changes):
+    text = tmp_path / "text.txt"
+    text.write_text("to be or not to be, " * 100)
+    numbers = {
+        "text": str(text),
+        "runs": str(tmp_path / "runs"),
+        "embedding": 4,
+        "mem_slots": 2,
+        "head_size": 3,
+        "num_heads": 2,
+        "units": 8,
+        "epochs": 2,
+        "lanes": 4,
+        "length": 8,
+        "sample_length": 5,
+        **changes,
+    }
+    return dataclasses.replace(train_text.PRESETS["rmc"], **numbers)
+
+
+def test_a_run_leaves_bits_and_a_sample(tmp_path):
+    folder, _ = train_text.main(small(tmp_path))
+    summary = json.loads((folder.path / "evaluation.json").read_text())
+    assert summary["test/bits_per_character"] < summary["test/bits_of_frequencies"] + 1
+    assert len((folder.path / "sample.txt").read_text()) == 1 + 5 + 1
+
+
+def test_a_run_goes_on_where_it_ended(tmp_path):
+    _, whole = train_text.main(small(tmp_path, core="lstm", name="whole"))
+
+    class Stop(BaseException):
+        pass
+
+    class Killed(train_text.FromTheStart):
+        def on_epoch_begin(self, epoch, logs=None):
+            super().on_epoch_begin(epoch, logs)
+            if epoch == 1:
+                raise Stop
+
+    config = small(tmp_path, core="lstm", name="parts")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stop):
+        patch.setattr(train_text, "FromTheStart", Killed)
+        train_text.main(config)
+    _, parts = train_text.main(config)
+    for one, other in zip(whole.trainable_weights, parts.trainable_weights):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def test_the_memory_goes_on_from_batch_to_batch_and_back_at_the_start(tmp_path):
+    config = small(tmp_path)
+    model = train_text.make_model(config, num_characters=5, steps_per_epoch=1)
+    codes = np.random.default_rng(0).integers(5, size=4 * 16 + 1)
+    data = TextLanes(codes, lanes=4, length=8)
+    for _ in range(2):
+        in_parts = model.evaluate(
+            data, callbacks=[train_text.FromTheStart()], verbose=0, return_dict=True
+        )
+    whole = train_text.make_network(config, 5, lanes=4)
+    whole.set_weights([w.numpy() for w in model.weights])
+    train_text.core_of(whole).reset_state()
+    logits = whole(data.codes[:, :-1])
+    bits = train_text.bits_per_character(data.codes[:, 1:], logits)
+    assert in_parts["bits_per_character"] == pytest.approx(float(keras.ops.mean(bits)), rel=1e-5)
+
+
+def test_the_presets_have_as_many_parameters():
+    sizes = [
+        train_text.make_network(config, 62, 1).count_params()
+        for config in train_text.PRESETS.values()
+    ]
+    assert sizes[1] == pytest.approx(sizes[0], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--text", "nowhere.txt"], "nowhere.txt cannot be read: No such file"),
+        (["--text", "{latin}"], "latin.txt is not UTF-8: byte 0xe9"),
+        (["--text", "{short}"], "short.txt is too short: 5 characters"),
+        (["--temperature", "0"], "temperature must be greater than 0; received 0.0"),
+        (["--lanes", "0"], "lanes must be at least 1; received 0"),
+        (["--prompt", "{"], "'{' in '{' is no character of the text"),
+        (["--preset", "gru"], "unknown preset 'gru', expected one of rmc, lstm"),
+    ],
+)
+def test_mistakes_are_one_line(arguments, message, tmp_path, capsys, monkeypatch):
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    (tmp_path / "short.txt").write_text("short")
+    files = {f"{{{name}}}": str(tmp_path / f"{name}.txt") for name in ("latin", "short")}
+    arguments = [files.get(argument, argument) for argument in arguments]
+    monkeypatch.setattr(sys, "argv", ["train_text", *arguments, f"--runs={tmp_path}"])
+    with pytest.raises(SystemExit) as stop:
+        command_line.run_preset(train_text.main, train_text.PRESETS, default="rmc")
+    assert stop.value.code == 1
+    error = capsys.readouterr().err.strip()
+    assert message in error
+    assert "\n" not in error
