@@ -1,6 +1,7 @@
 """Pictures of what an agent sees, attends to and learns: arrays in, figures and images out."""
 
 from rrl_tf.viz.attention import attention_figure, attention_grid
+from rrl_tf.viz.cost import cost_figure
 from rrl_tf.viz.curves import learning_curves
 from rrl_tf.viz.digits import digits_figure, most_attended
 from rrl_tf.viz.equivariance import equivariance_figure
@@ -12,6 +13,7 @@ from rrl_tf.viz.robustness import robustness_figure
 __all__ = [
     "attention_figure",
     "attention_grid",
+    "cost_figure",
     "digits_figure",
     "equivariance_figure",
     "figure_to_image",
