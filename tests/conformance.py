@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+import keras
+from keras import ops
+
 from rrl_tf.layers import (
     AppendCoordinates,
     CausalTransformerBlock,
@@ -11,9 +14,12 @@ from rrl_tf.layers import (
     RelationalBlock,
     RelationalMemory,
     RelationalModule,
+    TrajectoryEmbedding,
 )
 from rrl_tf.models import (
+    BehaviorCloning,
     ConvolutionalClassifier,
+    DecisionTransformer,
     MemorySequenceClassifier,
     MLPClassifier,
     PatchAttentionClassifier,
@@ -25,6 +31,7 @@ NODES, FEATURES = 6, 8
 ENTITIES = (NODES, FEATURES)
 GRID = (3, 2, 4)
 STEPS = (4, 5)
+WINDOW = (4, 8)  # steps; 4 numbers of a state, 3 of an action, and the return
 
 
 class Case(NamedTuple):
@@ -91,7 +98,7 @@ def causal(name, **arguments):
         f"causal-{name}",
         lambda **kwargs: CausalTransformerBlock(2, **arguments, **kwargs),
         ENTITIES,
-        4 * (8 * 8 + 8) + 2 * (8 + 8) + (8 * 32 + 32) + (32 * 8 + 8),
+        BLOCK,
         {"": (2, NODES, NODES)},
         equivariant=False,
         exact=False,
@@ -145,6 +152,73 @@ def sequence_classifier(preset, parameters, attention=None):
     )
 
 
+@keras.saving.register_keras_serializable(package="tests")
+class OfOneArray(keras.Model):
+    """Gives a layer that takes a dict of windows and may return a dict one array, for one array."""
+
+    def __init__(self, layer, **kwargs):
+        super().__init__(**kwargs)
+        self.layer = layer
+
+    def build(self, shape):
+        self.layer.build({name: part.shape for name, part in self._split(keras.Input(shape[1:]))})
+
+    def call(self, inputs, training=False, return_attention_scores=False):
+        window = dict(self._split(inputs))
+        if not return_attention_scores:
+            return self._join(self.layer(window, training=training))
+        outputs, scores = self.layer(window, training=training, return_attention_scores=True)
+        return self._join(outputs), scores
+
+    def _split(self, inputs):
+        states, actions, returns = ops.split(inputs, [4, 7], axis=-1)
+        steps = ops.cumsum(ops.ones_like(inputs[..., 0], dtype="int32"), axis=1)
+        yield from {"states": states, "actions": actions, "returns_to_go": returns}.items()
+        yield from {"timesteps": steps - 1, "mask": ops.ones_like(steps)}.items()
+
+    def _join(self, outputs):
+        return ops.concatenate([*outputs.values()], -1) if isinstance(outputs, dict) else outputs
+
+    def compute_output_shape(self, shape):
+        shapes = self.layer.compute_output_shape({"timesteps": shape[:2]})
+        if not isinstance(shapes, dict):
+            return shapes
+        return (*shape[:2], sum(part[-1] for part in shapes.values()))
+
+    def get_config(self):
+        return {**super().get_config(), "layer": keras.saving.serialize_keras_object(self.layer)}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "layer": keras.saving.deserialize_keras_object(config["layer"])})
+
+
+def windows(name, make, parameters, attention=None, full_precision=True):
+    # The layer is not given this one's dtype, as in `module`.
+    return Case(
+        f"windows-{name}",
+        lambda dtype=None, **kwargs: OfOneArray(make(dtype=dtype), dtype=dtype, **kwargs),
+        WINDOW,
+        parameters,
+        attention,
+        full_precision=full_precision,
+        exact=False,
+    )
+
+
+def decision_transformer(preset, parameters, **arguments):
+    sizes = {"state_size": 4, "action_size": 3, "width": 8, "num_heads": 2, "max_timestep": 9}
+    return windows(
+        preset,
+        lambda **kwargs: DecisionTransformer.from_preset(preset, **sizes, **arguments, **kwargs),
+        parameters,
+        {f"block_{i}": (2, 12, 12) for i in (1, 2, 3)},
+    )
+
+
+TOKENS = 9 * 8 + (1 + 4 + 3) * 8 + 3 * 8 + 2 * 8  # table, three linear maps, norm
+BLOCK = 4 * (8 * 8 + 8) + 2 * (8 + 8) + (8 * 32 + 32) + (32 * 8 + 8)
+
 CASES = [
     attention("dot", 8 * 30 + 30),
     attention("no-bias", 8 * 30, use_bias=False),
@@ -169,12 +243,18 @@ CASES = [
     memory("matrices", 36 + 126 + 60 + 84 + 38 + 14, (4, 3, 5), gate_style="memory"),
     memory("no-gates", 36 + 126 + 60 + 84 + 18, gate_style=None, learned_start=True, unroll=True),
     classifier(RelationalClassifier, "book", 85_228, {"round_1": (1, 256, 256)}),
+    classifier(RelationalClassifier, "fast", 78_138, {f"round_{i}": (4, 49, 49) for i in (1, 2)}),
     classifier(ConvolutionalClassifier, "book", 88_252),
     classifier(PatchAttentionClassifier, "patch-mnist", 15_200, {"round_1": (1, 16, 16)}),
     classifier(MLPClassifier, "patch-mnist", 623_290),
     sequence_classifier("fast", 60_036, {"block_1": (4, 4, 5, 5)}),
     sequence_classifier("fast-lstm", 60_516),
     sequence_classifier("fast-transformer", 60_282, {f"block_{i}": (2, 4, 4) for i in (1, 2)}),
+    windows("tokens", lambda **k: TrajectoryEmbedding(8, 9, **k), TOKENS, full_precision=False),
+    windows("cloning", lambda **k: BehaviorCloning(4, 3, (6,), **k), 4 * 6 + 6 + 6 * 3 + 3),
+    decision_transformer("min-dt", TOKENS + 3 * BLOCK + 9 * (3 + 4 + 1)),
+    decision_transformer("paper", TOKENS + 3 * BLOCK + 9 * (3 + 4 + 1) + 16),
+    decision_transformer("fast", TOKENS + 3 * BLOCK + 9 * 3 + 16, discrete=True),
     q_network("book", (7, 7, 3), 91_597, {"round_1": (3, 49, 49)}),
     q_network("zambaldi", (4, 3, 3), 217_661, {f"round_{i}": (2, 12, 12) for i in (1, 2)}),
     q_network("fast", (7, 7, 20), 13_190, {f"round_{i}": (2, 49, 49) for i in (1, 2)}),

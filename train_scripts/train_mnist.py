@@ -91,7 +91,7 @@ class Config:
     """Adam's step size; the largest one, with a schedule."""
     schedule: Literal["constant", "cosine"] = "cosine"
     """Constant, or a straight line up for `warmup_steps` and half a cosine down to 0."""
-    warmup_steps: int = 100
+    warmup_steps: int = 50
     patience: int = 0
     """Stop after so many rows of the log without a better `eval/accuracy`; 0 never does."""
 

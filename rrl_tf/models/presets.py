@@ -176,10 +176,14 @@ RELATIONAL_CLASSIFIER = {
         },
     },
     "fast": {
-        "description": "Ours.",
+        "description": (
+            "Ours: 78,138 parameters, three convolutions down to an entity for every 4 x 4 pixels, "
+            "two rounds of four heads among them, and norms over the features of each entity, so "
+            "that it takes images of any size."
+        ),
         "source": "rrl_tf, chosen by measurement; see docs/mnist.md",
         "config": {
-            "conv_filters": (24, 32, 48),
+            "conv_filters": (32, 48, 64),
             "conv_kernel_size": (5, 3, 3),
             "conv_strides": (2, 1, 2),
             "conv_norm": True,

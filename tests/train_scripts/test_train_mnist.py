@@ -1,0 +1,184 @@
+import csv
+import dataclasses
+import gzip
+import json
+import re
+import struct
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tf_only
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Digits that are easy to tell apart: a bright bar, its row is the label."""
+    folder = tmp_path_factory.mktemp("mnist")
+    rng = np.random.default_rng(0)
+    for part, count in (("train", 120), ("t10k", 40)):
+        labels = np.arange(count, dtype=np.uint8) % 10
+        images = rng.integers(0, 60, (count, 28, 28), np.uint8)
+        for image, label in zip(images, labels):
+            image[4 + 2 * label : 6 + 2 * label, 4:24] = 255
+        for name, array in (("images-idx3", images), ("labels-idx1", labels)):
+            header = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+            with gzip.open(folder / f"{part}-{name}-ubyte.gz", "wb") as file:
+                file.write(header + array.tobytes())
+    return str(folder)
+
+
+def toy(data, runs, preset="patch-mnist", **changes):
+    from train_scripts.train_mnist import PRESETS
+
+    numbers = {
+        "steps": 8,
+        "batch_size": 10,
+        "held_out": 20,
+        "log_every": 2,
+        "checkpoint_every": 4,
+        "draw_every": 4,
+        "warmup_steps": 2,
+        "data": data,
+        "runs": str(runs),
+        "name": "toy",
+    }
+    return dataclasses.replace(PRESETS[preset], **{**numbers, **changes})
+
+
+def metrics(folder):
+    """Rows of metrics.csv without the times."""
+    with (folder / "metrics.csv").open(newline="") as file:
+        return [
+            {name: cell for name, cell in row.items() if not name.startswith("time/")}
+            for row in csv.DictReader(file)
+        ]
+
+
+def test_a_run_leaves_everything_it_promises(data, tmp_path):
+    from rrl_tf.data.mnist import load_mnist
+    from rrl_tf.data.perturb import clean
+    from rrl_tf.export import SavedModelSession
+    from train_scripts import train_mnist
+
+    config = toy(data, tmp_path, perturbed=True, profile_from=2)
+    folder, model = train_mnist.main(config)
+    assert [int(row["step"]) for row in metrics(folder.path)] == [2, 4, 6, 8]
+    summary = json.loads((folder.path / "evaluation.json").read_text())
+    assert summary["step"] == 8 and summary["parameters"] == 15_200
+    test = load_mnist(data)["test"]
+    expected = np.asarray(model(clean(test.images))).argmax(-1)
+    assert summary["test/clean"] == np.mean(expected == test.labels)
+    assert {path.name for path in folder.figures.iterdir()} == {"attention.png", "mistakes.png"}
+    session = SavedModelSession(folder.export / "1")
+    answer = session.run("classify_with_attention", {"image": test.images})
+    np.testing.assert_array_equal(answer["class"], expected)
+    assert answer["attention_round_1"].shape == (40, 1, 16, 16)
+    assert list(folder.path.glob("plugins/profile/*/*.xplane.pb"))
+
+    again, _ = train_mnist.main(config)  # nothing left to do, and nothing done
+    assert [path.name for path in again.export.iterdir()] == ["1"]
+
+
+def test_it_learns(data, tmp_path):
+    from train_scripts import train_mnist
+
+    config = toy(data, tmp_path, "patch-mnist-mlp", steps=60, log_every=20, checkpoint_every=20)
+    config = dataclasses.replace(config, draw_every=60)
+    folder, _ = train_mnist.main(config)
+    assert json.loads((folder.path / "evaluation.json").read_text())["test/clean"] == 1
+    assert {path.name for path in folder.figures.iterdir()} == set()  # no attention, no mistake
+
+
+class Killed(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if int(self.model.optimizer.iterations) == 6:
+            raise KeyboardInterrupt
+
+
+def test_a_killed_run_resumed_equals_one_that_was_not_killed(data, tmp_path, monkeypatch):
+    from train_scripts import train_mnist
+
+    config = toy(data, tmp_path / "killed", "fast", batch_size=4, held_out=4)
+    callbacks = train_mnist.callbacks
+    monkeypatch.setattr(train_mnist, "callbacks", lambda *a: [*callbacks(*a), Killed()])
+    with pytest.raises(KeyboardInterrupt):
+        train_mnist.main(config)
+    monkeypatch.setattr(train_mnist, "callbacks", callbacks)
+    assert not (tmp_path / "killed" / "toy" / "evaluation.json").exists()
+    resumed, model = train_mnist.main(config)
+    whole, expected = train_mnist.main(dataclasses.replace(config, runs=str(tmp_path / "whole")))
+    for ours, theirs in zip(model.get_weights(), expected.get_weights()):
+        np.testing.assert_array_equal(ours, theirs)
+    assert metrics(resumed.path) == metrics(whole.path)
+
+
+def test_early_stopping_is_remembered(data, tmp_path):
+    from train_scripts import train_mnist
+
+    config = toy(data, tmp_path, learning_rate=0.0, patience=2)
+    folder, _ = train_mnist.main(config)
+    assert [int(row["step"]) for row in metrics(folder.path)] == [2, 4, 6]
+    (folder.path / "evaluation.json").unlink()
+    train_mnist.main(config)  # killed before its test: only that is made up for
+    assert [int(row["step"]) for row in metrics(folder.path)] == [2, 4, 6]
+    assert json.loads((folder.path / "evaluation.json").read_text())["step"] == 6
+
+
+@pytest.mark.parametrize("preset", ["book", "book-cnn", "fast-long"])
+def test_every_preset_runs(data, tmp_path, preset):
+    from train_scripts import train_mnist
+
+    config = toy(data, tmp_path, preset, steps=2, batch_size=4, held_out=4, checkpoint_every=2)
+    config = dataclasses.replace(config, draw_every=2)
+    folder, model = train_mnist.main(config)
+    assert json.loads((folder.path / "evaluation.json").read_text())["step"] == 2
+    assert all(np.isfinite(weight).all() for weight in model.get_weights())
+
+
+def test_images_kept_from_training_are_the_same_for_every_seed():
+    from rrl_tf.data.mnist import Split
+    from train_scripts.train_mnist import held_out
+
+    split = Split(np.zeros((50, 28, 28), np.uint8), np.arange(50))
+    training, validation = held_out(split, 8)
+    assert sorted([*training.labels, *validation.labels]) == list(range(50))
+    assert len(validation.labels) == 8
+    np.testing.assert_array_equal(held_out(split, 8)[1].labels, validation.labels)
+
+
+def test_the_presets_say_what_the_sources_say():
+    from train_scripts.train_mnist import BOOK, PATCHES, PRESETS
+
+    assert (BOOK.steps, BOOK.batch_size, BOOK.learning_rate) == (1000, 300, 1e-3)
+    assert (BOOK.shift, BOOK.rotation, BOOK.spots, BOOK.perturbed) == (6, 30, 10, True)
+    assert BOOK.schedule == "constant" and BOOK.replacement
+    assert (PATCHES.batch_size, PATCHES.learning_rate, PATCHES.perturbed) == (64, 3e-3, False)
+    assert PATCHES.steps == -(-5 * 60_000 // 64) and not PATCHES.replacement
+    assert PRESETS["fast"].steps == BOOK.steps and PRESETS["fast"].batch_size == BOOK.batch_size
+    assert all(preset == config.preset for preset, config in PRESETS.items())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--preset=bok"], r"unknown preset 'bok', expected one of fast, fast-long, book"),
+        (["--steps=70", "--log-every=20"], "steps must be a multiple of log_every"),
+        (["--data=/nowhere"], "no folder /nowhere to read MNIST from"),
+        (["--model=resnet"], "resnet"),
+    ],
+)
+def test_a_mistake_is_one_line_and_nothing_is_written(
+    tmp_path, monkeypatch, capsys, arguments, message
+):
+    from train_scripts import command_line, train_mnist
+
+    runs = tmp_path / "runs"
+    monkeypatch.setattr(sys, "argv", ["train_mnist", f"--runs={runs}", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        command_line.run_preset(train_mnist.main, train_mnist.PRESETS, default="fast")
+    assert ended.value.code not in (0, None)
+    assert re.search(message, capsys.readouterr().err)
+    assert not runs.exists()
