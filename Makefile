@@ -21,11 +21,15 @@ benchmarks: .venv/installed
 	$(RUN) -m benchmarks.environments
 	$(RUN) -m benchmarks.book_defects
 	$(RUN) -m benchmarks.serving
+	$(RUN) -m benchmarks.relational_memory
+	$(RUN) -m benchmarks.relational_memory_scaling
+	$(RUN) -m benchmarks.rmc_differences
 	$(RUN) -m benchmarks.tables
 
 # Trains every agent that the docs report: about two hours on two cores.
 results: .venv/installed
 	$(RUN) -m benchmarks.doorkey --jobs 2
+	$(RUN) -m benchmarks.text
 
 lint: .venv/installed
 	.venv/bin/ruff check .
