@@ -120,7 +120,8 @@ def train(config, name, seed):
     """Trains one classifier in a process of its own."""
     agent = AGENTS[name]
     command = [sys.executable, "-m", "train_scripts.train_mnist", f"--preset={agent.preset}"]
-    command += [f"--seed={seed}", f"--runs={config.runs}", f"--name={name}-seed{seed}"]
+    command += [f"--seed={seed}", f"--runs={config.runs}"]
+    command += [] if name == agent.preset else [f"--name={name}-seed{seed}"]
     command += [] if config.data is None else [f"--data={config.data}"]
     one_thread = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
     subprocess.run(

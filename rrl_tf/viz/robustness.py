@@ -1,9 +1,12 @@
 """Accuracy against how far the input was perturbed."""
 
 import numpy as np
+from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from rrl_tf.viz import style
+
+_DASHES = {False: "solid", True: (0, (4, 2))}
 
 
 def robustness_figure(panels, ylabel, references=None):
@@ -11,8 +14,8 @@ def robustness_figure(panels, ylabel, references=None):
 
     Args:
         panels: dict axis title → dict label → `(strengths (P,), values (seeds, P))`. A label keeps
-            its colour in all panels; labels that differ in what follows " · " share a colour, and
-            all but the first of them are dashed.
+            its colour in all panels. Labels are `model · kind`: a colour a model, and all kinds but
+            the first are dashed.
         ylabel: what is measured.
         references: dict axis title → (low, high), the strengths met in training; drawn grey.
 
@@ -22,7 +25,7 @@ def robustness_figure(panels, ylabel, references=None):
     labels = list(dict.fromkeys(label for lines in panels.values() for label in lines))
     models = list(dict.fromkeys(label.partition(" · ")[0] for label in labels))
     kinds = list(dict.fromkeys(label.partition(" · ")[2] for label in labels))
-    gap, left, legend = 0.25, 0.7, 0.3 * len(kinds) + 0.1
+    gap, left, legend = 0.25, 0.7, 0.35
     width = (style.FIGURE_WIDTH - left - 0.2 - gap * (len(panels) - 1)) / len(panels)
     figure = style.new_figure(style.FIGURE_WIDTH, 3.1 + legend + 0.6)
     for i, (title, lines) in enumerate(panels.items()):
@@ -32,10 +35,8 @@ def robustness_figure(panels, ylabel, references=None):
             model, _, kind = label.partition(" · ")
             values = np.asarray(values, np.float64)
             colour = style.PALETTE[models.index(model) % len(style.PALETTE)]
-            dashes = (0, (4, 2)) if kinds.index(kind) else "solid"
-            axes.plot(
-                strengths, values.mean(0), color=colour, linestyle=dashes, lw=1.8, label=label
-            )
+            dashes = _DASHES[kinds.index(kind) > 0]
+            axes.plot(strengths, values.mean(0), color=colour, linestyle=dashes, lw=1.8)
             if len(values) > 1:
                 low, high = values.min(0), values.max(0)
                 axes.fill_between(strengths, low, high, color=colour, alpha=0.15, linewidth=0)
@@ -49,16 +50,18 @@ def robustness_figure(panels, ylabel, references=None):
             axes.set_ylabel(ylabel, size=style.LABEL_SIZE, color=style.TEXT)
         else:
             axes.set_yticklabels([])
-    handles, names = figure.axes[0].get_legend_handles_labels()
-    order = sorted(range(len(names)), key=lambda k: names[k].partition(" · ")[2] != kinds[0])
+    styles = [(style.PALETTE[i % len(style.PALETTE)], "solid") for i in range(len(models))]
+    styles += [(style.MUTED, _DASHES[bool(i)]) for i in range(len(kinds))]
     figure.legend(
-        [handles[k] for k in order],
-        [names[k] for k in order],
+        [Line2D([], [], color=colour, linestyle=dashes, lw=1.8) for colour, dashes in styles],
+        [*models, *kinds],
         loc="upper left",
         bbox_to_anchor=(left / style.FIGURE_WIDTH, 1.0),
-        ncols=len(models),
+        ncols=len(styles),
         frameon=False,
         fontsize=style.SMALL_SIZE,
         labelcolor=style.TEXT,
+        borderaxespad=0.2,
+        columnspacing=1.4,
     )
     return figure

@@ -102,4 +102,4 @@ def test_robustness_lines():
         assert first.get_linestyle() == second.get_linestyle() != third.get_linestyle()
     assert [axes.get_xlabel() for axes in figure.axes] == ["rotation", "spots"]
     [legend] = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == list(lines)
+    assert [text.get_text() for text in legend.get_texts()] == ["cnn", "mlp", "perturbed", "clean"]
