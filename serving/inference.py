@@ -127,7 +127,8 @@ class Inference:
 
     async def status(self, request):
         """Answers a GetModelStatusRequest; of several processes, the one furthest behind counts."""
-        answers = await self.peers.ask_all("status", request.SerializeToString())
+        # A process that has only been started has seen no version: they all are behind in it.
+        answers = await self.peers.ask_all("status", request.SerializeToString(), absent=b"")
         whole = get_model_status_pb2.GetModelStatusResponse()
         seen = {}
         for answer in answers:
@@ -155,7 +156,8 @@ class Inference:
 
     async def metrics_page(self):
         """Returns the page that Prometheus reads, of all processes."""
-        return render([json.loads(each) for each in await self.peers.ask_all("metrics")])
+        pages = await self.peers.ask_all("metrics", absent=b"")
+        return render([json.loads(page) for page in pages if page])
 
     async def _own_metrics(self, _):
         return json.dumps(self.metrics.collect()).encode()

@@ -52,23 +52,28 @@ class Peers:
     def _socket(self, index):
         return f"unix:{self._directory}/{index}.sock"
 
-    async def ask(self, index, method, data=b""):
-        """Returns what process `index` answers; raises its `ServingError`."""
+    async def ask(self, index, method, data=b"", absent=None):
+        """Returns what process `index` answers; raises its `ServingError`.
+
+        One that has not begun to listen is waited for, or stands as `absent`.
+        """
         if index == self._index:
             return await self._methods[method](data)
         if index not in self._channels:
             channel = grpc.aio.insecure_channel(self._socket(index), options=_NO_LIMITS)
             self._channels[index] = channel
         try:
-            # A process that has just been started listens soon.
             call = self._channels[index].unary_unary(_METHOD + method)
-            return await call(data, wait_for_ready=True, timeout=_PATIENCE.get(method))
+            return await call(data, wait_for_ready=absent is None)
         except grpc.RpcError as error:
+            if error.code() == grpc.StatusCode.UNAVAILABLE and absent is not None:
+                return absent
             raise ServingError(error.code().name, error.details()) from error
 
-    async def ask_all(self, method, data=b""):
+    async def ask_all(self, method, data=b"", absent=None):
         """Returns the answers of all processes, in their order."""
-        return await asyncio.gather(*(self.ask(i, method, data) for i in range(self._count)))
+        asked = (self.ask(index, method, data, absent) for index in range(self._count))
+        return await asyncio.gather(*asked)
 
     async def stop(self):
         """Ends listening and asking."""
@@ -78,9 +83,11 @@ class Peers:
             await self._server.stop(None)
 
 
-# Seconds. A list of models takes as long as loading does.
-_PATIENCE = {"status": 10.0, "metrics": 10.0}
-_NO_LIMITS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+_NO_LIMITS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_reconnect_backoff_ms", 500),
+)
 
 
 def _handler(function):
