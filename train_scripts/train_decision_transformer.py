@@ -163,7 +163,7 @@ def main(config):
     check_intervals(config)
     data = load(config)
     keras.utils.set_random_seed(config.seed)
-    folder = RunFolder(run_path(config), dataclasses.asdict(config), may_change=("steps", "data"))
+    folder = RunFolder(run_path(config), dataclasses.asdict(config), may_change=("steps",))
     training, held_out = split(data, config)
     scaling = Scaling.of(training, config.return_scale, preparation(config))
     model = make_model(config, data, scaling)

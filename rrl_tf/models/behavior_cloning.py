@@ -3,7 +3,7 @@
 import keras
 
 from rrl_tf._arguments import positive_int, positive_ints
-from rrl_tf.layers._shapes import dense_on_rows
+from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
@@ -80,6 +80,14 @@ class BehaviorCloning(keras.Model):
             x = dropout(dense_on_rows(dense, x), training=training)
         action = dense_on_rows(self.head, x)
         return {"action": action[:, 0] if last_action else action}
+
+    def compute_output_shape(self, inputs_shape):
+        return {"action": (*inputs_shape["timesteps"], self.action_size)}
+
+    def compute_output_spec(self, inputs, last_action=False, training=False):
+        batch, steps, _ = inputs["states"].shape
+        shape = (batch, self.action_size) if last_action else (batch, steps, self.action_size)
+        return {"action": tensor_spec(self.head, shape)}
 
     def get_config(self):
         return {
