@@ -18,6 +18,7 @@ import dataclasses
 from typing import Literal
 
 import numpy as np
+import tensorflow as tf
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -26,9 +27,11 @@ from benchmarks.report import Report, has_amx
 from benchmarks.torch_networks import BookClassifier
 from benchmarks.update import PRECISIONS, check_equal, large_product
 from rrl_tf.convert import deep_rl_in_action
+from rrl_tf.data.perturb import Perturbation
 from train_scripts import command_line, train_mnist
 
 OURS, EAGER = "ours", "PyTorch eager"
+DATA = "float32", "perturbing the batch (`tf.data`)"
 COLUMNS = (
     "precision",
     "step",
@@ -69,6 +72,7 @@ def main(config):
         torch_step("float32")(batch)
     products = counter.get_total_flops()
     rates = {precision: large_product(precision, config) for precision in config.precisions}
+    steps[DATA] = perturbing(config.batch_size)
     contestants = {name: lambda f=f: f(batch) for name, f in steps.items()} | rates
     seconds = alternate(
         {name: lambda f=f: timed(f, config.steps) for name, f in contestants.items()},
@@ -119,6 +123,14 @@ def initial_network():
     return BookClassifier()
 
 
+def perturbing(size):
+    """What `tf.data` does for a batch, as a function like a step."""
+    images = np.random.default_rng(0).integers(0, 256, (size, 28, 28), np.uint8)
+    perturb = tf.function(Perturbation())
+    images, seed = tf.constant(images), tf.constant([0, 0])
+    return lambda batch: perturb(images, seed).numpy()
+
+
 def row(seconds, name, products, rate):
     """A line of the table."""
     precision, who = name
@@ -133,7 +145,7 @@ def row(seconds, name, products, rate):
         who,
         float(1e3 * median),
         f"{low:.3g} to {high:.3g}",
-        f"{products / median / rate:.0%}",
+        None if name == DATA else f"{products / median / rate:.0%}",
         ratio(precision, EAGER),
         ratio("float32", EAGER),
     )
