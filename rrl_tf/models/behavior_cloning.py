@@ -60,7 +60,9 @@ class BehaviorCloning(keras.Model):
             keras.layers.Dense(units, "relu", dtype=self.dtype_policy, name=f"hidden_{i}")
             for i, units in enumerate(self.hidden_units, start=1)
         ]
-        self.dropouts = [keras.layers.Dropout(dropout) for _ in self.hidden]
+        self.dropouts = [
+            keras.layers.Dropout(dropout, dtype=self.dtype_policy) for _ in self.hidden
+        ]
         self.head = keras.layers.Dense(
             self.action_size,
             activation=None if self.discrete else "tanh",
