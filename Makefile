@@ -17,6 +17,7 @@ test-slow: .venv/installed
 # The tables of the docs. Time them on an idle machine; `update` needs pip install torch==2.13.0.
 benchmarks: .venv/installed
 	$(RUN) -m benchmarks.update
+	$(RUN) -m benchmarks.mnist_step
 	$(RUN) -m benchmarks.acting
 	$(RUN) -m benchmarks.environments
 	$(RUN) -m benchmarks.book_defects
@@ -29,6 +30,7 @@ benchmarks: .venv/installed
 # Trains every agent that the docs report: about two hours on two cores.
 results: .venv/installed
 	$(RUN) -m benchmarks.doorkey --jobs 2
+	$(RUN) -m benchmarks.mnist --jobs 2
 	$(RUN) -m benchmarks.text
 
 lint: .venv/installed

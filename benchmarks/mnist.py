@@ -28,7 +28,7 @@ from rrl_tf.data.mnist import load_mnist
 from rrl_tf.data.perturb import add_spots, clean, prepared, rotate_and_shift, scaled
 from rrl_tf.layers import AppendCoordinates
 from rrl_tf.training import atomic_file
-from train_scripts import command_line, train_mnist
+from train_scripts import command_line, mnist_pictures, train_mnist
 
 RESULTS = pathlib.Path("docs/results/mnist")
 
@@ -164,7 +164,8 @@ def measure(config, runs):
             draft.write_text(json.dumps(summary, indent=2) + "\n")
     if {("book", 0), ("fast", 0)} <= set(runs):
         book, fast = (trained(pathlib.Path(config.runs) / f"{n}-seed0") for n in ("book", "fast"))
-        errors = equivariance(book, fast, prepared(test, clean, 0)[0][:1])
+        digits, _ = mnist_pictures.one_of_each(*prepared(test, clean, 0))
+        errors = equivariance(book, fast, digits[4:5])
         viz.save_figure(viz.equivariance_figure(errors), RESULTS / "equivariance.png")
 
 
