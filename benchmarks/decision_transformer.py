@@ -65,7 +65,9 @@ def main(config):
     use_one_thread()
     torch.set_num_threads(1)
     data = made_up_data()
-    windows, scaling = Windows(data, LENGTH), Scaling.of(data, return_scale=1000.0)
+    # Full windows: PyTorch's network has no mask, and would attend to padding in front.
+    windows = Windows(data, LENGTH, sampling="episodes")
+    scaling = Scaling.of(data, return_scale=1000.0)
     batch = {
         n: np.asarray(v) for n, v in scaling.window(windows.batch(config.batch_size, 0)).items()
     }
@@ -124,7 +126,7 @@ def add_contestants(steps, precision, batch, config):
         twin.load_state_dict(weights)
         trainer = TorchTrainer(twin, 1e-4, 1e-4, 0.25, precision == "bfloat16", compiled)
         twin.eval()
-        losses[who] = float(trainer.loss(window))
+        losses[who] = trainer.loss(window).item()
         steps[precision, who] = lambda trainer=trainer: trainer.step(window)
     inputs = {name: tf.constant(values) for name, values in batch.items()}
     targets, real = {"action": inputs["actions"]}, {"action": inputs["mask"]}
