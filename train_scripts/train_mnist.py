@@ -277,7 +277,12 @@ def run_path(config):
 
 
 def check_intervals(config):
-    """Raises a `ValueError` where the log would not come out even."""
+    """Raises a `ValueError` where the log would not come out even, or a schedule not end."""
+    if config.schedule == "cosine" and config.steps <= config.warmup_steps:
+        raise ValueError(
+            f"steps must be more than the {config.warmup_steps} of warmup_steps; "
+            f"received {config.steps}"
+        )
     for name, value, divisor in (
         ("steps", config.steps, "log_every"),
         ("checkpoint_every", config.checkpoint_every, "log_every"),

@@ -132,7 +132,7 @@ def test_every_preset_runs(data, tmp_path, preset):
     from train_scripts import train_mnist
 
     config = toy(data, tmp_path, preset, steps=2, batch_size=4, held_out=4, checkpoint_every=2)
-    config = dataclasses.replace(config, draw_every=2)
+    config = dataclasses.replace(config, draw_every=2, warmup_steps=1)
     folder, model = train_mnist.main(config)
     assert json.loads((folder.path / "evaluation.json").read_text())["step"] == 2
     assert all(np.isfinite(weight).all() for weight in model.get_weights())
@@ -166,6 +166,7 @@ def test_the_presets_say_what_the_sources_say():
     [
         (["--preset=bok"], r"unknown preset 'bok', expected one of fast, fast-long, book"),
         (["--steps=70", "--log-every=20"], "steps must be a multiple of log_every"),
+        (["--warmup-steps=1000"], "steps must be more than the 1000 of warmup_steps"),
         (["--data=/nowhere"], "no folder /nowhere to read MNIST from"),
         (["--model=resnet"], "resnet"),
     ],
