@@ -60,16 +60,14 @@ def test_every_difference_makes_one(name, who, blocks, changes):
     assert (original != other).any()
 
 
-def test_every_contestant_trains():
+def test_the_contestants_train_and_have_their_sizes():
     sizes = relational_memory.Config(
         batch=2, steps=2, features=3, mem_slots=2, num_heads=1, head_size=4
     )
     contestants = relational_memory.make_contestants(sizes)
-    assert relational_memory.PORT in contestants
-    for name, (step, parameters) in contestants.items():
-        if "XLA" not in name:
-            assert step() > step() > 0, name
-        assert parameters > 0
+    for name in (relational_memory.PORT, "ours, looped"):
+        step, _ = contestants[name]
+        assert step() > step() > 0
     parameters = [count for _, count in contestants.values()]
     assert parameters[-1] == pytest.approx(parameters[0], rel=0.1)
 
