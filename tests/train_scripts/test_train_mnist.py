@@ -101,7 +101,7 @@ class Killed(keras.callbacks.Callback):
 def test_a_killed_run_resumed_equals_one_that_was_not_killed(data, tmp_path, monkeypatch):
     from train_scripts import train_mnist
 
-    config = toy(data, tmp_path / "killed", "fast", batch_size=4, held_out=4)
+    config = toy(data, tmp_path / "killed", perturbed=True, schedule="cosine")
     callbacks = train_mnist.callbacks
     monkeypatch.setattr(train_mnist, "callbacks", lambda *a: [*callbacks(*a), Killed()])
     with pytest.raises(KeyboardInterrupt):
