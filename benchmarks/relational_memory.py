@@ -52,6 +52,7 @@ def main(config):
     """Measures the CPU time of one training step of memories."""
     use_one_thread()
     torch.set_num_threads(1)
+    tf.get_logger().setLevel("ERROR")  # it warns that one function is traced for several models
     contestants = make_contestants(config)
     seconds = alternate(
         {name: functools.partial(timed, f, config.updates) for name, (f, _) in contestants.items()},

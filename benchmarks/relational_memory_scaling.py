@@ -11,6 +11,7 @@ import dataclasses
 import functools
 
 import numpy as np
+import tensorflow as tf
 import torch
 
 from benchmarks import relational_memory
@@ -41,6 +42,7 @@ def main(config):
     """Measures how the CPU time of a training step grows with slots, heads and steps."""
     use_one_thread()
     torch.set_num_threads(1)
+    tf.get_logger().setLevel("ERROR")  # it warns that one function is traced for several models
     rows = []
     for name, label in AXES.items():
         for value in getattr(config, name):
