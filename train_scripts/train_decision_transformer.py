@@ -107,10 +107,12 @@ class Config:
     """Record 20 steps from this one on for TensorBoard's profiler."""
 
 
-DOORKEY = Config()
+# Most steps of DoorKey's data are random play, as it lasts longest; most episodes are not.
+DOORKEY = Config(sampling="episodes")
 FAST = dataclasses.replace(
     DOORKEY,
     preset="fast",
+    sampling="steps",
     preparation="standardise",
     width=128,
     num_blocks=3,
