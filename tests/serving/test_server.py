@@ -135,7 +135,7 @@ def test_sigterm_drains_and_exits_cleanly(exported, tools):
     try:
         raw = tools.observations(2)
         outcomes = []
-        with connect(f"http://127.0.0.1:{rest_port}", "tiny", retries=100, timeout=60) as client:
+        with connect(f"http://127.0.0.1:{rest_port}", "tiny", retries=200, timeout=300) as client:
             client.act(raw)
 
             def ask_until_gone():
@@ -152,10 +152,11 @@ def test_sigterm_drains_and_exits_cleanly(exported, tools):
             while len(outcomes) < 20:
                 time.sleep(0.01)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
+            assert process.wait(120) == 0
             thread.join()
         assert set(outcomes[:-1]) == {2} and outcomes[-1] == "UNAVAILABLE"
         assert "Traceback" not in process.stderr.read()
     finally:
         process.kill()
+        process.wait()
         process.stderr.close()
