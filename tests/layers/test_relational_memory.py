@@ -212,7 +212,7 @@ def test_stateful_layers_go_on_until_they_are_reset(learned_start):
 
 def test_a_learned_start_learns():
     model = keras.Sequential([RelationalMemory(**ARGUMENTS, learned_start=True)])
-    model.compile(keras.optimizers.SGD(1.0), "mse")
+    model.compile(keras.optimizers.SGD(1.0), "mse", run_eagerly=True)
     model.fit(random_inputs(), np.ones((2, STATE)), verbose=0)
     assert (array(model.layers[0].cell.initial_memory) != START).any()
 
@@ -277,8 +277,9 @@ def functional_reader():
     return keras.Model(tokens, keras.layers.Dense(2)(ops.concatenate([state, attention], axis=-1)))
 
 
-@pytest.mark.parametrize("make", [Reader, functional_reader])
-def test_fit_save_load_and_go_on_give_the_same_numbers(make, tmp_path):
+# The conformance tests fit functional models as a graph; here they are eager, which is sooner done.
+@pytest.mark.parametrize(("make", "eager"), [(Reader, False), (functional_reader, True)])
+def test_fit_save_load_and_go_on_give_the_same_numbers(make, eager, tmp_path):
     tokens = RNG.integers(0, 5, (8, 3))
     tokens[:, 0] = 1
     targets = RNG.normal(size=(8, 2))
@@ -287,10 +288,11 @@ def test_fit_save_load_and_go_on_give_the_same_numbers(make, tmp_path):
         return model.fit(tokens, targets, 4, epochs, shuffle=False, verbose=0).history["loss"]
 
     model = make()
-    model.compile("adam", "mse", jit_compile=False)
+    model.compile("adam", "mse", jit_compile=False, run_eagerly=eager)
     first = fit(model, 2)
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
+    again.run_eagerly = eager
     np.testing.assert_array_equal(array(again(tokens)), array(model(tokens)))
     losses = fit(model, 2)
     np.testing.assert_allclose(fit(again, 2), losses, rtol=1e-6)
@@ -348,8 +350,8 @@ def test_xla_gives_the_same_gradients(unroll):
     import tensorflow as tf
 
     layer = random_layer(unroll=unroll)
-    x = tf.constant(random_inputs(steps=3))
-    mask = tf.constant(np.arange(3) < np.array([[2], [3]]))
+    x = tf.constant(random_inputs(steps=2))
+    mask = tf.constant(np.arange(2) < np.array([[1], [2]]))
 
     def gradients():
         with tf.GradientTape() as tape:
@@ -369,9 +371,11 @@ from rrl_tf.layers import RelationalMemory
 case = json.loads(pathlib.Path(sys.argv[1]).read_text())["cases"][0]
 x = np.swapaxes(np.array(case["inputs"], "float32"), 0, 1)
 wanted = np.swapaxes(np.array(case["outputs"]), 0, 1)
+# JAX would compile the random initialiser for every shape, for weights that are replaced anyway.
+arguments = {**case["arguments"], "kernel_initializer": "zeros"}
 padded = np.pad(x, ((0, 0), (2, 0), (0, 0)))
 
-layer = RelationalMemory(**case["arguments"], return_sequences=True)
+layer = RelationalMemory(**arguments, return_sequences=True)
 symbol = keras.Input(padded.shape[1:])
 outputs, scores = layer(keras.layers.Masking()(symbol), return_attention_scores=True)
 sonnet_relational_memory(layer.cell, case["variables"])
@@ -383,13 +387,13 @@ np.testing.assert_allclose(scores.sum(axis=-1), sums, atol=1e-5)
 
 trainer = keras.Sequential([layer, keras.layers.Dense(1)])
 trainer.compile("adam", "mse")
-losses = trainer.fit(x, np.ones((2, 4, 1)), epochs=3, verbose=0).history["loss"]
+losses = trainer.fit(x, np.ones((2, 4, 1)), epochs=2, verbose=0).history["loss"]
 assert losses[-1] < losses[0]
 
 # JAX compiles every operation of the rest one by one; `KERAS_BACKEND=jax make test` asks it.
 if keras.backend.backend() == "jax":
     sys.exit()
-stateful = RelationalMemory(**case["arguments"], return_sequences=True, stateful=True)
+stateful = RelationalMemory(**arguments, return_sequences=True, stateful=True)
 trainer = keras.Sequential([keras.Input(batch_shape=(2, 2, 3)), stateful])
 stateful.set_weights(model.get_weights())
 wanted = layer(x)
