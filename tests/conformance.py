@@ -149,6 +149,7 @@ def sequence_classifier(preset, parameters, attention=None):
         parameters,
         attention,
         full_precision=True,
+        exact=not preset.endswith("transformer"),
     )
 
 

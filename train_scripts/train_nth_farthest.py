@@ -148,6 +148,7 @@ def main(config):
             TqdmCallback(verbose=0, tqdm_class=tqdm, mininterval=0.5),
             checkpoint,
         ],
+        shuffle=False,  # Keras would draw the order of the batches anew after a resume
         verbose=0,
     )
     finish(config, folder, model, questions, log)

@@ -31,6 +31,7 @@ def hugging_face_decision_transformer(model, state_dict):
 
     Example:
 
+    >>> from rrl_tf.models import DecisionTransformer
     >>> model = DecisionTransformer.from_preset(
     ...     "paper", state_size=11, action_size=3, max_timestep=4096
     ... )
