@@ -80,7 +80,7 @@ def main(config):
         "Aims at 32 clients: gRPC at least 80 % and REST 100 % of the signature in process, gRPC "
         "70 % of the echo, p99 at most 4 times p50; one client of the dense policy 0.6 ms.",
         "Rates are medians over turns, latencies are of all requests of all turns.",
-        "Load and server share the machine: with two cores a second process finds none free.",
+        "Load and server share the machine and its cores.",
     )
     title = "Actions from the server"
     Report("serving", title, COLUMNS, rows, notes, dataclasses.asdict(config)).write()
