@@ -1,7 +1,7 @@
 """What something costs against its size."""
 
 import numpy as np
-from matplotlib.ticker import NullLocator, ScalarFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from rrl_tf.viz import style
 
@@ -46,9 +46,10 @@ def cost_figure(panels, ylabel):
             axes.plot(sizes, costs, color=colour, lw=1.8, marker="o", ms=4, label=label)
         axes.set(xscale="log", yscale="log")
         axes.set_xticks(sizes)
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(ScalarFormatter())
-        axes.xaxis.set_minor_locator(NullLocator())
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.set_minor_locator(NullLocator())
         axes.set_xlabel(name, size=style.LABEL_SIZE, color=style.TEXT)
         if i == 0:
             axes.set_ylabel(ylabel, size=style.LABEL_SIZE, color=style.TEXT)
