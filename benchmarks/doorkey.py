@@ -8,19 +8,15 @@ What a run leaves for the tables (its metrics and its last evaluation) is copied
 """
 
 import concurrent.futures
-import csv
 import dataclasses
 import json
-import os
 import pathlib
 import shutil
-import subprocess
-import sys
 
 import keras
 import numpy as np
 
-from benchmarks import tables
+from benchmarks import tables, training_runs
 from rrl_tf import viz
 from rrl_tf.training import atomic_file, evaluate
 from train_scripts import command_line, train_doorkey
@@ -56,9 +52,9 @@ def main(config):
     """Trains the DoorKey agents that the docs report and writes their table and figure."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     if config.train:
-        runs = [(preset, seed) for seed in config.seeds for preset in config.presets]
+        wanted = [(preset, seed) for seed in config.seeds for preset in config.presets]
         with concurrent.futures.ThreadPoolExecutor(config.jobs) as pool:
-            list(pool.map(lambda run: train(config.runs, *run), runs))
+            list(pool.map(lambda run: train(config.runs, *run), wanted))
     with atomic_file(RESULTS / "table.md") as draft:
         draft.write_text(table(RESULTS))
     for name, make in (("shares", shares), ("layouts", layouts), ("seeds", seeds_of_fast)):
@@ -69,21 +65,13 @@ def main(config):
     print((RESULTS / "table.md").read_text())
 
 
-def train(runs, preset, seed):
+def train(folder, preset, seed):
     """Trains one agent in a process of its own, and keeps what the table needs."""
-    command = [sys.executable, "-m", "train_scripts.train_doorkey", f"--preset={preset}"]
-    if preset in STEPS:
-        command.append(f"--steps={STEPS[preset]}")
-    one_thread = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
-    subprocess.run(
-        [*command, f"--seed={seed}", f"--runs={runs}"],
-        env={**os.environ, **one_thread},
-        check=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    run = pathlib.Path(runs) / f"{preset}-seed{seed}"
-    shutil.copy(run / "metrics.csv", RESULTS / f"{run.name}.csv")
+    steps = [f"--steps={STEPS[preset]}"] if preset in STEPS else []
+    arguments = [f"--preset={preset}", f"--seed={seed}", f"--runs={folder}", *steps]
+    training_runs.train("train_doorkey", *arguments)
+    run = pathlib.Path(folder) / f"{preset}-seed{seed}"
+    training_runs.keep(run, RESULTS)
     if seed == 0:
         for picture in ("attention.png", "episode.gif"):
             shutil.copy(run / "figures" / picture, RESULTS / f"{preset}-{picture}")
@@ -155,31 +143,29 @@ def table(results):
         "|---|---|---|---|---|---|---|---|",
     ]
     for preset, label in LABELS.items():
-        runs = [json.loads(path.read_text()) for path in runs_of(results, preset, "json")]
-        if not runs:
+        agents = training_runs.summaries(results, preset)
+        if not agents:
             continue
-        first = [run["first_perfect"] for run in runs]
+        first = [agent["first_perfect"] for agent in agents]
         cells = [
             label,
-            str(len(runs)),
-            f"{max(run['step'] for run in runs):,}",
-            spread(runs, "eval/success"),
-            spread(runs, "eval/loops"),
-            spread(runs, "eval/success_epsilon_0.05"),
+            str(len(agents)),
+            f"{max(agent['step'] for agent in agents):,}",
+            spread(agents, "eval/success"),
+            spread(agents, "eval/loops"),
+            spread(agents, "eval/success_epsilon_0.05"),
             ", ".join("never" if step is None else f"{step:,}" for step in first),
-            spread(runs, "uniform_attention"),
+            spread(agents, "uniform_attention"),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def spread(runs, name):
+def spread(agents, name):
     """Mean and range over the seeds, in percent."""
-    if name not in runs[0]:
+    if name not in agents[0]:
         return "not measured"
-    values = [100 * run[name] for run in runs]
-    low, high = min(values), max(values)
-    return f"{np.mean(values):.1f} %" + (f" ({low:.1f} to {high:.1f})" if low < high else "")
+    return training_runs.spread([100 * agent[name] for agent in agents], unit=" %")
 
 
 def layouts(results):
@@ -189,8 +175,8 @@ def layouts(results):
         "wall x, door y, key (x, y): solved of starts |",
         "|---|---|---|---|",
     ]
-    for seed, path in enumerate(runs_of(results, "fast-6x6", "json")):
-        parts = json.loads(path.read_text())["solved_of_layouts"]
+    for seed, run in enumerate(training_runs.summaries(results, "fast-6x6")):
+        parts = run["solved_of_layouts"]
         shares = [
             f"{100 * sum(row[3] for row in rows) / sum(row[4] for row in rows):.1f} %"
             for rows in (parts["trained on"], parts["held out"])
@@ -210,7 +196,7 @@ def seeds_of_fast(results):
         "| `fast`, seed | greedy success at the last evaluation | first step without a failure |",
         "|---|---|---|",
     ]
-    for path in runs_of(results, "fast", "json"):
+    for path in training_runs.files(results, "fast", "json"):
         run = json.loads(path.read_text())
         first = "never" if run["first_perfect"] is None else f"{run['first_perfect']:,}"
         seed = path.stem.removeprefix("fast-seed")
@@ -226,12 +212,12 @@ def shares(results):
         "|---|---|---|---|---|",
     ]
     for preset, label in LABELS.items():
-        files = runs_of(results, preset, "csv")
-        learning = [row for path in files for row in rows_of(path) if row.get("train/loss")]
+        files = training_runs.files(results, preset, "csv")
+        learning = [
+            row for path in files for row in training_runs.metrics(path) if "train/loss" in row
+        ]
         if learning:
-            medians = [
-                np.median([float(row[f"time/{p}_share"]) for row in learning]) for p in parts
-            ]
+            medians = [np.median([row[f"time/{p}_share"] for row in learning]) for p in parts]
             lines.append(f"| {label} | {' | '.join(f'{100 * m:.1f} %' for m in medians)} |")
     return "\n".join(lines) + "\n"
 
@@ -240,7 +226,7 @@ def curves(results):
     """Greedy success against environment steps: a line an agent on 5x5, a band over its seeds."""
     lines = {}
     for preset, label in LABELS.items():
-        series = [success_curve(path) for path in runs_of(results, preset, "csv")]
+        series = [success_curve(path) for path in training_runs.files(results, preset, "csv")]
         if series and label.endswith("5x5"):
             steps = sorted(set.intersection(*(set(each) for each in series)))
             values = np.array([[each[step] for step in steps] for each in series])
@@ -250,19 +236,8 @@ def curves(results):
 
 def success_curve(path):
     """Step → greedy success, from a run's metrics."""
-    rows = [row for row in rows_of(path) if row["eval/success"]]
-    return {int(row["step"]): float(row["eval/success"]) for row in rows}
-
-
-def rows_of(path):
-    """A run's metrics as a list of dicts."""
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def runs_of(results, preset, suffix):
-    """Files of a preset's runs, in the order of their seeds."""
-    return sorted(results.glob(f"{preset}-seed*.{suffix}"))
+    rows = [row for row in training_runs.metrics(path) if "eval/success" in row]
+    return {int(row["step"]): row["eval/success"] for row in rows}
 
 
 if __name__ == "__main__":

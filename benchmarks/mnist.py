@@ -8,21 +8,17 @@ copied to `docs/results/mnist`; the tables and most figures beside them are made
 """
 
 import concurrent.futures
-import csv
 import dataclasses
 import json
-import os
 import pathlib
 import shutil
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from benchmarks import tables
+from benchmarks import tables, training_runs
 from rrl_tf import viz
 from rrl_tf.data.mnist import load_mnist
 from rrl_tf.data.perturb import add_spots, clean, prepared, rotate_and_shift, scaled
@@ -99,15 +95,15 @@ def main(config):
     RESULTS.mkdir(parents=True, exist_ok=True)
     if config.train:
         most = max(AGENTS[name].seeds for name in config.agents)
-        runs = [
+        wanted = [
             (name, seed)
             for seed in range(most)
             for name in config.agents
             if seed < (config.seeds or AGENTS[name].seeds)
         ]
         with concurrent.futures.ThreadPoolExecutor(config.jobs) as pool:
-            list(pool.map(lambda run: train(config, *run), runs))
-        measure(config, runs)
+            list(pool.map(lambda run: train(config, *run), wanted))
+        measure(config, wanted)
     for name, make in (("table", table), ("seeds", seeds_table), ("robustness", robustness_table)):
         with atomic_file(RESULTS / f"{name}.md") as draft:
             draft.write_text(make(RESULTS))
@@ -119,18 +115,10 @@ def main(config):
 def train(config, name, seed):
     """Trains one classifier in a process of its own."""
     agent = AGENTS[name]
-    command = [sys.executable, "-m", "train_scripts.train_mnist", f"--preset={agent.preset}"]
-    command += [f"--seed={seed}", f"--runs={config.runs}"]
-    command += [] if name == agent.preset else [f"--name={name}-seed{seed}"]
-    command += [] if config.data is None else [f"--data={config.data}"]
-    one_thread = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
-    subprocess.run(
-        [*command, *agent.arguments],
-        env={**os.environ, **one_thread},
-        check=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    arguments = [f"--preset={agent.preset}", f"--seed={seed}", f"--runs={config.runs}"]
+    arguments += [] if name == agent.preset else [f"--name={name}-seed{seed}"]
+    arguments += [] if config.data is None else [f"--data={config.data}"]
+    training_runs.train("train_mnist", *arguments, *agent.arguments)
     run = pathlib.Path(config.runs) / f"{name}-seed{seed}"
     shutil.copy(run / "metrics.csv", RESULTS / f"{run.name}.csv")
     if seed == 0 and name == agent.preset:
@@ -138,11 +126,11 @@ def train(config, name, seed):
             shutil.copy(picture, RESULTS / f"{name}-{picture.name}")
 
 
-def measure(config, runs):
+def measure(config, wanted):
     """Writes down every run's test, and its accuracy under each perturbation alone."""
     test = load_mnist(config.data)["test"]
     inputs = None
-    for name, seed in runs:
+    for name, seed in wanted:
         run = pathlib.Path(config.runs) / f"{name}-seed{seed}"
         summary = json.loads((run / "evaluation.json").read_text())
         file = RESULTS / f"{run.name}.json"
@@ -162,7 +150,7 @@ def measure(config, runs):
             }
         with atomic_file(file) as draft:
             draft.write_text(json.dumps(summary, indent=2) + "\n")
-    if {("book", 0), ("fast", 0)} <= set(runs):
+    if {("book", 0), ("fast", 0)} <= set(wanted):
         book, fast = (trained(pathlib.Path(config.runs) / f"{n}-seed0") for n in ("book", "fast"))
         digits, _ = mnist_pictures.one_of_each(*prepared(test, clean, 0))
         errors = equivariance(book, fast, digits[4:5])
@@ -276,43 +264,41 @@ def table(results):
         "|---|---|---|---|---|---|---|",
     ]
     for name, agent in AGENTS.items():
-        runs = runs_of(results, name)
-        if not runs:
+        found = training_runs.summaries(results, name)
+        if not found:
             continue
         preset = train_mnist.PRESETS[agent.preset]
         perturbed = preset.perturbed ^ bool(agent.arguments)
         cells = [
             agent.label,
-            f"{runs[0]['parameters']:,}",
+            f"{found[0]['parameters']:,}",
             "perturbed digits" if perturbed else "clean digits",
-            f"{runs[0]['step']:,} × {preset.batch_size}",
-            str(len(runs)),
-            spread(runs, "test/perturbed"),
-            spread(runs, "test/clean"),
+            f"{found[0]['step']:,} × {preset.batch_size}",
+            str(len(found)),
+            percent(found, "test/perturbed"),
+            percent(found, "test/clean"),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def spread(runs, name):
+def percent(found, name):
     """Mean and range over the seeds, in percent."""
-    values = [100 * run[name] for run in runs]
-    low, high = min(values), max(values)
-    return f"{np.mean(values):.2f} %" + (f" ({low:.2f} to {high:.2f})" if low < high else "")
+    return training_runs.spread([100 * run[name] for run in found], digits=2, unit=" %")
 
 
 def seeds_table(results):
     """Relations against convolutions, seed by seed, as a Markdown table."""
     names = ("fast", "book", "book-cnn")
-    columns = {name: runs_of(results, name) for name in names}
+    columns = {name: training_runs.summaries(results, name) for name in names}
     lines = [
         f"| seed | {' | '.join(AGENTS[name].label for name in names)} |",
         "|---|---|---|---|",
     ]
-    for seed in range(max((len(runs) for runs in columns.values()), default=0)):
+    for seed in range(max((len(found) for found in columns.values()), default=0)):
         cells = [
-            f"{100 * runs[seed]['test/perturbed']:.2f} %" if seed < len(runs) else ""
-            for runs in columns.values()
+            f"{100 * found[seed]['test/perturbed']:.2f} %" if seed < len(found) else ""
+            for found in columns.values()
         ]
         lines.append(f"| {seed} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -324,9 +310,9 @@ def robustness_table(results):
     picks = list(dict.fromkeys(picks))
     heads = [f"{axis.partition(' ')[0]} {strength}" for axis, strength in picks]
     lines = [f"| classifier | learns from | {' | '.join(heads)} |", "|---" * (2 + len(heads)) + "|"]
-    for label, kind, runs in robust_runs(results):
+    for label, kind, found in robust_runs(results):
         cells = [
-            f"{100 * np.mean([run['robustness'][axis][str(s)] for run in runs]):.1f} %"
+            f"{100 * np.mean([run['robustness'][axis][str(s)] for run in found]):.1f} %"
             for axis, s in picks
         ]
         lines.append(f"| {label} | {kind} | {' | '.join(cells)} |")
@@ -337,11 +323,11 @@ def robust_runs(results):
     """(Name of the model, what it learns from, runs), those that learn perturbed digits first."""
     rows = []
     for name, agent in AGENTS.items():
-        runs = [run for run in runs_of(results, name) if "robustness" in run]
-        if runs:
+        found = [run for run in training_runs.summaries(results, name) if "robustness" in run]
+        if found:
             perturbed = train_mnist.PRESETS[agent.preset].perturbed ^ bool(agent.arguments)
             kind = "perturbed digits" if perturbed else "clean digits"
-            rows.append((agent.curve, kind, runs))
+            rows.append((agent.curve, kind, found))
     models = list(dict.fromkeys(agent.curve for agent in AGENTS.values()))
     return sorted(rows, key=lambda row: (row[1] == "clean digits", models.index(row[0])))
 
@@ -366,9 +352,9 @@ def draw(results):
         axis: {
             f"{label} · {kind}": (
                 strengths,
-                [[run["robustness"][axis][str(s)] for s in strengths] for run in runs],
+                [[run["robustness"][axis][str(s)] for s in strengths] for run in found],
             )
-            for label, kind, runs in robust_runs(results)
+            for label, kind, found in robust_runs(results)
         }
         for axis, strengths in STRENGTHS.items()
     }
@@ -379,18 +365,10 @@ def draw(results):
 
 def curve(results, name, column):
     """Updates `(P,)` and values `(seeds, P)` of a column of the runs' metrics."""
-    series = []
-    for path in sorted(results.glob(f"{name}-seed*.csv")):
-        with path.open(newline="") as file:
-            series.append({int(row["step"]): float(row[column]) for row in csv.DictReader(file)})
+    logs = [training_runs.metrics(path) for path in training_runs.files(results, name, "csv")]
+    series = [{int(row["step"]): row[column] for row in log} for log in logs]
     steps = sorted(set.intersection(*map(set, series)))
     return np.array(steps), np.array([[each[step] for step in steps] for each in series])
-
-
-def runs_of(results, name):
-    """A classifier's runs, in the order of their seeds."""
-    paths = sorted(results.glob(f"{name}-seed*.json"))
-    return [json.loads(path.read_text()) for path in paths]
 
 
 if __name__ == "__main__":

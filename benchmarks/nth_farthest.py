@@ -8,18 +8,13 @@ What a run leaves for the tables (its metrics and its last evaluation) is copied
 """
 
 import concurrent.futures
-import csv
 import dataclasses
-import json
-import os
 import pathlib
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 
-from benchmarks import tables
+from benchmarks import tables, training_runs
 from rrl_tf import viz
 from rrl_tf.training import atomic_file
 from train_scripts import command_line, train_nth_farthest
@@ -78,20 +73,12 @@ def main(config):
     tables.main()
 
 
-def train(runs, name, preset, seed, arguments):
+def train(folder, name, preset, seed, arguments):
     """Trains one memory in a process of its own, and keeps what the tables need."""
-    command = [sys.executable, "-m", "train_scripts.train_nth_farthest", f"--preset={preset}"]
-    one_thread = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
-    subprocess.run(
-        [*command, f"--seed={seed}", f"--runs={runs}", f"--name={name}", *arguments],
-        env={**os.environ, **one_thread},
-        check=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    run = pathlib.Path(runs) / name
-    shutil.copy(run / "metrics.csv", RESULTS / f"{name}.csv")
-    shutil.copy(run / "evaluation.json", RESULTS / f"{name}.json")
+    names = [f"--preset={preset}", f"--seed={seed}", f"--runs={folder}", f"--name={name}"]
+    training_runs.train("train_nth_farthest", *names, *arguments)
+    run = pathlib.Path(folder) / name
+    training_runs.keep(run, RESULTS)
     if (seed, preset) == (0, "fast") and not arguments:
         shutil.copy(run / "figures" / "attention.png", RESULTS / "attention.png")
 
@@ -112,8 +99,8 @@ def table():
                 f"{runs[0]['parameters']:,}",
                 str(len(runs)),
                 f"{max(run['step'] for run in runs):,}",
-                spread([100 * run["eval/accuracy"] for run in runs], " %"),
-                spread([run["training_minutes"] for run in runs], "", digits=0),
+                training_runs.spread([100 * run["eval/accuracy"] for run in runs], unit=" %"),
+                training_runs.spread([run["training_minutes"] for run in runs], digits=0),
             ]
             lines.append(f"| {' | '.join(cells)} |")
         floors = summaries(task)[0]["floors"]
@@ -152,9 +139,9 @@ def plateau():
         cells = [
             label,
             str(len(runs)),
-            spread([100 * run["eval/accuracy"] for run in runs], " %"),
+            training_runs.spread([100 * run["eval/accuracy"] for run in runs], unit=" %"),
             ", ".join("never" if step is None else f"{step:,}" for step in first),
-            spread([run["training_minutes"] for run in runs], "", digits=0),
+            training_runs.spread([run["training_minutes"] for run in runs], digits=0),
         ]
         lines.append(f"| {' | '.join(cells)} |")
     lines += [f"| *{name}* | | {100 * floor:.1f} % | | |" for name, floor in floors.items()]
@@ -192,33 +179,15 @@ def summaries(name):
     Raises:
         ValueError: if there is none.
     """
-    paths = files(name, "json")
-    if not paths:
+    found = training_runs.summaries(RESULTS, name)
+    if not found:
         raise ValueError(f"no results of {name} in {RESULTS}; run without --no-train")
-    return [json.loads(path.read_text()) for path in paths]
+    return found
 
 
 def metrics(name):
-    """Rows of the logs of all seeds of a run, as dicts of the numbers that are there."""
-    logs = []
-    for path in files(name, "csv"):
-        with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        logs.append([{k: float(v) for k, v in row.items() if v != ""} for row in rows])
-    return logs
-
-
-def files(name, suffix):
-    """The files of all seeds of a run, in the order of the seeds."""
-    paths = RESULTS.glob(f"{name}-seed*.{suffix}")
-    return sorted(paths, key=lambda path: int(path.stem.rpartition("-seed")[2]))
-
-
-def spread(values, unit, digits=1):
-    """Mean and range over the seeds."""
-    low, high = min(values), max(values)
-    text = f"{np.mean(values):.{digits}f}{unit}"
-    return text + (f" ({low:.{digits}f} to {high:.{digits}f})" if len(values) > 1 else "")
+    """Logs of all seeds of a run."""
+    return [training_runs.metrics(path) for path in training_runs.files(RESULTS, name, "csv")]
 
 
 if __name__ == "__main__":

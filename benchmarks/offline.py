@@ -11,15 +11,12 @@ their data: a return says nothing without them.
 import concurrent.futures
 import dataclasses
 import json
-import os
 import pathlib
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 
-from benchmarks import tables
+from benchmarks import tables, training_runs
 from rrl_tf import viz
 from rrl_tf.training import atomic_file
 from train_scripts import command_line, train_decision_transformer
@@ -66,12 +63,10 @@ def main(config):
 
 def train(config, data, preset, seed):
     """Trains one agent in a process of its own, and keeps what the tables need."""
-    command = [sys.executable, "-m", "train_scripts.train_decision_transformer"]
-    command += [f"--preset={preset}", f"--data={data}", f"--seed={seed}", f"--runs={config.runs}"]
+    arguments = [f"--preset={preset}", f"--data={data}", f"--seed={seed}", f"--runs={config.runs}"]
     if config.targets:
-        command += ["--targets", *map(str, config.targets)]
-    threads = {"TF_NUM_INTRAOP_THREADS": str(config.threads), "TF_NUM_INTEROP_THREADS": "1"}
-    subprocess.run(command, env={**os.environ, **threads}, check=True, stdout=subprocess.DEVNULL)
+        arguments += ["--targets", *map(str, config.targets)]
+    training_runs.train("train_decision_transformer", *arguments, threads=config.threads)
     training = dataclasses.replace(
         train_decision_transformer.PRESETS[preset], data=data, seed=seed, runs=config.runs
     )

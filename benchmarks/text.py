@@ -6,24 +6,16 @@
 What a run leaves for the table is copied to `docs/results/text`.
 """
 
-import csv
 import dataclasses
-import json
-import os
 import pathlib
 import shutil
-import subprocess
-import sys
 
-import numpy as np
-
-from benchmarks import tables
+from benchmarks import tables, training_runs
 from rrl_tf.training import atomic_file
 from train_scripts import command_line
 
 RESULTS = pathlib.Path("docs/results/text")
 LABELS = {"rmc": "Relational Memory Core", "lstm": "LSTM"}
-ONE_THREAD = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,19 +45,12 @@ def main(config):
     print((RESULTS / "table.md").read_text())
 
 
-def train(runs, preset, seed):
+def train(folder, preset, seed):
     """Trains one model in a process of its own, and keeps what the table needs."""
-    command = [sys.executable, "-m", "train_scripts.train_text", f"--preset={preset}"]
-    subprocess.run(
-        [*command, f"--seed={seed}", f"--runs={runs}"],
-        env={**os.environ, **ONE_THREAD},
-        check=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    run = pathlib.Path(runs) / f"{preset}-seed{seed}"
-    shutil.copy(run / "metrics.csv", RESULTS / f"{run.name}.csv")
-    shutil.copy(run / "evaluation.json", RESULTS / f"{run.name}.json")
+    arguments = [f"--preset={preset}", f"--seed={seed}", f"--runs={folder}"]
+    training_runs.train("train_text", *arguments)
+    run = pathlib.Path(folder) / f"{preset}-seed{seed}"
+    training_runs.keep(run, RESULTS)
     if seed == 0:
         shutil.copy(run / "sample.txt", RESULTS / f"{preset}-sample.txt")
 
@@ -78,37 +63,24 @@ def table(results):
         "|---|---|---|---|---|---|---|",
     ]
     for preset, label in LABELS.items():
-        files = sorted(results.glob(f"{preset}-seed*.json"))
-        runs = [json.loads(file.read_text()) for file in files]
-        if not runs:
+        models = training_runs.summaries(results, preset)
+        if not models:
             continue
-        trained = [last_row(file.with_suffix(".csv"))["train/bits_per_character"] for file in files]
+        logs = [training_runs.metrics(path) for path in training_runs.files(results, preset, "csv")]
         cells = [
             label,
-            f"{runs[0]['parameters']:,}",
-            str(len(runs)),
-            str(runs[0]["epochs"]),
-            spread([float(value) for value in trained]),
-            spread([run["validation/bits_per_character"] for run in runs]),
-            spread([run["test/bits_per_character"] for run in runs]),
+            f"{models[0]['parameters']:,}",
+            str(len(models)),
+            str(models[0]["epochs"]),
+            training_runs.spread([log[-1]["train/bits_per_character"] for log in logs], 3),
+            training_runs.spread([model["validation/bits_per_character"] for model in models], 3),
+            training_runs.spread([model["test/bits_per_character"] for model in models], 3),
         ]
         lines.append(f"| {' | '.join(cells)} |")
-        floor = runs[0]["test/bits_of_frequencies"]
+        floor = models[0]["test/bits_of_frequencies"]
     if len(lines) > 2:
         lines.append(f"| frequencies of the characters | | | | | | {floor:.3f} |")
     return "\n".join(lines) + "\n"
-
-
-def spread(values):
-    """Mean and range over the seeds."""
-    low, high = min(values), max(values)
-    return f"{np.mean(values):.3f}" + (f" ({low:.3f} to {high:.3f})" if low < high else "")
-
-
-def last_row(file):
-    """The last row of a run's metrics."""
-    with file.open(newline="") as handle:
-        return list(csv.DictReader(handle))[-1]
 
 
 if __name__ == "__main__":

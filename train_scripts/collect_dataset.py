@@ -150,7 +150,7 @@ def policy_named(name, config):
 def trained_agent(seed):
     """The export folder of our DoorKey agent, trained here unless it has been."""
     training = dataclasses.replace(train_doorkey.FAST, seed=seed, stop_after_perfect=3)
-    folder = train_doorkey.run_path(training)
+    folder = command_line.run_path(training)
     if folder.exists():  # with whatever number of steps it was trained
         return folder / "export"
     return train_doorkey.main(training)[0].export

@@ -1,5 +1,6 @@
 """What every script's command line does alike: presets, overrides, and errors in one line."""
 
+import pathlib
 import sys
 
 import tyro
@@ -35,6 +36,11 @@ def run(main, config):
         fail(error)
     except KeyboardInterrupt:
         fail("stopped; the same command goes on from the last checkpoint", code=130)
+
+
+def run_path(config):
+    """The run's folder: `runs`, and in it `name`, or else the preset and the seed."""
+    return pathlib.Path(config.runs) / (config.name or f"{config.preset}-seed{config.seed}")
 
 
 def fail(message, code=1):

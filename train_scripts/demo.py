@@ -38,7 +38,7 @@ def main(config):
         train_doorkey.FAST, name="demo", seed=config.seed, stop_after_perfect=3
     )
     if config.retrain:
-        shutil.rmtree(train_doorkey.run_path(training), ignore_errors=True)
+        shutil.rmtree(command_line.run_path(training), ignore_errors=True)
     announce("1. A relational double DQN learns to fetch the key, open the door, reach the goal")
     begun = time.perf_counter()
     folder, _ = train_doorkey.main(training)

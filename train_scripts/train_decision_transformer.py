@@ -8,7 +8,6 @@ python -m train_scripts.train_decision_transformer --preset bc-10 --data minari:
 
 import dataclasses
 import functools
-import json
 import pathlib
 from typing import Literal
 
@@ -172,7 +171,7 @@ def main(config):
     checkpoint = Checkpoint(folder, model, config.checkpoint_every // config.log_every)
     log = MetricsLog(folder.path, until_step=checkpoint.step)
     log.settings(dataclasses.asdict(config))
-    if is_finished(folder, checkpoint.step):
+    if folder.is_finished(checkpoint.step):
         print(f"{folder.path} is trained already, to step {checkpoint.step:,}")
         if checkpoint.step >= config.steps:
             return folder, model
@@ -301,8 +300,7 @@ def finish(config, folder, model, data, held_out, scaling, trial, log):
         paths.append(viz.save_figure(figure, folder.figures / "targets.png"))
     if config.model == "decision_transformer":
         paths.append(export(config, folder, model, data, scaling, summary))
-    with atomic_file(folder.path / "evaluation.json") as draft:  # last: it tells that all is done
-        draft.write_text(json.dumps(summary, indent=2) + "\n")
+    folder.finish(summary)
     print(in_words(summary, step) + f"\nwritten: {', '.join(map(str, paths))}")
 
 
@@ -466,12 +464,6 @@ def learning_rate(config):
 def best_weights(folder):
     """The file of the weights that did best during the training."""
     return folder.path / "best.npz"
-
-
-def is_finished(folder, step):
-    """Whether evaluation, figure and export of the run up to this step are there."""
-    file = folder.path / "evaluation.json"
-    return file.exists() and json.loads(file.read_text())["step"] == step
 
 
 def run_path(config):

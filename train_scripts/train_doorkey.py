@@ -7,8 +7,6 @@ python -m train_scripts.train_doorkey --preset book      # the book's agent, as 
 
 import dataclasses
 import functools
-import json
-import pathlib
 from typing import Literal
 
 import keras
@@ -31,7 +29,6 @@ from rrl_tf.training import (
     MetricsLog,
     RolloutStatistics,
     RunFolder,
-    atomic_file,
     evaluate,
     profiled,
 )
@@ -184,7 +181,9 @@ PRESETS = {
 def main(config):
     """Trains a relational double DQN on MiniGrid DoorKey; the same command again continues."""
     keras.utils.set_random_seed(config.seed)
-    folder = RunFolder(run_path(config), dataclasses.asdict(config), may_change=("steps",))
+    folder = RunFolder(
+        command_line.run_path(config), dataclasses.asdict(config), may_change=("steps",)
+    )
     loop = make_loop(config)
     curriculum = Curriculum(len(config.sizes))
     statistics = RolloutStatistics()
@@ -199,7 +198,7 @@ def main(config):
         parts = {"curriculum": curriculum.get_state(), "statistics": statistics.get_state()}
         folder.save_checkpoint(loop.step, loop.get_state() | parts, loop.agent.policy)
 
-    if is_finished(folder, loop.step):
+    if folder.is_finished(loop.step):
         print(f"{folder.path} is trained already, to step {loop.step:,}")
         if loop.step >= config.steps or is_solved(log.rows, config):
             return folder, loop.agent
@@ -250,8 +249,7 @@ def finish(config, folder, agent, log):
             "scores": summary,
         },
     )
-    with atomic_file(folder.path / "evaluation.json") as draft:  # last: it tells that all is done
-        draft.write_text(json.dumps(summary, indent=2) + "\n")
+    folder.finish(summary)
     solved, loops = scores["eval/success"], scores["eval/loops"]
     print(
         f"step {step:,}: {solved:.1%} of {len(starts)} starts solved greedily "
@@ -260,23 +258,12 @@ def finish(config, folder, agent, log):
     )
 
 
-def is_finished(folder, step):
-    """Whether evaluation, pictures and export of the run up to this step are there."""
-    file = folder.path / "evaluation.json"
-    return file.exists() and json.loads(file.read_text())["step"] == step
-
-
 def first_perfect(rows, config):
     """The first step at which every start of the last size was solved greedily, or `None`."""
     for row in rows:
         if row.get("eval/success") == 1 and row["eval/size"] == config.sizes[-1]:
             return int(row["step"])
     return None
-
-
-def run_path(config):
-    """The run's folder."""
-    return pathlib.Path(config.runs) / (config.name or f"{config.preset}-seed{config.seed}")
 
 
 def due(every, step, config):

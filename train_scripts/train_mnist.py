@@ -7,8 +7,6 @@ python -m train_scripts.train_mnist --preset patch-mnist    # the blog's attenti
 """
 
 import dataclasses
-import json
-import pathlib
 from typing import Literal
 
 import keras
@@ -33,7 +31,6 @@ from rrl_tf.training import (
     MetricsLog,
     Profile,
     RunFolder,
-    atomic_file,
 )
 from train_scripts import command_line, mnist_pictures
 
@@ -141,13 +138,15 @@ def main(config):
     splits = load_mnist(config.data)
     training, validation = held_out(splits["train"], config.held_out)
     keras.utils.set_random_seed(config.seed)
-    folder = RunFolder(run_path(config), dataclasses.asdict(config), may_change=("data",))
+    folder = RunFolder(
+        command_line.run_path(config), dataclasses.asdict(config), may_change=("data",)
+    )
     model = make_model(config)
     checkpoint = Checkpoint(folder, model, config.checkpoint_every // config.log_every)
     log = MetricsLog(folder.path, until_step=checkpoint.step)
     log.settings(dataclasses.asdict(config))
     stop = EarlyStop(log, "eval/accuracy", config.patience or config.steps, mode="max")
-    if is_finished(folder, checkpoint.step):
+    if folder.is_finished(checkpoint.step):
         print(f"{folder.path} is trained already, to step {checkpoint.step:,}")
         return folder, model
     if not stop.reached:
@@ -208,8 +207,7 @@ def finish(config, folder, model, test, log):
         IMAGE_SHAPE[:2],
         {"data": "MNIST", "class_names": [str(digit) for digit in range(10)], "scores": summary},
     )
-    with atomic_file(folder.path / "evaluation.json") as draft:  # last: it tells that all is done
-        draft.write_text(json.dumps(summary, indent=2) + "\n")
+    folder.finish(summary)
     print(
         f"step {step:,}: of the {len(test.labels):,} test images {summary['test/perturbed']:.2%} "
         f"right when perturbed, {summary['test/clean']:.2%} when clean; "
@@ -263,17 +261,6 @@ def held_out(split, count):
 def accuracy(logits, labels):
     """Share of the rows whose largest logit is the label's."""
     return float((logits.argmax(-1) == labels).mean())
-
-
-def is_finished(folder, step):
-    """Whether the test, pictures and export of the run up to this step are there."""
-    file = folder.path / "evaluation.json"
-    return file.exists() and json.loads(file.read_text())["step"] == step
-
-
-def run_path(config):
-    """The run's folder."""
-    return pathlib.Path(config.runs) / (config.name or f"{config.preset}-seed{config.seed}")
 
 
 def check_intervals(config):

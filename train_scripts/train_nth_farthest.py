@@ -7,8 +7,6 @@ python -m train_scripts.train_nth_farthest --preset paper      # the whole task,
 """
 
 import dataclasses
-import json
-import pathlib
 from typing import Literal
 
 import keras
@@ -26,7 +24,6 @@ from rrl_tf.training import (
     MetricsLog,
     Profile,
     RunFolder,
-    atomic_file,
 )
 from train_scripts import command_line
 
@@ -124,12 +121,14 @@ def main(config):
     """Trains a memory on the Nth farthest task; the same command again continues."""
     keras.utils.set_random_seed(config.seed)
     questions = evaluation_questions(config)
-    folder = RunFolder(run_path(config), dataclasses.asdict(config), may_change=("profile_from",))
+    folder = RunFolder(
+        command_line.run_path(config), dataclasses.asdict(config), may_change=("profile_from",)
+    )
     model = make_model(config, questions[0].shape)
     checkpoint = Checkpoint(folder, model, config.evaluate_every)
     log = MetricsLog(folder.path, until_step=checkpoint.step)
     log.settings(dataclasses.asdict(config))
-    if is_finished(folder, checkpoint.step):
+    if folder.is_finished(checkpoint.step):
         print(f"{folder.path} is trained already, to step {checkpoint.step:,}")
         return folder, model
     data = training_questions(config, checkpoint.epoch)
@@ -258,8 +257,7 @@ def finish(config, folder, model, questions, log):
         "training_minutes": sum(row["time/epoch"] for row in log.rows) / 60,
     }
     paths = draw(config, model, folder)
-    with atomic_file(folder.path / "evaluation.json") as draft:  # last: it tells that all is done
-        draft.write_text(json.dumps(summary, indent=2) + "\n")
+    folder.finish(summary)
     print(
         f"step {summary['step']:,}: {right.mean():.1%} of {len(right):,} new questions right. "
         f"Without relations: {', '.join(f'{name} {v:.1%}' for name, v in floors.items())}\n"
@@ -312,17 +310,6 @@ def names_of_vectors(config, sequence, answer):
         roles = [role for role, which in (("m", m), ("answer", answer)) if label == which]
         names.append(" = ".join([f"vector {label}", *roles]))
     return names
-
-
-def is_finished(folder, step):
-    """Whether the last evaluation of the run up to this step is there."""
-    file = folder.path / "evaluation.json"
-    return file.exists() and json.loads(file.read_text())["step"] == step
-
-
-def run_path(config):
-    """The run's folder."""
-    return pathlib.Path(config.runs) / (config.name or f"{config.preset}-seed{config.seed}")
 
 
 if __name__ == "__main__":

@@ -6,9 +6,7 @@ python -m train_scripts.train_text --text FILE         # on any text in UTF-8
 """
 
 import dataclasses
-import json
 import math
-import pathlib
 from typing import Literal
 
 import keras
@@ -92,7 +90,9 @@ def main(config):
     }
     keras.utils.set_random_seed(config.seed)
     settings = dataclasses.asdict(config)
-    folder = RunFolder(run_path(config), settings, may_change=("text", "prompt", "sample_length"))
+    folder = RunFolder(
+        command_line.run_path(config), settings, may_change=("text", "prompt", "sample_length")
+    )
     model = make_model(config, len(characters), len(parts["train"]))
     checkpoint = Checkpoint(folder, model)
     log = MetricsLog(folder.path, until_step=checkpoint.step)
@@ -180,18 +180,16 @@ def finish(config, folder, model, parts, written):
     }
     known, unseen = (parts[part].codes[:, 1:].ravel() for part in ("train", "test"))
     summary = {
+        "step": int(model.optimizer.iterations),
         "epochs": config.epochs,
         "parameters": int(sum(np.prod(w.shape) for w in model.trainable_weights)),
         **bits,
         "test/characters": unseen.size,
         "test/bits_of_frequencies": character_frequencies_bits(known, unseen),
     }
-    for name, content in (
-        ("sample.txt", written + "\n"),
-        ("evaluation.json", json.dumps(summary, indent=2) + "\n"),
-    ):
-        with atomic_file(folder.path / name) as draft:
-            draft.write_text(content)
+    with atomic_file(folder.path / "sample.txt") as draft:
+        draft.write_text(written + "\n")
+    folder.finish(summary)
     print(
         f"{bits['test/bits_per_character']:.3f} bits per character on {unseen.size:,} characters "
         f"of test text ({summary['test/bits_of_frequencies']:.3f} from the frequencies of the "
@@ -215,11 +213,6 @@ def sample(config, model, characters, prompt):
         read = [int(rng.choice(len(characters), p=probabilities / probabilities.sum()))]
         codes = codes + read
     return characters.decode(codes)
-
-
-def run_path(config):
-    """The run's folder."""
-    return pathlib.Path(config.runs) / (config.name or f"{config.preset}-seed{config.seed}")
 
 
 def check(config):

@@ -106,6 +106,24 @@ class RunFolder:
             ) from error
         return state
 
+    def finish(self, summary):
+        """Writes `evaluation.json`, last of all: it tells that pictures and export are there too.
+
+        Args:
+            summary: JSON-able dict, the outcome; its `"step"` is how far the run had come.
+        """
+        with atomic_file(self._evaluation) as draft:
+            draft.write_text(json.dumps(summary, indent=2) + "\n")
+
+    def is_finished(self, step):
+        """Whether the run up to this step has been finished."""
+        file = self._evaluation
+        return file.exists() and json.loads(file.read_text())["step"] == step
+
+    @property
+    def _evaluation(self):
+        return self.path / "evaluation.json"
+
     @property
     def model_file(self):
         """The newest checkpoint's `model.keras`, or `None` where there is none yet."""

@@ -105,3 +105,11 @@ def test_atomic_file_leaves_the_old_one_when_writing_fails(tmp_path):
         draft.write_text("new")
     assert target.read_text() == "new"
     assert os.listdir(tmp_path) == ["file.txt"]
+
+
+def test_a_run_is_finished_at_the_step_of_its_evaluation(tmp_path):
+    folder = RunFolder(tmp_path, CONFIG)
+    assert not folder.is_finished(100)
+    folder.finish({"step": 100, "accuracy": 0.5})
+    assert folder.is_finished(100) and not folder.is_finished(200)
+    assert json.loads((tmp_path / "evaluation.json").read_text())["accuracy"] == 0.5
