@@ -27,10 +27,11 @@ benchmarks: .venv/installed
 	$(RUN) -m benchmarks.rmc_differences
 	$(RUN) -m benchmarks.tables
 
-# Trains every agent that the docs report: about two hours on two cores.
+# Trains every agent that the docs report: several hours on two cores.
 results: .venv/installed
 	$(RUN) -m benchmarks.doorkey --jobs 2
 	$(RUN) -m benchmarks.mnist --jobs 2
+	$(RUN) -m benchmarks.nth_farthest --jobs 2
 	$(RUN) -m benchmarks.text
 
 lint: .venv/installed

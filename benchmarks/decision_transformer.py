@@ -18,8 +18,16 @@ import tensorflow as tf
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.against_torch import (
+    PRECISIONS,
+    check_equal,
+    large_product,
+    milliseconds,
+    notes,
+    ratios,
+)
 from benchmarks.measure import alternate, timed, use_one_thread
-from benchmarks.report import Report, has_amx
+from benchmarks.report import Report
 from benchmarks.torch_decision_transformer import TorchDecisionTransformer, TorchTrainer
 from rrl_tf.convert import min_decision_transformer
 from rrl_tf.data.episodes import Episode, OfflineData
@@ -27,7 +35,6 @@ from rrl_tf.data.windows import Scaling, Windows
 from rrl_tf.models import DecisionTransformer
 from train_scripts import command_line
 
-PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 OURS, OURS_XLA = "ours", "ours, XLA"
 EAGER, COMPILED = "PyTorch eager", "PyTorch compiled"
 COLUMNS = (
@@ -74,7 +81,9 @@ def main(config):
     steps = {}
     for precision in config.precisions:
         add_contestants(steps, precision, batch, config)
-    rates = {precision: large_product(precision, config) for precision in config.precisions}
+    rates = {
+        precision: large_product(precision, config.product_size) for precision in config.precisions
+    }
     pipeline = iter(windows.dataset(config.batch_size, scaling))
     contestants = {**steps, **rates, "pipeline": lambda: next(pipeline)}
     seconds = alternate(
@@ -89,7 +98,7 @@ def main(config):
         "Cost of one training step of the Decision Transformer",
         COLUMNS,
         rows,
-        notes(rate, products, seconds),
+        own_notes(products, seconds) + notes(rate),
         vars(config),
     ).write()
 
@@ -159,13 +168,6 @@ def our_model(weights, precision, jit_compile):
     return model
 
 
-def check_equal(losses, precision):
-    """Raises a `ValueError` unless all contestants compute the same."""
-    values = list(losses.values())
-    if not np.allclose(values, values[0], rtol=1e-4 if precision == "float32" else 0.05):
-        raise ValueError(f"the contestants do not compute the same: first losses {losses}")
-
-
 def count_products(batch):
     """Floating-point operations of the matrix products in a step of the original."""
     trainer = TorchTrainer(TorchDecisionTransformer(STATES, ACTIONS), 1e-4, 1e-4, 0.25, False)
@@ -175,51 +177,30 @@ def count_products(batch):
     return counter.get_total_flops()
 
 
-def large_product(precision, config):
-    """A function that multiplies two large matrices, for the rate a core can reach."""
-    shape = (config.product_size, config.product_size)
-    a, b = (tf.cast(tf.random.normal(shape, seed=seed), precision) for seed in (0, 1))
-    multiply = tf.function(tf.matmul)
-    return lambda: multiply(a, b)
-
-
 def row(seconds, name, products, rate):
     """A line of the table."""
     precision, who = name
-    median = np.median(seconds[name])
-    low, high = 1e3 * np.quantile(seconds[name], (0.1, 0.9))
-
-    def ratio(*other):
-        return float(median / np.median(seconds[other])) if other in seconds else None
-
+    eager, compiled = (precision, EAGER), (precision, COMPILED)
     values = (
         precision,
         who,
-        float(1e3 * median),
-        f"{low:.3g} to {high:.3g}",
-        f"{products / median / rate:.0%}",
-        ratio(precision, EAGER),
-        ratio(precision, COMPILED),
-        ratio("float32", EAGER),
+        *milliseconds(seconds[name]),
+        f"{products / np.median(seconds[name]) / rate:.0%}",
+        *ratios(seconds, name, (eager, compiled, ("float32", EAGER))),
     )
     return dict(zip(COLUMNS, values))
 
 
-def notes(rate, products, seconds):
+def own_notes(products, seconds):
     """What the table leaves out."""
-    rates = ", ".join(f"{value / 1e9:.0f} GFLOP/s in {name}" for name, value in rate.items())
     pipeline = np.median(seconds["pipeline"])
     fastest = min(np.median(values) for name, values in seconds.items() if isinstance(name, tuple))
     return (
         "CPU time of a step at batch 64, one thread; the last three columns are ratios of medians.",
-        f"Large matrix products reach {rates} (TensorFlow).",
         f"Matrix products of the original's step: {products / 1e9:.2f} GFLOP; the share counts all "
         "of them for every contestant, though ours leaves out what no action is predicted from.",
         f"The input pipeline makes a batch in {1e3 * pipeline:.2g} ms, {fastest / pipeline:.0f} × "
         "faster than the fastest step (aim: 5 ×).",
-        "bfloat16 is `mixed_bfloat16` in Keras and autocast in PyTorch.",
-        "Aims, against PyTorch eager in float32: at most 0.7 in float32; at most 0.5 in bfloat16 "
-        f"where the CPU has AMX, and this one has {'it' if has_amx() else 'not'}.",
     )
 
 

@@ -22,10 +22,17 @@ import tensorflow as tf
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.against_torch import (
+    PRECISIONS,
+    check_equal,
+    large_product,
+    milliseconds,
+    notes,
+    ratios,
+)
 from benchmarks.measure import alternate, timed, use_one_thread
-from benchmarks.report import Report, has_amx
+from benchmarks.report import Report
 from benchmarks.torch_networks import BookClassifier
-from benchmarks.update import PRECISIONS, check_equal, large_product
 from rrl_tf.convert import deep_rl_in_action
 from rrl_tf.data.perturb import Perturbation
 from train_scripts import command_line, train_mnist
@@ -71,7 +78,9 @@ def main(config):
     with FlopCounterMode(display=False) as counter:
         torch_step("float32")(batch)
     products = counter.get_total_flops()
-    rates = {precision: large_product(precision, config) for precision in config.precisions}
+    rates = {
+        precision: large_product(precision, config.product_size) for precision in config.precisions
+    }
     steps[DATA] = perturbing(config.batch_size)
     contestants = {name: lambda f=f: f(batch) for name, f in steps.items()} | rates
     seconds = alternate(
@@ -81,7 +90,9 @@ def main(config):
     rate = {p: 2 * config.product_size**3 / np.median(seconds[p]) for p in rates}
     rows = [row(seconds, name, products, rate[name[0]]) for name in steps]
     title = "Cost of one training step of the book's relational classifier"
-    Report("mnist_step", title, COLUMNS, rows, notes(rate, products), vars(config)).write()
+    Report(
+        "mnist_step", title, COLUMNS, rows, own_notes(products) + notes(rate), vars(config)
+    ).write()
 
 
 def make_batch(size):
@@ -134,35 +145,21 @@ def perturbing(size):
 def row(seconds, name, products, rate):
     """A line of the table."""
     precision, who = name
-    median = np.median(seconds[name])
-    low, high = 1e3 * np.quantile(seconds[name], (0.1, 0.9))
-
-    def ratio(*other):
-        return float(median / np.median(seconds[other])) if other in seconds else None
-
     values = (
         precision,
         who,
-        float(1e3 * median),
-        f"{low:.3g} to {high:.3g}",
-        None if name == DATA else f"{products / median / rate:.0%}",
-        ratio(precision, EAGER),
-        ratio("float32", EAGER),
+        *milliseconds(seconds[name]),
+        None if name == DATA else f"{products / np.median(seconds[name]) / rate:.0%}",
+        *ratios(seconds, name, ((precision, EAGER), ("float32", EAGER))),
     )
     return dict(zip(COLUMNS, values))
 
 
-def notes(rate, products):
+def own_notes(products):
     """What the table leaves out."""
-    rates = ", ".join(f"{value / 1e9:.0f} GFLOP/s in {name}" for name, value in rate.items())
     return (
         "CPU time of a step, one thread; the last two columns are ratios of medians.",
-        f"Large matrix products reach {rates} (TensorFlow).",
         f"Convolutions and matrix products of a step: {products / 1e9:.1f} GFLOP.",
-        "bfloat16 is `mixed_bfloat16` in Keras and autocast in PyTorch: float32 weights and "
-        "optimiser, products in bfloat16.",
-        "Aims, against PyTorch eager in float32: at most 0.7 in float32; at most 0.5 in bfloat16 "
-        f"where the CPU has AMX, and this one has {'it' if has_amx() else 'not'}.",
     )
 
 

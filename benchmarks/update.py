@@ -25,13 +25,20 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks.against_torch import (
+    PRECISIONS,
+    check_equal,
+    large_product,
+    milliseconds,
+    notes,
+    ratios,
+)
 from benchmarks.measure import alternate, timed, use_one_thread
-from benchmarks.report import Report, has_amx
+from benchmarks.report import Report
 from benchmarks.torch_double_dqn import PREPARATIONS, TorchDoubleDQN
 from benchmarks.torch_networks import NETWORKS, copy_weights
 from train_scripts import command_line, train_doorkey
 
-PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 OURS, OURS_XLA = "ours", "ours, XLA"
 EAGER, COMPILED = "PyTorch eager", "PyTorch compiled"
 COLUMNS = (
@@ -74,7 +81,9 @@ def main(config):
     products = {}
     for preset in config.presets:
         products[preset] = add_contestants(updates, preset, config)
-    rates = {precision: large_product(precision, config) for precision in config.precisions}
+    rates = {
+        precision: large_product(precision, config.product_size) for precision in config.precisions
+    }
     contestants = {**updates, **rates}
     seconds = alternate(
         {name: lambda f=f: timed(f, config.updates) for name, f in contestants.items()},
@@ -83,7 +92,12 @@ def main(config):
     rate = {p: 2 * config.product_size**3 / np.median(seconds[p]) for p in rates}
     rows = [row(seconds, name, products[name[0]], rate[name[1]]) for name in updates]
     Report(
-        "update", "Cost of one update", COLUMNS, rows, notes(rate, products), vars(config)
+        "update",
+        "Cost of one update",
+        COLUMNS,
+        rows,
+        own_notes(products) + notes(rate),
+        vars(config),
     ).write()
 
 
@@ -150,13 +164,6 @@ def first_loss(agent, batch):
     return metrics["loss"]
 
 
-def check_equal(losses, precision):
-    """Raises a `ValueError` unless all contestants compute the same."""
-    values = list(losses.values())
-    if not np.allclose(values, values[0], rtol=1e-4 if precision == "float32" else 0.1):
-        raise ValueError(f"the contestants do not compute the same: first losses {losses}")
-
-
 def count_products(agent, batch):
     """Floating-point operations of the matrix products in an update.
 
@@ -167,49 +174,27 @@ def count_products(agent, batch):
     return counter.get_total_flops()
 
 
-def large_product(precision, config):
-    """A function that multiplies two large matrices, for the rate a core can reach."""
-    shape = (config.product_size, config.product_size)
-    a, b = (tf.cast(tf.random.normal(shape, seed=seed), precision) for seed in (0, 1))
-    multiply = tf.function(tf.matmul)
-    return lambda: multiply(a, b)
-
-
 def row(seconds, name, products, rate):
     """A line of the table."""
     preset, precision, who = name
-    median = np.median(seconds[name])
-    low, high = 1e3 * np.quantile(seconds[name], (0.1, 0.9))
-
-    def ratio(*other):
-        return float(median / np.median(seconds[other])) if other in seconds else None
-
+    eager, compiled = (preset, precision, EAGER), (preset, precision, COMPILED)
     values = (
         preset,
         precision,
         who,
-        float(1e3 * median),
-        f"{low:.3g} to {high:.3g}",
-        f"{products / median / rate:.0%}",
-        ratio(preset, precision, EAGER),
-        ratio(preset, precision, COMPILED),
-        ratio(preset, "float32", EAGER),
+        *milliseconds(seconds[name]),
+        f"{products / np.median(seconds[name]) / rate:.0%}",
+        *ratios(seconds, name, (eager, compiled, (preset, "float32", EAGER))),
     )
     return dict(zip(COLUMNS, values))
 
 
-def notes(rate, products):
+def own_notes(products):
     """What the table leaves out."""
-    rates = ", ".join(f"{value / 1e9:.0f} GFLOP/s in {name}" for name, value in rate.items())
     counts = ", ".join(f"{name} {value / 1e9:.2f}" for name, value in products.items())
     return (
         "CPU time of an update, one thread; the last three columns are ratios of medians.",
-        f"Large matrix products reach {rates} (TensorFlow).",
         f"Matrix products of an update, in GFLOP: {counts}.",
-        "bfloat16 is `mixed_bfloat16` in Keras and autocast in PyTorch: float32 weights and "
-        "optimiser, products in bfloat16.",
-        "Aims, against PyTorch eager in float32: at most 0.7 in float32; at most 0.5 in bfloat16 "
-        f"where the CPU has AMX, and this one has {'it' if has_amx() else 'not'}.",
     )
 
 
