@@ -70,10 +70,8 @@ def nth_farthest(
     reference = np.argmax(np.where(active, rng.random((batch, count)), -1), axis=1)  # m's row
     questions = np.arange(batch)
     m = labels[questions, reference]
-    distances = ((vectors - vectors[questions, reference][:, None]) ** 2).sum(axis=-1)  # (B, T)
-    ranked = np.argsort(np.where(active, distances, np.inf), axis=1)  # nearest first
     nearest = n if order == "sonnet" else active_count - 1 - n
-    answers = labels[questions, ranked[questions, nearest]]
+    answers = labels[questions, _ranked(vectors, active, reference)[questions, nearest]]
 
     one_hot = np.eye(count, dtype="float32")
     question = (n, m) if order == "paper" else (m, n)
@@ -81,6 +79,13 @@ def nth_farthest(
     contents = np.concatenate([vectors, one_hot[labels]], axis=-1) * active[..., None]
     sequences = np.concatenate([contents, *rows], axis=-1)
     return sequences.astype("float32"), answers.astype("int32")
+
+
+def _ranked(vectors, active, reference):
+    """Rows of each question, `(B, T)`, from the nearest to the reference to the farthest."""
+    center = vectors[np.arange(len(vectors)), reference][:, None]
+    distances = ((vectors - center) ** 2).sum(axis=-1)  # (B, T)
+    return np.argsort(np.where(active, distances, np.inf), axis=1)
 
 
 def _part_of(name, value, whole):

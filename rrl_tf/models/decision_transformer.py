@@ -140,18 +140,18 @@ class DecisionTransformer(keras.Model):
             self.final_norm = LayerNormalization(
                 epsilon=epsilon, dtype=self.dtype_policy, name="final_norm"
             )
+        self.predictors = {head: self._predictor(head) for head in self.heads}
+
+    def _predictor(self, head):
         sizes = {"action": self.action_size, "state": self.state_size, "return": 1}
-        # Full precision under a mixed policy: the loss takes differences of predictions.
-        self.predictors = {
-            head: keras.layers.Dense(
-                sizes[head],
-                activation="tanh" if head == "action" and not self.discrete else None,
-                kernel_initializer=self.kernel_initializer.clone(),
-                dtype=self.dtype_policy.variable_dtype,
-                name=f"predict_{head}",
-            )
-            for head in self.heads
-        }
+        return keras.layers.Dense(
+            sizes[head],
+            activation="tanh" if head == "action" and not self.discrete else None,
+            kernel_initializer=self.kernel_initializer.clone(),
+            # Full precision under a mixed policy: the loss takes differences of predictions.
+            dtype=self.dtype_policy.variable_dtype,
+            name=f"predict_{head}",
+        )
 
     def build(self, inputs_shape=None):
         if inputs_shape is not None:

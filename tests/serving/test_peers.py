@@ -148,6 +148,7 @@ def test_none_outlives_the_first(together):
     process.kill()
     process.wait()
     wait_until(lambda: not Path(f"/proc/{child}").exists(), 60)
+    assert not Path(f"/proc/{child}").exists()
 
 
 def test_peers_answer_each_other_with_their_errors(tmp_path):
