@@ -222,7 +222,7 @@ class Trial:
             except Exception as error:
                 raise ValueError(
                     f"cannot make {data.environment} to play in ({error}); a MuJoCo environment "
-                    "needs pip install 'mujoco>=3.2,<4'"
+                    "needs pip install 'gymnasium[mujoco]'"
                 ) from error
 
     def play(self, model, target, episodes, seed):
