@@ -55,8 +55,10 @@ def main(config):
             list(pool.map(lambda run: train(config, *run), runs))
     with atomic_file(RESULTS / "table.md") as draft:
         draft.write_text(table(RESULTS))
-    if figure := targets_figure(RESULTS):
-        viz.save_figure(figure, RESULTS / "doorkey-targets.png")
+    runs = loaded(RESULTS)
+    for name in ("doorkey", "walker2d"):
+        if figure := returns_figure({k: v for k, v in runs.items() if name in k[0]}):
+            viz.save_figure(figure, RESULTS / f"{name}-returns.png")
     tables.main()
     print((RESULTS / "table.md").read_text())
 
@@ -72,7 +74,6 @@ def train(config, data, preset, seed):
     )
     run = train_decision_transformer.run_path(training)
     summary = json.loads((run / "evaluation.json").read_text())
-    # The path of a data set is this machine's affair; its name is not.
     summary |= {"preset": preset, "seed": seed, "data": data_name(data)}
     with atomic_file(RESULTS / f"{run.name}.json") as draft:
         draft.write_text(json.dumps(summary, indent=2) + "\n")
@@ -80,8 +81,10 @@ def train(config, data, preset, seed):
 
 
 def data_name(source):
-    """The last two parts of a source."""
-    return "/".join(source.rstrip("/").split(":")[-1].split("/")[-2:])
+    """The last two parts of a source, and whether it was a folder or file of this machine."""
+    kind, _, name = source.rstrip("/").partition(":")
+    local = "local " if pathlib.Path(name).exists() else ""
+    return local + "/".join((name or kind).split("/")[-2:])
 
 
 def loaded(results):
@@ -132,24 +135,23 @@ def over_seeds(runs, which, target):
     return f"{np.mean(returns):,.4g} ({min(returns):,.4g} to {max(returns):,.4g})"
 
 
-def targets_figure(results):
-    """Returns reached against returns asked for, of the Decision Transformers on DoorKey."""
-    runs = loaded(results).get(("doorkey", "doorkey"))
-    if not runs:
-        return None
-    targets = sorted(runs[0]["last"], key=float)
-    asked = np.array([float(target) for target in targets])
-    reached = np.array([[run["last"][target]["return"] for target in targets] for run in runs])
-    success = np.array([[run["last"][target]["success"] for target in targets] for run in runs])
-    return viz.learning_curves(
-        {
-            "return reached": (asked, reached),
-            "share of episodes solved": (asked, success),
-            "what was asked for": (asked, asked[None]),
-        },
-        ylabel="over 100 episodes",
-        xlabel="return asked for",
-    )
+def returns_figure(runs):
+    """Returns reached against returns asked for, a panel a data set."""
+    panels, references = {}, {}
+    for (data, preset), found in runs.items():
+        last = [run["last"] for run in found if "last" in run]
+        if not last:
+            continue
+        title = f"{data} ({found[0]['environment']})"
+        lines = references.setdefault(title, {"mean of the data": found[0]["data_return"]["mean"]})
+        if len(last[0]) == 1:  # cloned behaviour, whatever is asked for
+            [target] = last[0]
+            lines[preset] = np.mean([row[target]["return"] for row in last])
+        else:
+            asked = [float(target) for target in last[0]]
+            reached = [[row["return"] for row in each.values()] for each in last]
+            panels.setdefault(title, {})[preset] = (asked, reached)
+    return viz.returns_figure(panels, references) if panels else None
 
 
 if __name__ == "__main__":

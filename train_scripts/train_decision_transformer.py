@@ -68,6 +68,8 @@ class Config:
     num_heads: int = 1
     context_length: int = 10
     """Steps of a window."""
+    max_timestep: int = 4096
+    """Time steps that have an embedding of their own; later ones share the last."""
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     """Precision of the network."""
     jit_compile: bool = False
@@ -107,10 +109,11 @@ class Config:
 
 
 # Most steps of DoorKey's data are random play, as it lasts longest; most episodes are not.
-DOORKEY = Config(sampling="episodes")
+DOORKEY = Config(sampling="episodes", targets=(0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95))
 FAST = dataclasses.replace(
     DOORKEY,
     preset="fast",
+    targets=(),
     sampling="steps",
     preparation="standardise",
     width=128,
@@ -215,6 +218,8 @@ class Trial:
     def __init__(self, config, data, scaling):
         self._config, self._scaling = config, scaling
         self.targets = config.targets or default_targets(data.returns())
+        if config.model == "behavior_cloning":
+            self.targets = self.targets[-1:]  # it does not listen
         self.envs = []
         if data.make_env is not None:
             try:
@@ -324,18 +329,17 @@ def in_words(summary, step):
 
 def draw_targets(summary):
     """The figure of returns that were asked for and returns that were reached."""
-    curves = {}
-    for which in ("last", "best"):
-        if which in summary:
-            targets = np.array([float(target) for target in summary[which]])
-            order = np.argsort(targets)
-            reached = np.array([row["return"] for row in summary[which].values()])
-            curves[f"{which} weights"] = (targets[order], reached[None, order])
-    curves["what was asked for"] = (targets[order], targets[None, order])
+    curves = {
+        f"{which} weights": (
+            [float(target) for target in summary[which]],
+            [[row["return"] for row in summary[which].values()]],
+        )
+        for which in ("last", "best")
+        if which in summary
+    }
+    title = f"{summary['data']}, {summary['environment']}"
     means = {"mean of the data": summary["data_return"]["mean"]}
-    return viz.learning_curves(
-        curves, ylabel="return reached", xlabel="return asked for", references=means
-    )
+    return viz.returns_figure({title: curves}, {title: means})
 
 
 def error_by_return(model, data, scaling, config, windows=512):
@@ -427,6 +431,7 @@ def make_model(config, data, scaling):
             num_blocks=config.num_blocks,
             num_heads=config.num_heads,
             context_length=config.context_length,
+            max_timestep=config.max_timestep,
             heads=("action",),  # nothing is learned from the other predictions
             **sizes,
         )

@@ -131,39 +131,43 @@ def _read_hdf5(source, name):
     h5py = _package("h5py", source, "pip install h5py")
     try:
         with h5py.File(name, "r") as file:
-            missing = {"observations", "actions", "rewards", "terminals"} - file.keys()
-            if missing:
-                raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-            names = {"observations", "actions", "rewards", "terminals", "timeouts"}
-            flat = {key: file[key][()] for key in names & file.keys()}
-            if "next_observations" in file:
-                flat["next_observations"] = file["next_observations"][()]
-    except (OSError, ValueError) as error:
+            _check_hdf5(source, file)
+            episodes = list(_cut(source, file))
+    except OSError as error:
         raise ValueError(
-            f"{source} cannot be read as a file of D4RL ({_first_line(error)}). It holds "
-            "observations, actions, rewards, terminals and timeouts of all steps in a row"
+            f"{source} cannot be read as a file of D4RL: {_first_line(error)}"
         ) from error
-    lengths = {key: len(values) for key, values in flat.items()}
+    return _d4rl_data(source, pathlib.Path(name).stem, episodes)
+
+
+def _check_hdf5(source, file):
+    needed = {"observations", "actions", "rewards", "terminals"}
+    if missing := needed - file.keys():
+        raise ValueError(
+            f"{source}: it lacks {', '.join(sorted(missing))}. A file of D4RL holds observations, "
+            "actions, rewards, terminals and timeouts of all steps in a row"
+        )
+    names = needed | {"timeouts", "next_observations"}
+    lengths = {key: len(file[key]) for key in sorted(names & file.keys())}
     if len(set(lengths.values())) > 1:
         raise ValueError(f"{source}: the arrays differ in length: {lengths}")
-    return _d4rl_data(source, pathlib.Path(name).stem, list(_cut(source, flat)))
 
 
-def _cut(source, flat):
+def _cut(source, file):
     """Episodes of the steps in a row; a last one that was not finished is dropped, as by D4RL."""
-    rewards = flat["rewards"].reshape(-1)
-    terminals = flat["terminals"].reshape(-1).astype(bool)
-    timeouts = flat.get("timeouts", np.zeros_like(terminals)).reshape(-1).astype(bool)
+    terminals = file["terminals"][()].reshape(-1).astype(bool)
+    over = terminals
+    if "timeouts" in file:
+        over = over | file["timeouts"][()].reshape(-1).astype(bool)
+    # Nothing learns from the observation after the last step; without it, the last stands in.
+    after = file["next_observations" if "next_observations" in file else "observations"]
     begin = 0
-    for i, end in enumerate(np.flatnonzero(terminals | timeouts) + 1):
-        steps = slice(begin, end)
-        # Nothing learns from the observation after the last step; without it, the last stands in.
-        after = flat.get("next_observations", flat["observations"])[end - 1 : end]
+    for i, end in enumerate(np.flatnonzero(over) + 1):
         yield _episode(
             f"{source}, episode {i}",
-            np.concatenate([flat["observations"][steps], after]),
-            flat["actions"][steps],
-            rewards[steps],
+            np.concatenate([file["observations"][begin:end], after[end - 1 : end]]),
+            file["actions"][begin:end],
+            file["rewards"][begin:end].reshape(-1),
             bool(terminals[end - 1]),
         )
         begin = end

@@ -8,6 +8,7 @@ from rrl_tf.viz.equivariance import equivariance_figure
 from rrl_tf.viz.film import film
 from rrl_tf.viz.memory import memory_attention_figure
 from rrl_tf.viz.output import figure_to_image, save_figure, save_film
+from rrl_tf.viz.returns import returns_figure
 from rrl_tf.viz.robustness import robustness_figure
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "learning_curves",
     "memory_attention_figure",
     "most_attended",
+    "returns_figure",
     "robustness_figure",
     "save_figure",
     "save_film",
