@@ -7,8 +7,8 @@ import numpy as np
 from rrl_tf.convert._assign import Assignment, assign, torch_layer_norm, torch_linear
 from rrl_tf.convert.min_decision_transformer import check_model, table_assignment
 
-# Causal masks that older versions of the library stored among the weights.
-_LEFTOVERS = re.compile(r"encoder\.h\.\d+\.attn\.(bias|masked_bias)")
+# Causal masks of older versions, and GPT-2's table of words, which nothing looks up.
+_LEFTOVERS = re.compile(r"encoder\.(h\.\d+\.attn\.(bias|masked_bias)|wte\.weight)")
 
 
 def hugging_face_decision_transformer(model, state_dict):

@@ -36,6 +36,7 @@ NORMS = [
 def random_state_dict(seed=0):
     rng = np.random.default_rng(seed)
     weights = {
+        "encoder.wte.weight": rng.normal(size=(1, H)),  # of words, which nothing looks up
         "embed_timestep.weight": rng.normal(size=(50, H)),
         "encoder.wpe.weight": rng.normal(size=(1024, H)),
     }
@@ -117,6 +118,42 @@ def test_converted_weights_give_the_originals_predictions():
     for head, values in expected.items():
         np.testing.assert_allclose(
             ops.convert_to_numpy(predictions[head])[real], values[real], atol=2e-5, rtol=1e-4
+        )
+
+
+def test_the_original_itself_agrees():
+    """Skipped where transformers is not installed (`pip install transformers torch`)."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    config = transformers.DecisionTransformerConfig(
+        state_dim=S,
+        act_dim=A,
+        hidden_size=H,
+        max_ep_len=50,
+        n_layer=BLOCKS,
+        n_head=HEADS,
+        activation_function="relu",
+    )
+    torch.manual_seed(0)
+    original = transformers.DecisionTransformerModel(config).eval()
+    x = window()
+    inputs = {name: torch.from_numpy(values) for name, values in x.items()}
+    with torch.no_grad():
+        expected = original(
+            states=inputs["states"],
+            actions=inputs["actions"],
+            rewards=None,
+            returns_to_go=inputs["returns_to_go"],
+            timesteps=inputs["timesteps"],
+            attention_mask=inputs["mask"],
+        )
+    predictions = hugging_face_decision_transformer(built(), original.state_dict())(x)
+    real = x["mask"] > 0
+    for head in ("action", "state", "return"):
+        np.testing.assert_allclose(
+            ops.convert_to_numpy(predictions[head])[real],
+            expected[f"{head}_preds"].numpy()[real],
+            atol=2e-5,
         )
 
 
