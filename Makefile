@@ -25,6 +25,9 @@ benchmarks: .venv/installed
 	$(RUN) -m benchmarks.relational_memory
 	$(RUN) -m benchmarks.relational_memory_scaling
 	$(RUN) -m benchmarks.rmc_differences
+	$(RUN) -m benchmarks.decision_transformer
+	$(RUN) -m benchmarks.acting_decision_transformer
+	$(RUN) -m benchmarks.offline_data
 	$(RUN) -m benchmarks.tables
 
 # Trains every agent that the docs report: several hours on two cores.
@@ -33,6 +36,7 @@ results: .venv/installed
 	$(RUN) -m benchmarks.mnist --jobs 2
 	$(RUN) -m benchmarks.nth_farthest --jobs 2
 	$(RUN) -m benchmarks.text
+	$(RUN) -m benchmarks.offline --jobs 2
 
 lint: .venv/installed
 	.venv/bin/ruff check .

@@ -68,8 +68,6 @@ class Config:
     num_heads: int = 1
     context_length: int = 10
     """Steps of a window."""
-    max_timestep: int = 4096
-    """Time steps that have an embedding of their own; later ones share the last."""
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     """Precision of the network."""
     jit_compile: bool = False
@@ -79,8 +77,9 @@ class Config:
     """When to stop. The same command with a larger number goes on, unless the schedule is cosine,
     which plans for the end."""
     batch_size: int = 64
-    sampling: Literal["steps", "episodes"] = "steps"
-    """What is equally likely: every step to end a window, or every episode to be in one."""
+    sampling: Literal["steps", "returns", "episodes"] = "steps"
+    """What is equally likely: every step to end a window, or every episode to be in one. Or steps
+    count for more the higher their episode's return."""
     learning_rate: float = 1e-3
     """AdamW's step size; the largest one, after the warm-up."""
     warmup_steps: int = 200
@@ -431,7 +430,6 @@ def make_model(config, data, scaling):
             num_blocks=config.num_blocks,
             num_heads=config.num_heads,
             context_length=config.context_length,
-            max_timestep=config.max_timestep,
             heads=("action",),  # nothing is learned from the other predictions
             **sizes,
         )

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-SAMPLING = ("steps", "episodes")
+SAMPLING = ("steps", "returns", "episodes")
 
 
 class Windows:
@@ -15,7 +15,10 @@ class Windows:
 
     With `sampling="steps"` every step of the data is equally often the last of a window, so that
     longer episodes are drawn more often and the network meets the beginnings of episodes as it will
-    when it acts. With `"episodes"` all episodes are equally likely, and windows are full wherever
+    when it acts. With `"returns"` a step counts for more the higher its episode's return, from
+    nothing in the data's worst episode to most in its best: the network sees low returns, yet
+    learns most from what it will be asked for (trajectory weighting, Hong et al., 2023). With
+    `"episodes"` all episodes are equally likely, and windows are full wherever
     the episode is long enough (min-decision-transformer).
 
     What is drawn depends on the seed and on the batch's number alone, so that a run which resumes
@@ -24,7 +27,10 @@ class Windows:
     Args:
         data: `OfflineData`; its arrays are not copied.
         context_length: K.
-        sampling: `"steps"` or `"episodes"`.
+        sampling: `"steps"`, `"returns"` or `"episodes"`.
+
+    References:
+        - [Hong et al., 2023](https://arxiv.org/abs/2306.13085), for `"returns"`
 
     Example:
 
@@ -39,7 +45,11 @@ class Windows:
             raise ValueError(f"context_length must be positive; received {context_length!r}")
         self._data, self._length, self._sampling = data, int(context_length), sampling
         self._returns = [episode.returns_to_go().astype("float32") for episode in data.episodes]
-        self._ends = np.cumsum([len(episode) for episode in data.episodes])
+        self._lengths = np.array([len(episode) for episode in data.episodes])
+        weights = self._lengths.astype("float64")
+        if sampling == "returns":
+            weights *= _shares(data.returns())
+        self._ends = np.cumsum(weights)
 
     def batch(self, size, seed):
         """`size` windows, as a dict of arrays.
@@ -54,16 +64,15 @@ class Windows:
             `"mask"` `(B, K)` float32, 1 for real steps.
         """
         rng = np.random.default_rng(seed)
-        if self._sampling == "steps":
-            step = rng.integers(self._ends[-1], size=size)
-            episode = np.searchsorted(self._ends, step, side="right")
-            lengths = np.diff(self._ends, prepend=0)
-            last = step - (self._ends - lengths)[episode]
-        else:
-            episode = rng.integers(len(self._ends), size=size)
-            lengths = np.diff(self._ends, prepend=0)[episode]
+        if self._sampling == "episodes":
+            episode = rng.integers(len(self._lengths), size=size)
+            lengths = self._lengths[episode]
             full = np.minimum(lengths, self._length) - 1  # the first step a full window ends at
             last = rng.integers(full, lengths)
+        else:
+            place = rng.random(size) * self._ends[-1]
+            episode = np.searchsorted(self._ends, place, side="right")
+            last = rng.integers(self._lengths[episode])
         return self.windows(episode, last)
 
     def windows(self, episodes, last):
@@ -117,6 +126,12 @@ class Windows:
 
         dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
         return dataset.map(prepare, num_parallel_calls=1).prefetch(4)
+
+
+def _shares(returns):
+    """Where between the worst and the best every return lies, 0 to 1; all 1 if none is better."""
+    low, high = returns.min(), returns.max()
+    return (returns - low) / (high - low) if high > low else np.ones_like(returns)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -47,7 +47,7 @@ def test_returns_to_go(rewards):
     lengths=lengths,
     length=st.integers(1, 6),
     discrete=st.booleans(),
-    sampling=st.sampled_from(["steps", "episodes"]),
+    sampling=st.sampled_from(["steps", "returns", "episodes"]),
 )
 def test_windows_are_parts_of_episodes(lengths, length, discrete, sampling):
     data = offline(lengths, discrete)
@@ -87,6 +87,15 @@ def test_every_episode_is_equally_likely():
     data = offline([1, 4, 15])
     last = Windows(data, 3, "episodes").batch(30_000, seed=0)["states"][:, -1, 0]
     np.testing.assert_allclose(np.bincount((last // 100).astype(int)) / 30_000, 1 / 3, atol=0.012)
+
+
+def test_steps_count_for_more_the_higher_the_return():
+    data = offline([1, 4, 15])  # with the returns 1, 10 and 120
+    last = Windows(data, 3, "returns").batch(40_000, seed=0)["states"][:, -1, 0]
+    steps, counts = np.unique(last, return_counts=True)
+    weights = np.where(steps < 200, 9.0, 119.0)
+    assert len(steps) == 19 and steps.min() == 100
+    np.testing.assert_allclose(counts / 40_000, weights / weights.sum(), atol=0.006)
 
 
 @pytest.mark.tf_only
