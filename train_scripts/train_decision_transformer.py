@@ -68,6 +68,8 @@ class Config:
     num_heads: int = 1
     context_length: int = 10
     """Steps of a window."""
+    dropout: float = 0.1
+    """Rate in the network in training."""
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     """Precision of the network."""
     jit_compile: bool = False
@@ -112,25 +114,25 @@ DOORKEY = Config(sampling="episodes", targets=(0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.9
 FAST = dataclasses.replace(
     DOORKEY,
     preset="fast",
-    targets=(),
-    sampling="steps",
     preparation="standardise",
+    return_scale=1000.0,
     width=128,
     num_blocks=3,
-    context_length=20,
-    steps=10_000,
-    learning_rate=1e-3,
+    dropout=0.2,
+    steps=8000,
+    sampling="returns",
     warmup_steps=500,
-    return_scale=1000.0,
+    targets=(),
     log_every=250,
-    evaluate_every=2500,
+    evaluate_every=2000,
     checkpoint_every=1000,
-    jit_compile=True,
 )
 MIN_DT = dataclasses.replace(
     FAST,
     preset="min-dt",
     network="min-dt",
+    context_length=20,
+    dropout=0.1,
     steps=20_000,
     sampling="episodes",
     learning_rate=1e-4,
@@ -142,9 +144,12 @@ BC = dataclasses.replace(
     preset="bc",
     model="behavior_cloning",
     context_length=1,
+    dropout=0.1,
     steps=20_000,
+    sampling="steps",
     batch_size=256,
     learning_rate=3e-4,
+    evaluate_every=5000,
 )
 PRESETS = {
     "doorkey": DOORKEY,
@@ -422,7 +427,7 @@ def make_model(config, data, scaling):
     sizes = {"state_size": scaling.state_size, "action_size": data.action_size}
     sizes |= {"discrete": data.discrete, "dtype": config.dtype}
     if config.model == "behavior_cloning":
-        model = BehaviorCloning(**sizes)
+        model = BehaviorCloning(dropout=config.dropout, **sizes)
     else:
         model = DecisionTransformer.from_preset(
             config.network,
@@ -430,6 +435,7 @@ def make_model(config, data, scaling):
             num_blocks=config.num_blocks,
             num_heads=config.num_heads,
             context_length=config.context_length,
+            dropout=config.dropout,
             heads=("action",),  # nothing is learned from the other predictions
             **sizes,
         )
