@@ -113,7 +113,10 @@ def test_learning_rates():
     assert float(constant(15_000)) == pytest.approx(1e-4)
     cosine = script.learning_rate(script.FAST)
     assert float(cosine(script.FAST.warmup_steps)) == pytest.approx(script.FAST.learning_rate)
-    assert float(cosine(script.FAST.steps)) == pytest.approx(0, abs=1e-9)
+    last = script.FAST.final_learning_rate
+    assert 0 < last and float(cosine(script.FAST.steps)) == pytest.approx(last)
+    to_zero = script.learning_rate(script.DOORKEY)
+    assert float(to_zero(script.DOORKEY.steps)) == pytest.approx(0, abs=1e-9)
 
 
 @pytest.mark.parametrize(
