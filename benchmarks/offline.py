@@ -88,12 +88,12 @@ def data_name(source):
 
 
 def loaded(results):
-    """Runs of every data set and preset: dict (data, preset) → list of summaries."""
+    """Runs of every data set and preset: dict (data, preset) → list of summaries, sorted."""
     runs = {}
     for path in sorted(pathlib.Path(results).glob("*.json")):
         summary = json.loads(path.read_text())
         runs.setdefault((summary["data"], summary["preset"]), []).append(summary)
-    return runs
+    return dict(sorted(runs.items()))
 
 
 def table(results):
@@ -112,7 +112,7 @@ def table(results):
             preset,
             f"{runs[0]['step']:,}",
             str(len(runs)),
-            target or "",
+            target if played and len(played[0]["last"]) > 1 else "",
             *(over_seeds(played, which, target) for which in ("last", "best")),
             f"{np.mean([list(run['action_error'].values()) for run in runs]):.3g}",
         ]
