@@ -5,6 +5,8 @@ import h5py
 import numpy as np
 import pytest
 
+from benchmarks.offline_data import made_up, write_minari, write_rlds
+from benchmarks.offline_data import write_hdf5 as write_hdf5_file
 from rrl_tf.data.sources import load_episodes
 
 pytestmark = [
@@ -66,22 +68,6 @@ def test_minari(name, minari_folder):
         assert data.reference_returns is None
 
 
-def steps_of(part, terminated):
-    """One episode in RLDS form: the last step has nothing but its observation."""
-    count = len(part["rewards"])
-    for t in range(count + 1):
-        last = t == count
-        yield {
-            "observation": part["observations"][t],
-            "action": np.zeros(2, "float32") if last else part["actions"][t],
-            "reward": np.float32(0 if last else part["rewards"][t]),
-            "discount": np.float32(1),
-            "is_first": t == 0,
-            "is_last": last,
-            "is_terminal": last and terminated,
-        }
-
-
 def flat_episodes(seed=0, lengths=(4, 1, 7)):
     rng = np.random.default_rng(seed)
     return [
@@ -98,41 +84,9 @@ def flat_episodes(seed=0, lengths=(4, 1, 7)):
 
 
 def test_rlds_of_tensorflow_datasets(tmp_path):
-    import tensorflow_datasets as tfds
-
     played = flat_episodes()
-    features = tfds.features.FeaturesDict(
-        {
-            "steps": tfds.features.Dataset(
-                {
-                    "observation": tfds.features.Tensor(shape=(3,), dtype=np.float32),
-                    "action": tfds.features.Tensor(shape=(2,), dtype=np.float32),
-                    "reward": np.float32,
-                    "discount": np.float32,
-                    "is_first": np.bool_,
-                    "is_last": np.bool_,
-                    "is_terminal": np.bool_,
-                }
-            )
-        }
-    )
-
-    class SmallRlds(tfds.core.GeneratorBasedBuilder):
-        VERSION = tfds.core.Version("1.0.0")
-
-        def _info(self):
-            return self.dataset_info_from_configs(features=features)
-
-        def _split_generators(self, dl_manager):
-            return {"train": self._generate_examples()}
-
-        def _generate_examples(self):
-            for i, (part, terminated) in enumerate(played):
-                yield i, {"steps": list(steps_of(part, terminated))}
-
-    builder = SmallRlds(data_dir=tmp_path)
-    builder.download_and_prepare()
-    data = load_episodes(f"tfds:{builder.data_dir}")
+    source = write_rlds(tmp_path, [{**part, "terminated": end} for part, end in played])
+    data = load_episodes(source)
     order = [
         next(i for i, (p, _) in enumerate(played) if len(p["rewards"]) == len(e))
         for e in data.episodes
@@ -140,6 +94,19 @@ def test_rlds_of_tensorflow_datasets(tmp_path):
     assert sorted(order) == [0, 1, 2]
     check(data, [played[i] for i in order])
     assert data.make_env is None
+
+
+@pytest.mark.parametrize("write", [write_minari, write_rlds, write_hdf5_file])
+def test_what_the_benchmark_writes_is_what_is_loaded(write, tmp_path, monkeypatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    data = load_episodes(write(tmp_path, made_up(episodes=2, steps=5)))
+    played = {e["rewards"].tobytes(): e for e in made_up(episodes=2, steps=5)}
+    assert len(data.episodes) == 2
+    for episode in data.episodes:  # TensorFlow Datasets shuffles them
+        expected = played[episode.rewards.tobytes()]
+        np.testing.assert_array_equal(episode.observations, expected["observations"])
+        np.testing.assert_array_equal(episode.actions, expected["actions"])
+        assert episode.terminated == expected["terminated"]
 
 
 def write_hdf5(path, played, next_observations=True, unfinished=True, **more):
