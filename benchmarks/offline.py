@@ -113,7 +113,8 @@ def table(results):
             f"{runs[0]['step']:,}",
             str(len(runs)),
             target if played and len(played[0]["last"]) > 1 else "",
-            *(over_seeds(played, which, target) for which in ("last", "best")),
+            over_seeds(played, "last", target),
+            over_seeds(played, "best", next(iter(played[0]["best"]))) if played else "",
             f"{np.mean([list(run['action_error'].values()) for run in runs]):.3g}",
         ]
         lines.append(f"| {' | '.join(columns)} |")

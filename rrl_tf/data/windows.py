@@ -28,6 +28,9 @@ class Windows:
         data: `OfflineData`; its arrays are not copied.
         context_length: K.
         sampling: `"steps"`, `"returns"` or `"episodes"`.
+        starts: share of the windows that end within the first 2 K steps of their episode. Every
+            episode that is played begins there, with nothing but the return to go by, and few
+            steps of the data show how.
 
     References:
         - [Hong et al., 2023](https://arxiv.org/abs/2306.13085), for `"returns"`
@@ -38,12 +41,15 @@ class Windows:
     >>> batch = windows.batch(64, seed=0)  # doctest: +SKIP
     """
 
-    def __init__(self, data, context_length, sampling="steps"):
+    def __init__(self, data, context_length, sampling="steps", starts=0.0):
         if sampling not in SAMPLING:
             raise ValueError(f"sampling must be one of {SAMPLING}; received {sampling!r}")
         if context_length < 1:
             raise ValueError(f"context_length must be positive; received {context_length!r}")
+        if not 0 <= starts <= 1:
+            raise ValueError(f"starts must be a share from 0 to 1; received {starts!r}")
         self._data, self._length, self._sampling = data, int(context_length), sampling
+        self._starts = starts
         self._returns = [episode.returns_to_go().astype("float32") for episode in data.episodes]
         self._lengths = np.array([len(episode) for episode in data.episodes])
         weights = self._lengths.astype("float64")
@@ -66,13 +72,15 @@ class Windows:
         rng = np.random.default_rng(seed)
         if self._sampling == "episodes":
             episode = rng.integers(len(self._lengths), size=size)
-            lengths = self._lengths[episode]
-            full = np.minimum(lengths, self._length) - 1  # the first step a full window ends at
-            last = rng.integers(full, lengths)
         else:
             place = rng.random(size) * self._ends[-1]
             episode = np.searchsorted(self._ends, place, side="right")
-            last = rng.integers(self._lengths[episode])
+        lengths = self._lengths[episode]
+        # With "episodes", from the first step that a full window ends at.
+        first = np.minimum(lengths, self._length) - 1 if self._sampling == "episodes" else 0
+        last = rng.integers(first, lengths)
+        early = rng.integers(first, np.minimum(lengths, 2 * self._length))
+        last = np.where(rng.random(size) < self._starts, early, last)
         return self.windows(episode, last)
 
     def windows(self, episodes, last):

@@ -98,6 +98,18 @@ def test_steps_count_for_more_the_higher_the_return():
     np.testing.assert_allclose(counts / 40_000, weights / weights.sum(), atol=0.006)
 
 
+@pytest.mark.parametrize("sampling", ["steps", "returns", "episodes"])
+def test_a_share_of_the_windows_ends_in_the_first_steps(sampling):
+    data = offline([2, 60])
+    last = Windows(data, 3, sampling, starts=0.5).batch(20_000, seed=0)["timesteps"][:, -1]
+    last = last[last >= 2]  # of the long episode
+    if sampling == "episodes":  # where windows end at step 2 at the earliest
+        expected = 0.5 + 0.5 * 4 / 58
+    else:
+        expected = (0.5 * 4 / 6 + 0.5 * 4 / 60) / (0.5 * 4 / 6 + 0.5 * 58 / 60)
+    assert (last < 6).mean() == pytest.approx(expected, abs=0.015)
+
+
 @pytest.mark.tf_only
 def test_a_resumed_dataset_goes_on_with_the_same_batches():
     data = offline([5, 9])
@@ -215,6 +227,8 @@ def test_data_that_does_not_belong_together(episodes, space, message):
 
 
 def test_bad_windows():
+    with pytest.raises(ValueError, match="starts must be a share"):
+        Windows(offline([3]), 3, starts=1.5)
     with pytest.raises(ValueError, match="sampling must be one of"):
         Windows(offline([3]), 4, "rows")
     with pytest.raises(ValueError, match="context_length must be positive"):
