@@ -76,7 +76,7 @@ def test_from_data_to_a_served_policy_and_on(recorded, tmp_path, capsys):
     folder, _ = script.main(tiny(recorded, tmp_path))
     summary = json.loads((folder.path / "evaluation.json").read_text())
     assert summary["step"] == 4
-    assert summary["last"].keys() == summary["best"].keys() == {"5", "20"}
+    assert summary["last"].keys() == {"5", "20"} and summary["best"].keys() == {"20"}
     assert (folder.figures / "targets.png").exists()
     served = load_policy(folder.export / "1")
     action = WindowSession(served, target_return=20.0).act(np.zeros(4, "float32"))
@@ -104,7 +104,8 @@ def test_baselines(recorded, tmp_path):
         recorded, tmp_path, model="behavior_cloning", context_length=1, best_share=0.4, steps=2
     )
     folder, _ = script.main(config)
-    assert json.loads((folder.path / "evaluation.json").read_text())["last"]
+    summary = json.loads((folder.path / "evaluation.json").read_text())
+    assert len(summary["last"]) == 1  # it does not listen to what is asked for
 
 
 def test_learning_rates():
