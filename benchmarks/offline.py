@@ -83,7 +83,7 @@ def train(config, data, preset, seed):
 def data_name(source):
     """The last two parts of a source, and whether it was a folder or file of this machine."""
     kind, _, name = source.rstrip("/").partition(":")
-    local = "local " if pathlib.Path(name).exists() else ""
+    local = "local " if name and pathlib.Path(name).exists() else ""
     return local + "/".join((name or kind).split("/")[-2:])
 
 
@@ -133,7 +133,8 @@ def over_seeds(runs, which, target):
     returns = [run[which][target]["return"] for run in runs if which in run]
     if not returns:
         return ""
-    return f"{np.mean(returns):,.4g} ({min(returns):,.4g} to {max(returns):,.4g})"
+    low, high = min(returns), max(returns)
+    return f"{np.mean(returns):,.4g}" + (f" ({low:,.4g} to {high:,.4g})" if low < high else "")
 
 
 def returns_figure(runs):
