@@ -144,7 +144,7 @@ def returns_figure(runs):
         last = [run["last"] for run in found if "last" in run]
         if not last:
             continue
-        title = f"{data} ({found[0]['environment']})"
+        title = f"{data}\n({found[0]['environment']})"
         lines = references.setdefault(title, {"mean of the data": found[0]["data_return"]["mean"]})
         if len(last[0]) == 1:  # cloned behaviour, whatever is asked for
             [target] = last[0]

@@ -31,13 +31,13 @@ def returns_figure(panels, references=None):
     if not panels or not all(panels.values()):
         raise ValueError(f"every panel must hold at least one curve. Received: {panels!r}")
     labels = list(dict.fromkeys(label for curves in panels.values() for label in curves))
-    gap, left, top = 0.55, 0.75, 0.6
+    gap, left, top = 0.55, 0.75, 0.85
     width = (style.FIGURE_WIDTH - left - 0.2 - gap * (len(panels) - 1)) / len(panels)
     figure = style.new_figure(style.FIGURE_WIDTH, top + 3.0 + 0.55)
     for i, (title, curves) in enumerate(panels.items()):
         axes = style.place(figure, left + i * (width + gap), top, width, 3.0)
         style.plain(axes)
-        style.title(axes, title)
+        style.title(axes, title, style.SMALL_SIZE)
         for label, curve in curves.items():
             colour = style.PALETTE[labels.index(label) % len(style.PALETTE)]
             _draw(axes, _checked(title, label, *curve), colour)
