@@ -159,18 +159,21 @@ def _cut(source, file):
     over = terminals
     if "timeouts" in file:
         over = over | file["timeouts"][()].reshape(-1).astype(bool)
+    ends = np.flatnonzero(over) + 1
     # Nothing learns from the observation after the last step; without it, the last stands in.
-    after = file["next_observations" if "next_observations" in file else "observations"]
-    begin = 0
-    for i, end in enumerate(np.flatnonzero(over) + 1):
+    after = "next_observations" if "next_observations" in file else "observations"
+    after = file[after][()][ends - 1]
+    # Whole arrays: compressed parts would be unpacked again for every episode in them.
+    observations, actions = file["observations"][()], file["actions"][()]
+    rewards = file["rewards"][()].reshape(-1)
+    for i, (begin, end) in enumerate(zip([0, *ends], ends)):
         yield _episode(
             f"{source}, episode {i}",
-            np.concatenate([file["observations"][begin:end], after[end - 1 : end]]),
-            file["actions"][begin:end],
-            file["rewards"][begin:end].reshape(-1),
+            np.concatenate([observations[begin:end], after[i : i + 1]]),
+            actions[begin:end],
+            rewards[begin:end],
             bool(terminals[end - 1]),
         )
-        begin = end
 
 
 def _episode(where, observations, actions, rewards, terminated):
