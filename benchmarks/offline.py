@@ -114,7 +114,7 @@ def table(results):
             str(len(runs)),
             target if played and len(played[0]["last"]) > 1 else "",
             over_seeds(played, "last", target),
-            over_seeds(played, "best", next(iter(played[0]["best"]))) if played else "",
+            over_seeds(played, "best", max(played[0]["last"], key=float)) if played else "",
             f"{np.mean([list(run['action_error'].values()) for run in runs]):.3g}",
         ]
         lines.append(f"| {' | '.join(columns)} |")

@@ -9,6 +9,7 @@ by at most while it loaded, relative to the arrays that came out: 1 is no copy, 
 
 import concurrent.futures
 import dataclasses
+import importlib
 import multiprocessing
 import os
 import pathlib
@@ -186,7 +187,8 @@ def in_a_fresh_process(function, *arguments):
 
 def load(source):
     """Bytes of the arrays that are loaded, seconds, and the bytes the process grew by at most."""
-    __import__({"tfds": "tensorflow_datasets"}.get(source.partition(":")[0], "minari"))
+    kind = source.partition(":")[0]
+    importlib.import_module({"tfds": "tensorflow_datasets", "hdf5": "h5py"}.get(kind, kind))
     pathlib.Path("/proc/self/clear_refs").write_text("5")  # forgets the peak until now
     before, begun = memory("VmRSS"), time.perf_counter()
     data = load_episodes(source)

@@ -66,17 +66,7 @@ def learning_curves(
         name = f"{label} (mean of {seeds})" if seeds > 1 else f"{label} (1 seed)"
         axes.plot(steps, values.mean(axis=0), color=colour, linewidth=2, label=name)
     for label, height in (references or {}).items():
-        axes.axhline(height, color=style.MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-        axes.annotate(
-            label,
-            (1, height),
-            xycoords=("axes fraction", "data"),
-            xytext=(-2, 3),
-            textcoords="offset points",
-            ha="right",
-            size=style.SMALL_SIZE,
-            color=style.MUTED,
-        )
+        style.reference(axes, label, height)
     _finish(figure, axes, curves, (xlabel, ylabel), ylim, band_name)
     return figure
 

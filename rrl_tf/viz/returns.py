@@ -42,7 +42,7 @@ def returns_figure(panels, references=None):
             colour = style.PALETTE[labels.index(label) % len(style.PALETTE)]
             _draw(axes, _checked(title, label, *curve), colour)
         for label, height in (references or {}).get(title, {}).items():
-            _reference(axes, label, height)
+            style.reference(axes, label, height, "dotted")
         asked = np.concatenate([np.asarray(curve[0], "float64") for curve in curves.values()])
         ends = [asked.min(), asked.max()]
         axes.plot(ends, ends, color=style.MUTED, linewidth=1, linestyle=_DASHES, zorder=1)
@@ -69,20 +69,6 @@ def _draw(axes, curve, colour):
     axes.plot(asked, reached.mean(axis=0), color=colour, linewidth=2)
     for values in reached:
         axes.plot(asked, values, "o", color=colour, markersize=4, alpha=0.6, markeredgewidth=0)
-
-
-def _reference(axes, label, height):
-    axes.axhline(height, color=style.MUTED, linewidth=1, linestyle="dotted", zorder=1)
-    axes.annotate(
-        label,
-        (1, height),
-        xycoords=("axes fraction", "data"),
-        xytext=(-2, 3),
-        textcoords="offset points",
-        ha="right",
-        size=style.SMALL_SIZE,
-        color=style.MUTED,
-    )
 
 
 def _legend(figure, labels, left):

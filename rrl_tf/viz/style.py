@@ -74,3 +74,18 @@ def plain(axes):
 def title(axes, text, size=LABEL_SIZE, **options):
     """Write a left-aligned title above axes."""
     axes.set_title(text, **({"size": size, "color": TEXT, "loc": "left", "pad": 4} | options))
+
+
+def reference(axes, label, height, linestyle=(0, (4, 3))):
+    """Draw a thin horizontal line across axes and write its name above its right end."""
+    axes.axhline(height, color=MUTED, linewidth=1, linestyle=linestyle, zorder=1)
+    axes.annotate(
+        label,
+        (1, height),
+        xycoords=("axes fraction", "data"),
+        xytext=(-2, 3),
+        textcoords="offset points",
+        ha="right",
+        size=SMALL_SIZE,
+        color=MUTED,
+    )
