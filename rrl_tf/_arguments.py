@@ -2,11 +2,13 @@
 
 import operator
 
+from rrl_tf.errors import InvalidInput
+
 
 def one_of(name, value, choices):
     """Returns `value`, or raises a `ValueError` that lists the `choices`."""
     if value not in choices:
-        raise ValueError(f"`{name}` must be one of {choices}. Received: {value!r}")
+        raise InvalidInput(f"`{name}` must be one of {choices}. Received: {value!r}")
     return value
 
 
@@ -17,7 +19,7 @@ def positive_int(name, value):
     except TypeError:
         number = 0
     if number < 1 or isinstance(value, bool):
-        raise ValueError(f"`{name}` must be a positive integer. Received: {value!r}")
+        raise InvalidInput(f"`{name}` must be a positive integer. Received: {value!r}")
     return number
 
 

@@ -15,9 +15,9 @@ from tensorflow_serving.apis import (
 )
 
 from serving.errors import ServingError, invalid
-from serving.examples import CLASSIFY, REGRESS, Task
 from serving.metrics import render
 from serving.peers import Peers
+from serving.tf_examples import CLASSIFY, REGRESS, Task
 
 
 def asked_model(request):

@@ -16,7 +16,7 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from serving import examples, json_values
+from serving import json_values, tf_examples
 from serving.errors import HTTP_STATUS, ServingError, invalid
 
 _log = logging.getLogger("serving")
@@ -131,10 +131,10 @@ class RestApi:
             "classify": (classification_pb2.ClassificationRequest, self._inference.classify),
             "regress": (regression_pb2.RegressionRequest, self._inference.regress),
         }[verb]
-        request = message(input=examples.input_from_json(document))
+        request = message(input=tf_examples.input_from_json(document))
         _fill_spec(request.model_spec, *model)
         request.model_spec.signature_name = signature_name
-        return examples.result_to_json((await ask(request)).result)
+        return tf_examples.result_to_json((await ask(request)).result)
 
     async def _status(self, model):
         request = get_model_status_pb2.GetModelStatusRequest()

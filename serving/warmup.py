@@ -9,8 +9,8 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from serving import tensors
 from serving.errors import ServingError, invalid
-from serving.examples import CLASSIFY, REGRESS, Task
 from serving.inference import multi_task
+from serving.tf_examples import CLASSIFY, REGRESS, Task
 
 FILE = Path("assets.extra") / "tf_serving_warmup_requests"
 _MOST_RECORDS = 1000

@@ -17,6 +17,7 @@ import gymnasium
 import numpy as np
 from tqdm import tqdm
 
+from rrl_tf.errors import InvalidInput
 from train_scripts import command_line, train_doorkey
 
 
@@ -113,7 +114,7 @@ def make_env(name):
     try:
         return gymnasium.make(name)
     except gymnasium.error.Error as error:
-        raise ValueError(f"cannot make the environment {name!r}: {error}") from error
+        raise InvalidInput(f"cannot make the environment {name!r}: {error}") from error
 
 
 def policy_named(name, config):
@@ -126,7 +127,7 @@ def policy_named(name, config):
         return lambda observation: None
     if name == "agent":
         if config.environment != "DoorKey-5x5":
-            raise ValueError(
+            raise InvalidInput(
                 f"the agent is for DoorKey-5x5; give the folder of an exported version that plays "
                 f"{config.environment}"
             )
@@ -138,7 +139,7 @@ def policy_named(name, config):
         client = connect(address, model)
         return lambda observation: client.act(observation)
     if not pathlib.Path(name, "saved_model.pb").exists():
-        raise ValueError(
+        raise InvalidInput(
             f"unknown policy {name!r}; expected random, agent, the folder of an exported version, "
             "or an address such as grpc://localhost:8500/doorkey"
         )
@@ -164,7 +165,7 @@ def newest_version(folder):
     """
     versions = [path for path in pathlib.Path(folder).glob("*") if path.name.isdigit()]
     if not versions:
-        raise ValueError(f"{folder} holds no exported version; its run has not been finished")
+        raise InvalidInput(f"{folder} holds no exported version; its run has not been finished")
     return max(versions, key=lambda path: int(path.name))
 
 

@@ -15,6 +15,7 @@ import urllib.request
 
 import numpy as np
 
+from rrl_tf.errors import InvalidInput
 from rrl_tf.export import load_policy
 from serving.client import connect
 from train_scripts import command_line, train_doorkey
@@ -128,7 +129,7 @@ def play_through(address, policy, training, episodes):
                 action = client.act(observation)
                 seconds.append(time.perf_counter() - begun)
                 if action != (expected := policy.act(observation)):
-                    raise ValueError(f"{address} answered {action}, expected {expected}")
+                    raise InvalidInput(f"{address} answered {action}, expected {expected}")
                 observation, _, terminated, truncated, info = env.step(action)
                 over = terminated or truncated
             solved += info["success"]

@@ -21,6 +21,7 @@ from rrl_tf.agents.trajectory_policy import TrajectoryPolicy, play_episodes
 from rrl_tf.data.sources import load_episodes
 from rrl_tf.data.windows import Scaling, Windows
 from rrl_tf.envs import PREPARATIONS
+from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_decision_transformer
 from rrl_tf.models import BehaviorCloning, DecisionTransformer
 from rrl_tf.training import (
@@ -234,7 +235,7 @@ class Trial:
             try:
                 self.envs = [data.make_env() for _ in range(config.evaluation_episodes)]
             except Exception as error:
-                raise ValueError(
+                raise InvalidInput(
                     f"cannot make {data.environment} to play in ({error}); a MuJoCo environment "
                     "needs pip install 'gymnasium[mujoco]'"
                 ) from error
@@ -401,7 +402,9 @@ def split(data, config):
     """Episodes to train on and episodes held out, the same ones whatever the seed."""
     count = max(1, round(config.held_out * len(data.episodes)))
     if count >= len(data.episodes):
-        raise ValueError(f"{data.name} has {len(data.episodes)} episodes, too few to hold any out")
+        raise InvalidInput(
+            f"{data.name} has {len(data.episodes)} episodes, too few to hold any out"
+        )
     order = np.random.default_rng(0).permutation(len(data.episodes))
     parts = [
         dataclasses.replace(data, episodes=tuple(data.episodes[i] for i in np.sort(part)))
@@ -493,12 +496,12 @@ def check_intervals(config):
     """Raises a `ValueError` where the log would not come out even."""
     for name in ("steps", "checkpoint_every", "evaluate_every"):
         if getattr(config, name) % config.log_every:
-            raise ValueError(
+            raise InvalidInput(
                 f"{name} must be a multiple of log_every; received {getattr(config, name)} and "
                 f"{config.log_every}"
             )
     if config.progress_episodes > config.evaluation_episodes:
-        raise ValueError(
+        raise InvalidInput(
             "progress_episodes must not be more than evaluation_episodes; received "
             f"{config.progress_episodes} and {config.evaluation_episodes}"
         )

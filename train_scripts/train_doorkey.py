@@ -23,6 +23,7 @@ from rrl_tf.envs import (
     make_doorkey,
     split_layouts,
 )
+from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_policy
 from rrl_tf.models import RelationalQNetwork
 from rrl_tf.training import (
@@ -378,7 +379,7 @@ def preparation(config):
     suffix = "" if config.observation == "view" else f"_{config.observation}"
     name = config.preparation + suffix
     if name not in PREPARATIONS:
-        raise ValueError(
+        raise InvalidInput(
             f"observation {config.observation!r} cannot be prepared by {config.preparation!r}; "
             f"known are {', '.join(PREPARATIONS)}"
         )

@@ -16,6 +16,7 @@ from tqdm.keras import TqdmCallback
 
 from rrl_tf.data.mnist import Split, load_mnist
 from rrl_tf.data.perturb import Perturbation, batches, clean, prepared
+from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_classifier
 from rrl_tf.models import (
     ConvolutionalClassifier,
@@ -266,7 +267,7 @@ def accuracy(logits, labels):
 def check_intervals(config):
     """Raises a `ValueError` where the log would not come out even, or a schedule not end."""
     if config.schedule == "cosine" and config.steps <= config.warmup_steps:
-        raise ValueError(
+        raise InvalidInput(
             f"steps must be more than the {config.warmup_steps} of warmup_steps; "
             f"received {config.steps}"
         )
@@ -276,7 +277,7 @@ def check_intervals(config):
         ("draw_every", config.draw_every, "log_every"),
     ):
         if value % getattr(config, divisor):
-            raise ValueError(
+            raise InvalidInput(
                 f"{name} must be a multiple of {divisor}; received {value} and "
                 f"{getattr(config, divisor)}"
             )

@@ -22,6 +22,7 @@ from rrl_tf.data.text import (
     load_text,
     split_text,
 )
+from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import RelationalMemory
 from rrl_tf.training import Checkpoint, LogMetrics, MetricsLog, RunFolder, atomic_file
 from train_scripts import command_line
@@ -219,10 +220,10 @@ def check(config):
     """Raises a `ValueError` for a number that no run can have."""
     for name in ("epochs", "lanes", "length", "sample_length"):
         if getattr(config, name) < 1:
-            raise ValueError(f"{name} must be at least 1; received {getattr(config, name)}")
+            raise InvalidInput(f"{name} must be at least 1; received {getattr(config, name)}")
     for name in ("temperature", "learning_rate"):
         if getattr(config, name) <= 0:
-            raise ValueError(f"{name} must be greater than 0; received {getattr(config, name)}")
+            raise InvalidInput(f"{name} must be greater than 0; received {getattr(config, name)}")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 import gymnasium
 
+from rrl_tf.errors import InvalidInput
+
 
 class CurriculumEnv(gymnasium.Wrapper):
     """Several environments of growing difficulty behind one, a task drawn anew at each reset.
@@ -25,10 +27,10 @@ class CurriculumEnv(gymnasium.Wrapper):
 
     def __init__(self, envs, current_share=0.7):
         if not envs:
-            raise ValueError("CurriculumEnv needs at least one environment, received none")
+            raise InvalidInput("CurriculumEnv needs at least one environment, received none")
         for env in envs:
             if env.observation_space != envs[0].observation_space:
-                raise ValueError(
+                raise InvalidInput(
                     "the environments of a curriculum must share one observation space, received "
                     f"shapes {envs[0].observation_space.shape} and {env.observation_space.shape}"
                 )

@@ -1,74 +1,207 @@
-"""The double Q-learning target and loss as pure functions of arrays, on any Keras backend."""
+"""The double DQN agent: acts, and learns from batches of replayed experience."""
 
-from keras import ops
+import keras
+import numpy as np
+import tensorflow as tf
 
-LOSSES = ("huber", "mse")
-
-
-def double_dqn_target(q_tpn_select, q_tpn_evaluate, return_t, discount_t, floor_t=None):
-    """Bootstrapped return of double Q-learning.
-
-    `target_t = return_t + discount_t * q_tpn_evaluate[argmax_a q_tpn_select[a]]`: one network
-    chooses the action at `t + n`, another one values it.
-
-    Args:
-        q_tpn_select: `(B, A)`, Q values that choose the action: the online network's at `t + n`.
-        q_tpn_evaluate: `(B, A)`, Q values that value it: the target network's at `t + n`.
-        return_t: `(B,)`, discounted sum of the rewards from `t` to `t + n - 1`.
-        discount_t: `(B,)`, `discount ** n`, or 0 where the episode terminated on the way. A
-            time-out is no termination: its last observation is bootstrapped from.
-        floor_t: `(B,)`, returns that were observed, -inf where none was; a target below is raised
-            to it. `None` raises none.
-
-    Returns:
-        `(B,)` targets, without a gradient.
-
-    Example:
-        >>> double_dqn_target([[0.0, 1.0]], [[5.0, 3.0]], [1.0], [0.5])  # 1 + 0.5 * 3
-        <tf.Tensor: shape=(1,), dtype=float32, numpy=array([2.5], dtype=float32)>
-
-    Source: van Hasselt, Guez and Silver, "Deep reinforcement learning with double Q-learning"
-    (2016), equation 4; He et al., "Learning to play in a day" (2017) for the floor.
-    """
-    select = ops.convert_to_tensor(q_tpn_select)
-    evaluate = ops.convert_to_tensor(q_tpn_evaluate)
-    value = _pick(evaluate, ops.argmax(select, axis=-1))
-    target = return_t + discount_t * value
-    if floor_t is not None:
-        target = ops.maximum(target, floor_t)
-    return ops.stop_gradient(target)
+from rrl_tf.agents.losses import LOSSES, double_dqn_loss, double_dqn_target
+from rrl_tf.errors import InvalidInput
 
 
-def double_dqn_loss(q_t, action_t, target_t, weight_t=None, loss="huber"):
-    """Weighted regression of the chosen actions' Q values on their targets.
+class DoubleDQN:
+    """A Q network, its slowly following target network, and one compiled update of both.
+
+    The online network chooses the action at `t + n`, the target network values it
+    (`double_dqn_target`). After every `target_period` updates the target network moves
+    `target_rate` of the way to the online one: `(100, 1.0)` copies it every 100 updates,
+    `(1, 0.01)` lets it follow softly. A target that follows softly is a running average of the
+    online weights, with less noise in its values: then it is the `policy`, which is evaluated and
+    exported, while the online network gathers experience.
 
     Args:
-        q_t: `(B, A)`, the online network's Q values at `t`.
-        action_t: `(B,)` int, the actions taken.
-        target_t: `(B,)`, what `double_dqn_target` returned.
-        weight_t: `(B,)` importance weights of prioritised replay; `None` weighs all alike.
-        loss: `"huber"` (quadratic up to an error of 1, linear beyond) or `"mse"` (no factor 1/2).
-
-    Returns:
-        The scalar mean loss, and the temporal-difference errors `(B,)`, without a gradient.
+        network: a built `keras.Model`, prepared observations `(B, ...)` → Q values `(B, A)`.
+        prepare: function of `keras.ops`, raw observations → prepared ones; runs in the graph.
+        learning_rate: float, Adam's step size.
+        clip_norm: float or None, largest global norm of the gradient.
+        loss: `"huber"` or `"mse"`.
+        target_period: int ≥ 1, updates between moves of the target network.
+        target_rate: float in (0, 1], how far it moves.
+        select_at_t: bool. The book's mistake, kept to measure what it costs: the action that is
+            valued at `t + n` is chosen from the Q values at `t`.
+        jit_compile: bool, compile the update with XLA.
 
     Raises:
-        ValueError: if `loss` is neither.
+        ValueError: if an argument is out of range or the network is not built.
+
+    Example:
+        >>> network = RelationalQNetwork.from_preset("fast", num_actions=5)
+        >>> network.build((None, 7, 7, 20))
+        >>> agent = DoubleDQN(network, prepare_one_hot)
+        >>> agent.act(observation, epsilon=0.0, rng=np.random.default_rng(0))  # (E,) actions
+
+    Source: van Hasselt, Guez and Silver (2016); Mnih et al. (2015) for the target network.
     """
-    if loss not in LOSSES:
-        raise ValueError(f"loss must be one of {LOSSES}, received {loss!r}")
-    error = target_t - _pick(q_t, action_t)
-    if loss == "huber":
-        size = ops.abs(error)
-        per_item = ops.where(size <= 1.0, 0.5 * error * error, size - 0.5)
-    else:
-        per_item = error * error
-    if weight_t is not None:
-        per_item = per_item * weight_t
-    return ops.mean(per_item), ops.stop_gradient(error)
+
+    def __init__(
+        self,
+        network,
+        prepare,
+        *,
+        learning_rate=1e-3,
+        clip_norm=10.0,
+        loss="huber",
+        target_period=1,
+        target_rate=0.01,
+        select_at_t=False,
+        jit_compile=True,
+    ):
+        if not network.built:
+            raise InvalidInput(
+                f"network {network.name!r} has no weights yet: call its build() first"
+            )
+        if loss not in LOSSES:
+            raise InvalidInput(f"loss must be one of {LOSSES}, received {loss!r}")
+        if target_period < 1:
+            raise InvalidInput(f"target_period must be at least 1, received {target_period}")
+        if not 0 < target_rate <= 1:
+            raise InvalidInput(f"target_rate must be in (0, 1], received {target_rate}")
+        self.network = network
+        self.prepare = prepare
+        self._target = _copy(network)
+        self._optimizer = keras.optimizers.Adam(learning_rate, global_clipnorm=clip_norm)
+        self._optimizer.build(network.trainable_variables)
+        self._loss = loss
+        self._target_period = target_period
+        self._target_rate = target_rate
+        self._select_at_t = select_at_t
+        self._update = tf.function(self._update_step, jit_compile=jit_compile)
+        self._values = _compiled_values(network, prepare)
+        self._policy_values = _compiled_values(self.policy, prepare)
+
+    @property
+    def policy(self):
+        """The network to evaluate and export: the averaged one, if there is one."""
+        return self._target if self._target_rate < 1 else self.network
+
+    def q_values(self, observation):
+        """Q values `(B, A)` float32 that the online network gives raw observations `(B, ...)`."""
+        return self._values(tf.convert_to_tensor(observation)).numpy()
+
+    def greedy(self, observation):
+        """Actions `(B,)` that `policy` values most for raw observations `(B, ...)`."""
+        return self._policy_values(tf.convert_to_tensor(observation)).numpy().argmax(axis=-1)
+
+    def act(self, observation, epsilon, rng):
+        """Actions `(B,)` to gather experience with: random ones with probability `epsilon`.
+
+        The others are those the online network values most.
+
+        Args:
+            observation: `(B, ...)`, raw observations.
+            epsilon: float in [0, 1].
+            rng: `numpy.random.Generator`, drawn from equally often whatever `epsilon` is.
+        """
+        count = len(observation)
+        explore = rng.random(count) < epsilon
+        action = rng.integers(self.network.num_actions, size=count)
+        if not explore.all():
+            greedy = self.q_values(observation).argmax(axis=-1)
+            action = np.where(explore, action, greedy)
+        return action
+
+    def update(self, batch):
+        """One gradient step on a `Batch`.
+
+        Returns:
+            A dict of floats (`loss`, `q_mean`, `gradient_norm`), and the temporal-difference
+            errors `(B,)`.
+        """
+        loss, q_mean, norm, error = self._update(
+            batch.observation_t,
+            batch.action_t,
+            batch.return_t,
+            batch.discount_t,
+            batch.floor_t,
+            batch.observation_tpn,
+            batch.weight_t,
+        )
+        metrics = {"loss": float(loss), "q_mean": float(q_mean), "gradient_norm": float(norm)}
+        return metrics, error.numpy()
+
+    def _update_step(
+        self, observation_t, action_t, return_t, discount_t, floor_t, observation_tpn, weight_t
+    ):
+        with tf.name_scope("target"):
+            next_input = self.prepare(observation_tpn)
+            q_tpn_target = tf.cast(self._target(next_input, training=False), "float32")
+            if not self._select_at_t:
+                q_select = tf.cast(self.network(next_input, training=False), "float32")
+        with tf.GradientTape() as tape:
+            q_t = self.network(self.prepare(observation_t), training=True)
+            q_t = tf.cast(q_t, "float32")
+            if self._select_at_t:
+                q_select = q_t
+            target_t = double_dqn_target(q_select, q_tpn_target, return_t, discount_t, floor_t)
+            loss, error = double_dqn_loss(q_t, action_t, target_t, weight_t, self._loss)
+        variables = self.network.trainable_variables
+        gradients = tape.gradient(loss, variables)
+        self._optimizer.apply(gradients, variables)
+        self._follow()
+        return loss, tf.reduce_mean(q_t), tf.linalg.global_norm(gradients), error
+
+    def _follow(self):
+        due = tf.equal(self._optimizer.iterations % self._target_period, 0)
+        rate = tf.where(due, self._target_rate, 0.0)
+        for target, online in zip(self._target.variables, self.network.variables):
+            target.assign_add(rate * (online - target))
+
+    def get_state(self):
+        """All weights, target weights and optimiser variables as a dict name → array."""
+        return {name: np.asarray(variable.numpy()) for name, variable in self._variables().items()}
+
+    def set_state(self, arrays):
+        """Restores what `get_state` returned.
+
+        Raises:
+            ValueError: listing every name that is missing, unknown or of another shape; nothing
+                is changed then.
+        """
+        variables = self._variables()
+        wrong = [f"missing {name}" for name in variables if name not in arrays]
+        wrong += [f"unknown {name}" for name in arrays if name not in variables]
+        wrong += [
+            f"{name} is {arrays[name].shape}, expected {tuple(variable.shape)}"
+            for name, variable in variables.items()
+            if name in arrays and arrays[name].shape != tuple(variable.shape)
+        ]
+        if wrong:
+            raise InvalidInput("agent state does not fit this agent: " + "; ".join(wrong))
+        for name, variable in variables.items():
+            variable.assign(arrays[name])
+
+    def _variables(self):
+        groups = {
+            "online": self.network.variables,
+            "target": self._target.variables,
+            "optimizer": self._optimizer.variables,
+        }
+        return {
+            f"{group}/{position:03d}": variable
+            for group, variables in groups.items()
+            for position, variable in enumerate(variables)
+        }
 
 
-def _pick(q, action):
-    """`q[b, action[b]]`, as a masked sum: XLA fuses it, while a gather's gradient is a scatter."""
-    chosen = ops.one_hot(action, q.shape[-1], dtype=q.dtype)
-    return ops.sum(q * chosen, axis=-1)
+def _compiled_values(network, prepare):
+    def values(observation):
+        return tf.cast(network(prepare(observation), training=False), "float32")
+
+    return tf.function(values, reduce_retracing=True)
+
+
+def _copy(network):
+    """A second network of the same configuration and weights."""
+    twin = network.__class__.from_config(network.get_config())
+    twin.build_from_config(network.get_build_config())
+    twin.set_weights(network.get_weights())
+    return twin

@@ -6,6 +6,8 @@ import dataclasses
 
 import numpy as np
 
+from rrl_tf.errors import InvalidInput
+
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
@@ -93,9 +95,9 @@ class ReplayBuffer:
             ("importance_exponent", importance_exponent, 0),
         ):
             if value < least:
-                raise ValueError(f"{name} must be at least {least}, received {value}")
+                raise InvalidInput(f"{name} must be at least {least}, received {value}")
         if not 0 <= discount <= 1:
-            raise ValueError(f"discount must be in [0, 1], received {discount}")
+            raise InvalidInput(f"discount must be in [0, 1], received {discount}")
         self.capacity = capacity
         self.n_step = n_step
         self.discount = discount
@@ -184,7 +186,7 @@ class ReplayBuffer:
         """
         size = len(self)
         if size == 0:
-            raise ValueError("cannot sample from an empty replay buffer")
+            raise InvalidInput("cannot sample from an empty replay buffer")
         if self.priority_exponent == 0:
             index = rng.integers(size, size=batch_size)
             weight = np.ones(batch_size, np.float32)
@@ -239,12 +241,12 @@ class ReplayBuffer:
         for name, column in self._ring.items():
             expected = (size, *column.shape[1:])
             if state[name].shape != expected or state[name].dtype != column.dtype:
-                raise ValueError(
+                raise InvalidInput(
                     f"replay state {name!r} is {state[name].dtype}{state[name].shape}, "
                     f"expected {column.dtype}{expected}"
                 )
         if len(state["pending"]) != len(self._pending):
-            raise ValueError(
+            raise InvalidInput(
                 f"replay state is of {len(state['pending'])} environments, "
                 f"expected {len(self._pending)}"
             )

@@ -5,6 +5,8 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from rrl_tf.errors import InvalidInput
+
 ACTING = ("recompute", "cached")
 
 
@@ -30,7 +32,7 @@ class TrajectoryPolicy:
 
     def __init__(self, model, scaling, acting="recompute"):
         if acting not in ACTING:
-            raise ValueError(f"acting must be one of {ACTING}; received {acting!r}")
+            raise InvalidInput(f"acting must be one of {ACTING}; received {acting!r}")
         self._model, self._scaling, self._acting = model, scaling, acting
         self._from_window = tf.function(self._window_action, reduce_retracing=True)
         self._from_cache = tf.function(self._cached_action, reduce_retracing=True)
@@ -131,7 +133,7 @@ def play_episodes(policy, envs, target_return, seeds):
     >>> play_episodes(policy, [gym.make("Walker2d-v5")], 4000.0, [0])  # doctest: +SKIP
     """
     if not envs or len(envs) != len(seeds):
-        raise ValueError(
+        raise InvalidInput(
             f"expected a seed for each environment; received {len(seeds)}, {len(envs)}"
         )
     observations = np.stack([env.reset(seed=seed)[0] for env, seed in zip(envs, seeds)])

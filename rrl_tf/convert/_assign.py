@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rrl_tf.errors import InvalidInput
+
 
 class Assignment(NamedTuple):
     """How one of our variables is made of an original's.
@@ -125,7 +127,7 @@ def assign(variables, assignments, leftovers=()):
         if name in arrays and arrays[name].shape != shape
     ]
     if problems:
-        raise ValueError("The weights do not fit the model:\n- " + "\n- ".join(problems))
+        raise InvalidInput("The weights do not fit the model:\n- " + "\n- ".join(problems))
     for item in assignments:
         item.variable.assign(item.combine(*(arrays[name] for name in item.sources)))
 

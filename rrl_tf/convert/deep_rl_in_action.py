@@ -9,6 +9,7 @@ from rrl_tf.convert._assign import (
     torch_pointwise_conv,
     torch_query_key_value,
 )
+from rrl_tf.errors import InvalidInput
 from rrl_tf.models import ConvolutionalClassifier, RelationalClassifier, RelationalQNetwork
 
 # Names in the class that no forward pass uses.
@@ -49,13 +50,13 @@ def deep_rl_in_action(model, state_dict):
         ConvolutionalClassifier: (_convolutional_network, "28, 28, 1", ()),
     }
     if type(model) not in networks:
-        raise ValueError(
+        raise InvalidInput(
             f"deep_rl_in_action fills a {', '.join(kind.__name__ for kind in networks)}. "
             f"Received a {type(model).__name__}: {model}"
         )
     assignments, shape, leftovers = networks[type(model)]
     if not model.built:
-        raise ValueError(
+        raise InvalidInput(
             f"{model.name} has no weights to fill yet: build it first, "
             f"with `model.build((None, {shape}))`"
         )
@@ -183,7 +184,7 @@ def _one(value):
 def _check_none(model, book, differences):
     """Only sizes may differ from the book's: its weights mean nothing in another computation."""
     if differences:
-        raise ValueError(
+        raise InvalidInput(
             f"{model.name} is not the book's network, {type(book).__name__}.from_preset"
             f'("book"), which has {", ".join(differences)}'
         )

@@ -3,6 +3,7 @@
 import numpy as np
 
 from rrl_tf.convert._assign import Assignment, assign, torch_layer_norm, torch_linear
+from rrl_tf.errors import InvalidInput
 from rrl_tf.models import DecisionTransformer
 
 
@@ -61,11 +62,11 @@ def min_decision_transformer(model, state_dict):
 def check_model(model, preset, function):
     """Raises a `ValueError` unless the model is built and computes what the preset does."""
     if not isinstance(model, DecisionTransformer):
-        raise ValueError(
+        raise InvalidInput(
             f"{function} fills a DecisionTransformer. Received a {type(model).__name__}: {model}"
         )
     if not model.built:
-        raise ValueError(
+        raise InvalidInput(
             f"{model.name} has no weights to fill yet: build it first, with `model.build()`"
         )
     wanted = DecisionTransformer.from_preset(preset, state_size=1, action_size=1).get_config()
@@ -74,7 +75,7 @@ def check_model(model, preset, function):
     names = ("norm", "activation", "epsilon", "discrete", "heads")
     differences = [f"{name}={wanted[name]!r}" for name in names if config[name] != wanted[name]]
     if differences:
-        raise ValueError(
+        raise InvalidInput(
             f"{model.name} is not the original's network, DecisionTransformer.from_preset("
             f'"{preset}", ...), which has {", ".join(differences)}'
         )

@@ -1,6 +1,7 @@
 """Weights of the two networks of the blog on self-attention and MNIST."""
 
 from rrl_tf.convert._assign import assign, torch_linear, torch_query_key_value
+from rrl_tf.errors import InvalidInput
 from rrl_tf.models import MLPClassifier, PatchAttentionClassifier
 
 
@@ -30,12 +31,12 @@ def patch_mnist(model, state_dict):
     """
     networks = {PatchAttentionClassifier: _attention, MLPClassifier: _mlp}
     if type(model) not in networks:
-        raise ValueError(
+        raise InvalidInput(
             f"patch_mnist fills a {' or a '.join(kind.__name__ for kind in networks)}. "
             f"Received a {type(model).__name__}: {model}"
         )
     if not model.built:
-        raise ValueError(
+        raise InvalidInput(
             f"{model.name} has no weights to fill yet: build it first, "
             "with `model.build((None, 28, 28, 1))`"
         )
@@ -52,7 +53,7 @@ def _attention(model):
 
 def _mlp(model):
     if len(model.hidden) != 1:
-        raise ValueError(
+        raise InvalidInput(
             f"{model.name} is not the blog's network, which has one hidden layer. "
             f"Received: hidden_units={model.hidden_units}"
         )

@@ -1,6 +1,7 @@
 """Weights of DeepMind's Relational Memory Core in Sonnet 1."""
 
 from rrl_tf.convert._assign import Assignment, assign
+from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import RelationalMemoryCell
 
 
@@ -31,12 +32,12 @@ def sonnet_relational_memory(cell, variables, scope="relational_memory"):
     >>> cell = sonnet_relational_memory(cell, variables)  # doctest: +SKIP
     """
     if not isinstance(cell, RelationalMemoryCell):
-        raise ValueError(
+        raise InvalidInput(
             "sonnet_relational_memory fills a RelationalMemoryCell, `layer.cell` of a "
             f"RelationalMemory. Received a {type(cell).__name__}: {cell}"
         )
     if not cell.built:
-        raise ValueError(
+        raise InvalidInput(
             f"{cell.name} has no weights to fill yet: build it first, with the shape of a step's "
             "inputs: `cell.build((None, 40))`"
         )

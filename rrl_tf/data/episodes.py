@@ -6,6 +6,8 @@ from collections.abc import Callable
 import gymnasium
 import numpy as np
 
+from rrl_tf.errors import InvalidInput
+
 
 @dataclasses.dataclass(frozen=True)
 class Episode:
@@ -36,19 +38,19 @@ class Episode:
     def __post_init__(self):
         steps = len(self.rewards)
         if steps == 0:
-            raise ValueError("an episode must have at least one step; received none")
+            raise InvalidInput("an episode must have at least one step; received none")
         if len(self.observations) != steps + 1 or len(self.actions) != steps:
-            raise ValueError(
+            raise InvalidInput(
                 f"an episode of {steps} rewards needs {steps + 1} observations and {steps} "
                 f"actions; received {len(self.observations)} and {len(self.actions)}"
             )
         if np.ndim(self.rewards) != 1:
-            raise ValueError(f"rewards must be (T,); received {np.shape(self.rewards)}")
+            raise InvalidInput(f"rewards must be (T,); received {np.shape(self.rewards)}")
         for name in ("observations", "actions", "rewards"):
             values = getattr(self, name)
             if values.dtype.kind == "f" and not np.isfinite(values).all():
                 where = np.argwhere(~np.isfinite(values))[0].tolist()
-                raise ValueError(f"{name} hold {values[tuple(where)]} at {where}")
+                raise InvalidInput(f"{name} hold {values[tuple(where)]} at {where}")
 
     def __len__(self):
         return len(self.rewards)
@@ -89,13 +91,13 @@ class OfflineData:
 
     def __post_init__(self):
         if not self.episodes:
-            raise ValueError(f"{self.name} has no episodes")
+            raise InvalidInput(f"{self.name} has no episodes")
         _check_action_space(self.name, self.action_space)
         first = self.episodes[0]
         for i, episode in enumerate(self.episodes):
             shapes = [(e.observations.shape[1:], e.actions.shape[1:]) for e in (first, episode)]
             if shapes[0] != shapes[1]:
-                raise ValueError(
+                raise InvalidInput(
                     f"{self.name}: observations and actions of episode {i} have the shapes "
                     f"{shapes[1]}, those of episode 0 {shapes[0]}"
                 )
@@ -130,7 +132,7 @@ class OfflineData:
             `OfflineData`.
         """
         if not 0 < share <= 1:
-            raise ValueError(f"share must be in (0, 1]; received {share!r}")
+            raise InvalidInput(f"share must be in (0, 1]; received {share!r}")
         order = np.argsort(-self.returns(), kind="stable")
         steps = np.cumsum([len(self.episodes[i]) for i in order])
         count = int(np.searchsorted(steps, share * steps[-1])) + 1
@@ -148,7 +150,7 @@ def _check_action_space(name, space):
         return
     is_vector = isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1
     if not is_vector or not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
-        raise ValueError(
+        raise InvalidInput(
             f"{name}: actions must be of a Discrete space that starts at 0, or of a bounded Box of "
             f"vectors; received {space}"
         )
@@ -161,7 +163,7 @@ def _check_actions(name, actions, space):
     else:
         fits = actions.shape[1:] == space.shape and actions.dtype.kind == "f"
     if not fits:
-        raise ValueError(
+        raise InvalidInput(
             f"{name}: actions of the dtype {actions.dtype} and the shape {actions.shape} are not "
             f"of the space {space}"
         )

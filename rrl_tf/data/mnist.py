@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rrl_tf.errors import InvalidInput
+
 FILES = {
     "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
     "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
@@ -54,7 +56,7 @@ def load_mnist(folder=None):
         (10000, 28, 28)
     """
     if folder is not None and not pathlib.Path(folder).is_dir():
-        raise ValueError(f"no folder {folder} to read MNIST from. {_WAYS_OUT}")
+        raise InvalidInput(f"no folder {folder} to read MNIST from. {_WAYS_OUT}")
     if folder is not None and any(_find(folder, name) for pair in FILES.values() for name in pair):
         splits = {split: _read_files(folder, *names) for split, names in FILES.items()}
     else:
@@ -88,7 +90,7 @@ def _read_tensorflow_datasets(folder):
             builder.download_and_prepare()
     except Exception as error:  # whatever a download can die of
         reason = str(error).strip().splitlines()[0] if str(error).strip() else ""
-        raise ValueError(
+        raise InvalidInput(
             f"TensorFlow Datasets cannot provide MNIST ({type(error).__name__}: {reason}). "
             f"{_WAYS_OUT}"
         ) from error
@@ -114,18 +116,20 @@ def _find(folder, name):
 def _read_files(folder, images_name, labels_name):
     files = {name: _find(folder, name) for name in (images_name, labels_name)}
     if missing := [name for name, file in files.items() if file is None]:
-        raise ValueError(f"{folder} lacks {' and '.join(missing)} (or the same with .gz)")
+        raise InvalidInput(f"{folder} lacks {' and '.join(missing)} (or the same with .gz)")
     images = _read_idx(files[images_name], _IMAGES)
     labels = _read_idx(files[labels_name], _LABELS).astype("int64")
     if images.shape[1:] != (28, 28):
-        raise ValueError(f"{files[images_name]}: expected images of 28 x 28, found {images.shape}")
+        raise InvalidInput(
+            f"{files[images_name]}: expected images of 28 x 28, found {images.shape}"
+        )
     if len(images) != len(labels):
-        raise ValueError(
+        raise InvalidInput(
             f"{files[images_name]} holds {len(images)} images, but {files[labels_name]} "
             f"{len(labels)} labels; expected as many"
         )
     if len(labels) == 0 or labels.max() > 9:
-        raise ValueError(
+        raise InvalidInput(
             f"{files[labels_name]}: expected labels from 0 to 9, found "
             f"{labels.max() if len(labels) else 'none'}"
         )
@@ -139,16 +143,16 @@ def _read_idx(file, magic):
         if file.suffix == ".gz":
             content = gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{file} cannot be read: {error}; expected a whole gzip file") from error
+        raise InvalidInput(f"{file} cannot be read: {error}; expected a whole gzip file") from error
     dimensions = magic % 256
     header = np.frombuffer(content[: 4 + 4 * dimensions], ">u4")
     if len(header) < 1 + dimensions or header[0] != magic:
         found = int(header[0]) if len(header) else "an empty file"
-        raise ValueError(f"{file}: expected the magic number {magic} and sizes, found {found}")
+        raise InvalidInput(f"{file}: expected the magic number {magic} and sizes, found {found}")
     shape = tuple(int(size) for size in header[1:])
     bytes_expected, bytes_found = int(np.prod(shape)), len(content) - 4 - 4 * dimensions
     if bytes_found != bytes_expected:
-        raise ValueError(
+        raise InvalidInput(
             f"{file}: expected {bytes_expected:,} bytes for the shape {shape}, found "
             f"{bytes_found:,}"
         )

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 
 from rrl_tf._arguments import one_of, positive_int
+from rrl_tf.errors import InvalidInput
 
 ORDERS = ("paper", "sonnet")
 
@@ -92,7 +93,7 @@ def _part_of(name, value, whole):
     """`value` as an int from 1 to `whole`, which `None` stands for."""
     part = whole if value is None else positive_int(name, value)
     if part > whole:
-        raise ValueError(f"`{name}` must be at most {whole}. Received: {value}")
+        raise InvalidInput(f"`{name}` must be at most {whole}. Received: {value}")
     return part
 
 

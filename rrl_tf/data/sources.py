@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 
 from rrl_tf.data.episodes import Episode, OfflineData
+from rrl_tf.errors import InvalidInput
 
 # Returns of a random and of an expert policy, by which D4RL scores are defined.
 D4RL_REFERENCES = {
@@ -43,7 +44,7 @@ def load_episodes(source):
     """
     kind, _, name = source.partition(":")
     if kind not in _READERS or not name:
-        raise ValueError(
+        raise InvalidInput(
             f"unknown source {source!r}; expected minari:ID, tfds:NAME or hdf5:FILE, or a path "
             "after minari: or tfds:"
         )
@@ -61,7 +62,7 @@ def _read_minari(source, name):
         else:
             dataset = minari.load_dataset(name, download=True)
     except Exception as error:
-        raise ValueError(
+        raise InvalidInput(
             f"{source} cannot be loaded ({_first_line(error)}). Local data sets are looked for in "
             "$MINARI_DATASETS_PATH; `minari list local` and `minari list remote` name them"
         ) from error
@@ -98,7 +99,7 @@ def _read_tfds(source, name):
         )
         parts = [part["steps"] for part in tfds.as_numpy(dataset)]
     except Exception as error:
-        raise ValueError(
+        raise InvalidInput(
             f"{source} cannot be loaded ({_first_line(error)}). Its names are in the catalogue at "
             "tensorflow.org/datasets; a prepared one is looked for in $TFDS_DATA_DIR, and "
             "`tfds:FOLDER` reads one from its version's folder"
@@ -107,7 +108,7 @@ def _read_tfds(source, name):
         builder.info.features["steps"].keys()
     )
     if missing:
-        raise ValueError(f"{source} is not in RLDS form: its steps lack {sorted(missing)}")
+        raise InvalidInput(f"{source} is not in RLDS form: its steps lack {sorted(missing)}")
     episodes = [_rlds_episode(f"{source}, episode {i}", part) for i, part in enumerate(parts)]
     return _d4rl_data(source, builder.info.full_name, [e for e in episodes if e is not None])
 
@@ -134,7 +135,7 @@ def _read_hdf5(source, name):
             _check_hdf5(source, file)
             episodes = list(_cut(source, file))
     except OSError as error:
-        raise ValueError(
+        raise InvalidInput(
             f"{source} cannot be read as a file of D4RL: {_first_line(error)}"
         ) from error
     return _d4rl_data(source, pathlib.Path(name).stem, episodes)
@@ -143,14 +144,14 @@ def _read_hdf5(source, name):
 def _check_hdf5(source, file):
     needed = {"observations", "actions", "rewards", "terminals"}
     if missing := needed - file.keys():
-        raise ValueError(
+        raise InvalidInput(
             f"{source}: it lacks {', '.join(sorted(missing))}. A file of D4RL holds observations, "
             "actions, rewards, terminals and timeouts of all steps in a row"
         )
     names = needed | {"timeouts", "next_observations"}
     lengths = {key: len(file[key]) for key in sorted(names & file.keys())}
     if len(set(lengths.values())) > 1:
-        raise ValueError(f"{source}: the arrays differ in length: {lengths}")
+        raise InvalidInput(f"{source}: the arrays differ in length: {lengths}")
 
 
 def _cut(source, file):
@@ -178,20 +179,20 @@ def _cut(source, file):
 
 def _episode(where, observations, actions, rewards, terminated):
     if isinstance(observations, (dict, tuple)) or isinstance(actions, (dict, tuple)):
-        raise ValueError(f"{where}: only arrays can be read, no dicts or tuples of them")
+        raise InvalidInput(f"{where}: only arrays can be read, no dicts or tuples of them")
     arrays = [np.asarray(values) for values in (observations, actions, rewards)]
     # float64 is the format of some recorders, not a precision that anyone needs here.
     arrays = [a.astype("float32") if a.dtype == "float64" else a for a in arrays]
     try:
         return Episode(*arrays, terminated=terminated, truncated=not terminated)
     except ValueError as error:
-        raise ValueError(f"{where}: {error}") from error
+        raise InvalidInput(f"{where}: {error}") from error
 
 
 def _d4rl_data(source, name, episodes):
     """Data whose format does not tell the action space; D4RL's names tell the environment."""
     if not episodes:
-        raise ValueError(f"{source} has no episodes")
+        raise InvalidInput(f"{source} has no episodes")
     actions = episodes[0].actions
     if actions.dtype.kind in "iu" and actions.ndim == 1:
         count = 1 + max(int(episode.actions.max()) for episode in episodes)
@@ -200,7 +201,7 @@ def _d4rl_data(source, name, episodes):
         space = gymnasium.spaces.Box(-1.0, 1.0, actions.shape[1:])
         largest = max(float(np.abs(episode.actions).max()) for episode in episodes)
         if largest > 1:
-            raise ValueError(
+            raise InvalidInput(
                 f"{source}: actions must be in [-1, 1], as D4RL's are; the largest is {largest:.3g}"
             )
     task = next((task for task in D4RL_REFERENCES if task in name and "d4rl" in source), None)
@@ -220,7 +221,7 @@ def _package(name, source, command):
     try:
         return __import__(name)
     except ImportError as error:
-        raise ValueError(f"{source} needs {name}: {command}") from error
+        raise InvalidInput(f"{source} needs {name}: {command}") from error
 
 
 def _first_line(error):

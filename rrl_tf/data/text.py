@@ -6,6 +6,7 @@ import keras
 import numpy as np
 
 from rrl_tf._arguments import positive_int
+from rrl_tf.errors import InvalidInput
 
 SHAKESPEARE = pathlib.Path(__file__).with_name("shakespeare.txt")
 """Coriolanus and most of Richard III by William Shakespeare, 280 KB, in the public domain."""
@@ -33,14 +34,14 @@ def load_text(path=None, min_characters=1):
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ValueError(f"the text file {path} cannot be read: {error.strerror}") from error
+        raise InvalidInput(f"the text file {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ValueError(
+        raise InvalidInput(
             f"the text file {path} is not UTF-8: byte {error.object[error.start]:#x} at position "
             f"{error.start}"
         ) from error
     if len(text) < min_characters:
-        raise ValueError(
+        raise InvalidInput(
             f"the text file {path} is too short: {len(text):,} characters, and at least "
             f"{min_characters:,} are needed"
         )
@@ -74,7 +75,7 @@ class Characters:
             ValueError: for a character that the text did not have.
         """
         if unknown := sorted(set(text) - set(self._known)):
-            raise ValueError(f"{unknown[0]!r} in {text[:40]!r} is no character of the text")
+            raise InvalidInput(f"{unknown[0]!r} in {text[:40]!r} is no character of the text")
         return np.array([self._codes[character] for character in text], "int32")
 
     def decode(self, codes):
@@ -129,7 +130,7 @@ class TextLanes(keras.utils.PyDataset):
         characters = (len(codes) - 1) // self.lanes
         self.steps = characters // self.length
         if self.steps == 0:
-            raise ValueError(
+            raise InvalidInput(
                 f"{len(codes):,} characters are too few for {lanes} lanes of {length}, which take "
                 f"{lanes * length + 1:,}"
             )

@@ -7,6 +7,8 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from rrl_tf.errors import InvalidInput
+
 SAMPLING = ("steps", "returns", "episodes")
 
 
@@ -43,11 +45,11 @@ class Windows:
 
     def __init__(self, data, context_length, sampling="steps", starts=0.0):
         if sampling not in SAMPLING:
-            raise ValueError(f"sampling must be one of {SAMPLING}; received {sampling!r}")
+            raise InvalidInput(f"sampling must be one of {SAMPLING}; received {sampling!r}")
         if context_length < 1:
-            raise ValueError(f"context_length must be positive; received {context_length!r}")
+            raise InvalidInput(f"context_length must be positive; received {context_length!r}")
         if not 0 <= starts <= 1:
-            raise ValueError(f"starts must be a share from 0 to 1; received {starts!r}")
+            raise InvalidInput(f"starts must be a share from 0 to 1; received {starts!r}")
         self._data, self._length, self._sampling = data, int(context_length), sampling
         self._starts = starts
         self._returns = [episode.returns_to_go().astype("float32") for episode in data.episodes]
@@ -231,7 +233,7 @@ def _standardisation(data):
     """Mean and inverse standard deviation of the states, in one pass over each episode."""
     shape = data.episodes[0].observations.shape[1:]
     if len(shape) != 1:
-        raise ValueError(
+        raise InvalidInput(
             f"{data.name}: observations of the shape {shape} need a `prepare` that makes vectors "
             "of them"
         )

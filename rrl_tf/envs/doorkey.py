@@ -13,6 +13,7 @@ from minigrid.envs import DoorKeyEnv
 from rrl_tf.envs import wrappers
 from rrl_tf.envs.field_of_view import FieldOfView
 from rrl_tf.envs.observations import ACTION_NAMES
+from rrl_tf.errors import InvalidInput
 
 MINIMUM_SIZE = 5  # MiniGrid's generator has no room for a wall, a door and a key in a smaller grid
 
@@ -57,7 +58,7 @@ class DoorKeyStart:
             and self.agent in left - {self.key}
             and self.direction in range(4)
         ):
-            raise ValueError(
+            raise InvalidInput(
                 f"No DoorKey episode starts at {self}: expected size >= {MINIMUM_SIZE}, "
                 "2 <= wall <= size - 3, 1 <= door <= size - 3, key and agent in different cells "
                 "(x, y) with 1 <= x < wall and 1 <= y <= size - 2, and a direction of 0, 1, 2 or 3."
@@ -123,7 +124,7 @@ def split_layouts(
     layouts = sorted({start.layout for start in starts})
     num_test = round(held_out * len(layouts))
     if not 0 < num_test < len(layouts):
-        raise ValueError(
+        raise InvalidInput(
             f"held_out={held_out!r} of {len(layouts)} layouts leaves {num_test} to test on and "
             f"{len(layouts) - num_test} to train on: expected at least one of each."
         )
@@ -162,7 +163,7 @@ class DoorKey(DoorKeyEnv):
     def __init__(self, size=5, max_steps=None, starts=None, render_mode=None):
         _check_size(size)
         if max_steps is not None and max_steps < 1:
-            raise ValueError(f"max_steps must be None or at least 1, received {max_steps!r}.")
+            raise InvalidInput(f"max_steps must be None or at least 1, received {max_steps!r}.")
         super().__init__(size=size, max_steps=max_steps, render_mode=render_mode)
         self.start = None
         self._requested_start = None
@@ -171,7 +172,7 @@ class DoorKey(DoorKeyEnv):
         if starts is not None:
             self._starts = tuple(self._check_start(start) for start in starts)
             if not self._starts:
-                raise ValueError("starts is empty: expected at least one DoorKeyStart, or None.")
+                raise InvalidInput("starts is empty: expected at least one DoorKeyStart, or None.")
 
     def reset(self, *, seed=None, options=None):
         """Begins an episode, at `options["start"]` if there is one."""
@@ -236,7 +237,7 @@ class DoorKey(DoorKeyEnv):
 
     def _check_start(self, start):
         if not isinstance(start, DoorKeyStart) or start.size != self.width:
-            raise ValueError(f"Expected a DoorKeyStart of size {self.width}, received {start!r}.")
+            raise InvalidInput(f"Expected a DoorKeyStart of size {self.width}, received {start!r}.")
         return start
 
 
@@ -296,9 +297,9 @@ def make_doorkey(
 
 def _check_size(size):
     if size < MINIMUM_SIZE:
-        raise ValueError(f"size must be at least {MINIMUM_SIZE}, received {size!r}.")
+        raise InvalidInput(f"size must be at least {MINIMUM_SIZE}, received {size!r}.")
 
 
 def _check_choice(argument, value, choices):
     if value not in choices:
-        raise ValueError(f"Unknown {argument} {value!r}: expected one of {', '.join(choices)}.")
+        raise InvalidInput(f"Unknown {argument} {value!r}: expected one of {', '.join(choices)}.")

@@ -12,6 +12,8 @@ from keras import ops
 from minigrid.core.actions import Actions
 from minigrid.core.constants import COLOR_TO_IDX, DIR_TO_VEC, OBJECT_TO_IDX, STATE_TO_IDX
 
+from rrl_tf.errors import InvalidInput
+
 VIEW_SIZE = 7
 AGENT_CELL = (VIEW_SIZE // 2, VIEW_SIZE - 1)
 
@@ -126,7 +128,7 @@ def validate_observation(observation, shape, channels=3):
     shape = tuple(shape)
     is_shape = observation.ndim in (len(shape), len(shape) + 1)
     if not is_shape or observation.shape[-len(shape) :] != shape or observation.dtype != np.uint8:
-        raise ValueError(
+        raise InvalidInput(
             f"Expected an observation of shape {shape} or a batch (B, {str(shape)[1:]} of dtype "
             f"uint8, received shape {observation.shape} of dtype {observation.dtype}."
         )
@@ -134,7 +136,7 @@ def validate_observation(observation, shape, channels=3):
     wrong = np.argwhere(observation >= number_of_codes)
     if len(wrong):
         where = tuple(map(int, wrong[0]))
-        raise ValueError(
+        raise InvalidInput(
             f"Expected codes below {number_of_codes[where[-1]]} in channel {where[-1]} of an "
             f"observation, received {observation[where]} at {where}."
         )
@@ -169,10 +171,10 @@ def object_cells(view, channels=3):
 
 def _count_frames(observation, channels):
     if channels not in (3, 4):
-        raise ValueError(f"channels must be 3 (view) or 4 (compass), received {channels!r}.")
+        raise InvalidInput(f"channels must be 3 (view) or 4 (compass), received {channels!r}.")
     size = observation.shape[-1]
     if size % channels:
-        raise ValueError(
+        raise InvalidInput(
             f"Expected a multiple of {channels} channels in the last axis of an observation, "
             f"received shape {tuple(observation.shape)}."
         )

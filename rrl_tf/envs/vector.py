@@ -7,6 +7,8 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from rrl_tf.errors import InvalidInput
+
 
 class SeededVectorEnv(VectorEnv):
     """A plain list of environments that step together and restart in the same step.
@@ -42,7 +44,7 @@ class SeededVectorEnv(VectorEnv):
 
     def __init__(self, make_env, num_envs, seed, reset_on_truncation=True):
         if num_envs < 1:
-            raise ValueError(f"num_envs must be at least 1, received {num_envs!r}.")
+            raise InvalidInput(f"num_envs must be at least 1, received {num_envs!r}.")
         self.envs = [make_env() for _ in range(num_envs)]
         self.num_envs = num_envs
         self.single_observation_space = self.envs[0].observation_space
@@ -89,7 +91,7 @@ class SeededVectorEnv(VectorEnv):
             raise ResetNeeded("Call reset or set_state before step.")
         actions = np.asarray(actions).tolist()
         if not isinstance(actions, list) or len(actions) != self.num_envs:
-            raise ValueError(f"Expected {self.num_envs} actions, received {actions!r}.")
+            raise InvalidInput(f"Expected {self.num_envs} actions, received {actions!r}.")
         final = np.empty_like(self._observation)
         reward = np.zeros(self.num_envs, np.float32)
         terminated = np.zeros(self.num_envs, bool)
@@ -155,7 +157,7 @@ class SeededVectorEnv(VectorEnv):
         """
         environments = state["environments"]
         if len(environments) != self.num_envs:
-            raise ValueError(
+            raise InvalidInput(
                 f"Expected the state of {self.num_envs} environments, received that of "
                 f"{len(environments)}."
             )
@@ -170,7 +172,7 @@ class SeededVectorEnv(VectorEnv):
                 self._returns[i] += np.float32(reward)
             self._actions[i] = list(stored["actions"])
             if _checksum(observation) != stored["checksum"]:
-                raise ValueError(
+                raise InvalidInput(
                     f"Environment {i} does not come back: replaying {len(stored['actions'])} "
                     f"actions of episode {stored['episode']} gave an observation with checksum "
                     f"{_checksum(observation)}, expected {stored['checksum']}. It was saved from "
@@ -191,7 +193,7 @@ class SeededVectorEnv(VectorEnv):
 
     def _start_over(self, seed):
         if seed < 0:
-            raise ValueError(f"seed must not be negative, received {seed!r}.")
+            raise InvalidInput(f"seed must not be negative, received {seed!r}.")
         self._seed = int(seed)
         self._episodes = [-1] * self.num_envs
         self._options = [None] * self.num_envs

@@ -10,6 +10,7 @@ from rrl_tf.envs.observations import (
     TASK_ACTIONS,
     VIEW_SIZE,
 )
+from rrl_tf.errors import InvalidInput
 
 
 class OnlyView(gymnasium.ObservationWrapper):
@@ -57,7 +58,7 @@ class StackFrames(gymnasium.Wrapper):
     def __init__(self, env, frames):
         super().__init__(env)
         if frames < 1:
-            raise ValueError(f"frames must be at least 1, received {frames!r}.")
+            raise InvalidInput(f"frames must be at least 1, received {frames!r}.")
         self._frames = frames
         self._channels = env.observation_space.shape[-1]
         self._stack = None
@@ -107,7 +108,7 @@ class SelectActions(gymnasium.Wrapper):
     def step(self, action):
         """Translates the number into MiniGrid's code."""
         if not 0 <= action < len(self._actions):
-            raise ValueError(f"Unknown action {action!r}: expected 0..{len(self._actions) - 1}.")
+            raise InvalidInput(f"Unknown action {action!r}: expected 0..{len(self._actions) - 1}.")
         return self.env.step(self._actions[action])
 
 

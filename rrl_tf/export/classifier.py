@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from rrl_tf.errors import InvalidInput
 from rrl_tf.export.policy import policy_details, write_version
 
 
@@ -42,7 +43,7 @@ def export_classifier(directory, model, prepare, image_shape, details=None, vers
     PosixPath('runs/mnist/fast/export/1')
     """
     if keras.backend.backend() != "tensorflow":
-        raise ValueError(
+        raise InvalidInput(
             "export_classifier needs Keras' TensorFlow backend; "
             f"received a model of the {keras.backend.backend()!r} backend"
         )

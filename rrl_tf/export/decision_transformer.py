@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from rrl_tf.errors import InvalidInput
 from rrl_tf.export.policy import policy_details, write_version
 
 
@@ -52,7 +53,7 @@ def export_decision_transformer(
     PosixPath('runs/walker2d/export/1')
     """
     if keras.backend.backend() != "tensorflow":
-        raise ValueError(
+        raise InvalidInput(
             "export_decision_transformer needs Keras' TensorFlow backend; "
             f"received a model of the {keras.backend.backend()!r} backend"
         )

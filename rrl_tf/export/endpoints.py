@@ -6,6 +6,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from rrl_tf.errors import InvalidInput
+
 # What one request may ask of `initial_memory`, so that a few bytes do not fill a server's memory.
 LARGEST_INITIAL_BATCH = 4096
 
@@ -21,7 +23,7 @@ def make_endpoints(model, prepare, observation, initial_memory=None):
         ValueError: If the model does not answer as a Q network does.
     """
     if keras.backend.backend() != "tensorflow":
-        raise ValueError(
+        raise InvalidInput(
             "export_policy needs Keras' TensorFlow backend; "
             f"received a model of the {keras.backend.backend()!r} backend"
         )
@@ -89,9 +91,9 @@ class _InitialMemory:
         try:
             shape = self.initial_memory(tf.constant(2))["memory"].shape
         except Exception as error:
-            raise ValueError(f"initial_memory cannot make 2 memories: {error}") from error
+            raise InvalidInput(f"initial_memory cannot make 2 memories: {error}") from error
         if len(shape) < 2 or shape[0] != 2:
-            raise ValueError(f"initial_memory must make 2 memories (2, ...); received {shape}")
+            raise InvalidInput(f"initial_memory must make 2 memories (2, ...); received {shape}")
         return tf.TensorSpec((None, *shape[1:]), "float32", name="memory")
 
 
@@ -117,16 +119,16 @@ def _check_answer(act, specs):
     try:
         answer = act(*zeros)
     except Exception as error:
-        raise ValueError(
+        raise InvalidInput(
             f"prepare and the model cannot answer 2 observations of shape {shapes}: {error}"
         ) from error
     if len(answer["q_values"].shape) != 2 or answer["q_values"].shape[0] != 2:
-        raise ValueError(
+        raise InvalidInput(
             "the model must answer a batch of 2 observations with Q values of shape (2, A); "
             f"received {tuple(answer['q_values'].shape)}"
         )
     if "next_memory" in answer and answer["next_memory"].shape != zeros[1].shape:
-        raise ValueError(
+        raise InvalidInput(
             f"the next memory must have the shape of the memory, {tuple(zeros[1].shape)}; "
             f"received {tuple(answer['next_memory'].shape)}"
         )

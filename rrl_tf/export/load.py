@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rrl_tf.errors import InvalidInput
 from rrl_tf.export.session import SavedModelSession
 
 
@@ -41,7 +42,7 @@ class Policy:
         """
         signature = "act_with_attention" if return_attention_scores else "act"
         if "observation" not in self.signatures.get("act", {"inputs": {}})["inputs"]:
-            raise ValueError(
+            raise InvalidInput(
                 "this policy does not act on an observation alone; ask it through "
                 f"serving.sessions, or by predict: {self.signatures}"
             )
@@ -66,10 +67,10 @@ class Policy:
             ValueError: If there is no such signature, or it takes other inputs.
         """
         if signature not in self.signatures:
-            raise ValueError(f"this policy has no signature {signature!r}")
+            raise InvalidInput(f"this policy has no signature {signature!r}")
         names = self.signatures[signature]["inputs"]
         if inputs.keys() != names.keys():
-            raise ValueError(f"{signature!r} takes {sorted(names)}; received {sorted(inputs)}")
+            raise InvalidInput(f"{signature!r} takes {sorted(names)}; received {sorted(inputs)}")
         return self._session.run(signature, {name: np.asarray(inputs[name]) for name in names})
 
     def _as_batch(self, observation):
@@ -79,7 +80,7 @@ class Policy:
             observation = np.asarray(observation, dtype)
         single = observation.shape == shape
         if observation.dtype != dtype or observation.shape[not single :] != shape:
-            raise ValueError(
+            raise InvalidInput(
                 f"expected an observation of shape {shape} or a batch of them, dtype "
                 f"{dtype}; received shape {observation.shape}, dtype {observation.dtype}"
             )

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from rrl_tf.errors import InvalidInput
 from rrl_tf.export.endpoints import make_endpoints
 from rrl_tf.export.session import SavedModelSession
 
@@ -90,7 +91,7 @@ def write_version(directory, model, endpoints, details, version=None):
         `pathlib.Path` of the version folder.
     """
     if version is not None and (not isinstance(version, int) or version < 1):
-        raise ValueError(f"version must be a positive integer or None; received {version!r}")
+        raise InvalidInput(f"version must be a positive integer or None; received {version!r}")
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     if version is not None and (directory / str(version)).exists():
@@ -117,14 +118,14 @@ def _observation_spec(shape, dtype):
         shape = tuple(int(size) for size in shape)
         dtype = np.dtype(dtype).name
     except (TypeError, ValueError) as error:
-        raise ValueError(
+        raise InvalidInput(
             "observation_shape must be a sequence of integers and observation_dtype a NumPy dtype; "
             f"received {shape!r} and {dtype!r}"
         ) from error
     if min(shape, default=1) < 1:
-        raise ValueError(f"observation_shape must hold positive sizes; received {shape}")
+        raise InvalidInput(f"observation_shape must hold positive sizes; received {shape}")
     if np.dtype(dtype).kind not in "iuf":
-        raise ValueError(f"observation_dtype must be a number's; received {dtype!r}")
+        raise InvalidInput(f"observation_dtype must be a number's; received {dtype!r}")
     return tf.TensorSpec((None, *shape), dtype, name="observation")
 
 
@@ -133,11 +134,11 @@ def policy_details(policy):
     policy = dict(policy or {})
     clashes = sorted(set(policy) & set(_RESERVED))
     if clashes:
-        raise ValueError(f"policy may not hold {clashes}: the export fills these in itself")
+        raise InvalidInput(f"policy may not hold {clashes}: the export fills these in itself")
     try:
         return json.loads(json.dumps(policy, allow_nan=False))
     except (TypeError, ValueError) as error:
-        raise ValueError(f"policy must be a dict that JSON can hold: {error}") from error
+        raise InvalidInput(f"policy must be a dict that JSON can hold: {error}") from error
 
 
 def _write_graph(folder, model, endpoints):
@@ -160,7 +161,7 @@ def _try_signatures(folder, endpoints, action_names):
     if action_names is not None:
         num_actions = answers["act"]["q_values"].shape[1]
         if len(action_names) != num_actions:
-            raise ValueError(
+            raise InvalidInput(
                 f"policy['action_names'] must name the model's {num_actions} actions; "
                 f"received {action_names}"
             )
@@ -191,12 +192,12 @@ def _answer_examples(session, signature, specs):
         try:
             outputs = session.run(signature, _examples(specs, batch))
         except tf.errors.OpError as error:
-            raise ValueError(
+            raise InvalidInput(
                 f"the exported {signature} fails for a batch of {batch}: {error.message}"
             ) from error
         if any(len(value) != batch for value in outputs.values()):
             shapes = {key: value.shape for key, value in outputs.items()}
-            raise ValueError(f"{signature} answered a batch of {batch} with shapes {shapes}")
+            raise InvalidInput(f"{signature} answered a batch of {batch} with shapes {shapes}")
     return outputs
 
 

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from rrl_tf.errors import InvalidInput
+
 
 def dense_on_rows(dense, inputs):
     """Applies `dense` to the last axis of `inputs`, whatever its rank, as one matrix product.
@@ -31,7 +33,7 @@ def check_mask(mask, scores):
     sizes = zip(reversed(mask.shape), reversed(scores.shape))
     fits = all(given is None or given in (1, size) or size is None for given, size in sizes)
     if not fits or len(mask.shape) > len(scores.shape):
-        raise ValueError(
+        raise InvalidInput(
             f"`mask` must broadcast to (B, H, N, S), here {tuple(scores.shape)}. "
             f"Received the shape {tuple(mask.shape)}"
         )

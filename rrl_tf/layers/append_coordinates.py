@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from rrl_tf._arguments import one_of
+from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._shapes import tensor_spec
 
 DIVISORS = ("size", "size_minus_one")
@@ -50,7 +51,7 @@ class AppendCoordinates(keras.layers.Layer):
 
     def build(self, inputs_shape):
         if len(inputs_shape) != 4:
-            raise ValueError(
+            raise InvalidInput(
                 f"`inputs` must be a grid (B, height, width, F). Received the shape {inputs_shape}"
             )
 

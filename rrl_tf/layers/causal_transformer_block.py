@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from rrl_tf._arguments import one_of, optional_positive_int, positive_int
+from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._layer_norm import LayerNormalization
 from rrl_tf.layers._shapes import carried_mask, dense_on_rows, tensor_spec
 
@@ -82,7 +83,7 @@ class CausalTransformerBlock(keras.layers.Layer):
         **kwargs,
     ):
         if not 0 <= dropout < 1:
-            raise ValueError(f"`dropout` must be in [0, 1). Received: {dropout!r}")
+            raise InvalidInput(f"`dropout` must be in [0, 1). Received: {dropout!r}")
         super().__init__(**kwargs)
         self.num_heads = positive_int("num_heads", num_heads)
         self.hidden_units = optional_positive_int("hidden_units", hidden_units)
@@ -97,13 +98,13 @@ class CausalTransformerBlock(keras.layers.Layer):
 
     def build(self, inputs_shape):
         if len(inputs_shape) != 3 or inputs_shape[-1] is None:
-            raise ValueError(
+            raise InvalidInput(
                 "CausalTransformerBlock takes sequences (B, T, F) with a known F. "
                 f"Received the shape {tuple(inputs_shape)}"
             )
         width = inputs_shape[-1]
         if width % self.num_heads:
-            raise ValueError(
+            raise InvalidInput(
                 f"`num_heads` must divide F. Received: num_heads={self.num_heads}, F={width}"
             )
         hidden = self.hidden_units or 4 * width

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from rrl_tf._arguments import one_of, optional_positive_int, positive_int
+from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._layer_norm import LayerNormalization
 from rrl_tf.layers._shapes import (
     attention_mask,
@@ -111,7 +112,7 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         **kwargs,
     ):
         if not 0 <= dropout < 1:
-            raise ValueError(f"`dropout` must be in [0, 1). Received: {dropout!r}")
+            raise InvalidInput(f"`dropout` must be in [0, 1). Received: {dropout!r}")
         super().__init__(**kwargs)
         self.num_heads = positive_int("num_heads", num_heads)
         self.key_size = positive_int("key_size", key_size)
@@ -164,24 +165,24 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
     def _check_shapes(self, inputs_shape, context_shape):
         for name, shape in (("inputs", inputs_shape), ("context", context_shape)):
             if shape is not None and (len(shape) != 3 or shape[-1] is None):
-                raise ValueError(
+                raise InvalidInput(
                     f"`{name}` must be entities (B, N, F) with a known F. "
                     f"Received the shape {tuple(shape)}"
                 )
         if context_shape is not None:
             if self.score == "book_additive":
-                raise ValueError(
+                raise InvalidInput(
                     "score='book_additive' adds the query and the key of the same entity, so it "
                     f"takes no `context`. Received a context of the shape {tuple(context_shape)}"
                 )
             if self.qkv_norm == "fused":
-                raise ValueError(
+                raise InvalidInput(
                     "qkv_norm='fused' normalises q, k and v of an entity together, so it takes no "
                     f"`context`. Received a context of the shape {tuple(context_shape)}"
                 )
         sizes = (inputs_shape[1], context_shape[1] if context_shape else inputs_shape[1])
         if self.fixed_entities and None in sizes:
-            raise ValueError(
+            raise InvalidInput(
                 "score='book_additive' and qkv_norm='joint' have weights for every entity, so the "
                 f"number of entities must be known. Received the shape {tuple(inputs_shape)}"
             )
@@ -244,7 +245,7 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         query, key, value = self._project(inputs, context)  # (B, H, N or S, size)
         if entity is not None:
             if self.score == "book_additive":
-                raise ValueError("score='book_additive' has no row for one entity alone")
+                raise InvalidInput("score='book_additive' has no row for one entity alone")
             query = query[:, :, entity : entity + 1]
         scores = self._score(query, key)  # (B, H, N, S)
         attention = self._softmax(scores, attention_mask(inputs, mask))
@@ -258,7 +259,7 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
     def _project(self, inputs, context):
         """Queries `(B, H, N, key_size)`, keys `(B, H, S, key_size)`, values `(B, H, S, D)`."""
         if (context is not None) != self.is_cross_attention:
-            raise ValueError(
+            raise InvalidInput(
                 f"{self.name} was built {'with' if self.is_cross_attention else 'without'} a "
                 f"`context` and called {'without' if context is None else 'with'} one"
             )

@@ -2,6 +2,7 @@
 
 import keras
 
+from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._shapes import tensor_spec
 
 
@@ -33,7 +34,7 @@ class PositionEmbedding(keras.layers.Layer):
 
     def build(self, inputs_shape):
         if len(inputs_shape) != 3 or None in inputs_shape[1:]:
-            raise ValueError(
+            raise InvalidInput(
                 "`inputs` must be entities (B, N, F) with a known N and F. "
                 f"Received the shape {inputs_shape}"
             )

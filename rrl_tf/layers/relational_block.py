@@ -3,6 +3,7 @@
 import keras
 
 from rrl_tf._arguments import one_of, positive_ints
+from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._layer_norm import LayerNormalization
 from rrl_tf.layers._shapes import attention_mask, carried_mask, dense_on_rows, tensor_spec
 from rrl_tf.layers.multi_head_dot_product_attention import MultiHeadDotProductAttention
@@ -111,7 +112,7 @@ class RelationalBlock(keras.layers.Layer):
         self.attention.build(inputs_shape)
         units = self.units or (inputs_shape[-1],)
         if self.residual and units[-1] != inputs_shape[-1]:
-            raise ValueError(
+            raise InvalidInput(
                 "A residual connection adds the inputs to the result, so the last of `units` must "
                 f"be the size of the entities, {inputs_shape[-1]}. Received: units={units}"
             )
@@ -145,7 +146,7 @@ class RelationalBlock(keras.layers.Layer):
 
     def call(self, inputs, mask=None, entity=None, training=False, return_attention_scores=False):
         if entity is not None and self.norm == "joint":
-            raise ValueError("norm='joint' needs all entities, so it has no output for one alone")
+            raise InvalidInput("norm='joint' needs all entities, so it has no output for one alone")
         x, scores = self.attention(
             inputs,
             mask=attention_mask(inputs, mask),

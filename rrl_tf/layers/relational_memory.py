@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._shapes import carried_mask, tensor_spec
 from rrl_tf.layers.relational_memory_cell import RelationalMemoryCell
 
@@ -127,7 +128,7 @@ class RelationalMemory(keras.layers.RNN):
 
     def build(self, sequences_shape, initial_state_shape=None):
         if len(sequences_shape) not in (3, 4):
-            raise ValueError(
+            raise InvalidInput(
                 "`sequences` must be vectors (B, T, F) or matrices (B, T, n, F). "
                 f"Received the shape {tuple(sequences_shape)}"
             )
@@ -158,27 +159,27 @@ class RelationalMemory(keras.layers.RNN):
         """Raises a `ValueError` unless mask, memory, batch and number of steps fit."""
         batch, steps = sequences.shape[:2]
         if mask is not None and not _fits(mask.shape, (batch, steps)):
-            raise ValueError(
+            raise InvalidInput(
                 f"`mask` must be (B, T), here {(batch, steps)}. "
                 f"Received the shape {tuple(mask.shape)}"
             )
         memories = keras.tree.flatten(initial_state) if initial_state is not None else []
         if len(memories) > 1:
-            raise ValueError(f"`initial_state` is one memory. Received {len(memories)}")
+            raise InvalidInput(f"`initial_state` is one memory. Received {len(memories)}")
         for memory in memories:
             if not _fits(memory.shape, (batch, self.cell.state_size)):
-                raise ValueError(
+                raise InvalidInput(
                     "`initial_state` must be a flat memory (B, mem_slots * num_heads * head_size), "
                     f"here {(batch, self.cell.state_size)}. "
                     f"Received the shape {tuple(memory.shape)}"
                 )
         if self.stateful and not _fits(self.states[0].shape[:1], (batch,)):
-            raise ValueError(
+            raise InvalidInput(
                 f"{self.name} is stateful and keeps the memories of a batch of "
                 f"{self.states[0].shape[0]}. Received a batch of {batch}"
             )
         if self.unroll and steps is None:
-            raise ValueError(
+            raise InvalidInput(
                 "unroll=True needs a known number of steps T. "
                 f"Received sequences of the shape {tuple(sequences.shape)}"
             )

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from rrl_tf._arguments import one_of, optional_positive_int, positive_int
+from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._layer_norm import LayerNormalization
 from rrl_tf.layers._shapes import dense_on_rows
 from rrl_tf.layers.multi_head_dot_product_attention import MultiHeadDotProductAttention
@@ -122,7 +123,7 @@ class RelationalMemoryCell(keras.layers.Layer):
 
     def build(self, inputs_shape):
         if len(inputs_shape) not in (2, 3) or None in inputs_shape[1:]:
-            raise ValueError(
+            raise InvalidInput(
                 "A step's `inputs` must be vectors (B, F) or matrices (B, n, F) of known sizes. "
                 f"Received the shape {tuple(inputs_shape)}"
             )
@@ -203,7 +204,7 @@ class RelationalMemoryCell(keras.layers.Layer):
 
     def _check_memory(self, memory):
         if len(memory.shape) != 2 or memory.shape[-1] != self.state_size:
-            raise ValueError(
+            raise InvalidInput(
                 "A memory is flat, (B, mem_slots * num_heads * head_size), here "
                 f"(B, {self.state_size}). Received the shape {tuple(memory.shape)}"
             )
@@ -290,5 +291,5 @@ def _bias(name, value):
     except (TypeError, ValueError):
         number = math.nan
     if math.isnan(number):
-        raise ValueError(f"`{name}` must be a number. Received: {value!r}")
+        raise InvalidInput(f"`{name}` must be a number. Received: {value!r}")
     return number

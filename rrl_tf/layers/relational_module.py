@@ -3,6 +3,7 @@
 import keras
 
 from rrl_tf._arguments import positive_int
+from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._shapes import attention_mask, carried_mask
 from rrl_tf.layers.relational_block import RelationalBlock
 
@@ -46,7 +47,9 @@ class RelationalModule(keras.layers.Layer):
 
     def __init__(self, block, num_rounds=1, share_weights=False, **kwargs):
         if not isinstance(block, RelationalBlock) or block.built:
-            raise ValueError(f"`block` must be a RelationalBlock not built yet. Received: {block}")
+            raise InvalidInput(
+                f"`block` must be a RelationalBlock not built yet. Received: {block}"
+            )
         super().__init__(**kwargs)
         self.num_rounds = positive_int("num_rounds", num_rounds)
         self.share_weights = share_weights
@@ -70,7 +73,7 @@ class RelationalModule(keras.layers.Layer):
             if not block.built:
                 block.build(shape)
             elif shape[-1] != inputs_shape[-1]:
-                raise ValueError(
+                raise InvalidInput(
                     "Rounds that share weights must keep the size of the entities, "
                     f"{inputs_shape[-1]}. Received a block that makes it {shape[-1]}"
                 )

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from rrl_tf._arguments import positive_int
+from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._layer_norm import LayerNormalization
 from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
 
@@ -62,7 +63,7 @@ class TrajectoryEmbedding(keras.layers.Layer):
         **kwargs,
     ):
         if not 0 <= dropout < 1:
-            raise ValueError(f"`dropout` must be in [0, 1). Received: {dropout!r}")
+            raise InvalidInput(f"`dropout` must be in [0, 1). Received: {dropout!r}")
         super().__init__(**kwargs)
         self.width = positive_int("width", width)
         self.max_timestep = positive_int("max_timestep", max_timestep)

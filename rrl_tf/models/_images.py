@@ -2,11 +2,13 @@
 
 import keras
 
+from rrl_tf.errors import InvalidInput
+
 
 def check_image_shape(name, shape):
     """Raises a `ValueError` unless `shape` is one of images with a known number of channels."""
     if len(shape) != 4 or shape[-1] is None:
-        raise ValueError(
+        raise InvalidInput(
             f"{name} takes images (B, height, width, C) with a known C. "
             f"Received the shape {tuple(shape)}"
         )
@@ -17,7 +19,7 @@ def check_images(name, expected, shape):
     if len(shape) != 4 or any(
         size is not None and given not in (size, None) for size, given in zip(expected, shape)
     ):
-        raise ValueError(
+        raise InvalidInput(
             f"{name} was built for images (B, height, width, C) of the shape {expected} "
             f"(None: any size). Received the shape {tuple(shape)}"
         )

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from rrl_tf._arguments import positive_int, positive_ints
+from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._shapes import tensor_spec
 from rrl_tf.models._images import check_image_shape, check_images, dense
 from rrl_tf.models.presets import CONVOLUTIONAL_CLASSIFIER, preset_config
@@ -58,7 +59,7 @@ class ConvolutionalClassifier(keras.Model):
         self.hidden_units = positive_ints("hidden_units", hidden_units)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         if max(self.pool_after, default=0) > len(self.conv_filters):
-            raise ValueError(
+            raise InvalidInput(
                 f"`pool_after` counts the {len(self.conv_filters)} convolutions. "
                 f"Received: {pool_after}"
             )
@@ -93,7 +94,7 @@ class ConvolutionalClassifier(keras.Model):
         check_image_shape("ConvolutionalClassifier", images_shape)
         shape = tuple(images_shape)
         if None in shape[1:]:
-            raise ValueError(
+            raise InvalidInput(
                 "ConvolutionalClassifier has a weight for every place of the last convolution, so "
                 f"the size of the images must be known. Received the shape {shape}"
             )

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from rrl_tf._arguments import positive_int
+from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import CausalTransformerBlock, TrajectoryEmbedding
 from rrl_tf.layers._layer_norm import LayerNormalization
 from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
@@ -109,7 +110,9 @@ class DecisionTransformer(keras.Model):
         self.discrete = bool(discrete)
         self.heads = tuple(heads)
         if "action" not in self.heads or not set(self.heads) <= set(HEADS):
-            raise ValueError(f'`heads` must be "action" and others of {HEADS}. Received: {heads!r}')
+            raise InvalidInput(
+                f'`heads` must be "action" and others of {HEADS}. Received: {heads!r}'
+            )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.embedding = TrajectoryEmbedding(
             width,
@@ -181,12 +184,12 @@ class DecisionTransformer(keras.Model):
         }
         if not isinstance(shapes, dict) or shapes.keys() != wanted.keys():
             names = sorted(shapes) if isinstance(shapes, dict) else shapes
-            raise ValueError(
+            raise InvalidInput(
                 f"DecisionTransformer takes a dict of {', '.join(wanted)}. Received: {names}"
             )
         for name, last in wanted.items():
             if len(shapes[name]) != 2 + len(last) or tuple(shapes[name][2:]) != last:
-                raise ValueError(
+                raise InvalidInput(
                     f"`{name}` must be of the shape {('B', 'K', *last)}. "
                     f"Received: {tuple(shapes[name])}"
                 )
@@ -224,7 +227,9 @@ class DecisionTransformer(keras.Model):
         """
         tokens = 3 * self.context_length - 4
         if tokens < 1:
-            raise ValueError(f"A cache needs a context of 2 steps. Received: {self.context_length}")
+            raise InvalidInput(
+                f"A cache needs a context of 2 steps. Received: {self.context_length}"
+            )
         heads = self.blocks[0].num_heads
         shape = (batch_size, tokens, heads, self.embedding.width // heads)
         return {

@@ -3,6 +3,7 @@
 import keras
 
 from rrl_tf._arguments import one_of, positive_int, positive_ints
+from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import CausalTransformerBlock, RelationalMemory
 from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
 from rrl_tf.models.presets import MEMORY_SEQUENCE_CLASSIFIER, preset_config
@@ -79,7 +80,7 @@ class MemorySequenceClassifier(keras.Model):
 
     def build(self, sequences_shape):
         if len(sequences_shape) != 3 or sequences_shape[-1] is None:
-            raise ValueError(
+            raise InvalidInput(
                 "MemorySequenceClassifier takes sequences (B, T, F) with a known F. "
                 f"Received the shape {tuple(sequences_shape)}"
             )

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from rrl_tf._arguments import positive_int, positive_ints
+from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._shapes import tensor_spec
 from rrl_tf.models._images import check_image_shape, check_images, dense
 from rrl_tf.models.presets import MLP_CLASSIFIER, preset_config
@@ -54,7 +55,7 @@ class MLPClassifier(keras.Model):
         check_image_shape("MLPClassifier", images_shape)
         _, height, width, channels = images_shape
         if None in (height, width):
-            raise ValueError(
+            raise InvalidInput(
                 "MLPClassifier has a weight for every pixel, so the size of the images must be "
                 f"known. Received the shape {tuple(images_shape)}"
             )

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from rrl_tf._arguments import positive_int
+from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import MultiHeadDotProductAttention
 from rrl_tf.layers._shapes import tensor_spec
 from rrl_tf.models._images import check_image_shape, check_images, dense
@@ -95,7 +96,7 @@ class PatchAttentionClassifier(keras.Model):
         """
         _, height, width, _ = images_shape
         if None in (height, width) or height % self.patch_size or width % self.patch_size:
-            raise ValueError(
+            raise InvalidInput(
                 f"Patches of {self.patch_size} x {self.patch_size} pixels must tile the image. "
                 f"Received the shape {tuple(images_shape)}"
             )

@@ -5,6 +5,8 @@ A preset is a dict with a `description`, a `source`, and a `config`: keyword arg
 
 import copy
 
+from rrl_tf.errors import InvalidInput
+
 # PyTorch's default for linear layers and convolutions: U(-1, 1) / sqrt(fan in).
 _TORCH_UNIFORM = {
     "class_name": "VarianceScaling",
@@ -312,7 +314,7 @@ def preset_config(presets, name, overrides):
         ValueError: for an unknown name; it lists the known ones.
     """
     if name not in presets:
-        raise ValueError(f"Unknown preset {name!r}. The presets are: {', '.join(presets)}")
+        raise InvalidInput(f"Unknown preset {name!r}. The presets are: {', '.join(presets)}")
     config = copy.deepcopy(presets[name]["config"])
     for argument, value in overrides.items():
         if isinstance(value, dict) and isinstance(config.get(argument), dict):

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from rrl_tf._arguments import one_of, positive_int, positive_ints
+from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import AppendCoordinates, RelationalBlock, RelationalModule
 from rrl_tf.layers._shapes import tensor_spec
 from rrl_tf.models._images import check_image_shape, check_images, dense
@@ -93,7 +94,7 @@ class RelationalClassifier(keras.Model):
         if isinstance(sizes, int):
             sizes = [sizes] * len(self.conv_filters)
         if len(sizes) != len(self.conv_filters):
-            raise ValueError(
+            raise InvalidInput(
                 f"`{name}` must be one integer, or one for each of the {len(self.conv_filters)} "
                 f"convolutions. Received: {sizes!r}"
             )

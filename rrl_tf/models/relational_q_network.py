@@ -8,6 +8,7 @@ from rrl_tf._arguments import (
     positive_int,
     positive_ints,
 )
+from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import (
     AppendCoordinates,
     PositionEmbedding,
@@ -101,7 +102,7 @@ class RelationalQNetwork(keras.Model):
     ):
         one_of("readout", readout, READOUTS)
         if (readout_cell is not None) != (readout == "cell"):
-            raise ValueError(
+            raise InvalidInput(
                 "`readout_cell` goes with readout='cell'. "
                 f"Received: readout_cell={readout_cell!r}, readout={readout!r}"
             )
@@ -186,7 +187,7 @@ class RelationalQNetwork(keras.Model):
 
     def build(self, observation_shape):
         if len(observation_shape) != 4 or observation_shape[-1] is None:
-            raise ValueError(
+            raise InvalidInput(
                 "RelationalQNetwork takes observations (B, height, width, F) with a known F. "
                 f"Received the shape {tuple(observation_shape)}"
             )
@@ -212,14 +213,14 @@ class RelationalQNetwork(keras.Model):
             return
         _, height, width, _ = self._grid_shape(observation_shape)
         if None in (height, width):
-            raise ValueError(
+            raise InvalidInput(
                 f"readout={self.readout!r} needs a grid of known size. "
                 f"Received the shape {tuple(observation_shape)}"
             )
         if self.readout == "cell":
             row, column = self.readout_cell
             if not (0 <= row < height and 0 <= column < width):
-                raise ValueError(
+                raise InvalidInput(
                     f"`readout_cell` must be a (row, column) inside the {height} x {width} grid. "
                     f"Received: {self.readout_cell}"
                 )
@@ -229,12 +230,12 @@ class RelationalQNetwork(keras.Model):
             return
         _, *grid, features = observation_shape
         if not 0 <= self.unseen_feature < features:
-            raise ValueError(
+            raise InvalidInput(
                 f"`unseen_feature` must be one of the {features} features of the observation. "
                 f"Received: {self.unseen_feature}"
             )
         if list(self._grid_shape(observation_shape)[1:3]) != grid:
-            raise ValueError(
+            raise InvalidInput(
                 "`unseen_feature` needs convolutions that keep the size of the grid. Received: "
                 f"conv_kernel_size={self.conv_kernel_size}, conv_padding={self.conv_padding!r}"
             )
@@ -268,7 +269,7 @@ class RelationalQNetwork(keras.Model):
             size is not None and given not in (size, None)
             for size, given in zip(self._expected_shape, shape)
         ):
-            raise ValueError(
+            raise InvalidInput(
                 f"{self.name} was built for observations (B, height, width, F) of the shape "
                 f"{self._expected_shape} (None: any size). Received the shape {tuple(shape)}"
             )

@@ -24,6 +24,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from rrl_tf.errors import InvalidInput
+
 
 class Checkpoint(keras.callbacks.Callback):
     """Saves weights, optimiser, random states and epoch to the run's folder after epochs.
@@ -47,7 +49,7 @@ class Checkpoint(keras.callbacks.Callback):
     def __init__(self, folder, model, every=1):
         super().__init__()
         if not model.built:
-            raise ValueError(f"Checkpoint needs a built model, {model.name} has no weights yet")
+            raise InvalidInput(f"Checkpoint needs a built model, {model.name} has no weights yet")
         self._folder, self._every = folder, every
         self._saved = self.epoch = 0
         model.optimizer.build(model.trainable_variables)
@@ -158,7 +160,7 @@ class EarlyStop(keras.callbacks.Callback):
     def __init__(self, log, monitor, patience, mode="min"):
         super().__init__()
         if mode not in ("min", "max"):
-            raise ValueError(f"mode must be 'min' or 'max'. Received: {mode!r}")
+            raise InvalidInput(f"mode must be 'min' or 'max'. Received: {mode!r}")
         self._log, self._monitor, self._patience = log, monitor, patience
         self._best = np.argmin if mode == "min" else np.argmax
 

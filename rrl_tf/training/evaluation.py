@@ -4,6 +4,8 @@ import dataclasses
 
 import numpy as np
 
+from rrl_tf.errors import InvalidInput
+
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
@@ -58,7 +60,7 @@ def evaluate(act, make_env, resets, epsilon=0.0, seed=0):
         >>> evaluate(lambda o: agent.q_values(o).argmax(-1), make_doorkey, starts).summary()
     """
     if not resets:
-        raise ValueError("evaluate needs at least one start, received none")
+        raise InvalidInput("evaluate needs at least one start, received none")
     episodes = [_Episode(make_env(), reset) for reset in resets]
     rng = np.random.default_rng(seed)
     running = episodes

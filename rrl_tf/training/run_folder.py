@@ -10,6 +10,8 @@ import zipfile
 
 import numpy as np
 
+from rrl_tf.errors import InvalidInput
+
 
 class RunFolder:
     """`runs/<task>/<name>/` with `config.json`, `checkpoints/`, `figures/`, `export/`.
@@ -100,7 +102,7 @@ class RunFolder:
                     part, _, name = path.partition("/")
                     state.setdefault(part, {})[name] = file[path]
         except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise ValueError(
+            raise InvalidInput(
                 f"checkpoint {whole[-1]} cannot be read ({error}); remove that folder to go on "
                 "without it"
             ) from error
@@ -153,14 +155,14 @@ def _check_config(file, config, may_change):
     try:
         known = json.loads(file.read_text())
     except ValueError as error:
-        raise ValueError(f"{file} is not JSON ({error}); choose another run folder") from error
+        raise InvalidInput(f"{file} is not JSON ({error}); choose another run folder") from error
     differences = [
         f"{name} is {known.get(name)!r} there and {config.get(name)!r} here"
         for name in sorted(known.keys() | config.keys())
         if name not in may_change and known.get(name) != config.get(name)
     ]
     if differences:
-        raise ValueError(
+        raise InvalidInput(
             f"{file.parent} holds a run of another configuration: {'; '.join(differences)}. "
             "Choose another name, or remove that folder"
         )

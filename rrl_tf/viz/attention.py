@@ -7,6 +7,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
 from rrl_tf.viz.checks import checked_cells, checked_images, checked_scores
 
@@ -42,7 +43,7 @@ def attention_grid(weights, grid=(7, 7)):
     """
     weights = np.asarray(weights)
     if weights.shape != (grid[0] * grid[1],):
-        raise ValueError(
+        raise InvalidInput(
             f"weights must have shape ({grid[0] * grid[1]},) for a {grid[0]}x{grid[1]} view. "
             f"Received shape: {weights.shape}"
         )
@@ -91,11 +92,11 @@ def attention_figure(frame, view, scores, cells, unseen=None, grid=(7, 7)):
         for name, each in rounds.items()
     }
     if not rounds:
-        raise ValueError(f"scores must hold at least one round. Received: {scores!r}")
+        raise InvalidInput(f"scores must hold at least one round. Received: {scores!r}")
     cells = checked_cells(cells, grid)
     unseen = np.zeros(grid, bool) if unseen is None else np.asarray(unseen, bool)
     if unseen.shape != tuple(grid):
-        raise ValueError(f"unseen must have shape {tuple(grid)}. Received shape: {unseen.shape}")
+        raise InvalidInput(f"unseen must have shape {tuple(grid)}. Received shape: {unseen.shape}")
 
     groups = merged_cells(cells)
     places = _Places.of(rounds, groups)

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from rrl_tf.errors import InvalidInput
+
 
 def checked_images(name, images, ndim):
     """Return `images` as uint8 RGB.
@@ -17,9 +19,9 @@ def checked_images(name, images, ndim):
     images = np.asarray(images)
     if images.ndim != ndim or images.shape[-1] != 3 or 0 in images.shape:
         expected = "(height, width, 3)" if ndim == 3 else "(T, height, width, 3)"
-        raise ValueError(f"{name} must have shape {expected}. Received shape: {images.shape}")
+        raise InvalidInput(f"{name} must have shape {expected}. Received shape: {images.shape}")
     if images.dtype != np.uint8:
-        raise ValueError(f"{name} must be uint8. Received dtype: {images.dtype}")
+        raise InvalidInput(f"{name} must be uint8. Received dtype: {images.dtype}")
     return images
 
 
@@ -41,7 +43,7 @@ def checked_scores(name, scores, grid, leading):
     wrong = scores.ndim != len(leading) + 2 or 0 in scores.shape
     if wrong or scores.shape[-2:] != (nodes, nodes):
         expected = ", ".join((*leading, str(nodes), str(nodes)))
-        raise ValueError(
+        raise InvalidInput(
             f"{name} must have shape ({expected}) for a {grid[0]}x{grid[1]} view. "
             f"Received shape: {scores.shape}"
         )
@@ -55,11 +57,11 @@ def checked_cells(cells, grid):
         ValueError: if there is none, or if one lies outside the grid.
     """
     if not cells:
-        raise ValueError(f"cells must name at least one cell. Received: {cells!r}")
+        raise InvalidInput(f"cells must name at least one cell. Received: {cells!r}")
     checked = {}
     for label, (x, y) in cells.items():
         if not (0 <= x < grid[0] and 0 <= y < grid[1]):
-            raise ValueError(
+            raise InvalidInput(
                 f"cells must lie inside the {grid[0]}x{grid[1]} view. Received: {label!r} at {x, y}"
             )
         checked[str(label)] = (int(x), int(y))

@@ -3,6 +3,7 @@
 import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
 
 
@@ -28,7 +29,7 @@ def cost_figure(panels, ylabel):
     """
     labels = list(dict.fromkeys(label for lines in panels.values() for label in lines))
     if not labels:
-        raise ValueError(f"panels must hold at least one line. Received: {panels!r}")
+        raise InvalidInput(f"panels must hold at least one line. Received: {panels!r}")
     gap, left, top = 0.5, 0.75, 0.5
     width = (style.FIGURE_WIDTH - left - 0.2 - gap * (len(panels) - 1)) / len(panels)
     figure = style.new_figure(style.FIGURE_WIDTH, 3.6)
@@ -38,7 +39,7 @@ def cost_figure(panels, ylabel):
         for label, (sizes, costs) in lines.items():
             sizes, costs = np.asarray(sizes, float), np.asarray(costs, float)
             if sizes.ndim != 1 or sizes.shape != costs.shape:
-                raise ValueError(
+                raise InvalidInput(
                     f"panels[{name!r}][{label!r}] must be (sizes, costs) of the same shape (P,). "
                     f"Received shapes: {sizes.shape} and {costs.shape}"
                 )

@@ -4,6 +4,7 @@ import numpy as np
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
+from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
 
 _BANDS = {
@@ -49,9 +50,9 @@ def learning_curves(
     ```
     """
     if band not in _BANDS:
-        raise ValueError(f"band must be one of {sorted(_BANDS)}. Received: {band!r}")
+        raise InvalidInput(f"band must be one of {sorted(_BANDS)}. Received: {band!r}")
     if not curves:
-        raise ValueError(f"curves must hold at least one curve. Received: {curves!r}")
+        raise InvalidInput(f"curves must hold at least one curve. Received: {curves!r}")
     curves = {label: _checked_curve(label, *curve) for label, curve in curves.items()}
 
     figure = style.new_figure(style.FIGURE_WIDTH, 4.4)
@@ -75,7 +76,7 @@ def _checked_curve(label, steps, values):
     """Return `(steps (P,), values (seeds, P))` as floats."""
     steps, values = np.asarray(steps, np.float64), np.asarray(values, np.float64)
     if steps.ndim != 1 or values.ndim != 2 or values.shape[1:] != steps.shape or 0 in values.shape:
-        raise ValueError(
+        raise InvalidInput(
             f"curves[{label!r}] must be (steps, values) of shapes (P,) and (seeds, P). "
             f"Received shapes: {steps.shape} and {values.shape}"
         )

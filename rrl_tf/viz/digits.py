@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
 from rrl_tf.viz.attention import draw_weights
 
@@ -80,7 +81,7 @@ def most_attended(scores, grid):
     scores = np.asarray(scores).astype(np.float64)
     rows, columns = grid
     if scores.ndim != 4 or scores.shape[-1] != rows * columns:
-        raise ValueError(
+        raise InvalidInput(
             f"scores must have shape (M, H, N, {rows * columns}) for a grid of {rows} x {columns}. "
             f"Received shape: {scores.shape}"
         )
@@ -100,14 +101,14 @@ def _draw_map(axes, image, weights):
 
 def _check(images, titles, maps):
     if images.ndim != 3 or 0 in images.shape:
-        raise ValueError(
+        raise InvalidInput(
             f"images must have shape (M, height, width). Received shape: {images.shape}"
         )
     if len(titles) != len(images):
-        raise ValueError(f"{len(images)} images need as many titles. Received: {len(titles)}")
+        raise InvalidInput(f"{len(images)} images need as many titles. Received: {len(titles)}")
     for name, each in maps.items():
         if each.ndim != 3 or len(each) != len(images):
-            raise ValueError(
+            raise InvalidInput(
                 f"maps[{name!r}] must have shape ({len(images)}, rows, columns). "
                 f"Received shape: {each.shape}"
             )

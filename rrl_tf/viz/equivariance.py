@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
 from rrl_tf.viz.attention import draw_weights
 
@@ -27,7 +28,7 @@ def equivariance_figure(errors):
     """
     layers = list(next(iter(errors.values())))
     if any(list(row) != layers for row in errors.values()):
-        raise ValueError(
+        raise InvalidInput(
             f"every movement needs the layers {layers}. "
             f"Received: {[list(row) for row in errors.values()]}"
         )

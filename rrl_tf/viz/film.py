@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
 from rrl_tf.viz.attention import attention_grid, draw_weights, mark_cells, meaning
 from rrl_tf.viz.checks import checked_cells, checked_images, checked_scores
@@ -89,17 +90,17 @@ def _check_episode(frames, scores, cells, q_values, actions, rewards, action_nam
         ("rewards", rewards.shape, (steps,)),
     ):
         if shape != expected:
-            raise ValueError(
+            raise InvalidInput(
                 f"An episode of {steps} steps (from scores) with {names} action names needs "
                 f"{name} of (leading) shape {expected}. Received: {shape}"
             )
     if not np.issubdtype(actions.dtype, np.integer):
-        raise ValueError(f"actions must be integers. Received dtype: {actions.dtype}")
+        raise InvalidInput(f"actions must be integers. Received dtype: {actions.dtype}")
     if actions.min() < 0 or actions.max() >= names:
-        raise ValueError(f"actions must lie in 0..{names - 1}. Received: {actions.tolist()}")
+        raise InvalidInput(f"actions must lie in 0..{names - 1}. Received: {actions.tolist()}")
     for t, each in enumerate(cells):
         if source not in each:
-            raise ValueError(f"cells[{t}] has no {source!r}. Received labels: {sorted(each)}")
+            raise InvalidInput(f"cells[{t}] has no {source!r}. Received labels: {sorted(each)}")
 
 
 class _Page:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
 
 _LEFT = 0.95
@@ -79,15 +80,15 @@ def _checked(scores, entities, steps, queries):
     # Mixed precision hands over bfloat16, which matplotlib does not draw.
     scores = np.asarray(scores).astype(np.float64)
     if scores.ndim != 4 or 0 in scores.shape or scores.shape[2] != scores.shape[3]:
-        raise ValueError(f"scores must have shape (T, H, N, N). Received shape: {scores.shape}")
+        raise InvalidInput(f"scores must have shape (T, H, N, N). Received shape: {scores.shape}")
     for name, names, size in (("steps", steps, 0), ("entities", entities, 3)):
         if len(names) != scores.shape[size]:
-            raise ValueError(
+            raise InvalidInput(
                 f"{name} must be {scores.shape[size]} names for scores of shape {scores.shape}. "
                 f"Received: {names!r}"
             )
     if queries is not None and not 1 <= queries <= scores.shape[2]:
-        raise ValueError(f"queries must be 1 to {scores.shape[2]}. Received: {queries!r}")
+        raise InvalidInput(f"queries must be 1 to {scores.shape[2]}. Received: {queries!r}")
     return scores
 
 

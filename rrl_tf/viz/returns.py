@@ -3,6 +3,7 @@
 import numpy as np
 from matplotlib.lines import Line2D
 
+from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
 
 _DASHES = (0, (4, 3))
@@ -29,7 +30,7 @@ def returns_figure(panels, references=None):
     >>> figure = returns_figure({"doorkey": {"ours": ([0.0, 0.5, 1.0], [[0.1, 0.6, 0.9]])}})
     """
     if not panels or not all(panels.values()):
-        raise ValueError(f"every panel must hold at least one curve. Received: {panels!r}")
+        raise InvalidInput(f"every panel must hold at least one curve. Received: {panels!r}")
     labels = list(dict.fromkeys(label for curves in panels.values() for label in curves))
     gap, left, top = 0.55, 0.75, 0.85
     width = (style.FIGURE_WIDTH - left - 0.2 - gap * (len(panels) - 1)) / len(panels)
@@ -56,7 +57,7 @@ def returns_figure(panels, references=None):
 def _checked(title, label, asked, reached):
     asked, reached = np.asarray(asked, "float64"), np.asarray(reached, "float64")
     if asked.ndim != 1 or reached.ndim != 2 or reached.shape[1:] != asked.shape or not asked.size:
-        raise ValueError(
+        raise InvalidInput(
             f"panels[{title!r}][{label!r}] must be (asked, reached) of the shapes (P,) and "
             f"(seeds, P). Received shapes: {asked.shape} and {reached.shape}"
         )

@@ -1,95 +1,180 @@
 import keras
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from keras import ops
 
-from rrl_tf.agents import double_dqn_loss, double_dqn_target
+from rrl_tf.agents import Batch, DoubleDQN, Loop, ReplayBuffer, linear_schedule
+from rrl_tf.envs import SeededVectorEnv, make_doorkey, prepare_one_hot
+from rrl_tf.models import RelationalQNetwork
 
-seeds = st.integers(0, 2**32 - 1)
+pytestmark = pytest.mark.tf_only
 
 
-def random_step(seed, batch=7, actions=5):
+def make_agent(seed=0, dtype="float32", **arguments):
+    keras.utils.set_random_seed(seed)
+    network = RelationalQNetwork.from_preset("fast", num_actions=5, dtype=dtype)
+    network.build((None, 7, 7, 20))
+    return DoubleDQN(network, prepare_one_hot, **{"jit_compile": False, **arguments})
+
+
+def make_batch(seed=0, size=8):
     rng = np.random.default_rng(seed)
-    return {
-        "q_t": rng.normal(size=(batch, actions)).astype("float32") * 3,
-        "select": rng.normal(size=(batch, actions)).astype("float32"),
-        "evaluate": rng.normal(size=(batch, actions)).astype("float32"),
-        "action_t": rng.integers(actions, size=batch),
-        "return_t": rng.normal(size=batch).astype("float32"),
-        "discount_t": rng.choice([0.0, 0.9], size=batch).astype("float32"),
-        "weight_t": rng.random(batch).astype("float32"),
-    }
-
-
-@given(seeds)
-@settings(max_examples=30, deadline=None)
-def test_target_is_the_formula_row_by_row(seed):
-    x = random_step(seed)
-    target = double_dqn_target(x["select"], x["evaluate"], x["return_t"], x["discount_t"])
-    for b in range(len(x["return_t"])):
-        best = max(range(5), key=lambda a: x["select"][b, a])
-        expected = x["return_t"][b] + x["discount_t"][b] * x["evaluate"][b, best]
-        np.testing.assert_allclose(ops.convert_to_numpy(target)[b], expected, rtol=1e-6)
-
-
-def test_a_target_below_an_observed_return_is_raised_to_it():
-    x = random_step(3, batch=4)
-    floor = np.array([-np.inf, 100.0, -100.0, np.inf], "float32")
-    free = double_dqn_target(x["select"], x["evaluate"], x["return_t"], x["discount_t"])
-    raised = double_dqn_target(x["select"], x["evaluate"], x["return_t"], x["discount_t"], floor)
-    np.testing.assert_array_equal(
-        ops.convert_to_numpy(raised), np.maximum(ops.convert_to_numpy(free), floor)
+    return Batch(
+        observation_t=rng.integers(3, size=(size, 7, 7, 3)).astype("uint8"),
+        action_t=rng.integers(5, size=size).astype("int32"),
+        return_t=rng.normal(size=size).astype("float32"),
+        discount_t=rng.choice([0, 0.9], size=size).astype("float32"),
+        floor_t=np.full(size, -np.inf, "float32"),
+        observation_tpn=rng.integers(3, size=(size, 7, 7, 3)).astype("uint8"),
+        weight_t=np.ones(size, "float32"),
+        index=np.arange(size),
     )
 
 
-def test_choosing_the_action_at_t_is_another_target():
-    # The book's code takes the argmax of Q(s_t); its formula takes that of Q(s_t+1).
-    x = random_step(0, batch=50)
-    right = double_dqn_target(x["select"], x["evaluate"], x["return_t"], x["discount_t"])
-    wrong = double_dqn_target(x["q_t"], x["evaluate"], x["return_t"], x["discount_t"])
-    bootstrapped = x["discount_t"] > 0
-    difference = np.abs(ops.convert_to_numpy(right - wrong))
-    assert (difference[bootstrapped] > 1e-6).mean() > 0.5
-    assert (difference[~bootstrapped] == 0).all()
+def make_loop(agent, num_envs=4, seed=0):
+    env = SeededVectorEnv(lambda: make_doorkey(5, reward="success"), num_envs, seed)
+    replay = ReplayBuffer(
+        500, (7, 7, 3), "uint8", num_envs=num_envs, n_step=3, priority_exponent=0.6
+    )
+    return Loop(
+        agent,
+        env,
+        replay,
+        epsilon=lambda step: linear_schedule(step, 1.0, 0.2, 600),
+        updates_per_step=0.1,
+        batch_size=16,
+        learning_starts=50,
+        seed=seed,
+    )
 
 
-@given(seeds, st.sampled_from(["huber", "mse"]), st.booleans())
-@settings(max_examples=30, deadline=None)
-def test_loss_equals_a_float64_oracle(seed, loss, weighted):
-    x = random_step(seed)
-    weight = x["weight_t"] if weighted else None
-    value, error = double_dqn_loss(x["q_t"], x["action_t"], x["return_t"], weight, loss)
-    difference = x["return_t"].astype("float64") - x["q_t"][np.arange(7), x["action_t"]]
-    per_item = difference**2
-    if loss == "huber":
-        size = np.abs(difference)
-        per_item = np.where(size < 1, difference**2 / 2, size - 0.5)
-    expected = np.mean(per_item * (x["weight_t"] if weighted else 1))
-    np.testing.assert_allclose(float(value), expected, rtol=1e-5)
-    np.testing.assert_allclose(ops.convert_to_numpy(error), difference, atol=1e-5)
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_updates_fit_a_fixed_batch(jit_compile):
+    agent = make_agent(jit_compile=jit_compile, learning_rate=3e-3)
+    batch = make_batch()
+    losses = [agent.update(batch)[0]["loss"] for _ in range(60)]
+    assert losses[-1] < 0.2 * losses[0]
 
 
-@pytest.mark.tf_only
-def test_no_gradient_reaches_the_target():
-    import tensorflow as tf
-
-    x = random_step(1)
-    evaluate = tf.Variable(x["evaluate"])
-    q_t = tf.Variable(x["q_t"])
-    with tf.GradientTape() as tape:
-        q = tf.identity(q_t)
-        target = double_dqn_target(q, evaluate * 1.0, x["return_t"], x["discount_t"])
-        loss, _ = double_dqn_loss(q, x["action_t"], target)
-    q_gradient, evaluate_gradient = tape.gradient(loss, [q_t, evaluate])
-    assert evaluate_gradient is None
-    chosen = keras.utils.to_categorical(x["action_t"], 5) == 1
-    assert (np.asarray(q_gradient)[~chosen] == 0).all()
-    assert (np.asarray(q_gradient)[chosen] != 0).all()
+def test_errors_are_those_of_the_pure_target_and_loss():
+    agent, batch = make_agent(), make_batch()
+    q_t, q_tpn = agent.q_values(batch.observation_t), agent.q_values(batch.observation_tpn)
+    target = batch.return_t + batch.discount_t * q_tpn.max(-1)  # both networks are still alike
+    _, error = agent.update(batch)
+    np.testing.assert_allclose(error, target - q_t[np.arange(8), batch.action_t], atol=1e-5)
 
 
-def test_unknown_loss_is_named():
-    x = random_step(2)
-    with pytest.raises(ValueError, match=r"'huber', 'mse'.*received 'l1'"):
-        double_dqn_loss(x["q_t"], x["action_t"], x["return_t"], loss="l1")
+@pytest.mark.parametrize(("period", "rate"), [(3, 1.0), (1, 0.25)])
+def test_target_network_follows_as_told(period, rate):
+    agent = make_agent(target_period=period, target_rate=rate)
+    target = {k: v for k, v in agent.get_state().items() if k.startswith("target")}
+    for update in range(1, 7):
+        agent.update(make_batch(update))
+        state = agent.get_state()
+        for name in target:
+            online = state[name.replace("target", "online", 1)]
+            if update % period == 0:
+                target[name] = target[name] + rate * (online - target[name])
+            np.testing.assert_allclose(state[name], target[name], atol=1e-6)
+
+
+def test_gradient_is_clipped_by_its_global_norm():
+    batch = make_batch()
+    free, clipped = make_agent(clip_norm=None), make_agent(clip_norm=1e-12)
+    before = clipped.get_state()
+    for agent in (free, clipped):
+        norm = agent.update(batch)[0]["gradient_norm"]
+        assert norm > 0.01  # the norm before clipping
+    moved = {
+        name: max(
+            np.abs(agent.get_state()[name] - before[name]).max()
+            for name in before
+            if name.startswith("online")
+        )
+        for name, agent in (("free", free), ("clipped", clipped))
+    }
+    # Adam divides by the gradient's size + 1e-7: only gradients far below that move less.
+    assert moved["clipped"] < 1e-2 * moved["free"]
+
+
+def test_epsilon_one_is_uniform_and_zero_is_greedy():
+    agent = make_agent()
+    observation = make_batch(size=2000).observation_t
+    greedy = agent.act(observation, 0.0, np.random.default_rng(0))
+    np.testing.assert_array_equal(greedy, agent.q_values(observation).argmax(-1))
+    random = agent.act(observation, 1.0, np.random.default_rng(0))
+    np.testing.assert_allclose(np.bincount(random, minlength=5) / 2000, 0.2, atol=0.04)
+
+
+def test_choosing_at_t_changes_the_update():
+    right, wrong = make_agent(), make_agent(select_at_t=True)
+    batch = make_batch(size=64)
+    _, right_error = right.update(batch)
+    _, wrong_error = wrong.update(batch)
+    bootstrapped = batch.discount_t > 0
+    assert np.abs(right_error - wrong_error)[bootstrapped].max() > 1e-4
+    np.testing.assert_allclose(right_error[~bootstrapped], wrong_error[~bootstrapped], atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_learns_and_answers_in_float32(dtype):
+    agent = make_agent(dtype=dtype)
+    losses = [agent.update(make_batch())[0]["loss"] for _ in range(30)]
+    assert losses[-1] < losses[0]
+    assert agent.q_values(make_batch().observation_t).dtype == np.float32
+
+
+def test_a_restored_loop_goes_on_to_the_same_bits():
+    whole = make_loop(make_agent(seed=1), seed=5)
+    records = [(r.step, r.updates, r.metrics, r.episodes) for r in whole.run(800)]
+
+    first = make_loop(make_agent(seed=1), seed=5)
+    for _ in first.run(400):
+        pass
+    second = make_loop(make_agent(seed=99), seed=77)  # everything about it is to be overwritten
+    second.set_state(first.get_state())
+    resumed = [(r.step, r.updates, r.metrics, r.episodes) for r in second.run(800)]
+
+    assert resumed == records[len(records) // 2 :]
+    for part, values in whole.get_state().items():
+        for name, value in values.items():
+            np.testing.assert_array_equal(value, second.get_state()[part][name], err_msg=name)
+
+
+def test_epsilon_and_updates_follow_the_schedule():
+    loop = make_loop(make_agent())
+    records = list(loop.run(400))
+    assert [r.step for r in records] == list(range(4, 401, 4))
+    assert records[0].epsilon == 1.0
+    assert records[-1].epsilon == pytest.approx(1 - 0.8 * 396 / 600)
+    learning = [r for r in records if r.metrics]
+    # 0.1 updates a step from the moment the replay holds more than 50 transitions.
+    assert records[-1].updates == pytest.approx(
+        0.1 * 4 * len([r for r in records if r.step > 56]), abs=2
+    )
+    assert all(np.isfinite(r.metrics["loss"]) for r in learning)
+    assert all(set(r.seconds) == {"act", "environment", "replay", "update"} for r in records)
+
+
+def test_state_of_another_network_is_refused_and_changes_nothing():
+    agent = make_agent()
+    before = agent.get_state()
+    keras.utils.set_random_seed(0)
+    other = RelationalQNetwork.from_preset("book", num_actions=5)
+    other.build((None, 7, 7, 3))
+    with pytest.raises(ValueError, match=r"does not fit.*expected"):
+        agent.set_state(DoubleDQN(other, prepare_one_hot).get_state())
+    for name, value in agent.get_state().items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"), [("loss", "l1"), ("target_period", 0), ("target_rate", 0.0)]
+)
+def test_bad_arguments_are_named(argument, value):
+    with pytest.raises(ValueError, match=rf"{argument}.*received {value!r}"):
+        make_agent(**{argument: value})
+
+
+def test_a_network_without_weights_is_refused():
+    with pytest.raises(ValueError, match="build"):
+        DoubleDQN(RelationalQNetwork.from_preset("fast", num_actions=5), prepare_one_hot)
