@@ -106,4 +106,4 @@ def row(preset, how, wall, cpu):
 
 
 if __name__ == "__main__":
-    command_line.run_plain(main, Config)
+    command_line.run(main, Config)

@@ -128,4 +128,4 @@ def row(length, episodes, how, wall, cpu):
 
 
 if __name__ == "__main__":
-    command_line.run_plain(main, Config)
+    command_line.run(main, Config)

@@ -137,4 +137,4 @@ def percent(share):
 
 
 if __name__ == "__main__":
-    command_line.run_plain(main, Config)
+    command_line.run(main, Config)

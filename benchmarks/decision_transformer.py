@@ -205,4 +205,4 @@ def own_notes(products, seconds):
 
 
 if __name__ == "__main__":
-    command_line.run_plain(main, Config)
+    command_line.run(main, Config)

@@ -241,4 +241,4 @@ def success_curve(path):
 
 
 if __name__ == "__main__":
-    command_line.run_plain(main, Config)
+    command_line.run(main, Config)

@@ -111,4 +111,4 @@ def row(size, what, seconds, ratio):
 
 
 if __name__ == "__main__":
-    command_line.run_plain(main, Config)
+    command_line.run(main, Config)

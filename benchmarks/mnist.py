@@ -372,4 +372,4 @@ def curve(results, name, column):
 
 
 if __name__ == "__main__":
-    command_line.run_plain(main, Config)
+    command_line.run(main, Config)

@@ -191,4 +191,4 @@ def metrics(name):
 
 
 if __name__ == "__main__":
-    command_line.run_plain(main, Config)
+    command_line.run(main, Config)

@@ -157,4 +157,4 @@ def returns_figure(runs):
 
 
 if __name__ == "__main__":
-    command_line.run_plain(main, Config)
+    command_line.run(main, Config)

@@ -219,4 +219,4 @@ def memory(field):
 
 
 if __name__ == "__main__":
-    command_line.run_plain(main, Config)
+    command_line.run(main, Config)

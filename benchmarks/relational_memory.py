@@ -151,4 +151,4 @@ def row(name, parameters, seconds, port):
 
 
 if __name__ == "__main__":
-    command_line.run_plain(main, Config)
+    command_line.run(main, Config)

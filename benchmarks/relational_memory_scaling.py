@@ -96,4 +96,4 @@ def figure(rows):
 
 
 if __name__ == "__main__":
-    command_line.run_plain(main, Config)
+    command_line.run(main, Config)

@@ -208,4 +208,4 @@ def _sigmoid(x):
 
 
 if __name__ == "__main__":
-    command_line.run_plain(main, Config)
+    command_line.run(main, Config)

@@ -284,4 +284,4 @@ def plain(value):
 
 
 if __name__ == "__main__":
-    command_line.run_plain(main, Config)
+    command_line.run(main, Config)

@@ -170,4 +170,4 @@ def newest_version(folder):
 
 
 if __name__ == "__main__":
-    command_line.run_plain(main, Config)
+    command_line.run(main, Config)

@@ -143,4 +143,4 @@ def play_through(address, policy, training, episodes):
 
 
 if __name__ == "__main__":
-    command_line.run_plain(main, Config)
+    command_line.run(main, Config)
