@@ -35,7 +35,7 @@ def gymnasium_task(
 
     | observations | prepared as |
     |---|---|
-    | MiniGrid's dict | one-hot codes of the view and of the agent's direction; the mission is left out |
+    | MiniGrid's dict | one-hot codes of view and direction, without the mission |
     | a `Box` of integers (height, width, channels) with few values | one-hot codes, a grid |
     | any other `Box` of three axes | scaled to 0..1: pixels |
     | any other `Box` | float32 |
@@ -94,9 +94,7 @@ def _minigrid_task(level, space, frames, named):
     size, channels = space.shape[0], wrappers.ViewWithCompass.channels
     return Task(
         levels=(level,),
-        preparation=one_hot(
-            space, frames, minigrid_view.UNSEEN, agent_cell=(size // 2, size - 1)
-        ),
+        preparation=one_hot(space, frames, minigrid_view.UNSEEN, agent_cell=(size // 2, size - 1)),
         entities=lambda observation: minigrid_view.object_cells(observation, channels),
         unseen=lambda observation: minigrid_view.unseen_cells(observation, channels),
         view=lambda env: env.unwrapped.get_pov_render(tile_size=32),

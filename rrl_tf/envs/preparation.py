@@ -136,6 +136,7 @@ def frame_maximum(space: Box, agent_cell: tuple[int, int] | None = None) -> Prep
 
     Source: Zai and Brown, Deep Reinforcement Learning in Action (2020), chapter 10.
     """
+
     def prepare(observation):
         observation = ops.cast(observation, "float32")
         largest = ops.max(observation, axis=(-3, -2, -1), keepdims=True)

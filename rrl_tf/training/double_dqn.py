@@ -307,14 +307,12 @@ def finish(run: Run, agent: DoubleDQN, task: Task) -> None:
 
 def in_words(scores: dict[str, float], episodes: int) -> str:
     """The outcome in a sentence."""
+    said = f"greedily a mean return of {scores['eval/return']:.4g} in {episodes} episodes"
     if "eval/success" not in scores:
-        return (
-            f"greedily a mean return of {scores['eval/return']:.4g} in {episodes} episodes, "
-            f"{scores['eval/return_epsilon_0.05']:.4g} with 5 % of random actions"
-        )
+        return f"{said}, {scores['eval/return_epsilon_0.05']:.4g} with 5 % of random actions"
     loops = f" ({scores['eval/loops']:.1%} ended in a loop)" if "eval/loops" in scores else ""
     return (
-        f"{scores['eval/success']:.1%} of {episodes} starts solved greedily{loops}, "
+        f"{said}; {scores['eval/success']:.1%} of them solved{loops}, "
         f"{scores['eval/success_epsilon_0.05']:.1%} with 5 % of random actions"
     )
 

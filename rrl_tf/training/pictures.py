@@ -102,9 +102,7 @@ def most_in_view(task: Task, env: gymnasium.Env) -> dict[str, Any]:
     return max(task.evaluation_resets(), key=seen)
 
 
-def play(
-    network: keras.Model, task: Task, env: gymnasium.Env, reset: dict[str, Any]
-) -> Episode:
+def play(network: keras.Model, task: Task, env: gymnasium.Env, reset: dict[str, Any]) -> Episode:
     """One greedy episode, cut after `LONGEST_FILM` steps."""
     observation, _ = env.reset(**reset)
     rows, frames, over = [], [env.render()], False
