@@ -87,7 +87,10 @@ class StackFrames(gymnasium.Wrapper):
 class MiniGridStateKey(gymnasium.Wrapper):
     """Tells the state of any MiniGrid environment, so that loops can be noticed."""
 
-    action_names = ACTION_NAMES
+    @property
+    def action_names(self):
+        """Names of the actions there are; some worlds offer the first few only."""
+        return ACTION_NAMES[: int(self.action_space.n)]
 
     def state_key(self):
         """Returns a tuple that is equal for two states with the same future.
