@@ -62,5 +62,5 @@ def test_cells_out_of_sight_are_those_minigrid_hides():
     env = make_doorkey(6, observation="compass", frames=2)
     for start in enumerate_starts(6)[::40]:
         observation, _ = env.reset(options={"start": start})
-        grid, visible = env.unwrapped.gen_obs_grid()
+        _, visible = env.unwrapped.gen_obs_grid()
         np.testing.assert_array_equal(unseen_cells(observation, 4), ~visible)
