@@ -71,7 +71,8 @@ GRID = '''
             return {label: tuple(map(int, cell)) for label, cell in cells.items()}
 
         def render(self):
-            return np.kron(60 * self.look()[..., 0], np.ones((9, 9), np.uint8))[..., None].repeat(3, -1)
+            grey = np.kron(60 * self.look()[..., 0], np.ones((9, 9), np.uint8))
+            return grey[..., None].repeat(3, -1)
 
 
     gymnasium.register("CoinGrid-v0", CoinGrid, max_episode_steps=30)
