@@ -18,6 +18,7 @@ import numpy as np
 from tqdm import tqdm
 
 from rrl_tf.errors import InvalidInput
+from rrl_tf.export import load_policy, newest_version
 from train_scripts import command_line, train_doorkey
 
 
@@ -143,8 +144,6 @@ def policy_named(name, config):
             f"unknown policy {name!r}; expected random, agent, the folder of an exported version, "
             "or an address such as grpc://localhost:8500/doorkey"
         )
-    from rrl_tf.export import load_policy
-
     return load_policy(name).act
 
 
@@ -155,18 +154,6 @@ def trained_agent(seed):
     if folder.exists():  # with whatever number of steps it was trained
         return folder / "export"
     return train_doorkey.main(training)[0].export
-
-
-def newest_version(folder):
-    """The version folder with the highest number.
-
-    Raises:
-        ValueError: if there is none.
-    """
-    versions = [path for path in pathlib.Path(folder).glob("*") if path.name.isdigit()]
-    if not versions:
-        raise InvalidInput(f"{folder} holds no exported version; its run has not been finished")
-    return max(versions, key=lambda path: int(path.name))
 
 
 if __name__ == "__main__":

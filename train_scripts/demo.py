@@ -16,7 +16,7 @@ import urllib.request
 import numpy as np
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.export import load_policy
+from rrl_tf.export import load_policy, newest_version
 from serving.client import connect
 from train_scripts import command_line, train_doorkey
 
@@ -50,7 +50,7 @@ def main(config):
         print(f"   {picture}")
 
     announce("3. The policy as a SavedModel, served over gRPC and REST")
-    version = max(folder.export.iterdir(), key=lambda path: int(path.name))
+    version = newest_version(folder.export)
     print(f"   {version}")
     with served(folder.export.resolve(), "doorkey") as (grpc_port, rest_port):
         for address in (f"grpc://127.0.0.1:{grpc_port}", f"http://127.0.0.1:{rest_port}"):
