@@ -1,6 +1,10 @@
 """An episode as pictures: the frame, where the agent looks, and what it thinks of each action."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,6 +14,9 @@ from rrl_tf.viz.attention import attention_grid, draw_weights, mark_cells, meani
 from rrl_tf.viz.checks import checked_cells, checked_images, checked_scores
 from rrl_tf.viz.output import figure_to_image
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
 _DPI = 100
 _MARGIN, _TOP, _SIDE = 0.2, 0.72, 2.1  # inches, as everything here
 _ATTENTION_WIDTH, _NAMES_WIDTH, _VALUES_WIDTH = 2.7, 0.85, 1.25
@@ -17,8 +24,16 @@ _HEADS_GAP, _HEADS_TITLE = 0.12, 0.2
 
 
 def film(
-    frames, scores, cells, q_values, actions, rewards, action_names, source="agent", grid=(7, 7)
-):
+    frames: ArrayLike,
+    scores: ArrayLike,
+    cells: Sequence[Mapping[str, tuple[int, int]]],
+    q_values: ArrayLike,
+    actions: ArrayLike,
+    rewards: ArrayLike,
+    action_names: Sequence[str],
+    source: str = "agent",
+    grid: tuple[int, int] = (7, 7),
+) -> np.ndarray:
     """Draw an episode step by step; `save_film` writes the result as a GIF.
 
     Each picture shows the frame, the attention of each head from the `source` cell, and a bar for
@@ -91,16 +106,16 @@ def _check_episode(frames, scores, cells, q_values, actions, rewards, action_nam
     ):
         if shape != expected:
             raise InvalidInput(
-                f"An episode of {steps} steps (from scores) with {names} action names needs "
-                f"{name} of (leading) shape {expected}. Received: {shape}"
+                f"an episode of {steps} steps (from scores) with {names} action names needs "
+                f"{name} of (leading) shape {expected}; received {shape}"
             )
     if not np.issubdtype(actions.dtype, np.integer):
-        raise InvalidInput(f"actions must be integers. Received dtype: {actions.dtype}")
+        raise InvalidInput(f"actions must be integers; received dtype {actions.dtype}")
     if actions.min() < 0 or actions.max() >= names:
-        raise InvalidInput(f"actions must lie in 0..{names - 1}. Received: {actions.tolist()}")
+        raise InvalidInput(f"actions must lie in 0..{names - 1}; received {actions.tolist()}")
     for t, each in enumerate(cells):
         if source not in each:
-            raise InvalidInput(f"cells[{t}] has no {source!r}. Received labels: {sorted(each)}")
+            raise InvalidInput(f"cells[{t}] has no {source!r}; received labels {sorted(each)}")
 
 
 class _Page:
