@@ -93,9 +93,8 @@ def attention_figure(
 
     ```python
     view = env.unwrapped.get_pov_render(tile_size=48)
-    figure = attention_figure(
-        env.render(), view, scores, object_cells(observation), unseen=observation[..., 0] == 0
-    )
+    cells, unseen = object_cells(observation), observation[..., 0] == 0
+    figure = attention_figure(env.render(), view, scores, cells, unseen)
     save_figure(figure, "attention.png")
     ```
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from matplotlib.ticker import FuncFormatter
@@ -12,6 +12,7 @@ from rrl_tf.viz import style
 from rrl_tf.viz.checks import checked_curve
 
 if TYPE_CHECKING:
+    import numpy as np
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
@@ -57,11 +58,8 @@ def learning_curves(
     Example:
 
     ```python
-    figure = learning_curves(
-        {"fast": (steps, success), "book": (book_steps, book_success)},
-        ylabel="greedy success",
-        references={"all 48 starts": 1.0},
-    )
+    curves = {"fast": (steps, success), "book": (book_steps, book_success)}
+    figure = learning_curves(curves, "greedy success", references={"all 48 starts": 1.0})
     ```
     """
     if band not in _BANDS:
@@ -81,17 +79,24 @@ def learning_curves(
     axes.xaxis.set_major_formatter(FuncFormatter(lambda steps, _: f"{steps:,.0f}"))
     band_name, edges = _BANDS[band]
     for index, (label, (steps, values)) in enumerate(checked.items()):
-        colour, seeds = style.colour(index), len(values)
-        if seeds > 1:
-            axes.fill_between(steps, *edges(values), color=colour, alpha=0.18, linewidth=0)
-        name = f"{label} (mean of {seeds})" if seeds > 1 else f"{label} (1 seed)"
-        axes.plot(steps, values.mean(axis=0), color=colour, linewidth=2, label=name)
+        _draw(axes, label, steps, values, edges, style.colour(index))
     axes.margins(x=0)
     if ylim is not None:
         _span(axes, *ylim)
     style.references(axes, references)
     _add_legend(axes, band_name if any(len(v) > 1 for _, v in checked.values()) else None)
     return figure
+
+
+def _draw(
+    axes: Axes, label: str, steps: np.ndarray, values: np.ndarray, edges: Callable, colour: str
+) -> None:
+    """Draw the mean of a curve, and its band if there are several seeds."""
+    seeds = len(values)
+    if seeds > 1:
+        axes.fill_between(steps, *edges(values), color=colour, alpha=0.18, linewidth=0)
+    name = f"{label} (mean of {seeds})" if seeds > 1 else f"{label} (1 seed)"
+    axes.plot(steps, values.mean(axis=0), color=colour, linewidth=2, label=name)
 
 
 def _span(axes: Axes, low: float, high: float) -> None:

@@ -71,12 +71,7 @@ def film(
     _check_episode(frames, scores, cells, q_values, actions, rewards, action_names, source)
 
     looking = [each[source] for each in cells]
-    pictures = np.array(
-        [
-            [attention_grid(head[x * grid[1] + y], grid) for head in scores[t]]
-            for t, (x, y) in enumerate(looking)
-        ]
-    )
+    pictures = _attention_from(looking, scores, grid)
     page = _Page(frames[0], pictures, q_values, action_names, source)
     page.show_meaning(dict.fromkeys(label for each in cells for label in each))
     images = []
@@ -85,13 +80,21 @@ def film(
         page.show_attention(pictures[t], cells[t], looking[t])
         page.show_values(q_values[t], action)
         images.append(figure_to_image(page.figure))
-    page.show_frame(
-        frames[-1], f"the end, after {len(actions)} steps", f"return {rewards.sum():.2f}"
-    )
-    page.show_attention(np.zeros_like(pictures[0]), {}, None)
-    page.show_values(np.zeros_like(q_values[0]), None)
+    page.show_end(frames[-1], rewards)
     images.append(figure_to_image(page.figure))
     return np.stack(images)
+
+
+def _attention_from(
+    looking: list[tuple[int, int]], scores: np.ndarray, grid: tuple[int, int]
+) -> np.ndarray:
+    """Return every step's attention from its cell as pictures `(T, H, height, width)`."""
+    return np.array(
+        [
+            [attention_grid(head[x * grid[1] + y], grid) for head in heads]
+            for heads, (x, y) in zip(scores, looking)
+        ]
+    )
 
 
 def _check_episode(frames, scores, cells, q_values, actions, rewards, action_names, source):
@@ -189,6 +192,13 @@ class _Page:
         self._frame.set_data(frame)
         self._caption.set_text(caption)
         self._reward.set_text(reward)
+
+    def show_end(self, frame, rewards):
+        self.show_frame(
+            frame, f"the end, after {len(rewards)} steps", f"return {rewards.sum():.2f}"
+        )
+        self.show_attention([np.zeros(image.get_array().shape) for image in self._heads], {}, None)
+        self.show_values(np.zeros(len(self._bars)), None)
 
     def show_attention(self, heads, cells, looking):
         for mark in self._marks:

@@ -54,20 +54,19 @@ def memory_attention_figure(
     """
     scores = _checked(scores, entities, steps, queries)[:, :, :queries]
     times, heads, rows, columns = scores.shape
-    left = max(_LEFT, 0.55 + style.LETTER * max(map(len, entities)))
+    letters = max(map(len, entities))
+    left = max(_LEFT, 0.55 + style.LETTER * letters)
     width = (style.FIGURE_WIDTH - left - 0.8 - _GAP * (times - 1)) / times
     height = width * rows / columns
-    letters = max(map(len, entities))
     bottom = _BOTTOM + 0.9 * style.LETTER * letters * (letters > 2)
     figure = style.new_figure(style.FIGURE_WIDTH, _TOP + heads * (height + _GAP) + bottom)
-    largest = float(scores.max()) or 1.0  # masked steps are all zero
+    # Masked steps are all zero.
+    scale = {"cmap": style.ATTENTION_MAP, "vmin": 0, "vmax": float(scores.max()) or 1.0}
     for t in range(times):
         for head in range(heads):
             place = left + t * (width + _GAP), _TOP + head * (height + _GAP), width, height
             axes = style.place(figure, *place)
-            image = axes.imshow(
-                scores[t, head], cmap=style.ATTENTION_MAP, vmin=0, vmax=largest, aspect="auto"
-            )
+            image = axes.imshow(scores[t, head], aspect="auto", **scale)
             style.bare(axes)
             if head == 0:
                 style.title(axes, steps[t], style.SMALL_SIZE, loc="center")
