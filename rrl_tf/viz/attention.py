@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.collections import LineCollection
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
-    from numpy.typing import ArrayLike
 
     Cell = tuple[int, int]
 _MARGIN = 0.2
@@ -28,7 +27,7 @@ _LEGEND = 0.52
 _COLOUR_BAR = 0.85
 
 
-def attention_grid(weights: ArrayLike, grid: Cell = (7, 7)) -> np.ndarray:
+def attention_grid(weights: Any, grid: Cell = (7, 7)) -> np.ndarray:
     """Turn one row of attention into a picture with the view's orientation.
 
     Observations are indexed `[x, y]` and flattened in that order, so that entity `x * height + y`
@@ -60,11 +59,11 @@ def attention_grid(weights: ArrayLike, grid: Cell = (7, 7)) -> np.ndarray:
 
 
 def attention_figure(
-    frame: ArrayLike,
-    view: ArrayLike,
-    scores: ArrayLike | Mapping[str, ArrayLike],
+    frame: Any,
+    view: Any,
+    scores: Any,
     cells: Mapping[str, Cell],
-    unseen: ArrayLike | None = None,
+    unseen: Any | None = None,
     grid: Cell = (7, 7),
 ) -> Figure:
     """Draw what each head attends to, seen from each labelled cell, beside the state itself.
@@ -123,7 +122,7 @@ def attention_figure(
 
 def merged_cells(cells: Mapping[str, Cell]) -> dict[Cell, str]:
     """Return `(x, y) -> "label + label"`: a carried key looks from the agent's own cell."""
-    groups = {}
+    groups: dict[Cell, list[str]] = {}
     for label, cell in cells.items():
         groups.setdefault(cell, []).append(label)
     return {cell: " + ".join(labels) for cell, labels in groups.items()}
@@ -168,7 +167,7 @@ def mark_cells(
         List of the artists added.
     """
     short = initials(cells)
-    artists = []
+    artists: list[Artist] = []
     for (x, y), label in merged_cells(cells).items():
         here = (x, y) == looking
         colour, width = (style.ACCENT, 2.2) if here else (style.TEXT, 1.0)
@@ -178,7 +177,7 @@ def mark_cells(
         if weights is not None:
             text = "".join(short[part] for part in label.split(" + "))
             ink = "white" if weights[y, x] > 0.55 else style.TEXT
-            place = {"ha": "center", "va": "center_baseline", "zorder": 5}
+            place: dict[str, Any] = {"ha": "center", "va": "center_baseline", "zorder": 5}
             smaller = size if len(text) == 1 else size * 0.75
             artists.append(axes.text(x, y, text, size=smaller, weight="bold", color=ink, **place))
     return artists
@@ -284,7 +283,7 @@ def _draw_panels(figure, places, rounds, groups, cells, unseen, grid):
     rows = top - places.top - _HEADING
     height = min(rows, 3.0)
     middle = places.top + _HEADING + rows / 2
-    style.colour_bar(image, left, middle - height / 2, height, "attention")
+    style.colour_bar(figure, image, left, middle - height / 2, height, "attention")
 
 
 def _name_round(figure, places, name, top, height):

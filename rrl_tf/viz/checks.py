@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from rrl_tf.errors import InvalidInput
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
-
-def checked_images(name: str, images: ArrayLike, ndim: int) -> np.ndarray:
+def checked_images(name: str, images: Any, ndim: int) -> np.ndarray:
     """Return `images` as uint8 RGB.
 
     Args:
@@ -33,7 +30,7 @@ def checked_images(name: str, images: ArrayLike, ndim: int) -> np.ndarray:
     return images
 
 
-def checked_scores(name: str, scores: ArrayLike, grid: tuple[int, int], leading: str) -> np.ndarray:
+def checked_scores(name: str, scores: Any, grid: tuple[int, int], leading: str) -> np.ndarray:
     """Return attention scores as floats of shape `(*leading, N, N)`, `N = width * height`.
 
     Args:
@@ -78,9 +75,7 @@ def checked_cells(
     return checked
 
 
-def checked_curve(
-    name: str, parts: str, places: ArrayLike, values: ArrayLike
-) -> tuple[np.ndarray, np.ndarray]:
+def checked_curve(name: str, parts: str, places: Any, values: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return a curve's places `(P,)` and its values `(seeds, P)` as floats.
 
     Args:

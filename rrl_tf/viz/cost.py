@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
@@ -13,12 +13,9 @@ from rrl_tf.viz import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from numpy.typing import ArrayLike
 
 
-def cost_figure(
-    panels: Mapping[str, Mapping[str, tuple[ArrayLike, ArrayLike]]], ylabel: str
-) -> Figure:
+def cost_figure(panels: Mapping[str, Mapping[str, tuple[Any, Any]]], ylabel: str) -> Figure:
     """Draw a panel for each size that is varied and a line for each contestant, both axes in logs.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.ticker import FuncFormatter
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import numpy as np
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from numpy.typing import ArrayLike
 
 _BANDS = {
     "range": ("min–max over seeds", lambda values: (values.min(axis=0), values.max(axis=0))),
@@ -29,7 +28,7 @@ _LETTERS_IN_A_ROW = 60  # of the legend, beside its lines
 
 
 def learning_curves(
-    curves: Mapping[str, tuple[ArrayLike, ArrayLike]],
+    curves: Mapping[str, tuple[Any, Any]],
     ylabel: str,
     band: str = "range",
     references: Mapping[str, float] | None = None,
@@ -83,7 +82,7 @@ def learning_curves(
     axes.margins(x=0)
     if ylim is not None:
         _span(axes, *ylim)
-    style.references(axes, references)
+    style.references(figure, axes, references)
     _add_legend(axes, band_name if any(len(v) > 1 for _, v in checked.values()) else None)
     return figure
 

@@ -13,15 +13,14 @@ from rrl_tf.viz.attention import draw_weights
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from numpy.typing import ArrayLike
 
 _MARGIN, _GAP, _TITLE, _NAMES = 0.2, 0.12, 0.26, 0.35
 
 
 def digits_figure(
-    images: ArrayLike,
+    images: Any,
     titles: Sequence[str],
-    maps: Mapping[str, ArrayLike] | None = None,
+    maps: Mapping[str, Any] | None = None,
     per_row: int = 5,
 ) -> Figure:
     """Draw images in rows, each above the maps of what was attended to in it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,12 +13,11 @@ from rrl_tf.viz.attention import draw_weights
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from numpy.typing import ArrayLike
 
 _MARGIN, _GAP, _TITLE, _NAMES, _ERROR, _COLOUR_BAR = 0.2, 0.25, 0.17, 0.4, 0.4, 0.7
 
 
-def equivariance_figure(errors: Mapping[str, Mapping[str, ArrayLike]]) -> Figure:
+def equivariance_figure(errors: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Draw where `f(g(x))` differs from `g(f(x))`, for layers f and movements g.
 
     One row a movement, one column a layer; a panel shows the difference in each cell of the output,
@@ -70,7 +69,7 @@ def equivariance_figure(errors: Mapping[str, Mapping[str, ArrayLike]]) -> Figure
     beyond = any(np.max(error) > 1 for row in errors.values() for error in row.values())
     place = _MARGIN + _NAMES + len(layers) * (panel + _GAP), top, rows
     label = "difference, relative to the largest output"
-    style.colour_bar(image, *place, label, extend="max" if beyond else "neither")
+    style.colour_bar(figure, image, *place, label, extend="max" if beyond else "neither")
     return figure
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from rrl_tf.viz.attention import attention_grid, draw_weights, mark_cells, meani
 from rrl_tf.viz.checks import checked_cells, checked_images, checked_scores
 from rrl_tf.viz.output import figure_to_image
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
 _DPI = 100
 _MARGIN, _TOP, _SIDE = 0.2, 0.72, 2.1  # inches, as everything here
 _ATTENTION_WIDTH, _NAMES_WIDTH, _VALUES_WIDTH = 2.7, 0.85, 1.25
@@ -24,12 +21,12 @@ _HEADS_GAP, _HEADS_TITLE = 0.12, 0.2
 
 
 def film(
-    frames: ArrayLike,
-    scores: ArrayLike,
+    frames: Any,
+    scores: Any,
     cells: Sequence[Mapping[str, tuple[int, int]]],
-    q_values: ArrayLike,
-    actions: ArrayLike,
-    rewards: ArrayLike,
+    q_values: Any,
+    actions: Any,
+    rewards: Any,
     action_names: Sequence[str],
     source: str = "agent",
     grid: tuple[int, int] = (7, 7),

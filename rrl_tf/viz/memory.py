@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib.axis import XAxis
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
@@ -60,13 +61,13 @@ def memory_attention_figure(
     height = width * rows / columns
     bottom = _BOTTOM + 0.9 * style.LETTER * letters * (letters > 2)
     figure = style.new_figure(style.FIGURE_WIDTH, _TOP + heads * (height + _GAP) + bottom)
-    # Masked steps are all zero.
-    scale = {"cmap": style.ATTENTION_MAP, "vmin": 0, "vmax": float(scores.max()) or 1.0}
+    largest = float(scores.max()) or 1.0  # masked steps are all zero
     for t in range(times):
         for head in range(heads):
             place = left + t * (width + _GAP), _TOP + head * (height + _GAP), width, height
             axes = style.place(figure, *place)
-            image = axes.imshow(scores[t, head], aspect="auto", **scale)
+            image = axes.imshow(scores[t, head], style.ATTENTION_MAP, vmin=0, vmax=largest)
+            axes.set_aspect("auto")
             style.bare(axes)
             if head == 0:
                 style.title(axes, steps[t], style.SMALL_SIZE, loc="center")
@@ -77,7 +78,7 @@ def memory_attention_figure(
                 middle = place[1] + height / 2
                 style.write(figure, 0.1, middle, f"head {head + 1}", va="center")
     bar = left + times * (width + _GAP), _TOP, heads * (height + _GAP) - _GAP
-    style.colour_bar(image, *bar, "attention")
+    style.colour_bar(figure, image, *bar, "attention")
     style.write(figure, left, 0.1, "attention at every step: a row attends to the columns")
     return figure
 
@@ -103,7 +104,7 @@ def _checked(
 
 def _name_ticks(axis: Axis, names: Sequence[str]) -> None:
     """Write the names of the entities along one side of a panel."""
-    upright = axis.axis_name == "x" and max(map(len, names)) > 2
+    upright = isinstance(axis, XAxis) and max(map(len, names)) > 2
     axis.set_ticks(range(len(names)), names, rotation=90 if upright else 0)
     axis.set_tick_params(
         length=0, labelsize=style.SMALL_SIZE - 1.5, labelcolor=style.MUTED, pad=2.5

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -16,7 +16,6 @@ from rrl_tf.viz.checks import checked_images
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from numpy.typing import ArrayLike
 
 _EXACT_COLOURS = 192  # of a GIF's 256
 
@@ -59,7 +58,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
 
 
 def save_film(
-    images: ArrayLike,
+    images: Any,
     path: str | os.PathLike[str],
     seconds: float = 0.6,
     last_seconds: float = 2.5,
@@ -110,7 +109,7 @@ def _pages(images: np.ndarray) -> list[Image.Image]:
     if len(rest):
         shades = Image.fromarray(colours[rest][None]).quantize(256 - _EXACT_COLOURS)
         index[rest] = _EXACT_COLOURS + np.asarray(shades)[0]
-        palette = np.concatenate([palette, np.reshape(shades.getpalette(), (-1, 3))])
+        palette = np.concatenate([palette, np.reshape(shades.getpalette() or [], (-1, 3))])
     pages = [Image.fromarray(page) for page in index[places].reshape(images.shape[:3])]
     for page in pages:
         page.putpalette(palette.astype(np.uint8).tobytes())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from rrl_tf.viz.checks import checked_curve
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from numpy.typing import ArrayLike
 
 _ASKED = "what was asked for"
 _WIDEST = 5.2  # a panel, in inches
@@ -22,7 +21,7 @@ _LEGEND_LINE, _TITLE_LINE = 0.18, 0.15
 
 
 def returns_figure(
-    panels: Mapping[str, Mapping[str, tuple[ArrayLike, ArrayLike]]],
+    panels: Mapping[str, Mapping[str, tuple[Any, Any]]],
     references: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Figure:
     """Draw a panel a data set: what a policy reached when it was asked for different returns.
@@ -77,7 +76,7 @@ def _labels(panels: Mapping[str, Mapping[str, object]]) -> list[str]:
 def _draw(
     axes: Axes,
     title: str,
-    curves: Mapping[str, tuple[ArrayLike, ArrayLike]],
+    curves: Mapping[str, tuple[Any, Any]],
     colours: Mapping[str, str],
 ) -> None:
     """Draw the seeds of every curve and their mean, and the diagonal from end to end."""
@@ -89,7 +88,7 @@ def _draw(
         asked, reached = asked[order], reached[:, order]
         axes.plot(asked, reached.mean(axis=0), color=colours[label], linewidth=2)
         for values in reached:
-            dots = {"color": colours[label], "markersize": 4, "markeredgewidth": 0}
+            dots: dict[str, Any] = {"color": colours[label], "markersize": 4, "markeredgewidth": 0}
             axes.plot(asked, values, "o", alpha=0.6, **dots)
         ends += [asked[0], asked[-1]]
     ends = [min(ends), max(ends)]

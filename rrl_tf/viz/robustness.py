@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.ticker import PercentFormatter
 
@@ -12,14 +12,14 @@ from rrl_tf.viz import style
 from rrl_tf.viz.checks import checked_curve
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.figure import Figure
-    from numpy.typing import ArrayLike
 
 _DASHES = {False: "solid", True: (0, (4, 2))}
 
 
 def robustness_figure(
-    panels: Mapping[str, Mapping[str, tuple[ArrayLike, ArrayLike]]],
+    panels: Mapping[str, Mapping[str, tuple[Any, Any]]],
     ylabel: str,
     references: Mapping[str, tuple[float, float]] | None = None,
 ) -> Figure:
@@ -50,7 +50,7 @@ def robustness_figure(
     kinds = list(dict.fromkeys(label.partition(" · ")[2] for label in labels))
     colours = {model: style.colour(i) for i, model in enumerate(models)}
     dashes = {kind: _DASHES[i > 0] for i, kind in enumerate(kinds)}
-    meanings = {kind: style.line(style.MUTED, dashes[kind]) for kind in kinds}
+    meanings: dict[str, Artist] = {kind: style.line(style.MUTED, dashes[kind]) for kind in kinds}
 
     figure, row = style.row_of_panels(len(panels), 0.6, 3.0, gap=0.25)
     for axes, (title, lines) in zip(row, panels.items()):
@@ -58,10 +58,10 @@ def robustness_figure(
             name = f"panels[{title!r}][{label!r}]"
             strengths, values = checked_curve(name, "(strengths, values)", *curve)
             model, _, kind = label.partition(" · ")
-            look = {"color": colours[model], "linestyle": dashes[kind], "lw": 1.8}
+            look: dict[str, Any] = {"color": colours[model], "linestyle": dashes[kind], "lw": 1.8}
             axes.plot(strengths, values.mean(0), **look)
             if len(values) > 1:
-                band = {"color": colours[model], "alpha": 0.15, "linewidth": 0}
+                band: dict[str, Any] = {"color": colours[model], "alpha": 0.15, "linewidth": 0}
                 axes.fill_between(strengths, values.min(0), values.max(0), **band)
                 meanings["min–max over seeds"] = style.area(alpha=0.35)
         if references and title in references:

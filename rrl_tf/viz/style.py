@@ -18,7 +18,7 @@ from matplotlib.ticker import MaxNLocator
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
-    from matplotlib.cm import ScalarMappable
+    from matplotlib.image import AxesImage
     from matplotlib.text import Text
 
 # 9 in at 144 dots fill a README (about 900 px) and stay sharp on a high-resolution screen.
@@ -108,14 +108,20 @@ def name_axes(axes: Axes, xlabel: str, ylabel: str = "") -> None:
 
 def title(axes: Axes, text: str, size: float = LABEL_SIZE, **options: Any) -> None:
     """Write a left-aligned title above axes."""
-    axes.set_title(text, **({"size": size, "color": TEXT, "loc": "left", "pad": 4} | options))
+    options = {"color": TEXT, "loc": "left", "pad": 4} | options
+    axes.set_title(text, size=size, **options)
 
 
 def colour_bar(
-    image: ScalarMappable, left: float, top: float, height: float, label: str, **options: Any
+    figure: Figure,
+    image: AxesImage,
+    left: float,
+    top: float,
+    height: float,
+    label: str,
+    **options: Any,
 ) -> None:
     """Draw a picture's colour scale with its name, at a place in inches as for `place`."""
-    figure = image.axes.figure
     axes = place(figure, left, top, 0.13, height)
     bar = figure.colorbar(image, cax=axes, ticks=MaxNLocator(5), **options)
     bar.outline.set(color=LINE, linewidth=0.8)
@@ -178,7 +184,7 @@ def references_width(labels: Iterable[str]) -> float:
     return 0.15 + LETTER * max(map(len, labels), default=0)
 
 
-def references(axes: Axes, heights: Mapping[str, float]) -> None:
+def references(figure: Figure, axes: Axes, heights: Mapping[str, float]) -> None:
     """Draw thin horizontal lines across axes and write their names to the right of them.
 
     Beside the axes no name lies on a curve or on the grid; names of lines that are close to each
@@ -187,7 +193,7 @@ def references(axes: Axes, heights: Mapping[str, float]) -> None:
     for height in heights.values():
         axes.axhline(height, color=MUTED, linewidth=1, linestyle=DASHED, zorder=1)
     axes.set_ylim(axes.get_ylim())
-    step = 0.16 / (axes.get_position().height * axes.figure.get_figheight())
+    step = 0.16 / (axes.get_position().height * figure.get_figheight())
     free = -1.0  # in heights of the axes, like step: the lowest place for the next name
     for label, height in sorted(heights.items(), key=lambda item: item[1]):
         _, at = axes.transAxes.inverted().transform(axes.transData.transform((0, height)))
