@@ -77,9 +77,9 @@ def gymnasium_task(
             if is_minigrid
             else getattr(example.spec, "reward_threshold", None)
         )
-    level = Level("", maker(env), test_env and maker(test_env))
+    level = Level("", maker(env), maker(test_env) if test_env else None)
     name = env if isinstance(env, str) else getattr(env, "__name__", "environment")
-    named = {"name": name.rpartition(":")[2], "success_return": success_return}
+    named: dict[str, Any] = {"name": name.rpartition(":")[2], "success_return": success_return}
     if is_minigrid:
         return _minigrid_task(level, example.observation_space, frames, named)
     return Task(
@@ -97,7 +97,7 @@ def _minigrid_task(level, space, frames, named):
         preparation=one_hot(space, frames, minigrid_view.UNSEEN, agent_cell=(size // 2, size - 1)),
         entities=lambda observation: minigrid_view.object_cells(observation, channels),
         unseen=lambda observation: minigrid_view.unseen_cells(observation, channels),
-        view=lambda env: env.unwrapped.get_pov_render(tile_size=32),
+        view=minigrid_view.agents_picture,
         rows_first=False,
         **named,
     )

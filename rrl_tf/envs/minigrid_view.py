@@ -22,8 +22,9 @@ CODES_PER_CHANNEL = tuple(map(len, (OBJECT_TO_IDX, COLOR_TO_IDX, STATE_TO_IDX, D
 
 ACTION_NAMES = tuple(action.name for action in Actions)
 # DoorKey needs no drop and no done.
-TASK_ACTIONS = (Actions.left, Actions.right, Actions.forward, Actions.pickup, Actions.toggle)
-TASK_ACTIONS = tuple(map(int, TASK_ACTIONS))
+TASK_ACTIONS = tuple(
+    int(Actions[name]) for name in ("left", "right", "forward", "pickup", "toggle")
+)
 
 _LABELLED = ("key", "door", "goal", "ball", "box", "lava")
 
@@ -47,12 +48,17 @@ def object_cells(view: Any, channels: int = 3) -> dict[str, tuple[int, int]]:
         {'agent': (3, 6), 'key': (2, 5)}
     """
     objects = np.asarray(view)[..., -channels]
-    cells = {"agent": AGENT_CELL}
+    cells: dict[str, Any] = {"agent": AGENT_CELL}
     for label in _LABELLED:
         found = np.argwhere(objects == OBJECT_TO_IDX[label])
         if len(found):
             cells[label] = tuple(map(int, found[0]))
     return cells
+
+
+def agents_picture(env: Any) -> np.ndarray:
+    """What the agent of a MiniGrid environment sees, as an RGB picture with the agent below."""
+    return env.unwrapped.get_pov_render(tile_size=32)
 
 
 def unseen_cells(view: Any, channels: int = 3) -> np.ndarray:

@@ -172,7 +172,7 @@ def train_double_dqn(
         if loop.step > run.step:
             save()
     interruption.obey()
-    finish(run, loop.agent, task)
+    finish(run, loop.agent, task, config)
     return run, loop.agent
 
 
@@ -282,9 +282,9 @@ def evaluate_agent(
     }
 
 
-def finish(run: Run, agent: DoubleDQN, task: Task) -> None:
+def finish(run: Run, agent: DoubleDQN, task: Task, config: DoubleDQNConfig) -> None:
     """Final evaluation, pictures and export of a run that has just been trained."""
-    scores = evaluate_agent(agent, task, -1, run.config)
+    scores = evaluate_agent(agent, task, -1, config)
     summary: dict[str, Any] = dict(scores)
     if "eval/success" in scores:
         summary["first_perfect"] = first_perfect(run.log.rows, len(task.levels))
@@ -301,7 +301,7 @@ def finish(run: Run, agent: DoubleDQN, task: Task) -> None:
             "scores": {"step": run.step, **summary},
         },
     )
-    episodes = len(task.evaluation_resets(-1, run.config.evaluation_episodes))
+    episodes = len(task.evaluation_resets(-1, config.evaluation_episodes))
     run.finish(summary, in_words(scores, episodes), [*pictures, version])
 
 

@@ -105,7 +105,9 @@ def most_in_view(task: Task, env: gymnasium.Env) -> dict[str, Any]:
 def play(network: keras.Model, task: Task, env: gymnasium.Env, reset: dict[str, Any]) -> Episode:
     """One greedy episode, cut after `LONGEST_FILM` steps."""
     observation, _ = env.reset(**reset)
-    rows, frames, over = [], [env.render()], False
+    rows: list[dict[str, Any]] = []
+    frames: list[Any] = [env.render()]
+    over = False
     while not over and len(rows) < LONGEST_FILM:
         row = _look(network, task, env, observation)
         observation, reward, terminated, truncated, _ = env.step(row["actions"])
