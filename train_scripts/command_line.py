@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import difflib
 import io
+import itertools
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -72,11 +73,10 @@ def _parsed(config_class, options):
 
 
 def _first_sentence(box):
-    """The message in a box of tyro's: the lines between its title and the first rule."""
-    lines = [line.strip("│ ") for line in box.splitlines()[1:]]
-    end = next((i for i, line in enumerate(lines) if set(line) <= set("─╰╯")), len(lines))
-    message = " ".join(lines[:end]) or box.strip()
-    return message[:1].lower() + message[1:]
+    """The message in a box of tyro's, drawn with lines or, where there are none, with dashes."""
+    lines = [line.strip("│╭╮╰╯─- ") for line in box.splitlines()[1:]]  # the first is a title
+    message = " ".join(itertools.takewhile(bool, itertools.dropwhile(lambda line: not line, lines)))
+    return message[:1].lower() + message[1:] or box.strip()
 
 
 def _unknown(argument, config_class):
