@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -63,21 +64,14 @@ def gymnasium_task(
         (475.0, (4,))
     """
 
-    def maker(which):
-        def make(render_mode=None):
-            return _wrapped(_made(which, render_mode, max_steps), frames, actions)
-
-        return make
-
-    example = maker(env)()
+    make = functools.partial(_make, env, max_steps, frames, actions)
+    make_test = functools.partial(_make, test_env, max_steps, frames, actions)
+    example = make()
     is_minigrid = isinstance(example.unwrapped, MiniGridEnv)
     if success_return is None:
-        success_return = (
-            _LEAST_MINIGRID_REWARD
-            if is_minigrid
-            else getattr(example.spec, "reward_threshold", None)
-        )
-    level = Level("", maker(env), maker(test_env) if test_env else None)
+        registered = getattr(example.spec, "reward_threshold", None)
+        success_return = _LEAST_MINIGRID_REWARD if is_minigrid else registered
+    level = Level("", make, make_test if test_env else None)
     name = env if isinstance(env, str) else getattr(env, "__name__", "environment")
     named: dict[str, Any] = {"name": name.rpartition(":")[2], "success_return": success_return}
     if is_minigrid:
@@ -88,6 +82,10 @@ def gymnasium_task(
         entities=_method(example, "entities"),
         **named,
     )
+
+
+def _make(env, max_steps, frames, actions, render_mode=None):
+    return _wrapped(_made(env, render_mode, max_steps), frames, actions)
 
 
 def _minigrid_task(level, space, frames, named):

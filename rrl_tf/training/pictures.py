@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
 import pathlib
 from typing import Any
 
@@ -183,6 +184,8 @@ def _rendering_env(task):
     env.close()
     if "rgb_array" not in modes:
         return None
+    if not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # or it complains that there is no screen
     env = task.make_test_env(render_mode="rgb_array")
     try:
         env.reset(seed=0)

@@ -64,14 +64,8 @@ def film(
     """
     frames = checked_images("frames", frames, 4)
     q_values, actions, rewards = np.asarray(q_values), np.asarray(actions), np.asarray(rewards)
-    if scores is None:  # no heads
-        scores = np.zeros((len(q_values), 0, 1, 1))
-        cells = [{source: (0, 0)}] * len(q_values)
-    else:
-        scores = checked_scores("scores", scores, grid, "TH")
-        cells = [checked_cells(each, grid) for each in cells]
+    scores, cells = _checked_attention(scores, cells, grid, source, len(q_values))
     _check_episode(frames, scores, cells, q_values, actions, rewards, action_names, source)
-
     looking = [each[source] for each in cells]
     pictures = _attention_from(looking, scores, grid)
     page = _Page(frames[0], pictures, q_values, action_names, source)
@@ -85,6 +79,13 @@ def film(
     page.show_end(frames[-1], rewards)
     images.append(figure_to_image(page.figure))
     return np.stack(images)
+
+
+def _checked_attention(scores, cells, grid, source, steps):
+    """Scores and cells of an episode; of no heads where there is no attention."""
+    if scores is None:
+        return np.zeros((steps, 0, 1, 1)), [{source: (0, 0)}] * steps
+    return checked_scores("scores", scores, grid, "TH"), [checked_cells(c, grid) for c in cells]
 
 
 def _attention_from(
