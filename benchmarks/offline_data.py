@@ -22,8 +22,9 @@ import h5py
 import numpy as np
 
 from benchmarks.report import Report
+from rrl_tf.data.scaling import Scaling
 from rrl_tf.data.sources import load_episodes
-from rrl_tf.data.windows import Scaling, Windows
+from rrl_tf.data.windows import Windows
 from train_scripts import command_line
 from train_scripts.train_decision_transformer import FAST, make_model
 

@@ -18,8 +18,9 @@ from tqdm.keras import TqdmCallback
 
 from rrl_tf import viz
 from rrl_tf.agents.trajectory_policy import TrajectoryPolicy, play_episodes
+from rrl_tf.data.scaling import Scaling
 from rrl_tf.data.sources import load_episodes
-from rrl_tf.data.windows import Scaling, Windows
+from rrl_tf.data.windows import Windows
 from rrl_tf.envs import PREPARATIONS
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_decision_transformer

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rrl_tf.agents.trajectory_policy import TrajectoryPolicy
-from rrl_tf.data.windows import Scaling
+from rrl_tf.data.scaling import Scaling
 from rrl_tf.envs import PREPARATIONS
 from rrl_tf.export import export_decision_transformer, load_policy
 from rrl_tf.models import DecisionTransformer
