@@ -179,7 +179,7 @@ def finish(config, folder, model, parts, written):
         )["bits_per_character"]
         for part in ("validation", "test")
     }
-    known, unseen = (parts[part].codes[:, 1:].ravel() for part in ("train", "test"))
+    known, unseen = (parts[part].rows[:, 1:].ravel() for part in ("train", "test"))
     summary = {
         "step": int(model.optimizer.iterations),
         "epochs": config.epochs,

@@ -49,8 +49,8 @@ def with_nan(values):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"observations": with_nan}, r"observations hold nan at \[1, 0\]"),
-        ({"rewards": with_nan}, r"rewards hold nan at \[1\]"),
+        ({"observations": with_nan}, r"observations must be finite; received nan at \[1, 0\]"),
+        ({"rewards": with_nan}, r"rewards must be finite; received nan at \[1\]"),
         ({"actions": lambda a: a[1:]}, "needs 4 observations and 3 actions"),
         ({"observations": lambda a: a[1:]}, "received 3 and 3"),
         ({"rewards": lambda a: a[:0]}, "at least one step"),
@@ -65,13 +65,13 @@ def test_bad_episodes(changes, message):
 @pytest.mark.parametrize(
     ("episodes", "space", "message"),
     [
-        ((), BOX, "no episodes"),
-        ((episode(2), episode(2, discrete=True)), BOX, "episode 1 have the shapes"),
-        ((episode(2),), gymnasium.spaces.Discrete(3), "are not of the space"),
-        ((episode(4, discrete=True),), gymnasium.spaces.Discrete(2), "are not of the space"),
+        ((), BOX, "must have episodes; received none"),
+        ((episode(2), episode(2, discrete=True)), BOX, "of episode 1 must have the shapes"),
+        ((episode(2),), gymnasium.spaces.Discrete(3), "must be of the space"),
+        ((episode(4, discrete=True),), gymnasium.spaces.Discrete(2), "must be of the space"),
         ((episode(2),), gymnasium.spaces.Box(-np.inf, np.inf, (2,)), "bounded Box"),
         ((episode(2),), gymnasium.spaces.MultiBinary(2), "bounded Box"),
-        ((episode(2),), gymnasium.spaces.Box(-1, 1, (3,)), "are not of the space"),
+        ((episode(2),), gymnasium.spaces.Box(-1, 1, (3,)), "must be of the space"),
     ],
 )
 def test_data_that_does_not_belong_together(episodes, space, message):

@@ -151,10 +151,13 @@ def test_hdf5_without_next_observations_repeats_the_last(tmp_path):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"rewards": np.full(15, np.nan, "float32")}, "episode 0: rewards hold nan"),
+        (
+            {"rewards": np.full(15, np.nan, "float32")},
+            "episode 0: rewards must be finite; received nan",
+        ),
         ({"rewards": np.zeros(3, "float32")}, "differ in length"),
         ({"actions": np.full((15, 2), 3.0, "float32")}, "actions must be in"),
-        ({"terminals": np.zeros(15, bool), "timeouts": np.zeros(15, bool)}, "no episodes"),
+        ({"terminals": np.zeros(15, bool), "timeouts": np.zeros(15, bool)}, "must have episodes"),
         ({"actions": None}, "it lacks actions"),
     ],
 )
@@ -167,9 +170,9 @@ def test_bad_hdf5(tmp_path, more, message):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("walker2d", "unknown source"),
-        ("d4rl:walker2d", "unknown source"),
-        ("hdf5:", "unknown source"),
+        ("walker2d", "a source is minari:ID"),
+        ("d4rl:walker2d", "a source is minari:ID"),
+        ("hdf5:", "a source is minari:ID"),
         ("hdf5:/nowhere.hdf5", "cannot be read as a file of D4RL"),
     ],
 )
