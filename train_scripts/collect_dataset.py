@@ -125,9 +125,9 @@ def trained_agent(seed: int) -> Callable[[Any], Any]:
     from train_scripts import train_doorkey  # needed only where it is to be trained
 
     training = dataclasses.replace(train_doorkey.FAST, seed=seed, stop_after_perfect=3)
-    exports = command_line.run_path(training) / "export"
-    if not exports.parent.exists():  # otherwise, with whatever number of steps it was trained
-        exports = train_doorkey.main(training)[0].export
+    exports = training.path / "export"
+    if not exports.exists():  # otherwise, with whatever number of steps it was trained
+        exports = train_doorkey.main(training)[0].folder.export
     return loaded_policy(newest_version(exports))
 
 

@@ -79,6 +79,7 @@ class OfflineData:
         action_space: `Discrete`, starting at 0, or a bounded `Box` of vectors.
         environment: name of the environment, for tables.
         make_env: function without arguments → that environment, or None where it is not known.
+        observation_space: of the raw observations, or None where the format does not tell.
         reference_returns: returns of a random and of an expert policy that D4RL scores are relative
             to, or None for data that is not D4RL's.
 
@@ -91,6 +92,7 @@ class OfflineData:
     action_space: gymnasium.Space
     environment: str
     make_env: Callable[[], gymnasium.Env] | None = None
+    observation_space: gymnasium.Space | None = None
     reference_returns: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:

@@ -89,6 +89,7 @@ def _read_minari(source: str, name: str) -> OfflineData:
         dataset.action_space,
         spec.id if spec else "unknown environment",
         dataset.recover_environment if spec else None,
+        dataset.observation_space,
     )
 
 
@@ -221,7 +222,7 @@ def _d4rl_data(source: str, name: str, episodes: list[Episode]) -> OfflineData:
         space,
         environment or "unknown environment",
         (lambda: gymnasium.make(environment)) if environment else None,
-        D4RL_REFERENCES.get(task),
+        reference_returns=D4RL_REFERENCES.get(task),
     )
 
 

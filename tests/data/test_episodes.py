@@ -77,3 +77,28 @@ def test_bad_episodes(changes, message):
 def test_data_that_does_not_belong_together(episodes, space, message):
     with pytest.raises(ValueError, match=message):
         OfflineData("test", episodes, space, "none")
+
+
+@given(lengths=lengths, share=st.floats(0, 1))
+def test_what_is_held_out_is_not_trained_on(lengths, share):
+    data = offline(lengths)
+    count = max(1, round(share * len(lengths)))
+    if count >= len(lengths):
+        with pytest.raises(ValueError, match=f"needs more of them; received {len(lengths)}"):
+            data.split(share)
+        return
+    parts = data.split(share)
+    numbers = [
+        [next(i for i, each in enumerate(data.episodes) if each is e) for e in part.episodes]
+        for part in parts
+    ]
+    assert len(numbers[1]) == count
+    assert sorted(numbers[0] + numbers[1]) == list(range(len(lengths)))
+    assert numbers == [sorted(part) for part in numbers]
+    again = data.split(share)
+    assert all(a is b for x, y in zip(parts, again) for a, b in zip(x.episodes, y.episodes))
+
+
+def test_scores_are_for_d4rls_data():
+    with pytest.raises(ValueError, match="only D4RL's data have scores; received test"):
+        offline([3]).score(1.0)

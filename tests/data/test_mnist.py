@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rrl_tf.data.mnist import FILES, load_mnist
+from rrl_tf.errors import InvalidInput
 
 pytestmark = pytest.mark.tf_only
 
@@ -135,6 +136,12 @@ def test_without_a_network_the_error_says_both_ways_out(tmp_path, monkeypatch):
         load_mnist(tmp_path)
     for words in ("gaierror", "four original files into one folder", "tensorflow_datasets"):
         assert words in str(error.value)
+
+
+def test_tensorflow_datasets_is_named_where_it_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(InvalidInput, match=r"needs tensorflow_datasets: .*'rrl_tf\[data\]'"):
+        load_mnist(tmp_path)
 
 
 def test_tensorflow_datasets_gives_the_same_arrays_as_the_files(tmp_path, monkeypatch):
