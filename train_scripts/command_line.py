@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import difflib
 import io
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
@@ -60,7 +61,10 @@ def _parsed(config_class, options):
             config, unknown = tyro.cli(config_class, return_unknown_args=True, **options)
     except SystemExit as ended:
         if ended.code:
-            fail(_first_sentence(said.getvalue()), code=2)
+            message = _first_sentence(said.getvalue())
+            # What a configuration says of itself when it is made.
+            own = re.sub(r"^error parsing \w+: ", "", message)
+            fail(own, code=2 if own == message else 1)
         raise
     if unknown:
         fail(_unknown(unknown[0], config_class), code=2)

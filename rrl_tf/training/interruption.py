@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import threading
@@ -43,11 +44,12 @@ class Interruption:
             self.__exit__()
             self.obey()
         self.received = signal.Signals(number)
-        print(
-            f"\n{self.received.name}: stopping after what is under way is saved; "
-            "once more stops at once",
-            file=sys.stderr,
-        )
+        with contextlib.suppress(RuntimeError):  # the signal came while that was being written to
+            print(
+                f"\n{self.received.name}: stopping after what is under way is saved; "
+                "once more stops at once",
+                file=sys.stderr,
+            )
 
     def obey(self) -> None:
         """Does what the signal asked for, if there was one.
