@@ -34,6 +34,9 @@ class TrajectoryPolicy:
         scaling: `Scaling` of the data it was trained on.
         acting: `"recompute"` or `"cached"`.
 
+    Raises:
+        ValueError: for another way of acting, or a model that keeps nothing.
+
     Example:
 
     >>> policy = TrajectoryPolicy(model, scaling)  # doctest: +SKIP
@@ -44,6 +47,13 @@ class TrajectoryPolicy:
     def __init__(self, model: keras.Model, scaling: Scaling, acting: str = "recompute") -> None:
         if acting not in ACTING:
             raise InvalidInput(f"acting must be one of {ACTING}; received {acting!r}")
+        if acting == "cached":
+            if not hasattr(model, "initial_cache"):
+                raise InvalidInput(
+                    "acting 'cached' needs a model that keeps keys and values; received "
+                    f"{model.name}"
+                )
+            model.initial_cache(1)  # raises where a window is too short
         self.model, self.scaling, self.acting = model, scaling, acting
         self._from_window = tf.function(self._window_action, reduce_retracing=True)
         self._from_cache = tf.function(self._cached_action, reduce_retracing=True)

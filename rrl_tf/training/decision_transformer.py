@@ -58,6 +58,7 @@ class DecisionTransformerConfig(FitConfig):
     steps: int = 3000
     """When to stop. The same command with a larger number goes on, unless the schedule is cosine,
     which plans for the end."""
+    batch_size: int = 64
     warmup_steps: int = 200
     weight_decay: float = 1e-4
     """AdamW's."""
@@ -82,7 +83,7 @@ class DecisionTransformerConfig(FitConfig):
         super().__post_init__()
         require_positive(
             self,
-            *("steps", "log_every", "checkpoint_every", "best_share"),
+            *("steps", "batch_size", "log_every", "checkpoint_every", "best_share"),
             *("evaluation_episodes", "progress_episodes"),
         )
         require_not_negative(self, "evaluate_every", "weight_decay")
@@ -139,10 +140,10 @@ def train_decision_transformer(
     windows = Windows(training, network.context_length, config.sampling, config.starts)
     compile_network(network, config)
     policy = TrajectoryPolicy(network, scaling, config.acting)
-    play = TargetReturns(policy, make_envs(data, config.evaluation_episodes))
     targets = config.targets or default_targets(data.returns())
     if not isinstance(network, DecisionTransformer):  # it does not listen
         targets = targets[-1:]
+    play = TargetReturns(policy, make_envs(data, config.evaluation_episodes), targets)
     run = FitRun(
         config,
         network,
@@ -159,9 +160,9 @@ def train_decision_transformer(
     run.fit(
         windows.dataset(config.batch_size, scaling, config.seed, run.step),
         validation_data=validation_windows(held_out, scaling, network.context_length),
-        measure=functools.partial(_progress, play, max(targets), best, config),
+        measure=functools.partial(_progress, play, best, config),
     )
-    finish(run, data, held_out, scaling, play, targets, best)
+    finish(run, data, held_out, play, best)
     return run
 
 
@@ -188,16 +189,12 @@ def compile_network(network: keras.Model, config: DecisionTransformerConfig) -> 
 
 
 def _progress(
-    play: TargetReturns,
-    target: float,
-    best: BestWeights,
-    config: DecisionTransformerConfig,
-    step: int,
+    play: TargetReturns, best: BestWeights, config: DecisionTransformerConfig, step: int
 ) -> dict[str, float]:
     """Metrics of some episodes now and then, whose return chooses the best weights."""
     if not play.envs or not config.evaluate_every or step % config.evaluate_every:
         return {}
-    means = play.means(target, PROGRESS_SEED, config.progress_episodes)
+    means = play.means(max(play.targets), PROGRESS_SEED, config.progress_episodes)
     best.offer(means["return"])
     return {"eval/return": means["return"], "eval/length": means["length"]}
 
@@ -207,15 +204,10 @@ def _checksum(data: OfflineData) -> str:
 
 
 def finish(
-    run: FitRun,
-    data: OfflineData,
-    held_out: OfflineData,
-    scaling: Scaling,
-    play: TargetReturns,
-    targets: tuple[float, ...],
-    best: BestWeights,
+    run: FitRun, data: OfflineData, held_out: OfflineData, play: TargetReturns, best: BestWeights
 ) -> None:
     """Final evaluation, figure and export of a run that has just been trained."""
+    scaling = play.policy.scaling
     summary: dict[str, Any] = {
         "data": data.name,
         "environment": data.environment,
@@ -225,10 +217,10 @@ def finish(
     }
     written = []
     if play.envs:
-        summary["last"] = play.table(targets)
+        summary["last"] = play.table(play.targets)
         if best.exist():
             with best.in_place():  # what they were chosen for, and nothing else
-                summary["best"] = play.table([max(targets)])
+                summary["best"] = play.table([max(play.targets)])
         _add_scores(summary, data)
         figure = draw_targets(summary)
         run.log.image(run.step, "targets", viz.figure_to_image(figure))

@@ -55,20 +55,25 @@ class TargetReturns:
     Args:
         policy: `TrajectoryPolicy`; it plays with the weights that its model has at the time.
         envs: E environments.
+        targets: returns to ask for.
 
     Example:
 
-    >>> play = TargetReturns(TrajectoryPolicy(model, scaling), make_envs(data, 100))
-    >>> play.table([0.5, 0.9])["0.9"]["return"]  # doctest: +SKIP
+    >>> envs = make_envs(data, 100)
+    >>> play = TargetReturns(TrajectoryPolicy(model, scaling), envs, [0.5, 0.9])
+    >>> play.table(play.targets)["0.9"]["return"]  # doctest: +SKIP
     0.898
     """
 
-    def __init__(self, policy: TrajectoryPolicy, envs: Sequence[gymnasium.Env]) -> None:
-        self.policy, self.envs = policy, envs
+    def __init__(
+        self,
+        policy: TrajectoryPolicy,
+        envs: Sequence[gymnasium.Env],
+        targets: Sequence[float],
+    ) -> None:
+        self.policy, self.envs, self.targets = policy, envs, targets
 
-    def means(
-        self, target: float, seed: int = 0, episodes: int | None = None
-    ) -> dict[str, float]:
+    def means(self, target: float, seed: int = 0, episodes: int | None = None) -> dict[str, float]:
         """Means over episodes that are asked for one return.
 
         Args:
