@@ -18,7 +18,7 @@ from benchmarks.measure import alternate, timed, use_one_thread
 from benchmarks.offline_data import ACTIONS, STATES
 from benchmarks.report import Report
 from rrl_tf.agents.trajectory_policy import ACTING, TrajectoryPolicy
-from rrl_tf.data.windows import Scaling
+from rrl_tf.data.scaling import Scaling
 from rrl_tf.export import export_decision_transformer, load_policy
 from rrl_tf.models import DecisionTransformer
 from serving.sessions import WindowSession

@@ -31,7 +31,8 @@ from benchmarks.report import Report
 from benchmarks.torch_decision_transformer import TorchDecisionTransformer, TorchTrainer
 from rrl_tf.convert import min_decision_transformer
 from rrl_tf.data.episodes import Episode, OfflineData
-from rrl_tf.data.windows import Scaling, Windows
+from rrl_tf.data.scaling import Scaling
+from rrl_tf.data.windows import Windows
 from rrl_tf.models import DecisionTransformer
 from train_scripts import command_line
 

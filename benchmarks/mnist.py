@@ -21,7 +21,8 @@ from keras import ops
 from benchmarks import tables, training_runs
 from rrl_tf import viz
 from rrl_tf.data.mnist import load_mnist
-from rrl_tf.data.perturb import add_spots, clean, prepared, rotate_and_shift, scaled
+from rrl_tf.data.mnist_batches import prepared
+from rrl_tf.data.perturb import add_spots, clean, rotate_and_shift, scaled
 from rrl_tf.layers import AppendCoordinates
 from rrl_tf.training import atomic_file
 from train_scripts import command_line, mnist_pictures, train_mnist

@@ -72,7 +72,7 @@ def train(config, data, preset, seed):
     training = dataclasses.replace(
         train_decision_transformer.PRESETS[preset], data=data, seed=seed, runs=config.runs
     )
-    run = train_decision_transformer.run_path(training)
+    run = training.path
     summary = json.loads((run / "evaluation.json").read_text())
     summary |= {"preset": preset, "seed": seed, "data": data_name(data)}
     with atomic_file(RESULTS / f"{run.name}.json") as draft:

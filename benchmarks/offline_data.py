@@ -22,10 +22,12 @@ import h5py
 import numpy as np
 
 from benchmarks.report import Report
+from rrl_tf.data.scaling import Scaling
 from rrl_tf.data.sources import load_episodes
-from rrl_tf.data.windows import Scaling, Windows
+from rrl_tf.data.windows import Windows
+from rrl_tf.training.decision_transformer import compile_network
 from train_scripts import command_line
-from train_scripts.train_decision_transformer import FAST, make_model
+from train_scripts.train_decision_transformer import FAST, make_transformer
 
 STATES, ACTIONS = 17, 6
 COLUMNS = ("format", "steps", "MB of arrays", "seconds", "peak memory of the arrays'")
@@ -204,7 +206,8 @@ def train(source, updates):
     data = load_episodes(source)
     scaling = Scaling.of(data, config.return_scale)
     batches = Windows(data, config.context_length).dataset(config.batch_size, scaling)
-    model = make_model(config, data, scaling)
+    model = make_transformer(config, data, scaling)
+    compile_network(model, config)
     held = []
     for steps in (updates // 10, updates - updates // 10):
         model.fit(batches, steps_per_epoch=steps, shuffle=False, verbose=0)

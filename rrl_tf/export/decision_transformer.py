@@ -39,7 +39,7 @@ def export_decision_transformer(
     Args:
         directory, version: As in `rrl_tf.export.writer.write_version`.
         model: Built `DecisionTransformer`.
-        scaling: `rrl_tf.data.windows.Scaling` of the data it was trained on.
+        scaling: `rrl_tf.data.Scaling` of the data it was trained on.
         observation_shape: Shape of one raw observation.
         observation_dtype: Its dtype.
         policy: JSON-able dict for `policy.json`: `environment`, `scores`, ...

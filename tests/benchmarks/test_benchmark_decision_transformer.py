@@ -12,7 +12,8 @@ from benchmarks.torch_decision_transformer import (  # noqa: E402
     TorchTrainer,
 )
 from rrl_tf.convert import min_decision_transformer  # noqa: E402
-from rrl_tf.data.windows import Scaling, Windows  # noqa: E402
+from rrl_tf.data.scaling import Scaling  # noqa: E402
+from rrl_tf.data.windows import Windows  # noqa: E402
 from rrl_tf.models import DecisionTransformer  # noqa: E402
 
 pytestmark = pytest.mark.tf_only

@@ -1,5 +1,9 @@
 """The Nth farthest task: which vector is the n-th farthest from vector m?"""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
 import keras
 import numpy as np
 
@@ -9,15 +13,18 @@ from rrl_tf.errors import InvalidInput
 ORDERS = ("paper", "sonnet")
 
 
+Seed = int | Sequence[int] | np.random.Generator
+
+
 def nth_farthest(
-    batch_size,
-    num_vectors=8,
-    dimension=16,
-    order="paper",
-    seed=0,
-    active_vectors=None,
-    active_dimensions=None,
-):
+    batch_size: int,
+    num_vectors: int = 8,
+    dimension: int = 16,
+    order: str = "paper",
+    seed: Seed = 0,
+    active_vectors: int | None = None,
+    active_dimensions: int | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
     """Draws questions of the Nth farthest task with their answers.
 
     A question is a sequence of `num_vectors` vectors, uniform in [-1, 1)^dimension, each with its
@@ -82,22 +89,24 @@ def nth_farthest(
     return sequences.astype("float32"), answers.astype("int32")
 
 
-def _ranked(vectors, active, reference):
+def _ranked(vectors: np.ndarray, active: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """Rows of each question, `(B, T)`, from the nearest to the reference to the farthest."""
     center = vectors[np.arange(len(vectors)), reference][:, None]
     distances = ((vectors - center) ** 2).sum(axis=-1)  # (B, T)
     return np.argsort(np.where(active, distances, np.inf), axis=1)
 
 
-def _part_of(name, value, whole):
+def _part_of(name: str, value: int | None, whole: int) -> int:
     """`value` as an int from 1 to `whole`, which `None` stands for."""
     part = whole if value is None else positive_int(name, value)
     if part > whole:
-        raise InvalidInput(f"`{name}` must be at most {whole}. Received: {value}")
+        raise InvalidInput(f"`{name}` must be at most {whole}; received {value!r}")
     return part
 
 
-def nth_farthest_floors(num_vectors=8, dimension=16, num_questions=200_000, seed=0):
+def nth_farthest_floors(
+    num_vectors: int = 8, dimension: int = 16, num_questions: int = 200_000, seed: int = 0
+) -> dict[str, float]:
     """Simulates what can be scored on the task without relating one vector to another.
 
     Three policies: `"chance"` names any label. `"no geometry"` knows which rank asks for vector m
@@ -158,7 +167,7 @@ class NthFarthest(keras.utils.PyDataset):
         stages: sequence of pairs (active vectors, active dimensions), from the easiest to the
             hardest task; `stage` is the number of the one that questions are drawn from. By default
             the only stage is the whole task.
-        epoch: number of the first epoch.
+        epoch: number of the first epoch; it counts up.
 
     Raises:
         ValueError: for a size that is not positive, an unknown order, or a stage beyond the task.
@@ -170,30 +179,34 @@ class NthFarthest(keras.utils.PyDataset):
 
     def __init__(
         self,
-        batch_size,
-        steps,
-        num_vectors=8,
-        dimension=16,
-        order="paper",
-        seed=0,
-        stages=((None, None),),
-        epoch=0,
+        batch_size: int,
+        steps: int,
+        num_vectors: int = 8,
+        dimension: int = 16,
+        order: str = "paper",
+        seed: int = 0,
+        stages: Sequence[tuple[int | None, int | None]] = ((None, None),),
+        epoch: int = 0,
         **kwargs,
-    ):
+    ) -> None:
         super().__init__(**kwargs)
-        self._steps = positive_int("steps", steps)
-        self._task = (batch_size, num_vectors, dimension, order)
-        self._seed, self._epoch = seed, epoch
+        self.batch_size, self.steps = batch_size, positive_int("steps", steps)
+        self.num_vectors, self.dimension, self.order = num_vectors, dimension, order
+        self.seed, self.epoch = seed, epoch
         self.stages, self.stage = tuple(stages), 0
         for stage in self.stages:  # raises for bad arguments
-            nth_farthest(*self._task, 0, *stage)
+            self._questions(0, stage)
 
-    def __len__(self):
-        return self._steps
+    def __len__(self) -> int:
+        return self.steps
 
-    def __getitem__(self, index):
-        stage = self.stages[self.stage]
-        return nth_farthest(*self._task, [self._seed, self._epoch, index], *stage)
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        return self._questions([self.seed, self.epoch, index], self.stages[self.stage])
 
-    def on_epoch_end(self):
-        self._epoch += 1
+    def _questions(self, seed, stage):
+        return nth_farthest(
+            self.batch_size, self.num_vectors, self.dimension, self.order, seed, *stage
+        )
+
+    def on_epoch_end(self) -> None:
+        self.epoch += 1

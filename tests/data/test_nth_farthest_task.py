@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rrl_tf.data.nth_farthest import NthFarthest, nth_farthest, nth_farthest_floors
+from rrl_tf.data.nth_farthest_task import NthFarthest, nth_farthest, nth_farthest_floors
 
 TASKS = st.fixed_dictionaries(
     {
@@ -112,8 +112,8 @@ def test_stages_are_easier_tasks_of_the_same_shape():
         ({"dimension": -1}, "`dimension` must be a positive integer. Received: -1"),
         ({"batch_size": 2.5}, "`batch_size` must be a positive integer. Received: 2.5"),
         ({"order": "farthest"}, "`order` must be one of .* Received: 'farthest'"),
-        ({"active_vectors": 9}, "`active_vectors` must be at most 8. Received: 9"),
-        ({"active_dimensions": 17}, "`active_dimensions` must be at most 16. Received: 17"),
+        ({"active_vectors": 9}, "`active_vectors` must be at most 8; received 9"),
+        ({"active_dimensions": 17}, "`active_dimensions` must be at most 16; received 17"),
     ],
 )
 def test_bad_arguments(arguments, message):
