@@ -19,8 +19,9 @@ class DoubleDQN:
     exported, while the online network gathers experience.
 
     Args:
-        network: a built `keras.Model`, prepared observations `(B, ...)` → Q values `(B, A)`.
-        prepare: function of `keras.ops`, raw observations → prepared ones; runs in the graph.
+        network: any built `keras.Model`, prepared observations `(B, ...)` → Q values `(B, A)`.
+        prepare: `Preparation`, or another function of `keras.ops` from raw observations to
+            prepared ones; runs in the graph.
         learning_rate: float, Adam's step size.
         clip_norm: float or None, largest global norm of the gradient.
         loss: `"huber"` or `"mse"`.
@@ -34,9 +35,10 @@ class DoubleDQN:
         ValueError: if an argument is out of range or the network is not built.
 
     Example:
-        >>> network = RelationalQNetwork.from_preset("fast", num_actions=5)
-        >>> network.build((None, 7, 7, 20))
-        >>> agent = DoubleDQN(network, prepare_one_hot)
+        >>> task = doorkey_task()
+        >>> network = RelationalQNetwork.from_preset("fast", task.preparation, num_actions=5)
+        >>> network.build((None, *task.preparation.shape))
+        >>> agent = DoubleDQN(network, task.preparation)
         >>> agent.act(observation, epsilon=0.0, rng=np.random.default_rng(0))  # (E,) actions
 
     Source: van Hasselt, Guez and Silver (2016); Mnih et al. (2015) for the target network.
@@ -60,20 +62,23 @@ class DoubleDQN:
                 f"network {network.name!r} has no weights yet: call its build() first"
             )
         if loss not in LOSSES:
-            raise InvalidInput(f"loss must be one of {LOSSES}, received {loss!r}")
+            raise InvalidInput(f"loss must be one of {LOSSES}; received {loss!r}")
         if target_period < 1:
-            raise InvalidInput(f"target_period must be at least 1, received {target_period}")
+            raise InvalidInput(f"target_period must be at least 1; received {target_period}")
         if not 0 < target_rate <= 1:
-            raise InvalidInput(f"target_rate must be in (0, 1], received {target_rate}")
+            raise InvalidInput(f"target_rate must be in (0, 1]; received {target_rate}")
         self.network = network
         self.prepare = prepare
+        self.learning_rate = learning_rate
+        self.clip_norm = clip_norm
+        self.loss = loss
+        self.target_period = target_period
+        self.target_rate = target_rate
+        self.select_at_t = select_at_t
+        self.jit_compile = jit_compile
         self._target = _copy(network)
-        self._optimizer = keras.optimizers.Adam(learning_rate, global_clipnorm=clip_norm)
-        self._optimizer.build(network.trainable_variables)
-        self._loss = loss
-        self._target_period = target_period
-        self._target_rate = target_rate
-        self._select_at_t = select_at_t
+        self._optimizer = _optimizer(learning_rate, clip_norm, network)
+        self._num_actions = None
         self._update = tf.function(self._update_step, jit_compile=jit_compile)
         self._values = _compiled_values(network, prepare)
         self._policy_values = _compiled_values(self.policy, prepare)
@@ -81,7 +86,7 @@ class DoubleDQN:
     @property
     def policy(self):
         """The network to evaluate and export: the averaged one, if there is one."""
-        return self._target if self._target_rate < 1 else self.network
+        return self._target if self.target_rate < 1 else self.network
 
     def q_values(self, observation):
         """Q values `(B, A)` float32 that the online network gives raw observations `(B, ...)`."""
@@ -101,9 +106,11 @@ class DoubleDQN:
             epsilon: float in [0, 1].
             rng: `numpy.random.Generator`, drawn from equally often whatever `epsilon` is.
         """
+        if self._num_actions is None:  # a Keras model does not tell before it has answered
+            self._num_actions = self.q_values(observation).shape[-1]
         count = len(observation)
         explore = rng.random(count) < epsilon
-        action = rng.integers(self.network.num_actions, size=count)
+        action = rng.integers(self._num_actions, size=count)
         if not explore.all():
             greedy = self.q_values(observation).argmax(axis=-1)
             action = np.where(explore, action, greedy)
@@ -134,26 +141,29 @@ class DoubleDQN:
         with tf.name_scope("target"):
             next_input = self.prepare(observation_tpn)
             q_tpn_target = tf.cast(self._target(next_input, training=False), "float32")
-            if not self._select_at_t:
+            if not self.select_at_t:
                 q_select = tf.cast(self.network(next_input, training=False), "float32")
         with tf.GradientTape() as tape:
             q_t = self.network(self.prepare(observation_t), training=True)
             q_t = tf.cast(q_t, "float32")
-            if self._select_at_t:
+            if self.select_at_t:
                 q_select = q_t
             target_t = double_dqn_target(q_select, q_tpn_target, return_t, discount_t, floor_t)
-            loss, error = double_dqn_loss(q_t, action_t, target_t, weight_t, self._loss)
+            loss, error = double_dqn_loss(q_t, action_t, target_t, weight_t, self.loss)
+            scaled_loss = self._optimizer.scale_loss(loss)
         variables = self.network.trainable_variables
-        gradients = tape.gradient(loss, variables)
+        gradients = tape.gradient(scaled_loss, variables)
+        scale = self._optimizer.scale_loss(1.0)
         self._optimizer.apply(gradients, variables)
         self._follow()
-        return loss, tf.reduce_mean(q_t), tf.linalg.global_norm(gradients), error
+        return loss, tf.reduce_mean(q_t), tf.linalg.global_norm(gradients) / scale, error
 
     def _follow(self):
-        due = tf.equal(self._optimizer.iterations % self._target_period, 0)
-        rate = tf.where(due, self._target_rate, 0.0)
+        due = tf.equal(self._optimizer.iterations % self.target_period, 0)
+        rate = tf.where(due, self.target_rate, 0.0)
         for target, online in zip(self._target.variables, self.network.variables):
-            target.assign_add(rate * (online - target))
+            if keras.backend.is_float_dtype(target.dtype):  # the state of a random seed is none
+                target.assign_add(rate * (online - target))
 
     def get_state(self):
         """All weights, target weights and optimiser variables as a dict name → array."""
@@ -197,6 +207,15 @@ def _compiled_values(network, prepare):
         return tf.cast(network(prepare(observation), training=False), "float32")
 
     return tf.function(values, reduce_retracing=True)
+
+
+def _optimizer(learning_rate, clip_norm, network):
+    adam = keras.optimizers.Adam(learning_rate, global_clipnorm=clip_norm)
+    # Small gradients would be zeros in half precision.
+    if any(layer.compute_dtype == "float16" for layer in (network, *network.layers)):
+        adam = keras.optimizers.LossScaleOptimizer(adam)
+    adam.build(network.trainable_variables)
+    return adam
 
 
 def _copy(network):

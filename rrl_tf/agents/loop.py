@@ -5,6 +5,8 @@ import time
 
 import numpy as np
 
+from rrl_tf.errors import InvalidInput
+
 
 @dataclasses.dataclass(frozen=True)
 class Record:
@@ -14,7 +16,8 @@ class Record:
         step: int, environment steps so far, over all environments.
         updates: int, gradient steps so far.
         epsilon: float, share of random actions.
-        episodes: list of dicts `return`, `length`, `success`: those that ended now.
+        episodes: list of dicts `return`, `length` and, where the environment tells, `success`:
+            those that ended now.
         metrics: dict of floats from the last update of this step, empty without one.
         seconds: dict of floats, where the time of this step went: `act`, `environment`,
             `replay`, `update`.
@@ -44,6 +47,9 @@ class Loop:
         learning_starts: int, transitions in the replay before the first gradient step.
         seed: int, of actions and samples.
 
+    Raises:
+        InvalidInput: if a number is out of range.
+
     Example:
         >>> for record in Loop(agent, env, replay, ...).run(until_step=30_000):
         ...     print(record.step, record.metrics)
@@ -52,13 +58,21 @@ class Loop:
     def __init__(
         self, agent, env, replay, *, epsilon, updates_per_step, batch_size, learning_starts, seed
     ):
+        for name, value, least in (
+            ("updates_per_step", updates_per_step, 0),
+            ("batch_size", batch_size, 1),
+            ("learning_starts", learning_starts, 0),
+        ):
+            if value < least:
+                raise InvalidInput(f"{name} must be at least {least}; received {value}")
         self.agent = agent
         self.env = env
         self.replay = replay
-        self._epsilon = epsilon
-        self._updates_per_step = updates_per_step
-        self._batch_size = batch_size
-        self._learning_starts = learning_starts
+        self.epsilon = epsilon
+        self.updates_per_step = updates_per_step
+        self.batch_size = batch_size
+        self.learning_starts = learning_starts
+        self.seed = seed
         self._rng = np.random.default_rng(seed)
         self._step = 0
         self._updates = 0
@@ -78,7 +92,7 @@ class Loop:
             yield self._advance()
 
     def _advance(self):
-        epsilon = self._epsilon(self._step)
+        epsilon = self.epsilon(self._step)
         clock = _Clock()
         action_t = self.agent.act(self._observation, epsilon, self._rng)
         clock.lap("act")
@@ -90,14 +104,14 @@ class Loop:
         clock.lap("replay")
         self._observation = observation
         self._step += len(action_t)
-        metrics = self._learn(clock) if len(self.replay) > self._learning_starts else {}
+        metrics = self._learn(clock) if len(self.replay) > self.learning_starts else {}
         return Record(self._step, self._updates, epsilon, _finished(info), metrics, clock.seconds)
 
     def _learn(self, clock):
         metrics = {}
-        self._updates_owed += self._updates_per_step * self.env.num_envs
+        self._updates_owed += self.updates_per_step * self.env.num_envs
         while self._updates_owed >= 1:
-            batch = self.replay.sample(self._batch_size, self._rng)
+            batch = self.replay.sample(self.batch_size, self._rng)
             clock.lap("replay")
             metrics, error = self.agent.update(batch)
             clock.lap("update")
@@ -158,6 +172,10 @@ def _finished(info):
         return []
     episode = info["episode"]
     return [
-        {name: episode[name][env].item() for name in ("return", "length", "success")}
+        {
+            name: episode[name][env].item()
+            for name in ("return", "length", "success")
+            if name != "success" or episode["_success"][env]
+        }
         for env in np.flatnonzero(info["_episode"])
     ]

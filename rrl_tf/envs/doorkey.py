@@ -12,7 +12,7 @@ from minigrid.envs import DoorKeyEnv
 
 from rrl_tf.envs import wrappers
 from rrl_tf.envs.field_of_view import FieldOfView
-from rrl_tf.envs.observations import ACTION_NAMES
+from rrl_tf.envs.minigrid_view import ACTION_NAMES
 from rrl_tf.errors import InvalidInput
 
 MINIMUM_SIZE = 5  # MiniGrid's generator has no room for a wall, a door and a key in a smaller grid

@@ -9,7 +9,7 @@ import functools
 import numpy as np
 from minigrid.core.constants import OBJECT_TO_IDX, STATE_TO_IDX
 
-from rrl_tf.envs.observations import AGENT_CELL, VIEW_SIZE
+from rrl_tf.envs.minigrid_view import AGENT_CELL, VIEW_SIZE
 
 _MARGIN = VIEW_SIZE - 1  # the agent sees this far beyond the grid, where MiniGrid puts walls
 _EMPTY = (OBJECT_TO_IDX["empty"], 0, 0)

@@ -85,7 +85,7 @@ class SeededVectorEnv(VectorEnv):
             and `info` with `"final_obs"`, `(E, ...)`, what followed the action in every environment
             (equal to the observation where the episode goes on); `"_episode"`, `(E,)`, where an
             episode ended; and `"episode"`, its `"return"`, `"length"` in steps and `"success"`,
-            `(E,)` each, zero elsewhere.
+            `(E,)` each, zero elsewhere, with `"_success"`, `(E,)`, where an environment told it.
         """
         if self._observation is None:
             raise ResetNeeded("Call reset or set_state before step.")
@@ -97,10 +97,11 @@ class SeededVectorEnv(VectorEnv):
         terminated = np.zeros(self.num_envs, bool)
         truncated = np.zeros(self.num_envs, bool)
         success = np.zeros(self.num_envs, bool)
+        told = np.zeros(self.num_envs, bool)
         for i, (env, action) in enumerate(zip(self.envs, actions)):
             final[i], reward[i], terminated[i], timeout, info = env.step(action)
             truncated[i] = timeout and self._reset_on_truncation and not terminated[i]
-            success[i] = info.get("success", False)
+            told[i], success[i] = "success" in info, info.get("success", False)
             self._actions[i].append(action)
         self._returns += reward
         done = terminated | truncated
@@ -111,6 +112,7 @@ class SeededVectorEnv(VectorEnv):
                 "return": np.where(done, self._returns, 0),
                 "length": np.where(done, lengths, 0),
                 "success": success & done,
+                "_success": told & done,
             },
             "_episode": done,
         }

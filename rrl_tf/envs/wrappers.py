@@ -1,15 +1,10 @@
-"""The wrappers of `make_doorkey`; the order they go in is written there."""
+"""The wrappers of `make_doorkey` and `gymnasium_task`; the order they go in is written there."""
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from rrl_tf.envs.observations import (
-    ACTION_NAMES,
-    CODES_PER_CHANNEL,
-    TASK_ACTIONS,
-    VIEW_SIZE,
-)
+from rrl_tf.envs.minigrid_view import ACTION_NAMES, CODES_PER_CHANNEL, TASK_ACTIONS
 from rrl_tf.errors import InvalidInput
 
 
@@ -20,7 +15,7 @@ class OnlyView(gymnasium.ObservationWrapper):
 
     def __init__(self, env):
         super().__init__(env)
-        self.observation_space = _space_of_codes(self.channels)
+        self.observation_space = _space_of_codes(env, self.channels)
 
     def observation(self, observation):
         """Drops the mission, which is always the same sentence."""
@@ -34,7 +29,7 @@ class ViewWithCompass(gymnasium.ObservationWrapper):
 
     def __init__(self, env):
         super().__init__(env)
-        self.observation_space = _space_of_codes(self.channels)
+        self.observation_space = _space_of_codes(env, self.channels)
 
     def observation(self, observation):
         """Writes image and direction into one new array."""
@@ -45,10 +40,10 @@ class ViewWithCompass(gymnasium.ObservationWrapper):
 
 
 class StackFrames(gymnasium.Wrapper):
-    """Joins the last observations along the channels, oldest first; a reset repeats the first one.
+    """Joins the last observations along the last axis, oldest first; a reset repeats the first one.
 
     Args:
-        env: Environment whose observations are (height, width, C) arrays.
+        env: Environment whose observations are arrays, such as (height, width, C).
         frames: How many observations.
 
     Raises:
@@ -60,15 +55,17 @@ class StackFrames(gymnasium.Wrapper):
         if frames < 1:
             raise InvalidInput(f"frames must be at least 1, received {frames!r}.")
         self._frames = frames
-        self._channels = env.observation_space.shape[-1]
+        space = env.observation_space
+        self._channels = space.shape[-1]
+        self._repeats = (*(1 for _ in space.shape[:-1]), frames)
         self._stack = None
-        high = np.tile(env.observation_space.high, (1, 1, frames))
-        self.observation_space = Box(0, high, dtype=np.uint8)
+        low, high = (np.tile(bound, self._repeats) for bound in (space.low, space.high))
+        self.observation_space = Box(low, high, dtype=space.dtype)
 
     def reset(self, *, seed=None, options=None):
         """Fills the whole stack with the first observation."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self._stack = np.tile(observation, (1, 1, self._frames))
+        self._stack = np.tile(observation, self._repeats)
         return self._stack, info
 
     def step(self, action):
@@ -87,26 +84,61 @@ class StackFrames(gymnasium.Wrapper):
         return key if self._frames == 1 else (key, self._stack.tobytes())
 
 
+class MiniGridStateKey(gymnasium.Wrapper):
+    """Tells the state of any MiniGrid environment, so that loops can be noticed."""
+
+    @property
+    def action_names(self):
+        """Names of the actions there are; some worlds offer the first few only."""
+        return ACTION_NAMES[: int(self.action_space.n)]
+
+    def state_key(self):
+        """Returns a tuple that is equal for two states with the same future.
+
+        The state of the random generator belongs to it: where the world moves by itself, no state
+        comes back.
+        """
+        world = self.unwrapped
+        return (
+            world.grid.encode().tobytes(),
+            tuple(map(int, world.agent_pos)),
+            int(world.agent_dir),
+            world.carrying.encode() if world.carrying else None,
+            tuple(world.np_random.bit_generator.state["state"].values()),
+        )
+
+
 class SelectActions(gymnasium.Wrapper):
-    """Offers some of the actions of MiniGrid, numbered from 0.
+    """Offers some of an environment's actions, numbered from 0.
 
     Args:
-        env: Environment with the actions of MiniGrid.
+        env: Environment with discrete actions.
         actions: Their codes, in the order of the new numbers.
+
+    Raises:
+        InvalidInput: One of them is no action of the environment.
     """
 
     def __init__(self, env, actions):
         super().__init__(env)
         self._actions = tuple(actions)
+        for action in self._actions:
+            if not env.action_space.contains(action):
+                raise InvalidInput(
+                    f"actions must be of the space {env.action_space}; received {action!r}"
+                )
         self.action_space = Discrete(len(self._actions))
 
     @property
     def action_names(self):
-        """Names of the offered actions, in order."""
-        return tuple(ACTION_NAMES[action] for action in self._actions)
+        """Names of the offered actions, in order; their codes where they have no names."""
+        if not self.env.has_wrapper_attr("action_names"):
+            return tuple(map(str, self._actions))
+        names = self.env.get_wrapper_attr("action_names")
+        return tuple(names[action - int(self.env.action_space.start)] for action in self._actions)
 
     def step(self, action):
-        """Translates the number into MiniGrid's code."""
+        """Translates the number into the environment's code."""
         if not 0 <= action < len(self._actions):
             raise InvalidInput(f"Unknown action {action!r}: expected 0..{len(self._actions) - 1}.")
         return self.env.step(self._actions[action])
@@ -125,9 +157,10 @@ class ReplaceReward(gymnasium.Wrapper):
         return observation, self._function(reward, terminated), terminated, truncated, info
 
 
-def _space_of_codes(channels):
+def _space_of_codes(env, channels):
     high = np.array(CODES_PER_CHANNEL[:channels], np.uint8) - 1
-    return Box(0, np.tile(high, (VIEW_SIZE, VIEW_SIZE, 1)), dtype=np.uint8)
+    width, height, _ = env.observation_space["image"].shape
+    return Box(0, np.tile(high, (width, height, 1)), dtype=np.uint8)
 
 
 # The choices of make_doorkey.

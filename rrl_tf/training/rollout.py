@@ -45,11 +45,7 @@ class RolloutStatistics:
         """The metrics as a dict under `rollout/`, `train/` and `time/`; begins a new interval."""
         total = sum(self._seconds.values()) or 1.0
         averages = {
-            **{
-                f"rollout/{name}": float(np.mean([episode[name] for episode in self._episodes]))
-                for name in ("success", "return", "length")
-                if self._episodes
-            },
+            **self._episode_means(),
             **{f"train/{name}": float(np.mean(values)) for name, values in self._metrics.items()},
             "train/epsilon": self._epsilon,
             "train/updates": self._updates,
@@ -58,6 +54,14 @@ class RolloutStatistics:
         }
         self._clear()
         return averages
+
+    def _episode_means(self):
+        means = {}
+        for name in ("success", "return", "length"):
+            values = [episode[name] for episode in self._episodes if name in episode]
+            if values:
+                means[f"rollout/{name}"] = float(np.mean(values))
+        return means
 
     def get_state(self):
         """The recent episodes, as a JSON-able dict; call it after `averages`."""

@@ -1,6 +1,10 @@
 """An episode as pictures: the frame, where the agent looks, and what it thinks of each action."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +21,16 @@ _HEADS_GAP, _HEADS_TITLE = 0.12, 0.2
 
 
 def film(
-    frames, scores, cells, q_values, actions, rewards, action_names, source="agent", grid=(7, 7)
-):
+    frames: Any,
+    scores: Any,
+    cells: Sequence[Mapping[str, tuple[int, int]]],
+    q_values: Any,
+    actions: Any,
+    rewards: Any,
+    action_names: Sequence[str],
+    source: str = "agent",
+    grid: tuple[int, int] = (7, 7),
+) -> np.ndarray:
     """Draw an episode step by step; `save_film` writes the result as a GIF.
 
     Each picture shows the frame, the attention of each head from the `source` cell, and a bar for
@@ -56,12 +68,7 @@ def film(
     _check_episode(frames, scores, cells, q_values, actions, rewards, action_names, source)
 
     looking = [each[source] for each in cells]
-    pictures = np.array(
-        [
-            [attention_grid(head[x * grid[1] + y], grid) for head in scores[t]]
-            for t, (x, y) in enumerate(looking)
-        ]
-    )
+    pictures = _attention_from(looking, scores, grid)
     page = _Page(frames[0], pictures, q_values, action_names, source)
     page.show_meaning(dict.fromkeys(label for each in cells for label in each))
     images = []
@@ -70,13 +77,21 @@ def film(
         page.show_attention(pictures[t], cells[t], looking[t])
         page.show_values(q_values[t], action)
         images.append(figure_to_image(page.figure))
-    page.show_frame(
-        frames[-1], f"the end, after {len(actions)} steps", f"return {rewards.sum():.2f}"
-    )
-    page.show_attention(np.zeros_like(pictures[0]), {}, None)
-    page.show_values(np.zeros_like(q_values[0]), None)
+    page.show_end(frames[-1], rewards)
     images.append(figure_to_image(page.figure))
     return np.stack(images)
+
+
+def _attention_from(
+    looking: list[tuple[int, int]], scores: np.ndarray, grid: tuple[int, int]
+) -> np.ndarray:
+    """Return every step's attention from its cell as pictures `(T, H, height, width)`."""
+    return np.array(
+        [
+            [attention_grid(head[x * grid[1] + y], grid) for head in heads]
+            for heads, (x, y) in zip(scores, looking)
+        ]
+    )
 
 
 def _check_episode(frames, scores, cells, q_values, actions, rewards, action_names, source):
@@ -91,16 +106,16 @@ def _check_episode(frames, scores, cells, q_values, actions, rewards, action_nam
     ):
         if shape != expected:
             raise InvalidInput(
-                f"An episode of {steps} steps (from scores) with {names} action names needs "
-                f"{name} of (leading) shape {expected}. Received: {shape}"
+                f"an episode of {steps} steps (from scores) with {names} action names needs "
+                f"{name} of (leading) shape {expected}; received {shape}"
             )
     if not np.issubdtype(actions.dtype, np.integer):
-        raise InvalidInput(f"actions must be integers. Received dtype: {actions.dtype}")
+        raise InvalidInput(f"actions must be integers; received dtype {actions.dtype}")
     if actions.min() < 0 or actions.max() >= names:
-        raise InvalidInput(f"actions must lie in 0..{names - 1}. Received: {actions.tolist()}")
+        raise InvalidInput(f"actions must lie in 0..{names - 1}; received {actions.tolist()}")
     for t, each in enumerate(cells):
         if source not in each:
-            raise InvalidInput(f"cells[{t}] has no {source!r}. Received labels: {sorted(each)}")
+            raise InvalidInput(f"cells[{t}] has no {source!r}; received labels {sorted(each)}")
 
 
 class _Page:
@@ -174,6 +189,13 @@ class _Page:
         self._frame.set_data(frame)
         self._caption.set_text(caption)
         self._reward.set_text(reward)
+
+    def show_end(self, frame, rewards):
+        self.show_frame(
+            frame, f"the end, after {len(rewards)} steps", f"return {rewards.sum():.2f}"
+        )
+        self.show_attention([np.zeros(image.get_array().shape) for image in self._heads], {}, None)
+        self.show_values(np.zeros(len(self._bars)), None)
 
     def show_attention(self, heads, cells, looking):
         for mark in self._marks:

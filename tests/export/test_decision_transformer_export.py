@@ -57,7 +57,7 @@ def test_a_session_with_the_export_acts_as_the_trained_policy(make, tmp_path):
     local.begin([50.0, 50.0])
     for t, observation in enumerate(observations):  # longer than the window
         reward = np.array([1.0, 2.0]) * t
-        action, attention = session.act(observation, reward, attention=True)
+        action, attention = session.act(observation, reward, return_attention_scores=True)
         np.testing.assert_allclose(action, local.act(observation, reward), atol=1e-5)
         assert attention["block_1"].shape == (2, 1, 3 * K, 3 * K)
         np.testing.assert_allclose(attention["block_2"].sum(-1), 1.0, atol=1e-5)

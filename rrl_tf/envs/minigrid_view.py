@@ -1,0 +1,68 @@
+"""What the numbers of a MiniGrid observation mean.
+
+An observation is uint8 and (7, 7, C), axes (x, y): C is `frames * channels`, the channels of a
+frame are object, colour, state and, with a compass, the agent's direction. The agent stands at
+(3, 6) and looks towards y = 0; its cell shows what it carries.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from minigrid.core.actions import Actions
+from minigrid.core.constants import COLOR_TO_IDX, DIR_TO_VEC, OBJECT_TO_IDX, STATE_TO_IDX
+
+VIEW_SIZE = 7
+AGENT_CELL = (VIEW_SIZE // 2, VIEW_SIZE - 1)
+UNSEEN = OBJECT_TO_IDX["unseen"]
+
+# Number of codes of object, colour, state and direction: 11, 6, 3 and 4.
+CODES_PER_CHANNEL = tuple(map(len, (OBJECT_TO_IDX, COLOR_TO_IDX, STATE_TO_IDX, DIR_TO_VEC)))
+
+ACTION_NAMES = tuple(action.name for action in Actions)
+# DoorKey needs no drop and no done.
+TASK_ACTIONS = (Actions.left, Actions.right, Actions.forward, Actions.pickup, Actions.toggle)
+TASK_ACTIONS = tuple(map(int, TASK_ACTIONS))
+
+_LABELLED = ("key", "door", "goal", "ball", "box", "lava")
+
+
+def object_cells(view: Any, channels: int = 3) -> dict[str, tuple[int, int]]:
+    """Finds the agent and the objects it sees.
+
+    Args:
+        view: One observation, `(7, 7, C)`; of stacked frames the newest counts.
+        channels: Channels of one frame, 3 or, with a compass, 4.
+
+    Returns:
+        Label -> cell (x, y), in the order agent, key, door, goal, ball, box, lava, without what is
+        out of sight; of several objects of a kind the first. A carried object is in the agent's
+        cell. The entity of cell (x, y) is number `x * 7 + y`.
+
+    Example:
+        >>> view = np.zeros((7, 7, 3), "uint8")
+        >>> view[2, 5, 0] = OBJECT_TO_IDX["key"]
+        >>> object_cells(view)
+        {'agent': (3, 6), 'key': (2, 5)}
+    """
+    objects = np.asarray(view)[..., -channels]
+    cells = {"agent": AGENT_CELL}
+    for label in _LABELLED:
+        found = np.argwhere(objects == OBJECT_TO_IDX[label])
+        if len(found):
+            cells[label] = tuple(map(int, found[0]))
+    return cells
+
+
+def unseen_cells(view: Any, channels: int = 3) -> np.ndarray:
+    """Which cells are out of sight, `(7, 7)` bool with axes (x, y).
+
+    Args:
+        view, channels: As in `object_cells`.
+
+    Example:
+        >>> int(unseen_cells(np.zeros((7, 7, 3), "uint8")).sum())
+        49
+    """
+    return np.asarray(view)[..., -channels] == UNSEEN
