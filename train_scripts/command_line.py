@@ -6,7 +6,9 @@ import contextlib
 import dataclasses
 import difflib
 import io
+import itertools
 import pathlib
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
@@ -63,7 +65,10 @@ def _parsed(config_class, options):
             )
     except SystemExit as ended:
         if ended.code:
-            fail(_first_sentence(said.getvalue()), code=2)
+            message = _first_sentence(said.getvalue())
+            # What a configuration says of itself when it is made.
+            own = re.sub(r"^error parsing \w+: ", "", message)
+            fail(own, code=2 if own == message else 1)
         raise
     if unknown:
         fail(_unknown(unknown[0], config_class), code=2)
@@ -77,11 +82,10 @@ def _program():
 
 
 def _first_sentence(box):
-    """The message in a box of tyro's: the lines between its title and the first rule."""
-    lines = [line.strip("│ ") for line in box.splitlines()[1:]]
-    end = next((i for i, line in enumerate(lines) if set(line) <= set("─╰╯")), len(lines))
-    message = " ".join(lines[:end]) or box.strip()
-    return message[:1].lower() + message[1:]
+    """The message in a box of tyro's, drawn with lines or, where there are none, with dashes."""
+    lines = [line.strip("│╭╮╰╯─- ") for line in box.splitlines()[1:]]  # the first is a title
+    message = " ".join(itertools.takewhile(bool, itertools.dropwhile(lambda line: not line, lines)))
+    return message[:1].lower() + message[1:] or box.strip()
 
 
 def _unknown(argument, config_class):

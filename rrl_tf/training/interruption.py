@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import threading
 from types import FrameType
+from typing import Any
 
 
 class Interruption:
@@ -25,7 +27,7 @@ class Interruption:
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
-        self._before: dict[signal.Signals, object] = {}
+        self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interruption:
         if threading.current_thread() is threading.main_thread():
@@ -43,11 +45,12 @@ class Interruption:
             self.__exit__()
             self.obey()
         self.received = signal.Signals(number)
-        print(
-            f"\n{self.received.name}: stopping after what is under way is saved; "
-            "once more stops at once",
-            file=sys.stderr,
-        )
+        with contextlib.suppress(RuntimeError):  # the signal came while that was being written to
+            print(
+                f"\n{self.received.name}: stopping after what is under way is saved; "
+                "once more stops at once",
+                file=sys.stderr,
+            )
 
     def obey(self) -> None:
         """Does what the signal asked for, if there was one.

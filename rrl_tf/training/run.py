@@ -1,4 +1,4 @@
-"""One run from the configuration to `evaluation.json`: what every script does around its training."""
+"""One run, from the configuration to `evaluation.json`: what every script does beside training."""
 
 from __future__ import annotations
 

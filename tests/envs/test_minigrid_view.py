@@ -64,3 +64,16 @@ def test_cells_out_of_sight_are_those_minigrid_hides():
         observation, _ = env.reset(options={"start": start})
         _, visible = env.unwrapped.gen_obs_grid()
         np.testing.assert_array_equal(unseen_cells(observation, 4), ~visible)
+
+
+def test_several_of_a_kind_are_told_apart_by_colour():
+    view = np.zeros((7, 7, 4), np.uint8)
+    view[1, 2, :2] = 4, 4  # a yellow door
+    view[5, 2, :2] = 4, 2  # a blue one
+    view[6, 6, :2] = 6, 0
+    assert object_cells(view, 4) == {
+        "agent": (3, 6),
+        "yellow door": (1, 2),
+        "blue door": (5, 2),
+        "ball": (6, 6),
+    }
