@@ -1,9 +1,9 @@
 # Every command sets up .venv by itself when requirements.txt is newer than it.
-PYTHON ?= python3.11
+export PYTHON ?= python3.11
 RUN := .venv/bin/python
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test-slow lint format results benchmarks
+.PHONY: demo test test-slow package lint format results benchmarks
 
 demo: .venv/installed
 	$(RUN) -m train_scripts.demo
@@ -13,6 +13,10 @@ test: .venv/installed lint
 
 test-slow: .venv/installed
 	$(RUN) -m pytest -m slow
+
+# The wheel in an empty environment, from another folder: downloads TensorFlow, or takes pip's cache.
+package:
+	.ci/package
 
 # The tables of the docs. Time them on an idle machine; `update` needs pip install torch==2.13.0.
 benchmarks: .venv/installed
@@ -41,6 +45,7 @@ results: .venv/installed
 lint: .venv/installed
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
+	.venv/bin/mypy
 
 format: .venv/installed
 	.venv/bin/ruff check --fix .

@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import io
 import itertools
+import pathlib
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -59,7 +60,9 @@ def _parsed(config_class, options):
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            config, unknown = tyro.cli(config_class, return_unknown_args=True, **options)
+            config, unknown = tyro.cli(
+                config_class, prog=_program(), return_unknown_args=True, **options
+            )
     except SystemExit as ended:
         if ended.code:
             message = _first_sentence(said.getvalue())
@@ -70,6 +73,12 @@ def _parsed(config_class, options):
     if unknown:
         fail(_unknown(unknown[0], config_class), code=2)
     return config
+
+
+def _program():
+    """The command that runs this script, whichever was used to call it."""
+    spec = sys.modules["__main__"].__spec__
+    return f"python -m {spec.name}" if spec else pathlib.Path(sys.argv[0]).name
 
 
 def _first_sentence(box):

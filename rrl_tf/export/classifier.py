@@ -41,8 +41,7 @@ def export_classifier(
         The version folder.
 
     Raises:
-        InvalidInput: If the details are no JSON, or the model fails; nothing is written.
-        FileExistsError: If the version is already there.
+        InvalidInput, FileExistsError: As in `write_version`; nothing is written.
 
     Example:
 

@@ -25,10 +25,9 @@ def export_decision_transformer(
 ) -> Path:
     """Writes a Decision Transformer with its scaling as `directory/<version>/`.
 
-    A server keeps nothing between requests, so the last K steps come with every one of them, padded
-    with zeros in front (`serving.sessions.WindowSession` keeps them). Values are raw: states as the
-    environment gives them, returns unscaled, actions as the environment takes them, one-hot where
-    they are discrete. Signatures (batch dimension free, no Python, no forced XLA):
+    A server keeps nothing, so the last K steps come with every request, padded with zeros in front
+    (`serving.sessions.WindowSession` keeps them). Values are raw: states and actions are the
+    environment's, actions one-hot where they are discrete, returns unscaled. Signatures:
 
     - `act`, also called `serving_default`: `{"states" (B, K, ...), "actions" (B, K, A),
       "returns_to_go" (B, K, 1), "timesteps" (B, K) int32, "mask" (B, K)} -> {"action" (B, A)}`, or
@@ -40,16 +39,14 @@ def export_decision_transformer(
         directory, version: As in `rrl_tf.export.writer.write_version`.
         model: Built `DecisionTransformer`.
         scaling: `rrl_tf.data.Scaling` of the data it was trained on.
-        observation_shape: Shape of one raw observation.
-        observation_dtype: Its dtype.
+        observation_shape, observation_dtype: Of one raw observation.
         policy: JSON-able dict for `policy.json`: `environment`, `scores`, ...
 
     Returns:
         The version folder.
 
     Raises:
-        InvalidInput: If the details are no JSON, or the model fails; nothing is written.
-        FileExistsError: If the version is already there.
+        InvalidInput, FileExistsError: As in `write_version`; nothing is written.
 
     Example:
 

@@ -32,9 +32,7 @@ class Policy:
             for name, signature in self.details["signatures"].items()
         }
 
-    def act(
-        self, observation: Any, return_attention_scores: bool = False
-    ) -> int | np.ndarray | tuple[int | np.ndarray, dict[str, np.ndarray]]:
+    def act(self, observation: Any, return_attention_scores: bool = False) -> Any:
         """Returns the greedy action of one observation (an int) or of a batch (an array (B,)).
 
         Args:

@@ -30,33 +30,28 @@ def export_policy(
 ) -> Path:
     """Writes a Q network with its preprocessing as `directory/<version>/`, ready to be served.
 
-    The SavedModel answers for raw observations: `prepare`, the model and the greedy choice are one
-    graph. Signatures (batch dimension free, float32 and int32 out, no Python, no forced XLA):
+    `prepare`, the model and the greedy choice become one graph, that answers for raw observations.
+    Signatures (batch dimension free, float32 and int32 out, no Python, no forced XLA):
 
     - `act`, also called `serving_default`: `{"observation" (B, ...)} -> {"action" (B,),
       "q_values" (B, A)}`;
     - `act_with_attention`, where the model can return its attention: the same and one output
-      `attention_<name>` (B, H, N, S) for each entry of the model's dict of scores.
-
-    A server keeps no memory between requests: that of a recurrent model comes in beside the
-    observation, as `memory` (B, ...), and goes out as `next_memory`. So any server may answer any
-    step of an episode, and requests of many episodes merge into one batch. Such a policy has one
-    more signature, `initial_memory`: `{"batch_size" ()} -> {"memory" (B, ...)}`.
+      `attention_<name>` (B, H, N, S) for each entry of the model's dict of scores;
+    - `initial_memory` of a recurrent model: `{"batch_size" ()} -> {"memory" (B, ...)}`. A server
+      keeps no memory: it comes in beside the observation as `memory` and goes out as `next_memory`.
+      So any server may answer any step, and requests of many episodes merge into one batch.
 
     Args:
         directory, version: As in `rrl_tf.export.writer.write_version`.
-        model: Keras model, a plain `keras.Sequential` too: `model(x) -> q_values (B, A)` for
-            prepared observations `x`; a recurrent one, `model(x, memory) -> (q_values,
-            next_memory)`. Where its `call` takes `return_attention_scores`, a dict of scores is one
-            more result, the last.
-        prepare: Function over `keras.ops`, raw observations (B, ...) to the model's input; a
-            `Preparation` is one.
+        model: Any Keras model, `model(x) -> q_values (B, A)` for prepared observations `x`; a
+            recurrent one, `model(x, memory) -> (q_values, next_memory)`. Where its `call` takes
+            `return_attention_scores`, a dict of scores is one more result, the last.
+        prepare: Function over `keras.ops`, raw observations (B, ...) to the model's input.
         observation_shape: Shape of one raw observation, without the batch.
         observation_dtype: Its dtype; a request of another dtype is refused by the server.
         policy: JSON-able dict for `policy.json`: `environment`, `action_names`, `scores`, ...
-        initial_memory: For a recurrent model, function of a batch size (a scalar int32 tensor) to
-            the memory before the first step: a tensor (B, ...), alone or in a list, as
-            `RelationalMemoryCell.get_initial_state` gives it.
+        initial_memory: Function of a batch size (scalar int32 tensor) to a recurrent model's memory
+            before the first step (B, ...), alone or in a list, as Keras' cells have their states.
 
     Returns:
         The version folder.
@@ -71,22 +66,25 @@ def export_policy(
     PosixPath('runs/doorkey/fast/export/1')
     """
     inputs = [input_spec("observation", observation_shape, observation_dtype)]
-    action_names = (policy or {}).get("action_names")
     others = {}
     if initial_memory is not None:
         start = _initial_memory(initial_memory)
         inputs.append(_memory_spec(start))
         others["initial_memory"] = (start, [tf.TensorSpec((), "int32", name="batch_size")])
-
-    def act(ask, observation):
-        return _greedy(ask(prepare(observation)), action_names)
-
-    def step(ask, observation, memory):
-        q_values, next_memory = ask(prepare(observation), memory)
-        return _greedy(q_values, action_names) | {"next_memory": _next_memory(next_memory, memory)}
-
-    endpoints = model_endpoints("act", model, step if others else act, inputs)
+    answer = _answer(prepare, (policy or {}).get("action_names"))
+    endpoints = model_endpoints("act", model, answer, inputs)
     return write_version(directory, model, {**endpoints, **others}, policy, version)
+
+
+def _answer(prepare, action_names):
+    def act(ask, observation, *memory):
+        results = ask(prepare(observation), *memory)
+        if not memory:
+            return _greedy(results, action_names)
+        q_values, next_memory = results
+        return {**_greedy(q_values, action_names), "next_memory": _next(next_memory, *memory)}
+
+    return act
 
 
 def _greedy(q_values, action_names):
@@ -100,8 +98,8 @@ def _greedy(q_values, action_names):
     return {"action": ops.argmax(q_values, axis=-1), "q_values": q_values}
 
 
-def _next_memory(results, memory):
-    next_memory = _single(results)
+def _next(next_memory, memory):
+    next_memory = _single(next_memory)
     if next_memory.shape[1:] != memory.shape[1:]:
         raise InvalidInput(
             f"the next memory must have the shape of the memory, {tuple(memory.shape)}; "
