@@ -57,7 +57,7 @@ def run(name, options):
         if outcome is not None:
             outcome.write(name, config)
 
-    command_line.run_plain(measured, module.Config)
+    command_line.run(measured, module.Config)
 
 
 if __name__ == "__main__":

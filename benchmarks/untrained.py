@@ -2,14 +2,15 @@
 
 import dataclasses
 
-from rrl_tf.data.windows import Scaling
+from rrl_tf.data import Scaling
+from rrl_tf.training.double_dqn import make_agent
 from train_scripts import train_decision_transformer, train_doorkey
 
 
 def double_dqn(training):
-    """Environment and agent of a configuration of `train_doorkey`."""
-    env = train_doorkey.make_env(training)
-    return env, train_doorkey.make_agent(training, env.observation_space, env.action_space)
+    """Task and agent of a configuration of `train_doorkey`."""
+    task = train_doorkey.make_task(training)
+    return task, make_agent(task, train_doorkey.make_network(training, task), training)
 
 
 def decision_transformer(data, **changes):

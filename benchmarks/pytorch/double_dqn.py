@@ -12,12 +12,12 @@ _CODE = torch.cat([torch.arange(codes) for codes in _CODES])
 
 
 def prepare_one_hot(observation):
-    """`(B, 7, 7, 4)` uint8 codes → `(B, 7, 7, 24)` float32, as `rrl_tf.envs.prepare_one_hot`."""
+    """`(B, 7, 7, 4)` uint8 codes → `(B, 7, 7, 24)`, as `rrl_tf.envs.preparation.one_hot`."""
     return (observation.index_select(-1, _CHANNEL) == _CODE).float()
 
 
 def prepare_frame_maximum(observation):
-    """Divides by the observation's own maximum, as `rrl_tf.envs.prepare_frame_maximum`."""
+    """Divides by the observation's own maximum, as `rrl_tf.envs.preparation.frame_maximum`."""
     observation = observation.float()
     return observation / observation.amax((-3, -2, -1), keepdim=True).clamp_min(1)
 

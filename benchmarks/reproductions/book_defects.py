@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from benchmarks.report import Report
-from rrl_tf.envs import AGENT_CELL, SeededVectorEnv, make_doorkey, prepare_frame_maximum
+from rrl_tf.envs import AGENT_CELL, SeededVectorEnv, doorkey_task, make_doorkey
 from rrl_tf.models import RelationalQNetwork
 
 
@@ -68,7 +68,8 @@ def frame_maximum(config):
     """How often the largest code of a view is not the usual one, and what that does to a door."""
     views = np.concatenate([observation for observation, _, _ in random_play(config)])
     goal = views[..., 0].max(axis=(1, 2)) == 8
-    doors = ops.convert_to_numpy(prepare_frame_maximum(views))[..., 0][views[..., 0] == 4]
+    prepare = doorkey_task(observation="view", preparation="frame_maximum").preparation
+    doors = ops.convert_to_numpy(prepare(views))[..., 0][views[..., 0] == 4]
     values = ", ".join(f"{value:g}" for value in np.unique(doors.round(3)))
     slip = "scaled by the frame's own maximum"
     return [

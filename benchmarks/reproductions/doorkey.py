@@ -11,6 +11,7 @@ import numpy as np
 from benchmarks import runs
 from benchmarks.runs import files, in_words, logs, percent, seed_of, summaries
 from benchmarks.tables import markdown_table
+from rrl_tf.envs import enumerate_starts, split_layouts
 from rrl_tf.training import evaluate
 from train_scripts import train_doorkey
 
@@ -63,18 +64,19 @@ def train(config, preset, seed):
 
 
 def trained(run):
-    """Configuration and network of a finished run."""
+    """Configuration, task and network of a finished run."""
     stored = json.loads((run / "config.json").read_text())
-    config = train_doorkey.Config(**{**stored, "sizes": tuple(stored["sizes"])})
-    return config, runs.network(run)
+    names = {field.name for field in dataclasses.fields(train_doorkey.Config)}
+    numbers = {name: value for name, value in stored.items() if name in names}
+    config = train_doorkey.Config(**{**numbers, "sizes": tuple(stored["sizes"])})
+    return config, train_doorkey.make_task(config), runs.network(run)
 
 
-def play(config, network, resets):
+def play(task, network, resets):
     """The `Evaluation` of greedy play."""
-    prepare = train_doorkey.preparation(config)
     return evaluate(
-        lambda o: keras.ops.convert_to_numpy(network(prepare(o))).argmax(-1),
-        lambda: train_doorkey.make_env(config),
+        lambda o: keras.ops.convert_to_numpy(network(task.preparation(o))).argmax(-1),
+        task.make_test_env,
         resets,
     )
 
@@ -84,18 +86,19 @@ def success_with_uniform_attention(run):
 
     With queries of zero all scores are equal, whatever the keys are.
     """
-    config, network = trained(run)
+    _, task, network = trained(run)
     for block in network.relations.rounds:
         silence_queries(block.attention)
-    return play(config, network, train_doorkey.evaluation_resets(config)).summary()["success"]
+    return play(task, network, task.evaluation_resets()).summary()["success"]
 
 
 def solved_of_layouts(run):
     """By part, trained on or held out: [wall, door, key, solved starts, starts] of each layout."""
-    config, network = trained(run)
+    config, task, network = trained(run)
+    parts = split_layouts(enumerate_starts(config.sizes[-1]), seed=config.held_out_seed)
     answer = {}
-    for part, starts in zip(("trained on", "held out"), train_doorkey.split_starts(config)):
-        result = play(config, network, [{"options": {"start": start}} for start in starts])
+    for part, starts in zip(("trained on", "held out"), parts):
+        result = play(task, network, [{"options": {"start": start}} for start in starts])
         layouts = {start.layout: [0, 0] for start in starts}
         for start, success in zip(starts, result.success):
             layouts[start.layout][0] += int(success)

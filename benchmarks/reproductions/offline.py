@@ -50,8 +50,7 @@ def train(config, data, preset, seed):
     training = dataclasses.replace(
         train_decision_transformer.PRESETS[preset], data=data, seed=seed, runs=config.runs
     )
-    run = train_decision_transformer.run_path(training)
-    runs.keep(run, RESULTS, preset=preset, seed=seed, data=data_name(data))
+    runs.keep(training.path, RESULTS, preset=preset, seed=seed, data=data_name(data))
 
 
 def data_name(source):

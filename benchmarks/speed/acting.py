@@ -46,9 +46,9 @@ def main(config):
 
 def ways(training, folder):
     """Name → function that returns the action of one raw observation."""
-    env, agent = untrained.double_dqn(training)
-    version = export_policy(folder, agent.policy, agent.prepare, env.observation_space.shape)
-    observation, _ = env.reset(seed=0)
+    task, agent = untrained.double_dqn(training)
+    version = export_policy(folder, agent.policy, agent.prepare, task.observation_space.shape)
+    observation, _ = task.make_env().reset(seed=0)
     model, prepare = agent.policy, agent.prepare
 
     @tf.function

@@ -5,7 +5,7 @@ its documentation says. Ours gives the same observations with five actions and s
 plainly, with the direction and four stacked frames, and 16 at a time in `SeededVectorEnv`. All play
 the same random actions and begin a new episode where one ends; a reset is part of the time.
 
-`prepare_one_hot` is measured in a `tf.function`, as an update runs it, and on NumPy arrays.
+The preparation is measured in a `tf.function`, as an update runs it, and on NumPy arrays.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from minigrid.wrappers import ImgObsWrapper
 
 from benchmarks.measure import Rounds, median, take_turns
 from benchmarks.report import Report
-from rrl_tf.envs import SeededVectorEnv, make_doorkey, prepare_one_hot
+from rrl_tf.envs import SeededVectorEnv, doorkey_task, make_doorkey
 
 STOCK = "stock MiniGrid, ImgObsWrapper"
 VECTOR = "SeededVectorEnv of 16"
@@ -41,7 +41,7 @@ def main(config):
     """Measures environment steps a second, ours and stock MiniGrid's."""
     rows = [row for size in config.sizes for row in environment_rows(size, config)]
     rows += preparation_rows(dataclasses.replace(config, calls=20 * config.calls))
-    notes = ("Steps of environments and their resets; `prepare_one_hot`: observations prepared.",)
+    notes = ("Steps of environments and their resets; one-hot codes: observations prepared.",)
     return Report("Speed of the environments", rows, notes)
 
 
@@ -78,17 +78,18 @@ def play_vector(env, actions):
 
 
 def preparation_rows(config):
-    """Lines of the table for `prepare_one_hot` of the view and direction."""
-    compiled = tf.function(functools.partial(prepare_one_hot, channels=4))
+    """Lines of the table for the one-hot codes of view and direction."""
+    prepare = doorkey_task().preparation
+    compiled = tf.function(prepare)
     turns, counts = {}, {}
     for batch in (1, 64):
         observation = np.ones((batch, 7, 7, 4), "uint8")
         ways = {
             "tf.function": functools.partial(compiled, tf.constant(observation)),
-            "NumPy array": functools.partial(prepare_one_hot, observation, channels=4),
+            "NumPy array": functools.partial(prepare, observation),
         }
         for how, way in ways.items():
-            name = f"prepare_one_hot, {how}, batch {batch}"
+            name = f"one-hot codes, {how}, batch {batch}"
             turns[name], counts[name] = way, batch
     seconds = take_turns(turns, config)
     return [row(None, name, median(seconds[name]) / counts[name], None) for name in turns]

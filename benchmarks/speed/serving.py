@@ -29,6 +29,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from benchmarks import untrained
 from benchmarks.report import Report
 from rrl_tf.export import SavedModelSession, export_policy
 from serving import bench
@@ -108,10 +109,8 @@ def make_contestants(policy, folder, config, servers):
 def export(policy, folder):
     """Exports a policy with new weights and returns its version folder."""
     if policy == "fast":
-        training = train_doorkey.PRESETS["fast"]
-        env = train_doorkey.make_env(training)
-        agent = train_doorkey.make_agent(training, env.observation_space, env.action_space)
-        return export_policy(folder, agent.policy, agent.prepare, env.observation_space.shape)
+        task, agent = untrained.double_dqn(train_doorkey.PRESETS["fast"])
+        return export_policy(folder, agent.policy, agent.prepare, task.observation_space.shape)
     if policy != "dense":
         raise ValueError(f"unknown policy {policy!r}, expected one of fast, dense")
     inputs = keras.Input(DENSE_SHAPE)

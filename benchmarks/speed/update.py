@@ -19,6 +19,7 @@ from benchmarks.pytorch import comparison
 from benchmarks.pytorch.comparison import COMPILED, EAGER, OURS, OURS_XLA, PRECISIONS
 from benchmarks.pytorch.double_dqn import PREPARATIONS, TorchDoubleDQN
 from benchmarks.pytorch.networks import NETWORKS, copy_weights
+from rrl_tf.training.double_dqn import make_loop
 from train_scripts import train_doorkey
 
 
@@ -82,7 +83,9 @@ def add_contestants(updates, preset, config):
 
 def gather_batch(training):
     """A batch of real transitions."""
-    loop = train_doorkey.make_loop(dataclasses.replace(training, learning_starts=1_000_000))
+    task = train_doorkey.make_task(training)
+    network = train_doorkey.make_network(training, task)
+    loop = make_loop(task, network, dataclasses.replace(training, learning_starts=1_000_000))
     for _ in loop.run(1000):
         pass
     return loop.replay.sample(training.batch_size, np.random.default_rng(0))
