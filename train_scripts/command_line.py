@@ -1,12 +1,24 @@
 """What every script's command line does alike: presets, overrides, and errors in one line."""
 
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import io
+import itertools
 import pathlib
+import re
 import sys
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
 import tyro
 
+from rrl_tf.errors import InvalidInput
 
-def run_preset(main, presets, default):
+
+def run_preset(main: Callable[[Any], Any], presets: Mapping[str, Any], default: str) -> None:
     """Parses `--preset NAME` and overrides of that preset's numbers, then calls `main(config)`.
 
     Args:
@@ -19,31 +31,76 @@ def run_preset(main, presets, default):
     """
     name = _requested_preset(sys.argv[1:]) or default
     if name not in presets:
-        fail(f"unknown preset {name!r}, expected one of {', '.join(presets)}")
-    run(main, tyro.cli(type(presets[name]), default=presets[name], description=main.__doc__))
+        fail(f"unknown preset {name!r}; expected one of {', '.join(presets)}")
+    listed = f"{main.__doc__}\n\nPresets: {', '.join(presets)}. The defaults below are of {name}."
+    run(main, type(presets[name]), default=presets[name], description=listed)
 
 
-def run_plain(main, config_class):
-    """Parses the command line of a script without presets, then calls `main(config)`."""
-    run(main, tyro.cli(config_class, description=main.__doc__))
+def run(main: Callable[[Any], Any], config_class: type, **options: Any) -> None:
+    """Parses the command line, then calls `main(config)`.
 
+    A user's mistake is one line on standard error and exit code 1, an unknown option exit code 2;
+    any other exception is a bug and keeps its traceback.
 
-def run(main, config):
-    """Calls `main(config)`; a user's mistake is one line on standard error and exit code 1."""
+    Args:
+        main: function of the configuration; its docstring is the description.
+        config_class: dataclass of all options.
+        **options: `default` and `description`, as `tyro.cli` takes them.
+    """
     try:
-        main(config)
-    except (ValueError, OSError) as error:
+        main(_parsed(config_class, {"description": main.__doc__, **options}))
+    except (InvalidInput, OSError) as error:
         fail(error)
     except KeyboardInterrupt:
         fail("stopped; the same command goes on from the last checkpoint", code=130)
 
 
-def run_path(config):
-    """The run's folder: `runs`, and in it `name`, or else the preset and the seed."""
-    return pathlib.Path(config.runs) / (config.name or f"{config.preset}-seed{config.seed}")
+def _parsed(config_class, options):
+    """The configuration; what tyro reports in a box is told in one line."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            config, unknown = tyro.cli(
+                config_class, prog=_program(), return_unknown_args=True, **options
+            )
+    except SystemExit as ended:
+        if ended.code:
+            message = _first_sentence(said.getvalue())
+            # What a configuration says of itself when it is made.
+            own = re.sub(r"^error parsing \w+: ", "", message)
+            fail(own, code=2 if own == message else 1)
+        raise
+    if unknown:
+        fail(_unknown(unknown[0], config_class), code=2)
+    return config
 
 
-def fail(message, code=1):
+def _program():
+    """The command that runs this script, whichever was used to call it."""
+    spec = sys.modules["__main__"].__spec__
+    return f"python -m {spec.name}" if spec else pathlib.Path(sys.argv[0]).name
+
+
+def _first_sentence(box):
+    """The message in a box of tyro's, drawn with lines or, where there are none, with dashes."""
+    lines = [line.strip("│╭╮╰╯─- ") for line in box.splitlines()[1:]]  # the first is a title
+    message = " ".join(itertools.takewhile(bool, itertools.dropwhile(lambda line: not line, lines)))
+    return message[:1].lower() + message[1:] or box.strip()
+
+
+def _unknown(argument, config_class):
+    options = [
+        f"--{prefix}{field.name.replace('_', '-')}"
+        for field in dataclasses.fields(config_class)
+        for prefix in (("", "no-") if field.type in (bool, "bool") else ("",))
+    ]
+    name = argument.partition("=")[0]
+    close = difflib.get_close_matches(name, options, n=1, cutoff=0.7)
+    hint = f"did you mean {close[0]}?" if close else "--help lists all"
+    return f"unknown option {name!r}; {hint}"
+
+
+def fail(message: object, code: int = 1) -> NoReturn:
     """Ends the process with one line on standard error."""
     print(f"error: {message}", file=sys.stderr)
     raise SystemExit(code)

@@ -6,16 +6,18 @@ python -m train_scripts.train_mnist --preset book-cnn       # what the book comp
 python -m train_scripts.train_mnist --preset patch-mnist    # the blog's attention, clean digits
 """
 
+from __future__ import annotations
+
 import dataclasses
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import keras
 import numpy as np
-from tqdm import tqdm
-from tqdm.keras import TqdmCallback
 
 from rrl_tf.data.mnist import Split, load_mnist
-from rrl_tf.data.perturb import Perturbation, batches, clean, prepared
+from rrl_tf.data.mnist_batches import batches, prepared
+from rrl_tf.data.perturb import Perturbation, clean
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_classifier
 from rrl_tf.models import (
@@ -25,13 +27,14 @@ from rrl_tf.models import (
     RelationalClassifier,
 )
 from rrl_tf.training import (
-    Checkpoint,
     EarlyStop,
+    FitConfig,
+    FitRun,
     LogImages,
-    LogMetrics,
-    MetricsLog,
-    Profile,
-    RunFolder,
+    checksum,
+    require_multiple,
+    require_not_negative,
+    require_positive,
 )
 from train_scripts import command_line, mnist_pictures
 
@@ -45,17 +48,11 @@ MODELS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(FitConfig):
     """Every number of a run. A step is one update."""
 
     preset: str = "fast"
-    """Where the numbers below come from."""
-    seed: int = 0
-    """Of the weights, the images drawn and their perturbation."""
-    name: str = ""
-    """Folder under `runs`; by default the preset and the seed."""
     runs: str = "runs/mnist"
-    """Where runs are kept."""
     data: str | None = None
     """Folder with the four original files, or of TensorFlow Datasets; its own by default."""
 
@@ -63,10 +60,6 @@ class Config:
     """Which classifier of `rrl_tf.models`."""
     network: str = "fast"
     """Preset of that classifier."""
-    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
-    """Precision of the network."""
-    jit_compile: bool = False
-    """Compile the step with XLA; on a CPU its convolutions are slower than without."""
 
     perturbed: bool = True
     """Move, turn and spot the digits, in training and in the test; or take them as they are."""
@@ -86,9 +79,6 @@ class Config:
     replacement: bool = True
     """Draw every image of a batch from all; or each image once before any comes again."""
     learning_rate: float = 3e-3
-    """Adam's step size; the largest one, with a schedule."""
-    schedule: Literal["constant", "cosine"] = "cosine"
-    """Constant, or a straight line up for `warmup_steps` and half a cosine down to 0."""
     warmup_steps: int = 50
     patience: int = 0
     """Stop after so many rows of the log without a better `eval/accuracy`; 0 never does."""
@@ -99,13 +89,19 @@ class Config:
     """Steps between checkpoints, a multiple of `log_every`."""
     draw_every: int = 500
     """Steps between pictures in TensorBoard, a multiple of `log_every`."""
-    profile_from: int | None = None
-    """Record 20 steps from this one on for TensorBoard's profiler."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "steps", "batch_size", "held_out")
+        require_positive(self, "log_every", "checkpoint_every", "draw_every")
+        require_multiple(self, ("steps", "checkpoint_every", "draw_every"), "log_every")
+        require_not_negative(self, "shift", "rotation", "spots", "patience", "test_seed")
+        self.optimizer_options(self.steps)  # raises where the schedule has no steps left
 
 
 FAST = Config()
 BOOK = dataclasses.replace(
-    FAST, preset="book", network="book", learning_rate=1e-3, schedule="constant"
+    FAST, preset="book", network="book", learning_rate=1e-3, schedule="constant", warmup_steps=0
 )
 PATCHES = dataclasses.replace(
     BOOK,
@@ -133,69 +129,43 @@ PRESETS = {
 }
 
 
-def main(config):
+def main(config: Config) -> FitRun:
     """Trains a classifier of MNIST digits; the same command again continues."""
-    check_intervals(config)
     splits = load_mnist(config.data)
     training, validation = held_out(splits["train"], config.held_out)
     keras.utils.set_random_seed(config.seed)
-    folder = RunFolder(
-        command_line.run_path(config), dataclasses.asdict(config), may_change=("data",)
+    run = FitRun(
+        config,
+        make_model(config),
+        steps=config.steps,
+        steps_per_epoch=config.log_every,
+        checkpoint_every=config.checkpoint_every,
+        may_change=("data",),
+        identity={"data_checksum": checksum(*splits["train"])},
+        stop=EarlyStop("eval/accuracy", config.patience, mode="max"),
     )
-    model = make_model(config)
-    checkpoint = Checkpoint(folder, model, config.checkpoint_every // config.log_every)
-    log = MetricsLog(folder.path, until_step=checkpoint.step)
-    log.settings(dataclasses.asdict(config))
-    stop = EarlyStop(log, "eval/accuracy", config.patience or config.steps, mode="max")
-    if folder.is_finished(checkpoint.step):
-        print(f"{folder.path} is trained already, to step {checkpoint.step:,}")
-        return folder, model
-    if not stop.reached:
-        model.fit(
-            batches(
-                training,
-                config.batch_size,
-                preparation(config),
-                config.seed,
-                checkpoint.step,
-                config.replacement,
-            ),
-            validation_data=prepared(validation, preparation(config), seed=config.test_seed),
+    if not run.is_finished():
+        prepare, size = preparation(config), config.batch_size
+        shown = mnist_pictures.one_of_each(*prepared(splits["test"], prepare, config.test_seed))
+        run.fit(
+            batches(training, size, prepare, config.seed, run.step, config.replacement),
+            validation_data=prepared(validation, prepare, config.test_seed),
             validation_batch_size=250,
-            initial_epoch=checkpoint.epoch,
-            epochs=config.steps // config.log_every,
-            steps_per_epoch=config.log_every,
-            callbacks=callbacks(config, folder, log, splits["test"], stop, checkpoint),
-            shuffle=False,
-            verbose=0,
+            callbacks=[
+                LogImages(run.log, lambda m: mnist_pictures.images(m, *shown), config.draw_every)
+            ],
         )
-    finish(config, folder, model, splits["test"], log)
-    return folder, model
+        finish(run, splits["test"])
+    return run
 
 
-def callbacks(config, folder, log, test, stop, checkpoint):
-    """What happens between the steps; the order matters, see `rrl_tf.training.callbacks`."""
-    images, labels = mnist_pictures.one_of_each(
-        *prepared(test, preparation(config), config.test_seed)
-    )
-    draw_every = config.draw_every // config.log_every
-    return [
-        LogMetrics(log),
-        LogImages(log, lambda m: mnist_pictures.images(m, images, labels), draw_every),
-        *([] if config.profile_from is None else [Profile(folder.path, config.profile_from)]),
-        TqdmCallback(verbose=0, tqdm_class=tqdm, mininterval=0.5),
-        stop,
-        checkpoint,
-    ]
-
-
-def finish(config, folder, model, test, log):
+def finish(run: FitRun, test: Split) -> None:
     """The test, pictures and export of a run that has just been trained."""
-    step = int(log.rows[-1]["step"])
+    config, model, folder = run.config, run.model, run.folder
     inputs = {name: prepared(test, f, config.test_seed)[0] for name, f in tests(config).items()}
     logits = {name: model.predict(x, batch_size=250, verbose=0) for name, x in inputs.items()}
     summary = {
-        "step": step,
+        "step": run.step,
         "parameters": model.count_params(),
         **{f"test/{name}": accuracy(each, test.labels) for name, each in logits.items()},
     }
@@ -208,20 +178,20 @@ def finish(config, folder, model, test, log):
         IMAGE_SHAPE[:2],
         {"data": "MNIST", "class_names": [str(digit) for digit in range(10)], "scores": summary},
     )
-    folder.finish(summary)
-    print(
-        f"step {step:,}: of the {len(test.labels):,} test images {summary['test/perturbed']:.2%} "
-        f"right when perturbed, {summary['test/clean']:.2%} when clean; "
-        f"{summary['parameters']:,} parameters\nwritten: {', '.join(map(str, [*paths, version]))}"
+    run.finish(
+        summary,
+        f"of the {len(test.labels):,} test images {summary['test/perturbed']:.2%} right when "
+        f"perturbed, {summary['test/clean']:.2%} when clean; {summary['parameters']:,} parameters",
+        [*paths, version],
     )
 
 
-def make_model(config):
+def make_model(config: Config) -> keras.Model:
     """A compiled classifier with new weights."""
     model = MODELS[config.model].from_preset(config.network, dtype=config.dtype)
     model.build((None, *IMAGE_SHAPE))
     model.compile(
-        keras.optimizers.Adam(learning_rate(config)),
+        keras.optimizers.Adam(**config.optimizer_options(config.steps)),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
         jit_compile=config.jit_compile,
@@ -229,58 +199,32 @@ def make_model(config):
     return model
 
 
-def learning_rate(config):
-    """Adam's step size, a number or a schedule."""
-    if config.schedule == "constant":
-        return config.learning_rate
-    return keras.optimizers.schedules.CosineDecay(
-        0.0,
-        decay_steps=config.steps - config.warmup_steps,
-        warmup_target=config.learning_rate,
-        warmup_steps=config.warmup_steps,
-    )
-
-
-def preparation(config):
+def preparation(config: Config) -> Callable[..., Any]:
     """The function of (images, seed) that makes the model's input."""
     return tests(config)["perturbed" if config.perturbed else "clean"]
 
 
-def tests(config):
+def tests(config: Config) -> dict[str, Callable[..., Any]]:
     """Name → how the test images are prepared; every model is asked both, however it learnt."""
     perturbed = Perturbation(config.shift, config.rotation, config.spots)
     return {"perturbed": perturbed, "clean": clean}
 
 
-def held_out(split, count):
+def held_out(split: Split, count: int) -> list[Split]:
     """The images to train on and `count` others, the same ones whatever the seed."""
+    if count >= len(split.labels):
+        raise InvalidInput(
+            f"held_out must leave some of the {len(split.labels):,} images to train on; "
+            f"received {count:,}"
+        )
     order = np.random.default_rng(0).permutation(len(split.labels))
     parts = np.sort(order[count:]), np.sort(order[:count])
     return [Split(split.images[part], split.labels[part]) for part in parts]
 
 
-def accuracy(logits, labels):
+def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
     """Share of the rows whose largest logit is the label's."""
     return float((logits.argmax(-1) == labels).mean())
-
-
-def check_intervals(config):
-    """Raises a `ValueError` where the log would not come out even, or a schedule not end."""
-    if config.schedule == "cosine" and config.steps <= config.warmup_steps:
-        raise InvalidInput(
-            f"steps must be more than the {config.warmup_steps} of warmup_steps; "
-            f"received {config.steps}"
-        )
-    for name, value, divisor in (
-        ("steps", config.steps, "log_every"),
-        ("checkpoint_every", config.checkpoint_every, "log_every"),
-        ("draw_every", config.draw_every, "log_every"),
-    ):
-        if value % getattr(config, divisor):
-            raise InvalidInput(
-                f"{name} must be a multiple of {divisor}; received {value} and "
-                f"{getattr(config, divisor)}"
-            )
 
 
 if __name__ == "__main__":

@@ -6,24 +6,26 @@ python -m train_scripts.train_nth_farthest --preset five       # five vectors in
 python -m train_scripts.train_nth_farthest --preset paper      # the whole task, for a GPU
 """
 
+from __future__ import annotations
+
 import dataclasses
+import pathlib
 from typing import Literal
 
 import keras
 import numpy as np
-from tqdm import tqdm
-from tqdm.keras import TqdmCallback
+from matplotlib.figure import Figure
 
 from rrl_tf import viz
-from rrl_tf.data.nth_farthest import NthFarthest, nth_farthest, nth_farthest_floors
+from rrl_tf.data.nth_farthest_task import NthFarthest, nth_farthest, nth_farthest_floors
 from rrl_tf.models import MemorySequenceClassifier
 from rrl_tf.training import (
-    Checkpoint,
+    FitConfig,
+    FitRun,
     LogImages,
-    LogMetrics,
     MetricsLog,
-    Profile,
-    RunFolder,
+    require_positive,
+    require_share,
 )
 from train_scripts import command_line
 
@@ -32,17 +34,11 @@ EVALUATION_SEED = 2**32 - 1
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(FitConfig):
     """Every number of a run. A step is one update, an epoch `steps_per_epoch` of them."""
 
     preset: str = "fast"
-    """Where the numbers below come from."""
-    seed: int = 0
-    """Of the weights and the questions."""
-    name: str = ""
-    """Folder under `runs`; by default the preset and the seed."""
     runs: str = "runs/nth_farthest"
-    """Where runs are kept."""
 
     num_vectors: int = 4
     """Vectors in a question, and possible answers."""
@@ -61,20 +57,11 @@ class Config:
 
     network: str = "fast"
     """Preset of `MemorySequenceClassifier`."""
-    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
-    """Precision of the network."""
     optimizer: Literal["muon", "adam"] = "muon"
     """Muon updates matrices by the orthogonal part of their momentum, and the rest as Adam."""
-    learning_rate: float = 1e-3
-    """The largest step size."""
     learning_rate_end: float = 5e-5
-    """The step size at the end, after half a cosine."""
     warmup_steps: int = 500
-    """A straight line from 0 to the largest step size."""
-    clip_norm: float | None = None
-    """Largest global norm of the gradient."""
     jit_compile: bool = True
-    """Compile the step with XLA."""
 
     epochs: int = 80
     steps_per_epoch: int = 200
@@ -83,8 +70,18 @@ class Config:
     """Epochs between evaluations and checkpoints."""
     evaluation_questions: int = 20_000
     """The same ones for every run, of the whole task."""
-    profile_from: int | None = None
-    """Record 20 steps from this one on for TensorBoard's profiler."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "epochs", "steps_per_epoch", "batch_size", "stage_epochs")
+        require_positive(self, "evaluate_every", "evaluation_questions")
+        require_share(self, "stage_passed")
+        self.optimizer_options(self.steps)  # raises where the schedule has no steps left
+
+    @property
+    def steps(self) -> int:
+        """Updates of the whole run."""
+        return self.epochs * self.steps_per_epoch
 
 
 FAST = Config(stages=((3, 1), (4, 1), (4, 2), (4, 3)))
@@ -117,41 +114,33 @@ PRESETS = {
 }
 
 
-def main(config):
+def main(config: Config) -> FitRun:
     """Trains a memory on the Nth farthest task; the same command again continues."""
-    keras.utils.set_random_seed(config.seed)
     questions = evaluation_questions(config)
-    folder = RunFolder(
-        command_line.run_path(config), dataclasses.asdict(config), may_change=("profile_from",)
+    training_questions(config)  # raises for a stage beyond the task
+    keras.utils.set_random_seed(config.seed)
+    evaluate_every = config.evaluate_every * config.steps_per_epoch
+    run = FitRun(
+        config,
+        make_model(config, questions[0].shape),
+        steps=config.steps,
+        steps_per_epoch=config.steps_per_epoch,
+        checkpoint_every=evaluate_every,
     )
-    model = make_model(config, questions[0].shape)
-    checkpoint = Checkpoint(folder, model, config.evaluate_every)
-    log = MetricsLog(folder.path, until_step=checkpoint.step)
-    log.settings(dataclasses.asdict(config))
-    if folder.is_finished(checkpoint.step):
-        print(f"{folder.path} is trained already, to step {checkpoint.step:,}")
-        return folder, model
-    data = training_questions(config, checkpoint.epoch)
-    model.fit(
-        data,
-        validation_data=questions,
-        validation_batch_size=2000,
-        validation_freq=config.evaluate_every,
-        initial_epoch=checkpoint.epoch,
-        epochs=config.epochs,
-        callbacks=[
-            LogMetrics(log),
-            RaiseStage(log, data, config),
-            LogImages(log, lambda m: pictures(m, config), config.evaluate_every),
-            *([] if config.profile_from is None else [Profile(folder.path, config.profile_from)]),
-            TqdmCallback(verbose=0, tqdm_class=tqdm, mininterval=0.5),
-            checkpoint,
-        ],
-        shuffle=False,  # Keras would draw the order of the batches anew after a resume
-        verbose=0,
-    )
-    finish(config, folder, model, questions, log)
-    return folder, model
+    if not run.is_finished():
+        data = training_questions(config, run.step // config.steps_per_epoch)
+        run.fit(
+            data,
+            validation_data=questions,
+            validation_batch_size=2000,
+            validation_freq=config.evaluate_every,
+            callbacks=[
+                RaiseStage(run.log, data, config),
+                LogImages(run.log, lambda m: pictures(m, config), evaluate_every),
+            ],
+        )
+        finish(run, questions)
+    return run
 
 
 class RaiseStage(keras.callbacks.Callback):
@@ -160,12 +149,12 @@ class RaiseStage(keras.callbacks.Callback):
     It reads the whole log every time, so a run that was interrupted is where it was.
     """
 
-    def __init__(self, log, data, config):
+    def __init__(self, log: MetricsLog, data: NthFarthest, config: Config) -> None:
         super().__init__()
         self._log, self._data, self._config = log, data, config
         data.stage = self.stage()
 
-    def stage(self):
+    def stage(self) -> int:
         """The number of the stage after the last row of the log."""
         stage = epochs = 0
         for row in self._log.rows:
@@ -182,7 +171,7 @@ class RaiseStage(keras.callbacks.Callback):
         self._data.stage = self.stage()
 
 
-def training_questions(config, epoch):
+def training_questions(config: Config, epoch: int = 0) -> NthFarthest:
     """Fresh questions from that epoch on, of the stages and then of the whole task."""
     return NthFarthest(
         config.batch_size,
@@ -196,7 +185,7 @@ def training_questions(config, epoch):
     )
 
 
-def evaluation_questions(config, count=None):
+def evaluation_questions(config: Config, count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Questions of the whole task with their answers."""
     return nth_farthest(
         count or config.evaluation_questions,
@@ -207,7 +196,7 @@ def evaluation_questions(config, count=None):
     )
 
 
-def make_model(config, shape):
+def make_model(config: Config, shape: tuple[int, ...]) -> keras.Model:
     """A compiled classifier with new weights."""
     model = MemorySequenceClassifier.from_preset(
         config.network, num_classes=config.num_vectors, dtype=config.dtype
@@ -222,66 +211,52 @@ def make_model(config, shape):
     return model
 
 
-def make_optimizer(config):
-    """Muon or Adam with a warm-up and half a cosine."""
-    schedule = keras.optimizers.schedules.CosineDecay(
-        0.0,
-        config.epochs * config.steps_per_epoch - config.warmup_steps,
-        alpha=config.learning_rate_end / config.learning_rate,
-        warmup_target=config.learning_rate,
-        warmup_steps=config.warmup_steps,
-    )
+def make_optimizer(config: Config) -> keras.optimizers.Optimizer:
+    """Muon or Adam."""
+    options = config.optimizer_options(config.steps)
     if config.optimizer == "adam":
-        return keras.optimizers.Adam(schedule, global_clipnorm=config.clip_norm)
-    return keras.optimizers.Muon(
-        schedule,
-        exclude_layers=["head"],
-        weight_decay=1e-4,
-        global_clipnorm=config.clip_norm,
-    )
+        return keras.optimizers.Adam(**options)
+    return keras.optimizers.Muon(exclude_layers=["head"], weight_decay=1e-4, **options)
 
 
-def finish(config, folder, model, questions, log):
+def finish(run: FitRun, questions: tuple[np.ndarray, np.ndarray]) -> None:
     """Last evaluation and picture of a run that has just been trained."""
+    config, model = run.config, run.model
     sequences, answers = questions
     right = model.predict(sequences, batch_size=2000, verbose=0).argmax(-1) == answers
     floors = nth_farthest_floors(config.num_vectors, config.dimension)
     first = config.dimension + config.num_vectors * (1 if config.order == "paper" else 2)
     ranks = sequences[:, 0, first : first + config.num_vectors].argmax(-1)
     summary = {
-        "step": int(log.rows[-1]["step"]),
         "parameters": model.count_params(),
         "eval/accuracy": float(right.mean()),
         "eval/accuracy_of_n": [float(right[ranks == n].mean()) for n in range(config.num_vectors)],
         "floors": floors,
-        "training_minutes": sum(row["time/epoch"] for row in log.rows) / 60,
+        "training_minutes": sum(row["time/epoch"] for row in run.log.rows) / 60,
     }
-    paths = draw(config, model, folder)
-    folder.finish(summary)
-    print(
-        f"step {summary['step']:,}: {right.mean():.1%} of {len(right):,} new questions right. "
-        f"Without relations: {', '.join(f'{name} {v:.1%}' for name, v in floors.items())}\n"
+    run.finish(
+        summary,
+        f"{right.mean():.1%} of {len(right):,} new questions right. Without relations: "
+        f"{', '.join(f'{name} {v:.1%}' for name, v in floors.items())}\n"
         f"{summary['parameters']:,} parameters, {summary['training_minutes']:.0f} minutes of "
-        f"training\nwritten: {', '.join(map(str, [*paths, folder.path / 'evaluation.json']))}"
+        "training",
+        draw(config, model, run.folder.figures),
     )
 
 
-def draw(config, model, folder):
+def draw(config: Config, model: keras.Model, figures: pathlib.Path) -> list[pathlib.Path]:
     """Writes what the model attends to, if it attends, and returns the paths."""
     figure = attention_figure(model, config)
-    if figure is None:
-        return []
-    viz.save_figure(figure, folder.figures / "attention.png")
-    return [folder.figures / "attention.png"]
+    return [] if figure is None else [viz.save_figure(figure, figures / "attention.png")]
 
 
-def pictures(model, config):
+def pictures(model: keras.Model, config: Config) -> dict[str, np.ndarray]:
     """What TensorBoard shows during training: name → uint8 RGB."""
     figure = attention_figure(model, config)
     return {} if figure is None else {"attention": viz.figure_to_image(figure)}
 
 
-def attention_figure(model, config):
+def attention_figure(model: keras.Model, config: Config) -> Figure | None:
     """Attention on the first question of the evaluation; `None` if the model does not attend.
 
     A memory's is shown vector by vector, a transformer's block by block.
@@ -301,7 +276,7 @@ def attention_figure(model, config):
     return viz.memory_attention_figure(blocks[-1], [*slots, "input"], vectors, len(slots))
 
 
-def names_of_vectors(config, sequence, answer):
+def names_of_vectors(config: Config, sequence: np.ndarray, answer: int) -> list[str]:
     """The label of every vector of a question, and which of them are m and the answer."""
     labels, first, second = np.split(sequence[:, config.dimension :], 3, axis=-1)  # each (T, T)
     m = (second if config.order == "paper" else first)[0].argmax()

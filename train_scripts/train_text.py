@@ -5,15 +5,16 @@ python -m train_scripts.train_text --preset lstm       # an LSTM with as many pa
 python -m train_scripts.train_text --text FILE         # on any text in UTF-8
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
-from typing import Literal
+import pathlib
+from typing import Any, Literal
 
 import keras
 import numpy as np
 from keras import ops
-from tqdm import tqdm
-from tqdm.keras import TqdmCallback
 
 from rrl_tf.data.text import (
     Characters,
@@ -22,24 +23,17 @@ from rrl_tf.data.text import (
     load_text,
     split_text,
 )
-from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import RelationalMemory
-from rrl_tf.training import Checkpoint, LogMetrics, MetricsLog, RunFolder, atomic_file
+from rrl_tf.training import FitConfig, FitRun, atomic_file, checksum, require_positive
 from train_scripts import command_line
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(FitConfig):
     """Every number of a run. An epoch goes once through the text."""
 
     preset: str = "rmc"
-    """Where the numbers below come from."""
-    seed: int = 0
-    """Of the weights and of the sample."""
-    name: str = ""
-    """Folder under `runs`; by default the preset and the seed."""
     runs: str = "runs/text"
-    """Where runs are kept."""
     text: str | None = None
     """File in UTF-8; by default Shakespeare's Coriolanus and most of Richard III."""
 
@@ -60,9 +54,7 @@ class Config:
     length: int = 32
     """Characters from one update to the next; the gradient goes back so far, the memory further."""
     learning_rate: float = 4e-3
-    """Adam's; it falls to zero along half a cosine."""
-    clip_norm: float = 1.0
-    """Global norm at which the gradient is clipped."""
+    clip_norm: float | None = 1.0
 
     prompt: str = ""
     """What the sample goes on from; by default the text's first character."""
@@ -71,6 +63,17 @@ class Config:
     temperature: float = 0.8
     """Logits are divided by it before a character is drawn."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "embedding", "mem_slots", "head_size", "num_heads", "units")
+        require_positive(self, "epochs", "lanes", "length", "sample_length", "temperature")
+
+    @property
+    def default_name(self) -> str:
+        """The preset and the seed, and between them the name of a text of one's own."""
+        text = f"{pathlib.Path(self.text).stem}-" if self.text else ""
+        return f"{self.preset}-{text}seed{self.seed}"
+
 
 PRESETS = {
     "rmc": Config(),
@@ -78,42 +81,33 @@ PRESETS = {
 }
 
 
-def main(config):
+def main(config: Config) -> FitRun:
     """Trains a model of the characters of a text; the same command again continues."""
-    check(config)
     text = load_text(config.text, min_characters=10 * (config.lanes * config.length + 1))
     characters = Characters(text)
     prompt = config.prompt or text[0]
-    characters.encode(prompt)
+    characters.encode(prompt)  # raises for one that the text does not have
     parts = {
         name: TextLanes(codes, config.lanes, config.length)
         for name, codes in split_text(characters.encode(text)).items()
     }
     keras.utils.set_random_seed(config.seed)
-    settings = dataclasses.asdict(config)
-    folder = RunFolder(
-        command_line.run_path(config), settings, may_change=("text", "prompt", "sample_length")
+    run = FitRun(
+        config,
+        make_model(config, len(characters), len(parts["train"])),
+        steps=config.epochs * len(parts["train"]),
+        steps_per_epoch=len(parts["train"]),
+        may_change=("text", "prompt", "sample_length", "temperature"),
+        identity={"text_checksum": checksum(text)},
     )
-    model = make_model(config, len(characters), len(parts["train"]))
-    checkpoint = Checkpoint(folder, model)
-    log = MetricsLog(folder.path, until_step=checkpoint.step)
-    log.settings(settings)
-    model.fit(
-        parts["train"],
-        validation_data=parts["validation"],
-        initial_epoch=checkpoint.epoch,
-        epochs=config.epochs,
-        callbacks=[
-            FromTheStart(),
-            LogMetrics(log),
-            TqdmCallback(verbose=0, tqdm_class=tqdm, mininterval=0.5),
-            checkpoint,
-        ],
-        shuffle=False,
-        verbose=0,
-    )
-    finish(config, folder, model, parts, sample(config, model, characters, prompt))
-    return folder, model
+    if not run.is_finished():
+        run.fit(parts["train"], validation_data=parts["validation"], callbacks=[FromTheStart()])
+        finish(run, parts)
+    written = sample(config, run.model, characters, prompt)  # a finished run writes on, too
+    with atomic_file(run.folder.path / "sample.txt") as draft:
+        draft.write_text(written + "\n", encoding="utf-8")
+    print(f"{'-' * 40}\n{written}\n{'-' * 40}\nwritten: {run.folder.path / 'sample.txt'}")
+    return run
 
 
 class FromTheStart(keras.callbacks.Callback):
@@ -126,14 +120,14 @@ class FromTheStart(keras.callbacks.Callback):
         core_of(self.model).reset_state()
 
 
-def core_of(model):
+def core_of(model: keras.Model) -> keras.layers.Layer:
     """The recurrent layer."""
     return model.get_layer("core")
 
 
-def make_network(config, num_characters, lanes):
+def make_network(config: Config, num_characters: int, lanes: int) -> keras.Model:
     """Codes `(lanes, T)` → logits `(lanes, T, num_characters)`; it goes on from call to call."""
-    options = {"return_sequences": True, "stateful": True, "name": "core"}
+    options = {"return_sequences": True, "stateful": True, "name": "core", "dtype": config.dtype}
     if config.core == "rmc":
         core = RelationalMemory(config.mem_slots, config.head_size, config.num_heads, **options)
     else:
@@ -141,65 +135,57 @@ def make_network(config, num_characters, lanes):
     return keras.Sequential(
         [
             keras.Input(batch_shape=(lanes, None), dtype="int32"),
-            keras.layers.Embedding(num_characters, config.embedding),
+            keras.layers.Embedding(num_characters, config.embedding, dtype=config.dtype),
             core,
-            keras.layers.Dense(num_characters),
+            keras.layers.Dense(num_characters, dtype=config.dtype),
         ]
     )
 
 
-def make_model(config, num_characters, steps_per_epoch):
+def make_model(config: Config, num_characters: int, steps_per_epoch: int) -> keras.Model:
     """A compiled network with new weights."""
     model = make_network(config, num_characters, config.lanes)
     model.compile(
-        keras.optimizers.Adam(
-            keras.optimizers.schedules.CosineDecay(
-                config.learning_rate, config.epochs * steps_per_epoch
-            ),
-            global_clipnorm=config.clip_norm,
-        ),
+        keras.optimizers.Adam(**config.optimizer_options(config.epochs * steps_per_epoch)),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=[bits_per_character],
-        jit_compile=False,  # on a CPU XLA makes the loop slower
+        jit_compile=config.jit_compile,
     )
     return model
 
 
-def bits_per_character(targets, logits):
+def bits_per_character(targets: Any, logits: Any) -> Any:
     """Cross-entropy of `(B, T)` codes under `(B, T, characters)` logits, in bits."""
+    logits = ops.cast(logits, "float32")
     nats = ops.sparse_categorical_crossentropy(targets, logits, from_logits=True)
     return nats / math.log(2)
 
 
-def finish(config, folder, model, parts, written):
-    """Test of a run that has just been trained, and what it wrote."""
+def finish(run: FitRun, parts: dict[str, TextLanes]) -> None:
+    """Test of a run that has just been trained."""
     bits = {
-        f"{part}/bits_per_character": model.evaluate(
+        f"{part}/bits_per_character": run.model.evaluate(
             parts[part], callbacks=[FromTheStart()], verbose=0, return_dict=True
         )["bits_per_character"]
         for part in ("validation", "test")
     }
-    known, unseen = (parts[part].codes[:, 1:].ravel() for part in ("train", "test"))
+    known, unseen = (parts[part].rows[:, 1:].ravel() for part in ("train", "test"))
     summary = {
-        "step": int(model.optimizer.iterations),
-        "epochs": config.epochs,
-        "parameters": int(sum(np.prod(w.shape) for w in model.trainable_weights)),
+        "epochs": run.config.epochs,
+        "parameters": int(sum(np.prod(w.shape) for w in run.model.trainable_weights)),
         **bits,
         "test/characters": unseen.size,
         "test/bits_of_frequencies": character_frequencies_bits(known, unseen),
     }
-    with atomic_file(folder.path / "sample.txt") as draft:
-        draft.write_text(written + "\n")
-    folder.finish(summary)
-    print(
+    run.finish(
+        summary,
         f"{bits['test/bits_per_character']:.3f} bits per character on {unseen.size:,} characters "
         f"of test text ({summary['test/bits_of_frequencies']:.3f} from the frequencies of the "
-        f"characters alone), {summary['parameters']:,} parameters\n{'-' * 40}\n{written}\n"
-        f"{'-' * 40}\nwritten: {folder.path}/evaluation.json, sample.txt"
+        f"characters alone), {summary['parameters']:,} parameters",
     )
 
 
-def sample(config, model, characters, prompt):
+def sample(config: Config, model: keras.Model, characters: Characters, prompt: str) -> str:
     """The prompt, and characters drawn one by one as the model expects them."""
     network = make_network(config, len(characters), lanes=1)
     for mine, trained in zip(network.trainable_weights, model.trainable_weights):
@@ -214,16 +200,6 @@ def sample(config, model, characters, prompt):
         read = [int(rng.choice(len(characters), p=probabilities / probabilities.sum()))]
         codes = codes + read
     return characters.decode(codes)
-
-
-def check(config):
-    """Raises a `ValueError` for a number that no run can have."""
-    for name in ("epochs", "lanes", "length", "sample_length"):
-        if getattr(config, name) < 1:
-            raise InvalidInput(f"{name} must be at least 1; received {getattr(config, name)}")
-    for name in ("temperature", "learning_rate"):
-        if getattr(config, name) <= 0:
-            raise InvalidInput(f"{name} must be greater than 0; received {getattr(config, name)}")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,16 @@
 """The double DQN agent: acts, and learns from batches of replayed experience."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from rrl_tf.agents.losses import LOSSES, double_dqn_loss, double_dqn_target
+from rrl_tf.agents.replay import Batch
 from rrl_tf.errors import InvalidInput
 
 
@@ -19,9 +25,10 @@ class DoubleDQN:
     exported, while the online network gathers experience.
 
     Args:
-        network: a built `keras.Model`, prepared observations `(B, ...)` → Q values `(B, A)`.
-        prepare: function of `keras.ops`, raw observations → prepared ones; runs in the graph.
-        learning_rate: float, Adam's step size.
+        network: any built `keras.Model`, prepared observations `(B, ...)` → Q values `(B, A)`.
+        prepare: `Preparation`, or another function of `keras.ops` from raw observations to
+            prepared ones; runs in the graph.
+        learning_rate: float or Keras schedule, Adam's step size.
         clip_norm: float or None, largest global norm of the gradient.
         loss: `"huber"` or `"mse"`.
         target_period: int ≥ 1, updates between moves of the target network.
@@ -34,9 +41,10 @@ class DoubleDQN:
         ValueError: if an argument is out of range or the network is not built.
 
     Example:
-        >>> network = RelationalQNetwork.from_preset("fast", num_actions=5)
-        >>> network.build((None, 7, 7, 20))
-        >>> agent = DoubleDQN(network, prepare_one_hot)
+        >>> task = doorkey_task()
+        >>> network = RelationalQNetwork.from_preset("fast", task.preparation, num_actions=5)
+        >>> network.build((None, *task.preparation.shape))
+        >>> agent = DoubleDQN(network, task.preparation)
         >>> agent.act(observation, epsilon=0.0, rng=np.random.default_rng(0))  # (E,) actions
 
     Source: van Hasselt, Guez and Silver (2016); Mnih et al. (2015) for the target network.
@@ -44,54 +52,57 @@ class DoubleDQN:
 
     def __init__(
         self,
-        network,
-        prepare,
+        network: keras.Model,
+        prepare: Callable[[Any], Any],
         *,
-        learning_rate=1e-3,
-        clip_norm=10.0,
-        loss="huber",
-        target_period=1,
-        target_rate=0.01,
-        select_at_t=False,
-        jit_compile=True,
-    ):
+        learning_rate: Any = 1e-3,
+        clip_norm: float | None = 10.0,
+        loss: str = "huber",
+        target_period: int = 1,
+        target_rate: float = 0.01,
+        select_at_t: bool = False,
+        jit_compile: bool = True,
+    ) -> None:
         if not network.built:
             raise InvalidInput(
                 f"network {network.name!r} has no weights yet: call its build() first"
             )
         if loss not in LOSSES:
-            raise InvalidInput(f"loss must be one of {LOSSES}, received {loss!r}")
+            raise InvalidInput(f"loss must be one of {LOSSES}; received {loss!r}")
         if target_period < 1:
-            raise InvalidInput(f"target_period must be at least 1, received {target_period}")
+            raise InvalidInput(f"target_period must be at least 1; received {target_period}")
         if not 0 < target_rate <= 1:
-            raise InvalidInput(f"target_rate must be in (0, 1], received {target_rate}")
+            raise InvalidInput(f"target_rate must be in (0, 1]; received {target_rate}")
         self.network = network
         self.prepare = prepare
+        self.learning_rate = learning_rate
+        self.clip_norm = clip_norm
+        self.loss = loss
+        self.target_period = target_period
+        self.target_rate = target_rate
+        self.select_at_t = select_at_t
+        self.jit_compile = jit_compile
         self._target = _copy(network)
-        self._optimizer = keras.optimizers.Adam(learning_rate, global_clipnorm=clip_norm)
-        self._optimizer.build(network.trainable_variables)
-        self._loss = loss
-        self._target_period = target_period
-        self._target_rate = target_rate
-        self._select_at_t = select_at_t
+        self._optimizer = _optimizer(learning_rate, clip_norm, network)
+        self._num_actions: int | None = None
         self._update = tf.function(self._update_step, jit_compile=jit_compile)
         self._values = _compiled_values(network, prepare)
         self._policy_values = _compiled_values(self.policy, prepare)
 
     @property
-    def policy(self):
+    def policy(self) -> keras.Model:
         """The network to evaluate and export: the averaged one, if there is one."""
-        return self._target if self._target_rate < 1 else self.network
+        return self._target if self.target_rate < 1 else self.network
 
-    def q_values(self, observation):
+    def q_values(self, observation: Any) -> np.ndarray:
         """Q values `(B, A)` float32 that the online network gives raw observations `(B, ...)`."""
         return self._values(tf.convert_to_tensor(observation)).numpy()
 
-    def greedy(self, observation):
+    def greedy(self, observation: Any) -> np.ndarray:
         """Actions `(B,)` that `policy` values most for raw observations `(B, ...)`."""
         return self._policy_values(tf.convert_to_tensor(observation)).numpy().argmax(axis=-1)
 
-    def act(self, observation, epsilon, rng):
+    def act(self, observation: np.ndarray, epsilon: float, rng: np.random.Generator) -> np.ndarray:
         """Actions `(B,)` to gather experience with: random ones with probability `epsilon`.
 
         The others are those the online network values most.
@@ -101,15 +112,17 @@ class DoubleDQN:
             epsilon: float in [0, 1].
             rng: `numpy.random.Generator`, drawn from equally often whatever `epsilon` is.
         """
+        if self._num_actions is None:  # a Keras model does not tell before it has answered
+            self._num_actions = self.q_values(observation).shape[-1]
         count = len(observation)
         explore = rng.random(count) < epsilon
-        action = rng.integers(self.network.num_actions, size=count)
+        action = rng.integers(self._num_actions, size=count)
         if not explore.all():
             greedy = self.q_values(observation).argmax(axis=-1)
             action = np.where(explore, action, greedy)
         return action
 
-    def update(self, batch):
+    def update(self, batch: Batch) -> tuple[dict[str, float], np.ndarray]:
         """One gradient step on a `Batch`.
 
         Returns:
@@ -134,32 +147,35 @@ class DoubleDQN:
         with tf.name_scope("target"):
             next_input = self.prepare(observation_tpn)
             q_tpn_target = tf.cast(self._target(next_input, training=False), "float32")
-            if not self._select_at_t:
+            if not self.select_at_t:
                 q_select = tf.cast(self.network(next_input, training=False), "float32")
         with tf.GradientTape() as tape:
             q_t = self.network(self.prepare(observation_t), training=True)
             q_t = tf.cast(q_t, "float32")
-            if self._select_at_t:
+            if self.select_at_t:
                 q_select = q_t
             target_t = double_dqn_target(q_select, q_tpn_target, return_t, discount_t, floor_t)
-            loss, error = double_dqn_loss(q_t, action_t, target_t, weight_t, self._loss)
+            loss, error = double_dqn_loss(q_t, action_t, target_t, weight_t, self.loss)
+            scaled_loss = self._optimizer.scale_loss(loss)
         variables = self.network.trainable_variables
-        gradients = tape.gradient(loss, variables)
+        gradients = tape.gradient(scaled_loss, variables)
+        scale = self._optimizer.scale_loss(1.0)
         self._optimizer.apply(gradients, variables)
         self._follow()
-        return loss, tf.reduce_mean(q_t), tf.linalg.global_norm(gradients), error
+        return loss, tf.reduce_mean(q_t), tf.linalg.global_norm(gradients) / scale, error
 
     def _follow(self):
-        due = tf.equal(self._optimizer.iterations % self._target_period, 0)
-        rate = tf.where(due, self._target_rate, 0.0)
+        due = tf.equal(self._optimizer.iterations % self.target_period, 0)
+        rate = tf.where(due, self.target_rate, 0.0)
         for target, online in zip(self._target.variables, self.network.variables):
-            target.assign_add(rate * (online - target))
+            if keras.backend.is_float_dtype(target.dtype):  # the state of a random seed is none
+                target.assign_add(rate * (online - target))
 
-    def get_state(self):
+    def get_state(self) -> dict[str, np.ndarray]:
         """All weights, target weights and optimiser variables as a dict name → array."""
         return {name: np.asarray(variable.numpy()) for name, variable in self._variables().items()}
 
-    def set_state(self, arrays):
+    def set_state(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Restores what `get_state` returned.
 
         Raises:
@@ -197,6 +213,15 @@ def _compiled_values(network, prepare):
         return tf.cast(network(prepare(observation), training=False), "float32")
 
     return tf.function(values, reduce_retracing=True)
+
+
+def _optimizer(learning_rate, clip_norm, network):
+    adam = keras.optimizers.Adam(learning_rate, global_clipnorm=clip_norm)
+    # Small gradients would be zeros in half precision.
+    if any(layer.compute_dtype == "float16" for layer in (network, *network.layers)):
+        adam = keras.optimizers.LossScaleOptimizer(adam)
+    adam.build(network.trainable_variables)
+    return adam
 
 
 def _copy(network):

@@ -1,9 +1,20 @@
 """The training loop: a generator of records; logs, evaluation and checkpoints subscribe to it."""
 
+from __future__ import annotations
+
 import dataclasses
 import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from rrl_tf.agents.replay import ReplayBuffer
+from rrl_tf.envs.vector import SeededVectorEnv
+from rrl_tf.errors import InvalidInput
+
+if TYPE_CHECKING:  # it loads TensorFlow
+    from rrl_tf.agents.double_dqn import DoubleDQN
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,7 +25,8 @@ class Record:
         step: int, environment steps so far, over all environments.
         updates: int, gradient steps so far.
         epsilon: float, share of random actions.
-        episodes: list of dicts `return`, `length`, `success`: those that ended now.
+        episodes: list of dicts `return`, `length` and, where the environment tells, `success`:
+            those that ended now.
         metrics: dict of floats from the last update of this step, empty without one.
         seconds: dict of floats, where the time of this step went: `act`, `environment`,
             `replay`, `update`.
@@ -44,33 +56,53 @@ class Loop:
         learning_starts: int, transitions in the replay before the first gradient step.
         seed: int, of actions and samples.
 
+    Raises:
+        InvalidInput: if a number is out of range.
+
     Example:
         >>> for record in Loop(agent, env, replay, ...).run(until_step=30_000):
         ...     print(record.step, record.metrics)
     """
 
     def __init__(
-        self, agent, env, replay, *, epsilon, updates_per_step, batch_size, learning_starts, seed
-    ):
+        self,
+        agent: DoubleDQN,
+        env: SeededVectorEnv,
+        replay: ReplayBuffer,
+        *,
+        epsilon: Callable[[int], float],
+        updates_per_step: float,
+        batch_size: int,
+        learning_starts: int,
+        seed: int,
+    ) -> None:
+        for name, value, least in (
+            ("updates_per_step", updates_per_step, 0),
+            ("batch_size", batch_size, 1),
+            ("learning_starts", learning_starts, 0),
+        ):
+            if value < least:
+                raise InvalidInput(f"{name} must be at least {least}; received {value}")
         self.agent = agent
         self.env = env
         self.replay = replay
-        self._epsilon = epsilon
-        self._updates_per_step = updates_per_step
-        self._batch_size = batch_size
-        self._learning_starts = learning_starts
+        self.epsilon = epsilon
+        self.updates_per_step = updates_per_step
+        self.batch_size = batch_size
+        self.learning_starts = learning_starts
+        self.seed = seed
         self._rng = np.random.default_rng(seed)
         self._step = 0
         self._updates = 0
         self._updates_owed = 0.0
-        self._observation = None
+        self._observation: Any = None
 
     @property
-    def step(self):
+    def step(self) -> int:
         """Environment steps so far."""
         return self._step
 
-    def run(self, until_step):
+    def run(self, until_step: int) -> Iterator[Record]:
         """Yields a `Record` per step of the environments until `until_step` is reached."""
         if self._observation is None:
             self._observation, _ = self.env.reset()
@@ -78,7 +110,7 @@ class Loop:
             yield self._advance()
 
     def _advance(self):
-        epsilon = self._epsilon(self._step)
+        epsilon = self.epsilon(self._step)
         clock = _Clock()
         action_t = self.agent.act(self._observation, epsilon, self._rng)
         clock.lap("act")
@@ -90,14 +122,14 @@ class Loop:
         clock.lap("replay")
         self._observation = observation
         self._step += len(action_t)
-        metrics = self._learn(clock) if len(self.replay) > self._learning_starts else {}
+        metrics = self._learn(clock) if len(self.replay) > self.learning_starts else {}
         return Record(self._step, self._updates, epsilon, _finished(info), metrics, clock.seconds)
 
     def _learn(self, clock):
         metrics = {}
-        self._updates_owed += self._updates_per_step * self.env.num_envs
+        self._updates_owed += self.updates_per_step * self.env.num_envs
         while self._updates_owed >= 1:
-            batch = self.replay.sample(self._batch_size, self._rng)
+            batch = self.replay.sample(self.batch_size, self._rng)
             clock.lap("replay")
             metrics, error = self.agent.update(batch)
             clock.lap("update")
@@ -107,7 +139,7 @@ class Loop:
             self._updates_owed -= 1
         return metrics
 
-    def get_state(self):
+    def get_state(self) -> dict[str, dict[str, Any]]:
         """State of the loop, its agent, replay and environments, each as a dict of its own.
 
         The values are arrays or JSON-able. Restored in another process, a run goes on as if it
@@ -125,7 +157,7 @@ class Loop:
             "replay": self.replay.get_state(),
         }
 
-    def set_state(self, state):
+    def set_state(self, state: Mapping[str, Any]) -> None:
         """Restores what `get_state` returned.
 
         Raises:
@@ -158,6 +190,10 @@ def _finished(info):
         return []
     episode = info["episode"]
     return [
-        {name: episode[name][env].item() for name in ("return", "length", "success")}
+        {
+            name: episode[name][env].item()
+            for name in ("return", "length", "success")
+            if name != "success" or episode["_success"][env]
+        }
         for env in np.flatnonzero(info["_episode"])
     ]

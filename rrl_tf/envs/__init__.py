@@ -1,5 +1,6 @@
-"""Environments: MiniGrid DoorKey, what its observations mean, and many of them with one seed."""
+"""Environments and tasks: what there is to learn, what observations mean, many with one seed."""
 
+from rrl_tf.envs import preparation
 from rrl_tf.envs.doorkey import (
     DoorKey,
     DoorKeyStart,
@@ -7,33 +8,28 @@ from rrl_tf.envs.doorkey import (
     make_doorkey,
     split_layouts,
 )
-from rrl_tf.envs.observations import (
-    ACTION_NAMES,
-    AGENT_CELL,
-    PREPARATIONS,
-    TASK_ACTIONS,
-    object_cells,
-    prepare_constant,
-    prepare_frame_maximum,
-    prepare_one_hot,
-    validate_observation,
-)
+from rrl_tf.envs.doorkey_task import doorkey_task
+from rrl_tf.envs.gymnasium_task import gymnasium_task
+from rrl_tf.envs.minigrid_view import ACTION_NAMES, AGENT_CELL, TASK_ACTIONS, object_cells
+from rrl_tf.envs.preparation import Preparation
+from rrl_tf.envs.task import Level, Task
 from rrl_tf.envs.vector import SeededVectorEnv
 
 __all__ = [
     "ACTION_NAMES",
     "AGENT_CELL",
-    "PREPARATIONS",
     "TASK_ACTIONS",
     "DoorKey",
     "DoorKeyStart",
+    "Level",
+    "Preparation",
     "SeededVectorEnv",
+    "Task",
+    "doorkey_task",
     "enumerate_starts",
+    "gymnasium_task",
     "make_doorkey",
     "object_cells",
-    "prepare_constant",
-    "prepare_frame_maximum",
-    "prepare_one_hot",
+    "preparation",
     "split_layouts",
-    "validate_observation",
 ]

@@ -1,23 +1,54 @@
 """Runs: their folder, logs, checkpoints, callbacks of `fit`, evaluation and profile."""
 
-from rrl_tf.training.callbacks import Checkpoint, EarlyStop, LogImages, LogMetrics, Profile
+from rrl_tf.training.callbacks import (
+    Checkpoint,
+    EarlyStop,
+    LogImages,
+    LogMetrics,
+    Profile,
+    StopWhen,
+)
+from rrl_tf.training.config import (
+    FitConfig,
+    RunConfig,
+    require_multiple,
+    require_not_negative,
+    require_positive,
+    require_share,
+)
 from rrl_tf.training.evaluation import Evaluation, evaluate
+from rrl_tf.training.fit import FitRun
+from rrl_tf.training.interruption import Interruption
 from rrl_tf.training.metrics_log import MetricsLog
 from rrl_tf.training.profiling import profiled
 from rrl_tf.training.rollout import RolloutStatistics
-from rrl_tf.training.run_folder import RunFolder, atomic_file
+from rrl_tf.training.run import Run
+from rrl_tf.training.run_folder import RunFolder, atomic_file, checksum
+from rrl_tf.training.schedules import learning_rate_schedule
 
 __all__ = [
     "Checkpoint",
     "EarlyStop",
     "Evaluation",
+    "FitConfig",
+    "FitRun",
+    "Interruption",
     "LogImages",
     "LogMetrics",
     "MetricsLog",
     "Profile",
     "RolloutStatistics",
+    "Run",
+    "RunConfig",
     "RunFolder",
+    "StopWhen",
     "atomic_file",
+    "checksum",
     "evaluate",
+    "learning_rate_schedule",
     "profiled",
+    "require_multiple",
+    "require_not_negative",
+    "require_positive",
+    "require_share",
 ]

@@ -1,84 +1,23 @@
-"""What `fit` does besides training: checkpoints and resuming, logs, pictures, early stop, profile.
+"""What a `fit` does besides training, one thing a callback; `FitRun` puts them in order.
 
-A run that can be killed at any moment and goes on with the same command:
-
-    folder = RunFolder("runs/mnist/first", dataclasses.asdict(config), may_change=["epochs"])
-    model.compile(optimizer, loss, metrics=["accuracy"])
-    checkpoint = Checkpoint(folder, model)  # takes the newest one up
-    log = MetricsLog(folder.path, until_step=checkpoint.step)
-    model.fit(
-        data_from(checkpoint.step),
-        initial_epoch=checkpoint.epoch,
-        epochs=config.epochs,
-        callbacks=[LogMetrics(log), EarlyStop(log, "eval/loss", patience=5), checkpoint],
-        shuffle=False,  # Keras warns that it does not shuffle a tf.data.Dataset
-        verbose=0,
-    )
-
-Order matters in two places: `LogMetrics` comes before what reads the log, and `Checkpoint` last.
+A step is a batch. Callbacks know nothing of each other: what one of them reads, it gets from the
+log or as a function.
 """
 
+from __future__ import annotations
+
+import dataclasses
+import os
 import time
+from collections.abc import Callable, Mapping
+from typing import Literal
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from rrl_tf.errors import InvalidInput
-
-
-class Checkpoint(keras.callbacks.Callback):
-    """Saves weights, optimiser, random states and epoch to the run's folder after epochs.
-
-    Making it restores the newest checkpoint of the folder. `epoch` and `step` tell how far the run
-    had come: epochs that were finished, and updates of the optimiser; both 0 in a new run.
-
-    Args:
-        folder: `RunFolder`.
-        model: compiled and built `keras.Model`; filled in place.
-        every: int, epochs from one checkpoint to the next. The last epoch is always saved.
-
-    Raises:
-        ValueError: if the model has no weights yet, or the checkpoint cannot be read.
-
-    Example:
-        >>> checkpoint = Checkpoint(folder, model, every=5)
-        >>> model.fit(data, epochs=20, initial_epoch=checkpoint.epoch, callbacks=[checkpoint])
-    """
-
-    def __init__(self, folder, model, every=1):
-        super().__init__()
-        if not model.built:
-            raise InvalidInput(f"Checkpoint needs a built model, {model.name} has no weights yet")
-        self._folder, self._every = folder, every
-        self._saved = self.epoch = 0
-        model.optimizer.build(model.trainable_variables)
-        if state := folder.load_checkpoint():
-            for name, variable in _variables(model).items():
-                variable.assign(state["variables"][name])
-            self._saved = self.epoch = state["progress"]["epoch"]
-        self.step = int(model.optimizer.iterations)
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.epoch, self.step = epoch + 1, int(self.model.optimizer.iterations)
-        if self.epoch % self._every == 0:
-            self._save()
-
-    def on_train_end(self, logs=None):
-        if self.epoch > self._saved:
-            self._save()
-
-    def _save(self):
-        arrays = {name: np.asarray(value) for name, value in _variables(self.model).items()}
-        state = {"variables": arrays, "progress": {"epoch": self.epoch}}
-        self._folder.save_checkpoint(self.step, state, self.model)
-        self._saved = self.epoch
-
-
-def _variables(model):
-    """Name → variable of weights, random states and optimiser; by position, as paths repeat."""
-    parts = {"model": model.variables, "optimizer": model.optimizer.variables}
-    return {f"{part}/{i}": v for part, values in parts.items() for i, v in enumerate(values)}
+from rrl_tf.training.metrics_log import MetricsLog
 
 
 class LogMetrics(keras.callbacks.Callback):
@@ -86,31 +25,39 @@ class LogMetrics(keras.callbacks.Callback):
 
     What `fit` calls `loss` and `val_loss` is written as `train/loss` and `eval/loss`, beside
     `train/learning_rate`, `time/epoch` (seconds, validation included) and
-    `time/steps_per_second`. The step is the number of updates.
+    `time/steps_per_second`.
 
     Args:
         log: `MetricsLog`.
+        measure: function of the step → more metrics for the row, under their names in the log.
 
     Example:
-        >>> model.fit(data, callbacks=[LogMetrics(MetricsLog(folder.path))])
+        >>> model.fit(data, callbacks=[LogMetrics(MetricsLog("runs/first"))])
     """
 
-    def __init__(self, log):
+    def __init__(
+        self, log: MetricsLog, measure: Callable[[int], Mapping[str, float]] | None = None
+    ) -> None:
         super().__init__()
-        self._log = log
+        self._log, self._measure = log, measure or (lambda step: {})
 
     def on_epoch_begin(self, epoch, logs=None):
         self._begun = time.perf_counter()
-        self._first = int(self.model.optimizer.iterations)
 
     def on_epoch_end(self, epoch, logs=None):
-        seconds = time.perf_counter() - self._begun
-        step = int(self.model.optimizer.iterations)
+        step = _step(self, epoch)
         metrics = {_logged_name(name): float(value) for name, value in (logs or {}).items()}
+        metrics |= self._measure(step)
+        seconds = time.perf_counter() - self._begun
         metrics["train/learning_rate"] = float(self.model.optimizer.learning_rate)
         metrics["time/epoch"] = seconds
-        metrics["time/steps_per_second"] = (step - self._first) / seconds
+        metrics["time/steps_per_second"] = self.params["steps"] / seconds
         self._log.write(step, metrics)
+
+
+def _step(callback, epoch):
+    """Batches up to the end of an epoch. An optimiser that scales losses counts fewer updates."""
+    return (epoch + 1) * callback.params["steps"]
 
 
 def _logged_name(name):
@@ -125,54 +72,104 @@ class LogImages(keras.callbacks.Callback):
     Args:
         log: `MetricsLog`.
         draw: function of the model → dict name → uint8 RGB `(height, width, 3)`.
-        every: int, epochs from one drawing to the next.
+        every: steps from one drawing to the next, a multiple of an epoch's.
 
     Example:
-        >>> LogImages(log, lambda model: {"attention": draw_attention(model, images)}, every=5)
+        >>> LogImages(log, lambda model: {"attention": draw_attention(model, images)}, every=500)
     """
 
-    def __init__(self, log, draw, every=1):
+    def __init__(
+        self,
+        log: MetricsLog,
+        draw: Callable[[keras.Model], Mapping[str, np.ndarray]],
+        every: int,
+    ) -> None:
         super().__init__()
         self._log, self._draw, self._every = log, draw, every
 
     def on_epoch_end(self, epoch, logs=None):
-        if (epoch + 1) % self._every == 0:
+        step = _step(self, epoch)
+        if step % self._every == 0:
             for name, image in self._draw(self.model).items():
-                self._log.image(int(self.model.optimizer.iterations), name, image)
+                self._log.image(step, name, image)
 
 
-class EarlyStop(keras.callbacks.Callback):
-    """Stops when a metric has not been better for some epochs.
-
-    It reads the run's log, so that a run that was interrupted stops where it would have stopped:
-    Keras' own begins to count anew.
+class Checkpoint(keras.callbacks.Callback):
+    """Saves every so many steps, and where training ends.
 
     Args:
-        log: `MetricsLog`, written by a `LogMetrics` that comes before in the list of callbacks.
-        monitor: name of the metric in the log.
-        patience: int, rows without a better value after which training stops.
-        mode: `"min"` or `"max"`, which value is the better one.
+        save: function of the step.
+        every: steps from one checkpoint to the next, a multiple of an epoch's.
 
     Example:
-        >>> callbacks = [LogMetrics(log), EarlyStop(log, "eval/accuracy", patience=5, mode="max")]
+        >>> Checkpoint(lambda step: model.save(f"{step}.keras"), every=500)
     """
 
-    def __init__(self, log, monitor, patience, mode="min"):
+    def __init__(self, save: Callable[[int], None], every: int) -> None:
         super().__init__()
-        if mode not in ("min", "max"):
-            raise InvalidInput(f"mode must be 'min' or 'max'. Received: {mode!r}")
-        self._log, self._monitor, self._patience = log, monitor, patience
-        self._best = np.argmin if mode == "min" else np.argmax
-
-    @property
-    def reached(self):
-        """Whether the log says that it is time to stop, also before `fit` is called."""
-        values = [row[self._monitor] for row in self._log.rows if self._monitor in row]
-        return bool(values) and len(values) - 1 - int(self._best(values)) >= self._patience
+        self._save, self._every = save, every
+        self._unsaved: int | None = None
 
     def on_epoch_end(self, epoch, logs=None):
-        if self.reached:
+        self._unsaved = _step(self, epoch)
+        if self._unsaved % self._every == 0:
+            self.on_train_end()
+
+    def on_train_end(self, logs=None):
+        if self._unsaved:
+            self._save(self._unsaved)
+            self._unsaved = None
+
+
+class StopWhen(keras.callbacks.Callback):
+    """Ends training after the epoch at which a condition holds.
+
+    Args:
+        condition: function of the step → bool.
+
+    Example:
+        >>> StopWhen(lambda step: EarlyStop("eval/loss", patience=5)(log.rows))
+    """
+
+    def __init__(self, condition: Callable[[int], bool]) -> None:
+        super().__init__()
+        self._condition = condition
+
+    def on_epoch_end(self, epoch, logs=None):
+        if self._condition(_step(self, epoch)):
             self.model.stop_training = True
+
+
+@dataclasses.dataclass(frozen=True)
+class EarlyStop:
+    """Whether a metric has not been better for some rows of the log.
+
+    The rows decide alone, so that a run that was interrupted stops where it would have stopped.
+
+    Attributes:
+        monitor: name of the metric in the log.
+        patience: rows without a better value after which training stops; 0 never does.
+        mode: which value is the better one.
+
+    Example:
+        >>> EarlyStop("eval/loss", patience=1)([{"eval/loss": 1.0}, {"eval/loss": 2.0}])
+        True
+    """
+
+    monitor: str
+    patience: int
+    mode: Literal["min", "max"] = "min"
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("min", "max"):
+            raise InvalidInput(f"mode must be 'min' or 'max'; received {self.mode!r}")
+
+    def __call__(self, rows: list[dict[str, float]]) -> bool:
+        values = [row[self.monitor] for row in rows if self.monitor in row]
+        if not values or not self.patience:
+            return False
+        best = np.argmin(values) if self.mode == "min" else np.argmax(values)
+        return len(values) - 1 - int(best) >= self.patience
 
 
 class Profile(keras.callbacks.Callback):
@@ -180,19 +177,19 @@ class Profile(keras.callbacks.Callback):
 
     Args:
         folder: path, TensorBoard's log directory.
-        first: int, the step of this `fit` at which to begin.
-        count: int, steps to record.
+        first: the step of this `fit` at which to begin.
+        count: steps to record.
 
     Example:
-        >>> model.fit(data, callbacks=[Profile(folder.path, first=50)])
+        >>> model.fit(data, callbacks=[Profile("runs/first", first=50)])
     """
 
-    def __init__(self, folder, first, count=20):
+    def __init__(self, folder: str | os.PathLike, first: int, count: int = 20) -> None:
         super().__init__()
         self._folder, self._window = str(folder), range(first, first + count)
         self._seen = 0
         self._recording = False
-        self._marker = None
+        self._marker: tf.profiler.experimental.Trace | None = None
 
     def on_train_batch_begin(self, batch, logs=None):
         if self._seen == self._window.start:

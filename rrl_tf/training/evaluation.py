@@ -1,7 +1,12 @@
 """Playing given starts to the end and counting what came of them."""
 
-import dataclasses
+from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import gymnasium
 import numpy as np
 
 from rrl_tf.errors import InvalidInput
@@ -12,39 +17,52 @@ class Evaluation:
     """Outcome of one episode per start.
 
     Attributes:
-        success: `(M,)` bool, the episode's goal was reached.
+        success: `(M,)` bool, the episode's goal was reached; `None` where the environment does not
+            tell.
         length: `(M,)` int, environment steps taken.
         reward: `(M,)` float, undiscounted returns.
         loop: `(M,)` bool, a greedy policy came back to a state it had been in: as it and the
             environment are deterministic, it would have gone round until the time limit, so the
-            episode was stopped there.
+            episode was stopped there. `None` where the environment has no `state_key`.
     """
 
-    success: np.ndarray
+    success: np.ndarray | None
     length: np.ndarray
     reward: np.ndarray
-    loop: np.ndarray
+    loop: np.ndarray | None
 
-    def summary(self):
-        """Means as a dict: success, loops, return and, if any was solved, their mean length."""
-        means = {
-            "success": float(self.success.mean()),
-            "loops": float(self.loop.mean()),
-            "return": float(self.reward.mean()),
-        }
-        if self.success.any():
-            means["length"] = float(self.length[self.success].mean())
+    def summary(self) -> dict[str, float]:
+        """Means as a dict: return, length and, where they are known, success and loops.
+
+        The length is that of the solved episodes, where it is known which they are.
+        """
+        means = {"return": float(self.reward.mean())}
+        counted = self.length
+        if self.success is not None:
+            means["success"] = float(self.success.mean())
+            counted = self.length[self.success]
+        if self.loop is not None:
+            means["loops"] = float(self.loop.mean())
+        if len(counted):
+            means["length"] = float(counted.mean())
         return means
 
 
-def evaluate(act, make_env, resets, epsilon=0.0, seed=0):
+def evaluate(
+    act: Callable[[np.ndarray], Any],
+    make_env: Callable[[], gymnasium.Env],
+    resets: Sequence[Mapping[str, Any]],
+    epsilon: float = 0.0,
+    seed: int = 0,
+) -> Evaluation:
     """Plays one episode per start, all of them side by side.
 
     Args:
         act: function of raw observations `(B, ...)` → actions `(B,)`; the policy.
-        make_env: function without arguments → a Gymnasium environment that has a `state_key`
-            (what its future depends on, hashable) and reports `info["success"]` at the end.
-        resets: list of keyword arguments of `env.reset`, one an episode, such as
+        make_env: function without arguments → any Gymnasium environment with discrete actions. One
+            that reports `info["success"]` has successes counted; one that has a `state_key()` (what
+            its future depends on, hashable) has loops counted.
+        resets: keyword arguments of `env.reset`, one an episode, such as
             `{"options": {"start": start}}` or `{"seed": 7}`.
         epsilon: float, share of random actions mixed in. Loops are only counted at 0.
         seed: int, of the random actions.
@@ -53,14 +71,14 @@ def evaluate(act, make_env, resets, epsilon=0.0, seed=0):
         An `Evaluation` of M = `len(resets)` episodes.
 
     Raises:
-        ValueError: if there is nothing to play.
+        InvalidInput: if there is nothing to play.
 
     Example:
         >>> starts = [{"options": {"start": start}} for start in enumerate_starts(5)]
         >>> evaluate(lambda o: agent.q_values(o).argmax(-1), make_doorkey, starts).summary()
     """
     if not resets:
-        raise InvalidInput("evaluate needs at least one start, received none")
+        raise InvalidInput("evaluate needs at least one start; received none")
     episodes = [_Episode(make_env(), reset) for reset in resets]
     rng = np.random.default_rng(seed)
     running = episodes
@@ -73,12 +91,21 @@ def evaluate(act, make_env, resets, epsilon=0.0, seed=0):
         for episode, choice in zip(running, action):
             episode.step(int(choice), watch_for_loops=epsilon == 0)
         running = [episode for episode in running if not episode.over]
+    for episode in episodes:
+        episode.env.close()
     return Evaluation(
-        success=np.array([episode.success for episode in episodes]),
+        success=_where_known([episode.success for episode in episodes]),
         length=np.array([episode.length for episode in episodes]),
         reward=np.array([episode.reward for episode in episodes]),
-        loop=np.array([episode.loop for episode in episodes]),
+        loop=_where_known([episode.loop for episode in episodes]),
     )
+
+
+def _where_known(values):
+    """Bools `(M,)`, or `None` if nobody knew; who does not tell did not succeed."""
+    if all(value is None for value in values):
+        return None
+    return np.array([bool(value) for value in values])
 
 
 class _Episode:
@@ -86,17 +113,22 @@ class _Episode:
         self.env = env
         self.observation, _ = env.reset(**reset)
         self.length, self.reward = 0, 0.0
-        self.success = self.loop = self.over = False
-        self._key = env.get_wrapper_attr("state_key")
-        self._seen = {self._key()}
+        self.over = False
+        self.success = None
+        self._key = env.get_wrapper_attr("state_key") if env.has_wrapper_attr("state_key") else None
+        self.loop = None if self._key is None else False
+        self._seen = set() if self._key is None else {self._key()}
 
     def step(self, action, watch_for_loops):
         self.observation, reward, terminated, truncated, info = self.env.step(action)
         self.length += 1
         self.reward += float(reward)
         self.over = terminated or truncated
-        self.success = self.over and bool(info["success"])
-        if watch_for_loops and not self.over:
-            key = self._key()
-            self.loop = self.over = key in self._seen
-            self._seen.add(key)
+        if self.over:
+            self.success = info.get("success")
+        elif self._key is not None:
+            self.success = False  # unless it comes to a better end
+            if watch_for_loops:
+                key = self._key()
+                self.loop = self.over = key in self._seen
+                self._seen.add(key)

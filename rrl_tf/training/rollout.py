@@ -1,8 +1,14 @@
 """Running means of what the training loop reports."""
 
+from __future__ import annotations
+
 import collections
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+
+from rrl_tf.agents.loop import Record
 
 
 class RolloutStatistics:
@@ -20,8 +26,8 @@ class RolloutStatistics:
         >>> statistics.averages()["rollout/success"]
     """
 
-    def __init__(self, window=100):
-        self._episodes = collections.deque(maxlen=window)
+    def __init__(self, window: int = 100) -> None:
+        self._episodes: collections.deque[dict[str, float]] = collections.deque(maxlen=window)
         self._step = self._updates = 0
         self._epsilon = float("nan")
         self._clear()
@@ -31,7 +37,7 @@ class RolloutStatistics:
         self._seconds = collections.Counter()
         self._first_step = self._step
 
-    def add(self, record):
+    def add(self, record: Record) -> None:
         """Takes one `Record`."""
         self._episodes.extend(record.episodes)
         for name, value in record.metrics.items():
@@ -41,15 +47,11 @@ class RolloutStatistics:
         self._updates = record.updates
         self._epsilon = record.epsilon
 
-    def averages(self):
+    def averages(self) -> dict[str, float]:
         """The metrics as a dict under `rollout/`, `train/` and `time/`; begins a new interval."""
         total = sum(self._seconds.values()) or 1.0
         averages = {
-            **{
-                f"rollout/{name}": float(np.mean([episode[name] for episode in self._episodes]))
-                for name in ("success", "return", "length")
-                if self._episodes
-            },
+            **self._episode_means(),
             **{f"train/{name}": float(np.mean(values)) for name, values in self._metrics.items()},
             "train/epsilon": self._epsilon,
             "train/updates": self._updates,
@@ -59,11 +61,19 @@ class RolloutStatistics:
         self._clear()
         return averages
 
-    def get_state(self):
+    def _episode_means(self):
+        means = {}
+        for name in ("success", "return", "length"):
+            values = [episode[name] for episode in self._episodes if name in episode]
+            if values:
+                means[f"rollout/{name}"] = float(np.mean(values))
+        return means
+
+    def get_state(self) -> dict[str, Any]:
         """The recent episodes, as a JSON-able dict; call it after `averages`."""
         return {"episodes": list(self._episodes), "step": self._step}
 
-    def set_state(self, state):
+    def set_state(self, state: Mapping[str, Any]) -> None:
         """Restores what `get_state` returned."""
         self._episodes.extend(state["episodes"])
         self._step = self._first_step = state["step"]

@@ -1,12 +1,17 @@
 """The folder of one run: configuration, checkpoints, figures; safe to kill at any moment."""
 
+from __future__ import annotations
+
 import contextlib
+import hashlib
 import json
 import os
 import pathlib
 import shutil
 import tempfile
 import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -25,8 +30,8 @@ class RunFolder:
         may_change: names that may differ from the run that is continued (how long to train).
 
     Raises:
-        ValueError: if the folder holds a run of another configuration (every difference is
-            named), or its configuration cannot be read.
+        InvalidInput: if the folder holds a run of another configuration (every difference is
+            named), or its configuration cannot be read; it stays as it was.
         OSError: if the folder cannot be made or written.
 
     Example:
@@ -36,32 +41,42 @@ class RunFolder:
         100
     """
 
-    def __init__(self, path, config, may_change=()):
+    def __init__(
+        self, path: str | os.PathLike, config: Mapping[str, Any], may_change: Iterable[str] = ()
+    ) -> None:
         self.path = pathlib.Path(path)
-        self.figures.mkdir(parents=True, exist_ok=True)
-        self._checkpoints.mkdir(exist_ok=True)
         config = json.loads(json.dumps(config))
         file = self.path / "config.json"
         if file.exists():
-            _check_config(file, config, may_change)
+            _check_config(file, config, set(may_change))
+        self.figures.mkdir(parents=True, exist_ok=True)
+        self._checkpoints.mkdir(exist_ok=True)
         with atomic_file(file) as draft:
             draft.write_text(json.dumps(config, indent=2) + "\n")
 
     @property
-    def figures(self):
+    def figures(self) -> pathlib.Path:
         """Where pictures go."""
         return self.path / "figures"
 
     @property
-    def export(self):
+    def export(self) -> pathlib.Path:
         """Where SavedModels go, one integer folder a version."""
         return self.path / "export"
 
     @property
-    def _checkpoints(self):
+    def _checkpoints(self) -> pathlib.Path:
         return self.path / "checkpoints"
 
-    def save_checkpoint(self, step, state, model=None):
+    @property
+    def step(self) -> int:
+        """The step of the newest checkpoint, 0 where there is none yet."""
+        whole = self._whole_checkpoints()
+        return int(whole[-1].name) if whole else 0
+
+    def save_checkpoint(
+        self, step: int, state: Mapping[str, Mapping[str, Any]], model: Any = None
+    ) -> None:
         """Writes a checkpoint, then removes older ones.
 
         Args:
@@ -86,11 +101,11 @@ class RunFolder:
             if path != final:
                 shutil.rmtree(path)
 
-    def load_checkpoint(self):
+    def load_checkpoint(self) -> dict[str, dict[str, Any]] | None:
         """The state of the newest checkpoint, or `None` where there is none yet.
 
         Raises:
-            ValueError: if its files cannot be read.
+            InvalidInput: if its files cannot be read.
         """
         whole = self._whole_checkpoints()
         if not whole:
@@ -108,7 +123,7 @@ class RunFolder:
             ) from error
         return state
 
-    def finish(self, summary):
+    def finish(self, summary: Mapping[str, Any]) -> None:
         """Writes `evaluation.json`, last of all: it tells that pictures and export are there too.
 
         Args:
@@ -117,27 +132,50 @@ class RunFolder:
         with atomic_file(self._evaluation) as draft:
             draft.write_text(json.dumps(summary, indent=2) + "\n")
 
-    def is_finished(self, step):
-        """Whether the run up to this step has been finished."""
+    def is_finished(self, step: int) -> bool:
+        """Whether the run up to this step has been finished.
+
+        Raises:
+            InvalidInput: if `evaluation.json` cannot be read.
+        """
         file = self._evaluation
-        return file.exists() and json.loads(file.read_text())["step"] == step
+        if not file.exists():
+            return False
+        return _read_object(file, "remove it to finish the run again").get("step") == step
 
     @property
-    def _evaluation(self):
+    def _evaluation(self) -> pathlib.Path:
         return self.path / "evaluation.json"
 
     @property
-    def model_file(self):
+    def model_file(self) -> pathlib.Path | None:
         """The newest checkpoint's `model.keras`, or `None` where there is none yet."""
         whole = self._whole_checkpoints()
         return whole[-1] / "model.keras" if whole else None
 
-    def _whole_checkpoints(self):
+    def _whole_checkpoints(self) -> list[pathlib.Path]:
         return sorted(path for path in self._checkpoints.iterdir() if path.name.isdigit())
 
 
+def checksum(*parts: np.ndarray | str) -> str:
+    """A short name for the contents of texts or arrays, to tell one data set from another.
+
+    Example:
+        >>> checksum("to be")
+        '0af1207eeabd1586'
+    """
+    digest = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, str):
+            digest.update(part.encode())
+        else:
+            digest.update(f"{part.dtype.str}{part.shape}".encode())
+            digest.update(np.ascontiguousarray(part))
+    return digest.hexdigest()[:16]
+
+
 @contextlib.contextmanager
-def atomic_file(path):
+def atomic_file(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     """A path to write to, which becomes `path` only when the block ends without an error."""
     path = pathlib.Path(path)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
@@ -151,11 +189,19 @@ def atomic_file(path):
         draft.unlink(missing_ok=True)
 
 
-def _check_config(file, config, may_change):
+def _read_object(file, way_out):
+    """A JSON object in a file, or one clear error."""
     try:
-        known = json.loads(file.read_text())
+        found = json.loads(file.read_text())
     except ValueError as error:
-        raise InvalidInput(f"{file} is not JSON ({error}); choose another run folder") from error
+        raise InvalidInput(f"{file} is not JSON ({error}); {way_out}") from error
+    if not isinstance(found, dict):
+        raise InvalidInput(f"{file} must hold a JSON object; {way_out}; received {found!r:.40}")
+    return found
+
+
+def _check_config(file, config, may_change):
+    known = _read_object(file, "choose another run folder")
     differences = [
         f"{name} is {known.get(name)!r} there and {config.get(name)!r} here"
         for name in sorted(known.keys() | config.keys())

@@ -1,0 +1,97 @@
+"""DoorKey as a task: its levels, held-out layouts and preparations."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from rrl_tf.envs import minigrid_view, preparation
+from rrl_tf.envs.doorkey import enumerate_starts, make_doorkey, split_layouts
+from rrl_tf.envs.task import Level, Task
+from rrl_tf.errors import InvalidInput
+
+LARGEST_ENUMERATED = 8
+"""Side of the largest grid whose starts are listed one by one; beyond it, seeds are fresh."""
+
+PREPARATIONS = ("one_hot", "constant", "frame_maximum")
+
+
+def doorkey_task(
+    sizes: tuple[int, ...] = (5,),
+    *,
+    observation: str = "compass",
+    frames: int = 1,
+    preparation: str = "one_hot",
+    reward: str = "success",
+    max_steps: int | None = None,
+    held_out: bool = False,
+    held_out_seed: int = 0,
+) -> Task:
+    """MiniGrid's DoorKey as a `Task`, evaluated from every start or from held-out layouts.
+
+    Args:
+        sizes: sides of the grid, a curriculum from first to last.
+        observation, frames, reward, max_steps: as in `make_doorkey`.
+        preparation: `"one_hot"`, `"constant"` (codes divided by the largest) or `"frame_maximum"`
+            (the book's); see `rrl_tf.envs.preparation`.
+        held_out: keep a third of the last size's layouts for evaluation.
+        held_out_seed: which third.
+
+    Raises:
+        InvalidInput: if an argument is not possible; layouts are held out up to 8x8, where they
+            can be listed.
+
+    Example:
+        >>> task = doorkey_task((5, 6), held_out=True)
+        >>> len(task.evaluation_resets(at_most=1000))
+        288
+    """
+    if not sizes:
+        raise InvalidInput("sizes needs at least one side of a grid; received none")
+    if held_out and sizes[-1] > LARGEST_ENUMERATED:
+        raise InvalidInput(
+            f"layouts can be held out up to size {LARGEST_ENUMERATED}, where they are listed; "
+            f"received size {sizes[-1]}, which is evaluated on seeds that training does not meet"
+        )
+    make = functools.partial(
+        make_doorkey, observation=observation, frames=frames, reward=reward, max_steps=max_steps
+    )
+    space: Any = make(sizes[0]).observation_space
+    channels = space.shape[-1] // frames
+    return Task(
+        name=f"DoorKey-{sizes[-1]}x{sizes[-1]}",
+        levels=tuple(
+            _level(make, size, held_out and size == sizes[-1], held_out_seed) for size in sizes
+        ),
+        preparation=_prepared(preparation, space, frames),
+        entities=lambda observation: minigrid_view.object_cells(observation, channels),
+        unseen=lambda observation: minigrid_view.unseen_cells(observation, channels),
+        view=minigrid_view.agents_picture,
+        rows_first=False,
+    )
+
+
+def _level(make, size, held_out, held_out_seed):
+    if size > LARGEST_ENUMERATED:
+        return Level(f"{size}x{size}", functools.partial(make, size))
+    starts = enumerate_starts(size)
+    training = None
+    if held_out:
+        training, starts = split_layouts(starts, seed=held_out_seed)
+    return Level(
+        f"{size}x{size}",
+        functools.partial(make, size, starts=training),
+        functools.partial(make, size),
+        tuple({"options": {"start": start}} for start in starts),
+    )
+
+
+def _prepared(name, space, frames):
+    cell = minigrid_view.AGENT_CELL
+    if name == "one_hot":
+        return preparation.one_hot(space, frames, minigrid_view.UNSEEN, cell)
+    if name == "constant":
+        return preparation.scaled(space, cell)
+    if name == "frame_maximum":
+        return preparation.frame_maximum(space, cell)
+    raise InvalidInput(f"preparation must be one of {PREPARATIONS}; received {name!r}")

@@ -1,0 +1,162 @@
+"""A task from any Gymnasium environment with discrete actions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from minigrid.minigrid_env import MiniGridEnv
+
+from rrl_tf.envs import minigrid_view, wrappers
+from rrl_tf.envs.preparation import Preparation, as_float, one_hot, scaled
+from rrl_tf.envs.task import Level, Task
+from rrl_tf.errors import InvalidInput
+
+MOST_CODES = 64
+"""An integer grid with more values than this in a channel is taken for pixels."""
+
+# What MiniGrid pays at the goal is 1 - 0.9 * steps / max_steps, and nothing elsewhere.
+_LEAST_MINIGRID_REWARD = 0.05
+
+
+def gymnasium_task(
+    env: str | Callable[..., gymnasium.Env],
+    *,
+    test_env: str | Callable[..., gymnasium.Env] | None = None,
+    success_return: float | None = None,
+    max_steps: int | None = None,
+    frames: int = 1,
+    actions: Sequence[int] = (),
+) -> Task:
+    """Describes an environment as a `Task`, by what its spaces and attributes tell.
+
+    | observations | prepared as |
+    |---|---|
+    | MiniGrid's dict | one-hot codes of view and direction, without the mission |
+    | a `Box` of integers (height, width, channels) with few values | one-hot codes, a grid |
+    | any other `Box` of three axes | scaled to 0..1: pixels |
+    | any other `Box` | float32 |
+    | `Dict`, `Tuple`, `Discrete`, ... | flattened to a vector |
+
+    Args:
+        env: id of a registered environment, as `CartPole-v1` or `module:Name-v0`, which imports
+            the module first; or a function `make(render_mode=None)` → environment.
+        test_env: the same for the environment to be evaluated in, if it is another one.
+        success_return: as in `Task`; by default what the environment is registered with, and any
+            reward at all in MiniGrid.
+        max_steps: time limit of an episode; by default the environment's own.
+        frames: observations stacked along their last axis.
+        actions: those to choose from; all if empty.
+
+    Returns:
+        A `Task` of one level.
+
+    Raises:
+        InvalidInput: if there is no such environment, or its spaces cannot be worked with.
+
+    Example:
+        >>> task = gymnasium_task("CartPole-v1")
+        >>> task.success_return, task.preparation.shape
+        (475.0, (4,))
+    """
+
+    make = functools.partial(_make, env, max_steps, frames, actions)
+    make_test = functools.partial(_make, test_env, max_steps, frames, actions)
+    example = make()
+    is_minigrid = isinstance(example.unwrapped, MiniGridEnv)
+    if success_return is None:
+        registered = getattr(example.spec, "reward_threshold", None)
+        success_return = _LEAST_MINIGRID_REWARD if is_minigrid else registered
+    level = Level("", make, make_test if test_env else None)
+    name = env if isinstance(env, str) else getattr(env, "__name__", "environment")
+    named: dict[str, Any] = {"name": name.rpartition(":")[2], "success_return": success_return}
+    if is_minigrid:
+        return _minigrid_task(level, example.observation_space, frames, named)
+    return Task(
+        levels=(level,),
+        preparation=_preparation(example.observation_space, frames),
+        entities=_method(example, "entities"),
+        **named,
+    )
+
+
+def _make(env, max_steps, frames, actions, render_mode=None):
+    return _wrapped(_made(env, render_mode, max_steps), frames, actions)
+
+
+def _minigrid_task(level, space, frames, named):
+    size, channels = space.shape[0], wrappers.ViewWithCompass.channels
+    return Task(
+        levels=(level,),
+        preparation=one_hot(space, frames, minigrid_view.UNSEEN, agent_cell=(size // 2, size - 1)),
+        entities=lambda observation: minigrid_view.object_cells(observation, channels),
+        unseen=lambda observation: minigrid_view.unseen_cells(observation, channels),
+        view=minigrid_view.agents_picture,
+        rows_first=False,
+        **named,
+    )
+
+
+def _made(env, render_mode, max_steps):
+    """The environment as its author made it."""
+    if not isinstance(env, str):
+        made = env(render_mode=render_mode)
+        return made if max_steps is None else gymnasium.wrappers.TimeLimit(made, max_steps)
+    try:
+        return gymnasium.make(env, render_mode=render_mode, max_episode_steps=max_steps)
+    except (gymnasium.error.Error, ImportError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InvalidInput(f"cannot make the environment {env!r}: {first}") from error
+
+
+def _wrapped(env, frames, actions):
+    """The environment with observations in one array and actions from 0 up."""
+    if not isinstance(env.action_space, spaces.Discrete):
+        raise InvalidInput(
+            f"a double DQN needs discrete actions; received the action space {env.action_space}"
+        )
+    if isinstance(env.unwrapped, MiniGridEnv):
+        env = wrappers.MiniGridStateKey(wrappers.ViewWithCompass(env))
+    elif not isinstance(env.observation_space, spaces.Box):
+        try:
+            env = gymnasium.wrappers.FlattenObservation(env)
+        except (NotImplementedError, ValueError, TypeError) as error:
+            raise InvalidInput(
+                f"observations of {env.observation_space} cannot be made one array ({error})"
+            ) from error
+        if not isinstance(env.observation_space, spaces.Box):
+            raise InvalidInput(
+                "observations must have a fixed size; received the space "
+                f"{env.unwrapped.observation_space}"
+            )
+    if len(env.observation_space.shape) == 0:
+        env = gymnasium.wrappers.ReshapeObservation(env, (1,))
+    if len(env.observation_space.shape) == 2:
+        env = gymnasium.wrappers.ReshapeObservation(env, (*env.observation_space.shape, 1))
+    if frames != 1:
+        env = wrappers.StackFrames(env, frames)
+    start, count = int(env.action_space.start), int(env.action_space.n)
+    if start or actions:
+        env = wrappers.SelectActions(env, tuple(actions) or tuple(range(start, start + count)))
+    return env
+
+
+def _preparation(space: spaces.Box, frames: int) -> Preparation:
+    if len(space.shape) == 3:
+        bounded = np.isfinite(space.high).all()
+        if space.dtype.kind in "iu" and bounded and space.low.min() >= 0:
+            if space.high.max() < MOST_CODES:
+                return one_hot(space, frames)
+            return scaled(space)
+    elif space.dtype == np.uint8:
+        return scaled(space)
+    return as_float(space)
+
+
+def _method(env: gymnasium.Env, name: str) -> Any:
+    """A method of an environment or of what it wraps; `None` where nobody has it."""
+    return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None

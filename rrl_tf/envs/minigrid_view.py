@@ -1,0 +1,81 @@
+"""What the numbers of a MiniGrid observation mean.
+
+An observation is uint8 and (7, 7, C), axes (x, y): C is `frames * channels`, the channels of a
+frame are object, colour, state and, with a compass, the agent's direction. The agent stands at
+(3, 6) and looks towards y = 0; its cell shows what it carries.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from minigrid.core.actions import Actions
+from minigrid.core.constants import (
+    COLOR_TO_IDX,
+    DIR_TO_VEC,
+    IDX_TO_COLOR,
+    OBJECT_TO_IDX,
+    STATE_TO_IDX,
+)
+
+VIEW_SIZE = 7
+AGENT_CELL = (VIEW_SIZE // 2, VIEW_SIZE - 1)
+UNSEEN = OBJECT_TO_IDX["unseen"]
+
+# Number of codes of object, colour, state and direction: 11, 6, 3 and 4.
+CODES_PER_CHANNEL = tuple(map(len, (OBJECT_TO_IDX, COLOR_TO_IDX, STATE_TO_IDX, DIR_TO_VEC)))
+
+ACTION_NAMES = tuple(action.name for action in Actions)
+# DoorKey needs no drop and no done.
+TASK_ACTIONS = tuple(
+    int(Actions[name]) for name in ("left", "right", "forward", "pickup", "toggle")
+)
+
+_LABELLED = ("key", "door", "goal", "ball", "box", "lava")
+
+
+def object_cells(view: Any, channels: int = 3) -> dict[str, tuple[int, int]]:
+    """Finds the agent and the objects it sees.
+
+    Args:
+        view: One observation, `(7, 7, C)`; of stacked frames the newest counts.
+        channels: Channels of one frame, 3 or, with a compass, 4.
+
+    Returns:
+        Label -> cell (x, y), in the order agent, key, door, goal, ball, box, lava, without what is
+        out of sight; several of a kind are told apart by their colours, as `red door`. A carried
+        object is in the agent's cell. The entity of cell (x, y) is number `x * 7 + y`.
+
+    Example:
+        >>> view = np.zeros((7, 7, 3), "uint8")
+        >>> view[2, 5, 0] = OBJECT_TO_IDX["key"]
+        >>> object_cells(view)
+        {'agent': (3, 6), 'key': (2, 5)}
+    """
+    newest = np.asarray(view)[..., -channels:]
+    cells: dict[str, Any] = {"agent": AGENT_CELL}
+    for label in _LABELLED:
+        found = np.argwhere(newest[..., 0] == OBJECT_TO_IDX[label])
+        for x, y in found.tolist():
+            colour = f"{IDX_TO_COLOR[int(newest[x, y, 1])]} " if len(found) > 1 else ""
+            cells.setdefault(f"{colour}{label}", (x, y))
+    return cells
+
+
+def agents_picture(env: Any) -> np.ndarray:
+    """What the agent of a MiniGrid environment sees, as an RGB picture with the agent below."""
+    return env.unwrapped.get_pov_render(tile_size=32)
+
+
+def unseen_cells(view: Any, channels: int = 3) -> np.ndarray:
+    """Which cells are out of sight, `(7, 7)` bool with axes (x, y).
+
+    Args:
+        view, channels: As in `object_cells`.
+
+    Example:
+        >>> int(unseen_cells(np.zeros((7, 7, 3), "uint8")).sum())
+        49
+    """
+    return np.asarray(view)[..., -channels] == UNSEEN

@@ -1,0 +1,50 @@
+"""Q networks for observations that are no grid of entities, as plain Keras models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+
+
+def dense_q_network(
+    num_actions: int, hidden_units: Sequence[int] = (128, 128), dtype: str | None = None
+) -> keras.Sequential:
+    """Vectors `(B, F)` → Q values `(B, A)`, float32 also under a mixed policy.
+
+    Args:
+        num_actions: A.
+        hidden_units: sizes of the ReLU layers.
+        dtype: dtype policy of the hidden layers; Keras' own by default.
+
+    Example:
+        >>> network = dense_q_network(2)
+        >>> network.build((None, 4))
+    """
+    hidden = [keras.layers.Dense(units, "relu", dtype=dtype) for units in hidden_units]
+    return keras.Sequential([*hidden, keras.layers.Dense(num_actions, dtype="float32")])
+
+
+def convolutional_q_network(num_actions: int, dtype: str | None = None) -> keras.Sequential:
+    """Images `(B, height, width, C)`, prepared to 0..1, → Q values `(B, A)`, float32.
+
+    Three convolutions and a dense layer, each with a ReLU; images from 36 x 36 up.
+
+    Args:
+        num_actions: A.
+        dtype: dtype policy of the hidden layers; Keras' own by default.
+
+    Example:
+        >>> network = convolutional_q_network(18)
+        >>> network.build((None, 84, 84, 4))
+
+    Source: Mnih et al., "Human-level control through deep reinforcement learning" (2015).
+    """
+    hidden = [
+        keras.layers.Conv2D(32, 8, 4, activation="relu", dtype=dtype),
+        keras.layers.Conv2D(64, 4, 2, activation="relu", dtype=dtype),
+        keras.layers.Conv2D(64, 3, 1, activation="relu", dtype=dtype),
+        keras.layers.Flatten(dtype=dtype),
+        keras.layers.Dense(512, "relu", dtype=dtype),
+    ]
+    return keras.Sequential([*hidden, keras.layers.Dense(num_actions, dtype="float32")])

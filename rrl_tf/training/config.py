@@ -1,0 +1,120 @@
+"""What the configurations of all runs have in common, and how their numbers are checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from typing import Any, Literal
+
+from rrl_tf.errors import InvalidInput
+from rrl_tf.training.schedules import Schedule, learning_rate_schedule
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """The numbers that every run has; a script's own come after them.
+
+    A configuration checks itself: whoever holds one holds numbers that a run can have, and a
+    mistake is told before anything is written. A subclass does so in its `__post_init__`, after
+    that of its own base class, by `require_positive`, `require_multiple` and the like.
+    """
+
+    preset: str = ""
+    """Where the numbers below come from."""
+    seed: int = 0
+    """Of everything random: weights, data, exploration."""
+    name: str = ""
+    """Folder under `runs`; by default the preset and the seed."""
+    runs: str = "runs"
+    """Where runs are kept."""
+    profile_from: int | None = None
+    """Record 20 steps from this one on for TensorBoard's profiler."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**32:
+            raise InvalidInput(f"seed must be from 0 to 2**32 - 1; received {self.seed}")
+        if self.profile_from is not None:
+            require_not_negative(self, "profile_from")
+
+    @property
+    def path(self) -> pathlib.Path:
+        """The run's folder."""
+        return pathlib.Path(self.runs) / (self.name or self.default_name)
+
+    @property
+    def default_name(self) -> str:
+        """The folder under `runs` where no name is given; every seed of a preset has its own."""
+        return f"{self.preset or 'run'}-seed{self.seed}"
+
+    def settings(self) -> dict[str, Any]:
+        """All fields, by name."""
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class FitConfig(RunConfig):
+    """The numbers of every run of `keras.Model.fit`; how long it takes is the script's own."""
+
+    learning_rate: float = 1e-3
+    """The largest step size."""
+    schedule: Schedule = "cosine"
+    """After the warm-up: constant, or half a cosine down to `learning_rate_end`."""
+    warmup_steps: int = 0
+    """A straight line up to the largest step size."""
+    learning_rate_end: float = 0.0
+    """The step size at the end of the cosine."""
+    clip_norm: float | None = None
+    """Largest global norm of the gradient."""
+    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    """Precision of the network."""
+    jit_compile: bool = False
+    """Compile the step with XLA."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "learning_rate")
+        require_not_negative(self, "learning_rate_end", "warmup_steps")
+        if self.clip_norm is not None:
+            require_positive(self, "clip_norm")
+
+    def optimizer_options(self, steps: int) -> dict[str, Any]:
+        """Keyword arguments of an optimiser of Keras, for a run of so many steps."""
+        rate = learning_rate_schedule(
+            self.schedule, self.learning_rate, steps, self.warmup_steps, self.learning_rate_end
+        )
+        return {"learning_rate": rate, "global_clipnorm": self.clip_norm}
+
+
+def require_positive(config: Any, *names: str) -> None:
+    """Raises `InvalidInput` for the first of the fields that is not greater than zero."""
+    for name in names:
+        if not getattr(config, name) > 0:
+            raise InvalidInput(f"{name} must be greater than 0; received {getattr(config, name)}")
+
+
+def require_not_negative(config: Any, *names: str) -> None:
+    """Raises `InvalidInput` for the first of the fields that is less than zero."""
+    for name in names:
+        if not getattr(config, name) >= 0:
+            raise InvalidInput(f"{name} must not be negative; received {getattr(config, name)}")
+
+
+def require_share(config: Any, *names: str) -> None:
+    """Raises `InvalidInput` for the first of the fields that is not from 0 to 1."""
+    for name in names:
+        if not 0 <= getattr(config, name) <= 1:
+            raise InvalidInput(f"{name} must be from 0 to 1; received {getattr(config, name)}")
+
+
+def require_multiple(config: Any, names: tuple[str, ...], divisor: str) -> None:
+    """Raises `InvalidInput` for the first of the fields that is no multiple of field `divisor`.
+
+    Example:
+        >>> require_multiple(config, ("steps", "checkpoint_every"), "log_every")
+    """
+    for name in names:
+        if getattr(config, name) % getattr(config, divisor):
+            raise InvalidInput(
+                f"{name} must be a multiple of {divisor}; received {getattr(config, name)} and "
+                f"{getattr(config, divisor)}"
+            )

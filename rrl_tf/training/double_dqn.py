@@ -1,0 +1,357 @@
+"""The run of a double DQN on any task: train, evaluate, draw, export; the same command goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Literal
+
+import keras
+from tqdm import tqdm
+
+from rrl_tf.agents import DoubleDQN, Loop, ReplayBuffer, linear_schedule
+from rrl_tf.agents.curriculum import Curriculum, CurriculumEnv
+from rrl_tf.envs import SeededVectorEnv, Task
+from rrl_tf.errors import InvalidInput
+from rrl_tf.export import export_policy
+from rrl_tf.training.config import (
+    RunConfig,
+    require_not_negative,
+    require_positive,
+    require_share,
+)
+from rrl_tf.training.evaluation import evaluate
+from rrl_tf.training.interruption import Interruption
+from rrl_tf.training.pictures import draw_episode
+from rrl_tf.training.profiling import profiled
+from rrl_tf.training.rollout import RolloutStatistics
+from rrl_tf.training.run import Run
+
+
+@dataclasses.dataclass(frozen=True)
+class DoubleDQNConfig(RunConfig):
+    """Every number of a run. Steps are environment steps, over all environments."""
+
+    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    """Precision of the network."""
+    learning_rate: float = 1e-3
+    """Adam's step size in the beginning."""
+    learning_rate_end: float = 1e-4
+    """Adam's step size from `learning_rate_updates` on, a straight line between."""
+    learning_rate_updates: int = 5000
+    clip_norm: float = 10.0
+    """Largest global norm of the gradient."""
+    loss: Literal["huber", "mse"] = "huber"
+    target_period: int = 1
+    """Updates between moves of the target network."""
+    target_rate: float = 0.01
+    """How far it moves towards the online network; 1 copies it. Below 1 the target network is a
+    running average, and it is that which is evaluated and exported."""
+    select_at_t: bool = False
+    """The published book agent chooses the action to value at t instead of t + 1."""
+    jit_compile: bool = True
+    """Compile the update with XLA."""
+
+    steps: int = 25_000
+    """When to stop. The same command with a larger number goes on."""
+    stop_after_perfect: int = 0
+    """Stop after so many evaluations in a row without a failure; 0 never does."""
+    num_envs: int = 16
+    updates_per_step: float = 0.25
+    batch_size: int = 64
+    learning_starts: int = 1000
+    """Transitions gathered before the first update."""
+    replay_capacity: int = 50_000
+    n_step: int = 3
+    discount: float = 0.93
+    priority_exponent: float = 0.6
+    """0 samples uniformly."""
+    positive_copies: int = 1
+    """How often a transition with a positive reward is stored."""
+    observe_returns: bool = False
+    """Raise targets to returns that were observed; right in a deterministic environment only."""
+    ignore_time_limit: bool = False
+    """Play on after a time-out, as the published book agent does."""
+    epsilon_start: float = 1.0
+    epsilon_end: float = 0.15
+    epsilon_steps: int = 10_000
+    """Steps from the first to the last exploration rate."""
+
+    evaluation_episodes: int = 300
+    """At most so many, always the same ones."""
+    log_every: int = 500
+    """Steps between rows of the log; an evaluation or a checkpoint writes one as well."""
+    evaluate_every: int = 1000
+    checkpoint_every: int = 5000
+
+    def __post_init__(self) -> None:
+        require_positive(
+            self,
+            *("steps", "num_envs", "batch_size", "replay_capacity", "n_step", "learning_rate"),
+            *("learning_rate_updates", "clip_norm", "evaluation_episodes", "positive_copies"),
+            *("log_every", "evaluate_every", "checkpoint_every", "target_period"),
+        )
+        require_not_negative(
+            self,
+            *("updates_per_step", "learning_starts", "epsilon_steps", "stop_after_perfect"),
+            *("learning_rate_end", "priority_exponent"),
+        )
+        require_share(self, "discount", "target_rate", "epsilon_start", "epsilon_end")
+
+
+def train_double_dqn(
+    task: Task, network: keras.Model, config: DoubleDQNConfig
+) -> tuple[Run, DoubleDQN]:
+    """Trains a Q network on a task, evaluates it, draws an episode and exports the policy.
+
+    Everything is checked before the run's folder is made. The same call again goes on from the
+    last checkpoint; a run that is finished is left as it is. Ctrl-C and SIGTERM save first.
+
+    Args:
+        task: what is to be learned.
+        network: any `keras.Model`, prepared observations `(B, *task.preparation.shape)` → Q values
+            `(B, A)`; a `keras.Sequential` will do. Its weights are trained in place.
+        config: every number, and the folder.
+
+    Returns:
+        The `Run`, whose folder holds everything, and the trained `DoubleDQN`.
+
+    Raises:
+        InvalidInput: if a number is out of range, network and task do not fit each other, or the
+            folder holds another run.
+
+    Example:
+        >>> task = gymnasium_task("CartPole-v1")
+        >>> config = DoubleDQNConfig(name="cartpole", steps=20_000, discount=0.99)
+        >>> run, agent = train_double_dqn(task, dense_q_network(task.num_actions), config)
+        >>> agent.greedy(observations)  # (B,) actions
+    """
+    loop = make_loop(task, network, config)
+    curriculum, statistics = Curriculum(len(task.levels)), RolloutStatistics()
+    run = Run(
+        config,
+        config.steps,
+        may_change=("steps",),
+        identity={"task": task.name},
+        stop=lambda rows: is_solved(rows, len(task.levels), config.stop_after_perfect),
+    )
+    if state := run.load():
+        loop.set_state(state)
+        curriculum.set_state(state["curriculum"])
+        statistics.set_state(state["statistics"])
+    if not run.is_finished():
+        with Interruption() as interruption:
+            _train(run, loop, curriculum, statistics, task, config, interruption)
+        interruption.obey()
+        finish(run, loop.agent, task, config)
+    return run, loop.agent
+
+
+def _train(run, loop, curriculum, statistics, task, config, interruption):
+    """Goes on until the run is over or interrupted, and saves."""
+
+    def save():
+        parts = {"curriculum": curriculum.get_state(), "statistics": statistics.get_state()}
+        run.save(loop.step, loop.get_state() | parts, loop.agent.policy)
+
+    def due(every):
+        """Whether a multiple of `every` was passed by the last step of all environments."""
+        return loop.step % every < config.num_envs
+
+    with tqdm(total=run.steps, initial=run.step, unit="step", mininterval=0.5) as bar:
+        until = 0 if run.is_over() else config.steps
+        for record in profiled(loop.run(until), run.folder.path, config.profile_from):
+            statistics.add(record)
+            bar.update(record.step - bar.n)
+            last = record.step >= until or interruption.received
+            evaluates, saves = due(config.evaluate_every), due(config.checkpoint_every)
+            if not (last or evaluates or saves or due(config.log_every)):
+                continue
+            metrics = statistics.averages()
+            if evaluates:
+                metrics |= evaluate_agent(loop.agent, task, curriculum.level, config)
+                if curriculum.report(metrics.get("eval/success", 0.0)):
+                    loop.env.reset_options = {"level": curriculum.level}
+            run.log.write(record.step, metrics)
+            bar.set_postfix(_shown(metrics), refresh=False)
+            if saves:
+                save()
+            if last or run.is_over(record.step):
+                break
+        if loop.step > run.step:
+            save()
+
+
+def make_loop(task: Task, network: keras.Model, config: DoubleDQNConfig) -> Loop:
+    """The training loop with its agent, environments and replay, all new.
+
+    Args:
+        task, network, config: as in `train_double_dqn`.
+    """
+    levels = range(len(task.levels))
+    env = SeededVectorEnv(
+        lambda: CurriculumEnv([task.make_env(level) for level in levels]),
+        config.num_envs,
+        config.seed,
+        reset_on_truncation=not config.ignore_time_limit,
+    )
+    replay = ReplayBuffer(
+        config.replay_capacity,
+        task.observation_space.shape,
+        task.observation_space.dtype,
+        num_envs=config.num_envs,
+        n_step=config.n_step,
+        discount=config.discount,
+        priority_exponent=config.priority_exponent,
+        positive_copies=config.positive_copies,
+        observe_returns=config.observe_returns,
+    )
+    epsilon = functools.partial(
+        linear_schedule,
+        start=config.epsilon_start,
+        end=config.epsilon_end,
+        steps=config.epsilon_steps,
+    )
+    return Loop(
+        make_agent(task, network, config),
+        env,
+        replay,
+        epsilon=epsilon,
+        updates_per_step=config.updates_per_step,
+        batch_size=config.batch_size,
+        learning_starts=config.learning_starts,
+        seed=config.seed,
+    )
+
+
+def make_agent(task: Task, network: keras.Model, config: DoubleDQNConfig) -> DoubleDQN:
+    """A double DQN with the weights that the network has; they are made if there are none yet.
+
+    Args:
+        task, network, config: as in `train_double_dqn`.
+
+    Raises:
+        InvalidInput: if the network does not answer prepared observations with A values each.
+    """
+    shape = task.preparation.shape
+    if not network.built:
+        network.build((None, *shape))
+    try:
+        answer = tuple(network(keras.ops.zeros((2, *shape)), training=False).shape)
+    except Exception as error:
+        raise InvalidInput(
+            f"network {network.name!r} cannot answer prepared observations (B, "
+            f"{', '.join(map(str, shape))}): {error}"
+        ) from error
+    if answer != (2, task.num_actions):
+        raise InvalidInput(
+            f"network {network.name!r} must answer 2 observations with Q values of shape "
+            f"(2, {task.num_actions}); received {answer}"
+        )
+    return DoubleDQN(
+        network,
+        task.preparation,
+        learning_rate=keras.optimizers.schedules.PolynomialDecay(
+            config.learning_rate, config.learning_rate_updates, config.learning_rate_end
+        ),
+        clip_norm=config.clip_norm,
+        loss=config.loss,
+        target_period=config.target_period,
+        target_rate=config.target_rate,
+        select_at_t=config.select_at_t,
+        jit_compile=config.jit_compile,
+    )
+
+
+def evaluate_agent(
+    agent: DoubleDQN, task: Task, level: int, config: DoubleDQNConfig
+) -> dict[str, float]:
+    """Metrics of greedy play and of play with 5 % random actions, from every evaluation start.
+
+    Raises:
+        InvalidInput: if there is a curriculum and nobody tells what a success is.
+    """
+    resets = task.evaluation_resets(level, config.evaluation_episodes)
+    make = functools.partial(task.make_test_env, level)
+    greedy = evaluate(agent.greedy, make, resets).summary()
+    noisy = evaluate(agent.greedy, make, resets, epsilon=0.05).summary()
+    if len(task.levels) > 1 and "success" not in greedy:
+        raise InvalidInput(
+            f"task {task.name!r} has {len(task.levels)} levels and needs successes to go on from "
+            "one to the next: give it a success_return, or info['success']"
+        )
+    measure = "success" if "success" in greedy else "return"
+    return {
+        **{f"eval/{name}": value for name, value in greedy.items()},
+        f"eval/{measure}_epsilon_0.05": noisy[measure],
+        "eval/level": level % len(task.levels) + 1,
+    }
+
+
+def finish(run: Run, agent: DoubleDQN, task: Task, config: DoubleDQNConfig) -> None:
+    """Final evaluation, pictures and export of a run that has just been trained."""
+    scores = evaluate_agent(agent, task, -1, config)
+    summary: dict[str, Any] = dict(scores)
+    if "eval/success" in scores:
+        summary["first_perfect"] = first_perfect(run.log.rows, len(task.levels))
+    pictures = draw_episode(agent.policy, task, run.folder.figures, run.log)
+    version = export_policy(
+        run.folder.export,
+        agent.policy,
+        task.preparation,
+        task.observation_space.shape,
+        task.observation_space.dtype,
+        policy={
+            "environment": task.name,
+            "action_names": list(task.action_names),
+            "scores": {"step": run.step, **summary},
+        },
+    )
+    episodes = len(task.evaluation_resets(-1, config.evaluation_episodes))
+    run.finish(summary, in_words(scores, episodes), [*pictures, version])
+
+
+def in_words(scores: dict[str, float], episodes: int) -> str:
+    """The outcome in a sentence."""
+    said = f"greedily a mean return of {scores['eval/return']:.4g} in {episodes} episodes"
+    if "eval/success" not in scores:
+        return f"{said}, {scores['eval/return_epsilon_0.05']:.4g} with 5 % of random actions"
+    loops = f" ({scores['eval/loops']:.1%} ended in a loop)" if "eval/loops" in scores else ""
+    return (
+        f"{said}; {scores['eval/success']:.1%} of them solved{loops}, "
+        f"{scores['eval/success_epsilon_0.05']:.1%} with 5 % of random actions"
+    )
+
+
+def first_perfect(rows: list[dict[str, float]], levels: int) -> int | None:
+    """The first step at which every start of the last level was solved greedily, or `None`."""
+    for row in rows:
+        if row.get("eval/success") == 1 and row["eval/level"] == levels:
+            return int(row["step"])
+    return None
+
+
+def is_solved(rows: list[dict[str, float]], levels: int, evaluations: int) -> bool:
+    """Whether so many last evaluations, of the last level, were without a failure."""
+    last = [row for row in rows if "eval/success" in row][-evaluations:]
+    return 0 < evaluations <= len(last) and all(
+        row["eval/success"] == 1 and row["eval/level"] == levels for row in last
+    )
+
+
+def _shown(metrics):
+    """What the progress bar shows: greedy play is what a reader takes `success` for.
+
+    That of the training episodes is not shown: the first few to finish are those that succeed.
+    """
+    names = {
+        "greedy success": ("eval/success", ".1%"),
+        "greedy return": ("eval/return", ".4g"),
+        "loss": ("train/loss", ".3g"),
+        "epsilon": ("train/epsilon", ".2f"),
+    }
+    return {
+        short: format(metrics[name], form)
+        for short, (name, form) in names.items()
+        if name in metrics and not (short == "greedy return" and "eval/success" in metrics)
+    }

@@ -1,0 +1,155 @@
+"""A run of `keras.Model.fit` that can be killed at any moment and goes on with the same command.
+
+    keras.utils.set_random_seed(config.seed)
+    model = make_model(config)  # built and compiled; whatever can be wrong is found out by here
+    run = FitRun(config, model, steps=config.steps, steps_per_epoch=config.log_every)
+    if not run.is_finished():
+        run.fit(dataset(first_step=run.step), validation_data=held_out)
+        run.finish({"test/accuracy": accuracy(model)}, "tested", [picture])
+
+The order matters in three places. The model is made before the run, so that a command that is
+rejected writes nothing. Data begin at `run.step`, which opening the run finds out. Pictures and
+exports come before `finish`, which tells that they are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+from tqdm import tqdm
+from tqdm.keras import TqdmCallback
+
+from rrl_tf.errors import InvalidInput
+from rrl_tf.training.callbacks import Checkpoint, LogMetrics, Profile, StopWhen
+from rrl_tf.training.config import RunConfig
+from rrl_tf.training.interruption import Interruption
+from rrl_tf.training.run import Run
+
+
+class FitRun(Run):
+    """A `Run` whose steps are batches of `fit`; opening it takes up the newest checkpoint.
+
+    A checkpoint holds weights, optimiser and random states. An epoch of `fit` is what lies between
+    two rows of the log.
+
+    Args:
+        config: `RunConfig`.
+        model: compiled and built `keras.Model`; filled in place where there is a checkpoint.
+        steps: batches of the whole run.
+        steps_per_epoch: batches between rows of the log, a divisor of `steps`.
+        checkpoint_every: batches between checkpoints, a multiple of `steps_per_epoch`; by default
+            as many. The last epoch is always saved.
+        **options: `may_change`, `identity` and `stop`, see `Run`.
+
+    Attributes:
+        model: see above.
+
+    Raises:
+        InvalidInput: if the model has no weights yet, an interval does not come out even, the
+            folder holds another run, or its checkpoint is of another model.
+
+    Example:
+        >>> run = FitRun(config, model, steps=1000, steps_per_epoch=50, checkpoint_every=100)
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        model: keras.Model,
+        *,
+        steps: int,
+        steps_per_epoch: int,
+        checkpoint_every: int | None = None,
+        **options: Any,
+    ) -> None:
+        self._checkpoint_every = checkpoint_every or steps_per_epoch
+        if steps % steps_per_epoch or self._checkpoint_every % steps_per_epoch:
+            raise InvalidInput(
+                f"steps and checkpoint_every must be multiples of the {steps_per_epoch} steps of "
+                f"an epoch; received {steps} and {self._checkpoint_every}"
+            )
+        if not model.built:
+            raise InvalidInput(f"FitRun needs a built model; received {model.name} without weights")
+        model.optimizer.build(model.trainable_variables)
+        super().__init__(config, steps, **options)
+        self.model, self._steps_per_epoch = model, steps_per_epoch
+        if state := self.load():
+            _restore(model, state["variables"], self.folder.path)
+
+    def fit(
+        self,
+        data: Any,
+        *,
+        callbacks: Iterable[keras.callbacks.Callback] = (),
+        measure: Callable[[int], Mapping[str, float]] | None = None,
+        **options: Any,
+    ) -> None:
+        """Trains to the end, if the run is not there yet.
+
+        SIGINT and SIGTERM end it after the epoch under way, with a checkpoint.
+
+        Args:
+            data: `keras.utils.PyDataset`, of which an epoch is one pass, or an endless
+                `tf.data.Dataset`; from `step` on.
+            callbacks: are called after the row of the log is written.
+            measure: function of the step → more metrics for the row, called before it is written.
+            **options: of `keras.Model.fit`, such as `validation_data`.
+
+        Raises:
+            KeyboardInterrupt: after SIGINT.
+            SystemExit: after SIGTERM, with code 143.
+        """
+        if self.is_over():
+            return
+        # Whoever reads the log comes after the one who writes it, and the checkpoint last.
+        with Interruption() as interruption:
+            also = [
+                LogMetrics(self.log, measure),
+                *callbacks,
+                *self._profile(),
+                TqdmCallback(verbose=0, tqdm_class=tqdm, mininterval=0.5),
+                StopWhen(lambda step: bool(interruption.received) or self.is_over(step)),
+                Checkpoint(self._save_model, self._checkpoint_every),
+            ]
+            is_sized = isinstance(data, keras.utils.PyDataset)
+            self.model.fit(
+                data,
+                initial_epoch=self.step // self._steps_per_epoch,
+                epochs=self.steps // self._steps_per_epoch,
+                steps_per_epoch=None if is_sized else self._steps_per_epoch,
+                callbacks=also,
+                shuffle=False,  # Keras would draw another order after a resume
+                verbose=0,
+                **options,
+            )
+            interruption.obey()
+
+    def _profile(self) -> list[Profile]:
+        first = self.config.profile_from
+        return [] if first is None else [Profile(self.folder.path, first)]
+
+    def _save_model(self, step: int) -> None:
+        arrays = {name: np.asarray(value) for name, value in _variables(self.model).items()}
+        self.save(step, {"variables": arrays}, self.model)
+
+
+def _variables(model):
+    """Name → variable of weights, random states and optimiser; by position, as paths repeat."""
+    parts = {"model": model.variables, "optimizer": model.optimizer.variables}
+    return {f"{part}/{i}": v for part, values in parts.items() for i, v in enumerate(values)}
+
+
+def _restore(model, arrays, path):
+    """Fills a model from a checkpoint's arrays, all of them or none."""
+    variables = _variables(model)
+    stored = {name: array.shape for name, array in arrays.items()}
+    if stored != {name: tuple(variable.shape) for name, variable in variables.items()}:
+        raise InvalidInput(
+            f"the checkpoint in {path} is of another model than {model.name}; choose another "
+            "name, or remove that folder"
+        )
+    for name, variable in variables.items():
+        variable.assign(arrays[name])

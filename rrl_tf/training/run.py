@@ -1,0 +1,104 @@
+"""One run, from the configuration to `evaluation.json`: what every script does beside training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from rrl_tf.training.config import RunConfig
+from rrl_tf.training.metrics_log import MetricsLog
+from rrl_tf.training.run_folder import RunFolder
+
+WITHOUT_EFFECT = ("name", "runs", "profile_from")
+"""Fields of every configuration that say where and what to watch, and change no number."""
+
+
+class Run:
+    """Opens the folder and the log of a run, new or to be continued, and finishes it.
+
+    Opening writes the folder, so a script checks its data and builds its model before; a command
+    that is rejected leaves nothing behind. How far a run has come is the step of its newest
+    checkpoint. A run is over when it has come to `steps` or when `stop` says so, and finished when
+    `finish` was called for that step.
+
+    Args:
+        config: `RunConfig`.
+        steps: the step to come to: updates, or environment steps.
+        may_change: names of fields that may differ from the run that is continued.
+        identity: what else makes it the same run, such as a `checksum` of the data; JSON-able.
+        stop: function of the log's rows, whether to stop before; such as an `EarlyStop`.
+
+    Attributes:
+        config: see above.
+        steps: see above.
+        folder: `RunFolder`.
+        log: `MetricsLog`, with the rows up to `step`.
+        step: int, of the newest checkpoint; 0 in a new run.
+
+    Raises:
+        InvalidInput: if the folder holds another run, or its files cannot be read.
+        OSError: if the folder cannot be made or written.
+
+    Example:
+        >>> run = Run(config, steps=config.steps, may_change=("steps",))
+        >>> if state := run.load():
+        ...     loop.set_state(state)
+        >>> if not run.is_finished():
+        ...     ...  # train; now and then run.log.write(step, {...}), run.save(step, state)
+        ...     run.finish({"eval/success": 1.0}, "every start solved", [picture])
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        steps: int,
+        *,
+        may_change: Iterable[str] = (),
+        identity: Mapping[str, Any] | None = None,
+        stop: Callable[[list[dict[str, float]]], bool] | None = None,
+    ) -> None:
+        self.config: Any = config  # a script's own, with more fields
+        self.steps = steps
+        self._stop = stop or (lambda rows: False)
+        settings = config.settings()
+        self.folder = RunFolder(
+            config.path, settings | dict(identity or {}), (*WITHOUT_EFFECT, *may_change)
+        )
+        self.step = self.folder.step
+        self.log = MetricsLog(self.folder.path, until_step=self.step)
+        self.log.settings(settings)
+
+    def load(self) -> dict[str, dict[str, Any]] | None:
+        """The state in the newest checkpoint, as it was given to `save`; `None` in a new run."""
+        return self.folder.load_checkpoint()
+
+    def save(self, step: int, state: Mapping[str, Mapping[str, Any]], model: Any = None) -> None:
+        """Writes a checkpoint (`RunFolder.save_checkpoint`) and notes its step."""
+        self.folder.save_checkpoint(step, state, model)
+        self.step = step
+
+    def is_over(self, step: int | None = None) -> bool:
+        """Whether there is nothing left to train, at `step` or at the newest checkpoint."""
+        reached = self.step if step is None else step
+        return reached >= self.steps or self._stop(self.log.rows)
+
+    def is_finished(self) -> bool:
+        """Whether there is nothing left to do; if so, says it."""
+        finished = self.is_over() and self.folder.is_finished(self.step)
+        if finished:
+            print(f"{self.folder.path} is trained already, to step {self.step:,}")
+        return finished
+
+    def finish(
+        self, summary: Mapping[str, Any], report: str = "", written: Iterable[object] = ()
+    ) -> None:
+        """Writes `evaluation.json`, last of all, and prints what came out.
+
+        Args:
+            summary: JSON-able outcome; the step is added.
+            report: a sentence for the reader.
+            written: paths of what was drawn and exported before.
+        """
+        self.folder.finish({"step": self.step, **summary})
+        paths = [*written, self.folder.path / "evaluation.json"]
+        print(f"step {self.step:,}: {report}\nwritten: {', '.join(map(str, paths))}")

@@ -1,0 +1,115 @@
+"""Trains a double DQN on any Gymnasium environment with discrete actions.
+
+python -m train_scripts.train_dqn --env CartPole-v1
+python -m train_scripts.train_dqn --env MiniGrid-KeyCorridorS3R1-v0
+python -m train_scripts.train_dqn --env MiniGrid-MemoryS7-v0 --actions 0 1 2 --max-steps 100
+python -m train_scripts.train_dqn --env my_module:MyEnv-v0   # my_module.py registers MyEnv-v0
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+
+import keras
+
+from rrl_tf.envs import Task, gymnasium_task
+from rrl_tf.errors import InvalidInput
+from rrl_tf.models import RelationalQNetwork, convolutional_q_network, dense_q_network
+from rrl_tf.training.config import require_positive
+from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
+from train_scripts import command_line
+
+SMALLEST_PICTURE = 36
+"""Sides from which three axes are a picture to be convolved; below, cells attend to each other."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(DoubleDQNConfig):
+    """The numbers of the training, and of the environment."""
+
+    runs: str = "runs/dqn"
+    """Where runs are kept; the folder there is called after the environment and the seed."""
+    discount: float = 0.99
+    updates_per_step: float = 0.5
+    epsilon_end: float = 0.05
+    steps: int = 50_000
+    """When to stop. The same command with a larger number goes on."""
+    learning_rate_end: float = 5e-4
+    """Adam's step size from `learning_rate_updates` on, a straight line between."""
+    learning_rate_updates: int = 12_000
+    """Updates after which Adam's step size is `learning_rate_end`."""
+    evaluation_episodes: int = 100
+    """Always the same ones."""
+    evaluate_every: int = 2500
+
+    env: str = ""
+    """Id of the environment, `Name-v0` or `module:Name-v0`."""
+    test_env: str = ""
+    """Id of the environment it is evaluated in, if that is another one."""
+    network: str = ""
+    """dense, convolutional, or a preset of `RelationalQNetwork`; by default what fits: relational
+    for grids, convolutional for pictures, dense for vectors."""
+    success_return: float | None = None
+    """The least return of a success, where the environment does not tell; by default the threshold
+    it is registered with, and any reward at all in MiniGrid."""
+    max_steps: int | None = None
+    """Time limit of an episode; by default the environment's own."""
+    frames: int = 1
+    """Observations stacked."""
+    actions: tuple[int, ...] = ()
+    """Actions to choose from; by default all."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "frames")
+        if self.max_steps is not None:
+            require_positive(self, "max_steps")
+        if not self.env:
+            raise InvalidInput("--env is missing; expected an id such as CartPole-v1")
+
+    @property
+    def path(self) -> pathlib.Path:
+        """The run's folder."""
+        environment = self.env.rpartition(":")[2].replace("/", "-")
+        return pathlib.Path(self.runs) / (self.name or f"{environment}-seed{self.seed}")
+
+
+def main(config: Config):
+    """Trains a double DQN on any Gymnasium environment; the same command again continues."""
+    task = gymnasium_task(
+        config.env,
+        test_env=config.test_env or None,
+        success_return=config.success_return,
+        max_steps=config.max_steps,
+        frames=config.frames,
+        actions=config.actions,
+    )
+    keras.utils.set_random_seed(config.seed)
+    return train_double_dqn(task, make_network(config, task), config)
+
+
+def make_network(config: Config, task: Task) -> keras.Model:
+    """A Q network with new weights: the one asked for, or one that fits the observations."""
+    name = config.network or fitting_network(task)
+    plain: dict[str, Callable[..., keras.Model]] = {
+        "dense": dense_q_network,
+        "convolutional": convolutional_q_network,
+    }
+    if name in plain:
+        return plain[name](task.num_actions, dtype=config.dtype)
+    return RelationalQNetwork.from_preset(
+        name, task.preparation, num_actions=task.num_actions, dtype=config.dtype
+    )
+
+
+def fitting_network(task: Task) -> str:
+    """The name of a network for the task's observations."""
+    if len(task.preparation.shape) != 3:
+        return "dense"
+    return "convolutional" if min(task.preparation.shape[:2]) >= SMALLEST_PICTURE else "fast"
+
+
+if __name__ == "__main__":
+    command_line.run(main, Config)
