@@ -1,33 +1,49 @@
 """Checks of constructor arguments."""
 
+from __future__ import annotations
+
+import numbers
 import operator
+from collections.abc import Collection, Iterable
+from typing import Any, TypeVar
 
 from rrl_tf.errors import InvalidInput
 
+Value = TypeVar("Value")
 
-def one_of(name, value, choices):
-    """Returns `value`, or raises a `ValueError` that lists the `choices`."""
+
+def one_of(name: str, value: Value, choices: Collection[Any]) -> Value:
+    """Returns `value`, or raises an `InvalidInput` that lists the `choices`."""
     if value not in choices:
-        raise InvalidInput(f"`{name}` must be one of {choices}. Received: {value!r}")
+        raise InvalidInput(f"`{name}` must be one of {choices}; received {value!r}")
     return value
 
 
-def positive_int(name, value):
-    """Returns `value` as an int (NumPy's count too), or raises a `ValueError`."""
+def positive_int(name: str, value: Any) -> int:
+    """Returns `value` as an int (NumPy's count too), or raises an `InvalidInput`."""
     try:
         number = operator.index(value)
     except TypeError:
         number = 0
     if number < 1 or isinstance(value, bool):
-        raise InvalidInput(f"`{name}` must be a positive integer. Received: {value!r}")
+        raise InvalidInput(f"`{name}` must be a positive integer; received {value!r}")
     return number
 
 
-def optional_positive_int(name, value):
+def optional_positive_int(name: str, value: Any) -> int | None:
     """As `positive_int`, and None stays None."""
     return None if value is None else positive_int(name, value)
 
 
-def positive_ints(name, values):
-    """A tuple of positive integers, or raises a `ValueError`."""
+def positive_ints(name: str, values: Iterable[Any]) -> tuple[int, ...]:
+    """A tuple of positive integers, or raises an `InvalidInput`."""
+    if not isinstance(values, Iterable):
+        raise InvalidInput(f"`{name}` must be a sequence of positive integers; received {values!r}")
     return tuple(positive_int(name, value) for value in values)
+
+
+def dropout_rate(name: str, value: Any) -> float:
+    """Returns `value`, or raises an `InvalidInput` unless it lies in [0, 1)."""
+    if not (isinstance(value, numbers.Real) and 0 <= value < 1):
+        raise InvalidInput(f"`{name}` must be in [0, 1); received {value!r}")
+    return value

@@ -6,7 +6,7 @@ import os
 import sys
 
 
-def load_tensorflow():
+def load_tensorflow() -> None:
     """Imports TensorFlow with standard error closed; what it says later stays visible.
 
     `TF_CPP_MIN_LOG_LEVEL` alone no longer helps: TensorFlow 2.21 writes its first notes before it

@@ -2,6 +2,7 @@
 
     server      `python -m serving.server`, with the flags of tensorflow_model_server
     client      `connect(address, model).act(observation)`, over gRPC or REST; async_client
+    local       `served(export_folder, name)`: a server for as long as a program needs one
     sessions    episodes of policies with a memory or a window, on the client's side
     bench       `python -m serving.bench`, the load tool
     deploy      the same models on TensorFlow Serving: Docker Compose, Kubernetes, Grafana
@@ -11,7 +12,7 @@ Behind the server, from the wire inwards:
     flags, config_files    what the server is told
     grpc_service, rest     the two transports
     tensors, json_values   what they carry, to and from NumPy
-    inference, examples    what both ask for: predictions, classes, metadata, status
+    inference, tf_examples what both ask for: predictions, classes, metadata, status
     batching               merges concurrent requests, runs them off the event loop
     repository             which versions are loaded: discovery, swap, labels, status
     model                  one loaded version; warmup replays its requests

@@ -6,32 +6,31 @@
 gRPC needs tensorflow-serving-api, REST needs aiohttp.
 """
 
-import asyncio
+from __future__ import annotations
 
-from serving.client import (
-    Attempts,
-    GrpcForm,
-    RestForm,
-    as_batch,
-    find_signature,
-    make_transport,
-    split_answer,
-)
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from serving.client import Attempts, as_batch, find_signature, make_transport, split_answer
 from serving.errors import ServingError
+from serving.transports import GrpcForm, RestForm
 
 __all__ = ["AsyncClient", "ServingError", "connect_async"]
 
 
 def connect_async(
-    address,
-    model,
-    version=None,
-    label=None,
-    timeout=10.0,
-    retries=5,
-    certificates=None,
-    identity=None,
-):
+    address: str,
+    model: str,
+    version: int | None = None,
+    label: str | None = None,
+    timeout: float = 10.0,
+    retries: int | None = None,
+    certificates: str | None = None,
+    identity: tuple[str, str] | None = None,
+) -> AsyncClient:
     """Returns an `AsyncClient` of a served model; arguments and errors are those of `connect`."""
     transports = {"grpc": _GrpcTransport, "http": _RestTransport}
     transport = make_transport(transports, address, model, version, label, certificates, identity)
@@ -44,20 +43,31 @@ class AsyncClient:
     Every method raises `ServingError`, as those of `serving.client.Client` do.
     """
 
-    def __init__(self, transport, timeout, retries):
+    def __init__(self, transport: Any, timeout: float, retries: int | None) -> None:
         self._transport = transport
         self._timeout = timeout
         self._retries = retries
-        self._signatures = None
+        self._signatures: dict[str, Any] | None = None
 
-    async def act(self, observation, attention=False, timeout=None):
+    async def act(
+        self,
+        observation: Any,
+        return_attention_scores: bool = False,
+        *,
+        timeout: float | None = None,
+    ) -> Any:
         """Returns the greedy action of one observation or of a batch, as `Client.act` does."""
-        signature = "act_with_attention" if attention else "act"
+        signature = "act_with_attention" if return_attention_scores else "act"
         batch, single = as_batch(observation, find_signature(await self.signatures(), signature))
         outputs = await self.predict({"observation": batch}, signature, timeout)
-        return split_answer(outputs, single, attention)
+        return split_answer(outputs, single, return_attention_scores)
 
-    async def predict(self, inputs, signature="serving_default", timeout=None):
+    async def predict(
+        self,
+        inputs: Mapping[str, Any],
+        signature: str = "serving_default",
+        timeout: float | None = None,
+    ) -> dict[str, np.ndarray]:
         """Returns name -> array of any signature, for name -> array of its inputs."""
         known = find_signature(await self.signatures(), signature)
         timeout = self._timeout if timeout is None else timeout
@@ -65,7 +75,7 @@ class AsyncClient:
             timeout, lambda left: self._transport.predict(inputs, signature, known, left)
         )
 
-    async def signatures(self):
+    async def signatures(self) -> dict[str, Any]:
         """Returns name -> {"inputs", "outputs"} of name -> (dtype, shape), asked once."""
         if self._signatures is None:
             self._signatures = await self._retrying(self._timeout, self._transport.signatures)
@@ -79,14 +89,14 @@ class AsyncClient:
             except ServingError as error:
                 await asyncio.sleep(attempts.pause_after(error))
 
-    async def close(self):
+    async def close(self) -> None:
         """Closes the connections."""
         await self._transport.close()
 
-    async def __aenter__(self):
+    async def __aenter__(self) -> AsyncClient:
         return self
 
-    async def __aexit__(self, *_):
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
 

@@ -8,39 +8,34 @@ Works against `serving.server` and against TensorFlow Serving itself. The REST c
 and the standard library; the gRPC client needs tensorflow-serving-api.
 """
 
-import base64
-import http.client
-import json
-import ssl
+from __future__ import annotations
+
+import random
 import time
 import urllib.parse
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
-from serving.errors import HTTP_STATUS, ServingError
+from serving.errors import ServingError
+from serving.transports import GrpcTransport, RestTransport
 
 __all__ = ["Client", "ServingError", "connect"]
 
-_DTYPES = {
-    "DT_FLOAT": "float32",
-    "DT_DOUBLE": "float64",
-    "DT_HALF": "float16",
-    "DT_STRING": "object",
-}
 _LONGEST_PAUSE = 2.0
 
 
 def connect(
-    address,
-    model,
-    version=None,
-    label=None,
-    timeout=10.0,
-    retries=5,
-    certificates=None,
-    identity=None,
-):
+    address: str,
+    model: str,
+    version: int | None = None,
+    label: str | None = None,
+    timeout: float = 10.0,
+    retries: int | None = None,
+    certificates: str | None = None,
+    identity: tuple[str, str] | None = None,
+) -> Client:
     """Returns a `Client` of a served model.
 
     Args:
@@ -49,24 +44,33 @@ def connect(
         version: A version's number; by default always the newest.
         label: A version's label, instead of its number.
         timeout: Seconds that an answer may take, unless a call says otherwise.
-        retries: How often a request is repeated, with growing pauses, that the server was
-            UNAVAILABLE for. No other failure is repeated.
+        retries: How often at most a request is repeated, with growing pauses, that the server was
+            UNAVAILABLE for; by default until its time is up, so that a server may be started
+            again meanwhile. No other failure is repeated.
         certificates: With TLS, a PEM file of the authorities to trust instead of the system's.
         identity: With TLS, the PEM files (certificate, key) by which the server knows the client.
 
     Raises:
         ValueError: If the address has another form. The server is first asked at the first call.
     """
-    transports = {"grpc": _GrpcTransport, "http": _RestTransport}
+    transports = {"grpc": GrpcTransport, "http": RestTransport}
     transport = make_transport(transports, address, model, version, label, certificates, identity)
     return Client(transport, timeout, retries)
 
 
-def make_transport(transports, address, model, version, label, certificates, identity):
+def make_transport(
+    transports: Mapping[str, Callable[..., Any]],
+    address: str,
+    model: str,
+    version: int | None,
+    label: str | None,
+    certificates: str | None,
+    identity: tuple[str, str] | None,
+) -> Any:
     """Returns the transport for an address, pointed at the model; the rest as in `connect`."""
     parts = urllib.parse.urlsplit(address)
-    transport = transports.get(parts.scheme.removesuffix("s"))
-    if transport is None or not parts.hostname or not parts.port:
+    make = transports.get(parts.scheme.removesuffix("s"))
+    if make is None or not parts.hostname or not parts.port:
         raise ValueError(
             f"address must be grpc://host:port or http://host:port; received {address!r}"
         )
@@ -77,7 +81,7 @@ def make_transport(transports, address, model, version, label, certificates, ide
         raise ValueError(
             f"certificates and an identity need grpcs:// or https://; received {address!r}"
         )
-    transport = transport(parts.hostname, parts.port, secure, certificates, identity)
+    transport = make(parts.hostname, parts.port, secure, certificates, identity)
     transport.address_model(model, version, label)
     return transport
 
@@ -89,27 +93,42 @@ class Client:
     NOT_FOUND, UNAVAILABLE, DEADLINE_EXCEEDED, ...) as `code`, and the server's message.
     """
 
-    def __init__(self, transport, timeout, retries):
+    def __init__(self, transport: Any, timeout: float, retries: int | None) -> None:
         self._transport = transport
         self._timeout = timeout
         self._retries = retries
-        self._signatures = None
+        self._signatures: dict[str, Any] | None = None
 
-    def act(self, observation, attention=False, timeout=None):
+    def act(
+        self,
+        observation: Any,
+        return_attention_scores: bool = False,
+        *,
+        timeout: float | None = None,
+    ) -> Any:
         """Returns the greedy action of one observation (an int) or of a batch (an array (B,)).
 
         Args:
             observation: As the environment gives it, or a batch of them.
-            attention: Whether to return (action, dict of scores) instead; the scores are (H, N, S)
-                for one observation and (B, H, N, S) for a batch, by the name of their round.
+            return_attention_scores: Whether to return (action, dict of scores) instead; the scores
+                are (H, N, S) for one observation and (B, H, N, S) for a batch, by the name of
+                their round.
             timeout: Seconds, instead of the client's.
+
+        Raises:
+            ValueError: If the policy needs more than an observation; `serving.sessions` has it.
         """
-        signature = "act_with_attention" if attention else "act"
+        signature = "act_with_attention" if return_attention_scores else "act"
         batch, single = as_batch(observation, find_signature(self.signatures, signature))
         outputs = self.predict({"observation": batch}, signature, timeout)
-        return split_answer(outputs, single, attention)
+        return split_answer(outputs, single, return_attention_scores)
 
-    def predict(self, inputs, signature="serving_default", timeout=None):
+    def predict(
+        self,
+        inputs: Mapping[str, Any],
+        signature: str = "serving_default",
+        timeout: float | None = None,
+    ) -> dict[str, np.ndarray]:
         """Returns name -> array of any signature, for name -> array of its inputs."""
         known = find_signature(self.signatures, signature)
         timeout = self._timeout if timeout is None else timeout
@@ -118,7 +137,7 @@ class Client:
         )
 
     @property
-    def signatures(self):
+    def signatures(self) -> dict[str, Any]:
         """name -> {"inputs", "outputs"} of name -> (dtype, shape), asked once of the server."""
         if self._signatures is None:
             self._signatures = self._retrying(self._timeout, self._transport.signatures)
@@ -133,41 +152,43 @@ class Client:
             except ServingError as error:
                 time.sleep(attempts.pause_after(error))
 
-    def close(self):
+    def close(self) -> None:
         """Closes the connections."""
         self._transport.close()
 
-    def __enter__(self):
+    def __enter__(self) -> Client:
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
 class Attempts:
     """How often and how long a request is repeated that the server was UNAVAILABLE for."""
 
-    def __init__(self, timeout, retries):
+    def __init__(self, timeout: float, retries: int | None) -> None:
         self._deadline = time.monotonic() + timeout
         self._left, self._pause = retries, 0.02
 
-    def seconds_left(self):
+    def seconds_left(self) -> float:
         """Returns how long the next attempt may take."""
         return max(self._deadline - time.monotonic(), 1e-3)
 
-    def pause_after(self, error):
+    def pause_after(self, error: ServingError) -> float:
         """Returns how long to wait after a failure; raises it if it is final."""
-        pause = self._pause
-        if error.code != "UNAVAILABLE" or not self._left:
+        # Not all at once: whoever waits for the same server began to wait at the same moment.
+        pause = self._pause * random.uniform(0.75, 1.25)
+        if error.code != "UNAVAILABLE" or self._left == 0:
             raise error
         if time.monotonic() + pause > self._deadline:
             raise error
-        self._left -= 1
-        self._pause = min(2 * pause, _LONGEST_PAUSE)
+        if self._left is not None:
+            self._left -= 1
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         return pause
 
 
-def find_signature(signatures, name):
+def find_signature(signatures: Mapping[str, Any], name: str) -> Any:
     """Returns one of a server's signatures; raises FAILED_PRECONDITION if there is none."""
     if name not in signatures:
         raise ServingError(
@@ -176,9 +197,16 @@ def find_signature(signatures, name):
     return signatures[name]
 
 
-def as_batch(observation, signature):
+def as_batch(observation: Any, signature: Mapping[str, Any]) -> tuple[np.ndarray, bool]:
     """Returns (batch of observations, whether it was a single one)."""
-    dtype, shape = signature["inputs"]["observation"]
+    inputs = signature["inputs"]
+    if inputs.keys() != {"observation"}:
+        session = "MemorySession" if "memory" in inputs else "WindowSession"
+        raise ValueError(
+            f"act is for policies that take an observation alone; ask this one through "
+            f"serving.sessions.{session}, or by predict; received a policy of {sorted(inputs)}"
+        )
+    dtype, shape = inputs["observation"]
     if not isinstance(observation, np.ndarray):
         observation = np.asarray(observation, dtype)
     # Anything that fits neither goes out as it is: the server says what it expected.
@@ -186,15 +214,17 @@ def as_batch(observation, signature):
     return (observation[np.newaxis] if single else observation), single
 
 
-def split_answer(outputs, single, attention):
+def split_answer(
+    outputs: Mapping[str, np.ndarray], single: bool, return_attention_scores: bool
+) -> Any:
     """Returns what `act` does, from the outputs for a batch."""
     if single:
         outputs = {name: array[0] for name, array in outputs.items()}
     action = int(outputs["action"]) if single else outputs["action"]
-    return (action, split_attention(outputs)) if attention else action
+    return (action, split_attention(outputs)) if return_attention_scores else action
 
 
-def split_attention(outputs):
+def split_attention(outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Returns name of a round -> scores, from the outputs of `act_with_attention`."""
     prefix = "attention_"
     return {
@@ -202,263 +232,3 @@ def split_attention(outputs):
         for name, scores in outputs.items()
         if name.startswith(prefix)
     }
-
-
-def _dtype(name):
-    return np.dtype(_DTYPES.get(name) or name.removeprefix("DT_").lower())
-
-
-class RestForm:
-    """Requests and replies as JSON, whoever carries them."""
-
-    def __init__(self, host, port, secure, certificates, identity):
-        self.host, self.port, self.tls = host, port, None
-        if secure:
-            self.tls = ssl.create_default_context(cafile=certificates)
-            if identity is not None:
-                self.tls.load_cert_chain(*identity)
-
-    def address_model(self, model, version, label):
-        self.path = f"/v1/models/{urllib.parse.quote(model, safe='')}"
-        if version is not None:
-            self.path += f"/versions/{version}"
-        if label is not None:
-            self.path += f"/labels/{urllib.parse.quote(label, safe='')}"
-
-    def predict_request(self, inputs, signature):
-        columns = {name: _jsonable(value) for name, value in inputs.items()}
-        body = json.dumps({"signature_name": signature, "inputs": columns}).encode()
-        return "POST", f"{self.path}:predict", body
-
-    def read_outputs(self, reply, known):
-        reply = reply["outputs"]
-        specs = known["outputs"]
-        if len(specs) == 1:
-            reply = {next(iter(specs)): reply}
-        return {name: _from_json(reply[name], *spec) for name, spec in specs.items()}
-
-    def metadata_request(self):
-        return "GET", f"{self.path}/metadata", None
-
-    def read_signatures(self, reply):
-        definitions = reply["metadata"]["signature_def"]["signature_def"]
-
-        def spec(info):
-            shape = info["tensor_shape"]
-            sizes = [int(dim["size"]) for dim in shape.get("dim", ())]
-            return _dtype(info["dtype"]), None if shape["unknown_rank"] else sizes
-
-        return {
-            name: {
-                side: {key: spec(info) for key, info in definition[side].items()}
-                for side in ("inputs", "outputs")
-            }
-            for name, definition in definitions.items()
-            if name != "__saved_model_init_op"
-        }
-
-    def read_reply(self, status, text):
-        try:
-            reply = json.loads(text)
-        except ValueError:
-            reply = {"error": text.decode("utf-8", "replace")}
-        if status == 200:
-            return reply
-        # Several codes share a status; the first in the table is the most likely.
-        code = next((code for code, known in HTTP_STATUS.items() if known == status), "INTERNAL")
-        raise ServingError(code, reply.get("error", f"HTTP status {status}"))
-
-    def unreachable(self, error):
-        scheme = "https" if self.tls else "http"
-        return ServingError(
-            "UNAVAILABLE", f"cannot reach {scheme}://{self.host}:{self.port}: {error}"
-        )
-
-
-class _RestTransport(RestForm):
-    """Connections of the standard library, kept open."""
-
-    def __init__(self, *address):
-        super().__init__(*address)
-        self._idle = []
-
-    def predict(self, inputs, signature, known, timeout):
-        return self.read_outputs(
-            self._ask(*self.predict_request(inputs, signature), timeout), known
-        )
-
-    def signatures(self, timeout):
-        return self.read_signatures(self._ask(*self.metadata_request(), timeout))
-
-    def _connection(self):
-        if self.tls is None:
-            return http.client.HTTPConnection(self.host, self.port)
-        return http.client.HTTPSConnection(self.host, self.port, context=self.tls)
-
-    def _ask(self, method, path, body, timeout):
-        reused = bool(self._idle)
-        connection = self._idle.pop() if reused else self._connection()
-        try:
-            connection.timeout = timeout
-            if connection.sock is not None:
-                connection.sock.settimeout(timeout)
-            connection.request(method, path, body, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            text = response.read()
-        except TimeoutError as error:
-            connection.close()
-            raise ServingError("DEADLINE_EXCEEDED", f"no answer in {timeout:.3g} s") from error
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            if reused:  # the server closed it while it was idle
-                return self._ask(method, path, body, timeout)
-            raise self.unreachable(error) from error
-        self._idle.append(connection)
-        return self.read_reply(response.status, text)
-
-    def close(self):
-        while self._idle:
-            self._idle.pop().close()
-
-
-def _jsonable(value):
-    value = np.asarray(value)
-    if value.dtype.kind in "OSU":
-        return _encoded(value.tolist())
-    return value.tolist()
-
-
-def _encoded(value):
-    if isinstance(value, list):
-        return [_encoded(entry) for entry in value]
-    raw = value.encode() if isinstance(value, str) else value
-    return {"b64": base64.b64encode(raw).decode()}
-
-
-def _from_json(value, dtype, shape):
-    if dtype.kind == "O":
-        return np.array(_decoded(value), object)
-    # An empty batch is just [], whatever the shape below it.
-    array = np.array(value, dtype)
-    if array.size == 0 and shape and array.ndim < len(shape):
-        array = array.reshape([0, *(max(size, 0) for size in shape[1:])])
-    return array
-
-
-def _decoded(value):
-    if isinstance(value, list):
-        return [_decoded(entry) for entry in value]
-    return base64.b64decode(value["b64"]) if isinstance(value, dict) else value.encode()
-
-
-class GrpcForm:
-    """Requests and replies as messages, whoever carries them."""
-
-    def __init__(self, host, port, secure, certificates, identity):
-        # Imported here: the stubs bring TensorFlow, which the REST client does without.
-        from rrl_tf.quiet import load_tensorflow
-
-        load_tensorflow()
-        import grpc
-        from tensorflow_serving.apis import (
-            get_model_metadata_pb2,
-            predict_pb2,
-            prediction_service_pb2_grpc,
-        )
-
-        from serving import tensors
-
-        self._grpc, self._tensors = grpc, tensors
-        self._predict_pb2, self._metadata_pb2 = predict_pb2, get_model_metadata_pb2
-        self._make_stub = prediction_service_pb2_grpc.PredictionServiceStub
-        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._credentials = None
-        if secure:
-            files = (certificates, *(reversed(identity) if identity else (None, None)))
-            read = [Path(file).read_bytes() if file else None for file in files]
-            self._credentials = grpc.ssl_channel_credentials(*read)
-
-    def channel(self, module):
-        """Returns a channel of `grpc` or of `grpc.aio`."""
-        sizes = ("grpc.max_receive_message_length", "grpc.max_send_message_length")
-        options = [(name, -1) for name in sizes]
-        # Where a name stands for several servers, each gets its turn.
-        options.append(("grpc.lb_policy_name", "round_robin"))
-        if self._credentials is None:
-            return module.insecure_channel(self._address, options=options)
-        return module.secure_channel(self._address, self._credentials, options=options)
-
-    def address_model(self, model, version, label):
-        self._model, self._version, self._label = model, version, label
-
-    def predict_request(self, inputs, signature):
-        request = self._predict_pb2.PredictRequest()
-        self._fill_spec(request.model_spec)
-        request.model_spec.signature_name = signature
-        for name, value in inputs.items():
-            request.inputs[name].CopyFrom(self._tensors.pack(np.asarray(value)))
-        return request
-
-    def read_outputs(self, reply):
-        return {name: self._tensors.from_proto(proto) for name, proto in reply.outputs.items()}
-
-    def metadata_request(self):
-        request = self._metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
-        self._fill_spec(request.model_spec)
-        return request
-
-    def read_signatures(self, reply):
-        definitions = self._metadata_pb2.SignatureDefMap()
-        reply.metadata["signature_def"].Unpack(definitions)
-
-        def specs(infos):
-            read = {key: self._tensors.TensorSpec.from_info(key, infos[key]) for key in infos}
-            return {
-                key: (spec.numpy_dtype, spec.shape and [-1 if s is None else s for s in spec.shape])
-                for key, spec in read.items()
-            }
-
-        return {
-            name: {"inputs": specs(definition.inputs), "outputs": specs(definition.outputs)}
-            for name, definition in definitions.signature_def.items()
-            if name != "__saved_model_init_op"
-        }
-
-    def _fill_spec(self, spec):
-        spec.name = self._model
-        if self._version is not None:
-            spec.version.value = self._version
-        elif self._label is not None:
-            spec.version_label = self._label
-
-    def error(self, error):
-        """Returns the ServingError of a RpcError."""
-        code = error.code().name
-        # Nobody cancels here: it is what a server that is just stopping answers.
-        return ServingError("UNAVAILABLE" if code == "CANCELLED" else code, error.details())
-
-
-class _GrpcTransport(GrpcForm):
-    """One channel, for all threads."""
-
-    def __init__(self, *address):
-        super().__init__(*address)
-        self._channel = self.channel(self._grpc)
-        self._stub = self._make_stub(self._channel)
-
-    def predict(self, inputs, signature, known, timeout):
-        request = self.predict_request(inputs, signature)
-        return self.read_outputs(self._call(self._stub.Predict, request, timeout))
-
-    def signatures(self, timeout):
-        request = self.metadata_request()
-        return self.read_signatures(self._call(self._stub.GetModelMetadata, request, timeout))
-
-    def _call(self, method, request, timeout):
-        try:
-            return method(request, timeout=timeout)
-        except self._grpc.RpcError as error:
-            raise self.error(error) from error
-
-    def close(self):
-        self._channel.close()

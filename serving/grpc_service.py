@@ -113,18 +113,18 @@ class PredictionService:
 
     @_counted("Predict")
     async def Predict(self, request):
-        with self._inference.repository.lease(*asked_model(request)) as servable:
-            signature = servable.signature(request.model_spec.signature_name)
-            names = signature.choose_outputs(request.output_filter)
-            inputs = {key: tensors.from_proto(proto) for key, proto in request.inputs.items()}
-            inputs = signature.check(inputs)
-            outputs = await self._inference.run("Predict", servable, signature, inputs, names)
-            response = predict_pb2.PredictResponse()
-            fill_spec(response.model_spec, servable, signature.name)
-            for name, array in outputs.items():
-                spec = signature.outputs[name]
-                response.outputs[name].CopyFrom(tensors.to_proto(array, spec, self._as_content))
-            return response
+        def read(_):
+            return {key: tensors.from_proto(proto) for key, proto in request.inputs.items()}
+
+        servable, signature, outputs = await self._inference.predict(
+            asked_model(request), request.model_spec.signature_name, read, request.output_filter
+        )
+        response = predict_pb2.PredictResponse()
+        fill_spec(response.model_spec, servable, signature.name)
+        for name, array in outputs.items():
+            spec = signature.outputs[name]
+            response.outputs[name].CopyFrom(tensors.to_proto(array, spec, self._as_content))
+        return response
 
     @_counted("Classify")
     async def Classify(self, request):

@@ -62,6 +62,25 @@ class Inference:
         #: Whether the server is about to stop, and takes no new requests.
         self.draining = False
 
+    async def predict(self, model, signature_name, read, output_filter=()):
+        """Returns (servable, signature, name -> array): one prediction, of either transport.
+
+        Args:
+            model: (name, version or None, label or None).
+            signature_name: "" for `serving_default`.
+            read: Function of the `Signature` that returns name -> array of its inputs.
+            output_filter: Names of the outputs to compute; all, if it is empty.
+        """
+        with self.repository.lease(*model) as servable:
+            signature = servable.signature(signature_name)
+            names = signature.choose_outputs(output_filter)
+            inputs = signature.check(read(signature))
+            return (
+                servable,
+                signature,
+                await self.run("Predict", servable, signature, inputs, names),
+            )
+
     async def run(self, api, servable, signature, inputs, outputs):
         """Returns name -> array, of a servable under lease."""
         start = time.perf_counter()

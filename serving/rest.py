@@ -118,13 +118,14 @@ class RestApi:
             ) from error
 
     async def _predict(self, document, signature_name, model):
-        with self._inference.repository.lease(*model) as servable:
-            signature = servable.signature(signature_name)
-            inputs, rows = json_values.predict_inputs(document, signature.inputs)
-            inputs = signature.check(inputs)
-            names = signature.choose_outputs(())
-            outputs = await self._inference.run("Predict", servable, signature, inputs, names)
-        return json_values.predictions(outputs, rows)
+        form = {}
+
+        def read(signature):
+            inputs, form["rows"] = json_values.predict_inputs(document, signature.inputs)
+            return inputs
+
+        _, _, outputs = await self._inference.predict(model, signature_name, read)
+        return json_values.predictions(outputs, form["rows"])
 
     async def _examples(self, document, signature_name, model, verb):
         message, ask = {

@@ -20,9 +20,14 @@ from pathlib import Path
 
 import grpc
 import tensorflow as tf
-from aiohttp import web
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from tensorflow_serving.config import model_server_config_pb2
+
+try:
+    import prometheus_client  # noqa: F401
+    from aiohttp import web
+    from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+except ModuleNotFoundError as error:
+    sys.exit(f"serving.server: {error.name} is missing; expected pip install 'rrl_tf[serving]'")
 
 from serving import config_files
 from serving import flags as flags_module

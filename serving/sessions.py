@@ -26,6 +26,10 @@ A policy loaded with `rrl_tf.export.load_policy` takes the place of the client. 
 it to one version, if an episode must not go on with another after a hot swap.
 """
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
 from serving.client import split_attention
@@ -49,7 +53,7 @@ class _Session:
         if inputs.keys() != needed:
             raise ValueError(
                 f"{type(self).__name__} is for policies that take {sorted(needed)}; "
-                f"this one takes {sorted(inputs)}"
+                f"received one that takes {sorted(inputs)}"
             )
         return inputs
 
@@ -84,18 +88,18 @@ class _Session:
             )
         return value
 
-    def _predict(self, inputs, attention, timeout):
-        signature = "act_with_attention" if attention else "act"
+    def _predict(self, inputs, with_attention, timeout):
+        signature = "act_with_attention" if with_attention else "act"
         options = {} if timeout is None else {"timeout": timeout}
         return self._client.predict(inputs, signature, **options)
 
-    def _answer(self, outputs, attention):
+    def _answer(self, outputs, with_attention):
         if self._single:
             outputs = {name: array[0] for name, array in outputs.items()}
         action = outputs["action"]
         if self._single and np.ndim(action) == 0:
             action = int(action)
-        return (action, split_attention(outputs)) if attention else action
+        return (action, split_attention(outputs)) if with_attention else action
 
 
 class MemorySession(_Session):
@@ -117,14 +121,14 @@ class MemorySession(_Session):
     2
     """
 
-    def __init__(self, client, num_envs=None):
+    def __init__(self, client: Any, num_envs: int | None = None) -> None:
         super().__init__(client, num_envs)
         inputs = self._inputs_of({"observation", "memory"})
         self._dtype, shape = inputs["observation"]
         self._shape = shape[1:]
         self._memory = None
 
-    def reset(self, rows=None):
+    def reset(self, rows: Any = None) -> None:
         """Forgets: every environment's memory, or those of some rows (a mask, or indices)."""
         mask = self._rows(rows)
         if mask.all():
@@ -138,13 +142,20 @@ class MemorySession(_Session):
         inputs = {"batch_size": np.array(self._size, np.int32)}
         return self._client.predict(inputs, "initial_memory")["memory"]
 
-    def act(self, observation, reward=None, attention=False, timeout=None):
+    def act(
+        self,
+        observation: Any,
+        reward: Any = None,
+        return_attention_scores: bool = False,
+        *,
+        timeout: float | None = None,
+    ) -> Any:
         """Returns the greedy action (an int, or an array (B,)) and remembers the step.
 
         Args:
             observation: As the environment gives it, or (B, ...) of them.
             reward: Not looked at; sessions of all kinds are called alike.
-            attention: Whether to return (action, dict of scores) instead.
+            return_attention_scores: Whether to return (action, dict of scores) instead.
             timeout: Seconds, instead of the client's.
 
         Raises:
@@ -155,12 +166,12 @@ class MemorySession(_Session):
         if self._memory is None:
             self._memory = self._initial()
         inputs = {"observation": batch, "memory": self._memory}
-        outputs = self._predict(inputs, attention, timeout)
+        outputs = self._predict(inputs, return_attention_scores, timeout)
         self._memory = outputs["next_memory"]
-        return self._answer(outputs, attention)
+        return self._answer(outputs, return_attention_scores)
 
     @property
-    def memory(self):
+    def memory(self) -> np.ndarray | None:
         """What is remembered now, (B, ...), or None before the first step."""
         return self._memory
 
@@ -192,7 +203,13 @@ class WindowSession(_Session):
     >>> action = session.act(observation, reward)
     """
 
-    def __init__(self, client, target_return, num_envs=None, context_length=None):
+    def __init__(
+        self,
+        client: Any,
+        target_return: Any,
+        num_envs: int | None = None,
+        context_length: int | None = None,
+    ) -> None:
         super().__init__(client, num_envs)
         names = {"states", "actions", "returns_to_go", "timesteps", "mask"}
         self._specs = self._inputs_of(names)
@@ -210,10 +227,10 @@ class WindowSession(_Session):
             name: np.zeros((self._size, length, *shape[2:]), dtype)
             for name, (dtype, shape) in self._specs.items()
         }
-        self._action = self._step = self._return = None
+        self._step = self._return = None
         self.reset()
 
-    def reset(self, rows=None):
+    def reset(self, rows: Any = None) -> None:
         """Begins new episodes, in every environment or in some rows (a mask, or indices)."""
         mask = self._rows(rows)
         for values in self._window.values():
@@ -223,14 +240,21 @@ class WindowSession(_Session):
         self._step[mask] = 0
         self._return[mask] = self._target[mask]
 
-    def act(self, observation, reward=0.0, attention=False, timeout=None):
+    def act(
+        self,
+        observation: Any,
+        reward: Any = 0.0,
+        return_attention_scores: bool = False,
+        *,
+        timeout: float | None = None,
+    ) -> Any:
         """Returns the action (a number or an array (A,), or (B,) or (B, A) of them).
 
         Args:
             observation: As the environment gives it, or (B, S) of them.
             reward: What the last action earned, a number or (B,); not looked at in an episode's
                 first step.
-            attention: Whether to return (action, dict of scores) instead.
+            return_attention_scores: Whether to return (action, dict of scores) instead.
             timeout: Seconds, instead of the client's.
 
         Raises:
@@ -255,12 +279,12 @@ class WindowSession(_Session):
         window = {name: np.roll(values, -1, axis=1) for name, values in self._window.items()}
         for name, value in step.items():
             window[name][:, -1] = value
-        outputs = self._predict(window, attention, timeout)
+        outputs = self._predict(window, return_attention_scores, timeout)
         self._window = window
         self._window["actions"][:, -1] = self._as_input(outputs["action"])
         self._return = self._return - rewards
         self._step = self._step + 1
-        return self._answer(outputs, attention)
+        return self._answer(outputs, return_attention_scores)
 
     def _as_input(self, action):
         """Returns the action as windows hold it: a discrete one as one of A."""

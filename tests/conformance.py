@@ -190,7 +190,8 @@ class OfOneArray(keras.layers.Layer):
         return self._join(result[0]), result[1]
 
     def compute_output_shape(self, shape):
-        shapes = self.layer.compute_output_shape({"timesteps": shape[:2]})
+        shapes = {"states": (*shape[:2], 4), "timesteps": shape[:2]}
+        shapes = self.layer.compute_output_shape(shapes)
         if not isinstance(shapes, dict):
             return shapes
         return (*shape[:2], sum(part[-1] for part in shapes.values()))
@@ -226,6 +227,7 @@ def decision_transformer(preset, parameters, **arguments):
     )
 
 
+SEEN = {"unseen_feature": 0, "readout_cell": (3, 6)}
 TOKENS = 9 * 8 + (1 + 4 + 3) * 8 + 3 * 8 + 2 * 8  # table, three linear maps, norm
 BLOCK = 4 * (8 * 8 + 8) + 2 * (8 + 8) + (8 * 32 + 32) + (32 * 8 + 8)
 
@@ -267,5 +269,5 @@ CASES = [
     decision_transformer("fast", TOKENS + 3 * BLOCK + 9 * 3 + 16, discrete=True),
     q_network("book", (7, 7, 3), 91_597, {"round_1": (3, 49, 49)}),
     q_network("zambaldi", (4, 3, 3), 217_661, {f"round_{i}": (2, 12, 12) for i in (1, 2)}),
-    q_network("fast", (7, 7, 20), 13_190, {f"round_{i}": (2, 49, 49) for i in (1, 2)}),
+    q_network("fast", (7, 7, 20), 13_190, {f"round_{i}": (2, 49, 49) for i in (1, 2)}, **SEEN),
 ]

@@ -2,12 +2,13 @@
 
 import doctest
 import importlib
+import inspect
 import pkgutil
 
 import keras
 import numpy as np
 import pytest
-from conformance import CASES
+from conformance import CASES, OfOneArray
 from hypothesis import given
 from hypothesis import strategies as st
 from keras import ops
@@ -59,6 +60,33 @@ def test_config_round_trip(case):
     registered = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
     assert type(registered) is type(layer)
     assert registered.get_config() == layer.get_config()
+
+
+def as_config(value):
+    if isinstance(value, keras.initializers.Initializer):
+        return keras.initializers.serialize(value)
+    if isinstance(value, keras.layers.Layer):
+        return keras.saving.serialize_keras_object(value)["config"]
+    return keras.activations.serialize(value) if callable(value) else value
+
+
+@every_case
+def test_constructor_arguments_are_attributes_and_all_of_the_config(case):
+    layer = case.make()
+    layer = layer.layer if isinstance(layer, OfOneArray) else layer
+    again = type(layer).from_config(layer.get_config())
+    parameters = inspect.signature(type(layer).__init__).parameters.values()
+    names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD][1:]
+    assert names
+    for one in (layer, again):
+        config = one.get_config()
+        for name in names:
+            value = getattr(one, name)
+            stored = (
+                config[name]["config"] if isinstance(value, keras.layers.Layer) else config[name]
+            )
+            assert as_config(value) == stored, name
+    assert set(layer.get_config()) <= {*names, "name", "trainable", "dtype"}
 
 
 @every_case

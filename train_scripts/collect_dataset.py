@@ -122,6 +122,7 @@ def player_named(name: str, config: Config) -> Player:
 
 def trained_agent(seed: int) -> Callable[[Any], Any]:
     """Our DoorKey agent, trained here unless it has been."""
+    from rrl_tf.export import newest_version
     from train_scripts import train_doorkey  # needed only where it is to be trained
 
     training = dataclasses.replace(train_doorkey.FAST, seed=seed, stop_after_perfect=3)
@@ -129,18 +130,6 @@ def trained_agent(seed: int) -> Callable[[Any], Any]:
     if not exports.exists():  # otherwise, with whatever number of steps it was trained
         exports = train_doorkey.main(training)[0].folder.export
     return loaded_policy(newest_version(exports))
-
-
-def newest_version(folder: str | pathlib.Path) -> pathlib.Path:
-    """The version folder with the highest number.
-
-    Raises:
-        InvalidInput: if there is none.
-    """
-    versions = [path for path in pathlib.Path(folder).glob("*") if path.name.isdigit()]
-    if not versions:
-        raise InvalidInput(f"{folder} holds no exported version; its run has not been finished")
-    return max(versions, key=lambda path: int(path.name))
 
 
 def loaded_policy(folder: str | pathlib.Path) -> Callable[[Any], Any]:

@@ -6,6 +6,8 @@ import contextlib
 import dataclasses
 import difflib
 import io
+import itertools
+import pathlib
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -58,7 +60,9 @@ def _parsed(config_class, options):
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            config, unknown = tyro.cli(config_class, return_unknown_args=True, **options)
+            config, unknown = tyro.cli(
+                config_class, prog=_program(), return_unknown_args=True, **options
+            )
     except SystemExit as ended:
         if ended.code:
             message = _first_sentence(said.getvalue())
@@ -71,12 +75,17 @@ def _parsed(config_class, options):
     return config
 
 
+def _program():
+    """The command that runs this script, whichever was used to call it."""
+    spec = sys.modules["__main__"].__spec__
+    return f"python -m {spec.name}" if spec else pathlib.Path(sys.argv[0]).name
+
+
 def _first_sentence(box):
-    """The message in a box of tyro's: the lines between its title and the first rule."""
-    lines = [line.strip("│ ") for line in box.splitlines()[1:]]
-    end = next((i for i, line in enumerate(lines) if set(line) <= set("─╰╯")), len(lines))
-    message = " ".join(lines[:end]) or box.strip()
-    return message[:1].lower() + message[1:]
+    """The message in a box of tyro's, drawn with lines or, where there are none, with dashes."""
+    lines = [line.strip("│╭╮╰╯─- ") for line in box.splitlines()[1:]]  # the first is a title
+    message = " ".join(itertools.takewhile(bool, itertools.dropwhile(lambda line: not line, lines)))
+    return message[:1].lower() + message[1:] or box.strip()
 
 
 def _unknown(argument, config_class):

@@ -32,9 +32,12 @@ class Config(DoubleDQNConfig):
     runs: str = "runs/dqn"
     """Where runs are kept; the folder there is called after the environment and the seed."""
     discount: float = 0.99
+    updates_per_step: float = 0.5
     epsilon_end: float = 0.05
     steps: int = 50_000
     """When to stop. The same command with a larger number goes on."""
+    learning_rate_end: float = 5e-4
+    """Adam's step size from `learning_rate_updates` on, a straight line between."""
     learning_rate_updates: int = 12_000
     """Updates after which Adam's step size is `learning_rate_end`."""
     evaluation_episodes: int = 100

@@ -1,5 +1,10 @@
 """Training on easier tasks first: which task an episode is of, and when the next one is added."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import gymnasium
 
 from rrl_tf.errors import InvalidInput
@@ -25,7 +30,7 @@ class CurriculumEnv(gymnasium.Wrapper):
     Source: Bengio et al., "Curriculum learning" (2009).
     """
 
-    def __init__(self, envs, current_share=0.7):
+    def __init__(self, envs: Sequence[gymnasium.Env], current_share: float = 0.7) -> None:
         if not envs:
             raise InvalidInput("CurriculumEnv needs at least one environment, received none")
         for env in envs:
@@ -35,16 +40,18 @@ class CurriculumEnv(gymnasium.Wrapper):
                     f"shapes {envs[0].observation_space.shape} and {env.observation_space.shape}"
                 )
         super().__init__(envs[0])
-        self._envs = envs
-        self._current_share = current_share
+        self.envs = tuple(envs)
+        self.current_share = current_share
 
-    def reset(self, *, seed=None, options=None):
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Begins an episode of the task drawn; `options["level"]` is 0 when missing."""
         level = (options or {}).get("level", 0)
         rng, _ = gymnasium.utils.seeding.np_random(seed)
-        if level > 0 and rng.random() >= self._current_share:
+        if level > 0 and rng.random() >= self.current_share:
             level = int(rng.integers(level))
-        self.env = self._envs[level]
+        self.env = self.envs[level]
         return self.env.reset(seed=seed)
 
 
@@ -61,21 +68,21 @@ class Curriculum:
         (True, 1)
     """
 
-    def __init__(self, levels, promote_at=0.9):
-        self._levels = levels
-        self._promote_at = promote_at
+    def __init__(self, levels: int, promote_at: float = 0.9) -> None:
+        self.levels = levels
+        self.promote_at = promote_at
         self.level = 0
 
-    def report(self, success):
+    def report(self, success: float) -> bool:
         """Takes the success rate on the current task; tells whether the level went up."""
-        promoted = success >= self._promote_at and self.level + 1 < self._levels
+        promoted = success >= self.promote_at and self.level + 1 < self.levels
         self.level += promoted
         return promoted
 
-    def get_state(self):
+    def get_state(self) -> dict[str, Any]:
         """The level, as a JSON-able dict."""
         return {"level": self.level}
 
-    def set_state(self, state):
+    def set_state(self, state: dict[str, Any]) -> None:
         """Restores what `get_state` returned."""
         self.level = state["level"]

@@ -1,10 +1,16 @@
 """The double DQN agent: acts, and learns from batches of replayed experience."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import keras
 import numpy as np
 import tensorflow as tf
 
 from rrl_tf.agents.losses import LOSSES, double_dqn_loss, double_dqn_target
+from rrl_tf.agents.replay import Batch
 from rrl_tf.errors import InvalidInput
 
 
@@ -22,7 +28,7 @@ class DoubleDQN:
         network: any built `keras.Model`, prepared observations `(B, ...)` → Q values `(B, A)`.
         prepare: `Preparation`, or another function of `keras.ops` from raw observations to
             prepared ones; runs in the graph.
-        learning_rate: float, Adam's step size.
+        learning_rate: float or Keras schedule, Adam's step size.
         clip_norm: float or None, largest global norm of the gradient.
         loss: `"huber"` or `"mse"`.
         target_period: int ≥ 1, updates between moves of the target network.
@@ -46,17 +52,17 @@ class DoubleDQN:
 
     def __init__(
         self,
-        network,
-        prepare,
+        network: keras.Model,
+        prepare: Callable[[Any], Any],
         *,
-        learning_rate=1e-3,
-        clip_norm=10.0,
-        loss="huber",
-        target_period=1,
-        target_rate=0.01,
-        select_at_t=False,
-        jit_compile=True,
-    ):
+        learning_rate: Any = 1e-3,
+        clip_norm: float | None = 10.0,
+        loss: str = "huber",
+        target_period: int = 1,
+        target_rate: float = 0.01,
+        select_at_t: bool = False,
+        jit_compile: bool = True,
+    ) -> None:
         if not network.built:
             raise InvalidInput(
                 f"network {network.name!r} has no weights yet: call its build() first"
@@ -78,25 +84,25 @@ class DoubleDQN:
         self.jit_compile = jit_compile
         self._target = _copy(network)
         self._optimizer = _optimizer(learning_rate, clip_norm, network)
-        self._num_actions = None
+        self._num_actions: int | None = None
         self._update = tf.function(self._update_step, jit_compile=jit_compile)
         self._values = _compiled_values(network, prepare)
         self._policy_values = _compiled_values(self.policy, prepare)
 
     @property
-    def policy(self):
+    def policy(self) -> keras.Model:
         """The network to evaluate and export: the averaged one, if there is one."""
         return self._target if self.target_rate < 1 else self.network
 
-    def q_values(self, observation):
+    def q_values(self, observation: Any) -> np.ndarray:
         """Q values `(B, A)` float32 that the online network gives raw observations `(B, ...)`."""
         return self._values(tf.convert_to_tensor(observation)).numpy()
 
-    def greedy(self, observation):
+    def greedy(self, observation: Any) -> np.ndarray:
         """Actions `(B,)` that `policy` values most for raw observations `(B, ...)`."""
         return self._policy_values(tf.convert_to_tensor(observation)).numpy().argmax(axis=-1)
 
-    def act(self, observation, epsilon, rng):
+    def act(self, observation: np.ndarray, epsilon: float, rng: np.random.Generator) -> np.ndarray:
         """Actions `(B,)` to gather experience with: random ones with probability `epsilon`.
 
         The others are those the online network values most.
@@ -116,7 +122,7 @@ class DoubleDQN:
             action = np.where(explore, action, greedy)
         return action
 
-    def update(self, batch):
+    def update(self, batch: Batch) -> tuple[dict[str, float], np.ndarray]:
         """One gradient step on a `Batch`.
 
         Returns:
@@ -165,11 +171,11 @@ class DoubleDQN:
             if keras.backend.is_float_dtype(target.dtype):  # the state of a random seed is none
                 target.assign_add(rate * (online - target))
 
-    def get_state(self):
+    def get_state(self) -> dict[str, np.ndarray]:
         """All weights, target weights and optimiser variables as a dict name → array."""
         return {name: np.asarray(variable.numpy()) for name, variable in self._variables().items()}
 
-    def set_state(self, arrays):
+    def set_state(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Restores what `get_state` returned.
 
         Raises:

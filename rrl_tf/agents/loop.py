@@ -1,11 +1,20 @@
 """The training loop: a generator of records; logs, evaluation and checkpoints subscribe to it."""
 
+from __future__ import annotations
+
 import dataclasses
 import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rrl_tf.agents.replay import ReplayBuffer
+from rrl_tf.envs.vector import SeededVectorEnv
 from rrl_tf.errors import InvalidInput
+
+if TYPE_CHECKING:  # it loads TensorFlow
+    from rrl_tf.agents.double_dqn import DoubleDQN
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,8 +65,17 @@ class Loop:
     """
 
     def __init__(
-        self, agent, env, replay, *, epsilon, updates_per_step, batch_size, learning_starts, seed
-    ):
+        self,
+        agent: DoubleDQN,
+        env: SeededVectorEnv,
+        replay: ReplayBuffer,
+        *,
+        epsilon: Callable[[int], float],
+        updates_per_step: float,
+        batch_size: int,
+        learning_starts: int,
+        seed: int,
+    ) -> None:
         for name, value, least in (
             ("updates_per_step", updates_per_step, 0),
             ("batch_size", batch_size, 1),
@@ -77,14 +95,14 @@ class Loop:
         self._step = 0
         self._updates = 0
         self._updates_owed = 0.0
-        self._observation = None
+        self._observation: Any = None
 
     @property
-    def step(self):
+    def step(self) -> int:
         """Environment steps so far."""
         return self._step
 
-    def run(self, until_step):
+    def run(self, until_step: int) -> Iterator[Record]:
         """Yields a `Record` per step of the environments until `until_step` is reached."""
         if self._observation is None:
             self._observation, _ = self.env.reset()
@@ -121,7 +139,7 @@ class Loop:
             self._updates_owed -= 1
         return metrics
 
-    def get_state(self):
+    def get_state(self) -> dict[str, dict[str, Any]]:
         """State of the loop, its agent, replay and environments, each as a dict of its own.
 
         The values are arrays or JSON-able. Restored in another process, a run goes on as if it
@@ -139,7 +157,7 @@ class Loop:
             "replay": self.replay.get_state(),
         }
 
-    def set_state(self, state):
+    def set_state(self, state: Mapping[str, Any]) -> None:
         """Restores what `get_state` returned.
 
         Raises:

@@ -1,5 +1,9 @@
 """The double Q-learning target and loss as pure functions of arrays, on any Keras backend."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from keras import ops
 
 from rrl_tf.errors import InvalidInput
@@ -7,7 +11,9 @@ from rrl_tf.errors import InvalidInput
 LOSSES = ("huber", "mse")
 
 
-def double_dqn_target(q_tpn_select, q_tpn_evaluate, return_t, discount_t, floor_t=None):
+def double_dqn_target(
+    q_tpn_select: Any, q_tpn_evaluate: Any, return_t: Any, discount_t: Any, floor_t: Any = None
+) -> Any:
     """Bootstrapped return of double Q-learning.
 
     `target_t = return_t + discount_t * q_tpn_evaluate[argmax_a q_tpn_select[a]]`: one network
@@ -41,7 +47,9 @@ def double_dqn_target(q_tpn_select, q_tpn_evaluate, return_t, discount_t, floor_
     return ops.stop_gradient(target)
 
 
-def double_dqn_loss(q_t, action_t, target_t, weight_t=None, loss="huber"):
+def double_dqn_loss(
+    q_t: Any, action_t: Any, target_t: Any, weight_t: Any = None, loss: str = "huber"
+) -> tuple[Any, Any]:
     """Weighted regression of the chosen actions' Q values on their targets.
 
     Args:

@@ -1,8 +1,12 @@
 """Experience replay: a preallocated ring of n-step transitions, uniform or prioritised."""
 
+from __future__ import annotations
+
 import collections
 import copy
 import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -74,18 +78,18 @@ class ReplayBuffer:
 
     def __init__(
         self,
-        capacity,
-        observation_shape,
-        observation_dtype,
+        capacity: int,
+        observation_shape: Sequence[int],
+        observation_dtype: Any,
         *,
-        num_envs,
-        n_step=1,
-        discount=0.99,
-        priority_exponent=0.0,
-        importance_exponent=0.4,
-        positive_copies=1,
-        observe_returns=False,
-    ):
+        num_envs: int,
+        n_step: int = 1,
+        discount: float = 0.99,
+        priority_exponent: float = 0.0,
+        importance_exponent: float = 0.4,
+        positive_copies: int = 1,
+        observe_returns: bool = False,
+    ) -> None:
         for name, value, least in (
             ("capacity", capacity, 1),
             ("num_envs", num_envs, 1),
@@ -95,10 +99,13 @@ class ReplayBuffer:
             ("importance_exponent", importance_exponent, 0),
         ):
             if value < least:
-                raise InvalidInput(f"{name} must be at least {least}, received {value}")
+                raise InvalidInput(f"{name} must be at least {least}; received {value}")
         if not 0 <= discount <= 1:
-            raise InvalidInput(f"discount must be in [0, 1], received {discount}")
+            raise InvalidInput(f"discount must be in [0, 1]; received {discount}")
         self.capacity = capacity
+        self.observation_shape = tuple(observation_shape)
+        self.observation_dtype = observation_dtype
+        self.num_envs = num_envs
         self.n_step = n_step
         self.discount = discount
         self.priority_exponent = priority_exponent
@@ -116,14 +123,26 @@ class ReplayBuffer:
         }
         self._added = 0
         self._largest_priority = 1.0
-        self._pending = [collections.deque() for _ in range(num_envs)]
+        self._pending: list[collections.deque[list[Any]]] = [
+            collections.deque() for _ in range(num_envs)
+        ]
         # Of the episode each environment is in: its rewards, and [number, time] of what is stored.
-        self._episodes = [{"rewards": [], "stored": []} for _ in range(num_envs)]
+        self._episodes: list[dict[str, Any]] = [
+            {"rewards": [], "stored": []} for _ in range(num_envs)
+        ]
 
-    def __len__(self):
+    def __len__(self) -> int:
         return min(self._added, self.capacity)
 
-    def add(self, observation_t, action_t, reward_t, terminated, truncated, observation_tp1):
+    def add(
+        self,
+        observation_t: np.ndarray,
+        action_t: Any,
+        reward_t: Any,
+        terminated: Any,
+        truncated: Any,
+        observation_tp1: np.ndarray,
+    ) -> None:
         """Takes one step of every environment.
 
         Args:
@@ -174,7 +193,7 @@ class ReplayBuffer:
             if number >= self._added - self.capacity:  # still in the ring
                 self._ring["floor_t"][number % self.capacity] = returns[t]
 
-    def sample(self, batch_size, rng):
+    def sample(self, batch_size: int, rng: np.random.Generator) -> Batch:
         """Draws a `Batch` with replacement.
 
         Args:
@@ -202,7 +221,7 @@ class ReplayBuffer:
         rows = {k: v[index] for k, v in self._ring.items() if k != "priority"}
         return Batch(**rows, weight_t=weight, index=index)
 
-    def set_priorities(self, index, error):
+    def set_priorities(self, index: np.ndarray, error: np.ndarray) -> None:
         """Remembers the temporal-difference errors of sampled rows as their new priorities.
 
         Args:
@@ -215,7 +234,7 @@ class ReplayBuffer:
         self._ring["priority"][index] = priority**self.priority_exponent
         self._largest_priority = max(self._largest_priority, float(priority.max()))
 
-    def get_state(self):
+    def get_state(self) -> dict[str, Any]:
         """Everything needed to go on exactly, as a dict of arrays and JSON-able values."""
         waiting = [item for pending in self._pending for item in pending]
         shape = self._ring["observation_t"].shape[1:]
@@ -230,7 +249,7 @@ class ReplayBuffer:
             "largest_priority": self._largest_priority,
         }
 
-    def set_state(self, state):
+    def set_state(self, state: Mapping[str, Any]) -> None:
         """Restores what `get_state` returned.
 
         Raises:

@@ -1,7 +1,9 @@
 """Numbers that change over a run."""
 
+from __future__ import annotations
 
-def linear_schedule(step, start, end, steps):
+
+def linear_schedule(step: int, start: float, end: float, steps: int) -> float:
     """`start` at step 0, `end` from step `steps` on, a straight line between.
 
     A constant is `start == end`, such as the book's exploration rate of 0.5.

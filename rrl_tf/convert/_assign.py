@@ -1,11 +1,15 @@
 """Strict assignment of foreign weights: all of them, or none and one error that lists why."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 
 from rrl_tf.errors import InvalidInput
+from rrl_tf.layers import MultiHeadDotProductAttention
 
 
 class Assignment(NamedTuple):
@@ -22,7 +26,7 @@ class Assignment(NamedTuple):
     combine: Callable[..., np.ndarray] = lambda array: array
 
 
-def torch_linear(name, dense):
+def torch_linear(name: str, dense: keras.layers.Dense) -> list[Assignment]:
     """The two assignments of a PyTorch `Linear`, whose weight is `(out, in)`."""
     inputs, outputs = dense.kernel.shape
     return [
@@ -31,7 +35,7 @@ def torch_linear(name, dense):
     ]
 
 
-def torch_pointwise_conv(name, dense):
+def torch_pointwise_conv(name: str, dense: keras.layers.Dense) -> list[Assignment]:
     """The two assignments of a PyTorch 1 x 1 `Conv2d`, `(out, in, 1, 1)`: a dense layer."""
     inputs, outputs = dense.kernel.shape
     return [
@@ -44,7 +48,7 @@ def torch_pointwise_conv(name, dense):
     ]
 
 
-def torch_conv(name, conv):
+def torch_conv(name: str, conv: keras.layers.Conv2D) -> list[Assignment]:
     """The two assignments of a PyTorch `Conv2d`, whose weight is `(out, in, height, width)`."""
     height, width, inputs, outputs = conv.kernel.shape
     return [
@@ -57,7 +61,9 @@ def torch_conv(name, conv):
     ]
 
 
-def torch_query_key_value(attention, names):
+def torch_query_key_value(
+    attention: MultiHeadDotProductAttention, names: Sequence[str]
+) -> list[Assignment]:
     """Three PyTorch `Linear` with columns `[head][size]` become one with `[head][q | k | v]`.
 
     Args:
@@ -84,7 +90,9 @@ def torch_query_key_value(attention, names):
     ]
 
 
-def torch_layer_norm(name, norm, shape=None):
+def torch_layer_norm(
+    name: str, norm: keras.layers.LayerNormalization, shape: tuple[int, ...] | None = None
+) -> list[Assignment]:
     """The two assignments of a PyTorch `LayerNorm` over the same axes.
 
     `shape` is the original's, where ours has axes of size 1 besides.
@@ -97,7 +105,11 @@ def torch_layer_norm(name, norm, shape=None):
     ]
 
 
-def assign(variables, assignments, leftovers=()):
+def assign(
+    variables: Mapping[str, Any],
+    assignments: Sequence[Assignment],
+    leftovers: Collection[str] = (),
+) -> None:
     """Fills our variables from the original's.
 
     Args:
@@ -106,7 +118,7 @@ def assign(variables, assignments, leftovers=()):
         leftovers: original names that carry nothing the model uses, and may be there.
 
     Raises:
-        ValueError: listing every name that is missing, unknown or wrongly shaped. Nothing has
+        InvalidInput: listing every name that is missing, unknown or wrongly shaped. Nothing has
             been assigned then.
     """
     arrays = {name: _to_numpy(value) for name, value in variables.items()}

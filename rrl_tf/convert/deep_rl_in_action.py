@@ -1,5 +1,10 @@
 """Weights of the networks of "Deep Reinforcement Learning in Action", chapter 10."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
 from rrl_tf.convert._assign import (
     Assignment,
     assign,
@@ -16,8 +21,10 @@ from rrl_tf.models import ConvolutionalClassifier, RelationalClassifier, Relatio
 _LEFTOVERS = tuple(f"conv{i}.{kind}" for i in (3, 4) for kind in ("weight", "bias"))
 _QUERY_KEY_VALUE = ("q_proj", "k_proj", "v_proj")
 
+Network = TypeVar("Network", RelationalQNetwork, RelationalClassifier, ConvolutionalClassifier)
 
-def deep_rl_in_action(model, state_dict):
+
+def deep_rl_in_action(model: Network, state_dict: Mapping[str, Any]) -> Network:
     """Fills a model with the weights of one of the chapter's PyTorch networks.
 
     `MultiHeadRelationalModule` goes into `RelationalQNetwork.from_preset("book")`,
@@ -35,7 +42,7 @@ def deep_rl_in_action(model, state_dict):
         `model`.
 
     Raises:
-        ValueError: if the model is not built or not the book's, or listing every name that is
+        InvalidInput: if the model is not built or not the book's, or listing every name that is
             missing, unknown or wrongly shaped. The model stays as it was.
 
     Example:
@@ -51,14 +58,14 @@ def deep_rl_in_action(model, state_dict):
     }
     if type(model) not in networks:
         raise InvalidInput(
-            f"deep_rl_in_action fills a {', '.join(kind.__name__ for kind in networks)}. "
-            f"Received a {type(model).__name__}: {model}"
+            f"`model` must be a {' or a '.join(kind.__name__ for kind in networks)}; "
+            f"received {model!r}"
         )
     assignments, shape, leftovers = networks[type(model)]
     if not model.built:
         raise InvalidInput(
-            f"{model.name} has no weights to fill yet: build it first, "
-            f"with `model.build((None, {shape}))`"
+            "`model` has no weights to fill yet, build it first with "
+            f"`model.build((None, {shape}))`; received {model!r}"
         )
     assign(state_dict, assignments(model), leftovers)
     return model
@@ -75,7 +82,7 @@ def _multi_head_relational_module(model):
         differences.append("two convolutions")
     _check_none(model, book, differences)
     conv1, conv2, _ = model.grid_layers  # the last one appends the coordinates
-    block = model.relations.blocks[0]
+    block = model.relations.block
     attention = block.attention
     (linear1,) = block.dense_layers
     return [
@@ -97,11 +104,11 @@ def _relational_module(model):
     book = RelationalClassifier.from_preset("book")
     arguments = "conv_kernel_size conv_strides conv_padding conv_norm coordinates num_rounds"
     differences = _differences(model, book, arguments) + _block_differences(model, book)
-    if model.relations.blocks[0].attention.num_heads != 1:
+    if model.relations.block.num_heads != 1:
         differences.append("one head")
     _check_none(model, book, differences)
     *convolutions, _ = model.grid_layers  # the last one appends the coordinates
-    block = model.relations.blocks[0]
+    block = model.relations.block
     attention = block.attention
     (linear1,) = block.dense_layers
     norms = {
@@ -158,7 +165,7 @@ def _flattened(name, kernel, channels):
 
 def _block_differences(model, book):
     """What sets the relational block apart from the book's; sizes may differ."""
-    ours, theirs = model.relations.blocks[0], book.relations.blocks[0]
+    ours, theirs = model.relations.block, book.relations.block
     differences = _differences(
         ours, theirs, "activation residual norm score qkv_norm use_bias norm_epsilon"
     )
@@ -185,6 +192,6 @@ def _check_none(model, book, differences):
     """Only sizes may differ from the book's: its weights mean nothing in another computation."""
     if differences:
         raise InvalidInput(
-            f"{model.name} is not the book's network, {type(book).__name__}.from_preset"
-            f'("book"), which has {", ".join(differences)}'
+            f'`model` must be the book\'s network, {type(book).__name__}.from_preset("book"), '
+            f"which has {', '.join(differences)}; received {model!r}"
         )

@@ -1,17 +1,24 @@
 """Weights of the Decision Transformers on the Hugging Face hub."""
 
+from __future__ import annotations
+
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from rrl_tf.convert._assign import Assignment, assign, torch_layer_norm, torch_linear
 from rrl_tf.convert.min_decision_transformer import check_model, table_assignment
+from rrl_tf.models import DecisionTransformer
 
 # Causal masks of older versions, and GPT-2's table of words, which nothing looks up.
 _LEFTOVERS = re.compile(r"encoder\.(h\.\d+\.attn\.(bias|masked_bias)|wte\.weight)")
 
 
-def hugging_face_decision_transformer(model, state_dict):
+def hugging_face_decision_transformer(
+    model: DecisionTransformer, state_dict: Mapping[str, Any]
+) -> DecisionTransformer:
     """Fills a model with the weights of transformers' `DecisionTransformerModel`.
 
     The GPT-2 in it keeps its position embedding and gives every token position 0, which adds one
@@ -26,7 +33,7 @@ def hugging_face_decision_transformer(model, state_dict):
         `model`.
 
     Raises:
-        ValueError: if the model is not built or computes something else, or listing every name
+        InvalidInput: if the model is not built or computes something else, or listing every name
             that is missing, unknown or wrongly shaped. The model stays as it was.
 
     Example:
@@ -40,7 +47,7 @@ def hugging_face_decision_transformer(model, state_dict):
     >>> state_dict = torch.load(path)  # doctest: +SKIP
     >>> model = hugging_face_decision_transformer(model, state_dict)  # doctest: +SKIP
     """
-    check_model(model, "paper", "hugging_face_decision_transformer")
+    check_model(model, "paper")
     embedding = model.embedding
     gain, bias = torch_layer_norm("embed_ln", embedding.norm)
     # How many positions there are says the checkpoint; of any number, one vector is used.
@@ -63,18 +70,21 @@ def hugging_face_decision_transformer(model, state_dict):
         *torch_linear("predict_action.0", model.predictors["action"]),
     ]
     for i, block in enumerate(model.blocks):
-        name = f"encoder.h.{i}"
-        assignments += [
-            *_query_key_value(f"{name}.attn.c_attn", block),
-            *_conv1d(f"{name}.attn.c_proj", block.projection),
-            *_conv1d(f"{name}.mlp.c_fc", block.hidden),
-            *_conv1d(f"{name}.mlp.c_proj", block.output_dense),
-            *torch_layer_norm(f"{name}.ln_1", block.attention_norm),
-            *torch_layer_norm(f"{name}.ln_2", block.output_norm),
-        ]
+        assignments += _block(f"encoder.h.{i}", block)
     leftovers = [name for name in state_dict if _LEFTOVERS.fullmatch(name)]
     assign(state_dict, assignments, leftovers=leftovers)
     return model
+
+
+def _block(name, block):
+    return [
+        *_query_key_value(f"{name}.attn.c_attn", block),
+        *_conv1d(f"{name}.attn.c_proj", block.projection),
+        *_conv1d(f"{name}.mlp.c_fc", block.hidden),
+        *_conv1d(f"{name}.mlp.c_proj", block.output_dense),
+        *torch_layer_norm(f"{name}.ln_1", block.attention_norm),
+        *torch_layer_norm(f"{name}.ln_2", block.output_norm),
+    ]
 
 
 def _rows(state_dict, name):

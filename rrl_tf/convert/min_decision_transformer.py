@@ -1,5 +1,11 @@
 """Weights of min-decision-transformer."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
 import numpy as np
 
 from rrl_tf.convert._assign import Assignment, assign, torch_layer_norm, torch_linear
@@ -7,7 +13,9 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.models import DecisionTransformer
 
 
-def min_decision_transformer(model, state_dict):
+def min_decision_transformer(
+    model: DecisionTransformer, state_dict: Mapping[str, Any]
+) -> DecisionTransformer:
     """Fills a model with the weights of min-decision-transformer's `DecisionTransformer`.
 
     Args:
@@ -20,7 +28,7 @@ def min_decision_transformer(model, state_dict):
         `model`.
 
     Raises:
-        ValueError: if the model is not built or computes something else, or listing every name
+        InvalidInput: if the model is not built or computes something else, or listing every name
             that is missing, unknown or wrongly shaped. The model stays as it was.
 
     Example:
@@ -30,7 +38,7 @@ def min_decision_transformer(model, state_dict):
     >>> checkpoint = torch.load("dt_walker2d.pt")  # doctest: +SKIP
     >>> model = min_decision_transformer(model, checkpoint)  # doctest: +SKIP
     """
-    check_model(model, "min-dt", "min_decision_transformer")
+    check_model(model, "min-dt")
     embedding = model.embedding
     assignments = [
         table_assignment("embed_timestep", embedding),
@@ -59,15 +67,14 @@ def min_decision_transformer(model, state_dict):
     return model
 
 
-def check_model(model, preset, function):
-    """Raises a `ValueError` unless the model is built and computes what the preset does."""
+def check_model(model: DecisionTransformer, preset: str) -> None:
+    """Raises an `InvalidInput` unless the model is built and computes what the preset does."""
     if not isinstance(model, DecisionTransformer):
-        raise InvalidInput(
-            f"{function} fills a DecisionTransformer. Received a {type(model).__name__}: {model}"
-        )
+        raise InvalidInput(f"`model` must be a DecisionTransformer; received {model!r}")
     if not model.built:
         raise InvalidInput(
-            f"{model.name} has no weights to fill yet: build it first, with `model.build()`"
+            "`model` has no weights to fill yet, build it first with `model.build()`; "
+            f"received {model!r}"
         )
     wanted = DecisionTransformer.from_preset(preset, state_size=1, action_size=1).get_config()
     config = model.get_config()
@@ -76,12 +83,12 @@ def check_model(model, preset, function):
     differences = [f"{name}={wanted[name]!r}" for name in names if config[name] != wanted[name]]
     if differences:
         raise InvalidInput(
-            f"{model.name} is not the original's network, DecisionTransformer.from_preset("
-            f'"{preset}", ...), which has {", ".join(differences)}'
+            f"`model` must be the original's network, DecisionTransformer.from_preset({preset!r}, "
+            f"...), which has {', '.join(differences)}; received {model!r}"
         )
 
 
-def table_assignment(name, embedding):
+def table_assignment(name: str, embedding: keras.layers.Layer) -> Assignment:
     """The assignment of the table of time steps."""
     table = embedding.timestep.embeddings
     return Assignment(table, {f"{name}.weight": tuple(table.shape)})

@@ -1,11 +1,18 @@
 """Weights of the two networks of the blog on self-attention and MNIST."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
 from rrl_tf.convert._assign import assign, torch_linear, torch_query_key_value
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import MLPClassifier, PatchAttentionClassifier
 
+Network = TypeVar("Network", PatchAttentionClassifier, MLPClassifier)
 
-def patch_mnist(model, state_dict):
+
+def patch_mnist(model: Network, state_dict: Mapping[str, Any]) -> Network:
     """Fills a model with the weights of one of the blog's PyTorch networks.
 
     The one with attention goes into `PatchAttentionClassifier.from_preset("patch-mnist")`, the
@@ -20,7 +27,7 @@ def patch_mnist(model, state_dict):
         `model`.
 
     Raises:
-        ValueError: if the model is not built or not the blog's, or listing every name that is
+        InvalidInput: if the model is not built or not the blog's, or listing every name that is
             missing, unknown or wrongly shaped. The model stays as it was.
 
     Example:
@@ -32,13 +39,13 @@ def patch_mnist(model, state_dict):
     networks = {PatchAttentionClassifier: _attention, MLPClassifier: _mlp}
     if type(model) not in networks:
         raise InvalidInput(
-            f"patch_mnist fills a {' or a '.join(kind.__name__ for kind in networks)}. "
-            f"Received a {type(model).__name__}: {model}"
+            f"`model` must be a {' or a '.join(kind.__name__ for kind in networks)}; "
+            f"received {model!r}"
         )
     if not model.built:
         raise InvalidInput(
-            f"{model.name} has no weights to fill yet: build it first, "
-            "with `model.build((None, 28, 28, 1))`"
+            "`model` has no weights to fill yet, build it first with "
+            f"`model.build((None, 28, 28, 1))`; received {model!r}"
         )
     assign(state_dict, networks[type(model)](model))
     return model
@@ -54,8 +61,8 @@ def _attention(model):
 def _mlp(model):
     if len(model.hidden) != 1:
         raise InvalidInput(
-            f"{model.name} is not the blog's network, which has one hidden layer. "
-            f"Received: hidden_units={model.hidden_units}"
+            "`model` must be the blog's network, which has one hidden layer; "
+            f"received hidden_units={model.hidden_units}"
         )
     (hidden,) = model.hidden
     return [*torch_linear("mlp.0", hidden), *torch_linear("mlp.2", model.head)]

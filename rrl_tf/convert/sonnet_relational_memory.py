@@ -1,11 +1,18 @@
 """Weights of DeepMind's Relational Memory Core in Sonnet 1."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
 from rrl_tf.convert._assign import Assignment, assign
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import RelationalMemoryCell
 
 
-def sonnet_relational_memory(cell, variables, scope="relational_memory"):
+def sonnet_relational_memory(
+    cell: RelationalMemoryCell, variables: Mapping[str, Any], scope: str = "relational_memory"
+) -> RelationalMemoryCell:
     """Fills a cell with the weights of Sonnet 1's `RelationalMemory`.
 
     Args:
@@ -19,7 +26,7 @@ def sonnet_relational_memory(cell, variables, scope="relational_memory"):
         `cell`.
 
     Raises:
-        ValueError: if the cell is not built, or listing every name that is missing, unknown or
+        InvalidInput: if the cell is not built, or listing every name that is missing, unknown or
             wrongly shaped. The cell stays as it was.
 
     Example:
@@ -33,13 +40,13 @@ def sonnet_relational_memory(cell, variables, scope="relational_memory"):
     """
     if not isinstance(cell, RelationalMemoryCell):
         raise InvalidInput(
-            "sonnet_relational_memory fills a RelationalMemoryCell, `layer.cell` of a "
-            f"RelationalMemory. Received a {type(cell).__name__}: {cell}"
+            "`cell` must be a RelationalMemoryCell, `layer.cell` of a RelationalMemory; "
+            f"received {cell!r}"
         )
     if not cell.built:
         raise InvalidInput(
-            f"{cell.name} has no weights to fill yet: build it first, with the shape of a step's "
-            "inputs: `cell.build((None, 40))`"
+            "`cell` has no weights to fill yet, build it first with the shape of a step's inputs, "
+            f"as `cell.build((None, 40))`; received {cell!r}"
         )
     assignments = [
         Assignment(variable, {f"{scope}/{name}": tuple(variable.shape)})

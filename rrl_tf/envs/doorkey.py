@@ -1,8 +1,11 @@
 """MiniGrid DoorKey: every start it can have, and the environment an agent is trained in."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
+from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
@@ -160,44 +163,52 @@ class DoorKey(DoorKeyEnv):
 
     action_names = ACTION_NAMES
 
-    def __init__(self, size=5, max_steps=None, starts=None, render_mode=None):
+    def __init__(
+        self,
+        size: int = 5,
+        max_steps: int | None = None,
+        starts: Iterable[DoorKeyStart] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
         _check_size(size)
         if max_steps is not None and max_steps < 1:
             raise InvalidInput(f"max_steps must be None or at least 1, received {max_steps!r}.")
         super().__init__(size=size, max_steps=max_steps, render_mode=render_mode)
         self.start = None
         self._requested_start = None
-        self._contents = None
+        self._contents: tuple[Any, ...] | None = None
         self._starts = None
         if starts is not None:
             self._starts = tuple(self._check_start(start) for start in starts)
             if not self._starts:
                 raise InvalidInput("starts is empty: expected at least one DoorKeyStart, or None.")
 
-    def reset(self, *, seed=None, options=None):
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Begins an episode, at `options["start"]` if there is one."""
         start = (options or {}).get("start")
         self._requested_start = None if start is None else self._check_start(start)
         return super().reset(seed=seed)
 
-    def step(self, action):
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Takes one of the seven actions of MiniGrid."""
         observation, reward, terminated, truncated, info = super().step(action)
         if terminated or truncated:
             info["success"] = terminated  # only the goal ends an episode here
         return observation, reward, terminated, truncated, info
 
-    def gen_obs(self):
+    def gen_obs(self) -> dict[str, Any]:
         """Returns what the agent sees: MiniGrid's observation, sooner."""
         contents = (self._door.is_open, self._door.is_locked, *self.grid.grid)
         if contents != self._contents:  # few steps change the grid
             self._contents = contents
             self._field_of_view = FieldOfView(self.grid.encode(), wall=Wall().encode())
         carrying = self.carrying.encode() if self.carrying else None
-        image = self._field_of_view.look(self.agent_pos, self.agent_dir, carrying)
+        image = self._field_of_view.look(tuple(self.agent_pos), self.agent_dir, carrying)
         return {"image": image, "direction": self.agent_dir, "mission": self.mission}
 
-    def state_key(self):
+    def state_key(self) -> tuple[int, ...]:
         """Returns a tuple that is equal for two states exactly when they have the same future.
 
         The number of steps taken is left out: a deterministic agent that meets the same key twice
@@ -242,14 +253,14 @@ class DoorKey(DoorKeyEnv):
 
 
 def make_doorkey(
-    size=5,
-    observation="view",
-    frames=1,
-    actions="task",
-    reward="env",
-    max_steps=None,
-    starts=None,
-    render_mode=None,
+    size: int = 5,
+    observation: str = "view",
+    frames: int = 1,
+    actions: str = "task",
+    reward: str = "env",
+    max_steps: int | None = None,
+    starts: Iterable[DoorKeyStart] | None = None,
+    render_mode: str | None = None,
 ) -> gymnasium.Env:
     """Builds a DoorKey environment, wrapped in the order the lines below have.
 
@@ -287,7 +298,7 @@ def make_doorkey(
     _check_choice("observation", observation, wrappers.OBSERVATIONS)
     _check_choice("actions", actions, wrappers.ACTIONS)
     _check_choice("reward", reward, wrappers.REWARDS)
-    env = DoorKey(size, max_steps, starts, render_mode)
+    env: gymnasium.Env = DoorKey(size, max_steps, starts, render_mode)
     env = wrappers.OBSERVATIONS[observation](env)
     env = wrappers.StackFrames(env, frames)
     env = wrappers.SelectActions(env, wrappers.ACTIONS[actions])

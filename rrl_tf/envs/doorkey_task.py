@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 from rrl_tf.envs import minigrid_view, preparation
 from rrl_tf.envs.doorkey import enumerate_starts, make_doorkey, split_layouts
@@ -55,7 +56,7 @@ def doorkey_task(
     make = functools.partial(
         make_doorkey, observation=observation, frames=frames, reward=reward, max_steps=max_steps
     )
-    space = make(sizes[0]).observation_space
+    space: Any = make(sizes[0]).observation_space
     channels = space.shape[-1] // frames
     return Task(
         name=f"DoorKey-{sizes[-1]}x{sizes[-1]}",
@@ -65,7 +66,7 @@ def doorkey_task(
         preparation=_prepared(preparation, space, frames),
         entities=lambda observation: minigrid_view.object_cells(observation, channels),
         unseen=lambda observation: minigrid_view.unseen_cells(observation, channels),
-        view=lambda env: env.unwrapped.get_pov_render(tile_size=32),
+        view=minigrid_view.agents_picture,
         rows_first=False,
     )
 

@@ -4,6 +4,8 @@ MiniGrid builds the view object by object: 97 % of the time of a step. This give
 (a test compares them on random grids) in a fraction of it.
 """
 
+from __future__ import annotations
+
 import functools
 
 import numpy as np
@@ -25,7 +27,7 @@ class FieldOfView:
         wall: Codes of a wall, `(object, colour, state)`.
     """
 
-    def __init__(self, cells, wall):
+    def __init__(self, cells: np.ndarray, wall: tuple[int, int, int]) -> None:
         width, height, _ = cells.shape
         self._cells = np.empty((width + 2 * _MARGIN, height + 2 * _MARGIN, 3), np.uint8)
         self._cells[:] = wall
@@ -34,7 +36,12 @@ class FieldOfView:
         is_shut = (objects == OBJECT_TO_IDX["door"]) & (states != STATE_TO_IDX["open"])
         self._clear = (objects != OBJECT_TO_IDX["wall"]) & ~is_shut
 
-    def look(self, position, direction, carrying=None):
+    def look(
+        self,
+        position: tuple[int, int],
+        direction: int,
+        carrying: tuple[int, int, int] | None = None,
+    ) -> np.ndarray:
         """Returns the view `(7, 7, 3)` uint8 from a cell; the agent at (3, 6) looks towards y = 0.
 
         Args:

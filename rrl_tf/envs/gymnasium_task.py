@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -63,23 +64,16 @@ def gymnasium_task(
         (475.0, (4,))
     """
 
-    def maker(which):
-        def make(render_mode=None):
-            return _wrapped(_made(which, render_mode, max_steps), frames, actions)
-
-        return make
-
-    example = maker(env)()
+    make = functools.partial(_make, env, max_steps, frames, actions)
+    make_test = functools.partial(_make, test_env, max_steps, frames, actions)
+    example = make()
     is_minigrid = isinstance(example.unwrapped, MiniGridEnv)
     if success_return is None:
-        success_return = (
-            _LEAST_MINIGRID_REWARD
-            if is_minigrid
-            else getattr(example.spec, "reward_threshold", None)
-        )
-    level = Level("", maker(env), test_env and maker(test_env))
+        registered = getattr(example.spec, "reward_threshold", None)
+        success_return = _LEAST_MINIGRID_REWARD if is_minigrid else registered
+    level = Level("", make, make_test if test_env else None)
     name = env if isinstance(env, str) else getattr(env, "__name__", "environment")
-    named = {"name": name.rpartition(":")[2], "success_return": success_return}
+    named: dict[str, Any] = {"name": name.rpartition(":")[2], "success_return": success_return}
     if is_minigrid:
         return _minigrid_task(level, example.observation_space, frames, named)
     return Task(
@@ -90,6 +84,10 @@ def gymnasium_task(
     )
 
 
+def _make(env, max_steps, frames, actions, render_mode=None):
+    return _wrapped(_made(env, render_mode, max_steps), frames, actions)
+
+
 def _minigrid_task(level, space, frames, named):
     size, channels = space.shape[0], wrappers.ViewWithCompass.channels
     return Task(
@@ -97,7 +95,7 @@ def _minigrid_task(level, space, frames, named):
         preparation=one_hot(space, frames, minigrid_view.UNSEEN, agent_cell=(size // 2, size - 1)),
         entities=lambda observation: minigrid_view.object_cells(observation, channels),
         unseen=lambda observation: minigrid_view.unseen_cells(observation, channels),
-        view=lambda env: env.unwrapped.get_pov_render(tile_size=32),
+        view=minigrid_view.agents_picture,
         rows_first=False,
         **named,
     )

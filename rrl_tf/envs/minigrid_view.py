@@ -11,7 +11,13 @@ from typing import Any
 
 import numpy as np
 from minigrid.core.actions import Actions
-from minigrid.core.constants import COLOR_TO_IDX, DIR_TO_VEC, OBJECT_TO_IDX, STATE_TO_IDX
+from minigrid.core.constants import (
+    COLOR_TO_IDX,
+    DIR_TO_VEC,
+    IDX_TO_COLOR,
+    OBJECT_TO_IDX,
+    STATE_TO_IDX,
+)
 
 VIEW_SIZE = 7
 AGENT_CELL = (VIEW_SIZE // 2, VIEW_SIZE - 1)
@@ -22,8 +28,9 @@ CODES_PER_CHANNEL = tuple(map(len, (OBJECT_TO_IDX, COLOR_TO_IDX, STATE_TO_IDX, D
 
 ACTION_NAMES = tuple(action.name for action in Actions)
 # DoorKey needs no drop and no done.
-TASK_ACTIONS = (Actions.left, Actions.right, Actions.forward, Actions.pickup, Actions.toggle)
-TASK_ACTIONS = tuple(map(int, TASK_ACTIONS))
+TASK_ACTIONS = tuple(
+    int(Actions[name]) for name in ("left", "right", "forward", "pickup", "toggle")
+)
 
 _LABELLED = ("key", "door", "goal", "ball", "box", "lava")
 
@@ -37,8 +44,8 @@ def object_cells(view: Any, channels: int = 3) -> dict[str, tuple[int, int]]:
 
     Returns:
         Label -> cell (x, y), in the order agent, key, door, goal, ball, box, lava, without what is
-        out of sight; of several objects of a kind the first. A carried object is in the agent's
-        cell. The entity of cell (x, y) is number `x * 7 + y`.
+        out of sight; several of a kind are told apart by their colours, as `red door`. A carried
+        object is in the agent's cell. The entity of cell (x, y) is number `x * 7 + y`.
 
     Example:
         >>> view = np.zeros((7, 7, 3), "uint8")
@@ -46,13 +53,19 @@ def object_cells(view: Any, channels: int = 3) -> dict[str, tuple[int, int]]:
         >>> object_cells(view)
         {'agent': (3, 6), 'key': (2, 5)}
     """
-    objects = np.asarray(view)[..., -channels]
-    cells = {"agent": AGENT_CELL}
+    newest = np.asarray(view)[..., -channels:]
+    cells: dict[str, Any] = {"agent": AGENT_CELL}
     for label in _LABELLED:
-        found = np.argwhere(objects == OBJECT_TO_IDX[label])
-        if len(found):
-            cells[label] = tuple(map(int, found[0]))
+        found = np.argwhere(newest[..., 0] == OBJECT_TO_IDX[label])
+        for x, y in found.tolist():
+            colour = f"{IDX_TO_COLOR[int(newest[x, y, 1])]} " if len(found) > 1 else ""
+            cells.setdefault(f"{colour}{label}", (x, y))
     return cells
+
+
+def agents_picture(env: Any) -> np.ndarray:
+    """What the agent of a MiniGrid environment sees, as an RGB picture with the agent below."""
+    return env.unwrapped.get_pov_render(tile_size=32)
 
 
 def unseen_cells(view: Any, channels: int = 3) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
@@ -154,12 +154,14 @@ class ReportSuccess(gymnasium.Wrapper):
         self.success_return = success_return
         self._return = 0.0
 
-    def reset(self, *, seed=None, options=None):
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Begins to count anew."""
         self._return = 0.0
         return self.env.reset(seed=seed, options=options)
 
-    def step(self, action):
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Adds the reward, and tells at the end what came of it."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._return += float(reward)

@@ -1,7 +1,12 @@
 """Several environments in one process, whose every episode can be told from a few integers."""
 
-import zlib
+from __future__ import annotations
 
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium
 import numpy as np
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -42,7 +47,13 @@ class SeededVectorEnv(VectorEnv):
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
 
-    def __init__(self, make_env, num_envs, seed, reset_on_truncation=True):
+    def __init__(
+        self,
+        make_env: Callable[[], gymnasium.Env],
+        num_envs: int,
+        seed: int,
+        reset_on_truncation: bool = True,
+    ) -> None:
         if num_envs < 1:
             raise InvalidInput(f"num_envs must be at least 1, received {num_envs!r}.")
         self.envs = [make_env() for _ in range(num_envs)]
@@ -52,11 +63,13 @@ class SeededVectorEnv(VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self.render_mode = self.envs[0].render_mode
-        self.reset_options = None
-        self._reset_on_truncation = reset_on_truncation
+        self.reset_options: dict[str, Any] | None = None
+        self.reset_on_truncation = reset_on_truncation
         self._start_over(seed)
 
-    def reset(self, *, seed=None, options=None):
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         """Begins the next episode everywhere, or the first one of another seed.
 
         Args:
@@ -73,7 +86,9 @@ class SeededVectorEnv(VectorEnv):
         )
         return self._observation, {}
 
-    def step(self, actions):
+    def step(
+        self, actions: Any
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Takes one action in every environment; those whose episode ends begin the next one.
 
         Args:
@@ -100,7 +115,7 @@ class SeededVectorEnv(VectorEnv):
         told = np.zeros(self.num_envs, bool)
         for i, (env, action) in enumerate(zip(self.envs, actions)):
             final[i], reward[i], terminated[i], timeout, info = env.step(action)
-            truncated[i] = timeout and self._reset_on_truncation and not terminated[i]
+            truncated[i] = timeout and self.reset_on_truncation and not terminated[i]
             told[i], success[i] = "success" in info, info.get("success", False)
             self._actions[i].append(action)
         self._returns += reward
@@ -117,11 +132,11 @@ class SeededVectorEnv(VectorEnv):
             "_episode": done,
         }
         self._observation = final.copy() if done.any() else final
-        for i in np.flatnonzero(done):
-            self._observation[i] = self._begin(i, self.reset_options)
+        for ended in np.flatnonzero(done).tolist():
+            self._observation[ended] = self._begin(ended, self.reset_options)
         return self._observation, reward, terminated, truncated, info
 
-    def get_state(self):
+    def get_state(self) -> dict[str, Any]:
         """Returns all there is to know about the environments, ready for JSON.
 
         Raises:
@@ -144,7 +159,7 @@ class SeededVectorEnv(VectorEnv):
             "environments": environments,
         }
 
-    def set_state(self, state):
+    def set_state(self, state: Mapping[str, Any]) -> np.ndarray:
         """Replays what `get_state` returned, and goes on from there.
 
         Args:
@@ -184,11 +199,11 @@ class SeededVectorEnv(VectorEnv):
         self._observation = np.stack(observations)
         return self._observation
 
-    def render(self):
+    def render(self) -> tuple[Any, ...]:
         """Returns a tuple with the picture of every environment."""
         return tuple(env.render() for env in self.envs)
 
-    def close_extras(self, **kwargs):
+    def close_extras(self, **kwargs: Any) -> None:
         """Closes every environment; `close` calls this."""
         for env in self.envs:
             env.close()

@@ -1,5 +1,10 @@
 """The wrappers of `make_doorkey` and `gymnasium_task`; the order they go in is written there."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, SupportsFloat
+
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
@@ -13,11 +18,11 @@ class OnlyView(gymnasium.ObservationWrapper):
 
     channels = 3
 
-    def __init__(self, env):
+    def __init__(self, env: gymnasium.Env) -> None:
         super().__init__(env)
         self.observation_space = _space_of_codes(env, self.channels)
 
-    def observation(self, observation):
+    def observation(self, observation: dict[str, Any]) -> np.ndarray:
         """Drops the mission, which is always the same sentence."""
         return observation["image"]
 
@@ -27,13 +32,13 @@ class ViewWithCompass(gymnasium.ObservationWrapper):
 
     channels = 4
 
-    def __init__(self, env):
+    def __init__(self, env: gymnasium.Env) -> None:
         super().__init__(env)
         self.observation_space = _space_of_codes(env, self.channels)
 
-    def observation(self, observation):
+    def observation(self, observation: dict[str, Any]) -> np.ndarray:
         """Writes image and direction into one new array."""
-        view = np.empty(self.observation_space.shape, np.uint8)
+        view = np.empty((*observation["image"].shape[:2], self.channels), np.uint8)
         view[..., :3] = observation["image"]
         view[..., 3] = observation["direction"]
         return view
@@ -50,25 +55,27 @@ class StackFrames(gymnasium.Wrapper):
         ValueError: Less than one frame.
     """
 
-    def __init__(self, env, frames):
+    def __init__(self, env: gymnasium.Env, frames: int) -> None:
         super().__init__(env)
         if frames < 1:
             raise InvalidInput(f"frames must be at least 1, received {frames!r}.")
         self._frames = frames
-        space = env.observation_space
+        space: Any = env.observation_space
         self._channels = space.shape[-1]
         self._repeats = (*(1 for _ in space.shape[:-1]), frames)
-        self._stack = None
+        self._stack: Any = None
         low, high = (np.tile(bound, self._repeats) for bound in (space.low, space.high))
         self.observation_space = Box(low, high, dtype=space.dtype)
 
-    def reset(self, *, seed=None, options=None):
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Fills the whole stack with the first observation."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._stack = np.tile(observation, self._repeats)
         return self._stack, info
 
-    def step(self, action):
+    def step(self, action: int) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Drops the oldest observation and appends the newest."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         # A new array every time: callers may keep the one they were given.
@@ -78,7 +85,7 @@ class StackFrames(gymnasium.Wrapper):
         self._stack = observation
         return observation, reward, terminated, truncated, info
 
-    def state_key(self):
+    def state_key(self) -> Hashable:
         """Adds the stacked frames: with them the future of a memoryless agent is the same."""
         key = self.env.get_wrapper_attr("state_key")()
         return key if self._frames == 1 else (key, self._stack.tobytes())
@@ -87,15 +94,19 @@ class StackFrames(gymnasium.Wrapper):
 class MiniGridStateKey(gymnasium.Wrapper):
     """Tells the state of any MiniGrid environment, so that loops can be noticed."""
 
-    action_names = ACTION_NAMES
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """Names of the actions there are; some worlds offer the first few only."""
+        space: Any = self.action_space
+        return ACTION_NAMES[: int(space.n)]
 
-    def state_key(self):
+    def state_key(self) -> Hashable:
         """Returns a tuple that is equal for two states with the same future.
 
         The state of the random generator belongs to it: where the world moves by itself, no state
         comes back.
         """
-        world = self.unwrapped
+        world: Any = self.unwrapped
         return (
             world.grid.encode().tobytes(),
             tuple(map(int, world.agent_pos)),
@@ -116,7 +127,7 @@ class SelectActions(gymnasium.Wrapper):
         InvalidInput: One of them is no action of the environment.
     """
 
-    def __init__(self, env, actions):
+    def __init__(self, env: gymnasium.Env, actions: Iterable[int]) -> None:
         super().__init__(env)
         self._actions = tuple(actions)
         for action in self._actions:
@@ -127,14 +138,15 @@ class SelectActions(gymnasium.Wrapper):
         self.action_space = Discrete(len(self._actions))
 
     @property
-    def action_names(self):
+    def action_names(self) -> tuple[str, ...]:
         """Names of the offered actions, in order; their codes where they have no names."""
         if not self.env.has_wrapper_attr("action_names"):
             return tuple(map(str, self._actions))
-        names = self.env.get_wrapper_attr("action_names")
-        return tuple(names[action - int(self.env.action_space.start)] for action in self._actions)
+        names, space = self.env.get_wrapper_attr("action_names"), self.env.action_space
+        first = int(getattr(space, "start", 0))
+        return tuple(names[action - first] for action in self._actions)
 
-    def step(self, action):
+    def step(self, action: int) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Translates the number into the environment's code."""
         if not 0 <= action < len(self._actions):
             raise InvalidInput(f"Unknown action {action!r}: expected 0..{len(self._actions) - 1}.")
@@ -144,11 +156,11 @@ class SelectActions(gymnasium.Wrapper):
 class ReplaceReward(gymnasium.Wrapper):
     """Passes rewards through a function (reward, terminated) -> reward."""
 
-    def __init__(self, env, function):
+    def __init__(self, env: gymnasium.Env, function: Callable[[Any, bool], float]) -> None:
         super().__init__(env)
         self._function = function
 
-    def step(self, action):
+    def step(self, action: int) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Replaces the reward and nothing else."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         return observation, self._function(reward, terminated), terminated, truncated, info

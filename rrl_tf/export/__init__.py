@@ -3,14 +3,20 @@
 from rrl_tf.export.classifier import export_classifier
 from rrl_tf.export.decision_transformer import export_decision_transformer
 from rrl_tf.export.load import load_policy
-from rrl_tf.export.policy import export_policy, next_version
+from rrl_tf.export.q_policy import export_policy
 from rrl_tf.export.session import SavedModelSession
+from rrl_tf.export.versions import newest_version, next_version
+from rrl_tf.export.writer import input_spec, model_endpoints, write_version
 
 __all__ = [
     "SavedModelSession",
     "export_classifier",
     "export_decision_transformer",
     "export_policy",
+    "input_spec",
     "load_policy",
+    "model_endpoints",
+    "newest_version",
     "next_version",
+    "write_version",
 ]

@@ -1,18 +1,24 @@
 """Exported policies in this process."""
 
+from __future__ import annotations
+
 import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export.session import SavedModelSession
+from rrl_tf.export.versions import newest_version
 
 
 class Policy:
     """An exported policy, answering in this process; made by `load_policy`."""
 
-    def __init__(self, directory):
+    def __init__(self, directory: str | os.PathLike) -> None:
         self._session = SavedModelSession(directory)
         document = Path(directory) / "assets.extra" / "policy.json"
         #: What `policy.json` says: signatures, environment, action names, scores.
@@ -26,7 +32,7 @@ class Policy:
             for name, signature in self.details["signatures"].items()
         }
 
-    def act(self, observation, return_attention_scores=False):
+    def act(self, observation: Any, return_attention_scores: bool = False) -> Any:
         """Returns the greedy action of one observation (an int) or of a batch (an array (B,)).
 
         Args:
@@ -37,7 +43,7 @@ class Policy:
         A policy that remembers is asked through `serving.sessions.MemorySession`, or by `predict`.
 
         Raises:
-            ValueError: If shape or dtype is another, the policy has no attention to show, or it
+            InvalidInput: If shape or dtype is another, the policy has no attention to show, or it
                 needs its memory as well.
         """
         signature = "act_with_attention" if return_attention_scores else "act"
@@ -60,11 +66,13 @@ class Policy:
             if name.startswith(prefix)
         }
 
-    def predict(self, inputs, signature="serving_default"):
+    def predict(
+        self, inputs: Mapping[str, Any], signature: str = "serving_default"
+    ) -> dict[str, np.ndarray]:
         """Returns name -> array of any signature, for name -> array of its inputs.
 
         Raises:
-            ValueError: If there is no such signature, or it takes other inputs.
+            InvalidInput: If there is no such signature, or it takes other inputs.
         """
         if signature not in self.signatures:
             raise InvalidInput(f"this policy has no signature {signature!r}")
@@ -86,7 +94,7 @@ class Policy:
             )
         return (observation[np.newaxis] if single else observation), single
 
-    def close(self):
+    def close(self) -> None:
         """Frees the model."""
         self._session.close()
 
@@ -96,14 +104,14 @@ def _spec(described):
     return np.dtype(described["dtype"]), sizes
 
 
-def load_policy(version_directory):
+def load_policy(directory: str | os.PathLike) -> Policy:
     """Loads an exported policy for use in this process, through the graph that a server runs.
 
     Args:
-        version_directory: What `export_policy` returned.
+        directory: What `export_policy` returned, or a folder of such versions, for the newest.
 
-    Returns:
-        A `Policy`; its `act(observation)` answers one observation or a batch.
+    Raises:
+        InvalidInput: If there is no exported version.
 
     Example:
 
@@ -111,4 +119,5 @@ def load_policy(version_directory):
     >>> policy.act(observation)
     2
     """
-    return Policy(version_directory)
+    is_version = (Path(directory) / "saved_model.pb").exists()
+    return Policy(directory if is_version else newest_version(directory))

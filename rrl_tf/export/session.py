@@ -1,7 +1,13 @@
 """Runs SavedModels the way a server does: through their signatures, in a Session."""
 
-import os
+from __future__ import annotations
 
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
@@ -38,14 +44,22 @@ class SavedModelSession:
     array([2], dtype=int32)
     """
 
-    def __init__(self, directory, tags=("serve",), config=None):
+    def __init__(
+        self,
+        directory: str | os.PathLike,
+        tags: Sequence[str] = ("serve",),
+        config: Any = None,
+    ) -> None:
         config = config or tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1)
         self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
+        self._callables: dict = {}
+        # Also at the interpreter's exit, before it takes from TensorFlow what freeing needs.
+        self._free = weakref.finalize(self, _free, self._session, self._callables)
         try:
             loader = SavedModelLoader(str(directory))
             self.meta_graph = loader.load(self._session, list(tags))
         except BaseException:
-            self._session.close()
+            self.close()
             raise
         # The initialiser is listed as a signature, though it answers nothing.
         self.signatures = {
@@ -53,9 +67,13 @@ class SavedModelSession:
             for name, signature in self.meta_graph.signature_def.items()
             if name != "__saved_model_init_op"
         }
-        self._callables = {}
 
-    def run(self, signature, inputs, outputs=None):
+    def run(
+        self,
+        signature: str,
+        inputs: Mapping[str, np.ndarray],
+        outputs: Sequence[str] | None = None,
+    ) -> dict[str, np.ndarray]:
         """Returns a dict of the outputs (all, or those named) for a dict of NumPy inputs."""
         if outputs is None:
             outputs = self.signatures[signature].outputs
@@ -73,7 +91,11 @@ class SavedModelSession:
         function = self._session._make_callable_from_options(options)
         return self._callables.setdefault((signature, inputs, outputs), function)
 
-    def close(self):
+    def close(self) -> None:
         """Frees the graph and its variables; nothing may be running."""
-        self._callables.clear()
-        self._session.close()
+        self._free()
+
+
+def _free(session, callables):
+    callables.clear()
+    session.close()

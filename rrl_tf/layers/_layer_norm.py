@@ -1,7 +1,11 @@
 """Layer normalisation with its gradient written out."""
 
+from __future__ import annotations
+
 import keras
 from keras import ops
+
+from rrl_tf._typing import Tensor
 
 
 class LayerNormalization(keras.layers.LayerNormalization):
@@ -10,7 +14,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
     Keras differentiates through mean and variance, in twice as many passes over the array.
     """
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> Tensor:
         # In half precision the sums would lose digits.
         x = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
         x = _normalise(x, self.axis, self.epsilon)

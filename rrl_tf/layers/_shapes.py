@@ -1,12 +1,14 @@
-"""What the layers share about shapes: rows through a dense layer, masks, symbolic tensors."""
+"""What the layers share about shapes: rows through a dense layer, symbolic tensors."""
+
+from __future__ import annotations
 
 import keras
 from keras import ops
 
-from rrl_tf.errors import InvalidInput
+from rrl_tf._typing import Shape, Tensor
 
 
-def dense_on_rows(dense, inputs):
+def dense_on_rows(dense: keras.layers.Layer, inputs: Tensor) -> Tensor:
     """Applies `dense` to the last axis of `inputs`, whatever its rank, as one matrix product.
 
     A `Dense` does this itself, but on TensorFlow with a free batch dimension through a
@@ -17,33 +19,6 @@ def dense_on_rows(dense, inputs):
     return ops.reshape(rows, (-1, *ops.shape(inputs)[1:-1], rows.shape[-1]))
 
 
-def attention_mask(inputs, mask):
-    """The mask to broadcast to `(B, H, N, S)`: Keras' own `(B, S)` becomes `(B, 1, 1, S)`.
-
-    A mask that Keras carries along with `inputs` (after an `Embedding(mask_zero=True)`, say) marks
-    entities; one that the caller passes follows NumPy's broadcasting and stays as it is.
-    """
-    if mask is not None and mask is carried_mask(inputs):
-        return mask[:, None, None, :]
-    return mask
-
-
-def check_mask(mask, scores):
-    """Raises a `ValueError` if `mask` does not broadcast to the shape of `scores`."""
-    sizes = zip(reversed(mask.shape), reversed(scores.shape))
-    fits = all(given is None or given in (1, size) or size is None for given, size in sizes)
-    if not fits or len(mask.shape) > len(scores.shape):
-        raise InvalidInput(
-            f"`mask` must broadcast to (B, H, N, S), here {tuple(scores.shape)}. "
-            f"Received the shape {tuple(mask.shape)}"
-        )
-
-
-def carried_mask(inputs):
-    """The mask that Keras attached to `inputs`, or None."""
-    return getattr(inputs, "_keras_mask", None)
-
-
-def tensor_spec(layer, shape):
+def tensor_spec(layer: keras.layers.Layer, shape: Shape) -> keras.KerasTensor:
     """A symbolic tensor of `shape` in the layer's compute dtype."""
     return keras.KerasTensor(shape, dtype=layer.compute_dtype)

@@ -1,9 +1,14 @@
 """Coordinates as two more channels of a grid."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import keras
 from keras import ops
 
 from rrl_tf._arguments import one_of
+from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._shapes import tensor_spec
 
@@ -30,7 +35,7 @@ class AppendCoordinates(keras.layers.Layer):
         `(B, height, width, F + 2)`: x grows along `width`, and comes first; y grows along `height`.
 
     Raises:
-        ValueError: for an unknown `divisor`, or inputs that are no grid.
+        InvalidInput: for an unknown `divisor`, or inputs that are no grid.
 
     Example:
 
@@ -43,19 +48,26 @@ class AppendCoordinates(keras.layers.Layer):
         - [Zambaldi et al., 2019](https://arxiv.org/abs/1806.01830)
     """
 
-    def __init__(self, low=-1.0, high=1.0, divisor="size_minus_one", **kwargs):
+    def __init__(
+        self,
+        low: float = -1.0,
+        high: float = 1.0,
+        divisor: str = "size_minus_one",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.low = low
         self.high = high
         self.divisor = one_of("divisor", divisor, DIVISORS)
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Shape) -> None:
         if len(inputs_shape) != 4:
             raise InvalidInput(
-                f"`inputs` must be a grid (B, height, width, F). Received the shape {inputs_shape}"
+                "`inputs` must be a grid (B, height, width, F); "
+                f"received the shape {tuple(inputs_shape)}"
             )
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> Tensor:
         batch, height, width, _ = ops.shape(inputs)
         columns = self._coordinates(width)[None, None, :, None]
         rows = self._coordinates(height)[None, :, None, None]
@@ -69,13 +81,13 @@ class AppendCoordinates(keras.layers.Layer):
         steps = size if self.divisor == "size" else ops.maximum(size - 1, 1)
         return self.low + (self.high - self.low) * index / ops.cast(steps, self.compute_dtype)
 
-    def compute_output_shape(self, inputs_shape):
+    def compute_output_shape(self, inputs_shape: Shape) -> Shape:
         return (*inputs_shape[:-1], inputs_shape[-1] + 2)
 
-    def compute_output_spec(self, inputs):
+    def compute_output_spec(self, inputs: Tensor) -> keras.KerasTensor:
         return tensor_spec(self, self.compute_output_shape(inputs.shape))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "low": self.low,

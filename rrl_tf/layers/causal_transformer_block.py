@@ -1,12 +1,18 @@
 """One block of a transformer that reads from left to right."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import keras
 from keras import ops
 
-from rrl_tf._arguments import one_of, optional_positive_int, positive_int
+from rrl_tf._arguments import dropout_rate, one_of, optional_positive_int, positive_int
+from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._layer_norm import LayerNormalization
-from rrl_tf.layers._shapes import carried_mask, dense_on_rows, tensor_spec
+from rrl_tf.layers._masks import carried_mask, carry_mask
+from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
 
 NORMS = ("post", "pre")
 DROPOUT_PLACEMENTS = ("output", "probabilities")
@@ -55,7 +61,7 @@ class CausalTransformerBlock(keras.layers.Layer):
         the last L positions.
 
     Raises:
-        ValueError: for an argument out of its range, or sequences that the heads cannot share.
+        InvalidInput: for an argument out of its range, or sequences that the heads cannot share.
 
     Example:
 
@@ -71,41 +77,39 @@ class CausalTransformerBlock(keras.layers.Layer):
 
     def __init__(
         self,
-        num_heads,
-        hidden_units=None,
-        activation="gelu",
-        norm="post",
-        dropout=0.0,
-        dropout_placement="output",
-        epsilon=1e-5,
-        kernel_initializer="glorot_uniform",
-        seed=None,
-        **kwargs,
-    ):
-        if not 0 <= dropout < 1:
-            raise InvalidInput(f"`dropout` must be in [0, 1). Received: {dropout!r}")
+        num_heads: int,
+        hidden_units: int | None = None,
+        activation: Activation = "gelu",
+        norm: str = "post",
+        dropout: float = 0.0,
+        dropout_placement: str = "output",
+        epsilon: float = 1e-5,
+        kernel_initializer: Initializer = "glorot_uniform",
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_heads = positive_int("num_heads", num_heads)
         self.hidden_units = optional_positive_int("hidden_units", hidden_units)
         self.activation = keras.activations.get(activation)
         self.norm = one_of("norm", norm, NORMS)
-        self.dropout = dropout
+        self.dropout = dropout_rate("dropout", dropout)
         self.dropout_placement = one_of("dropout_placement", dropout_placement, DROPOUT_PLACEMENTS)
         self.epsilon = epsilon
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = seed
         self.supports_masking = True
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Shape) -> None:
         if len(inputs_shape) != 3 or inputs_shape[-1] is None:
             raise InvalidInput(
-                "CausalTransformerBlock takes sequences (B, T, F) with a known F. "
-                f"Received the shape {tuple(inputs_shape)}"
+                "CausalTransformerBlock takes sequences (B, T, F) with a known F; "
+                f"received the shape {tuple(inputs_shape)}"
             )
         width = inputs_shape[-1]
         if width % self.num_heads:
             raise InvalidInput(
-                f"`num_heads` must divide F. Received: num_heads={self.num_heads}, F={width}"
+                f"`num_heads` must divide F, here {width}; received {self.num_heads}"
             )
         hidden = self.hidden_units or 4 * width
         # The queries are apart from the keys and values, as `rows` asks for fewer of them.
@@ -142,13 +146,13 @@ class CausalTransformerBlock(keras.layers.Layer):
 
     def call(
         self,
-        inputs,
-        mask=None,
-        cache=None,
-        rows=None,
-        training=False,
-        return_attention_scores=False,
-    ):
+        inputs: Tensor,
+        mask: Tensor | None = None,
+        cache: tuple[Tensor, Tensor] | None = None,
+        rows: slice | None = None,
+        training: bool = False,
+        return_attention_scores: bool = False,
+    ) -> Tensor | tuple[Tensor, ...]:
         attention_dropout, projection_dropout, output_dropout = self.dropouts
         pre = self.norm == "pre"
         x = self.attention_norm(inputs) if pre else inputs
@@ -161,6 +165,7 @@ class CausalTransformerBlock(keras.layers.Layer):
             cache = (key[:, -size:], value[:, -size:])
         if not (mask is None and cache is None and rows is None):
             allowed = _allowed(ops.shape(key)[1], ops.shape(inputs)[1], mask, rows)
+        padding = carried_mask(inputs)
         if rows is not None:
             inputs, x = inputs[:, rows], x[:, rows]
         query = self._split_heads(dense_on_rows(self.query, x))
@@ -173,6 +178,8 @@ class CausalTransformerBlock(keras.layers.Layer):
         hidden = dense_on_rows(self.hidden, self.output_norm(x) if pre else x)
         x = x + output_dropout(dense_on_rows(self.output_dense, hidden), training=training)
         x = x if pre else self.output_norm(x)
+        if rows is not None:
+            carry_mask(x, padding, rows)
         more = [extra for extra in (scores, cache) if extra is not None]
         return (x, *more) if more else x
 
@@ -201,21 +208,21 @@ class CausalTransformerBlock(keras.layers.Layer):
         heads = ops.transpose(ops.matmul(kept, value), (0, 2, 1, 3))
         return heads, scores if want_scores else None
 
-    def compute_mask(self, inputs, previous_mask):
-        return carried_mask(inputs)
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
+        return carried_mask(inputs)  # with a cache, the one that was passed is of more positions
 
-    def compute_output_shape(self, inputs_shape):
+    def compute_output_shape(self, inputs_shape: Shape) -> Shape:
         return tuple(inputs_shape)
 
     def compute_output_spec(
         self,
-        inputs,
-        mask=None,
-        cache=None,
-        rows=None,
-        training=False,
-        return_attention_scores=False,
-    ):
+        inputs: Tensor,
+        mask: Tensor | None = None,
+        cache: tuple[Tensor, Tensor] | None = None,
+        rows: slice | None = None,
+        training: bool = False,
+        return_attention_scores: bool = False,
+    ) -> keras.KerasTensor | tuple[keras.KerasTensor, ...]:
         batch, steps, features = inputs.shape
         keys = steps if cache is None or steps is None else steps + cache[0].shape[1]
         if rows is not None and steps is not None:
@@ -226,9 +233,11 @@ class CausalTransformerBlock(keras.layers.Layer):
         if cache is not None:
             more.append(tuple(tensor_spec(self, part.shape) for part in cache))
         output = tensor_spec(self, (batch, steps, features))
+        if rows is not None:
+            carry_mask(output, carried_mask(inputs), rows)
         return (output, *more) if more else output
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_heads": self.num_heads,

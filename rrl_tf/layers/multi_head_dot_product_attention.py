@@ -1,18 +1,24 @@
 """Multi-head attention with the scores and norms of relational reinforcement learning."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import keras
 from keras import ops
 
-from rrl_tf._arguments import one_of, optional_positive_int, positive_int
+from rrl_tf._arguments import dropout_rate, one_of, optional_positive_int, positive_int
+from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._layer_norm import LayerNormalization
-from rrl_tf.layers._shapes import (
+from rrl_tf.layers._masks import (
     attention_mask,
     carried_mask,
-    check_mask,
-    dense_on_rows,
-    tensor_spec,
+    carry_mask,
+    mask_of_entity,
+    padding_mask,
 )
+from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
 
 SCORES = ("dot", "additive", "book_additive")
 QKV_NORMS = (None, "entity", "joint", "fused")
@@ -66,8 +72,11 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         inputs: entities `(B, N, F)`.
         context: entities to attend to, `(B, S, G)`; the inputs themselves if left out. A layer
             is built for one of the two ways.
-        mask: true where attention is allowed; broadcasts to `(B, H, N, S)`. A row without any
-            allowed key gives zeros.
+        mask: true where attention is allowed: four axes that broadcast to `(B, H, N, S)`. Two axes
+            are `(B, S)`, the keys that count, which is what Keras injects after an
+            `Embedding(mask_zero=True)` or a `Masking`; for one mask of all inputs write
+            `mask[None, None]`. Padding that the keys carry along is hidden from four axes too. A
+            row without any allowed key gives zeros.
         entity: index of the only entity whose output is wanted: N is 1 in the results then.
         training: whether to apply dropout.
         return_attention_scores: whether to return the scores as well.
@@ -78,8 +87,8 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         dropout, whose rows sum to 1.
 
     Raises:
-        ValueError: for an argument out of its range; for `"book_additive"`, `"joint"` or
-            `"fused"` where they are not defined.
+        InvalidInput: for an argument out of its range; for `"book_additive"`, `"joint"` or
+            `"fused"` where they are not defined; for a mask of another shape.
 
     Example:
 
@@ -97,22 +106,20 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
 
     def __init__(
         self,
-        num_heads,
-        key_size,
-        value_size=None,
-        output_size=None,
-        score="dot",
-        qkv_norm=None,
-        use_bias=True,
-        dropout=0.0,
-        kernel_initializer="glorot_uniform",
-        norm_initializer="ones",
-        norm_epsilon=1e-5,
-        seed=None,
-        **kwargs,
-    ):
-        if not 0 <= dropout < 1:
-            raise InvalidInput(f"`dropout` must be in [0, 1). Received: {dropout!r}")
+        num_heads: int,
+        key_size: int,
+        value_size: int | None = None,
+        output_size: int | None = None,
+        score: str = "dot",
+        qkv_norm: str | None = None,
+        use_bias: bool = True,
+        dropout: float = 0.0,
+        kernel_initializer: Initializer = "glorot_uniform",
+        norm_initializer: Initializer = "ones",
+        norm_epsilon: float = 1e-5,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_heads = positive_int("num_heads", num_heads)
         self.key_size = positive_int("key_size", key_size)
@@ -121,7 +128,7 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         self.score = one_of("score", score, SCORES)
         self.qkv_norm = one_of("qkv_norm", qkv_norm, QKV_NORMS)
         self.use_bias = use_bias
-        self.dropout = dropout
+        self.dropout = dropout_rate("dropout", dropout)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.norm_initializer = keras.initializers.get(norm_initializer)
         self.norm_epsilon = norm_epsilon
@@ -129,11 +136,11 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         self.supports_masking = True
 
     @property
-    def fixed_entities(self):
+    def fixed_entities(self) -> bool:
         """Whether there are weights for every entity, so that their number is fixed."""
         return self.score == "book_additive" or self.qkv_norm == "joint"
 
-    def build(self, inputs_shape, context_shape=None):
+    def build(self, inputs_shape: Shape, context_shape: Shape | None = None) -> None:
         self._check_shapes(inputs_shape, context_shape)
         self.is_cross_attention = context_shape is not None
         nodes = inputs_shape[1]
@@ -166,25 +173,25 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         for name, shape in (("inputs", inputs_shape), ("context", context_shape)):
             if shape is not None and (len(shape) != 3 or shape[-1] is None):
                 raise InvalidInput(
-                    f"`{name}` must be entities (B, N, F) with a known F. "
-                    f"Received the shape {tuple(shape)}"
+                    f"`{name}` must be entities (B, N, F) with a known F; "
+                    f"received the shape {tuple(shape)}"
                 )
         if context_shape is not None:
             if self.score == "book_additive":
                 raise InvalidInput(
                     "score='book_additive' adds the query and the key of the same entity, so it "
-                    f"takes no `context`. Received a context of the shape {tuple(context_shape)}"
+                    f"takes no `context`; received one of the shape {tuple(context_shape)}"
                 )
             if self.qkv_norm == "fused":
                 raise InvalidInput(
                     "qkv_norm='fused' normalises q, k and v of an entity together, so it takes no "
-                    f"`context`. Received a context of the shape {tuple(context_shape)}"
+                    f"`context`; received one of the shape {tuple(context_shape)}"
                 )
         sizes = (inputs_shape[1], context_shape[1] if context_shape else inputs_shape[1])
         if self.fixed_entities and None in sizes:
             raise InvalidInput(
                 "score='book_additive' and qkv_norm='joint' have weights for every entity, so the "
-                f"number of entities must be known. Received the shape {tuple(inputs_shape)}"
+                f"number of entities must be known; received the shape {tuple(inputs_shape)}"
             )
 
     def _build_norms(self, nodes, keys):
@@ -235,33 +242,44 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
 
     def call(
         self,
-        inputs,
-        context=None,
-        mask=None,
-        entity=None,
-        training=False,
-        return_attention_scores=False,
-    ):
+        inputs: Tensor,
+        context: Tensor | None = None,
+        mask: Tensor | None = None,
+        entity: int | None = None,
+        training: bool = False,
+        return_attention_scores: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
         query, key, value = self._project(inputs, context)  # (B, H, N or S, size)
         if entity is not None:
             if self.score == "book_additive":
-                raise InvalidInput("score='book_additive' has no row for one entity alone")
+                raise InvalidInput(
+                    f"score='book_additive' has no row for one entity; received entity={entity!r}"
+                )
             query = query[:, :, entity : entity + 1]
         scores = self._score(query, key)  # (B, H, N, S)
-        attention = self._softmax(scores, attention_mask(inputs, mask))
+        attention = self._softmax(scores, self._allowed(inputs, context, mask, entity))
         heads = ops.matmul(self.attention_dropout(attention, training=training), value)
         heads = ops.transpose(heads, (0, 2, 1, 3))  # (B, H, N, D) -> (B, N, H, D)
         output = ops.reshape(heads, (-1, ops.shape(query)[2], self.num_heads * self.value_size))
         if self.output_projection is not None:
             output = dense_on_rows(self.output_projection, output)
+        if entity is not None:
+            carry_mask(output, self.compute_mask(inputs, mask), slice(entity, entity + 1))
         return (output, attention) if return_attention_scores else output
+
+    def _allowed(self, inputs, context, mask, entity):
+        """The mask of the scores, or None."""
+        keys = inputs if context is None else context
+        shape = (inputs.shape[0], self.num_heads, inputs.shape[1], keys.shape[1])
+        mask = attention_mask(mask, keys, shape)
+        return mask if entity is None else mask_of_entity(mask, entity)
 
     def _project(self, inputs, context):
         """Queries `(B, H, N, key_size)`, keys `(B, H, S, key_size)`, values `(B, H, S, D)`."""
         if (context is not None) != self.is_cross_attention:
             raise InvalidInput(
                 f"{self.name} was built {'with' if self.is_cross_attention else 'without'} a "
-                f"`context` and called {'without' if context is None else 'with'} one"
+                f"`context`; received {'none' if context is None else 'one'}"
             )
         k = self.key_size
         if self.is_cross_attention:
@@ -298,7 +316,6 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         scores = ops.cast(scores, keras.backend.result_type(self.compute_dtype, "float32"))
         if mask is None:
             return ops.cast(ops.softmax(scores, axis=-1), self.compute_dtype)
-        check_mask(mask, scores)
         mask = ops.cast(mask, "bool")
         # Added rather than selected: on a CPU a sum broadcasts in a tenth of the time. It leaves
         # nothing of a hidden score, and its softmax is exactly 0 ...
@@ -308,30 +325,36 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         any_allowed = ops.cast(ops.any(mask, axis=-1, keepdims=True), scores.dtype)
         return ops.cast(attention * any_allowed, self.compute_dtype)
 
-    def compute_mask(self, inputs, previous_mask):
-        return carried_mask(inputs)
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
+        if self.is_cross_attention:  # a mask that was passed says which of the context's count
+            return carried_mask(inputs)
+        return padding_mask(inputs, previous_mask)
 
-    def compute_output_shape(self, inputs_shape, context_shape=None):
+    def compute_output_shape(
+        self, inputs_shape: Shape, context_shape: Shape | None = None
+    ) -> Shape:
         width = self.output_size or self.num_heads * self.value_size
         return (*inputs_shape[:-1], width)
 
     def compute_output_spec(
         self,
-        inputs,
-        context=None,
-        mask=None,
-        entity=None,
-        training=False,
-        return_attention_scores=False,
-    ):
+        inputs: Tensor,
+        context: Tensor | None = None,
+        mask: Tensor | None = None,
+        entity: int | None = None,
+        training: bool = False,
+        return_attention_scores: bool = False,
+    ) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
         batch, nodes, features = inputs.shape
         keys = (inputs if context is None else context).shape[1]
         nodes = nodes if entity is None else 1
         output = tensor_spec(self, self.compute_output_shape((batch, nodes, features)))
+        if entity is not None:
+            carry_mask(output, self.compute_mask(inputs, mask), slice(entity, entity + 1))
         scores = tensor_spec(self, (batch, self.num_heads, nodes, keys))
         return (output, scores) if return_attention_scores else output
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_heads": self.num_heads,

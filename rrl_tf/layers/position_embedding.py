@@ -1,7 +1,12 @@
 """A learned vector for every place."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import keras
 
+from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._shapes import tensor_spec
 
@@ -20,7 +25,7 @@ class PositionEmbedding(keras.layers.Layer):
         `(B, N, F)`.
 
     Raises:
-        ValueError: for inputs of another rank, or of unknown N or F.
+        InvalidInput: for inputs of another rank, or of unknown N or F.
 
     Example:
 
@@ -28,30 +33,33 @@ class PositionEmbedding(keras.layers.Layer):
     (2, 49, 32)
     """
 
-    def __init__(self, embeddings_initializer="random_normal", **kwargs):
+    def __init__(
+        self, embeddings_initializer: Initializer = "random_normal", **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+        self.supports_masking = True
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Shape) -> None:
         if len(inputs_shape) != 3 or None in inputs_shape[1:]:
             raise InvalidInput(
-                "`inputs` must be entities (B, N, F) with a known N and F. "
-                f"Received the shape {inputs_shape}"
+                "`inputs` must be entities (B, N, F) with a known N and F; "
+                f"received the shape {tuple(inputs_shape)}"
             )
         self.embeddings = self.add_weight(
             shape=inputs_shape[1:], initializer=self.embeddings_initializer, name="embeddings"
         )
 
-    def call(self, inputs):
+    def call(self, inputs: Tensor) -> Tensor:
         return inputs + self.embeddings
 
-    def compute_output_shape(self, inputs_shape):
+    def compute_output_shape(self, inputs_shape: Shape) -> Shape:
         return tuple(inputs_shape)
 
-    def compute_output_spec(self, inputs):
+    def compute_output_spec(self, inputs: Tensor) -> keras.KerasTensor:
         return tensor_spec(self, inputs.shape)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),

@@ -1,14 +1,34 @@
 """One round of message passing between entities."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 
 from rrl_tf._arguments import one_of, positive_ints
+from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._layer_norm import LayerNormalization
-from rrl_tf.layers._shapes import attention_mask, carried_mask, dense_on_rows, tensor_spec
+from rrl_tf.layers._masks import carry_mask, padding_mask
+from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
 from rrl_tf.layers.multi_head_dot_product_attention import MultiHeadDotProductAttention
 
 NORMS = (None, "entity", "joint")
+_OF_THE_ATTENTION = (
+    "num_heads",
+    "key_size",
+    "value_size",
+    "score",
+    "qkv_norm",
+    "use_bias",
+    "dropout",
+    "kernel_initializer",
+    "norm_initializer",
+    "norm_epsilon",
+    "seed",
+)
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
@@ -43,7 +63,8 @@ class RelationalBlock(keras.layers.Layer):
 
     Call arguments:
         inputs: entities `(B, N, F)`.
-        mask: true where attention is allowed; broadcasts to `(B, H, N, N)`.
+        mask: `(B, N)`, true for the entities that count, as Keras injects it; or four axes that
+            broadcast to `(B, H, N, N)`, true where attention is allowed.
         entity: index of the only entity whose output is wanted: `(B, 1, units[-1])`.
         training: whether to apply dropout.
         return_attention_scores: whether to return the scores as well.
@@ -53,7 +74,7 @@ class RelationalBlock(keras.layers.Layer):
         `(B, H, N, N)`.
 
     Raises:
-        ValueError: for an argument out of its range, or sizes that a residual connection cannot
+        InvalidInput: for an argument out of its range, or sizes that a residual connection cannot
             add.
 
     Example:
@@ -69,23 +90,23 @@ class RelationalBlock(keras.layers.Layer):
 
     def __init__(
         self,
-        num_heads,
-        key_size,
-        value_size=None,
-        units=None,
-        activation=None,
-        residual=True,
-        norm=None,
-        score="dot",
-        qkv_norm=None,
-        use_bias=True,
-        dropout=0.0,
-        kernel_initializer="glorot_uniform",
-        norm_initializer="ones",
-        norm_epsilon=1e-5,
-        seed=None,
-        **kwargs,
-    ):
+        num_heads: int,
+        key_size: int,
+        value_size: int | None = None,
+        units: Sequence[int] | None = None,
+        activation: Activation = None,
+        residual: bool = True,
+        norm: str | None = None,
+        score: str = "dot",
+        qkv_norm: str | None = None,
+        use_bias: bool = True,
+        dropout: float = 0.0,
+        kernel_initializer: Initializer = "glorot_uniform",
+        norm_initializer: Initializer = "ones",
+        norm_epsilon: float = 1e-5,
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.attention = MultiHeadDotProductAttention(
             num_heads,
@@ -102,19 +123,21 @@ class RelationalBlock(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="attention",
         )
+        for name in _OF_THE_ATTENTION:
+            setattr(self, name, getattr(self.attention, name))
         self.units = None if units is None else positive_ints("units", units)
         self.activation = keras.activations.get(activation)
         self.residual = residual
         self.norm = one_of("norm", norm, NORMS)
         self.supports_masking = True
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Shape) -> None:
         self.attention.build(inputs_shape)
         units = self.units or (inputs_shape[-1],)
         if self.residual and units[-1] != inputs_shape[-1]:
             raise InvalidInput(
                 "A residual connection adds the inputs to the result, so the last of `units` must "
-                f"be the size of the entities, {inputs_shape[-1]}. Received: units={units}"
+                f"be the size of the entities, {inputs_shape[-1]}; received {units!r}"
             )
         shape = self.attention.compute_output_shape(inputs_shape)
         self.dense_layers = []
@@ -122,8 +145,8 @@ class RelationalBlock(keras.layers.Layer):
             dense = keras.layers.Dense(
                 size,
                 activation=self.activation,
-                use_bias=self.attention.use_bias,
-                kernel_initializer=self.attention.kernel_initializer.clone(),
+                use_bias=self.use_bias,
+                kernel_initializer=self.kernel_initializer.clone(),
                 dtype=self.dtype_policy,
                 name=f"dense_{i}",
             )
@@ -137,19 +160,29 @@ class RelationalBlock(keras.layers.Layer):
                 axis=-1 if per_entity else (1, 2),
                 center=per_entity,
                 scale=per_entity,
-                epsilon=self.attention.norm_epsilon,
-                gamma_initializer=self.attention.norm_initializer.clone(),
+                epsilon=self.norm_epsilon,
+                gamma_initializer=self.norm_initializer.clone(),
                 dtype=self.dtype_policy,
                 name="output_norm",
             )
             self.output_norm.build(shape)
 
-    def call(self, inputs, mask=None, entity=None, training=False, return_attention_scores=False):
+    def call(
+        self,
+        inputs: Tensor,
+        mask: Tensor | None = None,
+        entity: int | None = None,
+        training: bool = False,
+        return_attention_scores: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
         if entity is not None and self.norm == "joint":
-            raise InvalidInput("norm='joint' needs all entities, so it has no output for one alone")
+            raise InvalidInput(
+                f"norm='joint' needs all entities, so none has an output alone; "
+                f"received entity={entity!r}"
+            )
         x, scores = self.attention(
             inputs,
-            mask=attention_mask(inputs, mask),
+            mask=mask,
             entity=entity,
             training=training,
             return_attention_scores=True,
@@ -160,30 +193,37 @@ class RelationalBlock(keras.layers.Layer):
             x = x + (inputs if entity is None else inputs[:, entity : entity + 1])
         if self.output_norm is not None:
             x = self.output_norm(x)
+        if entity is not None:
+            carry_mask(x, padding_mask(inputs, mask), slice(entity, entity + 1))
         return (x, scores) if return_attention_scores else x
 
-    def compute_mask(self, inputs, previous_mask):
-        return carried_mask(inputs)
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
+        return padding_mask(inputs, previous_mask)
 
-    def compute_output_shape(self, inputs_shape):
+    def compute_output_shape(self, inputs_shape: Shape) -> Shape:
         return (*inputs_shape[:-1], self.units[-1] if self.units else inputs_shape[-1])
 
     def compute_output_spec(
-        self, inputs, mask=None, entity=None, training=False, return_attention_scores=False
-    ):
+        self,
+        inputs: Tensor,
+        mask: Tensor | None = None,
+        entity: int | None = None,
+        training: bool = False,
+        return_attention_scores: bool = False,
+    ) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
         batch, nodes, features = inputs.shape
         updated = nodes if entity is None else 1
         output = tensor_spec(self, self.compute_output_shape((batch, updated, features)))
-        scores = tensor_spec(self, (batch, self.attention.num_heads, updated, nodes))
+        if entity is not None:
+            carry_mask(output, padding_mask(inputs, mask), slice(entity, entity + 1))
+        scores = tensor_spec(self, (batch, self.num_heads, updated, nodes))
         return (output, scores) if return_attention_scores else output
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         attention = self.attention.get_config()
-        shared = ("num_heads", "key_size", "value_size", "score", "qkv_norm", "use_bias", "dropout")
-        initial = ("kernel_initializer", "norm_initializer", "norm_epsilon", "seed")
         return {
             **super().get_config(),
-            **{name: attention[name] for name in shared + initial},
+            **{name: attention[name] for name in _OF_THE_ATTENTION},
             "units": self.units,
             "activation": keras.activations.serialize(self.activation),
             "residual": self.residual,

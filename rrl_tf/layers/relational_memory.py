@@ -1,11 +1,31 @@
 """The Relational Memory Core over a sequence."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import keras
 from keras import ops
 
+from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers._shapes import carried_mask, tensor_spec
+from rrl_tf.layers._masks import carried_mask
+from rrl_tf.layers._shapes import tensor_spec
 from rrl_tf.layers.relational_memory_cell import RelationalMemoryCell
+
+_OF_THE_CELL = (
+    "mem_slots",
+    "head_size",
+    "num_heads",
+    "num_blocks",
+    "forget_bias",
+    "input_bias",
+    "gate_style",
+    "attention_mlp_layers",
+    "key_size",
+    "learned_start",
+    "kernel_initializer",
+)
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
@@ -57,7 +77,7 @@ class RelationalMemory(keras.layers.RNN):
         masked steps, and in the order of the sequence returned.
 
     Raises:
-        ValueError: for an argument out of its range, or sequences, a mask or an initial memory of
+        InvalidInput: for an argument out of its range, or sequences, a mask or an initial memory of
             another shape.
 
     Example:
@@ -74,25 +94,25 @@ class RelationalMemory(keras.layers.RNN):
 
     def __init__(
         self,
-        mem_slots,
-        head_size,
-        num_heads=1,
-        num_blocks=1,
-        forget_bias=1.0,
-        input_bias=0.0,
-        gate_style="unit",
-        attention_mlp_layers=2,
-        key_size=None,
-        learned_start=False,
-        kernel_initializer=None,
-        return_sequences=False,
-        return_state=False,
-        go_backwards=False,
-        stateful=False,
-        unroll=False,
-        zero_output_for_mask=False,
-        **kwargs,
-    ):
+        mem_slots: int,
+        head_size: int,
+        num_heads: int = 1,
+        num_blocks: int = 1,
+        forget_bias: float = 1.0,
+        input_bias: float = 0.0,
+        gate_style: str | None = "unit",
+        attention_mlp_layers: int = 2,
+        key_size: int | None = None,
+        learned_start: bool = False,
+        kernel_initializer: Initializer | None = None,
+        return_sequences: bool = False,
+        return_state: bool = False,
+        go_backwards: bool = False,
+        stateful: bool = False,
+        unroll: bool = False,
+        zero_output_for_mask: bool = False,
+        **kwargs: Any,
+    ) -> None:
         cell = RelationalMemoryCell(
             mem_slots,
             head_size,
@@ -118,6 +138,8 @@ class RelationalMemory(keras.layers.RNN):
             zero_output_for_mask,
             **kwargs,
         )
+        for name in _OF_THE_CELL:
+            setattr(self, name, getattr(cell, name))
         self.loop = keras.layers.RNN(
             _ProjectedStep(cell),
             return_sequences=True,
@@ -126,17 +148,23 @@ class RelationalMemory(keras.layers.RNN):
             name="loop",
         )
 
-    def build(self, sequences_shape, initial_state_shape=None):
+    def build(self, sequences_shape: Shape, initial_state_shape: Shape | None = None) -> None:
         if len(sequences_shape) not in (3, 4):
             raise InvalidInput(
-                "`sequences` must be vectors (B, T, F) or matrices (B, T, n, F). "
-                f"Received the shape {tuple(sequences_shape)}"
+                "`sequences` must be vectors (B, T, F) or matrices (B, T, n, F); "
+                f"received the shape {tuple(sequences_shape)}"
             )
         super().build(sequences_shape, initial_state_shape)
         self.input_spec = keras.layers.InputSpec(shape=(None, None, *sequences_shape[2:]))
 
-    def call(self, sequences, initial_state=None, mask=None, return_attention_scores=False):
-        # Keras carries a mask into a layer only if the layer is given no other tensor.
+    def call(
+        self,
+        sequences: Tensor,
+        initial_state: Tensor | list[Tensor] | None = None,
+        mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+    ) -> Tensor | tuple[Any, ...]:
+        # Keras injects a mask into a layer only if the layer is given no other tensor.
         mask = carried_mask(sequences) if mask is None else mask
         self._check_call(sequences, initial_state, mask)
         start = self._start(sequences, initial_state)
@@ -156,32 +184,32 @@ class RelationalMemory(keras.layers.RNN):
         return tuple(result) if len(result) > 1 else result[0]
 
     def _check_call(self, sequences, initial_state, mask):
-        """Raises a `ValueError` unless mask, memory, batch and number of steps fit."""
+        """Raises an `InvalidInput` unless mask, memory, batch and number of steps fit."""
         batch, steps = sequences.shape[:2]
         if mask is not None and not _fits(mask.shape, (batch, steps)):
             raise InvalidInput(
-                f"`mask` must be (B, T), here {(batch, steps)}. "
-                f"Received the shape {tuple(mask.shape)}"
+                f"`mask` must be (B, T), here {(batch, steps)}; "
+                f"received the shape {tuple(mask.shape)}"
             )
         memories = keras.tree.flatten(initial_state) if initial_state is not None else []
         if len(memories) > 1:
-            raise InvalidInput(f"`initial_state` is one memory. Received {len(memories)}")
+            raise InvalidInput(f"`initial_state` must be one memory; received {len(memories)}")
         for memory in memories:
             if not _fits(memory.shape, (batch, self.cell.state_size)):
                 raise InvalidInput(
                     "`initial_state` must be a flat memory (B, mem_slots * num_heads * head_size), "
-                    f"here {(batch, self.cell.state_size)}. "
-                    f"Received the shape {tuple(memory.shape)}"
+                    f"here {(batch, self.cell.state_size)}; "
+                    f"received the shape {tuple(memory.shape)}"
                 )
         if self.stateful and not _fits(self.states[0].shape[:1], (batch,)):
             raise InvalidInput(
                 f"{self.name} is stateful and keeps the memories of a batch of "
-                f"{self.states[0].shape[0]}. Received a batch of {batch}"
+                f"{self.states[0].shape[0]}; received a batch of {batch}"
             )
         if self.unroll and steps is None:
             raise InvalidInput(
-                "unroll=True needs a known number of steps T. "
-                f"Received sequences of the shape {tuple(sequences.shape)}"
+                "unroll=True needs a known number of steps T; "
+                f"received sequences of the shape {tuple(sequences.shape)}"
             )
 
     def _start(self, sequences, initial_state):
@@ -226,15 +254,19 @@ class RelationalMemory(keras.layers.RNN):
         counts = ops.cast(mask, "bool")[:, :, None, None, None]
         return {name: ops.where(counts, score, 0.0) for name, score in scores.items()}
 
-    def reset_state(self):
+    def reset_state(self) -> None:
         """Returns a stateful layer to the initial memory."""
         if self.states is not None:
             (memory,) = self.states
             memory.assign(self.get_initial_state(memory.shape[0])[0])
 
     def compute_output_spec(
-        self, sequences, initial_state=None, mask=None, return_attention_scores=False
-    ):
+        self,
+        sequences: Tensor,
+        initial_state: Tensor | list[Tensor] | None = None,
+        mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+    ) -> keras.KerasTensor | tuple[Any, ...]:
         self._check_call(sequences, initial_state, mask)
         shapes = self.compute_output_shape(sequences.shape)
         result = [tensor_spec(self, s) for s in (shapes if self.return_state else [shapes])]
@@ -245,14 +277,13 @@ class RelationalMemory(keras.layers.RNN):
             result.append({f"block_{i}": tensor_spec(self, shape) for i in blocks})
         return tuple(result) if len(result) > 1 else result[0]
 
-    def get_config(self):
-        config = super().get_config()
+    def get_config(self) -> dict[str, Any]:
+        config, cell = super().get_config(), self.cell.get_config()
         del config["cell"]
-        cell = {k: v for k, v in self.cell.get_config().items() if k not in config}
-        return {**config, **cell}
+        return {**config, **{name: cell[name] for name in _OF_THE_CELL}}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> RelationalMemory:
         return cls(**config)
 
 

@@ -1,11 +1,15 @@
 """One step of the Relational Memory Core."""
 
+from __future__ import annotations
+
 import math
+from typing import Any
 
 import keras
 from keras import ops
 
 from rrl_tf._arguments import one_of, optional_positive_int, positive_int
+from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._layer_norm import LayerNormalization
 from rrl_tf.layers._shapes import dense_on_rows
@@ -69,7 +73,7 @@ class RelationalMemoryCell(keras.layers.Layer):
         input. What the input's rows attend to in the last block goes nowhere, in the original too.
 
     Raises:
-        ValueError: for an argument out of its range, an input of another rank, or a memory of
+        InvalidInput: for an argument out of its range, an input of another rank, or a memory of
             another shape.
 
     Example:
@@ -86,19 +90,19 @@ class RelationalMemoryCell(keras.layers.Layer):
 
     def __init__(
         self,
-        mem_slots,
-        head_size,
-        num_heads=1,
-        num_blocks=1,
-        forget_bias=1.0,
-        input_bias=0.0,
-        gate_style="unit",
-        attention_mlp_layers=2,
-        key_size=None,
-        learned_start=False,
-        kernel_initializer=None,
-        **kwargs,
-    ):
+        mem_slots: int,
+        head_size: int,
+        num_heads: int = 1,
+        num_blocks: int = 1,
+        forget_bias: float = 1.0,
+        input_bias: float = 0.0,
+        gate_style: str | None = "unit",
+        attention_mlp_layers: int = 2,
+        key_size: int | None = None,
+        learned_start: bool = False,
+        kernel_initializer: Initializer | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.mem_slots = positive_int("mem_slots", mem_slots)
         self.head_size = positive_int("head_size", head_size)
@@ -121,11 +125,11 @@ class RelationalMemoryCell(keras.layers.Layer):
         gate_size = {"unit": self.mem_size, "memory": 1, None: 0}[self.gate_style]
         self.gates_size = 2 * gate_size  # the input gate's and the forget gate's
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Shape) -> None:
         if len(inputs_shape) not in (2, 3) or None in inputs_shape[1:]:
             raise InvalidInput(
-                "A step's `inputs` must be vectors (B, F) or matrices (B, n, F) of known sizes. "
-                f"Received the shape {tuple(inputs_shape)}"
+                "A step's `inputs` must be vectors (B, F) or matrices (B, n, F) of known sizes; "
+                f"received the shape {tuple(inputs_shape)}"
             )
         self.input_spec = keras.layers.InputSpec(shape=(None, *inputs_shape[1:]))
         self.is_matrix = len(inputs_shape) == 3
@@ -187,7 +191,7 @@ class RelationalMemoryCell(keras.layers.Layer):
         """The identity matrix, cut or padded with zeros to the memory's shape, flat."""
         return ops.reshape(ops.eye(self.mem_slots, self.mem_size), (self.state_size,))
 
-    def get_initial_state(self, batch_size):
+    def get_initial_state(self, batch_size: int | Tensor) -> list[Tensor]:
         """The memory before the first step, `(batch_size, state_size)`, alone in a list.
 
         A learned start is a weight of the cell, which has to be built.
@@ -196,7 +200,12 @@ class RelationalMemoryCell(keras.layers.Layer):
         memory = ops.cast(memory, self.compute_dtype)
         return [ops.tile(memory[None], (batch_size, 1))]
 
-    def call(self, inputs, states, return_attention_scores=False):
+    def call(
+        self,
+        inputs: Tensor,
+        states: Tensor | list[Tensor] | tuple[Tensor, ...],
+        return_attention_scores: bool = False,
+    ) -> tuple[Tensor, list[Tensor]] | tuple[Tensor, list[Tensor], dict[str, Tensor]]:
         memory = states[0] if isinstance(states, (list, tuple)) else states
         self._check_memory(memory)
         memory, scores = self.update(self.project_inputs(inputs), memory)
@@ -206,10 +215,10 @@ class RelationalMemoryCell(keras.layers.Layer):
         if len(memory.shape) != 2 or memory.shape[-1] != self.state_size:
             raise InvalidInput(
                 "A memory is flat, (B, mem_slots * num_heads * head_size), here "
-                f"(B, {self.state_size}). Received the shape {tuple(memory.shape)}"
+                f"(B, {self.state_size}); received the shape {tuple(memory.shape)}"
             )
 
-    def project_inputs(self, inputs):
+    def project_inputs(self, inputs: Tensor) -> Tensor:
         """What a step needs of its input and no memory changes: `(..., projection_size)`.
 
         A sequence of inputs goes through at once, `(B, T, F)` or `(B, T, n, F)`; the result holds
@@ -222,7 +231,7 @@ class RelationalMemoryCell(keras.layers.Layer):
             return rows
         return ops.concatenate([rows, dense_on_rows(self.input_gates, rows)], axis=-1)
 
-    def update(self, projected, memory):
+    def update(self, projected: Tensor, memory: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """One step from `project_inputs`' result `(B, projection_size)` and the flat memory.
 
         Returns the new flat memory, and the attention of the blocks as a dict.
@@ -240,7 +249,7 @@ class RelationalMemoryCell(keras.layers.Layer):
             attended = input_gate * ops.tanh(attended) + forget_gate * memory
         return ops.reshape(attended, (-1, self.state_size)), scores
 
-    def attend(self, rows, memory):
+    def attend(self, rows: Tensor, memory: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """The attended memory `(B, mem_slots, mem_size)`, and the attention of the blocks.
 
         Args:
@@ -267,7 +276,7 @@ class RelationalMemoryCell(keras.layers.Layer):
             z = dense_on_rows(dense, z)
         return z
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "mem_slots": self.mem_slots,
@@ -285,11 +294,11 @@ class RelationalMemoryCell(keras.layers.Layer):
 
 
 def _bias(name, value):
-    """Returns `value` as a float, infinities too, or raises a `ValueError`."""
+    """Returns `value` as a float, infinities too, or raises an `InvalidInput`."""
     try:
         number = float(value)
     except (TypeError, ValueError):
         number = math.nan
     if math.isnan(number):
-        raise InvalidInput(f"`{name}` must be a number. Received: {value!r}")
+        raise InvalidInput(f"`{name}` must be a number; received {value!r}")
     return number

@@ -1,10 +1,16 @@
 """Several rounds of message passing between entities."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
 import keras
 
 from rrl_tf._arguments import positive_int
+from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers._shapes import attention_mask, carried_mask
+from rrl_tf.layers._masks import carry_mask, padding_mask
 from rrl_tf.layers.relational_block import RelationalBlock
 
 
@@ -20,7 +26,8 @@ class RelationalModule(keras.layers.Layer):
 
     Call arguments:
         inputs: entities `(B, N, F)`.
-        mask: true where attention is allowed; broadcasts to `(B, H, N, N)`.
+        mask: `(B, N)`, true for the entities that count, as Keras injects it; or four axes that
+            broadcast to `(B, H, N, N)`, true where attention is allowed.
         entity: index of the only entity whose output is wanted, `(B, 1, F)`; the last round then
             does no work for the others.
         training: whether to apply dropout.
@@ -31,8 +38,8 @@ class RelationalModule(keras.layers.Layer):
         dict `"round_1"`, `"round_2"`, ... -> attention `(B, H, N, N)`.
 
     Raises:
-        ValueError: if `block` is no unbuilt `RelationalBlock`, if `num_rounds` is not positive, or
-            if shared rounds would change the size of the entities.
+        InvalidInput: if `block` is no unbuilt `RelationalBlock`, if `num_rounds` is not positive,
+            or if shared rounds would change the size of the entities.
 
     Example:
 
@@ -45,10 +52,16 @@ class RelationalModule(keras.layers.Layer):
         - [Zambaldi et al., 2019](https://arxiv.org/abs/1806.01830)
     """
 
-    def __init__(self, block, num_rounds=1, share_weights=False, **kwargs):
+    def __init__(
+        self,
+        block: RelationalBlock,
+        num_rounds: int = 1,
+        share_weights: bool = False,
+        **kwargs: Any,
+    ) -> None:
         if not isinstance(block, RelationalBlock) or block.built:
             raise InvalidInput(
-                f"`block` must be a RelationalBlock not built yet. Received: {block}"
+                f"`block` must be a RelationalBlock not built yet; received {block!r}"
             )
         super().__init__(**kwargs)
         self.num_rounds = positive_int("num_rounds", num_rounds)
@@ -63,11 +76,20 @@ class RelationalModule(keras.layers.Layer):
         self.supports_masking = True
 
     @property
-    def rounds(self):
+    def block(self) -> RelationalBlock:
+        """The block of the first round."""
+        return self.blocks[0]
+
+    def __dir__(self) -> Iterable[str]:
+        # Keras saves a layer under the first name it finds: that is not to be a second one.
+        return (name for name in super().__dir__() if name != "block")
+
+    @property
+    def rounds(self) -> list[RelationalBlock]:
         """The block of each round; the same one every time if the weights are shared."""
         return self.blocks * self.num_rounds if self.share_weights else self.blocks
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: Shape) -> None:
         shape = inputs_shape
         for block in self.rounds:
             if not block.built:
@@ -75,12 +97,18 @@ class RelationalModule(keras.layers.Layer):
             elif shape[-1] != inputs_shape[-1]:
                 raise InvalidInput(
                     "Rounds that share weights must keep the size of the entities, "
-                    f"{inputs_shape[-1]}. Received a block that makes it {shape[-1]}"
+                    f"{inputs_shape[-1]}; received a block that makes it {shape[-1]}"
                 )
             shape = block.compute_output_shape(shape)
 
-    def call(self, inputs, mask=None, entity=None, training=False, return_attention_scores=False):
-        mask = attention_mask(inputs, mask)
+    def call(
+        self,
+        inputs: Tensor,
+        mask: Tensor | None = None,
+        entity: int | None = None,
+        training: bool = False,
+        return_attention_scores: bool = False,
+    ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
         x, attention = inputs, {}
         for i, block in enumerate(self.rounds, start=1):
             x, attention[f"round_{i}"] = block(
@@ -92,17 +120,22 @@ class RelationalModule(keras.layers.Layer):
             )
         return (x, attention) if return_attention_scores else x
 
-    def compute_mask(self, inputs, previous_mask):
-        return carried_mask(inputs)
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
+        return padding_mask(inputs, previous_mask)
 
-    def compute_output_shape(self, inputs_shape):
+    def compute_output_shape(self, inputs_shape: Shape) -> Shape:
         for block in self.rounds:
             inputs_shape = block.compute_output_shape(inputs_shape)
         return inputs_shape
 
     def compute_output_spec(
-        self, inputs, mask=None, entity=None, training=False, return_attention_scores=False
-    ):
+        self,
+        inputs: Tensor,
+        mask: Tensor | None = None,
+        entity: int | None = None,
+        training: bool = False,
+        return_attention_scores: bool = False,
+    ) -> keras.KerasTensor | tuple[keras.KerasTensor, dict[str, keras.KerasTensor]]:
         x, attention = inputs, {}
         for i, block in enumerate(self.rounds, start=1):
             x, attention[f"round_{i}"] = block.compute_output_spec(
@@ -110,10 +143,12 @@ class RelationalModule(keras.layers.Layer):
                 entity=entity if i == self.num_rounds else None,
                 return_attention_scores=True,
             )
+        if entity is not None:
+            carry_mask(x, padding_mask(inputs, mask), slice(entity, entity + 1))
         return (x, attention) if return_attention_scores else x
 
-    def get_config(self):
-        block = keras.saving.serialize_keras_object(self.blocks[0])
+    def get_config(self) -> dict[str, Any]:
+        block = keras.saving.serialize_keras_object(self.block)
         block.pop("build_config", None)  # the module builds its blocks itself
         return {
             **super().get_config(),
@@ -123,6 +158,6 @@ class RelationalModule(keras.layers.Layer):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> RelationalModule:
         block = keras.saving.deserialize_keras_object(config["block"])
         return cls(**{**config, "block": block})

@@ -1,10 +1,14 @@
 """Steps of a trajectory as tokens of a sequence."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import keras
 from keras import ops
 
-from rrl_tf._arguments import positive_int
-from rrl_tf.errors import InvalidInput
+from rrl_tf._arguments import dropout_rate, positive_int
+from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.layers._layer_norm import LayerNormalization
 from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
 
@@ -34,7 +38,7 @@ class TrajectoryEmbedding(keras.layers.Layer):
         Tokens `(B, 3 K, F)`.
 
     Raises:
-        ValueError: for an argument out of its range.
+        InvalidInput: for an argument out of its range.
 
     Example:
 
@@ -53,27 +57,25 @@ class TrajectoryEmbedding(keras.layers.Layer):
 
     def __init__(
         self,
-        width,
-        max_timestep=4096,
-        dropout=0.0,
-        epsilon=1e-5,
-        kernel_initializer="glorot_uniform",
-        embeddings_initializer="random_normal",
-        seed=None,
-        **kwargs,
-    ):
-        if not 0 <= dropout < 1:
-            raise InvalidInput(f"`dropout` must be in [0, 1). Received: {dropout!r}")
+        width: int,
+        max_timestep: int = 4096,
+        dropout: float = 0.0,
+        epsilon: float = 1e-5,
+        kernel_initializer: Initializer = "glorot_uniform",
+        embeddings_initializer: Initializer = "random_normal",
+        seed: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.width = positive_int("width", width)
         self.max_timestep = positive_int("max_timestep", max_timestep)
-        self.dropout_rate = dropout
+        self.dropout = dropout_rate("dropout", dropout)
         self.epsilon = epsilon
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.seed = seed
 
-    def build(self, inputs_shape):
+    def build(self, inputs_shape: dict[str, Shape]) -> None:
         self.timestep = keras.layers.Embedding(
             self.max_timestep,
             self.width,
@@ -87,8 +89,8 @@ class TrajectoryEmbedding(keras.layers.Layer):
         self.action = self._dense("action", inputs_shape["actions"][-1])
         self.norm = LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name="norm")
         self.norm.build((None, None, self.width))
-        self.dropout = keras.layers.Dropout(
-            self.dropout_rate, seed=self.seed, dtype=self.dtype_policy, name="dropout"
+        self.token_dropout = keras.layers.Dropout(
+            self.dropout, seed=self.seed, dtype=self.dtype_policy, name="dropout"
         )
 
     def _dense(self, name, features):
@@ -102,7 +104,7 @@ class TrajectoryEmbedding(keras.layers.Layer):
         dense.build((None, features))
         return dense
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: dict[str, Tensor], training: bool = False) -> Tensor:
         time = self.timestep(ops.clip(inputs["timesteps"], 0, self.max_timestep - 1))  # (B, K, F)
         tokens = [
             dense_on_rows(self.return_to_go, inputs["returns_to_go"]) + time,
@@ -111,22 +113,24 @@ class TrajectoryEmbedding(keras.layers.Layer):
         ]
         tokens = ops.stack(tokens, axis=2)  # (B, K, 3, F)
         tokens = ops.reshape(tokens, (-1, 3 * ops.shape(tokens)[1], self.width))
-        return self.dropout(self.norm(tokens), training=training)
+        return self.token_dropout(self.norm(tokens), training=training)
 
-    def compute_output_shape(self, inputs_shape):
+    def compute_output_shape(self, inputs_shape: dict[str, Shape]) -> Shape:
         batch, steps = inputs_shape["timesteps"]
         return (batch, None if steps is None else 3 * steps, self.width)
 
-    def compute_output_spec(self, inputs, training=False):
+    def compute_output_spec(
+        self, inputs: dict[str, Tensor], training: bool = False
+    ) -> keras.KerasTensor:
         shapes = {name: tensor.shape for name, tensor in inputs.items()}
         return tensor_spec(self, self.compute_output_shape(shapes))
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "width": self.width,
             "max_timestep": self.max_timestep,
-            "dropout": self.dropout_rate,
+            "dropout": self.dropout,
             "epsilon": self.epsilon,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),

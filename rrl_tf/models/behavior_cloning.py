@@ -1,8 +1,14 @@
 """A policy learned by imitation alone."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 
-from rrl_tf._arguments import positive_int, positive_ints
+from rrl_tf._arguments import dropout_rate, positive_int, positive_ints
+from rrl_tf._typing import Shape, Tensor
 from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
 
 
@@ -30,7 +36,7 @@ class BehaviorCloning(keras.Model):
         Dict `"action"` → `(B, K, A)`, float32 also under a mixed policy.
 
     Raises:
-        ValueError: for an argument out of its range.
+        InvalidInput: for an argument out of its range.
 
     Example:
 
@@ -43,18 +49,18 @@ class BehaviorCloning(keras.Model):
 
     def __init__(
         self,
-        state_size,
-        action_size,
-        hidden_units=(256, 256),
-        dropout=0.1,
-        discrete=False,
-        **kwargs,
-    ):
+        state_size: int,
+        action_size: int,
+        hidden_units: Sequence[int] = (256, 256),
+        dropout: float = 0.1,
+        discrete: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.state_size = positive_int("state_size", state_size)
         self.action_size = positive_int("action_size", action_size)
         self.hidden_units = positive_ints("hidden_units", hidden_units)
-        self.dropout = dropout
+        self.dropout = dropout_rate("dropout", dropout)
         self.discrete = bool(discrete)
         self.hidden = [
             keras.layers.Dense(units, "relu", dtype=self.dtype_policy, name=f"hidden_{i}")
@@ -70,28 +76,32 @@ class BehaviorCloning(keras.Model):
             name="head",
         )
 
-    def build(self, inputs_shape=None):
+    def build(self, inputs_shape: dict[str, Shape] | None = None) -> None:
         features = self.state_size
         for dense in [*self.hidden, self.head]:
             dense.build((None, features))
             features = dense.units
 
-    def call(self, inputs, last_action=False, training=False):
+    def call(
+        self, inputs: dict[str, Tensor], last_action: bool = False, training: bool = False
+    ) -> dict[str, Tensor]:
         x = inputs["states"][:, -1:] if last_action else inputs["states"]
         for dense, dropout in zip(self.hidden, self.dropouts):
             x = dropout(dense_on_rows(dense, x), training=training)
         action = dense_on_rows(self.head, x)
         return {"action": action[:, 0] if last_action else action}
 
-    def compute_output_shape(self, inputs_shape):
-        return {"action": (*inputs_shape["timesteps"], self.action_size)}
+    def compute_output_shape(self, inputs_shape: dict[str, Shape]) -> dict[str, Shape]:
+        return {"action": (*inputs_shape["states"][:-1], self.action_size)}
 
-    def compute_output_spec(self, inputs, last_action=False, training=False):
+    def compute_output_spec(
+        self, inputs: dict[str, Tensor], last_action: bool = False, training: bool = False
+    ) -> dict[str, keras.KerasTensor]:
         batch, steps, _ = inputs["states"].shape
         shape = (batch, self.action_size) if last_action else (batch, steps, self.action_size)
         return {"action": tensor_spec(self.head, shape)}
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "state_size": self.state_size,

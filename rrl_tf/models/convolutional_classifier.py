@@ -1,17 +1,23 @@
 """The convolutional network that relations are compared with."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
 from rrl_tf._arguments import positive_int, positive_ints
+from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._shapes import tensor_spec
-from rrl_tf.models._images import check_image_shape, check_images, dense
-from rrl_tf.models.presets import CONVOLUTIONAL_CLASSIFIER, preset_config
+from rrl_tf.models._grids import check_grid, check_grid_shape, dense
+from rrl_tf.models.presets import CONVOLUTIONAL_CLASSIFIER, FromPreset
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class ConvolutionalClassifier(keras.Model):
+class ConvolutionalClassifier(FromPreset, keras.Model, presets=CONVOLUTIONAL_CLASSIFIER):
     """Classifies images with convolutions, pooling and dense layers.
 
     Args:
@@ -29,7 +35,7 @@ class ConvolutionalClassifier(keras.Model):
         Logits `(B, K)`, float32 also under a mixed policy.
 
     Raises:
-        ValueError: for an argument out of its range, or images of a shape that does not fit.
+        InvalidInput: for an argument out of its range, or images of a shape that does not fit.
 
     Example:
 
@@ -43,14 +49,14 @@ class ConvolutionalClassifier(keras.Model):
 
     def __init__(
         self,
-        num_classes=10,
-        conv_filters=(16, 32),
-        conv_kernel_size=3,
-        pool_after=(1, 2),
-        hidden_units=(64,),
-        kernel_initializer="glorot_uniform",
-        **kwargs,
-    ):
+        num_classes: int = 10,
+        conv_filters: Sequence[int] = (16, 32),
+        conv_kernel_size: int = 3,
+        pool_after: Sequence[int] = (1, 2),
+        hidden_units: Sequence[int] = (64,),
+        kernel_initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_classes = positive_int("num_classes", num_classes)
         self.conv_filters = positive_ints("conv_filters", conv_filters)
@@ -60,8 +66,8 @@ class ConvolutionalClassifier(keras.Model):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         if max(self.pool_after, default=0) > len(self.conv_filters):
             raise InvalidInput(
-                f"`pool_after` counts the {len(self.conv_filters)} convolutions. "
-                f"Received: {pool_after}"
+                f"`pool_after` counts the {len(self.conv_filters)} convolutions; "
+                f"received {pool_after!r}"
             )
         self._make_layers()
 
@@ -86,17 +92,17 @@ class ConvolutionalClassifier(keras.Model):
         self.head = dense(self, "head", self.num_classes, full_precision=True)
 
     @property
-    def convolutions(self):
+    def convolutions(self) -> list[keras.layers.Conv2D]:
         """The convolutions, without the pooling between them."""
         return [layer for layer in self.grid_layers if isinstance(layer, keras.layers.Conv2D)]
 
-    def build(self, images_shape):
-        check_image_shape("ConvolutionalClassifier", images_shape)
+    def build(self, images_shape: Shape) -> None:
+        check_grid_shape("ConvolutionalClassifier", images_shape)
         shape = tuple(images_shape)
         if None in shape[1:]:
             raise InvalidInput(
                 "ConvolutionalClassifier has a weight for every place of the last convolution, so "
-                f"the size of the images must be known. Received the shape {shape}"
+                f"the size of the images must be known; received the shape {shape}"
             )
         for layer in self.grid_layers:
             layer.build(shape)
@@ -108,8 +114,8 @@ class ConvolutionalClassifier(keras.Model):
             features = layer.units
         self._expected_shape = (None, *images_shape[1:])
 
-    def call(self, images, training=False):
-        check_images(self.name, self._expected_shape, images.shape)
+    def call(self, images: Tensor, training: bool = False) -> Tensor:
+        check_grid(self.name, self._expected_shape, images.shape)
         x = images  # (B, height, width, C)
         for layer in self.grid_layers:
             x = layer(x)
@@ -119,33 +125,13 @@ class ConvolutionalClassifier(keras.Model):
             x = layer(x)
         return x
 
-    def compute_output_shape(self, images_shape):
+    def compute_output_shape(self, images_shape: Shape) -> Shape:
         return (images_shape[0], self.num_classes)
 
-    def compute_output_spec(self, images, training=False):
+    def compute_output_spec(self, images: Tensor, training: bool = False) -> keras.KerasTensor:
         return tensor_spec(self.head, self.compute_output_shape(images.shape))
 
-    @classmethod
-    def from_preset(cls, name, **overrides):
-        """A classifier with the book's configuration.
-
-        Args:
-            name: `"book"`; `rrl_tf.models.presets` has its numbers and source.
-            **overrides: arguments that replace the preset's.
-
-        Returns:
-            A `ConvolutionalClassifier` with new weights.
-
-        Raises:
-            ValueError: for an unknown name.
-
-        Example:
-
-        >>> model = ConvolutionalClassifier.from_preset("book", num_classes=26)
-        """
-        return cls(**preset_config(CONVOLUTIONAL_CLASSIFIER, name, overrides))
-
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_classes": self.num_classes,

@@ -1,20 +1,27 @@
 """A policy learned as sequence modelling: what action leads to the return that is asked for?"""
 
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
 import keras
 from keras import ops
 
 from rrl_tf._arguments import positive_int
+from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import CausalTransformerBlock, TrajectoryEmbedding
 from rrl_tf.layers._layer_norm import LayerNormalization
 from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
-from rrl_tf.models.presets import DECISION_TRANSFORMER, preset_config
+from rrl_tf.models.presets import DECISION_TRANSFORMER, FromPreset
 
 HEADS = ("action", "state", "return")
+_OF_A_BLOCK = ("num_heads", "dropout", "dropout_placement", "norm", "activation", "epsilon")
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class DecisionTransformer(keras.Model):
+class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER):
     """Reads the last K steps and the return still wanted, and says what was done there.
 
     Every step is three tokens, return-to-go, state and action (`TrajectoryEmbedding`), which go
@@ -41,8 +48,9 @@ class DecisionTransformer(keras.Model):
         epsilon: added to the variance in the norms.
         discrete: whether there are A actions to choose from. The prediction is their logits then;
             a continuous one goes through `tanh`.
-        heads: what is predicted, of `"action"`, `"state"` and `"return"`. With the action alone,
-            the last block updates the states' tokens only, which is all it needs.
+        heads: what is predicted: `"action"`, and of `"state"` and `"return"` what is wanted, in
+            any order. With the action alone, the last block updates the states' tokens only,
+            which is all it needs.
         kernel_initializer: initialiser of the matrices outside the blocks.
         block_initializer: initialiser of the matrices in the blocks.
         embeddings_initializer: initialiser of the table of time steps.
@@ -62,7 +70,7 @@ class DecisionTransformer(keras.Model):
         `r_0 s_0 a_0 r_1 ...`.
 
     Raises:
-        ValueError: for an argument out of its range.
+        InvalidInput: for an argument out of its range.
 
     Example:
 
@@ -83,36 +91,36 @@ class DecisionTransformer(keras.Model):
 
     def __init__(
         self,
-        state_size,
-        action_size,
-        width=128,
-        num_blocks=3,
-        num_heads=1,
-        context_length=20,
-        max_timestep=4096,
-        dropout=0.1,
-        embedding_dropout=0.0,
-        dropout_placement="output",
-        norm="post",
-        activation="gelu",
-        epsilon=1e-5,
-        discrete=False,
-        heads=HEADS,
-        kernel_initializer="glorot_uniform",
-        block_initializer="glorot_uniform",
-        embeddings_initializer="random_normal",
-        **kwargs,
-    ):
+        state_size: int,
+        action_size: int,
+        width: int = 128,
+        num_blocks: int = 3,
+        num_heads: int = 1,
+        context_length: int = 20,
+        max_timestep: int = 4096,
+        dropout: float = 0.1,
+        embedding_dropout: float = 0.0,
+        dropout_placement: str = "output",
+        norm: str = "post",
+        activation: Activation = "gelu",
+        epsilon: float = 1e-5,
+        discrete: bool = False,
+        heads: Collection[str] = HEADS,
+        kernel_initializer: Initializer = "glorot_uniform",
+        block_initializer: Initializer = "glorot_uniform",
+        embeddings_initializer: Initializer = "random_normal",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.state_size = positive_int("state_size", state_size)
         self.action_size = positive_int("action_size", action_size)
         self.context_length = positive_int("context_length", context_length)
         self.discrete = bool(discrete)
-        self.heads = tuple(heads)
-        if "action" not in self.heads or not set(self.heads) <= set(HEADS):
+        if not {"action"} <= set(heads) <= set(HEADS):
             raise InvalidInput(
-                f'`heads` must be "action" and others of {HEADS}. Received: {heads!r}'
+                f'`heads` must be "action" and others of {HEADS}; received {heads!r}'
             )
+        self.heads = tuple(head for head in HEADS if head in heads)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.embedding = TrajectoryEmbedding(
             width,
@@ -138,12 +146,23 @@ class DecisionTransformer(keras.Model):
             )
             for i in range(1, positive_int("num_blocks", num_blocks) + 1)
         ]
-        self.final_norm = None
-        if norm == "pre":
-            self.final_norm = LayerNormalization(
-                epsilon=epsilon, dtype=self.dtype_policy, name="final_norm"
-            )
+        self._take_arguments()
+        self.final_norm = self._final_norm() if self.norm == "pre" else None
         self.predictors = {head: self._predictor(head) for head in self.heads}
+
+    def _take_arguments(self):
+        """The arguments that the layers have checked, as attributes."""
+        block, embedding = self.blocks[0], self.embedding
+        self.num_blocks = len(self.blocks)
+        for name in _OF_A_BLOCK:
+            setattr(self, name, getattr(block, name))
+        self.block_initializer = block.kernel_initializer
+        self.width, self.max_timestep = embedding.width, embedding.max_timestep
+        self.embedding_dropout = embedding.dropout
+        self.embeddings_initializer = embedding.embeddings_initializer
+
+    def _final_norm(self):
+        return LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name="final_norm")
 
     def _predictor(self, head):
         sizes = {"action": self.action_size, "state": self.state_size, "return": 1}
@@ -156,10 +175,9 @@ class DecisionTransformer(keras.Model):
             name=f"predict_{head}",
         )
 
-    def build(self, inputs_shape=None):
+    def build(self, inputs_shape: dict[str, Shape] | None = None) -> None:
         if inputs_shape is not None:
             self._check_shapes(inputs_shape)
-        width = self.embedding.width
         self.embedding.build(
             {
                 "states": (None, None, self.state_size),
@@ -170,9 +188,9 @@ class DecisionTransformer(keras.Model):
         )
         norms = [] if self.final_norm is None else [self.final_norm]
         for layer in (*self.blocks, *norms):
-            layer.build((None, None, width))
+            layer.build((None, None, self.width))
         for predictor in self.predictors.values():
-            predictor.build((None, width))
+            predictor.build((None, self.width))
 
     def _check_shapes(self, shapes):
         wanted = {
@@ -185,16 +203,22 @@ class DecisionTransformer(keras.Model):
         if not isinstance(shapes, dict) or shapes.keys() != wanted.keys():
             names = sorted(shapes) if isinstance(shapes, dict) else shapes
             raise InvalidInput(
-                f"DecisionTransformer takes a dict of {', '.join(wanted)}. Received: {names}"
+                f"DecisionTransformer takes a dict of {', '.join(wanted)}; received {names}"
             )
         for name, last in wanted.items():
             if len(shapes[name]) != 2 + len(last) or tuple(shapes[name][2:]) != last:
                 raise InvalidInput(
-                    f"`{name}` must be of the shape {('B', 'K', *last)}. "
-                    f"Received: {tuple(shapes[name])}"
+                    f"`{name}` must be of the shape {('B', 'K', *last)}; "
+                    f"received {tuple(shapes[name])}"
                 )
 
-    def call(self, inputs, last_action=False, training=False, return_attention_scores=False):
+    def call(
+        self,
+        inputs: dict[str, Tensor],
+        last_action: bool = False,
+        training: bool = False,
+        return_attention_scores: bool = False,
+    ) -> dict[str, Tensor] | tuple[dict[str, Tensor], dict[str, Tensor]]:
         x = self.embedding(inputs, training=training)  # (B, 3 K, F)
         mask = ops.repeat(ops.cast(inputs["mask"], "bool"), 3, axis=1)
         # The last block updates only the rows that are read, unless its attention is to be shown.
@@ -219,7 +243,7 @@ class DecisionTransformer(keras.Model):
                 predictions[head] = dense_on_rows(self.predictors[head], x[:, 2::3])
         return (predictions, attention) if return_attention_scores else predictions
 
-    def initial_cache(self, batch_size):
+    def initial_cache(self, batch_size: int) -> dict[str, Any]:
         """What `step` remembers before the first step of `batch_size` episodes.
 
         Returns:
@@ -228,10 +252,9 @@ class DecisionTransformer(keras.Model):
         tokens = 3 * self.context_length - 4
         if tokens < 1:
             raise InvalidInput(
-                f"A cache needs a context of 2 steps. Received: {self.context_length}"
+                f"A cache needs a context of 2 steps; received {self.context_length}"
             )
-        heads = self.blocks[0].num_heads
-        shape = (batch_size, tokens, heads, self.embedding.width // heads)
+        shape = (batch_size, tokens, self.num_heads, self.width // self.num_heads)
         return {
             **{
                 block.name: tuple(ops.zeros(shape, self.compute_dtype) for _ in range(2))
@@ -240,7 +263,9 @@ class DecisionTransformer(keras.Model):
             "mask": ops.zeros((batch_size, tokens), "bool"),
         }
 
-    def step(self, inputs, cache):
+    def step(
+        self, inputs: dict[str, Tensor], cache: dict[str, Any]
+    ) -> tuple[Tensor, dict[str, Any]]:
         """The action of one more step, from the keys and values of the steps before.
 
         The numbers are those of `call` on the window as long as the episode is no longer than K.
@@ -269,14 +294,18 @@ class DecisionTransformer(keras.Model):
         x = x if self.final_norm is None else self.final_norm(x)
         return dense_on_rows(self.predictors["action"], x[:, 2:])[:, 0], new
 
-    def compute_output_shape(self, inputs_shape):
+    def compute_output_shape(self, inputs_shape: dict[str, Shape]) -> dict[str, Shape]:
         batch, steps = inputs_shape["timesteps"]
         sizes = {"action": self.action_size, "state": self.state_size, "return": 1}
         return {head: (batch, steps, sizes[head]) for head in self.heads}
 
     def compute_output_spec(
-        self, inputs, last_action=False, training=False, return_attention_scores=False
-    ):
+        self,
+        inputs: dict[str, Tensor],
+        last_action: bool = False,
+        training: bool = False,
+        return_attention_scores: bool = False,
+    ) -> dict[str, keras.KerasTensor] | tuple[dict[str, keras.KerasTensor], ...]:
         batch, steps = inputs["timesteps"].shape
         shapes = self.compute_output_shape({"timesteps": (batch, steps)})
         if last_action:
@@ -287,47 +316,24 @@ class DecisionTransformer(keras.Model):
         if not return_attention_scores:
             return predictions
         tokens = None if steps is None else 3 * steps
-        shape = (batch, self.blocks[0].num_heads, tokens, tokens)
+        shape = (batch, self.num_heads, tokens, tokens)
         return predictions, {block.name: tensor_spec(block, shape) for block in self.blocks}
 
-    @classmethod
-    def from_preset(cls, name, **overrides):
-        """A Decision Transformer with a published configuration, or ours.
-
-        Args:
-            name: `"min-dt"`, `"paper"` or `"fast"`; `rrl_tf.models.presets` has their numbers and
-                sources.
-            **overrides: arguments that replace the preset's, and those it leaves open:
-                `state_size`, `action_size` and, if so, `discrete=True`.
-
-        Returns:
-            A `DecisionTransformer` with new weights.
-
-        Raises:
-            ValueError: for an unknown name.
-
-        Example:
-
-        >>> model = DecisionTransformer.from_preset("fast", state_size=17, action_size=6)
-        """
-        return cls(**preset_config(DECISION_TRANSFORMER, name, overrides))
-
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         block, embedding = self.blocks[0].get_config(), self.embedding.get_config()
-        shared = ("num_heads", "dropout", "dropout_placement", "norm", "activation", "epsilon")
         return {
             **super().get_config(),
             "state_size": self.state_size,
             "action_size": self.action_size,
-            "width": self.embedding.width,
-            "num_blocks": len(self.blocks),
+            "width": self.width,
+            "num_blocks": self.num_blocks,
             "context_length": self.context_length,
-            "max_timestep": self.embedding.max_timestep,
-            "embedding_dropout": self.embedding.dropout_rate,
+            "max_timestep": self.max_timestep,
+            "embedding_dropout": self.embedding_dropout,
             "discrete": self.discrete,
             "heads": self.heads,
             "kernel_initializer": embedding["kernel_initializer"],
             "block_initializer": block["kernel_initializer"],
             "embeddings_initializer": embedding["embeddings_initializer"],
-            **{name: block[name] for name in shared},
+            **{name: block[name] for name in _OF_A_BLOCK},
         }

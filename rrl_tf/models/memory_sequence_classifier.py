@@ -1,18 +1,24 @@
 """From a sequence to a class, by way of a memory."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import keras
 
 from rrl_tf._arguments import one_of, positive_int, positive_ints
+from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import CausalTransformerBlock, RelationalMemory
 from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
-from rrl_tf.models.presets import MEMORY_SEQUENCE_CLASSIFIER, preset_config
+from rrl_tf.models.presets import MEMORY_SEQUENCE_CLASSIFIER, FromPreset
 
 CORES = ("relational_memory", "lstm", "transformer")
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class MemorySequenceClassifier(keras.Model):
+class MemorySequenceClassifier(FromPreset, keras.Model, presets=MEMORY_SEQUENCE_CLASSIFIER):
     """Reads a sequence into a memory and classifies what the memory holds in the end.
 
     A core goes through the sequence `(B, T, F)`; its last output goes through ReLU layers to one
@@ -40,7 +46,7 @@ class MemorySequenceClassifier(keras.Model):
         an LSTM, which does not attend.
 
     Raises:
-        ValueError: for an argument out of its range, or inputs that are no such sequence.
+        InvalidInput: for an argument out of its range, or inputs that are no such sequence.
 
     Example:
 
@@ -53,13 +59,20 @@ class MemorySequenceClassifier(keras.Model):
         - [Santoro et al., 2018](https://arxiv.org/abs/1806.01822)
     """
 
-    def __init__(self, num_classes, core, core_arguments, hidden_units=(256,) * 4, **kwargs):
+    def __init__(
+        self,
+        num_classes: int,
+        core: str,
+        core_arguments: Mapping[str, Any],
+        hidden_units: Sequence[int] = (256,) * 4,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_classes = positive_int("num_classes", num_classes)
-        self.core_name = one_of("core", core, CORES)
+        self.core = one_of("core", core, CORES)
         self.core_arguments = dict(core_arguments)
         self.hidden_units = positive_ints("hidden_units", hidden_units)
-        self.core = self._make_core()
+        self.core_layer = self._make_core()
         self.hidden = [
             keras.layers.Dense(units, "relu", dtype=self.dtype_policy, name=f"hidden_{i}")
             for i, units in enumerate(self.hidden_units, start=1)
@@ -75,76 +88,65 @@ class MemorySequenceClassifier(keras.Model):
             "relational_memory": RelationalMemory,
             "lstm": keras.layers.LSTM,
             "transformer": _CausalTransformer,
-        }[self.core_name]
+        }[self.core]
         return make(**self.core_arguments, dtype=self.dtype_policy, name="core")
 
-    def build(self, sequences_shape):
+    def build(self, sequences_shape: Shape) -> None:
         if len(sequences_shape) != 3 or sequences_shape[-1] is None:
             raise InvalidInput(
-                "MemorySequenceClassifier takes sequences (B, T, F) with a known F. "
-                f"Received the shape {tuple(sequences_shape)}"
+                "MemorySequenceClassifier takes sequences (B, T, F) with a known F; "
+                f"received the shape {tuple(sequences_shape)}"
             )
-        self.core.build(sequences_shape)
-        features = self.core.compute_output_shape(sequences_shape)[-1]
+        self.core_layer.build(sequences_shape)
+        features = self.core_layer.compute_output_shape(sequences_shape)[-1]
         for dense in [*self.hidden, self.head]:
             dense.build((None, features))
             features = dense.units
         self.input_spec = keras.layers.InputSpec(shape=(None, None, sequences_shape[-1]))
 
-    def call(self, sequences, training=False, mask=None, return_attention_scores=False):
-        arguments = {} if self.core_name == "relational_memory" else {"training": training}
-        if return_attention_scores and self.core_name != "lstm":
+    def call(
+        self,
+        sequences: Tensor,
+        training: bool = False,
+        mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+    ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
+        arguments = {} if self.core == "relational_memory" else {"training": training}
+        if return_attention_scores and self.core != "lstm":
             arguments["return_attention_scores"] = True
-        x = self.core(sequences, mask=mask, **arguments)
+        x = self.core_layer(sequences, mask=mask, **arguments)
         x, attention = x if isinstance(x, tuple) else (x, {})
         for dense in self.hidden:
             x = dense(x)
         logits = self.head(x)
         return (logits, attention) if return_attention_scores else logits
 
-    def compute_mask(self, sequences, previous_mask):
+    def compute_mask(self, sequences: Tensor, previous_mask: Tensor | None = None) -> None:
         return None  # logits have no steps
 
-    def compute_output_shape(self, sequences_shape):
+    def compute_output_shape(self, sequences_shape: Shape) -> Shape:
         return (sequences_shape[0], self.num_classes)
 
     def compute_output_spec(
-        self, sequences, training=False, mask=None, return_attention_scores=False
-    ):
+        self,
+        sequences: Tensor,
+        training: bool = False,
+        mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+    ) -> keras.KerasTensor | tuple[keras.KerasTensor, dict[str, keras.KerasTensor]]:
         logits = tensor_spec(self.head, self.compute_output_shape(sequences.shape))
         if not return_attention_scores:
             return logits
-        if self.core_name == "lstm":
+        if self.core == "lstm":
             return logits, {}
-        return logits, self.core.compute_output_spec(sequences, return_attention_scores=True)[1]
+        _, attention = self.core_layer.compute_output_spec(sequences, return_attention_scores=True)
+        return logits, attention
 
-    @classmethod
-    def from_preset(cls, name, **overrides):
-        """A classifier with a published configuration, or ours.
-
-        Args:
-            name: one of `rrl_tf.models.presets.MEMORY_SEQUENCE_CLASSIFIER`, which has the numbers
-                and their sources.
-            **overrides: arguments that replace the preset's. A dict (`core_arguments=`) replaces
-                single entries of the preset's dict.
-
-        Returns:
-            A `MemorySequenceClassifier` with new weights.
-
-        Raises:
-            ValueError: for an unknown name.
-
-        Example:
-
-        >>> model = MemorySequenceClassifier.from_preset("fast-lstm", num_classes=4)
-        """
-        return cls(**preset_config(MEMORY_SEQUENCE_CLASSIFIER, name, overrides))
-
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_classes": self.num_classes,
-            "core": self.core_name,
+            "core": self.core,
             "core_arguments": dict(self.core_arguments),
             "hidden_units": self.hidden_units,
         }

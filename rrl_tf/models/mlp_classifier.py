@@ -1,17 +1,23 @@
 """From an image to its class by dense layers."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
 from rrl_tf._arguments import positive_int, positive_ints
+from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._shapes import tensor_spec
-from rrl_tf.models._images import check_image_shape, check_images, dense
-from rrl_tf.models.presets import MLP_CLASSIFIER, preset_config
+from rrl_tf.models._grids import check_grid, check_grid_shape, dense
+from rrl_tf.models.presets import MLP_CLASSIFIER, FromPreset
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class MLPClassifier(keras.Model):
+class MLPClassifier(FromPreset, keras.Model, presets=MLP_CLASSIFIER):
     """Classifies images with dense layers on all pixels.
 
     Args:
@@ -26,7 +32,7 @@ class MLPClassifier(keras.Model):
         Logits `(B, K)`, float32 also under a mixed policy.
 
     Raises:
-        ValueError: for an argument out of its range, or images of a shape that does not fit.
+        InvalidInput: for an argument out of its range, or images of a shape that does not fit.
 
     Example:
 
@@ -39,8 +45,12 @@ class MLPClassifier(keras.Model):
     """
 
     def __init__(
-        self, num_classes=10, hidden_units=(128,), kernel_initializer="glorot_uniform", **kwargs
-    ):
+        self,
+        num_classes: int = 10,
+        hidden_units: Sequence[int] = (128,),
+        kernel_initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_classes = positive_int("num_classes", num_classes)
         self.hidden_units = positive_ints("hidden_units", hidden_units)
@@ -51,13 +61,13 @@ class MLPClassifier(keras.Model):
         ]
         self.head = dense(self, "head", self.num_classes, full_precision=True)
 
-    def build(self, images_shape):
-        check_image_shape("MLPClassifier", images_shape)
+    def build(self, images_shape: Shape) -> None:
+        check_grid_shape("MLPClassifier", images_shape)
         _, height, width, channels = images_shape
         if None in (height, width):
             raise InvalidInput(
                 "MLPClassifier has a weight for every pixel, so the size of the images must be "
-                f"known. Received the shape {tuple(images_shape)}"
+                f"known; received the shape {tuple(images_shape)}"
             )
         features = height * width * channels
         for layer in [*self.hidden, self.head]:
@@ -65,41 +75,21 @@ class MLPClassifier(keras.Model):
             features = layer.units
         self._expected_shape = (None, *images_shape[1:])
 
-    def call(self, images, training=False):
-        check_images(self.name, self._expected_shape, images.shape)
+    def call(self, images: Tensor, training: bool = False) -> Tensor:
+        check_grid(self.name, self._expected_shape, images.shape)
         _, height, width, channels = images.shape
         x = ops.reshape(images, (-1, height * width * channels))
         for layer in [*self.hidden, self.head]:
             x = layer(x)
         return x
 
-    def compute_output_shape(self, images_shape):
+    def compute_output_shape(self, images_shape: Shape) -> Shape:
         return (images_shape[0], self.num_classes)
 
-    def compute_output_spec(self, images, training=False):
+    def compute_output_spec(self, images: Tensor, training: bool = False) -> keras.KerasTensor:
         return tensor_spec(self.head, self.compute_output_shape(images.shape))
 
-    @classmethod
-    def from_preset(cls, name, **overrides):
-        """A classifier with the blog's configuration.
-
-        Args:
-            name: `"patch-mnist"`; `rrl_tf.models.presets` has its numbers and source.
-            **overrides: arguments that replace the preset's.
-
-        Returns:
-            An `MLPClassifier` with new weights.
-
-        Raises:
-            ValueError: for an unknown name.
-
-        Example:
-
-        >>> model = MLPClassifier.from_preset("patch-mnist", hidden_units=(64,))
-        """
-        return cls(**preset_config(MLP_CLASSIFIER, name, overrides))
-
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_classes": self.num_classes,

@@ -1,18 +1,23 @@
 """From an image to its class by one attention over its patches."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import keras
 from keras import ops
 
-from rrl_tf._arguments import positive_int
+from rrl_tf._arguments import optional_positive_int, positive_int
+from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import MultiHeadDotProductAttention
 from rrl_tf.layers._shapes import tensor_spec
-from rrl_tf.models._images import check_image_shape, check_images, dense
-from rrl_tf.models.presets import PATCH_ATTENTION_CLASSIFIER, preset_config
+from rrl_tf.models._grids import check_grid, check_grid_shape, dense
+from rrl_tf.models.presets import PATCH_ATTENTION_CLASSIFIER, FromPreset
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class PatchAttentionClassifier(keras.Model):
+class PatchAttentionClassifier(FromPreset, keras.Model, presets=PATCH_ATTENTION_CLASSIFIER):
     """Classifies images by one self-attention over their patches.
 
     The pixels of a patch are an entity. What the patches gathered is put side by side, so each
@@ -35,7 +40,7 @@ class PatchAttentionClassifier(keras.Model):
         of them and a dict `"round_1"` -> attention `(B, H, N, N)`.
 
     Raises:
-        ValueError: for an argument out of its range, or images that patches do not tile.
+        InvalidInput: for an argument out of its range, or images that patches do not tile.
 
     Example:
 
@@ -51,23 +56,23 @@ class PatchAttentionClassifier(keras.Model):
 
     def __init__(
         self,
-        num_classes=10,
-        patch_size=7,
-        num_heads=1,
-        key_size=None,
-        kernel_initializer="glorot_uniform",
-        **kwargs,
-    ):
+        num_classes: int = 10,
+        patch_size: int = 7,
+        num_heads: int = 1,
+        key_size: int | None = None,
+        kernel_initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_classes = positive_int("num_classes", num_classes)
         self.patch_size = positive_int("patch_size", patch_size)
         self.num_heads = positive_int("num_heads", num_heads)
-        self.key_size = key_size
+        self.key_size = optional_positive_int("key_size", key_size)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.head = dense(self, "head", self.num_classes, full_precision=True)
 
-    def build(self, images_shape):
-        check_image_shape("PatchAttentionClassifier", images_shape)
+    def build(self, images_shape: Shape) -> None:
+        check_grid_shape("PatchAttentionClassifier", images_shape)
         rows, columns = self.grid_shape(images_shape)
         pixels = self.patch_size**2 * images_shape[-1]
         self.attention = MultiHeadDotProductAttention(
@@ -82,7 +87,7 @@ class PatchAttentionClassifier(keras.Model):
         self.head.build((None, rows * columns * self.attention.compute_output_shape(nodes)[-1]))
         self._expected_shape = (None, *images_shape[1:])
 
-    def grid_shape(self, images_shape):
+    def grid_shape(self, images_shape: Shape) -> tuple[int, int]:
         """The grid of patches.
 
         Args:
@@ -92,18 +97,20 @@ class PatchAttentionClassifier(keras.Model):
             `(rows, columns)`.
 
         Raises:
-            ValueError: if patches do not tile the image.
+            InvalidInput: if patches do not tile the image.
         """
         _, height, width, _ = images_shape
         if None in (height, width) or height % self.patch_size or width % self.patch_size:
             raise InvalidInput(
-                f"Patches of {self.patch_size} x {self.patch_size} pixels must tile the image. "
-                f"Received the shape {tuple(images_shape)}"
+                f"Patches of {self.patch_size} x {self.patch_size} pixels must tile the image; "
+                f"received the shape {tuple(images_shape)}"
             )
         return height // self.patch_size, width // self.patch_size
 
-    def call(self, images, training=False, return_attention_scores=False):
-        check_images(self.name, self._expected_shape, images.shape)
+    def call(
+        self, images: Tensor, training: bool = False, return_attention_scores: bool = False
+    ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
+        check_grid(self.name, self._expected_shape, images.shape)
         x, attention = self.attention(
             self._patches(images), training=training, return_attention_scores=True
         )
@@ -119,10 +126,12 @@ class PatchAttentionClassifier(keras.Model):
         x = ops.transpose(x, (0, 1, 3, 2, 4))
         return ops.reshape(x, (-1, rows * columns, edge * edge * channels))
 
-    def compute_output_shape(self, images_shape):
+    def compute_output_shape(self, images_shape: Shape) -> Shape:
         return (images_shape[0], self.num_classes)
 
-    def compute_output_spec(self, images, training=False, return_attention_scores=False):
+    def compute_output_spec(
+        self, images: Tensor, training: bool = False, return_attention_scores: bool = False
+    ) -> keras.KerasTensor | tuple[keras.KerasTensor, dict[str, keras.KerasTensor]]:
         logits = tensor_spec(self.head, self.compute_output_shape(images.shape))
         if not return_attention_scores:
             return logits
@@ -130,27 +139,7 @@ class PatchAttentionClassifier(keras.Model):
         shape = (images.shape[0], self.num_heads, rows * columns, rows * columns)
         return logits, {"round_1": tensor_spec(self, shape)}
 
-    @classmethod
-    def from_preset(cls, name, **overrides):
-        """A classifier with the blog's configuration.
-
-        Args:
-            name: `"patch-mnist"`; `rrl_tf.models.presets` has its numbers and source.
-            **overrides: arguments that replace the preset's.
-
-        Returns:
-            A `PatchAttentionClassifier` with new weights.
-
-        Raises:
-            ValueError: for an unknown name.
-
-        Example:
-
-        >>> model = PatchAttentionClassifier.from_preset("patch-mnist", patch_size=4)
-        """
-        return cls(**preset_config(PATCH_ATTENTION_CLASSIFIER, name, overrides))
-
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_classes": self.num_classes,

@@ -3,9 +3,13 @@
 A preset is a dict with a `description`, a `source`, and a `config`: keyword arguments of the model.
 """
 
-import copy
+from __future__ import annotations
 
-from rrl_tf.errors import InvalidInput
+import copy
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+from rrl_tf._arguments import one_of
 
 # PyTorch's default for linear layers and convolutions: U(-1, 1) / sqrt(fan in).
 _TORCH_UNIFORM = {
@@ -16,9 +20,9 @@ _TORCH_UNIFORM = {
 RELATIONAL_Q_NETWORK = {
     "book": {
         "description": (
-            "The chapter's multi-head relational module, exactly: 91,597 parameters on a "
-            "(7, 7, 3) view and 5 actions. Its scores are not pairwise, and the ELU keeps every "
-            "Q value above -1."
+            "The chapter's multi-head relational module, exactly, with scores that are not "
+            "pairwise and Q values that stay above -1: 91,597 parameters on a (7, 7, 3) view and "
+            "5 actions."
         ),
         "source": (
             "Zai and Brown, Deep Reinforcement Learning in Action (2020), listing 10.7; "
@@ -76,20 +80,19 @@ RELATIONAL_Q_NETWORK = {
     "fast": {
         "description": (
             "Ours, small and quick to train on a CPU, and made to be looked at: one-hot cells, "
-            "learned positions, two rounds of dot-product attention among the cells in sight, a "
-            "dueling head that reads the agent's cell alone. Whatever it knows of key, door and "
-            "goal has come to the agent by attention."
+            "learned positions, two rounds of dot-product attention among the cells in sight, and "
+            "a dueling head that reads the agent's cell alone, so that whatever it knows of key, "
+            "door and goal has come to the agent by attention."
         ),
         "source": "rrl_tf, chosen by measurement; see docs/doorkey.md",
+        # `unseen_feature` and `readout_cell` are the preparation's.
+        "takes_preparation": True,
         "config": {
             "num_actions": 5,
             "conv_filters": (32,),
             "position_embedding": True,
             "block": {"num_heads": 2, "key_size": 16},
             "num_rounds": 2,
-            "unseen_feature": 0,
-            "readout": "cell",
-            "readout_cell": (3, 6),
             "hidden_units": (64,),
             "dueling": True,
         },
@@ -241,24 +244,19 @@ MLP_CLASSIFIER = {
 }
 
 
-# PyTorch's default for linear layers: U(-1, 1) / sqrt(fan in).
-_TORCH_LINEAR = {
-    "class_name": "VarianceScaling",
-    "config": {"scale": 1 / 3, "mode": "fan_in", "distribution": "uniform"},
-}
 _NORMAL = {"class_name": "RandomNormal", "config": {"stddev": 1.0}}
 _GPT2_NORMAL = {"class_name": "RandomNormal", "config": {"stddev": 0.02}}
 
 DECISION_TRANSFORMER = {
     "min-dt": {
         "description": (
-            "Post-norm blocks with GELU, dropout on the output of the attention. 1,125,912 "
+            "Post-norm blocks with GELU and dropout on the output of the attention: 1,125,912 "
             "parameters with 17 numbers to a state and 6 to an action."
         ),
         "source": "github.com/nikhilbarhate99/min-decision-transformer",
         "config": {
-            "kernel_initializer": _TORCH_LINEAR,
-            "block_initializer": _TORCH_LINEAR,
+            "kernel_initializer": _TORCH_UNIFORM,
+            "block_initializer": _TORCH_UNIFORM,
             "embeddings_initializer": _NORMAL,
         },
     },
@@ -277,7 +275,7 @@ DECISION_TRANSFORMER = {
             "dropout_placement": "probabilities",
             "norm": "pre",
             "activation": "relu",
-            "kernel_initializer": _TORCH_LINEAR,
+            "kernel_initializer": _TORCH_UNIFORM,
             "block_initializer": _GPT2_NORMAL,
             "embeddings_initializer": _NORMAL,
         },
@@ -298,7 +296,53 @@ DECISION_TRANSFORMER = {
 }
 
 
-def preset_config(presets, name, overrides):
+class FromPreset:
+    """Beside `keras.Model` among the bases of a model with named configurations.
+
+    A model names its table in its header, `class Network(FromPreset, keras.Model, presets=TABLE)`.
+
+    Attributes:
+        presets: dict name -> what it is, in one sentence.
+    """
+
+    presets: ClassVar[dict[str, str]] = {}
+    _preset_table: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    def __init_subclass__(
+        cls, presets: Mapping[str, Mapping[str, Any]] | None = None, **kwargs: Any
+    ) -> None:
+        super().__init_subclass__(**kwargs)
+        if presets is not None:
+            cls._preset_table = presets
+            cls.presets = {name: preset["description"] for name, preset in presets.items()}
+
+    @classmethod
+    def from_preset(cls, name: str, **overrides: Any) -> Self:
+        """A model with a published configuration, or ours, and new weights.
+
+        Args:
+            name: one of `presets`, which says what each of them is; `rrl_tf.models.presets` has
+                their numbers and sources.
+            **overrides: arguments that replace the preset's, or that it leaves open. A dict
+                (`block=`, `coordinates=`, `core_arguments=`) replaces single entries of the
+                preset's dict.
+
+        Raises:
+            InvalidInput: for an unknown name; it lists the known ones.
+
+        Example:
+
+        >>> from rrl_tf.models import MLPClassifier
+        >>> list(MLPClassifier.presets)
+        ['patch-mnist']
+        >>> model = MLPClassifier.from_preset("patch-mnist", hidden_units=(64,))
+        """
+        return cls(**preset_config(cls._preset_table, name, overrides))
+
+
+def preset_config(
+    presets: Mapping[str, Mapping[str, Any]], name: str, overrides: Mapping[str, Any]
+) -> dict[str, Any]:
     """The configuration of a preset, with some arguments replaced.
 
     Args:
@@ -311,10 +355,9 @@ def preset_config(presets, name, overrides):
         A new dict of keyword arguments.
 
     Raises:
-        ValueError: for an unknown name; it lists the known ones.
+        InvalidInput: for an unknown name; it lists the known ones.
     """
-    if name not in presets:
-        raise InvalidInput(f"Unknown preset {name!r}. The presets are: {', '.join(presets)}")
+    one_of("preset", name, tuple(presets))
     config = copy.deepcopy(presets[name]["config"])
     for argument, value in overrides.items():
         if isinstance(value, dict) and isinstance(config.get(argument), dict):

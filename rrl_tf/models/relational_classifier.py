@@ -1,20 +1,26 @@
 """From an image to its class, by way of relations between its parts."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
 from rrl_tf._arguments import one_of, positive_int, positive_ints
+from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import AppendCoordinates, RelationalBlock, RelationalModule
 from rrl_tf.layers._shapes import tensor_spec
-from rrl_tf.models._images import check_image_shape, check_images, dense
-from rrl_tf.models.presets import RELATIONAL_CLASSIFIER, preset_config
+from rrl_tf.models._grids import check_grid, check_grid_shape, dense
+from rrl_tf.models.presets import RELATIONAL_CLASSIFIER, FromPreset
 
 CONV_PADDINGS = ("valid", "same")
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class RelationalClassifier(keras.Model):
+class RelationalClassifier(FromPreset, keras.Model, presets=RELATIONAL_CLASSIFIER):
     """Classifies images by letting their parts attend to each other.
 
     Convolutions turn the image into a smaller grid, each cell of which is an entity; coordinates
@@ -46,7 +52,7 @@ class RelationalClassifier(keras.Model):
         of them and a dict `"round_1"`, `"round_2"`, ... -> attention `(B, H, N, N)`.
 
     Raises:
-        ValueError: for an argument out of its range, or images of a shape that does not fit.
+        InvalidInput: for an argument out of its range, or images of a shape that does not fit.
 
     Example:
 
@@ -62,19 +68,19 @@ class RelationalClassifier(keras.Model):
 
     def __init__(
         self,
-        num_classes=10,
-        conv_filters=(16, 32),
-        conv_kernel_size=3,
-        conv_strides=2,
-        conv_padding="same",
-        conv_norm=False,
-        coordinates=None,
-        block=None,
-        num_rounds=1,
-        share_weights=False,
-        kernel_initializer="glorot_uniform",
-        **kwargs,
-    ):
+        num_classes: int = 10,
+        conv_filters: Sequence[int] = (16, 32),
+        conv_kernel_size: int | Sequence[int] = 3,
+        conv_strides: int | Sequence[int] = 2,
+        conv_padding: str = "same",
+        conv_norm: bool = False,
+        coordinates: Mapping[str, Any] | None = None,
+        block: Mapping[str, Any] | None = None,
+        num_rounds: int = 1,
+        share_weights: bool = False,
+        kernel_initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_classes = positive_int("num_classes", num_classes)
         self.conv_filters = positive_ints("conv_filters", conv_filters)
@@ -96,7 +102,7 @@ class RelationalClassifier(keras.Model):
         if len(sizes) != len(self.conv_filters):
             raise InvalidInput(
                 f"`{name}` must be one integer, or one for each of the {len(self.conv_filters)} "
-                f"convolutions. Received: {sizes!r}"
+                f"convolutions; received {sizes!r}"
             )
         return positive_ints(name, sizes)
 
@@ -135,8 +141,8 @@ class RelationalClassifier(keras.Model):
         )
         self.head = dense(self, "head", self.num_classes, full_precision=True)
 
-    def build(self, images_shape):
-        check_image_shape("RelationalClassifier", images_shape)
+    def build(self, images_shape: Shape) -> None:
+        check_grid_shape("RelationalClassifier", images_shape)
         shape = tuple(images_shape)
         for layer in self.grid_layers:
             layer.build(shape)
@@ -144,13 +150,13 @@ class RelationalClassifier(keras.Model):
         nodes = self._nodes_shape(images_shape)
         self.relations.build(nodes)
         self.head.build((None, self.relations.compute_output_shape(nodes)[-1]))
-        any_size = not self.relations.blocks[0].attention.fixed_entities
+        any_size = not self.relations.block.attention.fixed_entities
         _, height, width, channels = images_shape
         self._expected_shape = (
             (None, None, None, channels) if any_size else (None, height, width, channels)
         )
 
-    def grid_shape(self, images_shape):
+    def grid_shape(self, images_shape: Shape) -> tuple[int | None, int | None]:
         """The grid that the entities lie on.
 
         Args:
@@ -170,8 +176,10 @@ class RelationalClassifier(keras.Model):
         places = 0 if self.coordinates is None else 2
         return images_shape[0], nodes, self.conv_filters[-1] + places
 
-    def call(self, images, training=False, return_attention_scores=False):
-        check_images(self.name, self._expected_shape, images.shape)
+    def call(
+        self, images: Tensor, training: bool = False, return_attention_scores: bool = False
+    ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
+        check_grid(self.name, self._expected_shape, images.shape)
         x = images  # (B, height, width, C)
         for layer in self.grid_layers:
             x = layer(x)
@@ -181,10 +189,12 @@ class RelationalClassifier(keras.Model):
         logits = self.head(ops.max(x, axis=1))
         return (logits, attention) if return_attention_scores else logits
 
-    def compute_output_shape(self, images_shape):
+    def compute_output_shape(self, images_shape: Shape) -> Shape:
         return (images_shape[0], self.num_classes)
 
-    def compute_output_spec(self, images, training=False, return_attention_scores=False):
+    def compute_output_spec(
+        self, images: Tensor, training: bool = False, return_attention_scores: bool = False
+    ) -> keras.KerasTensor | tuple[keras.KerasTensor, dict[str, keras.KerasTensor]]:
         logits = tensor_spec(self.head, self.compute_output_shape(images.shape))
         if not return_attention_scores:
             return logits
@@ -192,28 +202,7 @@ class RelationalClassifier(keras.Model):
         _, attention = self.relations.compute_output_spec(nodes, return_attention_scores=True)
         return logits, attention
 
-    @classmethod
-    def from_preset(cls, name, **overrides):
-        """A classifier with the book's configuration, or ours.
-
-        Args:
-            name: `"book"` or `"fast"`; `rrl_tf.models.presets` has their numbers and sources.
-            **overrides: arguments that replace the preset's. A dict (`block=`, `coordinates=`)
-                replaces single entries of the preset's dict.
-
-        Returns:
-            A `RelationalClassifier` with new weights.
-
-        Raises:
-            ValueError: for an unknown name.
-
-        Example:
-
-        >>> model = RelationalClassifier.from_preset("fast", num_rounds=3)
-        """
-        return cls(**preset_config(RELATIONAL_CLASSIFIER, name, overrides))
-
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_classes": self.num_classes,

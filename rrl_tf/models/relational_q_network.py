@@ -1,13 +1,15 @@
 """From a grid to the value of every action, by way of relations between its cells."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
 import keras
 from keras import ops
 
-from rrl_tf._arguments import (
-    one_of,
-    positive_int,
-    positive_ints,
-)
+from rrl_tf._arguments import one_of, positive_int, positive_ints
+from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import (
     AppendCoordinates,
@@ -16,14 +18,16 @@ from rrl_tf.layers import (
     RelationalModule,
 )
 from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
-from rrl_tf.models.presets import RELATIONAL_Q_NETWORK, preset_config
+from rrl_tf.models._grids import check_grid, check_grid_shape, dense
+from rrl_tf.models.presets import RELATIONAL_Q_NETWORK, FromPreset
 
+OBSERVATIONS = "observations (B, height, width, F)"
 CONV_PADDINGS = ("valid", "top_left")
 READOUTS = ("max", "flatten", "cell")
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class RelationalQNetwork(keras.Model):
+class RelationalQNetwork(FromPreset, keras.Model, presets=RELATIONAL_Q_NETWORK):
     """Values the actions in a grid world by letting the grid's cells attend to each other.
 
     Convolutions make an entity of every cell, coordinates or learned positions tell it where it is,
@@ -64,7 +68,7 @@ class RelationalQNetwork(keras.Model):
         of them and a dict `"round_1"`, `"round_2"`, ... -> attention `(B, H, N, N)`.
 
     Raises:
-        ValueError: for an argument out of its range, or an observation that is no such grid.
+        InvalidInput: for an argument out of its range, or an observation that is no such grid.
 
     Example:
 
@@ -81,30 +85,30 @@ class RelationalQNetwork(keras.Model):
 
     def __init__(
         self,
-        num_actions,
-        conv_filters=(32,),
-        conv_kernel_size=1,
-        conv_padding="valid",
-        conv_activation="relu",
-        coordinates=None,
-        position_embedding=False,
-        block=None,
-        num_rounds=1,
-        share_weights=False,
-        unseen_feature=None,
-        readout="max",
-        readout_cell=None,
-        hidden_units=(64,),
-        dueling=False,
-        output_activation=None,
-        kernel_initializer="glorot_uniform",
-        **kwargs,
-    ):
+        num_actions: int,
+        conv_filters: Sequence[int] = (32,),
+        conv_kernel_size: int = 1,
+        conv_padding: str = "valid",
+        conv_activation: Activation = "relu",
+        coordinates: Mapping[str, Any] | None = None,
+        position_embedding: bool = False,
+        block: Mapping[str, Any] | None = None,
+        num_rounds: int = 1,
+        share_weights: bool = False,
+        unseen_feature: int | None = None,
+        readout: str = "max",
+        readout_cell: Sequence[int] | None = None,
+        hidden_units: Sequence[int] = (64,),
+        dueling: bool = False,
+        output_activation: Activation = None,
+        kernel_initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
         one_of("readout", readout, READOUTS)
         if (readout_cell is not None) != (readout == "cell"):
             raise InvalidInput(
-                "`readout_cell` goes with readout='cell'. "
-                f"Received: readout_cell={readout_cell!r}, readout={readout!r}"
+                f"`readout_cell` goes with readout='cell', here {readout!r}; "
+                f"received {readout_cell!r}"
             )
         super().__init__(**kwargs)
         self.num_actions = positive_int("num_actions", num_actions)
@@ -152,21 +156,17 @@ class RelationalQNetwork(keras.Model):
             name="relations",
         )
         self.hidden = [
-            self._dense(f"hidden_{i}", units, "relu")
+            dense(self, f"hidden_{i}", units, "relu")
             for i, units in enumerate(self.hidden_units, start=1)
         ]
-        # With a dueling head, the first column is the value of the state. Q values stay in full
-        # precision under a mixed policy: a bfloat16 has no digits for the difference of two.
-        self.head = self._dense(
-            "head",
-            self.num_actions + (1 if self.dueling else 0),
-            dtype=self.dtype_policy.variable_dtype,
-        )
+        # With a dueling head, the first column is the value of the state.
+        columns = self.num_actions + (1 if self.dueling else 0)
+        self.head = dense(self, "head", columns, full_precision=True)
 
     def _convolution(self, name, filters):
         if self.conv_kernel_size == 1:
             # The same numbers as a 1 x 1 convolution, by a matrix product.
-            return self._dense(name, filters, self.conv_activation)
+            return dense(self, name, filters, self.conv_activation)
         return keras.layers.Conv2D(
             filters,
             self.conv_kernel_size,
@@ -176,21 +176,8 @@ class RelationalQNetwork(keras.Model):
             name=name,
         )
 
-    def _dense(self, name, units, activation=None, dtype=None):
-        return keras.layers.Dense(
-            units,
-            activation=activation,
-            kernel_initializer=self.kernel_initializer.clone(),
-            dtype=dtype or self.dtype_policy,
-            name=name,
-        )
-
-    def build(self, observation_shape):
-        if len(observation_shape) != 4 or observation_shape[-1] is None:
-            raise InvalidInput(
-                "RelationalQNetwork takes observations (B, height, width, F) with a known F. "
-                f"Received the shape {tuple(observation_shape)}"
-            )
+    def build(self, observation_shape: Shape) -> None:
+        check_grid_shape("RelationalQNetwork", observation_shape, OBSERVATIONS)
         shape = tuple(observation_shape)
         for layer in self.grid_layers:
             layer.build(shape)
@@ -203,9 +190,9 @@ class RelationalQNetwork(keras.Model):
         self._check_unseen(observation_shape)
         self._check_readout(observation_shape)
         features = shape[1] * shape[2] if self.readout == "flatten" else shape[2]
-        for dense in [*self.hidden, self.head]:
-            dense.build((None, features))
-            features = dense.units
+        for layer in [*self.hidden, self.head]:
+            layer.build((None, features))
+            features = layer.units
         self._expected_shape = self._shape_to_expect(observation_shape)
 
     def _check_readout(self, observation_shape):
@@ -214,15 +201,15 @@ class RelationalQNetwork(keras.Model):
         _, height, width, _ = self._grid_shape(observation_shape)
         if None in (height, width):
             raise InvalidInput(
-                f"readout={self.readout!r} needs a grid of known size. "
-                f"Received the shape {tuple(observation_shape)}"
+                f"readout={self.readout!r} needs a grid of known size; "
+                f"received the shape {tuple(observation_shape)}"
             )
         if self.readout == "cell":
             row, column = self.readout_cell
             if not (0 <= row < height and 0 <= column < width):
                 raise InvalidInput(
-                    f"`readout_cell` must be a (row, column) inside the {height} x {width} grid. "
-                    f"Received: {self.readout_cell}"
+                    f"`readout_cell` must be a (row, column) inside the {height} x {width} grid; "
+                    f"received {self.readout_cell}"
                 )
 
     def _check_unseen(self, observation_shape):
@@ -231,12 +218,12 @@ class RelationalQNetwork(keras.Model):
         _, *grid, features = observation_shape
         if not 0 <= self.unseen_feature < features:
             raise InvalidInput(
-                f"`unseen_feature` must be one of the {features} features of the observation. "
-                f"Received: {self.unseen_feature}"
+                f"`unseen_feature` must be one of the {features} features of the observation; "
+                f"received {self.unseen_feature!r}"
             )
         if list(self._grid_shape(observation_shape)[1:3]) != grid:
             raise InvalidInput(
-                "`unseen_feature` needs convolutions that keep the size of the grid. Received: "
+                "`unseen_feature` needs convolutions that keep the size of the grid; received "
                 f"conv_kernel_size={self.conv_kernel_size}, conv_padding={self.conv_padding!r}"
             )
 
@@ -259,27 +246,19 @@ class RelationalQNetwork(keras.Model):
         if (
             self.readout != "max"
             or self.position_embedding
-            or self.relations.blocks[0].attention.fixed_entities
+            or self.relations.block.attention.fixed_entities
         ):
             return None, height, width, features
         return None, None, None, features
 
-    def _check_observation(self, shape):
-        if len(shape) != 4 or any(
-            size is not None and given not in (size, None)
-            for size, given in zip(self._expected_shape, shape)
-        ):
-            raise InvalidInput(
-                f"{self.name} was built for observations (B, height, width, F) of the shape "
-                f"{self._expected_shape} (None: any size). Received the shape {tuple(shape)}"
-            )
-
-    def call(self, observation, training=False, return_attention_scores=False):
-        self._check_observation(observation.shape)
+    def call(
+        self, observation: Tensor, training: bool = False, return_attention_scores: bool = False
+    ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
+        check_grid(self.name, self._expected_shape, observation.shape, OBSERVATIONS)
         x = observation  # (B, height, width, F)
         for layer in self.grid_layers:
-            dense = isinstance(layer, keras.layers.Dense)
-            x = dense_on_rows(layer, x) if dense else layer(x)
+            is_dense = isinstance(layer, keras.layers.Dense)
+            x = dense_on_rows(layer, x) if is_dense else layer(x)
         _, height, width, features = ops.shape(x)
         x = ops.reshape(x, (-1, height * width, features))  # (B, N, F)
         if self.positions is not None:
@@ -293,8 +272,8 @@ class RelationalQNetwork(keras.Model):
             return_attention_scores=True,
         )
         x = self._read(x, width)
-        for dense in self.hidden:
-            x = dense(x)
+        for layer in self.hidden:
+            x = layer(x)
         q = self.output_activation(self._duel(self.head(x)))
         return (q, attention) if return_attention_scores else q
 
@@ -329,10 +308,12 @@ class RelationalQNetwork(keras.Model):
         value, advantage = outputs[:, :1], outputs[:, 1:]
         return value + advantage - ops.mean(advantage, axis=1, keepdims=True)
 
-    def compute_output_shape(self, observation_shape):
+    def compute_output_shape(self, observation_shape: Shape) -> Shape:
         return (observation_shape[0], self.num_actions)
 
-    def compute_output_spec(self, observation, training=False, return_attention_scores=False):
+    def compute_output_spec(
+        self, observation: Tensor, training: bool = False, return_attention_scores: bool = False
+    ) -> keras.KerasTensor | tuple[keras.KerasTensor, dict[str, keras.KerasTensor]]:
         q = tensor_spec(self.head, self.compute_output_shape(observation.shape))
         if not return_attention_scores:
             return q
@@ -341,28 +322,36 @@ class RelationalQNetwork(keras.Model):
         return q, attention
 
     @classmethod
-    def from_preset(cls, name, **overrides):
-        """A network with a published configuration, or ours.
+    def from_preset(cls, name: str, preparation: Any = None, **overrides: Any) -> Self:
+        """A network with a published configuration, or ours, and new weights.
+
+        What an observation holds, its preparation knows: `"fast"` hides the cells that the
+        preparation says are out of sight, and reads the agent's cell, or by `"max"` where the
+        preparation knows none. Without a preparation it hides nothing and reads by `"max"`. The
+        weights are the same in number and shape either way. The other presets do not ask.
 
         Args:
-            name: `"book"`, `"zambaldi"` or `"fast"`; `rrl_tf.models.presets` has their numbers and
-                sources.
-            **overrides: arguments that replace the preset's. A dict (`block=`, `coordinates=`)
-                replaces single entries of the preset's dict.
-
-        Returns:
-            A `RelationalQNetwork` with new weights.
+            name: one of `presets`, which says what each of them is; `rrl_tf.models.presets` has
+                their numbers and sources.
+            preparation: what has an `unseen_feature` (index or `None`) and an `agent_cell`
+                ((row, column) or `None`), as `rrl_tf.envs.Preparation`.
+            **overrides: arguments that replace the preset's and the preparation's. A dict
+                (`block=`, `coordinates=`) replaces single entries of the preset's dict.
 
         Raises:
-            ValueError: for an unknown name.
+            InvalidInput: for an unknown name; it lists the known ones.
 
         Example:
 
-        >>> model = RelationalQNetwork.from_preset("fast", block={"num_heads": 4})
+        >>> model = RelationalQNetwork.from_preset("fast", readout_cell=(3, 6), unseen_feature=0)
+        >>> model.readout
+        'cell'
         """
-        return cls(**preset_config(RELATIONAL_Q_NETWORK, name, overrides))
+        if RELATIONAL_Q_NETWORK.get(name, {}).get("takes_preparation"):
+            overrides = _with_preparation(preparation, overrides)
+        return super().from_preset(name, **overrides)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_actions": self.num_actions,
@@ -383,3 +372,14 @@ class RelationalQNetwork(keras.Model):
             "output_activation": keras.activations.serialize(self.output_activation),
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
+
+
+def _with_preparation(preparation, overrides):
+    """The arguments that a preparation settles, under those that were given."""
+    arguments = dict(overrides)
+    if preparation is not None:
+        arguments.setdefault("unseen_feature", preparation.unseen_feature)
+        if arguments.get("readout", "cell") == "cell":
+            arguments.setdefault("readout_cell", preparation.agent_cell)
+    cell = arguments.get("readout_cell")
+    return {"readout": "max" if cell is None else "cell", **arguments}

@@ -139,24 +139,33 @@ def train_double_dqn(
         loop.set_state(state)
         curriculum.set_state(state["curriculum"])
         statistics.set_state(state["statistics"])
-    if run.is_finished():
-        return run, loop.agent
+    if not run.is_finished():
+        with Interruption() as interruption:
+            _train(run, loop, curriculum, statistics, task, config, interruption)
+        interruption.obey()
+        finish(run, loop.agent, task, config)
+    return run, loop.agent
+
+
+def _train(run, loop, curriculum, statistics, task, config, interruption):
+    """Goes on until the run is over or interrupted, and saves."""
 
     def save():
         parts = {"curriculum": curriculum.get_state(), "statistics": statistics.get_state()}
         run.save(loop.step, loop.get_state() | parts, loop.agent.policy)
 
-    with Interruption() as interruption, _bar(run) as bar:
+    def due(every):
+        """Whether a multiple of `every` was passed by the last step of all environments."""
+        return loop.step % every < config.num_envs
+
+    with tqdm(total=run.steps, initial=run.step, unit="step", mininterval=0.5) as bar:
         until = 0 if run.is_over() else config.steps
         for record in profiled(loop.run(until), run.folder.path, config.profile_from):
             statistics.add(record)
             bar.update(record.step - bar.n)
-            last = record.step >= config.steps or interruption.received
-            evaluates, saves = (
-                record.step % every < config.num_envs
-                for every in (config.evaluate_every, config.checkpoint_every)
-            )
-            if not (last or evaluates or saves or record.step % config.log_every < config.num_envs):
+            last = record.step >= until or interruption.received
+            evaluates, saves = due(config.evaluate_every), due(config.checkpoint_every)
+            if not (last or evaluates or saves or due(config.log_every)):
                 continue
             metrics = statistics.averages()
             if evaluates:
@@ -164,16 +173,13 @@ def train_double_dqn(
                 if curriculum.report(metrics.get("eval/success", 0.0)):
                     loop.env.reset_options = {"level": curriculum.level}
             run.log.write(record.step, metrics)
-            _show(bar, metrics)
+            bar.set_postfix(_shown(metrics), refresh=False)
             if saves:
                 save()
             if last or run.is_over(record.step):
                 break
         if loop.step > run.step:
             save()
-    interruption.obey()
-    finish(run, loop.agent, task)
-    return run, loop.agent
 
 
 def make_loop(task: Task, network: keras.Model, config: DoubleDQNConfig) -> Loop:
@@ -282,9 +288,9 @@ def evaluate_agent(
     }
 
 
-def finish(run: Run, agent: DoubleDQN, task: Task) -> None:
+def finish(run: Run, agent: DoubleDQN, task: Task, config: DoubleDQNConfig) -> None:
     """Final evaluation, pictures and export of a run that has just been trained."""
-    scores = evaluate_agent(agent, task, -1, run.config)
+    scores = evaluate_agent(agent, task, -1, config)
     summary: dict[str, Any] = dict(scores)
     if "eval/success" in scores:
         summary["first_perfect"] = first_perfect(run.log.rows, len(task.levels))
@@ -301,7 +307,7 @@ def finish(run: Run, agent: DoubleDQN, task: Task) -> None:
             "scores": {"step": run.step, **summary},
         },
     )
-    episodes = len(task.evaluation_resets(-1, run.config.evaluation_episodes))
+    episodes = len(task.evaluation_resets(-1, config.evaluation_episodes))
     run.finish(summary, in_words(scores, episodes), [*pictures, version])
 
 
@@ -333,22 +339,19 @@ def is_solved(rows: list[dict[str, float]], levels: int, evaluations: int) -> bo
     )
 
 
-def _bar(run):
-    return tqdm(total=run.steps, initial=run.step, unit="step", mininterval=0.5)
+def _shown(metrics):
+    """What the progress bar shows: greedy play is what a reader takes `success` for.
 
-
-def _show(bar, metrics):
-    """Greedy play is what a reader takes `success` for; that of the few finished training episodes
-    is not shown, as the first to finish are those that succeed."""
+    That of the training episodes is not shown: the first few to finish are those that succeed.
+    """
     names = {
         "greedy success": ("eval/success", ".1%"),
         "greedy return": ("eval/return", ".4g"),
         "loss": ("train/loss", ".3g"),
         "epsilon": ("train/epsilon", ".2f"),
     }
-    shown = {
+    return {
         short: format(metrics[name], form)
         for short, (name, form) in names.items()
         if name in metrics and not (short == "greedy return" and "eval/success" in metrics)
     }
-    bar.set_postfix(shown, refresh=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import os
 import pathlib
 from typing import Any
 
@@ -37,10 +38,10 @@ class Episode:
 def draw_episode(
     network: keras.Model, task: Task, figures: pathlib.Path, log: MetricsLog
 ) -> list[pathlib.Path]:
-    """Plays one greedy episode and draws what the network attends to, as figure and as film.
+    """Plays one greedy episode and draws it as a film, with the network's attention if it has any.
 
-    Nothing is drawn of a network without attention over the cells of a grid, of a task that names
-    no entities, and of an environment without pictures.
+    Attention over the cells of a grid, where a task names entities in it, gets a figure of its
+    own. Of an environment without pictures nothing is drawn.
 
     Args:
         network: Q network, as `RelationalQNetwork`.
@@ -52,22 +53,16 @@ def draw_episode(
         Paths of what was drawn.
     """
     env = _rendering_env(task)
-    if env is None or not attends_to_cells(network, task):
+    if env is None:
         return []
-    episode = play(network, task, env, most_in_view(task, env))
+    attends = attends_to_cells(network, task)
+    reset = most_in_view(task, env) if attends else task.evaluation_resets(at_most=1)[0]
+    episode = play(network, task, env, reset, attends)
     env.close()
-    grid = _transposed(task, *task.preparation.shape[:2])
-    attention = viz.attention_figure(
-        episode.frames[0],
-        episode.views[0],
-        {name: scores[0] for name, scores in episode.scores.items()},
-        episode.cells[0],
-        unseen=episode.unseen[0],
-        grid=grid,
-    )
+    grid = _transposed(task, *task.preparation.shape[:2]) if attends else (1, 1)
     film = viz.film(
         episode.frames,
-        next(iter(episode.scores.values())),
+        next(iter(episode.scores.values()), None),
         episode.cells,
         episode.q_values,
         episode.actions,
@@ -75,11 +70,20 @@ def draw_episode(
         task.action_names,
         grid=grid,
     )
-    log.image(log.rows[-1]["step"] if log.rows else 0, "attention", viz.figure_to_image(attention))
-    return [
-        viz.save_figure(attention, figures / "attention.png"),
-        viz.save_film(film, figures / "episode.gif"),
-    ]
+    paths = [viz.save_film(film, figures / "episode.gif")]
+    if attends:
+        attention = viz.attention_figure(
+            episode.frames[0],
+            episode.views[0],
+            {name: scores[0] for name, scores in episode.scores.items()},
+            episode.cells[0],
+            unseen=episode.unseen[0],
+            grid=grid,
+        )
+        step = int(log.rows[-1]["step"]) if log.rows else 0
+        log.image(step, "attention", viz.figure_to_image(attention))
+        paths.insert(0, viz.save_figure(attention, figures / "attention.png"))
+    return paths
 
 
 def attends_to_cells(network: keras.Model, task: Task) -> bool:
@@ -102,14 +106,28 @@ def most_in_view(task: Task, env: gymnasium.Env) -> dict[str, Any]:
     return max(task.evaluation_resets(), key=seen)
 
 
-def play(network: keras.Model, task: Task, env: gymnasium.Env, reset: dict[str, Any]) -> Episode:
+def play(
+    network: keras.Model,
+    task: Task,
+    env: gymnasium.Env,
+    reset: dict[str, Any],
+    attends: bool = True,
+) -> Episode:
     """One greedy episode, cut after `LONGEST_FILM` steps."""
     observation, _ = env.reset(**reset)
-    rows, frames, over = [], [env.render()], False
+    rows: list[dict[str, Any]] = []
+    frames: list[Any] = [env.render()]
+    over = False
     while not over and len(rows) < LONGEST_FILM:
-        row = _look(network, task, env, observation)
-        observation, reward, terminated, truncated, _ = env.step(row["actions"])
-        rows.append({**row, "rewards": float(reward)})
+        row = {"cells": {}, "scores": {}, "unseen": False, "views": False}
+        if attends:
+            q, scores = network(task.preparation(observation[None]), return_attention_scores=True)
+            row |= _looks(task, env, observation, scores)
+        else:
+            q = network(task.preparation(observation[None]))
+        q = ops.convert_to_numpy(q)[0].astype("float32")
+        observation, reward, terminated, truncated, _ = env.step(int(q.argmax()))
+        rows.append({**row, "q_values": q, "actions": int(q.argmax()), "rewards": float(reward)})
         frames.append(env.render())
         over = terminated or truncated
     columns = {name: [row[name] for row in rows] for name in rows[0]}
@@ -122,10 +140,8 @@ def play(network: keras.Model, task: Task, env: gymnasium.Env, reset: dict[str, 
     )
 
 
-def _look(network, task, env, observation):
-    """One step's attention, values and choice, with x before y in everything that is drawn."""
-    q, scores = network(task.preparation(observation[None]), return_attention_scores=True)
-    q = ops.convert_to_numpy(q)[0].astype("float32")
+def _looks(task, env, observation, scores):
+    """One step's attention and where things are, with x before y in everything that is drawn."""
     height_width = task.preparation.shape[:2]
     unseen = task.unseen(observation) if task.unseen else np.zeros(height_width, bool)
     order = np.arange(unseen.size).reshape(height_width)
@@ -140,8 +156,6 @@ def _look(network, task, env, observation):
             name: ops.convert_to_numpy(ops.cast(each, "float32"))[0][:, order][:, :, order]
             for name, each in scores.items()
         },
-        "q_values": q,
-        "actions": int(q.argmax()),
     }
 
 
@@ -168,4 +182,14 @@ def _rendering_env(task):
     env = task.make_test_env()
     modes = env.metadata.get("render_modes") or ()
     env.close()
-    return task.make_test_env(render_mode="rgb_array") if "rgb_array" in modes else None
+    if "rgb_array" not in modes:
+        return None
+    if not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # or it complains that there is no screen
+    env = task.make_test_env(render_mode="rgb_array")
+    try:
+        env.reset(seed=0)
+        env.render()
+    except gymnasium.error.DependencyNotInstalled:  # what draws is often an extra
+        return None
+    return env

@@ -1,8 +1,14 @@
 """Running means of what the training loop reports."""
 
+from __future__ import annotations
+
 import collections
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+
+from rrl_tf.agents.loop import Record
 
 
 class RolloutStatistics:
@@ -20,8 +26,8 @@ class RolloutStatistics:
         >>> statistics.averages()["rollout/success"]
     """
 
-    def __init__(self, window=100):
-        self._episodes = collections.deque(maxlen=window)
+    def __init__(self, window: int = 100) -> None:
+        self._episodes: collections.deque[dict[str, float]] = collections.deque(maxlen=window)
         self._step = self._updates = 0
         self._epsilon = float("nan")
         self._clear()
@@ -31,7 +37,7 @@ class RolloutStatistics:
         self._seconds = collections.Counter()
         self._first_step = self._step
 
-    def add(self, record):
+    def add(self, record: Record) -> None:
         """Takes one `Record`."""
         self._episodes.extend(record.episodes)
         for name, value in record.metrics.items():
@@ -41,7 +47,7 @@ class RolloutStatistics:
         self._updates = record.updates
         self._epsilon = record.epsilon
 
-    def averages(self):
+    def averages(self) -> dict[str, float]:
         """The metrics as a dict under `rollout/`, `train/` and `time/`; begins a new interval."""
         total = sum(self._seconds.values()) or 1.0
         averages = {
@@ -63,11 +69,11 @@ class RolloutStatistics:
                 means[f"rollout/{name}"] = float(np.mean(values))
         return means
 
-    def get_state(self):
+    def get_state(self) -> dict[str, Any]:
         """The recent episodes, as a JSON-able dict; call it after `averages`."""
         return {"episodes": list(self._episodes), "step": self._step}
 
-    def set_state(self, state):
+    def set_state(self, state: Mapping[str, Any]) -> None:
         """Restores what `get_state` returned."""
         self._episodes.extend(state["episodes"])
         self._step = self._first_step = state["step"]

@@ -1,25 +1,33 @@
 """Attention drawn on the cells of the agent's view."""
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
 from rrl_tf.viz.checks import checked_cells, checked_images, checked_scores
 
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+    Cell = tuple[int, int]
 _MARGIN = 0.2
 _GAP = 0.16
 _HEADING = 0.3
 _LEGEND = 0.52
 _COLOUR_BAR = 0.85
-_LETTER = 0.068  # width of a letter in a panel's title, with room to spare
 
 
-def attention_grid(weights, grid=(7, 7)):
+def attention_grid(weights: Any, grid: Cell = (7, 7)) -> np.ndarray:
     """Turn one row of attention into a picture with the view's orientation.
 
     Observations are indexed `[x, y]` and flattened in that order, so that entity `x * height + y`
@@ -44,13 +52,20 @@ def attention_grid(weights, grid=(7, 7)):
     weights = np.asarray(weights)
     if weights.shape != (grid[0] * grid[1],):
         raise InvalidInput(
-            f"weights must have shape ({grid[0] * grid[1]},) for a {grid[0]}x{grid[1]} view. "
-            f"Received shape: {weights.shape}"
+            f"weights must have shape ({grid[0] * grid[1]},) for a {grid[0]}x{grid[1]} view; "
+            f"received shape {weights.shape}"
         )
     return weights.reshape(grid).T
 
 
-def attention_figure(frame, view, scores, cells, unseen=None, grid=(7, 7)):
+def attention_figure(
+    frame: Any,
+    view: Any,
+    scores: Any,
+    cells: Mapping[str, Cell],
+    unseen: Any | None = None,
+    grid: Cell = (7, 7),
+) -> Figure:
     """Draw what each head attends to, seen from each labelled cell, beside the state itself.
 
     On the left the whole frame and the agent's view; then one row per head and one column per
@@ -77,9 +92,8 @@ def attention_figure(frame, view, scores, cells, unseen=None, grid=(7, 7)):
 
     ```python
     view = env.unwrapped.get_pov_render(tile_size=48)
-    figure = attention_figure(
-        env.render(), view, scores, object_cells(observation), unseen=observation[..., 0] == 0
-    )
+    cells, unseen = object_cells(observation), observation[..., 0] == 0
+    figure = attention_figure(env.render(), view, scores, cells, unseen)
     save_figure(figure, "attention.png")
     ```
 
@@ -92,11 +106,11 @@ def attention_figure(frame, view, scores, cells, unseen=None, grid=(7, 7)):
         for name, each in rounds.items()
     }
     if not rounds:
-        raise InvalidInput(f"scores must hold at least one round. Received: {scores!r}")
+        raise InvalidInput(f"scores must hold at least one round; received {scores!r}")
     cells = checked_cells(cells, grid)
     unseen = np.zeros(grid, bool) if unseen is None else np.asarray(unseen, bool)
     if unseen.shape != tuple(grid):
-        raise InvalidInput(f"unseen must have shape {tuple(grid)}. Received shape: {unseen.shape}")
+        raise InvalidInput(f"unseen must have shape {tuple(grid)}; received shape {unseen.shape}")
 
     groups = merged_cells(cells)
     places = _Places.of(rounds, groups)
@@ -106,15 +120,15 @@ def attention_figure(frame, view, scores, cells, unseen=None, grid=(7, 7)):
     return figure
 
 
-def merged_cells(cells):
+def merged_cells(cells: Mapping[str, Cell]) -> dict[Cell, str]:
     """Return `(x, y) -> "label + label"`: a carried key looks from the agent's own cell."""
-    groups = {}
+    groups: dict[Cell, list[str]] = {}
     for label, cell in cells.items():
         groups.setdefault(cell, []).append(label)
     return {cell: " + ".join(labels) for cell, labels in groups.items()}
 
 
-def initials(labels):
+def initials(labels: Iterable[str]) -> dict[str, str]:
     """Return label -> the shortest capitalised beginning that no other label shares."""
     labels = list(labels)
     short = {}
@@ -127,12 +141,18 @@ def initials(labels):
     return short
 
 
-def meaning(labels):
+def meaning(labels: Iterable[str]) -> str:
     """Return the line that explains the letters in the cells."""
     return "  ".join(f"{short} {label}" for label, short in initials(labels).items())
 
 
-def mark_cells(axes, cells, looking=None, weights=None, size=style.SMALL_SIZE):
+def mark_cells(
+    axes: Axes,
+    cells: Mapping[str, Cell],
+    looking: Cell | None = None,
+    weights: np.ndarray | None = None,
+    size: float = style.SMALL_SIZE,
+) -> list[Artist]:
     """Outline labelled cells and write their initials; the cell that looks is orange.
 
     Args:
@@ -147,7 +167,7 @@ def mark_cells(axes, cells, looking=None, weights=None, size=style.SMALL_SIZE):
         List of the artists added.
     """
     short = initials(cells)
-    artists = []
+    artists: list[Artist] = []
     for (x, y), label in merged_cells(cells).items():
         here = (x, y) == looking
         colour, width = (style.ACCENT, 2.2) if here else (style.TEXT, 1.0)
@@ -157,13 +177,13 @@ def mark_cells(axes, cells, looking=None, weights=None, size=style.SMALL_SIZE):
         if weights is not None:
             text = "".join(short[part] for part in label.split(" + "))
             ink = "white" if weights[y, x] > 0.55 else style.TEXT
-            place = {"ha": "center", "va": "center_baseline", "zorder": 5}
+            place: dict[str, Any] = {"ha": "center", "va": "center_baseline", "zorder": 5}
             smaller = size if len(text) == 1 else size * 0.75
             artists.append(axes.text(x, y, text, size=smaller, weight="bold", color=ink, **place))
     return artists
 
 
-def draw_weights(axes, weights, largest):
+def draw_weights(axes: Axes, weights: np.ndarray, largest: float) -> AxesImage:
     """Draw a picture of attention `(height, width)`, white at 0 and darkest at `largest`."""
     height, width = weights.shape
     image = axes.imshow(weights, cmap=style.ATTENTION_MAP, vmin=0, vmax=largest)
@@ -195,7 +215,7 @@ class _Places(NamedTuple):
         panel = (room + spare / 2) / (columns + rows / 2)
         side = float(np.clip((rows * panel - spare) / 2, 1.8, 2.6))
         # Not so small that titles touch, and many rows no taller than anyone scrolls.
-        least = _LETTER * max(len(_panel_title(1, label)) for label in groups.values()) - _GAP
+        least = style.LETTER * max(len(_panel_title(1, label)) for label in groups.values()) - _GAP
         most = max(least, min(1.9, 8.0 / rows))
         panel = float(np.clip((room - side) / columns, least, most))
 
@@ -263,11 +283,7 @@ def _draw_panels(figure, places, rounds, groups, cells, unseen, grid):
     rows = top - places.top - _HEADING
     height = min(rows, 3.0)
     middle = places.top + _HEADING + rows / 2
-    axes = style.place(figure, left, middle - height / 2, 0.13, height)
-    bar = figure.colorbar(image, cax=axes, ticks=MaxNLocator(5))
-    bar.outline.set(color=style.LINE, linewidth=0.8)
-    axes.tick_params(labelsize=style.SMALL_SIZE, colors=style.MUTED, color=style.LINE, length=3)
-    axes.set_ylabel("attention", size=style.SMALL_SIZE, color=style.MUTED)
+    style.colour_bar(figure, image, left, middle - height / 2, height, "attention")
 
 
 def _name_round(figure, places, name, top, height):

@@ -1,13 +1,21 @@
 """What something costs against its size."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-def cost_figure(panels, ylabel):
+
+def cost_figure(panels: Mapping[str, Mapping[str, tuple[Any, Any]]], ylabel: str) -> Figure:
     """Draw a panel for each size that is varied and a line for each contestant, both axes in logs.
 
     Args:
@@ -29,21 +37,17 @@ def cost_figure(panels, ylabel):
     """
     labels = list(dict.fromkeys(label for lines in panels.values() for label in lines))
     if not labels:
-        raise InvalidInput(f"panels must hold at least one line. Received: {panels!r}")
-    gap, left, top = 0.5, 0.75, 0.5
-    width = (style.FIGURE_WIDTH - left - 0.2 - gap * (len(panels) - 1)) / len(panels)
-    figure = style.new_figure(style.FIGURE_WIDTH, 3.6)
-    for i, (name, lines) in enumerate(panels.items()):
-        axes = style.place(figure, left + i * (width + gap), top, width, 2.5)
-        style.plain(axes)
+        raise InvalidInput(f"panels must hold at least one line; received {panels!r}")
+    figure, row = style.row_of_panels(len(panels), 0.5, 2.5, gap=0.5)
+    for axes, (name, lines) in zip(row, panels.items()):
         for label, (sizes, costs) in lines.items():
             sizes, costs = np.asarray(sizes, float), np.asarray(costs, float)
             if sizes.ndim != 1 or sizes.shape != costs.shape:
                 raise InvalidInput(
-                    f"panels[{name!r}][{label!r}] must be (sizes, costs) of the same shape (P,). "
-                    f"Received shapes: {sizes.shape} and {costs.shape}"
+                    f"panels[{name!r}][{label!r}] must be (sizes, costs) of the same shape (P,); "
+                    f"received shapes {sizes.shape} and {costs.shape}"
                 )
-            colour = style.PALETTE[labels.index(label) % len(style.PALETTE)]
+            colour = style.colour(labels.index(label))
             axes.plot(sizes, costs, color=colour, lw=1.8, marker="o", ms=4, label=label)
         axes.set(xscale="log", yscale="log")
         axes.set_xticks(sizes)
@@ -51,15 +55,8 @@ def cost_figure(panels, ylabel):
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axis.set_minor_locator(NullLocator())
-        axes.set_xlabel(name, size=style.LABEL_SIZE, color=style.TEXT)
-        if i == 0:
-            axes.set_ylabel(ylabel, size=style.LABEL_SIZE, color=style.TEXT)
-    figure.axes[0].legend(
-        loc="lower left",
-        bbox_to_anchor=(0, 1.0),
-        ncols=len(labels),
-        frameon=False,
-        fontsize=style.LABEL_SIZE,
-        labelcolor=style.TEXT,
-    )
+        style.name_axes(axes, name, ylabel if axes is row[0] else "")
+    markers = {"marker": "o", "markersize": 4}
+    entries = {label: style.line(style.colour(i), **markers) for i, label in enumerate(labels)}
+    style.legend(figure, 0.75, 0.2, entries, len(entries))
     return figure

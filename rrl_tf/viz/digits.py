@@ -1,15 +1,28 @@
 """Small images with the attention they were paid."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
 from rrl_tf.viz.attention import draw_weights
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 _MARGIN, _GAP, _TITLE, _NAMES = 0.2, 0.12, 0.26, 0.35
 
 
-def digits_figure(images, titles, maps=None, per_row=5):
+def digits_figure(
+    images: Any,
+    titles: Sequence[str],
+    maps: Mapping[str, Any] | None = None,
+    per_row: int = 5,
+) -> Figure:
     """Draw images in rows, each above the maps of what was attended to in it.
 
     A map is placed where its cells lie in the image, an orange line goes around what is drawn in
@@ -61,7 +74,7 @@ def digits_figure(images, titles, maps=None, per_row=5):
     return figure
 
 
-def most_attended(scores, grid):
+def most_attended(scores: Any, grid: tuple[int, int]) -> np.ndarray:
     """The largest attention that each entity was paid by any, in any head.
 
     Args:
@@ -82,8 +95,8 @@ def most_attended(scores, grid):
     rows, columns = grid
     if scores.ndim != 4 or scores.shape[-1] != rows * columns:
         raise InvalidInput(
-            f"scores must have shape (M, H, N, {rows * columns}) for a grid of {rows} x {columns}. "
-            f"Received shape: {scores.shape}"
+            f"scores must have shape (M, H, N, {rows * columns}) for a grid of {rows} x {columns}; "
+            f"received shape {scores.shape}"
         )
     return scores.max(axis=(1, 2)).reshape(-1, rows, columns)
 
@@ -102,13 +115,13 @@ def _draw_map(axes, image, weights):
 def _check(images, titles, maps):
     if images.ndim != 3 or 0 in images.shape:
         raise InvalidInput(
-            f"images must have shape (M, height, width). Received shape: {images.shape}"
+            f"images must have shape (M, height, width); received shape {images.shape}"
         )
     if len(titles) != len(images):
-        raise InvalidInput(f"{len(images)} images need as many titles. Received: {len(titles)}")
+        raise InvalidInput(f"{len(images)} images need as many titles; received {len(titles)}")
     for name, each in maps.items():
         if each.ndim != 3 or len(each) != len(images):
             raise InvalidInput(
-                f"maps[{name!r}] must have shape ({len(images)}, rows, columns). "
-                f"Received shape: {each.shape}"
+                f"maps[{name!r}] must have shape ({len(images)}, rows, columns); "
+                f"received shape {each.shape}"
             )

@@ -1,6 +1,10 @@
 """An episode as pictures: the frame, where the agent looks, and what it thinks of each action."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,17 +21,26 @@ _HEADS_GAP, _HEADS_TITLE = 0.12, 0.2
 
 
 def film(
-    frames, scores, cells, q_values, actions, rewards, action_names, source="agent", grid=(7, 7)
-):
+    frames: Any,
+    scores: Any,
+    cells: Sequence[Mapping[str, tuple[int, int]]],
+    q_values: Any,
+    actions: Any,
+    rewards: Any,
+    action_names: Sequence[str],
+    source: str = "agent",
+    grid: tuple[int, int] = (7, 7),
+) -> np.ndarray:
     """Draw an episode step by step; `save_film` writes the result as a GIF.
 
-    Each picture shows the frame, the attention of each head from the `source` cell, and a bar for
-    the value of each action with the chosen one in orange. The last shows where the episode ended.
-    Give `scores.mean(axis=1, keepdims=True)` to see the mean of the heads.
+    Each picture shows the frame, the attention of each head from the `source` cell, if there is
+    any, and a bar for the value of each action with the chosen one in orange. The last shows where
+    the episode ended. Give `scores.mean(axis=1, keepdims=True)` to see the mean of the heads.
 
     Args:
         frames: uint8 RGB `(T + 1, height, width, 3)`: before each of the `T` steps, and at the end.
-        scores: array `(T, H, N, N)`; each `scores[t]` as `attention_figure` takes it.
+        scores: array `(T, H, N, N)`; each `scores[t]` as `attention_figure` takes it. `None` shows
+            no attention, and `cells` are not looked at then.
         cells: `T` dicts label -> `(x, y)`, each with the label `source`.
         q_values: array `(T, A)`.
         actions: integers `(T,)`, what was done, `0 <= action < A`.
@@ -50,18 +63,11 @@ def film(
     ```
     """
     frames = checked_images("frames", frames, 4)
-    scores = checked_scores("scores", scores, grid, "TH")
-    cells = [checked_cells(each, grid) for each in cells]
     q_values, actions, rewards = np.asarray(q_values), np.asarray(actions), np.asarray(rewards)
+    scores, cells = _checked_attention(scores, cells, grid, source, len(q_values))
     _check_episode(frames, scores, cells, q_values, actions, rewards, action_names, source)
-
     looking = [each[source] for each in cells]
-    pictures = np.array(
-        [
-            [attention_grid(head[x * grid[1] + y], grid) for head in scores[t]]
-            for t, (x, y) in enumerate(looking)
-        ]
-    )
+    pictures = _attention_from(looking, scores, grid)
     page = _Page(frames[0], pictures, q_values, action_names, source)
     page.show_meaning(dict.fromkeys(label for each in cells for label in each))
     images = []
@@ -70,13 +76,27 @@ def film(
         page.show_attention(pictures[t], cells[t], looking[t])
         page.show_values(q_values[t], action)
         images.append(figure_to_image(page.figure))
-    page.show_frame(
-        frames[-1], f"the end, after {len(actions)} steps", f"return {rewards.sum():.2f}"
-    )
-    page.show_attention(np.zeros_like(pictures[0]), {}, None)
-    page.show_values(np.zeros_like(q_values[0]), None)
+    page.show_end(frames[-1], rewards)
     images.append(figure_to_image(page.figure))
     return np.stack(images)
+
+
+def _checked_attention(scores, cells, grid, source, steps):
+    """Scores and cells of an episode; of no heads where there is no attention."""
+    if scores is None:
+        return np.zeros((steps, 0, 1, 1)), [{source: (0, 0)}] * steps
+    return checked_scores("scores", scores, grid, "TH"), [checked_cells(c, grid) for c in cells]
+
+
+def _attention_from(
+    looking: list[tuple[int, int]], scores: np.ndarray, grid: tuple[int, int]
+) -> np.ndarray:
+    """Return every step's attention from its cell as pictures `(T, H, height, width)`."""
+    pictures = [
+        [attention_grid(head[x * grid[1] + y], grid) for head in heads]
+        for heads, (x, y) in zip(scores, looking)
+    ]
+    return np.array(pictures).reshape(*scores.shape[:2], *grid[::-1])
 
 
 def _check_episode(frames, scores, cells, q_values, actions, rewards, action_names, source):
@@ -91,16 +111,16 @@ def _check_episode(frames, scores, cells, q_values, actions, rewards, action_nam
     ):
         if shape != expected:
             raise InvalidInput(
-                f"An episode of {steps} steps (from scores) with {names} action names needs "
-                f"{name} of (leading) shape {expected}. Received: {shape}"
+                f"an episode of {steps} steps (from scores) with {names} action names needs "
+                f"{name} of (leading) shape {expected}; received {shape}"
             )
     if not np.issubdtype(actions.dtype, np.integer):
-        raise InvalidInput(f"actions must be integers. Received dtype: {actions.dtype}")
+        raise InvalidInput(f"actions must be integers; received dtype {actions.dtype}")
     if actions.min() < 0 or actions.max() >= names:
-        raise InvalidInput(f"actions must lie in 0..{names - 1}. Received: {actions.tolist()}")
+        raise InvalidInput(f"actions must lie in 0..{names - 1}; received {actions.tolist()}")
     for t, each in enumerate(cells):
         if source not in each:
-            raise InvalidInput(f"cells[{t}] has no {source!r}. Received labels: {sorted(each)}")
+            raise InvalidInput(f"cells[{t}] has no {source!r}; received labels {sorted(each)}")
 
 
 class _Page:
@@ -108,8 +128,8 @@ class _Page:
 
     def __init__(self, frame, pictures, q_values, action_names, source):
         columns, side = _heads_layout(pictures.shape[1])
-        attention_width = columns * (side + _HEADS_GAP) - _HEADS_GAP
-        attention_left = _MARGIN + _SIDE + 0.3
+        attention_width = max(0.0, columns * (side + _HEADS_GAP) - _HEADS_GAP)
+        attention_left = _MARGIN + _SIDE + (0.3 if columns else 0.0)
         values_left = attention_left + attention_width + _NAMES_WIDTH
         right = values_left + _VALUES_WIDTH
         self.figure = style.new_figure(right + _MARGIN, _TOP + _SIDE + 0.32, _DPI)
@@ -121,13 +141,15 @@ class _Page:
         style.bare(axes)
         style.title(axes, "environment", style.SMALL_SIZE)
 
-        self._largest = pictures.max() or 1.0
+        self._largest = pictures.max(initial=0.0) or 1.0
         self._letters = min(style.SMALL_SIZE, 0.62 * 72 * side / pictures.shape[-1])
         self._marks = []
         self._heads = self._add_heads(pictures[0], source, attention_left, columns, side)
         self._bars, self._labels = self._add_values(q_values, action_names, values_left)
 
     def _add_heads(self, heads, source, attention_left, columns, side):
+        if not len(heads):
+            return []
         rows = math.ceil(len(heads) / columns)
         heading = _HEADS_TITLE if len(heads) > 1 else 0.0
         step = side + heading + _HEADS_GAP
@@ -165,6 +187,8 @@ class _Page:
         return bars, labels
 
     def show_meaning(self, labels):
+        if not self._heads:
+            return
         width, height = self.figure.get_size_inches()
         first, last = self._heads[0].axes, self._heads[-1].axes
         left, top = first.get_position().x0 * width, (1 - last.get_position().y0) * height
@@ -174,6 +198,13 @@ class _Page:
         self._frame.set_data(frame)
         self._caption.set_text(caption)
         self._reward.set_text(reward)
+
+    def show_end(self, frame, rewards):
+        self.show_frame(
+            frame, f"the end, after {len(rewards)} steps", f"return {rewards.sum():.2f}"
+        )
+        self.show_attention([np.zeros(image.get_array().shape) for image in self._heads], {}, None)
+        self.show_values(np.zeros(len(self._bars)), None)
 
     def show_attention(self, heads, cells, looking):
         for mark in self._marks:
@@ -206,5 +237,7 @@ def _heads_layout(heads):
         across = (_ATTENTION_WIDTH + _HEADS_GAP) / columns - _HEADS_GAP
         return min(across, (_SIDE + _HEADS_GAP) / rows - _HEADS_GAP - heading)
 
+    if heads == 0:
+        return 0, 0.0
     columns = max(range(1, heads + 1), key=side)
     return columns, side(columns)

@@ -1,8 +1,12 @@
 """Figures as arrays and files; every file is written aside and renamed into place."""
 
+from __future__ import annotations
+
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -10,10 +14,13 @@ from PIL import Image
 
 from rrl_tf.viz.checks import checked_images
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 _EXACT_COLOURS = 192  # of a GIF's 256
 
 
-def figure_to_image(figure):
+def figure_to_image(figure: Figure) -> np.ndarray:
     """Draw a figure into an array, as TensorBoard's image summaries want it.
 
     Args:
@@ -33,7 +40,7 @@ def figure_to_image(figure):
     return np.array(canvas.buffer_rgba())[..., :3]
 
 
-def save_figure(figure, path):
+def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     """Write a figure to a file that appears complete or not at all.
 
     Args:
@@ -50,7 +57,12 @@ def save_figure(figure, path):
     return path
 
 
-def save_film(images, path, seconds=0.6, last_seconds=2.5):
+def save_film(
+    images: Any,
+    path: str | os.PathLike[str],
+    seconds: float = 0.6,
+    last_seconds: float = 2.5,
+) -> Path:
     """Write pictures as an endless GIF that appears complete or not at all.
 
     Args:
@@ -82,7 +94,7 @@ def save_film(images, path, seconds=0.6, last_seconds=2.5):
     return path
 
 
-def _pages(images):
+def _pages(images: np.ndarray) -> list[Image.Image]:
     """Turn RGB pictures into pages that share one palette, so that no colour flickers."""
     red, green, blue = np.moveaxis(images.astype(np.uint32), -1, 0)
     codes = (red << 16 | green << 8 | blue).ravel()
@@ -97,7 +109,7 @@ def _pages(images):
     if len(rest):
         shades = Image.fromarray(colours[rest][None]).quantize(256 - _EXACT_COLOURS)
         index[rest] = _EXACT_COLOURS + np.asarray(shades)[0]
-        palette = np.concatenate([palette, np.reshape(shades.getpalette(), (-1, 3))])
+        palette = np.concatenate([palette, np.reshape(shades.getpalette() or [], (-1, 3))])
     pages = [Image.fromarray(page) for page in index[places].reshape(images.shape[:3])]
     for page in pages:
         page.putpalette(palette.astype(np.uint8).tobytes())
@@ -105,7 +117,7 @@ def _pages(images):
 
 
 @contextmanager
-def _written_aside(path):
+def _written_aside(path: Path) -> Iterator[Path]:
     """Give a temporary sibling to write, then rename it to `path`; on failure remove it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")

@@ -1,15 +1,29 @@
 """Returns that were reached against those that were asked for."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
-from matplotlib.lines import Line2D
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
+from rrl_tf.viz.checks import checked_curve
 
-_DASHES = (0, (4, 3))
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_ASKED = "what was asked for"
+_WIDEST = 5.2  # a panel, in inches
+_LEGEND_LINE, _TITLE_LINE = 0.18, 0.15
 
 
-def returns_figure(panels, references=None):
+def returns_figure(
+    panels: Mapping[str, Mapping[str, tuple[Any, Any]]],
+    references: Mapping[str, Mapping[str, float]] | None = None,
+) -> Figure:
     """Draw a panel a data set: what a policy reached when it was asked for different returns.
 
     A policy that does as it is told lies on the dashed diagonal.
@@ -17,7 +31,8 @@ def returns_figure(panels, references=None):
     Args:
         panels: dict title → dict label → `(asked (P,), reached (seeds, P))`. Every seed is a dot,
             their mean a line; a label keeps its colour in all panels.
-        references: dict title → dict label → height of a dotted horizontal line, or `None`.
+        references: dict title → dict label → height of a dotted horizontal line, or `None`. A label
+            keeps its colour here as well.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -30,60 +45,51 @@ def returns_figure(panels, references=None):
     >>> figure = returns_figure({"doorkey": {"ours": ([0.0, 0.5, 1.0], [[0.1, 0.6, 0.9]])}})
     """
     if not panels or not all(panels.values()):
-        raise InvalidInput(f"every panel must hold at least one curve. Received: {panels!r}")
-    labels = list(dict.fromkeys(label for curves in panels.values() for label in curves))
-    gap, left, top = 0.55, 0.75, 0.85
-    width = (style.FIGURE_WIDTH - left - 0.2 - gap * (len(panels) - 1)) / len(panels)
-    figure = style.new_figure(style.FIGURE_WIDTH, top + 3.0 + 0.55)
-    for i, (title, curves) in enumerate(panels.items()):
-        axes = style.place(figure, left + i * (width + gap), top, width, 3.0)
-        style.plain(axes)
+        raise InvalidInput(f"every panel must hold at least one curve; received {panels!r}")
+    references = {title: (references or {}).get(title, {}) for title in panels}
+    curves, heights = (_labels(named) for named in (panels, references))
+    colours = {label: style.colour(i) for i, label in enumerate([*curves, *heights])}
+    entries = {label: style.line(colours[label], marker="o", markersize=4) for label in curves}
+    entries |= {label: style.line(colours[label], "dotted") for label in heights}
+    entries[_ASKED] = style.line(style.MUTED, style.DASHED, lw=1)
+
+    width = min(style.FIGURE_WIDTH, 0.95 + _WIDEST * len(panels))
+    columns = style.legend_columns(entries, width - 0.75)
+    top = 0.2 + _LEGEND_LINE * -(-len(entries) // columns)
+    top += _TITLE_LINE * max(title.count("\n") + 1 for title in panels)
+    figure, row = style.row_of_panels(len(panels), top, 3.0, 0.55, _WIDEST)
+    for axes, (title, drawn) in zip(row, panels.items()):
         style.title(axes, title, style.SMALL_SIZE)
-        for label, curve in curves.items():
-            colour = style.PALETTE[labels.index(label) % len(style.PALETTE)]
-            _draw(axes, _checked(title, label, *curve), colour)
-        for label, height in (references or {}).get(title, {}).items():
-            style.reference(axes, label, height, "dotted")
-        asked = np.concatenate([np.asarray(curve[0], "float64") for curve in curves.values()])
-        ends = [asked.min(), asked.max()]
-        axes.plot(ends, ends, color=style.MUTED, linewidth=1, linestyle=_DASHES, zorder=1)
-        axes.set_xlabel("return asked for", size=style.LABEL_SIZE, color=style.TEXT)
-        if i == 0:
-            axes.set_ylabel("return reached", size=style.LABEL_SIZE, color=style.TEXT)
-    _legend(figure, labels, left)
+        style.name_axes(axes, "return asked for", "return reached" if axes is row[0] else "")
+        for label, height in references[title].items():
+            axes.axhline(height, color=colours[label], linewidth=1.5, linestyle="dotted", zorder=1)
+        _draw(axes, title, drawn, colours)
+    style.legend(figure, 0.75, 0, entries, columns)
     return figure
 
 
-def _checked(title, label, asked, reached):
-    asked, reached = np.asarray(asked, "float64"), np.asarray(reached, "float64")
-    if asked.ndim != 1 or reached.ndim != 2 or reached.shape[1:] != asked.shape or not asked.size:
-        raise InvalidInput(
-            f"panels[{title!r}][{label!r}] must be (asked, reached) of the shapes (P,) and "
-            f"(seeds, P). Received shapes: {asked.shape} and {reached.shape}"
-        )
-    order = np.argsort(asked)
-    return asked[order], reached[:, order]
+def _labels(panels: Mapping[str, Mapping[str, object]]) -> list[str]:
+    """Return the labels of all panels, each once."""
+    return list(dict.fromkeys(label for drawn in panels.values() for label in drawn))
 
 
-def _draw(axes, curve, colour):
-    asked, reached = curve
-    axes.plot(asked, reached.mean(axis=0), color=colour, linewidth=2)
-    for values in reached:
-        axes.plot(asked, values, "o", color=colour, markersize=4, alpha=0.6, markeredgewidth=0)
-
-
-def _legend(figure, labels, left):
-    """Names the curves and the diagonal, above all panels."""
-    colours = [style.PALETTE[i % len(style.PALETTE)] for i in range(len(labels))]
-    lines = [Line2D([], [], color=c, lw=2, marker="o", markersize=4) for c in colours]
-    figure.legend(
-        [*lines, Line2D([], [], color=style.MUTED, lw=1, linestyle=_DASHES)],
-        [*labels, "what was asked for"],
-        loc="upper left",
-        bbox_to_anchor=(left / style.FIGURE_WIDTH, 1.0),
-        ncols=len(labels) + 1,
-        frameon=False,
-        fontsize=style.SMALL_SIZE,
-        labelcolor=style.TEXT,
-        borderaxespad=0.2,
-    )
+def _draw(
+    axes: Axes,
+    title: str,
+    curves: Mapping[str, tuple[Any, Any]],
+    colours: Mapping[str, str],
+) -> None:
+    """Draw the seeds of every curve and their mean, and the diagonal from end to end."""
+    ends = []
+    for label, curve in curves.items():
+        name = f"panels[{title!r}][{label!r}]"
+        asked, reached = checked_curve(name, "(asked, reached)", *curve)
+        order = np.argsort(asked)
+        asked, reached = asked[order], reached[:, order]
+        axes.plot(asked, reached.mean(axis=0), color=colours[label], linewidth=2)
+        for values in reached:
+            dots: dict[str, Any] = {"color": colours[label], "markersize": 4, "markeredgewidth": 0}
+            axes.plot(asked, values, "o", alpha=0.6, **dots)
+        ends += [asked[0], asked[-1]]
+    ends = [min(ends), max(ends)]
+    axes.plot(ends, ends, color=style.MUTED, linewidth=1, linestyle=style.DASHED, zorder=1)

@@ -4,9 +4,22 @@ Figures are made from `matplotlib.figure.Figure` and styled artist by artist, so
 display and neither reads nor changes matplotlib's process-wide state.
 """
 
-from matplotlib.axes import Axes
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.image import AxesImage
+    from matplotlib.text import Text
 
 # 9 in at 144 dots fill a README (about 900 px) and stay sharp on a high-resolution screen.
 FIGURE_WIDTH = 9.0
@@ -28,17 +41,25 @@ ATTENTION_MAP = LinearSegmentedColormap.from_list(
     "attention", ("#ffffff", "#d3e5f3", "#8fc0e0", "#3f8fc6", "#0b5a9c", "#06244f")
 )
 
+DASHED = (0, (4, 3))
+
 TITLE_SIZE = 12
 LABEL_SIZE = 9.5
 SMALL_SIZE = 8.5
+LETTER = 0.068  # width in inches of a letter of SMALL_SIZE, with room to spare
 
 
-def new_figure(width, height, dpi=FIGURE_DPI):
+def new_figure(width: float, height: float, dpi: float = FIGURE_DPI) -> Figure:
     """Return an empty white figure of `width` by `height` inches."""
     return Figure(figsize=(width, height), dpi=dpi, facecolor="white")
 
 
-def place(figure, left, top, width, height) -> Axes:
+def colour(index: int) -> str:
+    """Return the colour of the line number `index` of a figure."""
+    return PALETTE[index % len(PALETTE)]
+
+
+def place(figure: Figure, left: float, top: float, width: float, height: float) -> Axes:
     """Add axes at a place given in inches from the figure's top left corner."""
     total_width, total_height = figure.get_size_inches()
     bottom = total_height - top - height
@@ -47,14 +68,22 @@ def place(figure, left, top, width, height) -> Axes:
     )
 
 
-def write(figure, left, top, text, size=LABEL_SIZE, color=TEXT, **options):
+def write(
+    figure: Figure,
+    left: float,
+    top: float,
+    text: str,
+    size: float = LABEL_SIZE,
+    color: str = TEXT,
+    **options: Any,
+) -> Text:
     """Write `text` with its top left corner at a place given in inches from the top left."""
     width, height = figure.get_size_inches()
     options = {"ha": "left", "va": "top"} | options
     return figure.text(left / width, 1 - top / height, text, size=size, color=color, **options)
 
 
-def bare(axes):
+def bare(axes: Axes) -> None:
     """Strip the ticks from axes that hold a picture and draw a fine frame around it."""
     axes.set_xticks([])
     axes.set_yticks([])
@@ -62,7 +91,7 @@ def bare(axes):
         spine.set(color=LINE, linewidth=0.8)
 
 
-def plain(axes):
+def plain(axes: Axes) -> None:
     """Style axes that hold a plot: muted ticks, no box, a light horizontal grid."""
     axes.tick_params(labelsize=SMALL_SIZE, colors=MUTED, color=LINE, length=3, width=0.8)
     for side, spine in axes.spines.items():
@@ -71,21 +100,112 @@ def plain(axes):
     axes.grid(axis="y", color=GRID, linewidth=0.8)
 
 
-def title(axes, text, size=LABEL_SIZE, **options):
+def name_axes(axes: Axes, xlabel: str, ylabel: str = "") -> None:
+    """Write what is drawn along the axes."""
+    axes.set_xlabel(xlabel, size=LABEL_SIZE, color=TEXT)
+    axes.set_ylabel(ylabel, size=LABEL_SIZE, color=TEXT)
+
+
+def title(axes: Axes, text: str, size: float = LABEL_SIZE, **options: Any) -> None:
     """Write a left-aligned title above axes."""
-    axes.set_title(text, **({"size": size, "color": TEXT, "loc": "left", "pad": 4} | options))
+    look: dict[str, Any] = {"color": TEXT, "loc": "left", "pad": 4} | options
+    axes.set_title(text, size=size, **look)
 
 
-def reference(axes, label, height, linestyle=(0, (4, 3))):
-    """Draw a thin horizontal line across axes and write its name above its right end."""
-    axes.axhline(height, color=MUTED, linewidth=1, linestyle=linestyle, zorder=1)
-    axes.annotate(
-        label,
-        (1, height),
-        xycoords=("axes fraction", "data"),
-        xytext=(-2, 3),
-        textcoords="offset points",
-        ha="right",
-        size=SMALL_SIZE,
-        color=MUTED,
+def colour_bar(
+    figure: Figure,
+    image: AxesImage,
+    left: float,
+    top: float,
+    height: float,
+    label: str,
+    **options: Any,
+) -> None:
+    """Draw a picture's colour scale with its name, at a place in inches as for `place`."""
+    axes = place(figure, left, top, 0.13, height)
+    bar = figure.colorbar(image, cax=axes, ticks=MaxNLocator(5), **options)
+    bar.outline.set(color=LINE, linewidth=0.8)
+    axes.tick_params(labelsize=SMALL_SIZE, colors=MUTED, color=LINE, length=3)
+    axes.set_ylabel(label, size=SMALL_SIZE, color=MUTED)
+
+
+def row_of_panels(
+    count: int, top: float, height: float, gap: float, widest: float = FIGURE_WIDTH
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure with plain axes beside each other, and what is `top` inches above them."""
+    left, right = 0.75, 0.2
+    width = min(widest, (FIGURE_WIDTH - left - right - gap * (count - 1)) / count)
+    total = left + count * width + (count - 1) * gap + right
+    figure = new_figure(total, top + height + 0.55)
+    panels = [place(figure, left + i * (width + gap), top, width, height) for i in range(count)]
+    for axes in panels:
+        plain(axes)
+    return figure, panels
+
+
+def legend_columns(labels: Iterable[str], width: float) -> int:
+    """Return how many columns of entries fit `width` inches: all in one row, or else two."""
+    labels = list(labels)
+    fits = sum(0.46 + LETTER * len(label) for label in labels) <= width
+    return len(labels) if fits else 2
+
+
+def legend(
+    figure: Figure, left: float, top: float, entries: Mapping[str, Artist], columns: int
+) -> None:
+    """Write the names of lines and areas, name → artist, at a place in inches as for `place`."""
+    width, height = figure.get_size_inches()
+    figure.legend(
+        list(entries.values()),
+        list(entries),
+        loc="upper left",
+        bbox_to_anchor=(left / width, 1 - top / height),
+        ncols=columns,
+        frameon=False,
+        fontsize=SMALL_SIZE,
+        labelcolor=TEXT,
+        borderaxespad=0.2,
+        columnspacing=1.4,
     )
+
+
+def line(color: str, linestyle: Any = "solid", **options: Any) -> Line2D:
+    """Return a line for a legend."""
+    return Line2D([], [], **({"color": color, "linestyle": linestyle, "lw": 1.8} | options))
+
+
+def area(color: str = MUTED, alpha: float = 0.25) -> Patch:
+    """Return a filled rectangle for a legend."""
+    return Patch(color=color, alpha=alpha, linewidth=0)
+
+
+def references_width(labels: Iterable[str]) -> float:
+    """Return the inches that the names of reference lines need to the right of axes."""
+    return 0.15 + LETTER * max(map(len, labels), default=0)
+
+
+def references(figure: Figure, axes: Axes, heights: Mapping[str, float]) -> None:
+    """Draw thin horizontal lines across axes and write their names to the right of them.
+
+    Beside the axes no name lies on a curve or on the grid; names of lines that are close to each
+    other move up until they are apart. The axes' limits must be set before.
+    """
+    for height in heights.values():
+        axes.axhline(height, color=MUTED, linewidth=1, linestyle=DASHED, zorder=1)
+    axes.set_ylim(axes.get_ylim())
+    step = 0.16 / (axes.get_position().height * figure.get_figheight())
+    free = -1.0  # in heights of the axes, like step: the lowest place for the next name
+    for label, height in sorted(heights.items(), key=lambda item: item[1]):
+        _, at = axes.transAxes.inverted().transform(axes.transData.transform((0, height)))
+        at = max(at, free)
+        axes.annotate(
+            label,
+            (1, at),
+            xycoords="axes fraction",
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+            size=SMALL_SIZE,
+            color=MUTED,
+        )
+        free = at + step

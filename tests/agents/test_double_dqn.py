@@ -1,19 +1,23 @@
+import dataclasses
+
 import keras
 import numpy as np
 import pytest
 
 from rrl_tf.agents import Batch, DoubleDQN, Loop, ReplayBuffer, linear_schedule
-from rrl_tf.envs import SeededVectorEnv, make_doorkey, prepare_one_hot
-from rrl_tf.models import RelationalQNetwork
+from rrl_tf.envs import SeededVectorEnv, doorkey_task, make_doorkey
+from rrl_tf.models import RelationalQNetwork, dense_q_network
 
 pytestmark = pytest.mark.tf_only
+
+PREPARE = doorkey_task(observation="view").preparation
 
 
 def make_agent(seed=0, dtype="float32", **arguments):
     keras.utils.set_random_seed(seed)
-    network = RelationalQNetwork.from_preset("fast", num_actions=5, dtype=dtype)
+    network = RelationalQNetwork.from_preset("fast", PREPARE, num_actions=5, dtype=dtype)
     network.build((None, 7, 7, 20))
-    return DoubleDQN(network, prepare_one_hot, **{"jit_compile": False, **arguments})
+    return DoubleDQN(network, PREPARE, **{"jit_compile": False, **arguments})
 
 
 def make_batch(seed=0, size=8):
@@ -123,6 +127,88 @@ def test_mixed_precision_learns_and_answers_in_float32(dtype):
     assert agent.q_values(make_batch().observation_t).dtype == np.float32
 
 
+def identity(observation):
+    return keras.ops.cast(observation, "float32")
+
+
+def vectors(seed=0, size=8):
+    batch = make_batch(seed, size)
+    rng = np.random.default_rng(seed)
+    changes = {
+        name: rng.normal(size=(size, 4)).astype("float32")
+        for name in ("observation_t", "observation_tpn")
+    }
+    return dataclasses.replace(batch, **changes, action_t=batch.action_t % 2)
+
+
+class Subclassed(keras.Model):
+    """A model that knows neither `num_actions` nor `training`."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.dense = keras.layers.Dense(2)
+
+    def build(self, shape):
+        self.dense.build(shape)
+
+    def call(self, x):
+        return self.dense(x)
+
+
+def functional():
+    x = keras.Input((4,))
+    return keras.Model(x, keras.layers.Dense(2)(keras.layers.LayerNormalization()(x)))
+
+
+def with_dropout():
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            layers.Dense(32, "relu"),
+            layers.Dropout(0.5),
+            layers.BatchNormalization(),
+            layers.Dense(2),
+        ]
+    )
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("make", [lambda: dense_q_network(2), functional, with_dropout, Subclassed])
+def test_any_keras_model_is_a_q_network(make, jit_compile):
+    network = make()
+    network.build((None, 4))
+    agent = DoubleDQN(network, identity, jit_compile=jit_compile, learning_rate=1e-2)
+    actions = agent.act(vectors(size=500).observation_t, 1.0, np.random.default_rng(0))
+    assert set(actions) == {0, 1}
+    batch = vectors()
+    losses = [agent.update(batch)[0]["loss"] for _ in range(40)]
+    assert np.mean(losses[-5:]) < 0.7 * losses[0]
+    network = make()
+    network.build((None, 4))
+    twin = DoubleDQN(network, identity, jit_compile=jit_compile, learning_rate=1e-2)
+    twin.set_state(agent.get_state())
+    np.testing.assert_array_equal(
+        twin.greedy(batch.observation_t), agent.greedy(batch.observation_t)
+    )
+    assert twin.update(batch)[0] == agent.update(batch)[0]  # dropout's random state is restored
+
+
+def test_half_precision_scales_the_loss_and_nothing_else():
+    agent = make_agent(dtype="mixed_float16")
+    full = make_agent()
+    batch = make_batch()
+    # What a loss of this size leaves in half precision without scaling: zeros.
+    tiny = dataclasses.replace(batch, weight_t=np.full(8, 1e-7, "float32"))
+    names = [name for name in agent.get_state() if name.startswith("online")]
+    before = agent.get_state()
+    metrics, errors = agent.update(tiny)
+    expected, expected_errors = full.update(tiny)
+    np.testing.assert_allclose(errors, expected_errors, atol=2e-2)
+    assert metrics["gradient_norm"] == pytest.approx(expected["gradient_norm"], rel=0.1)
+    moved = [np.abs(agent.get_state()[name] - before[name]).max() > 0 for name in names]
+    assert np.mean(moved) > 0.8
+
+
 def test_a_restored_loop_goes_on_to_the_same_bits():
     whole = make_loop(make_agent(seed=1), seed=5)
     records = [(r.step, r.updates, r.metrics, r.episodes) for r in whole.run(800)]
@@ -155,6 +241,19 @@ def test_epsilon_and_updates_follow_the_schedule():
     assert all(set(r.seconds) == {"act", "environment", "replay", "update"} for r in records)
 
 
+@pytest.mark.parametrize(
+    ("argument", "value"), [("batch_size", 0), ("updates_per_step", -1.0), ("learning_starts", -1)]
+)
+def test_a_loop_that_cannot_learn_is_refused(argument, value):
+    loop = make_loop(make_agent())
+    numbers = {
+        name: getattr(loop, name)
+        for name in ("epsilon", "updates_per_step", "batch_size", "learning_starts", "seed")
+    }
+    with pytest.raises(ValueError, match=f"{argument} must be at least.*received {value}"):
+        Loop(loop.agent, loop.env, loop.replay, **{**numbers, argument: value})
+
+
 def test_state_of_another_network_is_refused_and_changes_nothing():
     agent = make_agent()
     before = agent.get_state()
@@ -162,7 +261,7 @@ def test_state_of_another_network_is_refused_and_changes_nothing():
     other = RelationalQNetwork.from_preset("book", num_actions=5)
     other.build((None, 7, 7, 3))
     with pytest.raises(ValueError, match=r"does not fit.*expected"):
-        agent.set_state(DoubleDQN(other, prepare_one_hot).get_state())
+        agent.set_state(DoubleDQN(other, PREPARE).get_state())
     for name, value in agent.get_state().items():
         np.testing.assert_array_equal(value, before[name])
 
@@ -177,4 +276,4 @@ def test_bad_arguments_are_named(argument, value):
 
 def test_a_network_without_weights_is_refused():
     with pytest.raises(ValueError, match="build"):
-        DoubleDQN(RelationalQNetwork.from_preset("fast", num_actions=5), prepare_one_hot)
+        DoubleDQN(RelationalQNetwork.from_preset("fast", PREPARE, num_actions=5), PREPARE)

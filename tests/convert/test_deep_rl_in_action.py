@@ -212,5 +212,5 @@ def test_other_sizes_fit():
 def test_unbuilt_or_foreign_models_are_refused():
     with pytest.raises(ValueError, match="build it first"):
         deep_rl_in_action(RelationalQNetwork.from_preset("book"), random_state_dict())
-    with pytest.raises(ValueError, match=r"RelationalQNetwork.*Received a str"):
+    with pytest.raises(ValueError, match=r"RelationalQNetwork.*; received 'book'"):
         deep_rl_in_action("book", random_state_dict())

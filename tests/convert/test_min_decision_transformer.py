@@ -147,7 +147,7 @@ def test_errors_list_everything_and_change_nothing():
         (lambda: built(heads=("action",)), "heads="),
         (lambda: built(discrete=True), "discrete=False"),
         (lambda: DecisionTransformer.from_preset("min-dt", state_size=S, action_size=A), "build"),
-        (lambda: "a string", "fills a DecisionTransformer"),
+        (lambda: "a string", "must be a DecisionTransformer; received 'a string'"),
     ],
 )
 def test_another_model_is_refused(model, message):

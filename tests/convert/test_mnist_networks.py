@@ -230,7 +230,7 @@ def test_unbuilt_or_foreign_models_are_refused():
         deep_rl_in_action(MODELS["relational"](), {})
     with pytest.raises(ValueError, match="build it first"):
         patch_mnist(MODELS["mlp"](), {})
-    with pytest.raises(ValueError, match="fills a PatchAttentionClassifier or a MLPClassifier"):
+    with pytest.raises(ValueError, match="must be a PatchAttentionClassifier or a MLPClassifier"):
         patch_mnist(built("relational"), {})
     two_layers = MLPClassifier(hidden_units=(4, 4))
     two_layers.build((None, 28, 28, 1))

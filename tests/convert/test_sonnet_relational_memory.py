@@ -119,5 +119,5 @@ def test_a_cell_of_other_sizes_is_refused():
 def test_unbuilt_or_foreign_layers_are_refused():
     with pytest.raises(ValueError, match="build it first"):
         sonnet_relational_memory(RelationalMemoryCell(**ARGUMENTS), {})
-    with pytest.raises(ValueError, match=r"layer.cell.*Received a RelationalMemory:"):
+    with pytest.raises(ValueError, match=r"layer.cell.*; received <RelationalMemory "):
         sonnet_relational_memory(RelationalMemory(**ARGUMENTS), {})

@@ -7,8 +7,8 @@ import h5py
 import numpy as np
 import pytest
 
-from benchmarks.offline_data import made_up, write_minari, write_rlds
-from benchmarks.offline_data import write_hdf5 as write_hdf5_file
+from benchmarks.speed.offline_data import made_up, write_minari, write_rlds
+from benchmarks.speed.offline_data import write_hdf5 as write_hdf5_file
 from rrl_tf.data.sources import load_episodes
 from rrl_tf.errors import InvalidInput
 

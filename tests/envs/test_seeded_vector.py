@@ -132,6 +132,7 @@ def test_success_in_the_last_moment_is_a_termination():
         "return": [pytest.approx(0.1)],
         "length": [8],
         "success": [True],
+        "_success": [True],
     }
 
 

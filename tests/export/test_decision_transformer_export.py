@@ -5,7 +5,7 @@ import pytest
 
 from rrl_tf.agents.trajectory_policy import TrajectoryPolicy
 from rrl_tf.data.scaling import Scaling
-from rrl_tf.envs import PREPARATIONS
+from rrl_tf.envs import doorkey_task
 from rrl_tf.export import export_decision_transformer, load_policy
 from rrl_tf.models import DecisionTransformer
 from serving.sessions import WindowSession
@@ -37,7 +37,7 @@ def continuous():
 
 
 def discrete():
-    prepare = PREPARATIONS["one_hot_compass"]
+    prepare = doorkey_task().preparation
     size = 7 * 7 * 24
     scaling = Scaling(np.zeros(size, "float32"), np.ones(size, "float32"), 1.0, prepare=prepare)
     observations = np.random.default_rng(0).integers(0, 3, size=(7, 2, 7, 7, 4)).astype("uint8")
@@ -57,7 +57,7 @@ def test_a_session_with_the_export_acts_as_the_trained_policy(make, tmp_path):
     local.begin([50.0, 50.0])
     for t, observation in enumerate(observations):  # longer than the window
         reward = np.array([1.0, 2.0]) * t
-        action, attention = session.act(observation, reward, attention=True)
+        action, attention = session.act(observation, reward, return_attention_scores=True)
         np.testing.assert_allclose(action, local.act(observation, reward), atol=1e-5)
         assert attention["block_1"].shape == (2, 1, 3 * K, 3 * K)
         np.testing.assert_allclose(attention["block_2"].sum(-1), 1.0, atol=1e-5)

@@ -135,6 +135,22 @@ def test_a_model_without_attention_has_no_attention_signature(tmp_path):
         policy.act(observations(1), return_attention_scores=True)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+def test_a_sequential_model_on_vectors_is_a_policy(tmp_path, dtype):
+    """A network for CartPole, whose `call` knows nothing of attention."""
+    model = keras.Sequential([keras.layers.Dense(8, activation="relu"), keras.layers.Dense(2)])
+    names = {"action_names": ["left", "right"]}
+    folder = export_policy(
+        tmp_path, model, lambda x: ops.cast(x, "float32"), (4,), dtype, policy=names
+    )
+    policy = load_policy(folder)
+    assert set(policy.signatures) == {"act", "serving_default"}
+    raw = np.random.default_rng(0).normal(scale=3, size=(5, 4)).astype(dtype)
+    expected = np.argmax(model(raw), axis=-1)
+    np.testing.assert_array_equal(policy.act(raw), expected)
+    assert policy.act(raw[3]) == expected[3]
+
+
 def fixed_batch(inputs):
     return ops.reshape(prepare(inputs), (2, *SHAPE))
 
@@ -148,12 +164,12 @@ def fixed_batch(inputs):
         ({"observation_dtype": "str"}, "a number's"),
         ({"version": 0}, "positive integer"),
         ({"version": "1"}, "positive integer"),
-        ({"policy": {"signatures": {}}}, "fills these in"),
+        ({"policy": {"signatures": {}}}, "fills in"),
         ({"policy": {"scores": object()}}, "JSON"),
-        ({"policy": {"action_names": ["left"]}}, "4 actions"),
+        ({"policy": {"action_names": ["left"]}}, r"4 actions; received \['left'\]"),
         ({"prepare": lambda observation: prepare(observation)[:, :2]}, "cannot answer 2"),
         ({"prepare": fixed_batch}, "fails for a batch of 1"),
-        ({"model": keras.layers.Identity()}, r"shape \(2, A\); received \(2, 3, 3, 2\)"),
+        ({"model": keras.layers.Identity()}, r"\(B, A\); received shape \(2, 3, 3, 2\)"),
     ],
 )
 def test_what_cannot_be_a_policy_is_refused_and_leaves_nothing(tmp_path, arguments, message):

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keras import ops
 
+from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import MultiHeadDotProductAttention
 
 RNG = np.random.default_rng(0)
@@ -162,7 +163,7 @@ def test_cross_attention_survives_a_saved_file(tmp_path):
     np.testing.assert_array_equal(array(again(values)), array(model(values)))
 
 
-@pytest.mark.parametrize("shape", [(6, 6), (1, 6), (1, 1, 1, 6), (2, 1, 6, 6), (2, 2, 6, 6)])
+@pytest.mark.parametrize("shape", [(1, 1, 6, 6), (1, 1, 1, 6), (2, 1, 6, 6), (2, 2, 6, 6)])
 def test_mask_broadcasts(shape):
     layer = randomised(MultiHeadDotProductAttention(2, 3), (None, 6, 3))
     mask = RNG.random(shape) < 0.5
@@ -190,18 +191,9 @@ def test_fully_masked_rows_have_finite_gradients():
     x = tf.constant(RNG.normal(size=(1, 6, 3)), tf.float32)
     with tf.GradientTape() as tape:
         tape.watch(x)
-        loss = tf.reduce_sum(layer(x, mask=np.zeros((6, 6), bool)) ** 2)
+        loss = tf.reduce_sum(layer(x, mask=np.zeros((1, 6), bool)) ** 2)
     for gradient in tape.gradient(loss, [x, *layer.trainable_weights]):
         assert gradient is None or np.isfinite(gradient.numpy()).all()
-
-
-def test_mask_that_keras_carries_hides_entities():
-    tokens = np.array([[3, 1, 2, 0, 0]])
-    embedding = keras.layers.Embedding(4, 6, mask_zero=True)
-    layer = MultiHeadDotProductAttention(2, 3)
-    output = layer(embedding(tokens))
-    short = layer(embedding(tokens[:, :3]))
-    np.testing.assert_allclose(array(output)[:, :3], array(short), atol=1e-6)
 
 
 def test_dropout_acts_on_the_probabilities_in_training_only():
@@ -283,10 +275,13 @@ def test_bad_shapes(arguments, shapes, message):
         MultiHeadDotProductAttention(2, 3, **arguments).build(*shapes)
 
 
-@pytest.mark.parametrize("shape", [(2, 6), (5,), (1, 1, 1, 1, 6), (3, 1, 6, 6)])
+@pytest.mark.parametrize(
+    "shape", [(6, 6), (2, 5), (6,), (2, 6, 6), (1, 1, 1, 1, 6), (3, 1, 6, 6), (2, 2, 5, 6)]
+)
 def test_a_mask_that_does_not_broadcast_is_refused(shape):
     layer = MultiHeadDotProductAttention(2, 3)
-    with pytest.raises(ValueError, match=r"\(B, H, N, S\), here \(2, 2, 6, 6\)"):
+    message = r"\(B, S\), here \(2, 6\).*\(B, H, N, S\), here \(2, 2, 6, 6\); received the shape"
+    with pytest.raises(InvalidInput, match=message):
         layer(np.ones((2, 6, 3), "float32"), mask=np.ones(shape, bool))
 
 
@@ -294,5 +289,5 @@ def test_a_layer_is_built_for_one_kind_of_attention():
     x = np.ones((1, 6, 3), "float32")
     layer = MultiHeadDotProductAttention(2, 3)
     layer(x)
-    with pytest.raises(ValueError, match="built without a `context`"):
+    with pytest.raises(ValueError, match="built without a `context`; received one"):
         layer(x, context=x)

@@ -422,13 +422,13 @@ def test_other_backends_give_sonnets_numbers(backend):
 
 @pytest.mark.parametrize("name", ["num_heads", "mem_slots", "num_blocks", "key_size"])
 def test_bad_arguments(name):
-    with pytest.raises(ValueError, match=f"`{name}` must be a positive integer. Received: 0"):
+    with pytest.raises(ValueError, match=f"`{name}` must be a positive integer; received 0"):
         RelationalMemory(**{**ARGUMENTS, name: 0})
 
 
 @pytest.mark.parametrize("shape", [(2, 5), (2, 5, 2, 2, FEATURES)])
 def test_sequences_of_another_rank_are_refused(shape):
-    with pytest.raises(ValueError, match=r"\(B, T, F\) or matrices.*Received the shape"):
+    with pytest.raises(ValueError, match=r"\(B, T, F\) or matrices.*; received the shape"):
         RelationalMemory(**ARGUMENTS)(np.ones(shape))
 
 
@@ -440,7 +440,7 @@ def test_sequences_of_another_size_are_refused():
 @pytest.mark.parametrize("shape", [(2, 5), (2, 3, 4), (STATE,), (3, STATE)])
 def test_a_start_of_another_shape_is_refused(shape):
     layer = random_layer()
-    message = r"`initial_state` must be a flat memory.*here \({}, 12\)\. Received the shape"
+    message = r"`initial_state` must be a flat memory.*here \({}, 12\); received the shape"
     with pytest.raises(ValueError, match=message.format(2)):
         layer(random_inputs(), initial_state=np.ones(shape, "float32"))
     with pytest.raises(ValueError, match=message.format(2)):
@@ -451,20 +451,20 @@ def test_a_start_of_another_shape_is_refused(shape):
 
 def test_two_starts_are_refused():
     start = np.ones((2, STATE), "float32")
-    with pytest.raises(ValueError, match=r"one memory.*Received 2"):
+    with pytest.raises(ValueError, match=r"one memory; received 2"):
         random_layer()(random_inputs(), initial_state=[start, start])
 
 
 @pytest.mark.parametrize("shape", [(2, 5, 1), (5,), (2, 4)])
 def test_a_mask_of_another_shape_is_refused(shape):
-    with pytest.raises(ValueError, match=r"`mask` must be \(B, T\).*Received the shape"):
+    with pytest.raises(ValueError, match=r"`mask` must be \(B, T\).*; received the shape"):
         random_layer()(random_inputs(), mask=np.ones(shape, bool))
 
 
 def test_a_stateful_layer_needs_a_known_batch():
     with pytest.raises(ValueError, match="batch size must be static"):
         RelationalMemory(**ARGUMENTS, stateful=True)(keras.Input((5, FEATURES)))
-    with pytest.raises(ValueError, match=r"batch of 2. Received a batch of 3"):
+    with pytest.raises(ValueError, match=r"batch of 2; received a batch of 3"):
         random_layer(stateful=True)(random_inputs(batch=3))
 
 

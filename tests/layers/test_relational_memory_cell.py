@@ -280,12 +280,12 @@ def test_bad_arguments(arguments, message):
 
 @pytest.mark.parametrize("shape", [(3,), (None, 2, 3, 4), (None, None), (None, None, 3)])
 def test_bad_shapes(shape):
-    with pytest.raises(ValueError, match=r"vectors \(B, F\) or matrices.*Received the shape"):
+    with pytest.raises(ValueError, match=r"vectors \(B, F\) or matrices.*; received the shape"):
         RelationalMemoryCell(2, 3).build(shape)
 
 
 @pytest.mark.parametrize("shape", [(2, 2, 3), (2, 5), (6,)])
 def test_a_memory_of_another_shape_is_refused(shape):
     cell = RelationalMemoryCell(2, 3)
-    with pytest.raises(ValueError, match=r"here \(B, 6\)\. Received the shape"):
+    with pytest.raises(ValueError, match=r"here \(B, 6\); received the shape"):
         cell(np.ones((2, FEATURES)), [np.ones(shape)])

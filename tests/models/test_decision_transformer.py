@@ -130,6 +130,22 @@ def test_one_block_cached_is_exact_beyond_the_window():
         np.testing.assert_allclose(array(action), expected, atol=2e-5)
 
 
+@given(heads=st.permutations(["action", "state", "return"]), wanted=st.integers(1, 3))
+@settings(max_examples=12)
+def test_heads_are_a_choice_in_any_order(heads, wanted):
+    heads = ["action", *heads][: wanted + 1]
+    model, everything, x = built(heads=heads[::-1]), built(), window()
+    everything.set_weights([*model.get_weights(), *everything.get_weights()[len(model.weights) :]])
+    for head in set(heads):
+        everything.predictors[head].set_weights(model.predictors[head].get_weights())
+    result, expected = model(x), everything(x)
+    shapes = model.compute_output_shape({"timesteps": (2, K)})
+    assert result.keys() == set(heads) == shapes.keys()
+    for head, values in result.items():
+        np.testing.assert_allclose(array(values), array(expected[head]), atol=1e-6)
+        assert tuple(values.shape) == shapes[head]
+
+
 def test_late_timesteps_share_the_last_embedding():
     model, x = built(), window()
     late = {**x, "timesteps": np.full((2, K), 29, "int32")}

@@ -60,7 +60,7 @@ def test_the_core_is_the_layer_and_the_attention_is_its():
     logits, attention = model(x, return_attention_scores=True)
     layer = RelationalMemory(**CORES["relational_memory"])
     layer.build(x.shape)
-    layer.set_weights(model.core.get_weights())
+    layer.set_weights(model.core_layer.get_weights())
     memory, expected = layer(x, return_attention_scores=True)
     np.testing.assert_allclose(
         array(attention["block_1"]), array(expected["block_1"]), rtol=1e-6, atol=1e-6
@@ -87,15 +87,17 @@ def test_baselines_have_the_parameters_of_the_memory_they_are_compared_with():
 def test_the_paper_s_core_has_its_605_184_parameters():
     model = MemorySequenceClassifier.from_preset("paper")
     model.build((None, 8, 40))
-    assert model.core.count_params() == 605_184
+    assert model.core_layer.count_params() == 605_184
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match=r"`core` must be one of .* Received: 'gru'"):
+    with pytest.raises(ValueError, match=r"`core` must be one of .*; received 'gru'"):
         MemorySequenceClassifier(3, "gru", {})
-    with pytest.raises(ValueError, match=r"`num_classes` must be a positive integer. Received: 0"):
+    with pytest.raises(ValueError, match=r"`num_classes` must be a positive integer; received 0"):
         MemorySequenceClassifier(0, "lstm", {"units": 4})
-    with pytest.raises(ValueError, match=r"Unknown preset 'slow'"):
+    with pytest.raises(
+        ValueError, match=r"`preset` must be one of .*'paper-lstm'.*; received 'slow'"
+    ):
         MemorySequenceClassifier.from_preset("slow")
     with pytest.raises(ValueError, match=r"takes sequences \(B, T, F\).*\(2, 4\)"):
         small("lstm").build((2, 4))

@@ -1,23 +1,29 @@
 """RelationalQNetwork: its presets, what its readouts and heads compute, what it sees."""
 
+from types import SimpleNamespace
+
 import keras
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from keras import ops
 
+from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RelationalQNetwork
 from rrl_tf.models.presets import RELATIONAL_Q_NETWORK
 
 SHAPES = {"book": (7, 7, 3), "zambaldi": (7, 7, 3), "fast": (7, 7, 20)}
 AGENT, KEY = (3, 6), (2, 3)
+SEEN = SimpleNamespace(shape=(7, 7, 20), unseen_feature=0, agent_cell=AGENT)  # a preparation
 
 
 def array(tensor):
     return ops.convert_to_numpy(tensor)
 
 
-def network(preset, shape=None, **overrides):
-    model = RelationalQNetwork.from_preset(preset, **overrides)
+def network(preset, shape=None, preparation=SEEN, **overrides):
+    model = RelationalQNetwork.from_preset(preset, preparation, **overrides)
     model.build((None, *(shape or SHAPES[preset])))
     return model
 
@@ -37,16 +43,59 @@ def observation(shape, batch=2, seed=0):
         ("fast", (7, 7, 80), 13_190 + 60 * 32),
     ],
 )
-def test_parameters(preset, shape, parameters):
-    assert network(preset, shape).count_params() == parameters
+@pytest.mark.parametrize("preparation", [None, SEEN])
+def test_parameters(preset, shape, parameters, preparation):
+    assert network(preset, shape, preparation).count_params() == parameters
+
+
+@given(
+    unseen=st.one_of(st.none(), st.integers(0, 19)),
+    cell=st.one_of(st.none(), st.tuples(st.integers(0, 6), st.integers(0, 6))),
+)
+def test_fast_takes_from_the_preparation_what_is_unseen_and_where_the_agent_is(unseen, cell):
+    preparation = SimpleNamespace(shape=(7, 7, 20), unseen_feature=unseen, agent_cell=cell)
+    model = RelationalQNetwork.from_preset("fast", preparation)
+    assert (model.unseen_feature, model.readout_cell) == (unseen, cell)
+    assert model.readout == ("max" if cell is None else "cell")
+    for preset in ("book", "zambaldi"):
+        asked = RelationalQNetwork.from_preset(preset, preparation, name="network")
+        plain = RelationalQNetwork.from_preset(preset, name="network")
+        assert asked.get_config() == plain.get_config()
+
+
+@pytest.mark.parametrize(
+    ("preparation", "overrides", "expected"),
+    [
+        (None, {}, (None, "max", None)),
+        (None, {"readout_cell": (1, 2)}, (None, "cell", (1, 2))),
+        (None, {"unseen_feature": 3, "readout": "flatten"}, (3, "flatten", None)),
+        (SEEN, {"unseen_feature": None}, (None, "cell", AGENT)),
+        (SEEN, {"readout": "max"}, (0, "max", None)),
+        (SEEN, {"readout_cell": None}, (0, "max", None)),
+        (SEEN, {"readout_cell": (1, 2), "readout": "cell"}, (0, "cell", (1, 2))),
+    ],
+)
+def test_overrides_win_over_the_preparation(preparation, overrides, expected):
+    model = RelationalQNetwork.from_preset("fast", preparation, **overrides)
+    assert (model.unseen_feature, model.readout, model.readout_cell) == expected
+
+
+def test_weights_fit_with_and_without_a_preparation():
+    model, plain = network("fast"), network("fast", preparation=None)
+    assert [w.path.split("/", 1)[1] for w in model.weights] == [
+        w.path.split("/", 1)[1] for w in plain.weights
+    ]
+    plain.set_weights(model.get_weights())
+    plain.readout, plain.readout_cell, plain.unseen_feature = "cell", AGENT, 0
+    x = observation((7, 7, 20))
+    np.testing.assert_array_equal(array(plain(x)), array(model(x)))
 
 
 @pytest.mark.parametrize("preset", RELATIONAL_Q_NETWORK)
 def test_presets_name_their_source_and_describe_themselves(preset):
     entry = RELATIONAL_Q_NETWORK[preset]
-    assert set(entry) == {"description", "source", "config"}
-    assert len(entry["description"]) > 50
     assert len(entry["source"]) > 20
+    assert RelationalQNetwork.presets[preset] == entry["description"]
 
 
 def test_overrides_replace_single_entries_of_a_dict_and_leave_the_preset_alone():
@@ -58,7 +107,7 @@ def test_overrides_replace_single_entries_of_a_dict_and_leave_the_preset_alone()
 
 
 def test_unknown_preset_lists_the_known_ones():
-    with pytest.raises(ValueError, match=r"'bok'.*book, zambaldi, fast"):
+    with pytest.raises(ValueError, match=r"'book', 'zambaldi', 'fast'\); received 'bok'"):
         RelationalQNetwork.from_preset("bok")
 
 
@@ -83,9 +132,8 @@ def test_max_readout_forgets_the_order_of_nodes_and_flatten_keeps_it():
             "fast",
             (7, 7, 3),
             position_embedding=False,
-            unseen_feature=None,
+            preparation=None,
             readout=readout,
-            readout_cell=None,
         )
         assert np.allclose(array(model(x)), array(model(x[:, ::-1])), atol=1e-5) == forgets
 
@@ -194,7 +242,7 @@ def test_the_cell_readout_knows_of_others_by_attention_alone():
     ],
 )
 def test_what_only_the_grid_can_tell_is_refused_at_building(arguments, message):
-    with pytest.raises(ValueError, match=f"(?s){message}"):
+    with pytest.raises(InvalidInput, match=f"(?s){message}"):
         network("fast", **arguments)
 
 
@@ -213,8 +261,9 @@ def test_one_observation_is_as_good_as_a_batch(preset):
         ({"conv_kernel_size": 0}, "conv_kernel_size.*0"),
         ({"conv_padding": "same"}, "conv_padding.*top_left.*'same'"),
         ({"readout": "mean"}, "readout.*flatten.*'mean'"),
-        ({"readout": "max"}, r"readout_cell.*\(3, 6\).*'max'"),
-        ({"readout_cell": None}, "readout_cell.*None.*'cell'"),
+        ({"readout": "max", "readout_cell": AGENT}, r"readout_cell.*'max'; received \(3, 6\)"),
+        ({"readout": "cell", "readout_cell": None}, "readout_cell.*'cell'; received None"),
+        ({"readout": "cell"}, "readout_cell.*'cell'; received None"),
         ({"hidden_units": (-1,)}, "hidden_units.*-1"),
         ({"num_rounds": 0}, "num_rounds.*0"),
         ({"block": {"num_heads": 0}}, "num_heads.*0"),
@@ -238,6 +287,6 @@ def test_a_first_observation_that_is_no_grid_is_refused():
     with pytest.raises(ValueError, match=r"\(B, height, width, F\).*\(7, 3\)"):
         RelationalQNetwork.from_preset("book").build((7, 3))
     with pytest.raises(ValueError, match="known size"):
-        RelationalQNetwork.from_preset("fast", position_embedding=False).build(
+        RelationalQNetwork.from_preset("fast", SEEN, position_embedding=False).build(
             (None, None, None, 20)
         )

@@ -24,7 +24,7 @@ def test_many_requests_at_once_are_answered_as_in_process(address, exported, too
     async def scenario():
         async with connect_async(address, "tiny") as client:
             actions = await asyncio.gather(*(client.act(observation) for observation in raw))
-            whole, attention = await client.act(raw, attention=True)
+            whole, attention = await client.act(raw, return_attention_scores=True)
             outputs = await client.predict({"observation": raw[:3]})
             assert set(await client.signatures()) == set(policy.signatures)
         return actions, whole, attention, outputs

@@ -42,10 +42,10 @@ def test_act_is_the_policy_in_process(client, exported, tools):
 def test_attention_comes_along(client, exported, tools):
     raw = tools.observations(2)
     _, expected = load_policy(exported / "1").act(raw, return_attention_scores=True)
-    action, attention = client.act(raw, attention=True)
+    action, attention = client.act(raw, return_attention_scores=True)
     assert action.shape == (2,) and list(attention) == ["round_1"]
     np.testing.assert_allclose(attention["round_1"], expected["round_1"], rtol=1e-6)
-    action, attention = client.act(raw[0], attention=True)
+    action, attention = client.act(raw[0], return_attention_scores=True)
     assert isinstance(action, int) and attention["round_1"].shape == (2, 9, 9)
     assert attention["round_1"].dtype == np.float32
 
@@ -202,7 +202,7 @@ def test_rest_needs_numpy_and_the_standard_library_only(server, tools):
         "import sys, numpy as np\n"
         "from serving.client import connect\n"
         f"client = connect('http://127.0.0.1:{server.rest_port}', 'tiny')\n"
-        f"client.act(np.zeros({tools.SHAPE}, np.uint8), attention=True)\n"
+        f"client.act(np.zeros({tools.SHAPE}, np.uint8), return_attention_scores=True)\n"
         "heavy = {'tensorflow', 'keras', 'rrl_tf', 'grpc', 'google.protobuf', 'aiohttp'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )

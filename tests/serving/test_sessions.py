@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rrl_tf.export import load_policy
-from serving.client import ServingError, connect
+from serving.client import ServingError, as_batch, connect
 from serving.sessions import MemorySession, WindowSession
 
 pytestmark = pytest.mark.tf_only
@@ -48,7 +48,7 @@ def test_an_episode_is_that_of_the_model_in_process(recurrent_client, tools):
     session = MemorySession(recurrent_client)
     for _ in range(2):  # after a reset, all over again
         answers = [session.act(observation) for observation in raw[:-1]]
-        action, attention = session.act(raw[-1], attention=True)
+        action, attention = session.act(raw[-1], return_attention_scores=True)
         assert [*answers, action] == expected and isinstance(action, int)
         np.testing.assert_allclose(attention["block_1"], scores["block_1"], rtol=1e-4, atol=1e-6)
         session.reset()
@@ -274,7 +274,9 @@ def play_together(client, lengths):
 def test_what_cannot_be_played_is_refused(exported, recurrent, tools):
     forgetful, remembering = load_policy(exported / "1"), load_policy(recurrent / "1")
     raw = tools.observations(3)
-    with pytest.raises(ValueError, match=r"MemorySession .* this one takes \['observation'\]"):
+    with pytest.raises(
+        ValueError, match=r"MemorySession .* received one that takes \['observation'\]"
+    ):
         MemorySession(forgetful)
     with pytest.raises(ValueError, match=r"WindowSession .* \['memory', 'observation'\]"):
         WindowSession(remembering, 1.0)
@@ -291,3 +293,18 @@ def test_what_cannot_be_played_is_refused(exported, recurrent, tools):
         WindowSession(Recorder(), 1.0, context_length=7)
     with pytest.raises(ValueError, match="a reward or 2 of them"):
         WindowSession(Recorder(), 1.0, 2).act(np.zeros((2, STATE)), [1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize("scheme", ["grpc", "http"])
+def test_a_client_says_what_plays_a_policy_with_a_past(recurrent, tools, scheme):
+    """A Decision Transformer was a bare KeyError."""
+    with tools.serve(recurrent) as server:
+        port = server.grpc_port if scheme == "grpc" else server.rest_port
+        client = connect(f"{scheme}://127.0.0.1:{port}", "tiny")
+        with client, pytest.raises(ValueError, match=r"sessions\.MemorySession, or by predict"):
+            client.act(tools.observations(1))
+
+
+def test_act_names_the_session_of_a_decision_transformer():
+    with pytest.raises(ValueError, match=r"WindowSession, or by predict; received .*'states'"):
+        as_batch(np.zeros(3), Recorder().signatures["act"])

@@ -73,21 +73,22 @@ def test_a_run_leaves_everything_it_promises(tmp_path):
     from train_scripts import train_doorkey
 
     config = toy_config(tmp_path)
-    folder, agent = train_doorkey.main(config)
+    run, agent = train_doorkey.main(config)
+    folder = run.folder
     assert json.loads((folder.path / "config.json").read_text())["steps"] == 640
     assert [int(row["step"]) for row in metrics(folder.path)] == [160, 320, 480, 640]
     summary = json.loads((folder.path / "evaluation.json").read_text())
     assert 0 <= summary["eval/success"] <= 1
     assert {path.name for path in folder.figures.iterdir()} == {"attention.png", "episode.gif"}
     policy = load_policy(folder.export / "1")
-    resets = train_doorkey.evaluation_resets(config)
-    env = train_doorkey.make_env(config)
-    observations = np.stack([env.reset(**reset)[0] for reset in resets])
+    task = train_doorkey.make_task(config)
+    env = task.make_test_env()
+    observations = np.stack([env.reset(**reset)[0] for reset in task.evaluation_resets()])
     np.testing.assert_array_equal(policy.act(observations), agent.greedy(observations))
     assert policy.details["scores"]["eval/success"] == summary["eval/success"]
 
     again, _ = train_doorkey.main(config)  # nothing left to do, and nothing done
-    assert [path.name for path in again.export.iterdir()] == ["1"]
+    assert [path.name for path in again.folder.export.iterdir()] == ["1"]
 
 
 def test_a_killed_run_resumed_equals_one_that_was_not_killed(tmp_path):
@@ -115,9 +116,67 @@ def test_a_run_goes_on_when_more_steps_are_asked_for(tmp_path):
     from train_scripts import train_doorkey
 
     train_doorkey.main(toy_config(tmp_path, steps=320))
-    folder, _ = train_doorkey.main(toy_config(tmp_path, steps=640))
-    assert [int(row["step"]) for row in metrics(folder.path)] == [160, 320, 480, 640]
-    assert sorted(path.name for path in folder.export.iterdir()) == ["1", "2"]
+    run, _ = train_doorkey.main(toy_config(tmp_path, steps=640))
+    assert [int(row["step"]) for row in metrics(run.folder.path)] == [160, 320, 480, 640]
+    assert sorted(path.name for path in run.folder.export.iterdir()) == ["1", "2"]
+
+
+@pytest.mark.parametrize("steps", [8, 100, 328])
+def test_any_number_of_steps_is_finished_once(tmp_path, steps):
+    """Before the first row, and between two of them."""
+    from train_scripts import train_doorkey
+
+    config = toy_config(tmp_path, steps=steps, evaluation_episodes=3)
+    for _ in range(2):
+        run, _ = train_doorkey.main(config)
+        assert [path.name for path in run.folder.export.iterdir()] == ["1"]
+    rows = metrics(run.folder.path)
+    reached = -(-steps // 8) * 8
+    assert int(rows[-1]["step"]) == reached
+    assert json.loads((run.folder.path / "evaluation.json").read_text())["step"] == reached
+
+
+def test_every_interval_counts_by_itself(tmp_path):
+    from train_scripts import train_doorkey
+
+    config = toy_config(
+        tmp_path,
+        steps=160,
+        log_every=1000,
+        evaluate_every=48,
+        checkpoint_every=72,
+        evaluation_episodes=2,
+    )
+    run, _ = train_doorkey.main(config)
+    rows = metrics(run.folder.path)
+    evaluated = [int(row["step"]) for row in rows if row["eval/success"]]
+    assert evaluated == [48, 96, 144]
+    assert [int(row["step"]) for row in rows] == [48, 72, 96, 144, 160]
+
+
+def test_a_large_grid_is_evaluated_on_fresh_seeds(tmp_path):
+    from train_scripts import train_doorkey
+
+    config = toy_config(
+        tmp_path, sizes=(9,), steps=16, max_steps=20, evaluation_episodes=2, updates_per_step=0.0
+    )
+    run, _ = train_doorkey.main(config)
+    assert {path.name for path in run.folder.figures.iterdir()} == {"attention.png", "episode.gif"}
+
+
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_first(tmp_path, sign):
+    process = train(tmp_path, "--steps=100000", "--checkpoint-every=100000")
+    run = tmp_path / "toy"
+    while process.poll() is None and not (run / "metrics.csv").exists():
+        time.sleep(0.02)
+    process.send_signal(sign)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 128 + sign, errors
+    [checkpoint] = (run / "checkpoints").iterdir()
+    assert int(checkpoint.name) == int(metrics(run)[-1]["step"]) > 0
+    assert "Traceback" not in errors
+    assert not (run / "evaluation.json").exists()
 
 
 @pytest.mark.parametrize("preset", ["book", "book-published", "fast-6x6", "zambaldi"])
@@ -137,8 +196,8 @@ def test_every_preset_runs(tmp_path, preset):
         evaluation_episodes=3,
         jit_compile=False,
     )
-    folder, agent = train_doorkey.main(config)
-    state = folder.load_checkpoint()
+    run, agent = train_doorkey.main(config)
+    state = run.load()
     assert state["loop"]["step"] == 64
     assert state["loop"]["updates"] > 0
     assert np.isfinite(agent.q_values(np.zeros((1, *agent_shape(config)), "uint8"))).all()
@@ -147,7 +206,7 @@ def test_every_preset_runs(tmp_path, preset):
 def agent_shape(config):
     from train_scripts import train_doorkey
 
-    return train_doorkey.make_env(config).observation_space.shape
+    return train_doorkey.make_task(config).observation_space.shape
 
 
 def test_the_presets_say_what_the_book_says():
@@ -164,11 +223,16 @@ def test_the_presets_say_what_the_book_says():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--preset=fsat"], r"unknown preset 'fsat', expected one of fast, fast-6x6"),
+        (["--preset=fsat"], r"unknown preset 'fsat'; expected one of fast, fast-6x6"),
         (["--network=resnet"], r"resnet"),
-        (["--observation=compass", "--preparation=frame_maximum"], r"cannot be prepared"),
-        (["--sizes", "4"], r"size must be at least 5, received 4"),
+        (["--sizes", "4"], r"size must be at least 5"),
+        (["--sizes", "9", "--held-out"], r"held out up to size 8.*received size 9"),
         (["--batch-size=many"], r"many"),
+        (["--batch-size=0"], r"batch_size must be greater than 0; received 0"),
+        (["--num-envs=0"], r"num_envs must be greater than 0"),
+        (["--discount=1.5"], r"discount must be from 0 to 1; received 1.5"),
+        (["--evaluate-every=0"], r"evaluate_every must be greater than 0"),
+        (["--sede=3"], r"unknown option '--sede'; did you mean --seed\?"),
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(
@@ -181,8 +245,10 @@ def test_a_mistake_is_one_line_and_nothing_is_written(
     with pytest.raises(SystemExit) as ended:
         command_line.run_preset(train_doorkey.main, train_doorkey.PRESETS, default="fast")
     assert ended.value.code not in (0, None)
-    assert re.search(message, capsys.readouterr().err)
-    assert not list(runs.rglob("checkpoints/*"))
+    said = capsys.readouterr().err
+    assert re.search(message, said)
+    assert len(said.strip().splitlines()) == 1
+    assert not runs.exists()
 
 
 def test_another_configuration_in_the_same_folder_is_refused(tmp_path):

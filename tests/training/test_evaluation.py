@@ -1,3 +1,4 @@
+import gymnasium
 import numpy as np
 import pytest
 
@@ -83,6 +84,47 @@ def test_the_seed_decides_the_random_actions():
 
     assert play(1) == play(1)
     assert play(1) != play(2)
+
+
+class Counter(gymnasium.Env):
+    """Nothing but an observation, a reward and an end."""
+
+    observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def reset(self, *, seed=None, options=None):
+        self.left = seed
+        return np.array([self.left], "float32"), {}
+
+    def step(self, action):
+        self.left -= 1
+        return np.array([self.left], "float32"), 0.5, self.left == 0, False, {}
+
+
+def test_any_environment_can_be_evaluated():
+    result = evaluate(
+        lambda o: np.zeros(len(o), int), Counter, [{"seed": seed} for seed in (2, 4, 9)]
+    )
+    assert result.success is None and result.loop is None
+    assert result.reward.tolist() == [1.0, 2.0, 4.5]
+    assert result.summary() == {"return": 2.5, "length": 5.0}
+
+
+def test_who_tells_only_of_successes_has_failed_elsewhere():
+    class Lucky(Counter):
+        def step(self, action):
+            *result, info = super().step(action)
+            return *result, {"success": True} if self.first == 4 and result[2] else info
+
+        def reset(self, *, seed=None, options=None):
+            self.first = seed
+            return super().reset(seed=seed)
+
+    result = evaluate(
+        lambda o: np.zeros(len(o), int), Lucky, [{"seed": seed} for seed in (2, 4, 9)]
+    )
+    assert result.success.tolist() == [False, True, False]
+    assert result.summary()["length"] == 4.0
 
 
 def test_nothing_to_play_is_an_error():

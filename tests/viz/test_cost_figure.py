@@ -16,6 +16,10 @@ def test_every_line_in_its_panel():
     assert second.lines[0].get_color() == first.lines[1].get_color() != first.lines[0].get_color()
     np.testing.assert_array_equal(second.lines[0].get_xydata().T, line)
     assert figure_to_image(figure).ndim == 3
+    [legend] = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["ours", "theirs"]
+    colours = [line.get_color() for line in legend.get_lines()]
+    assert colours == [drawn.get_color() for drawn in first.lines]
 
 
 @pytest.mark.parametrize("panels", [{}, {"slots": {}}])

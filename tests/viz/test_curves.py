@@ -65,10 +65,49 @@ def test_references_labels_and_limits():
     figure = learning_curves(curve, "success", references={"random play": 0.29}, ylim=(0, 1.05))
     (axes,) = figure.axes
     assert list(axes.lines[-1].get_ydata()) == [0.29, 0.29]
-    assert "random play" in [text.get_text() for text in axes.texts]
     assert axes.get_ylim() == (0, 1.05)
     assert axes.get_ylabel() == "success"
     assert axes.get_xlabel() == "environment steps"
+
+
+@given(
+    heights=st.lists(st.floats(0, 1), min_size=1, max_size=4), ylim=st.sampled_from([None, (0, 1)])
+)
+@settings(max_examples=10, deadline=None)
+def test_names_of_references_stand_beside_the_axes_and_apart(heights, ylim):
+    references = {f"floor {i} of several": height for i, height in enumerate(heights)}
+    curve = {"ours": (np.arange(3), np.zeros((1, 3)))}
+    figure = learning_curves(curve, "success", references=references, ylim=ylim)
+    figure.draw_without_rendering()
+    [axes] = figure.axes
+    assert {text.get_text() for text in axes.texts} == set(references)
+    boxes = [text.get_window_extent() for text in axes.texts]
+    for i, box in enumerate(boxes):
+        assert axes.bbox.x1 < box.x0 and box.x1 <= figure.bbox.x1  # no gridline and no curve there
+        assert not any(box.overlaps(other) for other in boxes[:i])
+    for text, box in zip(axes.texts, boxes):
+        [_, height] = axes.transData.transform((0, references[text.get_text()]))
+        assert (box.y0 + box.y1) / 2 > height - 1
+        alone = all(abs(height - other) > 1 for other in references.values())
+        assert not alone or (box.y0 + box.y1) / 2 == pytest.approx(height, abs=2)
+
+
+@given(
+    seed=st.integers(0, 2**16),
+    seeds=st.integers(1, 3),
+    band=st.sampled_from(["range", "deviation"]),
+)
+@settings(max_examples=15, deadline=None)
+def test_no_curve_and_no_band_leaves_the_axes(seed, seeds, band):
+    values = np.random.default_rng(seed).normal(scale=2, size=(seeds, 4))
+    figure = learning_curves({"ours": (np.arange(4), values)}, "loss", band=band, ylim=(0, 1))
+    [axes] = figure.axes
+    low, high = axes.get_ylim()
+    heights = axes.lines[0].get_ydata()
+    if seeds > 1:
+        heights = np.concatenate([heights, *band_edges(axes, np.arange(4))])
+    assert low <= min(0, heights.min()) and max(1, heights.max()) <= high
+    assert (low, high) == (0, 1) or heights.min() < 0 or heights.max() > 1
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,15 @@ def test_one_picture_a_step_and_one_for_the_end(heads):
     assert 600 <= images.shape[2] <= 800
 
 
+def test_without_attention_frame_and_values_are_left():
+    given = {**episode(steps=3), "scores": None, "cells": None}
+    images = film(**given)
+    assert len(images) == 4
+    assert images.shape[2] < film(**episode(steps=3)).shape[2]
+    chosen = [near(image, style.ACCENT).sum() for image in images]
+    assert min(chosen[:3]) > 50 > chosen[3]
+
+
 def test_each_picture_shows_its_own_frame():
     given = episode(steps=2)
     given["frames"] = np.zeros((3, 8, 8, 3), np.uint8)

@@ -36,6 +36,14 @@ def test_every_panel_shows_its_step_and_head(queries):
     assert image.dtype == np.uint8
 
 
+def test_the_colour_bar_says_what_it_measures():
+    figure = memory_attention_figure(random_scores(), ["a", "b", "c", "input"], ["x", "y", "z"])
+    [bar] = [axes for axes in figure.axes if not axes.get_images()]
+    assert bar.get_ylabel() == "attention"
+    figure.draw_without_rendering()
+    assert bar.get_tightbbox().x1 <= figure.bbox.x1
+
+
 def test_masked_steps_and_half_precision_can_be_drawn():
     ml_dtypes = pytest.importorskip("ml_dtypes")
     scores = np.zeros((1, 1, 2, 2)).astype(ml_dtypes.bfloat16)

@@ -5,6 +5,10 @@ import pytest
 
 from rrl_tf.viz import returns_figure
 
+TITLE = "local walker2d/medium-expert-v0\n(Walker2d-v5)"
+CURVE = ([0.0, 3000.0], [[1.0, 3300.0]])
+CLOSE = {"mean of the data": 3280.0, "cloned": 3290.0, "cloned, best tenth": 3300.0}
+
 
 def test_dots_means_diagonal_and_references():
     curves = {"ours": ([3.0, 1.0, 2.0], [[30.0, 10, 20], [40, 20, 20]])}
@@ -12,14 +16,50 @@ def test_dots_means_diagonal_and_references():
         {"easy": curves, "hard": {"theirs": ([0.0, 5.0], [[1.0, 2]])}}, {"easy": {"mean": 7.0}}
     )
     easy, hard = figure.axes
-    mean, *dots, reference, diagonal = easy.lines
+    reference, mean, *dots, diagonal = easy.lines
     np.testing.assert_array_equal(mean.get_xydata(), [[1, 15], [2, 20], [3, 35]])
     assert [line.get_ydata().tolist() for line in dots] == [[10, 20, 30], [20, 20, 40]]
     assert list(reference.get_ydata()) == [7, 7]
     np.testing.assert_array_equal(diagonal.get_xydata(), [[1, 1], [3, 3]])
     assert hard.lines[0].get_color() != mean.get_color()
-    names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names == ["ours", "theirs", "what was asked for"]
+
+
+def test_the_legend_names_every_line_by_its_look():
+    figure = returns_figure({"a": {"ours": CURVE}}, {"a": CLOSE})
+    [axes] = figure.axes
+    [legend] = figure.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["ours", *CLOSE, "what was asked for"]
+    looks = {(line.get_color(), line.get_linestyle()) for line in legend.get_lines()}
+    assert len(looks) == len(names)
+    named = dict(zip(names, legend.get_lines()))
+    for label, height in CLOSE.items():
+        [line] = [line for line in axes.lines if list(line.get_ydata()) == [height, height]]
+        assert line.get_color() == named[label].get_color()
+    # Written beside a line, a name crossed the curves, the grid and other names.
+    assert not axes.texts
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("references", [{}, CLOSE])
+def test_nothing_overlaps_or_leaves_the_figure_and_little_is_blank(count, references):
+    titles = [f"{i} {TITLE}" for i in range(count)]
+    figure = returns_figure(
+        {title: {"ours": CURVE} for title in titles}, dict.fromkeys(titles, references)
+    )
+    figure.draw_without_rendering()
+    legend, *panels = (
+        figure.legends[0].get_window_extent(),
+        *(axes.get_tightbbox() for axes in figure.axes),
+    )
+    page = figure.bbox
+    for i, box in enumerate([legend, *panels]):
+        assert page.x0 <= box.x0 and box.x1 <= page.x1
+        assert page.y0 <= box.y0 and box.y1 <= page.y1
+        assert not any(box.overlaps(other) for other in [legend, *panels][:i])
+    blank = legend.y0 - max(box.y1 for box in panels)
+    assert 0 <= blank < 0.2 * figure.dpi
+    assert figure.axes[0].get_window_extent().width < 5.5 * figure.dpi
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,141 @@
+"""Writes a Q network, with or without a memory, as a servable policy."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from rrl_tf.errors import InvalidInput
+from rrl_tf.export.writer import input_spec, model_endpoints, write_version
+
+# What one request may ask of `initial_memory`, so that a few bytes do not fill a server's memory.
+_LARGEST_INITIAL_BATCH = 4096
+
+
+def export_policy(
+    directory: str | os.PathLike,
+    model: keras.Layer,
+    prepare: Callable[[Any], Any],
+    observation_shape: Sequence[int],
+    observation_dtype: Any = "uint8",
+    policy: Mapping[str, Any] | None = None,
+    version: int | None = None,
+    initial_memory: Callable[[Any], Any] | None = None,
+) -> Path:
+    """Writes a Q network with its preprocessing as `directory/<version>/`, ready to be served.
+
+    `prepare`, the model and the greedy choice become one graph, that answers for raw observations.
+    Signatures (batch dimension free, float32 and int32 out, no Python, no forced XLA):
+
+    - `act`, also called `serving_default`: `{"observation" (B, ...)} -> {"action" (B,),
+      "q_values" (B, A)}`;
+    - `act_with_attention`, where the model can return its attention: the same and one output
+      `attention_<name>` (B, H, N, S) for each entry of the model's dict of scores;
+    - `initial_memory` of a recurrent model: `{"batch_size" ()} -> {"memory" (B, ...)}`. A server
+      keeps no memory: it comes in beside the observation as `memory` and goes out as `next_memory`.
+      So any server may answer any step, and requests of many episodes merge into one batch.
+
+    Args:
+        directory, version: As in `rrl_tf.export.writer.write_version`.
+        model: Any Keras model, `model(x) -> q_values (B, A)` for prepared observations `x`; a
+            recurrent one, `model(x, memory) -> (q_values, next_memory)`. Where its `call` takes
+            `return_attention_scores`, a dict of scores is one more result, the last.
+        prepare: Function over `keras.ops`, raw observations (B, ...) to the model's input.
+        observation_shape: Shape of one raw observation, without the batch.
+        observation_dtype: Its dtype; a request of another dtype is refused by the server.
+        policy: JSON-able dict for `policy.json`: `environment`, `action_names`, `scores`, ...
+        initial_memory: Function of a batch size (scalar int32 tensor) to a recurrent model's memory
+            before the first step (B, ...), alone or in a list, as Keras' cells have their states.
+
+    Returns:
+        The version folder.
+
+    Raises:
+        InvalidInput: If an argument cannot describe a policy; nothing is written.
+        FileExistsError: If the version is already there.
+
+    Example:
+
+    >>> export_policy("runs/doorkey/fast/export", q_network, task.preparation, (7, 7, 4))
+    PosixPath('runs/doorkey/fast/export/1')
+    """
+    inputs = [input_spec("observation", observation_shape, observation_dtype)]
+    others = {}
+    if initial_memory is not None:
+        start = _initial_memory(initial_memory)
+        inputs.append(_memory_spec(start))
+        others["initial_memory"] = (start, [tf.TensorSpec((), "int32", name="batch_size")])
+    answer = _answer(prepare, (policy or {}).get("action_names"))
+    endpoints = model_endpoints("act", model, answer, inputs)
+    return write_version(directory, model, {**endpoints, **others}, policy, version)
+
+
+def _answer(prepare, action_names):
+    def act(ask, observation, *memory):
+        results = ask(prepare(observation), *memory)
+        if not memory:
+            return _greedy(results, action_names)
+        q_values, next_memory = results
+        return {**_greedy(q_values, action_names), "next_memory": _next(next_memory, *memory)}
+
+    return act
+
+
+def _greedy(q_values, action_names):
+    shape = tuple(q_values.shape)
+    if len(shape) != 2:
+        raise InvalidInput(f"the model must answer with Q values (B, A); received shape {shape}")
+    if action_names is not None and len(action_names) != shape[1]:
+        raise InvalidInput(
+            f"action_names must name the model's {shape[1]} actions; received {action_names!r}"
+        )
+    return {"action": ops.argmax(q_values, axis=-1), "q_values": q_values}
+
+
+def _next(next_memory, memory):
+    next_memory = _single(next_memory)
+    if next_memory.shape[1:] != memory.shape[1:]:
+        raise InvalidInput(
+            f"the next memory must have the shape of the memory, {tuple(memory.shape)}; "
+            f"received {tuple(next_memory.shape)}"
+        )
+    return next_memory
+
+
+def _single(memory):
+    """The memory, alone or in a list, as Keras' cells have their states."""
+    (memory,) = keras.tree.flatten(memory)
+    return ops.cast(memory, "float32")
+
+
+def _initial_memory(make):
+    def initial_memory(batch_size):
+        limit = _LARGEST_INITIAL_BATCH
+        message = f"batch_size must be 0 to {limit}"
+        checks = [
+            tf.debugging.assert_non_negative(batch_size, message),
+            tf.debugging.assert_less_equal(batch_size, limit, message),
+        ]
+        # In a graph nothing else keeps the memories from being made before the checks.
+        with tf.control_dependencies([check for check in checks if check is not None]):
+            batch_size = tf.identity(batch_size)
+        return {"memory": _single(make(batch_size))}
+
+    return initial_memory
+
+
+def _memory_spec(start):
+    """The TensorSpec of a batch of memories."""
+    try:
+        shape = start(tf.constant(2))["memory"].shape
+    except Exception as error:
+        raise InvalidInput(f"initial_memory cannot make 2 memories: {error}") from error
+    if len(shape) < 2 or shape[0] != 2:
+        raise InvalidInput(f"initial_memory must make 2 memories (2, ...); received {shape}")
+    return tf.TensorSpec((None, *shape[1:]), "float32", name="memory")

@@ -1,0 +1,72 @@
+"""Which entities count, and where attention may go."""
+
+from __future__ import annotations
+
+from keras import ops
+
+# What Keras injects as `mask`. They have no public name, and a tensor of JAX has no attributes.
+from keras.src.backend import get_keras_mask as carried_mask
+from keras.src.backend import set_keras_mask
+
+from rrl_tf._typing import Shape, Tensor
+from rrl_tf.errors import InvalidInput
+
+
+def padding_mask(entities: Tensor, mask: Tensor | None) -> Tensor | None:
+    """`(B, N)`, true for the entities that count; None if all do.
+
+    A `mask` of two axes says so, wherever it comes from: within a model Keras computes it anew and
+    hands it over like a caller. Without one, it is the mask that Keras carries along with the
+    `entities`.
+    """
+    return mask if mask is not None and len(mask.shape) == 2 else carried_mask(entities)
+
+
+def attention_mask(mask: Tensor | None, keys: Tensor, shape: Shape) -> Tensor | None:
+    """Where attention may go, of four axes that broadcast to `shape`; None for everywhere.
+
+    Args:
+        mask: `(B, S)`, true for the keys that count; or four axes that broadcast to `shape`, to
+            which is added what Keras carries along with the keys.
+        keys: the entities attended to, `(B, S, F)`.
+        shape: `(B, H, N, S)`.
+
+    Raises:
+        InvalidInput: if the mask is neither.
+    """
+    pairs = None if mask is None or len(mask.shape) == 2 else mask
+    padding = padding_mask(keys, mask)
+    if not (_fits(padding, (shape[0], shape[3])) and _fits(pairs, shape)):
+        raise InvalidInput(
+            f"`mask` must be (B, S), here {(shape[0], shape[3])}, or have four axes that "
+            f"broadcast to (B, H, N, S), here {tuple(shape)}; "
+            f"received the shape {tuple((padding if pairs is None else pairs).shape)}"
+        )
+    if padding is None:
+        return pairs
+    padding = padding[:, None, None, :]
+    return padding if pairs is None else ops.logical_and(padding, pairs)
+
+
+def _fits(mask: Tensor | None, shape: Shape) -> bool:
+    if mask is None:
+        return True
+    sizes = zip(mask.shape, shape)
+    return len(mask.shape) == len(shape) and all(
+        given in (None, 1, size) or size is None for given, size in sizes
+    )
+
+
+def mask_of_entity(mask: Tensor | None, entity: int) -> Tensor | None:
+    """The row of one entity of a mask of four axes, which may have one row for all of them."""
+    if mask is None or mask.shape[2] == 1:
+        return mask
+    if mask.shape[2] is None:  # one row or all
+        entity = ops.minimum(entity, ops.shape(mask)[2] - 1)
+    return mask[:, :, entity : entity + 1]
+
+
+def carry_mask(output: Tensor, mask: Tensor | None, rows: slice) -> None:
+    """Gives a result for some `rows` of a sequence their part of its mask; Keras would give all."""
+    if mask is not None:
+        set_keras_mask(output, mask[:, rows])

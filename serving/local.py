@@ -1,0 +1,100 @@
+"""Serves an export folder on this machine, for as long as a program needs it.
+
+>>> with served("runs/doorkey/fast/export", "doorkey") as (grpc, rest):
+...     client = connect(grpc, "doorkey")
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from serving.errors import ServingError
+
+__all__ = ["free_ports", "served", "server_command"]
+
+
+def server_command(
+    export_folder: str | os.PathLike[str],
+    name: str,
+    grpc_port: int = 8500,
+    rest_port: int = 8501,
+    *flags: str,
+) -> list[str]:
+    """Returns the command that serves an export folder; `flags` are further ones of the server."""
+    return [
+        sys.executable,
+        "-m",
+        "serving.server",
+        f"--model_name={name}",
+        f"--model_base_path={export_folder}",
+        f"--port={grpc_port}",
+        f"--rest_api_port={rest_port}",
+        *flags,
+    ]
+
+
+@contextlib.contextmanager
+def served(
+    export_folder: str | os.PathLike[str],
+    name: str,
+    *flags: str,
+    patience: float = 180.0,
+) -> Iterator[tuple[str, str]]:
+    """Serves the newest version in an export folder; the server is stopped at the end.
+
+    Args:
+        export_folder: What holds the version folders.
+        name: What clients call the model.
+        flags: Further flags of `serving.server`, such as `"--enable_batching"`.
+        patience: Seconds that the start may take.
+
+    Yields:
+        The addresses for `serving.client.connect`, over gRPC and over REST.
+
+    Raises:
+        ServingError: UNAVAILABLE if the server does not start, or not in time.
+
+    Example:
+
+    >>> with served("runs/doorkey/fast/export", "doorkey") as (grpc, rest):
+    ...     client = connect(grpc, "doorkey")
+    """
+    ports = free_ports(2)
+    command = server_command(Path(export_folder).absolute(), name, *ports, *flags)
+    process = subprocess.Popen(command)
+    try:
+        _wait_until_ready(f"http://127.0.0.1:{ports[1]}/readyz", process, patience)
+        yield f"grpc://127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _wait_until_ready(url, process, patience):
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            raise ServingError(
+                "UNAVAILABLE", f"the server ended with exit code {process.returncode}"
+            )
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=1):
+            return
+        time.sleep(0.1)
+    raise ServingError("UNAVAILABLE", f"{url} was not ready within {patience:g} s")
+
+
+def free_ports(count: int) -> list[int]:
+    """Returns TCP ports that nothing listens on at the moment."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]

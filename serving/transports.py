@@ -1,0 +1,283 @@
+"""How a client's questions travel: as JSON over HTTP, or as messages over gRPC.
+
+What a request holds and how a reply is read is the same for a client in an event loop and one
+without; `RestForm` and `GrpcForm` are that, the transports here carry it for `serving.client`.
+"""
+
+import base64
+import http.client
+import json
+import ssl
+import urllib.parse
+from pathlib import Path
+
+import numpy as np
+
+from serving.errors import HTTP_STATUS, ServingError
+
+_DTYPES = {
+    "DT_FLOAT": "float32",
+    "DT_DOUBLE": "float64",
+    "DT_HALF": "float16",
+    "DT_STRING": "object",
+}
+
+
+def _dtype(name):
+    return np.dtype(_DTYPES.get(name) or name.removeprefix("DT_").lower())
+
+
+class RestForm:
+    """Requests and replies as JSON, whoever carries them."""
+
+    def __init__(self, host, port, secure, certificates, identity):
+        self.host, self.port, self.tls = host, port, None
+        if secure:
+            self.tls = ssl.create_default_context(cafile=certificates)
+            if identity is not None:
+                self.tls.load_cert_chain(*identity)
+
+    def address_model(self, model, version, label):
+        self.path = f"/v1/models/{urllib.parse.quote(model, safe='')}"
+        if version is not None:
+            self.path += f"/versions/{version}"
+        if label is not None:
+            self.path += f"/labels/{urllib.parse.quote(label, safe='')}"
+
+    def predict_request(self, inputs, signature):
+        columns = {name: _jsonable(value) for name, value in inputs.items()}
+        body = json.dumps({"signature_name": signature, "inputs": columns}).encode()
+        return "POST", f"{self.path}:predict", body
+
+    def read_outputs(self, reply, known):
+        reply = reply["outputs"]
+        specs = known["outputs"]
+        if len(specs) == 1:
+            reply = {next(iter(specs)): reply}
+        return {name: _from_json(reply[name], *spec) for name, spec in specs.items()}
+
+    def metadata_request(self):
+        return "GET", f"{self.path}/metadata", None
+
+    def read_signatures(self, reply):
+        definitions = reply["metadata"]["signature_def"]["signature_def"]
+
+        def spec(info):
+            shape = info["tensor_shape"]
+            sizes = [int(dim["size"]) for dim in shape.get("dim", ())]
+            return _dtype(info["dtype"]), None if shape["unknown_rank"] else sizes
+
+        return {
+            name: {
+                side: {key: spec(info) for key, info in definition[side].items()}
+                for side in ("inputs", "outputs")
+            }
+            for name, definition in definitions.items()
+            if name != "__saved_model_init_op"
+        }
+
+    def read_reply(self, status, text):
+        try:
+            reply = json.loads(text)
+        except ValueError:
+            reply = {"error": text.decode("utf-8", "replace")}
+        if status == 200:
+            return reply
+        # Several codes share a status; the first in the table is the most likely.
+        code = next((code for code, known in HTTP_STATUS.items() if known == status), "INTERNAL")
+        raise ServingError(code, reply.get("error", f"HTTP status {status}"))
+
+    def unreachable(self, error):
+        scheme = "https" if self.tls else "http"
+        return ServingError(
+            "UNAVAILABLE", f"cannot reach {scheme}://{self.host}:{self.port}: {error}"
+        )
+
+
+class RestTransport(RestForm):
+    """Connections of the standard library, kept open."""
+
+    def __init__(self, *address):
+        super().__init__(*address)
+        self._idle = []
+
+    def predict(self, inputs, signature, known, timeout):
+        return self.read_outputs(
+            self._ask(*self.predict_request(inputs, signature), timeout), known
+        )
+
+    def signatures(self, timeout):
+        return self.read_signatures(self._ask(*self.metadata_request(), timeout))
+
+    def _connection(self):
+        if self.tls is None:
+            return http.client.HTTPConnection(self.host, self.port)
+        return http.client.HTTPSConnection(self.host, self.port, context=self.tls)
+
+    def _ask(self, method, path, body, timeout):
+        reused = bool(self._idle)
+        connection = self._idle.pop() if reused else self._connection()
+        try:
+            connection.timeout = timeout
+            if connection.sock is not None:
+                connection.sock.settimeout(timeout)
+            connection.request(method, path, body, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            text = response.read()
+        except TimeoutError as error:
+            connection.close()
+            raise ServingError("DEADLINE_EXCEEDED", f"no answer in {timeout:.3g} s") from error
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            if reused:  # the server closed it while it was idle
+                return self._ask(method, path, body, timeout)
+            raise self.unreachable(error) from error
+        self._idle.append(connection)
+        return self.read_reply(response.status, text)
+
+    def close(self):
+        while self._idle:
+            self._idle.pop().close()
+
+
+def _jsonable(value):
+    value = np.asarray(value)
+    if value.dtype.kind in "OSU":
+        return _encoded(value.tolist())
+    return value.tolist()
+
+
+def _encoded(value):
+    if isinstance(value, list):
+        return [_encoded(entry) for entry in value]
+    raw = value.encode() if isinstance(value, str) else value
+    return {"b64": base64.b64encode(raw).decode()}
+
+
+def _from_json(value, dtype, shape):
+    if dtype.kind == "O":
+        return np.array(_decoded(value), object)
+    # An empty batch is just [], whatever the shape below it.
+    array = np.array(value, dtype)
+    if array.size == 0 and shape and array.ndim < len(shape):
+        array = array.reshape([0, *(max(size, 0) for size in shape[1:])])
+    return array
+
+
+def _decoded(value):
+    if isinstance(value, list):
+        return [_decoded(entry) for entry in value]
+    return base64.b64decode(value["b64"]) if isinstance(value, dict) else value.encode()
+
+
+class GrpcForm:
+    """Requests and replies as messages, whoever carries them."""
+
+    def __init__(self, host, port, secure, certificates, identity):
+        # Imported here: the stubs bring TensorFlow, which the REST client does without.
+        from rrl_tf.quiet import load_tensorflow
+
+        load_tensorflow()
+        import grpc
+        from tensorflow_serving.apis import (
+            get_model_metadata_pb2,
+            predict_pb2,
+            prediction_service_pb2_grpc,
+        )
+
+        from serving import tensors
+
+        self._grpc, self._tensors = grpc, tensors
+        self._predict_pb2, self._metadata_pb2 = predict_pb2, get_model_metadata_pb2
+        self._make_stub = prediction_service_pb2_grpc.PredictionServiceStub
+        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._credentials = None
+        if secure:
+            files = (certificates, *(reversed(identity) if identity else (None, None)))
+            read = [Path(file).read_bytes() if file else None for file in files]
+            self._credentials = grpc.ssl_channel_credentials(*read)
+
+    def channel(self, module):
+        """Returns a channel of `grpc` or of `grpc.aio`."""
+        sizes = ("grpc.max_receive_message_length", "grpc.max_send_message_length")
+        options = [(name, -1) for name in sizes]
+        # Where a name stands for several servers, each gets its turn.
+        options.append(("grpc.lb_policy_name", "round_robin"))
+        if self._credentials is None:
+            return module.insecure_channel(self._address, options=options)
+        return module.secure_channel(self._address, self._credentials, options=options)
+
+    def address_model(self, model, version, label):
+        self._model, self._version, self._label = model, version, label
+
+    def predict_request(self, inputs, signature):
+        request = self._predict_pb2.PredictRequest()
+        self._fill_spec(request.model_spec)
+        request.model_spec.signature_name = signature
+        for name, value in inputs.items():
+            request.inputs[name].CopyFrom(self._tensors.pack(np.asarray(value)))
+        return request
+
+    def read_outputs(self, reply):
+        return {name: self._tensors.from_proto(proto) for name, proto in reply.outputs.items()}
+
+    def metadata_request(self):
+        request = self._metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
+        self._fill_spec(request.model_spec)
+        return request
+
+    def read_signatures(self, reply):
+        definitions = self._metadata_pb2.SignatureDefMap()
+        reply.metadata["signature_def"].Unpack(definitions)
+
+        def specs(infos):
+            read = {key: self._tensors.TensorSpec.from_info(key, infos[key]) for key in infos}
+            return {
+                key: (spec.numpy_dtype, spec.shape and [-1 if s is None else s for s in spec.shape])
+                for key, spec in read.items()
+            }
+
+        return {
+            name: {"inputs": specs(definition.inputs), "outputs": specs(definition.outputs)}
+            for name, definition in definitions.signature_def.items()
+            if name != "__saved_model_init_op"
+        }
+
+    def _fill_spec(self, spec):
+        spec.name = self._model
+        if self._version is not None:
+            spec.version.value = self._version
+        elif self._label is not None:
+            spec.version_label = self._label
+
+    def error(self, error):
+        """Returns the ServingError of a RpcError."""
+        code = error.code().name
+        # Nobody cancels here: it is what a server that is just stopping answers.
+        return ServingError("UNAVAILABLE" if code == "CANCELLED" else code, error.details())
+
+
+class GrpcTransport(GrpcForm):
+    """One channel, for all threads."""
+
+    def __init__(self, *address):
+        super().__init__(*address)
+        self._channel = self.channel(self._grpc)
+        self._stub = self._make_stub(self._channel)
+
+    def predict(self, inputs, signature, known, timeout):
+        request = self.predict_request(inputs, signature)
+        return self.read_outputs(self._call(self._stub.Predict, request, timeout))
+
+    def signatures(self, timeout):
+        request = self.metadata_request()
+        return self.read_signatures(self._call(self._stub.GetModelMetadata, request, timeout))
+
+    def _call(self, method, request, timeout):
+        try:
+            return method(request, timeout=timeout)
+        except self._grpc.RpcError as error:
+            raise self.error(error) from error
+
+    def close(self):
+        self._channel.close()

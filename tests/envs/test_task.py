@@ -1,0 +1,214 @@
+"""Tasks: what they check, what they offer, and tasks made of any Gymnasium environment."""
+
+import functools
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Sequence
+
+from rrl_tf.envs import Level, Task, doorkey_task, gymnasium_task, make_doorkey
+from rrl_tf.envs.preparation import as_float
+from rrl_tf.envs.task import ReportSuccess
+
+
+class Walk(gymnasium.Env):
+    """Steps to the right are rewarded; five end the episode."""
+
+    metadata = {"render_modes": []}
+
+    def __init__(self, observation_space=None, action_space=None, render_mode=None, told=False):
+        self.observation_space = observation_space or Box(-1, 1, (3,))
+        self.action_space = action_space or Discrete(2)
+        self.told = told
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        self.place += 1
+        over = self.place == 5
+        info = {"success": False} if self.told and over else {}
+        return self.observation_space.sample(), float(action), over, False, info
+
+
+def success_of(env, actions):
+    env.reset(seed=0)
+    for action in actions:
+        *_, info = env.step(action)
+    return info.get("success")
+
+
+def test_success_is_what_info_says_or_else_the_return():
+    task = gymnasium_task(Walk, success_return=3.0)
+    assert success_of(task.make_env(), [1, 1, 1, 0, 0]) is True
+    assert success_of(task.make_test_env(), [1, 1, 0, 0, 0]) is False
+    told = gymnasium_task(functools.partial(Walk, told=True), success_return=3.0)
+    assert success_of(told.make_env(), [1] * 5) is False
+    assert success_of(gymnasium_task(Walk).make_env(), [1] * 5) is None
+
+
+def test_an_episode_begins_to_count_anew():
+    env = ReportSuccess(Walk(), 5.0)
+    assert success_of(env, [1] * 5) is True
+    assert success_of(env, [1, 1, 1, 1, 0]) is False
+
+
+@pytest.mark.parametrize(
+    ("space", "shape"),
+    [
+        (Box(-1, 1, (3,)), (3,)),
+        (Box(0, 255, (3,), np.uint8), (3,)),
+        (Box(0, 3, (4, 5, 2), np.uint8), (4, 5, 8)),
+        (Box(0, 255, (40, 30, 3), np.uint8), (40, 30, 3)),
+        (Box(-np.inf, np.inf, (4, 5, 2)), (4, 5, 2)),
+        (Box(0, 3, (4, 5), np.uint8), (4, 5, 4)),
+        (Box(0, 3, (), np.float32), (1,)),
+        (Discrete(6), (6,)),
+        (MultiDiscrete([2, 3]), (5,)),
+        (Dict({"a": Box(0, 1, (2, 2)), "b": Discrete(3)}), (7,)),
+    ],
+)
+def test_observations_are_prepared_by_their_space(space, shape):
+    task = gymnasium_task(functools.partial(Walk, space))
+    observation, _ = task.make_env().reset(seed=0)
+    prepared = np.asarray(task.preparation(observation[None]))
+    assert prepared.shape == (1, *shape) == (1, *task.preparation.shape)
+    assert prepared.dtype == np.float32
+    assert task.observation_space.contains(observation)
+
+
+def test_frames_are_stacked_along_the_last_axis():
+    task = gymnasium_task(functools.partial(Walk, Box(0, 3, (4, 5, 2), np.uint8)), frames=3)
+    assert task.preparation.shape == (4, 5, 24)
+    env = task.make_env()
+    first, _ = env.reset(seed=0)
+    second, *_ = env.step(0)
+    np.testing.assert_array_equal(first[..., 2:], second[..., :4])
+
+
+def test_actions_are_numbered_from_zero():
+    task = gymnasium_task(functools.partial(Walk, action_space=Discrete(3, start=5)))
+    assert (task.num_actions, task.action_names) == (3, ("5", "6", "7"))
+    env = task.make_env()
+    env.reset(seed=0)
+    assert env.step(2)[1] == 7.0
+    few = gymnasium_task("MiniGrid-MemoryS7-v0", actions=(0, 1, 2))
+    assert few.action_names == ("left", "right", "forward")
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "message"),
+    [
+        ("NoSuch-v0", {}, "cannot make the environment 'NoSuch-v0'"),
+        ("no_such_module:Walk-v0", {}, "cannot make .*no_such_module"),
+        (functools.partial(Walk, action_space=Box(-1, 1, (2,))), {}, "discrete actions; received"),
+        (functools.partial(Walk, Sequence(Discrete(3))), {}, "must have a fixed size; received"),
+        (Walk, {"actions": (0, 7)}, "actions must be of the space .*received 7"),
+        (Walk, {"frames": 0}, "frames must be at least 1"),
+    ],
+)
+def test_what_cannot_be_worked_with_is_told(env, options, message):
+    with pytest.raises(ValueError, match=message):
+        gymnasium_task(env, **options)
+
+
+def test_an_environment_of_a_users_file_is_found(tmp_path, monkeypatch):
+    (tmp_path / "my_file.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('Mine-v0', entry_point='gymnasium.envs.classic_control:CartPoleEnv',\n"
+        "                   max_episode_steps=7, reward_threshold=6.0)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    task = gymnasium_task("my_file:Mine-v0")
+    assert (task.name, task.success_return) == ("Mine-v0", 6.0)
+    sys.modules.pop("my_file")
+    del gymnasium.registry["Mine-v0"]
+
+
+def test_minigrid_has_cells_names_and_a_state():
+    task = gymnasium_task("MiniGrid-KeyCorridorS3R1-v0")
+    assert task.preparation.shape == (7, 7, 24)
+    assert task.action_names[2] == "forward"
+    env = task.make_env()
+    observation, _ = env.reset(seed=3)
+    key = env.get_wrapper_attr("state_key")()
+    env.step(0)
+    assert env.get_wrapper_attr("state_key")() != key
+    env.step(1)
+    assert env.get_wrapper_attr("state_key")() == key
+    assert task.entities(observation)["agent"] == (3, 6)
+    assert task.view(env).shape[-1] == 3
+    with pytest.raises(ValueError, match="frames must be at least 1"):
+        gymnasium_task("MiniGrid-Empty-5x5-v0", frames=0)
+
+
+def test_where_the_world_moves_by_itself_no_state_comes_back():
+    env = gymnasium_task("MiniGrid-Dynamic-Obstacles-6x6-v0").make_env()
+    env.reset(seed=0)
+    keys = set()
+    for _ in range(6):
+        keys.add(env.get_wrapper_attr("state_key")())
+        *_, terminated, truncated, _ = env.step(0)
+        if terminated or truncated:
+            break
+    assert len(keys) > 4
+
+
+def doorkey_level(size, **arguments):
+    return Level(str(size), functools.partial(make_doorkey, size, **arguments))
+
+
+def test_levels_share_their_spaces():
+    preparation = doorkey_task().preparation
+    with pytest.raises(ValueError, match="must share their spaces"):
+        Task("mixed", (doorkey_level(5), doorkey_level(6, observation="compass")), preparation)
+    with pytest.raises(ValueError, match="at least one level; received none"):
+        Task("empty", (), preparation)
+    with pytest.raises(ValueError, match="2 actions; received the names"):
+        Task("names", (Level("", Walk),), as_float(Box(-1, 1, (3,))), action_names=("left",))
+    with pytest.raises(ValueError, match="Discrete action space from 0 up"):
+        make = functools.partial(Walk, action_space=Discrete(2, start=1))
+        Task("start", (Level("", make),), as_float(Box(-1, 1, (3,))))
+
+
+def test_evaluation_plays_what_is_listed_or_seeds():
+    task = doorkey_task((5, 6))
+    assert len(task.evaluation_resets()) == 300
+    assert len(task.evaluation_resets(level=0)) == 48
+    some = task.evaluation_resets(at_most=10)
+    assert some == task.evaluation_resets(at_most=10)
+    everything = [reset["options"]["start"] for reset in task.evaluation_resets(at_most=1000)]
+    assert everything == sorted(everything) and len(everything) == 816
+    assert {each["options"]["start"] for each in some} <= set(everything)
+    assert doorkey_task((9,)).evaluation_resets(at_most=3) == [{"seed": s} for s in range(3)]
+
+
+def test_held_out_layouts_are_tested_and_never_trained_on():
+    task = doorkey_task((5, 6), held_out=True)
+    held = {r["options"]["start"].layout for r in task.evaluation_resets(at_most=1000)}
+    assert len(held) == 12
+    env = task.make_env()
+    met = {env.reset(seed=seed) and env.get_wrapper_attr("start").layout for seed in range(200)}
+    assert len(met) > 15 and not met & held
+    easier = task.make_env(level=0)
+    easier.reset(seed=0)
+    assert easier.get_wrapper_attr("start").size == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"sizes": (9,), "held_out": True}, "held out up to size 8.*received size 9"),
+        ({"sizes": (4,)}, "size must be at least 5"),
+        ({"sizes": ()}, "received none"),
+        ({"preparation": "nope"}, "preparation must be one of .*received 'nope'"),
+        ({"observation": "nope"}, "Unknown observation 'nope'"),
+    ],
+)
+def test_what_doorkey_cannot_be_is_told(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        doorkey_task(**arguments)

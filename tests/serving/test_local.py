@@ -1,0 +1,26 @@
+"""An export folder served for as long as a program needs it."""
+
+import pytest
+
+from serving.client import connect
+from serving.errors import ServingError
+from serving.local import served
+
+pytestmark = pytest.mark.tf_only
+
+
+def test_both_addresses_answer_and_are_gone_afterwards(exported, tools):
+    raw = tools.observations(3)
+    with served(exported, "tiny", "--enable_batching") as addresses:
+        answers = []
+        for address in addresses:
+            with connect(address, "tiny", timeout=60) as client:
+                answers.append(client.act(raw).tolist())
+    assert answers[0] == answers[1]
+    with connect(addresses[1], "tiny", retries=0) as client, pytest.raises(ServingError):
+        client.act(raw)
+
+
+def test_a_server_that_cannot_start_is_an_error(tmp_path):
+    with pytest.raises(ServingError, match="exit code 1"), served(tmp_path / "missing", "tiny"):
+        pass

@@ -1,0 +1,53 @@
+"""Whatever is public says what it takes and gives; mypy then holds it to that."""
+
+import importlib
+import inspect
+
+import pytest
+
+pytestmark = pytest.mark.tf_only
+
+ROOMS = (
+    "rrl_tf.export",
+    "rrl_tf.quiet",
+    "rrl_tf.viz",
+    "serving.local",
+    "serving.sessions",
+    "train_scripts.__main__",
+    "train_scripts.command_line",
+)
+
+
+def public(room):
+    """Name → function of everything that a module offers; of classes, the methods they define."""
+    module = importlib.import_module(room)
+    own = [n for n, v in vars(module).items() if getattr(v, "__module__", None) == room]
+    for name in getattr(module, "__all__", [n for n in own if not n.startswith("_")]):
+        value = getattr(module, name)
+        if inspect.isclass(value):
+            for method, function in vars(value).items():
+                function = getattr(function, "__func__", getattr(function, "fget", function))
+                if inspect.isfunction(function) and (method == "__init__" or method[0] != "_"):
+                    yield f"{room}.{name}.{method}", function
+        elif inspect.isfunction(value):
+            yield f"{room}.{name}", value
+
+
+def lacking(function):
+    """What has no annotation: names of parameters, and `return`."""
+    signature = inspect.signature(function)
+    bare = [
+        parameter.name
+        for position, parameter in enumerate(signature.parameters.values())
+        if parameter.annotation is parameter.empty
+        and not (position == 0 and parameter.name in ("self", "cls"))
+    ]
+    return bare + ["return"] * (signature.return_annotation is signature.empty)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_public_signatures_are_annotated(room):
+    offered = dict(public(room))
+    assert offered
+    found = {name: names for name, function in offered.items() if (names := lacking(function))}
+    assert not found

@@ -1,0 +1,81 @@
+"""What `pip install .` brings: every file, the commands, and what running needs but no more."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+
+import pytest
+
+import rrl_tf
+
+ROOT = pathlib.Path(__file__).parents[1]
+PACKAGES = ("rrl_tf", "serving", "train_scripts")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+
+
+def lines(text):
+    """Requirements of a file, without comments and blank lines."""
+    bare = [line.partition("#")[0].strip() for line in text.splitlines()]
+    return [line for line in bare if line]
+
+
+def test_the_tested_set_is_what_is_declared():
+    declared = PROJECT["dependencies"] + EXTRAS["serving"] + EXTRAS["data"] + EXTRAS["dev"]
+    assert lines((ROOT / "requirements.txt").read_text()) == declared
+
+
+def test_all_is_every_extra_that_runs():
+    (everything,) = EXTRAS["all"]
+    named = everything.removeprefix("rrl_tf[").removesuffix("]").split(",")
+    assert set(named) == EXTRAS.keys() - {"all", "dev"}
+
+
+def test_running_needs_no_tool_of_development():
+    tools = {name.partition(">")[0] for name in EXTRAS["dev"]}
+    for extra in EXTRAS.keys() - {"dev"}:
+        assert not tools & {name.partition(">")[0] for name in EXTRAS[extra]}
+    assert not tools & {name.partition(">")[0] for name in PROJECT["dependencies"]}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel, built from a copy: what is left of another build would be packed as well."""
+    place = tmp_path_factory.mktemp("wheel")
+    source = place / "source"
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
+    command += ["--quiet", "--disable-pip-version-check", "--wheel-dir", str(place), str(source)]
+    subprocess.run(command, check=True)
+    (file,) = place.glob("*.whl")
+    with zipfile.ZipFile(file) as archive:
+        yield archive
+
+
+def test_the_wheel_holds_every_file_of_the_packages(wheel):
+    ours = {
+        path.relative_to(ROOT).as_posix()
+        for name in PACKAGES
+        for path in (ROOT / name).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    packed = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert packed == ours
+    assert {"rrl_tf/py.typed", "rrl_tf/data/shakespeare.txt"} <= packed
+    assert "serving/deploy/docker-compose.yml" in packed
+
+
+def test_the_wheel_names_version_commands_and_licence(wheel):
+    info = f"rrl_tf-{rrl_tf.__version__}.dist-info"
+    metadata = wheel.read(f"{info}/METADATA").decode()
+    assert f"\nVersion: {rrl_tf.__version__}\n" in metadata
+    assert "\nAuthor: rrl_tf contributors\n" in metadata
+    assert f"{info}/licenses/LICENSE" in wheel.namelist()
+    commands = lines(wheel.read(f"{info}/entry_points.txt").decode())[1:]
+    assert {line.split(" = ")[0] for line in commands} == {"rrl-train", "rrl-serve", "rrl-bench"}

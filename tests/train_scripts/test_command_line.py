@@ -1,0 +1,102 @@
+"""Users' mistakes are one line; bugs keep their traceback."""
+
+import dataclasses
+import sys
+from typing import Literal
+
+import pytest
+
+from rrl_tf.errors import InvalidInput
+from train_scripts import command_line
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Numbers."""
+
+    preset: str = "fast"
+    """Where the numbers come from."""
+    steps: int = 3
+    """How many."""
+    kind: Literal["a", "b"] = "a"
+    """Which."""
+    draw: bool = True
+    """Whether to draw."""
+
+    def __post_init__(self):
+        if self.steps < 1:
+            raise InvalidInput(f"steps must be at least 1; received {self.steps}")
+
+
+PRESETS = {"fast": Config(), "slow": Config("slow", steps=30)}
+
+
+def run(monkeypatch, *arguments, main=lambda config: None):
+    main.__doc__ = "Does it."
+    monkeypatch.setattr(sys, "argv", ["script", *arguments])
+    command_line.run_preset(main, PRESETS, default="fast")
+
+
+def test_a_preset_is_overridden(monkeypatch):
+    seen = []
+    run(monkeypatch, "--preset", "slow", "--kind=b", "--no-draw", main=lambda c: seen.append(c))
+    assert seen == [Config("slow", 30, "b", False)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--preset=slwo"], 1, "unknown preset 'slwo'; expected one of fast, slow"),
+        (["--stesp=3"], 2, "unknown option '--stesp'; did you mean --steps?"),
+        (["--no-darw"], 2, "unknown option '--no-darw'; did you mean --no-draw?"),
+        (["--qqqqqq"], 2, "unknown option '--qqqqqq'; --help lists all"),
+        (["--steps=many"], 2, "many"),
+        (["--steps"], 2, "--steps"),
+        (["--steps=0"], 1, "steps must be at least 1; received 0"),
+        (["--kind=c"], 2, "'c'"),
+    ],
+)
+def test_a_mistake_is_one_line(monkeypatch, capsys, arguments, code, message):
+    with pytest.raises(SystemExit) as ended:
+        run(monkeypatch, *arguments)
+    assert ended.value.code == code
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.startswith("error: ") and len(said.splitlines()) == 1
+
+
+def test_help_lists_the_presets(monkeypatch, capsys):
+    with pytest.raises(SystemExit) as ended:
+        run(monkeypatch, "--preset=slow", "--help")
+    assert not ended.value.code
+    said = capsys.readouterr().out
+    assert "Presets: fast, slow. The defaults below are of slow." in said
+    assert "default: 30" in said
+
+
+def raising(error):
+    def main(config):
+        raise error
+
+    return main
+
+
+@pytest.mark.parametrize("error", [InvalidInput("a wrong number; received 3"), OSError("no room")])
+def test_what_the_user_can_mend_is_one_line(monkeypatch, capsys, error):
+    with pytest.raises(SystemExit) as ended:
+        run(monkeypatch, main=raising(error))
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == f"error: {error}\n"
+
+
+@pytest.mark.parametrize("error", [ValueError("a bug in Keras"), KeyError("missing")])
+def test_a_bug_keeps_its_traceback(monkeypatch, error):
+    with pytest.raises(type(error)):
+        run(monkeypatch, main=raising(error))
+
+
+def test_an_interrupted_run_says_that_it_goes_on(monkeypatch, capsys):
+    with pytest.raises(SystemExit) as ended:
+        run(monkeypatch, main=raising(KeyboardInterrupt()))
+    assert ended.value.code == 130
+    assert "the same command goes on" in capsys.readouterr().err

@@ -1,0 +1,201 @@
+"""Any Gymnasium environment, from its id to the exported policy."""
+
+import importlib
+import json
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tf_only
+
+TOY = {
+    "steps": 96,
+    "num_envs": 4,
+    "batch_size": 8,
+    "learning_starts": 20,
+    "updates_per_step": 0.1,
+    "evaluate_every": 48,
+    "evaluation_episodes": 3,
+    "max_steps": 12,
+    "jit_compile": False,
+}
+
+GRID = '''
+    """A grid of its own codes: 0 fog, 1 floor, 2 coin, 3 walker."""
+
+    import gymnasium
+    import numpy as np
+    from gymnasium.spaces import Box, Discrete
+
+
+    class CoinGrid(gymnasium.Env):
+        metadata = {"render_modes": ["rgb_array"]}
+        observation_space = Box(0, 3, (4, 6, 1), np.uint8)
+        action_space = Discrete(4)
+        action_names = ("up", "down", "left", "right")
+
+        def __init__(self, render_mode=None):
+            self.render_mode = render_mode
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            cells = self.np_random.permutation(24)[:2]
+            self.walker, self.coin = ([int(c) // 6, int(c) % 6] for c in cells)
+            return self.look(), {}
+
+        def look(self):
+            grid = np.ones((4, 6, 1), np.uint8)
+            grid[:, 5] = 0
+            grid[tuple(self.coin)] = 2
+            grid[tuple(self.walker)] = 3
+            return grid
+
+        def step(self, action):
+            step = ((-1, 0), (1, 0), (0, -1), (0, 1))[action]
+            self.walker = [
+                int(np.clip(a + b, 0, size - 1))
+                for a, b, size in zip(self.walker, step, (4, 6))
+            ]
+            found = self.walker == self.coin
+            return self.look(), float(found), found, False, {"success": found}
+
+        def state_key(self):
+            return (*self.walker, *self.coin)
+
+        def entities(self, observation):
+            cells = {"agent": np.argwhere(observation[..., 0] == 3)[0]}
+            if (observation == 2).any():
+                cells["coin"] = np.argwhere(observation[..., 0] == 2)[0]
+            return {label: tuple(map(int, cell)) for label, cell in cells.items()}
+
+        def render(self):
+            grey = np.kron(60 * self.look()[..., 0], np.ones((9, 9), np.uint8))
+            return grey[..., None].repeat(3, -1)
+
+
+    gymnasium.register("CoinGrid-v0", CoinGrid, max_episode_steps=30)
+'''
+
+
+@pytest.fixture
+def coin_grid(tmp_path, monkeypatch):
+    """A user's own file with a grid environment."""
+    import gymnasium
+
+    (tmp_path / "coins.py").write_text(textwrap.dedent(GRID))
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    yield "coins:CoinGrid-v0"
+    sys.modules.pop("coins", None)
+    gymnasium.registry.pop("CoinGrid-v0", None)
+
+
+def train(tmp_path, env, **changes):
+    from train_scripts import train_dqn
+
+    return train_dqn.main(train_dqn.Config(**{**TOY, **changes}, env=env, runs=str(tmp_path)))
+
+
+def export_of(run):
+    from rrl_tf.export import load_policy
+
+    return load_policy(run.folder.export / "1")
+
+
+@pytest.mark.parametrize(
+    ("env", "network"),
+    [
+        ("CartPole-v1", "sequential"),
+        ("MiniGrid-Empty-5x5-v0", "relational_q_network"),
+        ("MiniGrid-KeyCorridorS3R1-v0", "relational_q_network"),
+        ("MiniGrid-MemoryS7-v0", "relational_q_network"),
+    ],
+)
+def test_an_environment_is_trained_evaluated_and_exported(tmp_path, env, network):
+    from rrl_tf.envs import gymnasium_task
+
+    run, agent = train(tmp_path, env)
+    assert agent.network.name.startswith(network)
+    assert run.folder.path == tmp_path / f"{env}-seed0"
+    summary = json.loads((run.folder.path / "evaluation.json").read_text())
+    assert summary["step"] == 96
+    assert 0 <= summary["eval/success"] <= 1
+    assert ("eval/loops" in summary) == env.startswith("MiniGrid")
+    task = gymnasium_task(env)
+    observations = np.stack([task.make_env().reset(seed=seed)[0] for seed in range(5)])
+    policy = export_of(run)
+    np.testing.assert_array_equal(policy.act(observations), agent.greedy(observations))
+    assert policy.details["action_names"] == list(task.action_names)
+    pictures = {"episode.gif"} | ({"attention.png"} if env.startswith("MiniGrid") else set())
+    assert {path.name for path in run.folder.figures.iterdir()} == pictures
+
+
+def test_a_users_own_grid_needs_its_file_alone(tmp_path, coin_grid):
+    run, agent = train(tmp_path / "runs", coin_grid, updates_per_step=0.0)
+    assert {path.name for path in run.folder.figures.iterdir()} == {"attention.png", "episode.gif"}
+    summary = json.loads((run.folder.path / "evaluation.json").read_text())
+    assert {"eval/success", "eval/loops", "eval/return"} <= summary.keys()
+    policy = export_of(run)
+    observation, _ = importlib.import_module("coins").CoinGrid().reset(seed=0)
+    action, scores = policy.act(observation, return_attention_scores=True)
+    assert action == agent.greedy(observation[None])[0]
+    assert all(each.shape[-2:] == (24, 24) for each in scores.values())
+    assert policy.details["action_names"] == ["up", "down", "left", "right"]
+
+
+def test_a_users_grid_is_drawn_rows_first(coin_grid):
+    import keras
+
+    from rrl_tf.envs import gymnasium_task
+    from rrl_tf.models import RelationalQNetwork
+    from rrl_tf.training.pictures import play
+
+    task = gymnasium_task(coin_grid)
+    network = RelationalQNetwork.from_preset("fast", task.preparation, num_actions=4)
+    network.build((None, *task.preparation.shape))
+    env = task.make_env(render_mode="rgb_array")
+    episode = play(network, task, env, {"seed": 0})
+    observation, _ = env.reset(seed=0)
+    row, column = task.entities(observation)["agent"]
+    x, y = episode.cells[0]["agent"]
+    assert (x, y) == (column, row)
+    _, scores = network(task.preparation(observation[None]), return_attention_scores=True)
+    scores = keras.ops.convert_to_numpy(scores["round_1"])[0]
+    # Cell (x, y) is entity x * height + y in pictures, row * width + column in the network.
+    drawn = episode.scores["round_1"][0][:, x * 4 + y].reshape(-1, 6, 4)
+    np.testing.assert_array_equal(
+        drawn, scores[:, row * 6 + column].reshape(-1, 4, 6).transpose(0, 2, 1)
+    )
+
+
+def test_another_environment_may_be_tested(tmp_path):
+    from train_scripts import train_dqn
+
+    config = train_dqn.Config(
+        **TOY, env="MiniGrid-Empty-5x5-v0", test_env="MiniGrid-Empty-8x8-v0", runs=str(tmp_path)
+    )
+    run, _ = train_dqn.main(config)
+    assert (run.folder.path / "evaluation.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("env", "changes", "message"),
+    [
+        ("Pendulum-v1", {}, "needs discrete actions; received the action space Box"),
+        ("CartPole-v2", {}, "cannot make the environment 'CartPole-v2'"),
+        ("CartPole-v1", {"network": "nope"}, "'nope'"),
+        ("CartPole-v1", {"network": "fast"}, "height, width"),
+        ("MiniGrid-Empty-5x5-v0", {"network": "convolutional"}, ""),
+        ("", {}, "--env is missing"),
+        ("CartPole-v1", {"frames": 0}, "frames must be greater than 0"),
+        ("CartPole-v1", {"actions": (5,)}, "received 5"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_written(tmp_path, env, changes, message):
+    from rrl_tf.errors import InvalidInput
+
+    with pytest.raises(InvalidInput, match=message):
+        train(tmp_path / "runs", env, **changes)
+    assert not (tmp_path / "runs").exists()
