@@ -81,12 +81,19 @@ def nth_farthest(
     nearest = n if order == "sonnet" else active_count - 1 - n
     answers = labels[questions, _ranked(vectors, active, reference)[questions, nearest]]
 
-    one_hot = np.eye(count, dtype="float32")
     question = (n, m) if order == "paper" else (m, n)
+    return _sequences(vectors, labels, active, question), answers.astype("int32")
+
+
+def _sequences(
+    vectors: np.ndarray, labels: np.ndarray, active: np.ndarray, question: tuple[np.ndarray, ...]
+) -> np.ndarray:
+    """Every vector with its label, and with the question that all rows repeat."""
+    count = labels.shape[1]
+    one_hot = np.eye(count, dtype="float32")
     rows = [np.repeat(one_hot[part][:, None], count, axis=1) for part in question]
     contents = np.concatenate([vectors, one_hot[labels]], axis=-1) * active[..., None]
-    sequences = np.concatenate([contents, *rows], axis=-1)
-    return sequences.astype("float32"), answers.astype("int32")
+    return np.concatenate([contents, *rows], axis=-1).astype("float32")
 
 
 def _ranked(vectors: np.ndarray, active: np.ndarray, reference: np.ndarray) -> np.ndarray:
