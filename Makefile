@@ -18,29 +18,20 @@ test-slow: .venv/installed
 package:
 	.ci/package
 
-# The tables of the docs. Time them on an idle machine; `update` needs pip install torch==2.13.0.
+# The tables of the docs. Time them on an idle machine; what compares with PyTorch needs
+# pip install torch==2.13.0.
+MEASURED := speed/update speed/mnist_step speed/acting speed/environments speed/serving \
+	speed/relational_memory speed/relational_memory_scaling speed/decision_transformer \
+	speed/acting_decision_transformer speed/offline_data \
+	reproductions/book_defects reproductions/rmc_differences
 benchmarks: .venv/installed
-	$(RUN) -m benchmarks.update
-	$(RUN) -m benchmarks.mnist_step
-	$(RUN) -m benchmarks.acting
-	$(RUN) -m benchmarks.environments
-	$(RUN) -m benchmarks.book_defects
-	$(RUN) -m benchmarks.serving
-	$(RUN) -m benchmarks.relational_memory
-	$(RUN) -m benchmarks.relational_memory_scaling
-	$(RUN) -m benchmarks.rmc_differences
-	$(RUN) -m benchmarks.decision_transformer
-	$(RUN) -m benchmarks.acting_decision_transformer
-	$(RUN) -m benchmarks.offline_data
-	$(RUN) -m benchmarks.tables
+	set -e; for name in $(MEASURED); do $(RUN) -m benchmarks $$name; done
+	$(RUN) -m benchmarks tables
 
 # Trains every agent that the docs report: several hours on two cores.
+TRAINED := doorkey mnist nth_farthest text offline
 results: .venv/installed
-	$(RUN) -m benchmarks.doorkey --jobs 2
-	$(RUN) -m benchmarks.mnist --jobs 2
-	$(RUN) -m benchmarks.nth_farthest --jobs 2
-	$(RUN) -m benchmarks.text
-	$(RUN) -m benchmarks.offline --jobs 2
+	set -e; for name in $(TRAINED); do $(RUN) -m benchmarks reproductions/$$name --jobs 2; done
 
 lint: .venv/installed
 	.venv/bin/ruff check .

@@ -1,4 +1,7 @@
-"""Every speed claim and results table: one command, one table."""
+"""Every claim of the docs: `speed`, `reproductions` of what was learned, `pytorch` to compare with.
+
+`python -m benchmarks` names all of them and runs each.
+"""
 
 from rrl_tf.quiet import load_tensorflow
 

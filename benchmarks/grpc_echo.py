@@ -1,4 +1,4 @@
-"""A gRPC server that answers everything with the same bytes: the ceiling for `benchmarks.serving`.
+"""A gRPC server that answers everything with the same bytes: the ceiling for `speed/serving`.
 
     python -m benchmarks.grpc_echo grpc://localhost:8500 8600
 

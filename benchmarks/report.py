@@ -7,7 +7,7 @@ import os
 import pathlib
 import platform
 
-from rrl_tf.training import atomic_file
+from benchmarks.tables import markdown_table, write_text
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 _PACKAGES = ("tensorflow", "keras", "torch", "numpy", "gymnasium", "minigrid")
@@ -19,46 +19,51 @@ class Report:
     """A benchmark's outcome.
 
     Attributes:
-        name: file name without a suffix.
         title: heading.
-        columns: column titles.
-        rows: list of dicts with a key for each column, strings or numbers; JSON-able.
+        rows: list of dicts column → cell, strings or numbers; JSON-able.
         notes: sentences below the table.
-        settings: the benchmark's configuration, a dict.
     """
 
-    name: str
     title: str
-    columns: tuple
     rows: list
     notes: tuple
-    settings: dict
 
-    def markdown(self):
-        """The table as Markdown, with the command that makes it again."""
-        lines = [
-            f"# {self.title}",
-            "",
-            f"`python -m benchmarks.{self.name}` on {machine_in_words()}.",
-            "",
-            f"| {' | '.join(self.columns)} |",
-            f"|{'---|' * len(self.columns)}",
-            *(f"| {' | '.join(_cell(row[c]) for c in self.columns)} |" for row in self.rows),
-            "",
-            *(f"- {note}" for note in self.notes),
-        ]
-        return "\n".join(lines) + "\n"
+    def write(self, name, config, folder=RESULTS):
+        """Prints the table and writes it, and all numbers beside it.
 
-    def write(self, folder=RESULTS):
-        """Prints the table and writes it as `<name>.md`, and all numbers as `<name>.json`."""
-        folder = pathlib.Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        document = {"machine": machine(), "settings": self.settings, "rows": self.rows}
-        with atomic_file(folder / f"{self.name}.json") as draft:
-            draft.write_text(json.dumps(document, indent=2) + "\n")
-        with atomic_file(folder / f"{self.name}.md") as draft:
-            draft.write_text(self.markdown())
-        print(f"\n{self.markdown()}\nwritten: {folder / self.name}.md, .json", flush=True)
+        Args:
+            name: `room/file` of the benchmark, which names `<file>.md` and `<file>.json`.
+            config: its configuration, a dataclass.
+            folder: where to.
+        """
+        document = {
+            "name": name,
+            "title": self.title,
+            "machine": machine(),
+            "settings": dataclasses.asdict(config),
+            "rows": self.rows,
+            "notes": self.notes,
+        }
+        file = pathlib.Path(folder) / f"{name.rpartition('/')[2]}.json"
+        write_text(file, json.dumps(document, indent=2) + "\n")
+        write_text(file.with_suffix(".md"), markdown(document))
+        print(f"\n{markdown(document)}\nwritten: {file.with_suffix('')}.md, .json", flush=True)
+
+
+def markdown(document):
+    """The page of a written report: its table, and the command that makes it again."""
+    command = f"`python -m benchmarks {document['name']}`"
+    notes = "".join(f"- {note}\n" for note in document["notes"])
+    return (
+        f"# {document['title']}\n\n{command} on {in_words(document['machine'])}.\n\n"
+        f"{markdown_table(document['rows'])}\n{notes}"
+    )
+
+
+def draw_up(folder=RESULTS):
+    """Writes the page of every report in the folder anew, from its numbers."""
+    for file in sorted(pathlib.Path(folder).glob("*.json")):
+        write_text(file.with_suffix(".md"), markdown(json.loads(file.read_text())))
 
 
 def machine():
@@ -74,9 +79,8 @@ def machine():
     }
 
 
-def machine_in_words():
-    """One line about the machine."""
-    facts = machine()
+def in_words(facts):
+    """One line about a machine, from what `machine` returned."""
     features = ", ".join(
         f"{'with' if present else 'without'} {feature}"
         for feature, present in (
@@ -111,9 +115,3 @@ def _version(package):
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _cell(value):
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    return "" if value is None else str(value)

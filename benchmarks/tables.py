@@ -1,9 +1,7 @@
-"""Puts the measured tables into the README and the docs, so that no number is typed by hand.
-
-    python -m benchmarks.tables
+"""Markdown tables, and their places in the README and the docs: no number is typed by hand.
 
 A line `<!-- table: PATH -->` is followed by the tables that stand in that file, up to the line
-`<!-- end -->`; whatever was between the two is replaced.
+`<!-- end -->`; whatever was between the two is replaced. `python -m benchmarks tables` does it.
 """
 
 import pathlib
@@ -14,11 +12,29 @@ from rrl_tf.training import atomic_file
 _SLOT = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def main():
+def markdown_table(rows):
+    """A Markdown table.
+
+    Args:
+        rows: list of dicts column → cell, a string or a number; what a row leaves out is empty.
+
+    Example:
+        >>> print(markdown_table([{"who": "ours", "ms": 0.12345}, {"who": "theirs"}]), end="")
+        | who | ms |
+        |---|---|
+        | ours | 0.123 |
+        | theirs |  |
+    """
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    lines = [" | ".join(_cell(row.get(column)) for column in columns) for row in rows]
+    head = f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}\n"
+    return head + "".join(f"| {line} |\n" for line in lines)
+
+
+def fill():
     """Fills every slot of the README and of the pages in docs."""
     for page in (pathlib.Path("README.md"), *sorted(pathlib.Path("docs").glob("*.md"))):
-        with atomic_file(page) as draft:
-            draft.write_text(filled(page.read_text()))
+        write_text(page, filled(page.read_text()))
 
 
 def filled(text):
@@ -28,11 +44,11 @@ def filled(text):
         FileNotFoundError: if a slot names a file that is not there.
     """
 
-    def fill(slot):
+    def insert(slot):
         begin, source, end = slot.groups()
         return begin + tables_of(pathlib.Path(source).read_text()) + end
 
-    return _SLOT.sub(fill, text)
+    return _SLOT.sub(insert, text)
 
 
 def tables_of(text):
@@ -40,5 +56,14 @@ def tables_of(text):
     return "".join(line for line in text.splitlines(keepends=True) if line.startswith("|"))
 
 
-if __name__ == "__main__":
-    main()
+def write_text(path, text):
+    """Writes a file that appears complete or not at all, in a folder that is made if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(path) as draft:
+        draft.write_text(text)
+
+
+def _cell(value):
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return "" if value is None else str(value)

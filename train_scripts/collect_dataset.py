@@ -1,25 +1,26 @@
 """Records play of any policy in any Gymnasium environment as a Minari data set.
 
 python -m train_scripts.collect_dataset                        # our DoorKey agent, good to bad
-python -m train_scripts.collect_dataset --environment CartPole-v1 --policies random \
-    --dataset rrl/cartpole/random-v0
+python -m train_scripts.collect_dataset --environment CartPole-v1 --policies random
 python -m train_scripts.collect_dataset --environment DoorKey-6x6 --policies \
     grpc://localhost:8500/doorkey --dataset rrl/doorkey-6x6/served-v0
 """
 
+from __future__ import annotations
+
 import dataclasses
-import os
+import functools
 import pathlib
 import re
-import warnings
+from collections.abc import Callable
+from typing import Any
 
 import gymnasium
-import numpy as np
-from tqdm import tqdm
 
+from rrl_tf.data.recording import Player, check_dataset_id, record_episodes
 from rrl_tf.errors import InvalidInput
-from rrl_tf.export import load_policy, newest_version
-from train_scripts import command_line, train_doorkey
+from rrl_tf.training.config import require_not_negative, require_positive
+from train_scripts import command_line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,72 +37,46 @@ class Config:
     other: its skill levels."""
     episodes: int = 500
     """Of each policy at each of its skill levels."""
-    dataset: str = "rrl/doorkey-5x5/mixed-v0"
-    """Id of the data set, NAMESPACE/NAME-vN."""
+    dataset: str = ""
+    """Id of the data set, NAMESPACE/NAME-vN; by default `rrl/`, the environment and `random-v0`, or
+    `mixed-v0` where others play too."""
     folder: str = "runs/datasets"
     """Where Minari data sets are kept; `$MINARI_DATASETS_PATH` of others who read it."""
     seed: int = 0
     """Of the environment, the random actions and, if it has to be trained, the agent."""
 
+    def __post_init__(self) -> None:
+        require_positive(self, "episodes")
+        require_not_negative(self, "seed")
+        if not self.policies:
+            raise InvalidInput("policies must name who plays; received none")
+        check_dataset_id(self.dataset_id)
 
-def main(config):
+    @property
+    def dataset_id(self) -> str:
+        """Id of the data set: every environment has its own."""
+        environment = re.sub(r"[^a-z0-9_]+", "-", self.environment.lower()).strip("-")
+        players = "random" if set(self.policies) == {"random"} else "mixed"
+        return self.dataset or f"rrl/{environment}/{players}-v0"
+
+
+def main(config: Config) -> pathlib.Path:
     """Records play as a Minari data set, and returns its folder; one that is there stays."""
-    final = pathlib.Path(config.folder) / config.dataset
-    if final.exists():
-        print(f"{final} is there already")
-        return final
-    os.environ["MINARI_DATASETS_PATH"] = str(pathlib.Path(config.folder).resolve())
-    import minari  # it looks for its folder once
-
-    pathlib.Path(config.folder).mkdir(parents=True, exist_ok=True)
-    env = minari.DataCollector(make_env(config.environment))
-    rng = np.random.default_rng(config.seed)
-    levels = [
-        (policy, share)
-        for policy in config.policies
-        for share in ((1.0,) if policy == "random" else config.explorations)
-    ]
-    returns = []
-    with tqdm(total=len(levels) * config.episodes, unit="episode", mininterval=0.5) as bar:
-        for policy, share in levels:
-            act = policy_named(policy, config)
-            for _ in range(config.episodes):
-                returns.append(play(env, act, share, rng))
-                bar.update()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that nobody signed the data, and the like
-        env.create_dataset(
-            dataset_id=config.dataset,
-            algorithm_name=", ".join(f"{p} ({s:.0%} random)" for p, s in levels),
-            description=f"{config.episodes} episodes of each policy in {config.environment}",
-        )
-    env.close()
-    print(
-        f"{len(returns):,} episodes of {config.environment}, mean return {np.mean(returns):.3g} "
-        f"({min(returns):.3g} to {max(returns):.3g})\nwritten: {final}"
+    return record_episodes(
+        config.folder,
+        config.dataset_id,
+        functools.partial(make_env, config.environment),
+        [player_named(name, config) for name in config.policies],
+        config.episodes,
+        config.seed,
     )
-    return final
 
 
-def play(env, act, share, rng):
-    """Plays one episode with a share of random actions and returns its return."""
-    observation, _ = env.reset(seed=int(rng.integers(2**31)))
-    env.action_space.seed(int(rng.integers(2**31)))
-    total, over = 0.0, False
-    while not over:
-        explore = rng.random() < share
-        action = env.action_space.sample() if explore else act(observation)
-        observation, reward, terminated, truncated, _ = env.step(action)
-        total += float(reward)
-        over = terminated or truncated
-    return total
-
-
-def make_env(name):
+def make_env(name: str) -> gymnasium.Env:
     """The environment of that name, with a `spec` by which Minari makes it again.
 
     Raises:
-        ValueError: if there is none.
+        InvalidInput: if there is none.
     """
     size = re.fullmatch(r"DoorKey-(\d+)x\1", name)
     if size:
@@ -114,46 +89,77 @@ def make_env(name):
         return gymnasium.make(spec)
     try:
         return gymnasium.make(name)
-    except gymnasium.error.Error as error:
+    except (gymnasium.error.Error, ImportError) as error:
         raise InvalidInput(f"cannot make the environment {name!r}: {error}") from error
 
 
-def policy_named(name, config):
-    """A function from an observation to an action.
+def player_named(name: str, config: Config) -> Player:
+    """Who plays under that name.
 
     Raises:
-        ValueError: if there is no such policy.
+        InvalidInput: if nobody does.
     """
     if name == "random":
-        return lambda observation: None
+        return Player(name, random_shares=(1.0,))
     if name == "agent":
         if config.environment != "DoorKey-5x5":
             raise InvalidInput(
-                f"the agent is for DoorKey-5x5; give the folder of an exported version that plays "
-                f"{config.environment}"
+                "the agent is for DoorKey-5x5; give the folder of an exported version that plays "
+                f"in another environment; received {config.environment!r}"
             )
-        name = str(newest_version(trained_agent(config.seed)))
-    address, _, model = name.rpartition("/")
-    if "://" in address:
-        from serving.client import connect
-
-        client = connect(address, model)
-        return lambda observation: client.act(observation)
-    if not pathlib.Path(name, "saved_model.pb").exists():
+        make = functools.partial(trained_agent, config.seed)
+    elif "://" in name:
+        make = functools.partial(served_policy, name)
+    elif pathlib.Path(name, "saved_model.pb").exists():
+        make = functools.partial(loaded_policy, name)
+    else:
         raise InvalidInput(
-            f"unknown policy {name!r}; expected random, agent, the folder of an exported version, "
-            "or an address such as grpc://localhost:8500/doorkey"
+            "a policy is random, agent, the folder of an exported version, or an address such as "
+            f"grpc://localhost:8500/doorkey; received {name!r}"
         )
-    return load_policy(name).act
+    return Player(name, make, config.explorations)
 
 
-def trained_agent(seed):
-    """The export folder of our DoorKey agent, trained here unless it has been."""
+def trained_agent(seed: int) -> Callable[[Any], Any]:
+    """Our DoorKey agent, trained here unless it has been."""
+    from rrl_tf.export import newest_version
+    from train_scripts import train_doorkey  # needed only where it is to be trained
+
     training = dataclasses.replace(train_doorkey.FAST, seed=seed, stop_after_perfect=3)
-    folder = command_line.run_path(training)
-    if folder.exists():  # with whatever number of steps it was trained
-        return folder / "export"
-    return train_doorkey.main(training)[0].export
+    exports = training.path / "export"
+    if not exports.exists():  # otherwise, with whatever number of steps it was trained
+        exports = train_doorkey.main(training)[0].folder.export
+    return loaded_policy(newest_version(exports))
+
+
+def loaded_policy(folder: str | pathlib.Path) -> Callable[[Any], Any]:
+    """The policy in the folder of an exported version."""
+    from rrl_tf.export import load_policy
+
+    return load_policy(folder).act
+
+
+def served_policy(address: str) -> Callable[[Any], Any]:
+    """The policy that a server at `grpc://HOST:PORT/NAME` answers for.
+
+    Raises:
+        InvalidInput: as it is called, too, if there is no answer.
+    """
+    from serving.client import ServingError, connect
+
+    host, _, model = address.rpartition("/")
+
+    def act(observation):
+        try:
+            return client.act(observation)
+        except (ServingError, ValueError) as error:
+            raise InvalidInput(f"{address} gives no action: {error}") from error
+
+    try:
+        client = connect(host, model)
+    except ValueError as error:
+        raise InvalidInput(f"no server can have this address: {error}") from error
+    return act
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ import keras
 import numpy as np
 
 from rrl_tf.data.mnist import Split, load_mnist
-from rrl_tf.data.perturb import Perturbation, batches, clean, prepared
+from rrl_tf.data.mnist_batches import batches, prepared
+from rrl_tf.data.perturb import Perturbation, clean
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_classifier
 from rrl_tf.models import (

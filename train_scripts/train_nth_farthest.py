@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rrl_tf import viz
-from rrl_tf.data.nth_farthest import NthFarthest, nth_farthest, nth_farthest_floors
+from rrl_tf.data.nth_farthest_task import NthFarthest, nth_farthest, nth_farthest_floors
 from rrl_tf.models import MemorySequenceClassifier
 from rrl_tf.training import (
     FitConfig,

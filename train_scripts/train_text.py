@@ -169,7 +169,7 @@ def finish(run: FitRun, parts: dict[str, TextLanes]) -> None:
         )["bits_per_character"]
         for part in ("validation", "test")
     }
-    known, unseen = (parts[part].codes[:, 1:].ravel() for part in ("train", "test"))
+    known, unseen = (parts[part].rows[:, 1:].ravel() for part in ("train", "test"))
     summary = {
         "epochs": run.config.epochs,
         "parameters": int(sum(np.prod(w.shape) for w in run.model.trainable_weights)),

@@ -1,5 +1,8 @@
 """Agents: experience replay, double DQN, exploration schedules, curriculum, the training loop."""
 
+import importlib
+
+from rrl_tf.agents.curriculum import Curriculum, CurriculumEnv
 from rrl_tf.agents.loop import Loop, Record
 from rrl_tf.agents.losses import double_dqn_loss, double_dqn_target
 from rrl_tf.agents.replay import Batch, ReplayBuffer
@@ -7,20 +10,28 @@ from rrl_tf.agents.schedules import linear_schedule
 
 __all__ = [
     "Batch",
+    "Curriculum",
+    "CurriculumEnv",
     "DoubleDQN",
     "Loop",
     "Record",
     "ReplayBuffer",
+    "TrajectoryPolicy",
     "double_dqn_loss",
     "double_dqn_target",
     "linear_schedule",
+    "play_episodes",
 ]
+
+# What compiles its step with tf.function; the losses above run on any backend.
+_WITH_TENSORFLOW = {
+    "DoubleDQN": "double_dqn",
+    "TrajectoryPolicy": "trajectory_policy",
+    "play_episodes": "trajectory_policy",
+}
 
 
 def __getattr__(name):
-    # The agent compiles its update with tf.function; the losses above run on any backend.
-    if name == "DoubleDQN":
-        from rrl_tf.agents.double_dqn import DoubleDQN
-
-        return DoubleDQN
+    if name in _WITH_TENSORFLOW:
+        return getattr(importlib.import_module(f"rrl_tf.agents.{_WITH_TENSORFLOW[name]}"), name)
     raise AttributeError(f"module 'rrl_tf.agents' has no attribute {name!r}")

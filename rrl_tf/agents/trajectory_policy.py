@@ -1,11 +1,22 @@
 """Acting with a Decision Transformer: what it looks at, kept from step to step."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import keras
 import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from rrl_tf.data.windows import LastSteps, action_vectors
 from rrl_tf.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import gymnasium
+
+    from rrl_tf.data.scaling import Scaling
 
 ACTING = ("recompute", "cached")
 
@@ -23,6 +34,9 @@ class TrajectoryPolicy:
         scaling: `Scaling` of the data it was trained on.
         acting: `"recompute"` or `"cached"`.
 
+    Raises:
+        ValueError: for another way of acting, or a model that keeps nothing.
+
     Example:
 
     >>> policy = TrajectoryPolicy(model, scaling)  # doctest: +SKIP
@@ -30,20 +44,28 @@ class TrajectoryPolicy:
     >>> actions = policy.act(observations, rewards)  # doctest: +SKIP
     """
 
-    def __init__(self, model, scaling, acting="recompute"):
+    def __init__(self, model: keras.Model, scaling: Scaling, acting: str = "recompute") -> None:
         if acting not in ACTING:
             raise InvalidInput(f"acting must be one of {ACTING}; received {acting!r}")
-        self._model, self._scaling, self._acting = model, scaling, acting
+        if acting == "cached":
+            if not hasattr(model, "initial_cache"):
+                raise InvalidInput(
+                    "acting 'cached' needs a model that keeps keys and values; received "
+                    f"{model.name}"
+                )
+            model.initial_cache(1)  # raises where a window is too short
+        self.model, self.scaling, self.acting = model, scaling, acting
         self._from_window = tf.function(self._window_action, reduce_retracing=True)
         self._from_cache = tf.function(self._cached_action, reduce_retracing=True)
+        self._choose = {"recompute": self._recompute, "cached": self._read_newest}[acting]
 
-    def begin(self, target_returns):
+    def begin(self, target_returns: Sequence[float] | np.ndarray) -> None:
         """Begins an episode for each of the returns `(E,)` that are to be reached."""
-        self._returns = np.array(target_returns, "float64")
-        self._steps = np.zeros(len(self._returns), "int32")
-        self._window = self._action = self._cache = None
+        model = self.model
+        self._steps = LastSteps(target_returns, model.context_length, model.action_size)
+        self._cache = self._action = None
 
-    def act(self, observations, rewards=None):
+    def act(self, observations: np.ndarray, rewards: np.ndarray | None = None) -> np.ndarray:
         """The actions of the next step.
 
         Args:
@@ -53,80 +75,63 @@ class TrajectoryPolicy:
         Returns:
             `(E,)` or `(E, A)`, as the environment takes them.
         """
-        observations = np.asarray(observations)
-        if self._action is None:
-            self._action = np.zeros((len(self._steps), self._model.action_size), "float32")
-        else:
-            self._returns -= np.asarray(rewards)
-        step = {
-            "states": observations,
-            "returns_to_go": self._returns[:, None].astype("float32"),
-            "timesteps": self._steps,
-        }
-        action = (self._step_cached if self._acting == "cached" else self._step_window)(step)
-        discrete = action.ndim == 1
-        self._action = (
-            np.eye(self._model.action_size, dtype="float32")[action] if discrete else action
-        )
-        self._steps = self._steps + 1
+        self._steps.add(observations, rewards)
+        action = self._choose()
+        self._steps.choose(action)
         return action
 
-    def keep(self, rows):
+    def keep(self, rows: np.ndarray) -> None:
         """Goes on with some of the episodes, by mask or indices; the others have ended."""
-        self._returns, self._steps = self._returns[rows], self._steps[rows]
-        self._action = self._action[rows]
-        if self._window is not None:
-            self._window = {name: values[rows] for name, values in self._window.items()}
+        self._steps.keep(rows)
         if self._cache is not None:
             indices = np.arange(len(rows))[rows] if np.asarray(rows).dtype == bool else rows
+            self._action = self._action[rows]
             self._cache = keras.tree.map_structure(
                 lambda tensor: ops.take(tensor, indices, axis=0), self._cache
             )
 
-    def _step_window(self, step):
-        if self._window is None:
-            shapes = {**step, "actions": self._action, "mask": np.ones(len(self._steps), "float32")}
-            self._window = {
-                name: np.zeros((len(v), self._model.context_length, *v.shape[1:]), v.dtype)
-                for name, v in shapes.items()
-            }
-        else:
-            self._window["actions"][:, -1] = self._action
-        for name, values in self._window.items():
-            values[:, :-1] = values[:, 1:]
-            values[:, -1] = step.get(name, 1.0 if name == "mask" else 0.0)
-        return self._from_window(self._window).numpy()
+    def _recompute(self) -> np.ndarray:
+        return self._from_window(self._steps.window()).numpy()
 
     def _window_action(self, window):
-        prediction = self._model(self._scaling.window(window), last_action=True)
-        return self._scaling.action(prediction["action"])
+        prediction = self.model(self.scaling.window(window), last_action=True)
+        return self.scaling.action(prediction["action"])
 
-    def _step_cached(self, step):
+    def _read_newest(self) -> np.ndarray:
+        window = self._steps.window(length=1)
         if self._cache is None:
-            self._cache = self._model.initial_cache(len(self._steps))
-        inputs = {name: values[:, None] for name, values in step.items()}
-        inputs["actions"] = self._action[:, None]
-        inputs["mask"] = np.ones((len(self._steps), 1), "float32")
-        action, self._cache = self._from_cache(inputs, self._cache)
+            self._cache = self.model.initial_cache(len(self._steps))
+        else:  # an action is read with the step after it
+            window["actions"][:, 0] = self._action
+        action, self._cache = self._from_cache(window, self._cache)
+        self._action = action_vectors(action.numpy(), self.model.action_size)
         return action.numpy()
 
-    def _cached_action(self, inputs, cache):
-        prediction, cache = self._model.step(self._scaling.window(inputs), cache)
-        return self._scaling.action(prediction), cache
+    def _cached_action(self, window, cache):
+        prediction, cache = self.model.step(self.scaling.window(window), cache)
+        return self.scaling.action(prediction), cache
 
 
-def play_episodes(policy, envs, target_return, seeds):
+def play_episodes(
+    policy: TrajectoryPolicy,
+    envs: Sequence[gymnasium.Env],
+    target_return: float,
+    seeds: Sequence[int],
+) -> dict[str, np.ndarray]:
     """Plays one episode in each environment, all of them side by side.
 
     Args:
         policy: `TrajectoryPolicy`.
-        envs: list of Gymnasium environments.
-        target_return: float, the return that is asked for.
-        seeds: list of ints, of the environments' resets.
+        envs: E environments.
+        target_return: the return that is asked for.
+        seeds: of the environments' resets.
 
     Returns:
         Dict of arrays `(E,)`: `"return"`, `"length"`, and `"success"` where the environment reports
         it.
+
+    Raises:
+        ValueError: if there are no environments, or not as many as seeds.
 
     Example:
 

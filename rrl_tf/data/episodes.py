@@ -1,5 +1,7 @@
 """Episodes, and what a data set of them is."""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Callable
 
@@ -35,7 +37,7 @@ class Episode:
     terminated: bool
     truncated: bool
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         steps = len(self.rewards)
         if steps == 0:
             raise InvalidInput("an episode must have at least one step; received none")
@@ -50,17 +52,19 @@ class Episode:
             values = getattr(self, name)
             if values.dtype.kind == "f" and not np.isfinite(values).all():
                 where = np.argwhere(~np.isfinite(values))[0].tolist()
-                raise InvalidInput(f"{name} hold {values[tuple(where)]} at {where}")
+                raise InvalidInput(
+                    f"{name} must be finite; received {values[tuple(where)]} at {where}"
+                )
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.rewards)
 
-    def returns_to_go(self):
+    def returns_to_go(self) -> np.ndarray:
         """Sum of the rewards from every step to the end, undiscounted, `(T,)` float64."""
         return np.cumsum(self.rewards[::-1], dtype="float64")[::-1]
 
     @property
-    def total(self):
+    def total(self) -> float:
         """The episode's return."""
         return float(np.sum(self.rewards, dtype="float64"))
 
@@ -75,6 +79,7 @@ class OfflineData:
         action_space: `Discrete`, starting at 0, or a bounded `Box` of vectors.
         environment: name of the environment, for tables.
         make_env: function without arguments → that environment, or None where it is not known.
+        observation_space: of the raw observations, or None where the format does not tell.
         reference_returns: returns of a random and of an expert policy that D4RL scores are relative
             to, or None for data that is not D4RL's.
 
@@ -87,49 +92,50 @@ class OfflineData:
     action_space: gymnasium.Space
     environment: str
     make_env: Callable[[], gymnasium.Env] | None = None
+    observation_space: gymnasium.Space | None = None
     reference_returns: tuple[float, float] | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.episodes:
-            raise InvalidInput(f"{self.name} has no episodes")
+            raise InvalidInput(f"{self.name} must have episodes; received none")
         _check_action_space(self.name, self.action_space)
         first = self.episodes[0]
         for i, episode in enumerate(self.episodes):
             shapes = [(e.observations.shape[1:], e.actions.shape[1:]) for e in (first, episode)]
             if shapes[0] != shapes[1]:
                 raise InvalidInput(
-                    f"{self.name}: observations and actions of episode {i} have the shapes "
-                    f"{shapes[1]}, those of episode 0 {shapes[0]}"
+                    f"{self.name}: observations and actions of episode {i} must have the shapes of "
+                    f"episode 0, {shapes[0]}; received {shapes[1]}"
                 )
             _check_actions(f"{self.name}, episode {i}", episode.actions, self.action_space)
 
     @property
-    def discrete(self):
+    def discrete(self) -> bool:
         """Whether the actions are indices."""
         return isinstance(self.action_space, gymnasium.spaces.Discrete)
 
     @property
-    def action_size(self):
+    def action_size(self) -> int:
         """A, the number of discrete actions or the size of a continuous one."""
         return int(self.action_space.n if self.discrete else self.action_space.shape[0])
 
     @property
-    def steps(self):
+    def steps(self) -> int:
         """Number of steps of all episodes."""
         return sum(map(len, self.episodes))
 
-    def returns(self):
+    def returns(self) -> np.ndarray:
         """Return of every episode, `(M,)`."""
         return np.array([episode.total for episode in self.episodes])
 
-    def best(self, share):
+    def best(self, share: float) -> OfflineData:
         """The data of the best episodes: so many that they hold a `share` of all steps.
 
         Args:
-            share: float in (0, 1].
+            share: in (0, 1].
 
-        Returns:
-            `OfflineData`.
+        Raises:
+            ValueError: if it is not.
         """
         if not 0 < share <= 1:
             raise InvalidInput(f"share must be in (0, 1]; received {share!r}")
@@ -139,13 +145,44 @@ class OfflineData:
         kept = tuple(self.episodes[i] for i in order[:count])
         return dataclasses.replace(self, episodes=kept)
 
-    def score(self, value):
-        """The D4RL score of a return: 0 as good as random play, 100 as the expert."""
+    def split(self, held_out: float) -> tuple[OfflineData, OfflineData]:
+        """The data without some episodes, and those: always the same ones of the same data.
+
+        Args:
+            held_out: share of the episodes in the second part; it has at least one.
+
+        Returns:
+            `(training, held out)`, both in the order of the whole.
+
+        Raises:
+            ValueError: if nothing is left to train on.
+        """
+        count = max(1, round(held_out * len(self.episodes)))
+        if count >= len(self.episodes):
+            raise InvalidInput(
+                f"{self.name}: to hold out {held_out:g} of the episodes needs more of them; "
+                f"received {len(self.episodes)}"
+            )
+        order = np.random.default_rng(0).permutation(len(self.episodes))
+        training, rest = (
+            dataclasses.replace(self, episodes=tuple(self.episodes[i] for i in np.sort(part)))
+            for part in (order[count:], order[:count])
+        )
+        return training, rest
+
+    def score(self, value: float) -> float:
+        """The D4RL score of a return: 0 as good as random play, 100 as the expert.
+
+        Raises:
+            ValueError: for data without reference returns.
+        """
+        if self.reference_returns is None:
+            raise InvalidInput(f"only D4RL's data have scores; received {self.name}")
         low, high = self.reference_returns
         return 100.0 * (value - low) / (high - low)
 
 
-def _check_action_space(name, space):
+def _check_action_space(name: str, space: gymnasium.Space) -> None:
     if isinstance(space, gymnasium.spaces.Discrete) and space.start == 0:
         return
     is_vector = isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1
@@ -156,7 +193,7 @@ def _check_action_space(name, space):
         )
 
 
-def _check_actions(name, actions, space):
+def _check_actions(name: str, actions: np.ndarray, space: gymnasium.Space) -> None:
     if isinstance(space, gymnasium.spaces.Discrete):
         fits = actions.ndim == 1 and actions.dtype.kind in "iu"
         fits = fits and actions.min() >= 0 and actions.max() < space.n
@@ -164,6 +201,6 @@ def _check_actions(name, actions, space):
         fits = actions.shape[1:] == space.shape and actions.dtype.kind == "f"
     if not fits:
         raise InvalidInput(
-            f"{name}: actions of the dtype {actions.dtype} and the shape {actions.shape} are not "
-            f"of the space {space}"
+            f"{name}: actions must be of the space {space}; received the dtype {actions.dtype} and "
+            f"the shape {actions.shape}"
         )

@@ -1,6 +1,9 @@
 """MNIST from TensorFlow Datasets or from the original files; nothing else takes its place."""
 
+from __future__ import annotations
+
 import gzip
+import os
 import pathlib
 import socket
 import urllib.request
@@ -9,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rrl_tf.data._packages import optional_package
 from rrl_tf.errors import InvalidInput
 
 FILES = {
@@ -32,7 +36,7 @@ class Split(NamedTuple):
     labels: np.ndarray
 
 
-def load_mnist(folder=None):
+def load_mnist(folder: str | os.PathLike | None = None) -> dict[str, Split]:
     """Loads the 60,000 images to train on and the 10,000 to test on.
 
     Either source gives the same arrays in the same order, sorted by the images' bytes: TensorFlow
@@ -56,7 +60,7 @@ def load_mnist(folder=None):
         (10000, 28, 28)
     """
     if folder is not None and not pathlib.Path(folder).is_dir():
-        raise InvalidInput(f"no folder {folder} to read MNIST from. {_WAYS_OUT}")
+        raise InvalidInput(f"MNIST's folder must be there; received {str(folder)!r}. {_WAYS_OUT}")
     if folder is not None and any(_find(folder, name) for pair in FILES.values() for name in pair):
         splits = {split: _read_files(folder, *names) for split, names in FILES.items()}
     else:
@@ -72,16 +76,15 @@ _WAYS_OUT = (
 )
 
 
-def _sorted(split):
+def _sorted(split: Split) -> Split:
     rows = split.images.reshape(len(split.images), -1)
     order = sorted(range(len(rows)), key=lambda i: rows[i].tobytes())
     return Split(split.images[order], split.labels[order])
 
 
-def _read_tensorflow_datasets(folder):
+def _read_tensorflow_datasets(folder: str | os.PathLike | None) -> dict[str, Split]:
     # Imported here: the original files need none of it, and it takes seconds.
-    import tensorflow_datasets as tfds
-
+    tfds = optional_package("tensorflow_datasets", "MNIST where its original files are not")
     tfds.disable_progress_bar()
     try:
         builder = tfds.builder("mnist", data_dir=folder)
@@ -101,19 +104,19 @@ def _read_tensorflow_datasets(folder):
     }
 
 
-def _look_up_host():
+def _look_up_host() -> None:
     """Fails at once where there is no network; the download would try for minutes."""
     if not urllib.request.getproxies():
         socket.getaddrinfo("storage.googleapis.com", 443)
 
 
-def _find(folder, name):
+def _find(folder: str | os.PathLike, name: str) -> pathlib.Path | None:
     """The file of that name, packed or not, or `None`."""
     paths = (pathlib.Path(folder) / f"{name}{suffix}" for suffix in ("", ".gz"))
     return next((path for path in paths if path.exists()), None)
 
 
-def _read_files(folder, images_name, labels_name):
+def _read_files(folder: str | os.PathLike, images_name: str, labels_name: str) -> Split:
     files = {name: _find(folder, name) for name in (images_name, labels_name)}
     if missing := [name for name, file in files.items() if file is None]:
         raise InvalidInput(f"{folder} lacks {' and '.join(missing)} (or the same with .gz)")
@@ -121,39 +124,39 @@ def _read_files(folder, images_name, labels_name):
     labels = _read_idx(files[labels_name], _LABELS).astype("int64")
     if images.shape[1:] != (28, 28):
         raise InvalidInput(
-            f"{files[images_name]}: expected images of 28 x 28, found {images.shape}"
+            f"{files[images_name]}: expected images of 28 x 28; received {images.shape}"
         )
     if len(images) != len(labels):
         raise InvalidInput(
-            f"{files[images_name]} holds {len(images)} images, but {files[labels_name]} "
-            f"{len(labels)} labels; expected as many"
+            f"{files[images_name]} and {files[labels_name]} must hold as many images as labels; "
+            f"received {len(images)} and {len(labels)}"
         )
     if len(labels) == 0 or labels.max() > 9:
         raise InvalidInput(
-            f"{files[labels_name]}: expected labels from 0 to 9, found "
+            f"{files[labels_name]}: expected labels from 0 to 9; received "
             f"{labels.max() if len(labels) else 'none'}"
         )
     return Split(images, labels)
 
 
-def _read_idx(file, magic):
+def _read_idx(file: pathlib.Path, magic: int) -> np.ndarray:
     """An array of unsigned bytes: magic number, one size a dimension, then the bytes."""
     try:
         content = file.read_bytes()
         if file.suffix == ".gz":
             content = gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
-        raise InvalidInput(f"{file} cannot be read: {error}; expected a whole gzip file") from error
+        raise InvalidInput(f"{file}: expected a whole gzip file; received {error}") from error
     dimensions = magic % 256
     header = np.frombuffer(content[: 4 + 4 * dimensions], ">u4")
     if len(header) < 1 + dimensions or header[0] != magic:
         found = int(header[0]) if len(header) else "an empty file"
-        raise InvalidInput(f"{file}: expected the magic number {magic} and sizes, found {found}")
+        raise InvalidInput(f"{file}: expected the magic number {magic} and sizes; received {found}")
     shape = tuple(int(size) for size in header[1:])
     bytes_expected, bytes_found = int(np.prod(shape)), len(content) - 4 - 4 * dimensions
     if bytes_found != bytes_expected:
         raise InvalidInput(
-            f"{file}: expected {bytes_expected:,} bytes for the shape {shape}, found "
+            f"{file}: expected {bytes_expected:,} bytes for the shape {shape}; received "
             f"{bytes_found:,}"
         )
     return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)

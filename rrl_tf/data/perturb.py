@@ -1,16 +1,19 @@
 """Digits moved, turned and spotted, a batch at a time: functions over TensorFlow tensors.
 
-Everything random is a function of the seed passed, so that a batch can be made again: a run that
-resumes at a step sees what it would have seen, and an evaluation is the same every time.
+Everything random is a function of the seed passed: equal seeds perturb equally.
 """
 
-import dataclasses
+from __future__ import annotations
 
-import numpy as np
+import dataclasses
+from typing import Any
+
 import tensorflow as tf
 
-MOST_SPOTS = 40
-"""Of one image; a normal variable beyond 6 deviations, one in a billion, is cut to it."""
+from rrl_tf.errors import InvalidInput
+
+_EXTRA_SPOTS = 30
+"""`5 |normal|` is more than this beyond 6 deviations, two in a billion, and is cut to it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +25,9 @@ class Perturbation:
         rotation: degrees; an integer from -rotation to rotation - 1.
         spots: white pixels of an image: `int(spots + 5 |normal|)` places, drawn with replacement.
             0 adds none.
+
+    Raises:
+        ValueError: if one of them is negative.
 
     Example:
         >>> images = np.zeros((2, 28, 28), np.uint8)
@@ -36,7 +42,12 @@ class Perturbation:
     rotation: int = 30
     spots: int = 10
 
-    def __call__(self, images, seed):
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value < 0:
+                raise InvalidInput(f"{name} must not be negative; received {value!r}")
+
+    def __call__(self, images: Any, seed: Any) -> tf.Tensor:
         """Perturbs images `(B, height, width)` uint8 to `(B, height, width, 1)` float32 in [0, 1].
 
         Args:
@@ -50,47 +61,28 @@ class Perturbation:
         count = self.spots + 5.0 * tf.abs(tf.random.stateless_normal((batch,), seeds[2]))
         x = rotate_and_shift(scaled(images), degrees, shift)
         if self.spots > 0:
-            x = add_spots(x, tf.cast(count, tf.int32), seeds[3])
+            most = self.spots + _EXTRA_SPOTS
+            x = add_spots(x, tf.cast(count, tf.int32), seeds[3], most)
         return brightened(x)
 
 
-def clean(images, seed=None):
+def clean(images: Any, seed: Any = None) -> tf.Tensor:
     """Digits as they are, in the same form: `(B, height, width, 1)` float32 in [0, 1]."""
     return scaled(images)
 
 
-def prepared(split, prepare, seed, batch_size=1000):
-    """A whole split, prepared once: the same arrays for the same seed.
-
-    Args:
-        split: `Split`.
-        prepare: function of `(images (B, 28, 28) uint8, seed (2,))` → the model's input.
-        seed: int.
-        batch_size: images prepared at a time.
-
-    Returns:
-        `(inputs (M, 28, 28, 1) float32, labels (M,))`.
-    """
-    prepare = tf.function(prepare, reduce_retracing=True)
-    parts = [
-        prepare(tf.constant(split.images[first : first + batch_size]), tf.constant([seed, first]))
-        for first in range(0, len(split.images), batch_size)
-    ]
-    return np.concatenate([part.numpy() for part in parts]), split.labels
-
-
-def scaled(images):
+def scaled(images: Any) -> tf.Tensor:
     """From `(B, height, width)` uint8 to `(B, height, width, 1)` float32 in [0, 1]."""
     return tf.cast(images, tf.float32)[..., None] / 255.0
 
 
-def brightened(images):
+def brightened(images: tf.Tensor) -> tf.Tensor:
     """Divides each image by its largest value; a black image stays black."""
     largest = tf.reduce_max(images, axis=(1, 2, 3), keepdims=True)
     return tf.math.divide_no_nan(images, largest)
 
 
-def rotate_and_shift(images, degrees, shift):
+def rotate_and_shift(images: tf.Tensor, degrees: Any, shift: Any) -> tf.Tensor:
     """Turns each image about its middle, then moves it; what comes from outside is 0.
 
     Every pixel takes the value of the nearest one at the place it came from, as torchvision's
@@ -120,14 +112,15 @@ def rotate_and_shift(images, degrees, shift):
     return tf.ensure_shape(tf.gather(pixels, place, batch_dims=1), images.shape)
 
 
-def add_spots(images, count, seed, most=MOST_SPOTS):
+def add_spots(images: tf.Tensor, count: Any, seed: Any, most: int) -> tf.Tensor:
     """Makes random pixels white.
 
     Args:
         images: `(B, height, width, 1)` float.
         count: `(B,)` int, places drawn with replacement.
         seed: pair of integers.
-        most: int, the largest number that `count` may hold; what is above is cut to it.
+        most: so many places are drawn, and the first `count` of them are used; a larger count is
+            cut to it.
 
     Returns:
         `(B, height, width, 1)`.
@@ -137,59 +130,11 @@ def add_spots(images, count, seed, most=MOST_SPOTS):
     place = tf.random.stateless_uniform((batch, most), seed, 0, pixels, dtype=tf.int32)
     drawn = tf.range(most)[None] < count[:, None]
     row = tf.broadcast_to(tf.range(batch)[:, None], (batch, most))
-    index = tf.stack([row, place], axis=-1)  # (B, MOST_SPOTS, 2)
+    index = tf.stack([row, place], axis=-1)  # (B, most, 2)
     spotted = tf.tensor_scatter_nd_max(
         tf.reshape(images, (batch, pixels)), index, tf.cast(drawn, images.dtype)
     )
     return tf.reshape(spotted, tf.shape(images))
-
-
-def batches(split, batch_size, prepare, seed, first_step=0, replacement=False):
-    """An endless stream of training batches, in which a step's batch depends on the step alone.
-
-    Args:
-        split: `Split`.
-        batch_size: B.
-        prepare: function of `(images (B, 28, 28) uint8, seed (2,))` → the model's input, such as a
-            `Perturbation`.
-        seed: int.
-        first_step: int, where a resumed run goes on.
-        replacement: whether images are drawn one by one from all, or each once before any comes
-            again.
-
-    Returns:
-        `tf.data.Dataset` of `(inputs (B, 28, 28, 1), labels (B,))`.
-
-    Example:
-        >>> data = batches(splits["train"], 300, Perturbation(), seed=0)  # doctest: +SKIP
-        >>> model.fit(data, steps_per_epoch=100, epochs=10)  # doctest: +SKIP
-    """
-    size = len(split.images)
-    images, labels = tf.constant(split.images), tf.constant(split.labels)
-    base = tf.constant([seed, 0x5EED], tf.int64)
-
-    def batch(step):
-        step_seeds = tf.random.split(tf.random.experimental.stateless_fold_in(base, step), 2)
-        if replacement:
-            index = tf.random.stateless_uniform(
-                (batch_size,), step_seeds[0], 0, size, dtype=tf.int64
-            )
-        else:
-            index = _shuffled(step * batch_size + tf.range(batch_size, dtype=tf.int64), size, seed)
-        return prepare(tf.gather(images, index), step_seeds[1]), tf.gather(labels, index)
-
-    steps = tf.data.Dataset.range(first_step, tf.int64.max)
-    return steps.map(batch, num_parallel_calls=2).prefetch(4)
-
-
-def _shuffled(position, size, seed):
-    """The image at a position of an endless sequence of permutations, a new one every `size`."""
-    permutation = tf.cast(position // size, tf.int32)
-    seeds = tf.stack([tf.fill((len(position),), seed), 0 * permutation, permutation], axis=1)
-    # tf.random.experimental.index_shuffle refuses a seed for every index, which this takes.
-    return tf.raw_ops.RandomIndexShuffle(
-        index=position % size, seed=seeds, max_index=tf.cast(size - 1, tf.int64)
-    )
 
 
 def _integers(seed, shape, limit):

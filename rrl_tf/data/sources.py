@@ -1,10 +1,14 @@
 """Offline data by name: Minari, TensorFlow Datasets (RLDS), and the HDF5 files of D4RL."""
 
+from __future__ import annotations
+
 import pathlib
+from typing import Any
 
 import gymnasium
 import numpy as np
 
+from rrl_tf.data._packages import INSTALL, optional_package
 from rrl_tf.data.episodes import Episode, OfflineData
 from rrl_tf.errors import InvalidInput
 
@@ -18,7 +22,7 @@ _D4RL_ENVIRONMENTS = {"halfcheetah": "HalfCheetah-v4", "hopper": "Hopper-v4"}
 _D4RL_ENVIRONMENTS["walker2d"] = "Walker2d-v4"
 
 
-def load_episodes(source):
+def load_episodes(source: str) -> OfflineData:
     """Loads the episodes that a name stands for.
 
     Args:
@@ -45,14 +49,14 @@ def load_episodes(source):
     kind, _, name = source.partition(":")
     if kind not in _READERS or not name:
         raise InvalidInput(
-            f"unknown source {source!r}; expected minari:ID, tfds:NAME or hdf5:FILE, or a path "
-            "after minari: or tfds:"
+            "a source is minari:ID, tfds:NAME, hdf5:FILE, or a path after minari: or tfds:; "
+            f"received {source!r}"
         )
     return _READERS[kind](source, name)
 
 
-def _read_minari(source, name):
-    minari = _package("minari", source, "pip install 'minari[hdf5]'")
+def _read_minari(source: str, name: str) -> OfflineData:
+    minari = optional_package("minari", source)
     try:
         if pathlib.Path(name).is_dir():
             folder = pathlib.Path(name)
@@ -61,6 +65,8 @@ def _read_minari(source, name):
             )
         else:
             dataset = minari.load_dataset(name, download=True)
+    except ImportError as error:  # of what downloads, or reads the format
+        raise InvalidInput(f"{source} needs more: {_first_line(error)}; {INSTALL}") from error
     except Exception as error:
         raise InvalidInput(
             f"{source} cannot be loaded ({_first_line(error)}). Local data sets are looked for in "
@@ -83,11 +89,12 @@ def _read_minari(source, name):
         dataset.action_space,
         spec.id if spec else "unknown environment",
         dataset.recover_environment if spec else None,
+        dataset.observation_space,
     )
 
 
-def _read_tfds(source, name):
-    tfds = _package("tensorflow_datasets", source, "pip install tensorflow-datasets")
+def _read_tfds(source: str, name: str) -> OfflineData:
+    tfds = optional_package("tensorflow_datasets", source)
     try:
         if pathlib.Path(name).is_dir():
             builder = tfds.builder_from_directory(name)
@@ -128,8 +135,8 @@ def _rlds_episode(where, steps):
     )
 
 
-def _read_hdf5(source, name):
-    h5py = _package("h5py", source, "pip install h5py")
+def _read_hdf5(source: str, name: str) -> OfflineData:
+    h5py = optional_package("h5py", source)
     try:
         with h5py.File(name, "r") as file:
             _check_hdf5(source, file)
@@ -177,7 +184,9 @@ def _cut(source, file):
         )
 
 
-def _episode(where, observations, actions, rewards, terminated):
+def _episode(
+    where: str, observations: Any, actions: Any, rewards: Any, terminated: bool
+) -> Episode:
     if isinstance(observations, (dict, tuple)) or isinstance(actions, (dict, tuple)):
         raise InvalidInput(f"{where}: only arrays can be read, no dicts or tuples of them")
     arrays = [np.asarray(values) for values in (observations, actions, rewards)]
@@ -189,10 +198,10 @@ def _episode(where, observations, actions, rewards, terminated):
         raise InvalidInput(f"{where}: {error}") from error
 
 
-def _d4rl_data(source, name, episodes):
+def _d4rl_data(source: str, name: str, episodes: list[Episode]) -> OfflineData:
     """Data whose format does not tell the action space; D4RL's names tell the environment."""
     if not episodes:
-        raise InvalidInput(f"{source} has no episodes")
+        raise InvalidInput(f"{source} must have episodes; received none")
     actions = episodes[0].actions
     if actions.dtype.kind in "iu" and actions.ndim == 1:
         count = 1 + max(int(episode.actions.max()) for episode in episodes)
@@ -202,7 +211,7 @@ def _d4rl_data(source, name, episodes):
         largest = max(float(np.abs(episode.actions).max()) for episode in episodes)
         if largest > 1:
             raise InvalidInput(
-                f"{source}: actions must be in [-1, 1], as D4RL's are; the largest is {largest:.3g}"
+                f"{source}: actions must be in [-1, 1], as D4RL's are; received {largest:.3g}"
             )
     task = next((task for task in D4RL_REFERENCES if task in name and "d4rl" in source), None)
     task = task or next((t for t in D4RL_REFERENCES if name.startswith(f"{t}_")), None)
@@ -213,18 +222,11 @@ def _d4rl_data(source, name, episodes):
         space,
         environment or "unknown environment",
         (lambda: gymnasium.make(environment)) if environment else None,
-        D4RL_REFERENCES.get(task),
+        reference_returns=D4RL_REFERENCES.get(task),
     )
 
 
-def _package(name, source, command):
-    try:
-        return __import__(name)
-    except ImportError as error:
-        raise InvalidInput(f"{source} needs {name}: {command}") from error
-
-
-def _first_line(error):
+def _first_line(error: Exception) -> str:
     return str(error).strip().split("\n")[0] or type(error).__name__
 
 

@@ -1,6 +1,10 @@
 """Texts as sequences of characters, cut into lanes that go on from batch to batch."""
 
+from __future__ import annotations
+
+import os
 import pathlib
+from collections.abc import Sequence
 
 import keras
 import numpy as np
@@ -12,7 +16,7 @@ SHAKESPEARE = pathlib.Path(__file__).with_name("shakespeare.txt")
 """Coriolanus and most of Richard III by William Shakespeare, 280 KB, in the public domain."""
 
 
-def load_text(path=None, min_characters=1):
+def load_text(path: str | os.PathLike | None = None, min_characters: int = 1) -> str:
     """Reads a text.
 
     Args:
@@ -37,13 +41,13 @@ def load_text(path=None, min_characters=1):
         raise InvalidInput(f"the text file {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InvalidInput(
-            f"the text file {path} is not UTF-8: byte {error.object[error.start]:#x} at position "
-            f"{error.start}"
+            f"the text file {path} must be in UTF-8; received the byte "
+            f"{error.object[error.start]:#x} at position {error.start}"
         ) from error
     if len(text) < min_characters:
         raise InvalidInput(
-            f"the text file {path} is too short: {len(text):,} characters, and at least "
-            f"{min_characters:,} are needed"
+            f"the text file {path} must have at least {min_characters:,} characters; "
+            f"received {len(text):,}"
         )
     return text
 
@@ -61,29 +65,30 @@ class Characters:
     ([2, 0, 1], 'nab')
     """
 
-    def __init__(self, text):
+    def __init__(self, text: str) -> None:
+        self.text = text
         self._known = sorted(set(text))
         self._codes = {character: code for code, character in enumerate(self._known)}
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._known)
 
-    def encode(self, text):
+    def encode(self, text: str) -> np.ndarray:
         """Numbers of a text's characters, `(T,)` int32.
 
         Raises:
             ValueError: for a character that the text did not have.
         """
         if unknown := sorted(set(text) - set(self._known)):
-            raise InvalidInput(f"{unknown[0]!r} in {text[:40]!r} is no character of the text")
+            raise InvalidInput(f"characters must be ones of the text; received {unknown[0]!r}")
         return np.array([self._codes[character] for character in text], "int32")
 
-    def decode(self, codes):
+    def decode(self, codes: Sequence[int] | np.ndarray) -> str:
         """The text of a sequence of numbers."""
         return "".join(self._known[code] for code in codes)
 
 
-def split_text(codes, held_out=0.1):
+def split_text(codes: np.ndarray, held_out: float = 0.1) -> dict[str, np.ndarray]:
     """Cuts a text into a beginning to train on, a part to validate on, and an end to test on.
 
     Args:
@@ -114,6 +119,9 @@ class TextLanes(keras.utils.PyDataset):
         lanes: B.
         length: T, characters of every lane in a batch.
 
+    Attributes:
+        rows: `(B, M')`, the lanes from beginning to end.
+
     Raises:
         ValueError: if the text is too short for one batch.
 
@@ -124,29 +132,32 @@ class TextLanes(keras.utils.PyDataset):
     ((4, 8), [24, 25, 26], [25, 26, 27])
     """
 
-    def __init__(self, codes, lanes, length, **kwargs):
+    def __init__(self, codes: np.ndarray, lanes: int, length: int, **kwargs) -> None:
         super().__init__(**kwargs)
+        self.codes = np.asarray(codes)
         self.lanes, self.length = positive_int("lanes", lanes), positive_int("length", length)
         characters = (len(codes) - 1) // self.lanes
         self.steps = characters // self.length
         if self.steps == 0:
             raise InvalidInput(
-                f"{len(codes):,} characters are too few for {lanes} lanes of {length}, which take "
-                f"{lanes * length + 1:,}"
+                f"{lanes} lanes of {length} take {lanes * length + 1:,} characters; "
+                f"received {len(codes):,}"
             )
         starts = characters * np.arange(self.lanes)[:, None]
-        self.codes = np.asarray(codes)[starts + np.arange(self.steps * self.length + 1)]
+        self.rows = self.codes[starts + np.arange(self.steps * self.length + 1)]
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.steps
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         begin = index * self.length
-        batch = self.codes[:, begin : begin + self.length + 1]
+        batch = self.rows[:, begin : begin + self.length + 1]
         return batch[:, :-1], batch[:, 1:]
 
 
-def character_frequencies_bits(train, held_out):
+def character_frequencies_bits(
+    train: Sequence[int] | np.ndarray, held_out: Sequence[int] | np.ndarray
+) -> float:
     """Bits per character of held-out text for a model that knows how frequent characters are.
 
     Args:

@@ -1,15 +1,181 @@
-"""Windows of episodes: drawn, prepared for a network, and passed on by tf.data."""
+"""Windows of the last K steps: the one convention of training and acting, and their drawing.
 
-import dataclasses
-from collections.abc import Callable
+A window holds K steps of raw values, the newest last. Where an episode has only just begun it is
+padded in front with zeros, and `mask` is 1 where a step is. An agent that acts does not know the
+newest step's action yet; it is zero there, and nothing that is predicted from a state sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import tensorflow as tf
-from keras import ops
 
 from rrl_tf.errors import InvalidInput
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from rrl_tf.data.episodes import OfflineData
+    from rrl_tf.data.scaling import Scaling
+
 SAMPLING = ("steps", "returns", "episodes")
+
+Window = dict[str, np.ndarray]
+"""`"states"` `(B, K, ...)`, `"actions"` `(B, K, A)`, `"returns_to_go"` `(B, K, 1)`, `"timesteps"`
+`(B, K)` int32 and `"mask"` `(B, K)` float32, 1 for real steps."""
+
+
+def empty_windows(
+    size: int,
+    length: int,
+    state_shape: tuple[int, ...],
+    state_dtype: np.typing.DTypeLike,
+    action_size: int,
+) -> Window:
+    """Windows that hold nothing but padding.
+
+    Args:
+        size: B.
+        length: K.
+        state_shape, state_dtype: of one raw observation.
+        action_size: A.
+
+    Example:
+
+    >>> empty_windows(2, 5, (7, 7, 4), "uint8", 3)["actions"].shape
+    (2, 5, 3)
+    """
+    return {
+        "states": np.zeros((size, length, *state_shape), state_dtype),
+        "actions": np.zeros((size, length, action_size), "float32"),
+        "returns_to_go": np.zeros((size, length, 1), "float32"),
+        "timesteps": np.zeros((size, length), "int32"),
+        "mask": np.zeros((size, length), "float32"),
+    }
+
+
+def write_steps(
+    window: Window,
+    rows: int | slice,
+    begin: int,
+    states: np.ndarray,
+    actions: np.ndarray,
+    returns_to_go: np.ndarray,
+) -> None:
+    """Writes n <= K consecutive steps into empty windows, so that the newest comes last.
+
+    Args:
+        window: from `empty_windows`.
+        rows: number of a window, or a slice of them; where it is a slice, what is written has
+            a dimension of rows in front.
+        begin: number of the first step in its episode.
+        states: `(n, ...)`, raw.
+        actions: `(n, A)`, as `action_vectors` gives them.
+        returns_to_go: `(n,)`.
+
+    Example:
+
+    >>> window = empty_windows(1, 3, (1,), "float32", 2)
+    >>> write_steps(window, 0, 7, np.ones((2, 1)), np.ones((2, 2)), np.array([5.0, 4.0]))
+    >>> window["timesteps"].tolist(), window["mask"].tolist()
+    ([[0, 7, 8]], [[0.0, 1.0, 1.0]])
+    """
+    steps = np.shape(returns_to_go)[-1]
+    place = slice(window["mask"].shape[1] - steps, None)
+    window["states"][rows, place] = states
+    window["actions"][rows, place] = actions
+    window["returns_to_go"][rows, place, 0] = returns_to_go
+    window["timesteps"][rows, place] = np.arange(begin, begin + steps)
+    window["mask"][rows, place] = 1.0
+
+
+def action_vectors(actions: np.ndarray, action_size: int) -> np.ndarray:
+    """Actions as windows hold them: discrete ones, which are integers, become one-hot.
+
+    Args:
+        actions: `(...)` integers below A, or `(..., A)` floats.
+        action_size: A.
+
+    Returns:
+        `(..., A)`.
+
+    Example:
+
+    >>> action_vectors(np.array([2, 0]), 3).tolist()
+    [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    """
+    return np.eye(action_size, dtype="float32")[actions] if actions.dtype.kind in "iu" else actions
+
+
+class LastSteps:
+    """What an agent that plays episodes side by side has seen of their last K steps.
+
+    Args:
+        target_returns: `(E,)`, the returns that are to be reached.
+        context_length: K.
+        action_size: A.
+
+    Example:
+
+    >>> steps = LastSteps([10.0, 20.0], context_length=3, action_size=2)
+    >>> for rewards in (None, [1.0, 2.0]):
+    ...     steps.add(np.zeros((2, 4), "float32"), rewards)
+    ...     steps.choose(np.array([1, 0]))
+    >>> steps.window()["returns_to_go"][..., 0].tolist()
+    [[0.0, 10.0, 9.0], [0.0, 20.0, 18.0]]
+    """
+
+    def __init__(
+        self, target_returns: Sequence[float] | np.ndarray, context_length: int, action_size: int
+    ) -> None:
+        self.target_returns = target_returns
+        self.context_length, self.action_size = context_length, action_size
+        self._returns = np.array(target_returns, "float64")  # what is still to be reached
+        self._count = 0
+        self._last: dict[str, np.ndarray] = {}
+
+    def __len__(self) -> int:
+        return len(self._returns)
+
+    def add(self, observations: np.ndarray, rewards: np.ndarray | None = None) -> None:
+        """A new step, whose actions are not known yet.
+
+        Args:
+            observations: `(E, ...)`, raw.
+            rewards: `(E,)`, what the actions before earned; not looked at in a first step.
+        """
+        if self._count:
+            self._returns = self._returns - np.asarray(rewards)
+        new = {
+            "states": np.asarray(observations),
+            "actions": np.zeros((len(self), self.action_size), "float32"),
+            "returns_to_go": self._returns.astype("float32"),
+        }
+        for name, values in new.items():
+            before = self._last.get(name, values[:, None][:, :0])
+            after = np.concatenate([before, values[:, None]], axis=1)
+            self._last[name] = after[:, -self.context_length :]
+        self._count += 1
+
+    def choose(self, actions: np.ndarray) -> None:
+        """The actions of the newest step, `(E,)` indices or `(E, A)`."""
+        self._last["actions"][:, -1] = action_vectors(actions, self.action_size)
+
+    def window(self, length: int | None = None) -> Window:
+        """The last `length` steps of every episode; by default K."""
+        length = self.context_length if length is None else length
+        last = {name: values[:, -length:] for name, values in self._last.items()}
+        states = last["states"]
+        window = empty_windows(len(self), length, states.shape[2:], states.dtype, self.action_size)
+        write_steps(window, slice(None), self._count - states.shape[1], **last)
+        return window
+
+    def keep(self, rows: np.ndarray) -> None:
+        """Goes on with some of the episodes, by mask or indices; the others have ended."""
+        self._returns = self._returns[rows]
+        self._last = {name: values[rows] for name, values in self._last.items()}
 
 
 class Windows:
@@ -37,21 +203,30 @@ class Windows:
     References:
         - [Hong et al., 2023](https://arxiv.org/abs/2306.13085), for `"returns"`
 
+    Raises:
+        ValueError: for an argument out of its range.
+
     Example:
 
     >>> windows = Windows(load_episodes("minari:doorkey/mixed-v0"), 20)  # doctest: +SKIP
     >>> batch = windows.batch(64, seed=0)  # doctest: +SKIP
     """
 
-    def __init__(self, data, context_length, sampling="steps", starts=0.0):
+    def __init__(
+        self,
+        data: OfflineData,
+        context_length: int,
+        sampling: str = "steps",
+        starts: float = 0.0,
+    ) -> None:
         if sampling not in SAMPLING:
             raise InvalidInput(f"sampling must be one of {SAMPLING}; received {sampling!r}")
         if context_length < 1:
             raise InvalidInput(f"context_length must be positive; received {context_length!r}")
         if not 0 <= starts <= 1:
             raise InvalidInput(f"starts must be a share from 0 to 1; received {starts!r}")
-        self._data, self._length, self._sampling = data, int(context_length), sampling
-        self._starts = starts
+        self.data, self.context_length = data, int(context_length)
+        self.sampling, self.starts = sampling, starts
         self._returns = [episode.returns_to_go().astype("float32") for episode in data.episodes]
         self._lengths = np.array([len(episode) for episode in data.episodes])
         weights = self._lengths.astype("float64")
@@ -59,7 +234,7 @@ class Windows:
             weights *= _shares(data.returns())
         self._ends = np.cumsum(weights)
 
-    def batch(self, size, seed):
+    def batch(self, size: int, seed: int | Sequence[int]) -> Window:
         """`size` windows, as a dict of arrays.
 
         Args:
@@ -67,49 +242,44 @@ class Windows:
             seed: int, or a sequence of them.
 
         Returns:
-            Dict of raw values: `"states"` `(B, K, ...)`, `"actions"` `(B, K, A)` (one-hot where
-            they are discrete), `"returns_to_go"` `(B, K, 1)`, `"timesteps"` `(B, K)` int32 and
-            `"mask"` `(B, K)` float32, 1 for real steps.
+            `Window` of raw values; actions are one-hot where they are discrete.
         """
         rng = np.random.default_rng(seed)
-        if self._sampling == "episodes":
+        if self.sampling == "episodes":
             episode = rng.integers(len(self._lengths), size=size)
         else:
             place = rng.random(size) * self._ends[-1]
             episode = np.searchsorted(self._ends, place, side="right")
         lengths = self._lengths[episode]
         # With "episodes", from the first step that a full window ends at.
-        first = np.minimum(lengths, self._length) - 1 if self._sampling == "episodes" else 0
+        first = np.minimum(lengths, self.context_length) - 1 if self.sampling == "episodes" else 0
         last = rng.integers(first, lengths)
-        early = rng.integers(first, np.minimum(lengths, 2 * self._length))
-        last = np.where(rng.random(size) < self._starts, early, last)
+        early = rng.integers(first, np.minimum(lengths, 2 * self.context_length))
+        last = np.where(rng.random(size) < self.starts, early, last)
         return self.windows(episode, last)
 
-    def windows(self, episodes, last):
+    def windows(self, episodes: Sequence[int], last: Sequence[int]) -> Window:
         """The windows of given episodes that end with given steps, as `batch` returns them."""
-        first = self._data.episodes[0]
-        length, size = self._length, len(episodes)
-        states = first.observations
-        window = {
-            "states": np.zeros((size, length, *states.shape[1:]), states.dtype),
-            "actions": np.zeros((size, length, self._data.action_size), "float32"),
-            "returns_to_go": np.zeros((size, length, 1), "float32"),
-            "timesteps": np.zeros((size, length), "int32"),
-            "mask": np.zeros((size, length), "float32"),
-        }
-        one_hot = np.eye(self._data.action_size, dtype="float32") if self._data.discrete else None
+        states, actions = self.data.episodes[0].observations, self.data.action_size
+        window = empty_windows(
+            len(episodes), self.context_length, states.shape[1:], states.dtype, actions
+        )
         for row, (i, end) in enumerate(zip(episodes, last)):
-            episode, begin = self._data.episodes[i], max(0, end + 1 - length)
-            steps, place = slice(begin, end + 1), slice(length - (end + 1 - begin), length)
-            actions = episode.actions[steps]
-            window["states"][row, place] = episode.observations[steps]
-            window["actions"][row, place] = actions if one_hot is None else one_hot[actions]
-            window["returns_to_go"][row, place, 0] = self._returns[i][steps]
-            window["timesteps"][row, place] = np.arange(begin, end + 1)
-            window["mask"][row, place] = 1.0
+            episode, begin = self.data.episodes[i], max(0, end + 1 - self.context_length)
+            steps = slice(begin, end + 1)
+            write_steps(
+                window,
+                row,
+                begin,
+                episode.observations[steps],
+                action_vectors(episode.actions[steps], actions),
+                self._returns[i][steps],
+            )
         return window
 
-    def dataset(self, size, scaling, seed=0, first=0):
+    def dataset(
+        self, size: int, scaling: Scaling, seed: int = 0, first: int = 0
+    ) -> tf.data.Dataset:
         """An endless `tf.data.Dataset` of `(inputs, targets, weights)` for `fit`.
 
         Args:
@@ -118,6 +288,8 @@ class Windows:
             seed: int.
             first: number of the first batch: the updates that were made before.
         """
+        import tensorflow as tf  # what draws windows alone needs none of it
+
         example = self.batch(1, 0)
         signature = {
             name: tf.TensorSpec((size, *values.shape[1:]), values.dtype)
@@ -138,112 +310,7 @@ class Windows:
         return dataset.map(prepare, num_parallel_calls=1).prefetch(4)
 
 
-def _shares(returns):
+def _shares(returns: np.ndarray) -> np.ndarray:
     """Where between the worst and the best every return lies, 0 to 1; all 1 if none is better."""
     low, high = returns.min(), returns.max()
     return (returns - low) / (high - low) if high > low else np.ones_like(returns)
-
-
-@dataclasses.dataclass(frozen=True)
-class Scaling:
-    """How raw values become a network's input and its output an action; `keras.ops` only.
-
-    Attributes:
-        state_offset, state_factor: `(S,)`; a state becomes `(state - offset) * factor`.
-        return_scale: what returns-to-go are divided by.
-        action_low, action_high: `(A,)` bounds of continuous actions, which become [-1, 1]; or None
-            where actions are discrete.
-        prepare: function of raw observations `(B, ...)` → arrays of any shape, before they are
-            flattened and scaled; None for vectors as they are.
-    """
-
-    state_offset: np.ndarray
-    state_factor: np.ndarray
-    return_scale: float
-    action_low: np.ndarray | None = None
-    action_high: np.ndarray | None = None
-    prepare: Callable | None = None
-
-    @classmethod
-    def of(cls, data, return_scale=None, prepare=None):
-        """The scaling of a data set.
-
-        States are standardised by their mean and standard deviation over all steps, unless
-        `prepare` makes something of them.
-
-        Args:
-            data: `OfflineData`.
-            return_scale: float; None is the largest absolute return of an episode.
-            prepare: as the attribute.
-
-        Raises:
-            ValueError: if the states are no vectors and there is no `prepare`.
-        """
-        if prepare is None:
-            offset, factor = _standardisation(data)
-        else:
-            example = ops.convert_to_numpy(prepare(data.episodes[0].observations[:1]))
-            offset, factor = np.zeros(example.size, "float32"), np.ones(example.size, "float32")
-        if return_scale is None:
-            return_scale = float(np.abs(data.returns()).max()) or 1.0
-        low = high = None
-        if not data.discrete:
-            low, high = data.action_space.low, data.action_space.high
-        return cls(offset, factor, float(return_scale), low, high, prepare)
-
-    @property
-    def state_size(self):
-        """S."""
-        return len(self.state_offset)
-
-    def states(self, states):
-        """`(B, K, S)` of raw states `(B, K, ...)`."""
-        _, steps, *shape = ops.shape(states)
-        if self.prepare is not None:
-            states = self.prepare(ops.reshape(states, (-1, *shape)))
-        states = ops.reshape(ops.cast(states, "float32"), (-1, steps, self.state_size))
-        return (states - self.state_offset) * self.state_factor
-
-    def window(self, window):
-        """A window of raw values, as the network takes it."""
-        actions = ops.cast(window["actions"], "float32")
-        if self.action_low is not None:
-            middle, half = self._action_range()
-            actions = (actions - middle) / half
-        return {
-            "states": self.states(window["states"]),
-            "actions": actions,
-            "returns_to_go": ops.cast(window["returns_to_go"], "float32") / self.return_scale,
-            "timesteps": window["timesteps"],
-            "mask": window["mask"],
-        }
-
-    def action(self, prediction):
-        """The environment's action `(B,)` or `(B, A)` for the network's prediction `(B, A)`."""
-        if self.action_low is None:
-            return ops.argmax(prediction, axis=-1)
-        middle, half = self._action_range()
-        return ops.clip(prediction * half + middle, self.action_low, self.action_high)
-
-    def _action_range(self):
-        return (self.action_high + self.action_low) / 2, (self.action_high - self.action_low) / 2
-
-
-def _standardisation(data):
-    """Mean and inverse standard deviation of the states, in one pass over each episode."""
-    shape = data.episodes[0].observations.shape[1:]
-    if len(shape) != 1:
-        raise InvalidInput(
-            f"{data.name}: observations of the shape {shape} need a `prepare` that makes vectors "
-            "of them"
-        )
-    total, squares = np.zeros(shape), np.zeros(shape)
-    for episode in data.episodes:
-        states = episode.observations[:-1].astype("float64")
-        total += states.sum(axis=0)
-        squares += (states**2).sum(axis=0)
-    mean = total / data.steps
-    deviation = np.sqrt(np.maximum(squares / data.steps - mean**2, 0.0))
-    # A feature that never varies tells nothing; dividing by its noise would.
-    factor = np.where(deviation > 1e-6, 1.0 / (deviation + 1e-6), 1.0)
-    return mean.astype("float32"), factor.astype("float32")

@@ -38,7 +38,7 @@ def export_decision_transformer(
     Args:
         directory, version: As in `rrl_tf.export.writer.write_version`.
         model: Built `DecisionTransformer`.
-        scaling: `rrl_tf.data.windows.Scaling` of the data it was trained on.
+        scaling: `rrl_tf.data.Scaling` of the data it was trained on.
         observation_shape, observation_dtype: Of one raw observation.
         policy: JSON-able dict for `policy.json`: `environment`, `scores`, ...
 

@@ -62,7 +62,7 @@ def export_policy(
 
     Example:
 
-    >>> export_policy("runs/doorkey/fast/export", q_network, prepare_one_hot, (7, 7, 3))
+    >>> export_policy("runs/doorkey/fast/export", q_network, task.preparation, (7, 7, 4))
     PosixPath('runs/doorkey/fast/export/1')
     """
     inputs = [input_spec("observation", observation_shape, observation_dtype)]

@@ -57,7 +57,8 @@ class Run:
         identity: Mapping[str, Any] | None = None,
         stop: Callable[[list[dict[str, float]]], bool] | None = None,
     ) -> None:
-        self.config, self.steps = config, steps
+        self.config: Any = config  # a script's own, with more fields
+        self.steps = steps
         self._stop = stop or (lambda rows: False)
         settings = config.settings()
         self.folder = RunFolder(

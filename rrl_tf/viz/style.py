@@ -108,8 +108,8 @@ def name_axes(axes: Axes, xlabel: str, ylabel: str = "") -> None:
 
 def title(axes: Axes, text: str, size: float = LABEL_SIZE, **options: Any) -> None:
     """Write a left-aligned title above axes."""
-    options = {"color": TEXT, "loc": "left", "pad": 4} | options
-    axes.set_title(text, size=size, **options)
+    look: dict[str, Any] = {"color": TEXT, "loc": "left", "pad": 4} | options
+    axes.set_title(text, size=size, **look)
 
 
 def colour_bar(

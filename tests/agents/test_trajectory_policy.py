@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rrl_tf.agents.trajectory_policy import TrajectoryPolicy, play_episodes
-from rrl_tf.data.windows import Scaling
+from rrl_tf.data.scaling import Scaling
 from rrl_tf.models import BehaviorCloning, DecisionTransformer
 
 pytestmark = pytest.mark.tf_only

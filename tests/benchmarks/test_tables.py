@@ -1,17 +1,17 @@
-import json
-import pathlib
+"""Tables in Markdown, and in their places in the docs."""
 
-import numpy as np
+import pathlib
+import re
+
 import pytest
 
-pytestmark = pytest.mark.tf_only
+from benchmarks.__main__ import names
+from benchmarks.tables import filled, markdown_table
 
 ROOT = pathlib.Path(__file__).parents[2]
 
 
 def test_a_slot_takes_the_tables_of_its_file_and_nothing_else(tmp_path, monkeypatch):
-    from benchmarks.tables import filled
-
     monkeypatch.chdir(tmp_path)
     pathlib.Path("t.md").write_text("# title\n\n| a |\n|---|\n| 1 |\n\nprose\n")
     page = "before\n<!-- table: t.md -->\n| old |\n<!-- end -->\nafter\n"
@@ -24,53 +24,27 @@ def test_a_slot_takes_the_tables_of_its_file_and_nothing_else(tmp_path, monkeypa
 
 @pytest.mark.parametrize("page", ["README.md", *[f"docs/{p.name}" for p in ROOT.glob("docs/*.md")]])
 def test_pages_show_the_committed_numbers(page, monkeypatch):
-    from benchmarks.tables import filled
-
     monkeypatch.chdir(ROOT)
     text = pathlib.Path(page).read_text()
-    assert filled(text) == text, "run: python -m benchmarks.tables"
+    assert filled(text) == text, "run: python -m benchmarks tables"
 
 
-def test_the_doorkey_table_is_made_of_the_committed_runs():
-    from benchmarks import doorkey
-
-    results = ROOT / doorkey.RESULTS
-    assert (results / "table.md").read_text() == doorkey.table(results)
-
-
-def test_the_doorkey_table_averages_over_seeds(tmp_path):
-    from benchmarks import doorkey
-
-    for seed, success in enumerate((0.5, 1.0)):
-        run = {
-            "step": 1000,
-            "first_perfect": 500 if success == 1 else None,
-            "eval/success": success,
-            "eval/loops": 0.25,
-            "eval/success_epsilon_0.05": 1.0,
-        }
-        (tmp_path / f"book-seed{seed}.json").write_text(json.dumps(run))
-    [row] = doorkey.table(tmp_path).splitlines()[2:]
-    assert "| 2 | 1,000 | 75.0 % (50.0 to 100.0) | 25.0 % | 100.0 % | never, 500 |" in row
+def test_a_table_has_a_column_for_whatever_a_row_holds():
+    rows = [{"who": "a", "ms": 1234.5}, {"ms": 0.1234, "more": None}, {"who": "c", "more": 7}]
+    assert markdown_table(rows).splitlines() == [
+        "| who | ms | more |",
+        "|---|---|---|",
+        "| a | 1,234 |  |",
+        "|  | 0.123 |  |",
+        "| c |  | 7 |",
+    ]
 
 
-def test_silenced_queries_make_attention_uniform():
-    from benchmarks.doorkey import silence_queries
-    from rrl_tf.models import RelationalQNetwork
-
-    network = RelationalQNetwork.from_preset("fast")
-    network.build((None, 7, 7, 20))
-    rng = np.random.default_rng(0)
-    for weight in network.weights:
-        weight.assign(rng.normal(size=weight.shape))
-    view = np.zeros((1, 7, 7, 20), "float32")
-    view[:, :3, :, 0] = 1  # out of sight
-    view[..., 1:] = rng.normal(size=(1, 7, 7, 19))
-    _, before = network(view, return_attention_scores=True)
-    for block in network.relations.rounds:
-        silence_queries(block.attention)
-    _, after = network(view, return_attention_scores=True)
-    for name in ("round_1", "round_2"):
-        assert np.ptp(np.asarray(before[name])[..., 21:]) > 0.01
-        np.testing.assert_allclose(np.asarray(after[name])[..., 21:], 1 / 28, atol=1e-5)
-        assert np.asarray(after[name])[..., :21].max() == 0
+@pytest.mark.parametrize(
+    "page", ["README.md", "Makefile", *[f"docs/{p.name}" for p in ROOT.glob("docs/*.md")]]
+)
+def test_commands_of_benchmarks_are_there(page):
+    text = (ROOT / page).read_text()
+    assert "-m benchmarks." not in text
+    found = re.findall(r"\b(?:speed|reproductions)/\w+", text)
+    assert found and set(found) <= set(names())

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rrl_tf.data.mnist import FILES, load_mnist
+from rrl_tf.errors import InvalidInput
 
 pytestmark = pytest.mark.tf_only
 
@@ -83,7 +84,7 @@ def spoil(content, how):
     [
         ("cut", "expected a whole gzip file"),
         ("no gzip", "expected a whole gzip file"),
-        ("empty", "expected the magic number .* found an empty file"),
+        ("empty", "expected the magic number .* received an empty file"),
         ("few bytes", "expected [0-9,]+ bytes"),
         ("more bytes", "expected [0-9,]+ bytes"),
         ("wrong kind", "expected the magic number"),
@@ -103,10 +104,10 @@ def test_files_that_do_not_belong_together_are_named(tmp_path):
     images, labels = (tmp_path / f"{name}.gz" for name in FILES["test"])
     kept = labels.read_bytes()
     labels.write_bytes((tmp_path / f"{FILES['train'][1]}.gz").read_bytes())
-    with pytest.raises(ValueError, match=r"t10k-images.* holds 7 images, but .*t10k-labels.* 20"):
+    with pytest.raises(ValueError, match=r"t10k-images.* and .*t10k-labels.* received 7 and 20"):
         load_mnist(tmp_path)
     labels.write_bytes(gzip.compress(idx(np.full(7, 10, np.uint8))))
-    with pytest.raises(ValueError, match=r"t10k-labels.*expected labels from 0 to 9, found 10"):
+    with pytest.raises(ValueError, match=r"t10k-labels.*expected labels from 0 to 9; received 10"):
         load_mnist(tmp_path)
     labels.write_bytes(kept)
     images.write_bytes(gzip.compress(idx(np.zeros((7, 32, 32), np.uint8))))
@@ -118,7 +119,9 @@ def test_files_that_do_not_belong_together_are_named(tmp_path):
 
 
 def test_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(ValueError, match=r"no folder .*nowhere.*train-images-idx3-ubyte.gz"):
+    with pytest.raises(
+        ValueError, match=r"must be there; received .*nowhere.*train-images-idx3-ubyte.gz"
+    ):
         load_mnist(tmp_path / "nowhere")
 
 
@@ -133,6 +136,12 @@ def test_without_a_network_the_error_says_both_ways_out(tmp_path, monkeypatch):
         load_mnist(tmp_path)
     for words in ("gaierror", "four original files into one folder", "tensorflow_datasets"):
         assert words in str(error.value)
+
+
+def test_tensorflow_datasets_is_named_where_it_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(InvalidInput, match=r"needs tensorflow_datasets: .*'rrl_tf\[data\]'"):
+        load_mnist(tmp_path)
 
 
 def test_tensorflow_datasets_gives_the_same_arrays_as_the_files(tmp_path, monkeypatch):

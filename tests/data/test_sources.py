@@ -1,13 +1,16 @@
 """Small files of every real format, written by its own library and read back."""
 
+import sys
+
 import gymnasium
 import h5py
 import numpy as np
 import pytest
 
-from benchmarks.offline_data import made_up, write_minari, write_rlds
-from benchmarks.offline_data import write_hdf5 as write_hdf5_file
+from benchmarks.speed.offline_data import made_up, write_minari, write_rlds
+from benchmarks.speed.offline_data import write_hdf5 as write_hdf5_file
 from rrl_tf.data.sources import load_episodes
+from rrl_tf.errors import InvalidInput
 
 pytestmark = [
     pytest.mark.tf_only,
@@ -151,10 +154,13 @@ def test_hdf5_without_next_observations_repeats_the_last(tmp_path):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"rewards": np.full(15, np.nan, "float32")}, "episode 0: rewards hold nan"),
+        (
+            {"rewards": np.full(15, np.nan, "float32")},
+            "episode 0: rewards must be finite; received nan",
+        ),
         ({"rewards": np.zeros(3, "float32")}, "differ in length"),
         ({"actions": np.full((15, 2), 3.0, "float32")}, "actions must be in"),
-        ({"terminals": np.zeros(15, bool), "timeouts": np.zeros(15, bool)}, "no episodes"),
+        ({"terminals": np.zeros(15, bool), "timeouts": np.zeros(15, bool)}, "must have episodes"),
         ({"actions": None}, "it lacks actions"),
     ],
 )
@@ -167,9 +173,9 @@ def test_bad_hdf5(tmp_path, more, message):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("walker2d", "unknown source"),
-        ("d4rl:walker2d", "unknown source"),
-        ("hdf5:", "unknown source"),
+        ("walker2d", "a source is minari:ID"),
+        ("d4rl:walker2d", "a source is minari:ID"),
+        ("hdf5:", "a source is minari:ID"),
         ("hdf5:/nowhere.hdf5", "cannot be read as a file of D4RL"),
     ],
 )
@@ -191,7 +197,23 @@ def test_folders_without_data(minari_folder):
         load_episodes(f"tfds:{minari_folder}")
 
 
-def test_a_missing_package_is_named(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "minari", None)
-    with pytest.raises(ValueError, match=r"needs minari: pip install"):
-        load_episodes("minari:any/data-v0")
+@pytest.mark.parametrize(
+    ("source", "package"),
+    [
+        ("minari:any/data-v0", "minari"),
+        ("tfds:any", "tensorflow_datasets"),
+        ("hdf5:any.hdf5", "h5py"),
+    ],
+)
+def test_a_missing_package_is_named_with_the_extra_that_brings_it(source, package, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InvalidInput, match=rf"needs {package}: pip install 'rrl_tf\[data\]'"):
+        load_episodes(source)
+
+
+def test_what_downloads_from_hugging_face_is_named_too(minari_folder, monkeypatch):
+    """Minari asks for it only when it downloads."""
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    monkeypatch.delitem(sys.modules, "minari.storage.remotes.huggingface", raising=False)
+    with pytest.raises(InvalidInput, match=r"huggingface_hub.*pip install 'rrl_tf\[data\]'"):
+        load_episodes("minari:mujoco/walker2d/medium-v0")

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box
 
 from rrl_tf.agents.trajectory_policy import TrajectoryPolicy
-from rrl_tf.data.windows import Scaling
-from rrl_tf.envs import preparation
+from rrl_tf.data.scaling import Scaling
+from rrl_tf.envs import doorkey_task
 from rrl_tf.export import export_decision_transformer, load_policy
 from rrl_tf.models import DecisionTransformer
 from serving.sessions import WindowSession
@@ -38,8 +37,7 @@ def continuous():
 
 
 def discrete():
-    codes = np.broadcast_to(np.array([10, 5, 2, 3], "uint8"), (7, 7, 4))
-    prepare = preparation.one_hot(Box(np.zeros_like(codes), codes, dtype="uint8"))
+    prepare = doorkey_task().preparation
     size = 7 * 7 * 24
     scaling = Scaling(np.zeros(size, "float32"), np.ones(size, "float32"), 1.0, prepare=prepare)
     observations = np.random.default_rng(0).integers(0, 3, size=(7, 2, 7, 7, 4)).astype("uint8")

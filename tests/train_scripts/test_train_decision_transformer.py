@@ -122,8 +122,8 @@ def test_learning_rates():
     [
         ({"steps": 5}, "steps must be a multiple of log_every"),
         ({"progress_episodes": 9}, "progress_episodes must not be more"),
-        ({"data": "nowhere"}, "unknown source"),
-        ({"held_out": 0.99}, "too few to hold any out"),
+        ({"data": "nowhere"}, "a source is minari:ID"),
+        ({"held_out": 0.99}, "needs more of them; received 8"),
     ],
 )
 def test_mistakes(recorded, tmp_path, changes, message):

@@ -167,7 +167,7 @@ def test_the_presets_say_what_the_sources_say():
         (["--preset=bok"], r"unknown preset 'bok', expected one of fast, fast-long, book"),
         (["--steps=70", "--log-every=20"], "steps must be a multiple of log_every"),
         (["--warmup-steps=1000"], "steps must be more than the 1000 of warmup_steps"),
-        (["--data=/nowhere"], "no folder /nowhere to read MNIST from"),
+        (["--data=/nowhere"], "folder must be there; received '/nowhere'"),
         (["--model=resnet"], "resnet"),
     ],
 )

@@ -74,8 +74,8 @@ def test_the_memory_goes_on_from_batch_to_batch_and_back_at_the_start(tmp_path):
     whole = train_text.make_network(config, 5, lanes=4)
     whole.set_weights([w.numpy() for w in model.weights])
     train_text.core_of(whole).reset_state()
-    logits = whole(data.codes[:, :-1])
-    bits = train_text.bits_per_character(data.codes[:, 1:], logits)
+    logits = whole(data.rows[:, :-1])
+    bits = train_text.bits_per_character(data.rows[:, 1:], logits)
     assert in_parts["bits_per_character"] == pytest.approx(float(keras.ops.mean(bits)), rel=1e-5)
 
 
@@ -91,11 +91,11 @@ def test_the_presets_have_as_many_parameters():
     ("arguments", "message"),
     [
         (["--text", "nowhere.txt"], "nowhere.txt cannot be read: No such file"),
-        (["--text", "{latin}"], "latin.txt is not UTF-8: byte 0xe9"),
-        (["--text", "{short}"], "short.txt is too short: 5 characters"),
+        (["--text", "{latin}"], "latin.txt must be in UTF-8; received the byte 0xe9"),
+        (["--text", "{short}"], "short.txt must have at least"),
         (["--temperature", "0"], "temperature must be greater than 0; received 0.0"),
         (["--lanes", "0"], "lanes must be at least 1; received 0"),
-        (["--prompt", "{"], "'{' in '{' is no character of the text"),
+        (["--prompt", "{"], "characters must be ones of the text; received '{'"),
         (["--preset", "gru"], "unknown preset 'gru', expected one of rmc, lstm"),
     ],
 )

@@ -1,0 +1,132 @@
+"""Trains Decision Transformers and what they must beat on recorded data, and writes the table.
+
+    python -m benchmarks reproductions/offline --data minari:A minari:B --presets fast bc bc-10
+
+Rows are named by their data: a return says nothing without them.
+"""
+
+import dataclasses
+import functools
+import json
+import pathlib
+
+import numpy as np
+
+from benchmarks import runs
+from benchmarks.runs import spread
+from benchmarks.tables import markdown_table
+from rrl_tf import viz
+from train_scripts import train_decision_transformer
+
+RESULTS = pathlib.Path("docs/results/decision_transformer")
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(runs.Config):
+    """Which runs, and how many at a time."""
+
+    data: tuple[str, ...] = ("doorkey",)
+    """Sources as `train_scripts.train_decision_transformer` takes them."""
+    presets: tuple[str, ...] = ("doorkey", "doorkey-bc")
+    """Its presets."""
+    targets: tuple[float, ...] = ()
+    """Returns to ask for; by default the preset's."""
+    seeds: tuple[int, ...] = (0, 1)
+    runs: str = "runs/decision_transformer"
+
+
+def main(config):
+    """Trains what the docs report and writes its tables and figure."""
+    wanted = [(d, p, s) for s in config.seeds for d in config.data for p in config.presets]
+    runs.train_all(config, train, wanted)
+    runs.publish(RESULTS, TABLES, FIGURES)
+
+
+def train(config, data, preset, seed):
+    """Trains one agent, and keeps what the tables need."""
+    targets = ("--targets", *map(str, config.targets)) if config.targets else ()
+    script = "train_decision_transformer"
+    runs.train(config, script, preset, seed, f"--data={data}", *targets)
+    training = dataclasses.replace(
+        train_decision_transformer.PRESETS[preset], data=data, seed=seed, runs=config.runs
+    )
+    runs.keep(training.path, RESULTS, preset=preset, seed=seed, data=data_name(data))
+
+
+def data_name(source):
+    """The last two parts of a source, and whether it was a folder or file of this machine."""
+    kind, _, name = source.rstrip("/").partition(":")
+    local = "local " if name and pathlib.Path(name).exists() else ""
+    return local + "/".join((name or kind).split("/")[-2:])
+
+
+def loaded(results):
+    """Runs of every data set and preset: dict (data, preset) → list of summaries, sorted."""
+    found = {}
+    for path in sorted(pathlib.Path(results).glob("*.json")):
+        summary = json.loads(path.read_text())
+        found.setdefault((summary["data"], summary["preset"]), []).append(summary)
+    return dict(sorted(found.items()))
+
+
+def table(results):
+    """One line for every data set and preset: the return at the target that did best."""
+    rows = []
+    for (data, preset), found in loaded(results).items():
+        played = [run for run in found if "last" in run]
+        target = best_target(played) if played else None
+        highest = max(played[0]["last"], key=float) if played else None
+        errors = [list(run["action_error"].values()) for run in found]
+        rows.append(
+            {
+                "data (environment)": f"{data} ({found[0]['environment']})",
+                "mean return, best": "{mean:,.4g}, {max:,.4g}".format(**found[0]["data_return"]),
+                "agent": preset,
+                "updates": f"{found[0]['step']:,}",
+                "seeds": len(found),
+                "asked for": target if played and len(played[0]["last"]) > 1 else None,
+                "last weights": over_seeds(played, "last", target),
+                "best weights": over_seeds(played, "best", highest),
+                "action error": f"{np.mean(errors):.3g}",
+            }
+        )
+    return markdown_table(rows)
+
+
+def best_target(runs):
+    """The target whose return with the last weights is highest, over all seeds."""
+    return max(
+        runs[0]["last"], key=lambda target: np.mean([run["last"][target]["return"] for run in runs])
+    )
+
+
+def over_seeds(found, which, target):
+    """Mean and range over seeds of the returns at a target."""
+    returns = [run[which][target]["return"] for run in found if which in run]
+    return spread(returns, ",.4g") if returns else None
+
+
+def returns_figure(results, name):
+    """Returns reached against returns asked for, a panel a data set that is called so."""
+    panels, references = {}, {}
+    for (data, preset), found in loaded(results).items():
+        last = [run["last"] for run in found if "last" in run]
+        if name not in data or not last:
+            continue
+        title = f"{data}\n({found[0]['environment']})"
+        lines = references.setdefault(title, {"mean of the data": found[0]["data_return"]["mean"]})
+        if len(last[0]) == 1:  # cloned behaviour, whatever is asked for
+            [target] = last[0]
+            lines[preset] = np.mean([row[target]["return"] for row in last])
+        else:
+            asked = [float(target) for target in last[0]]
+            reached = [[row["return"] for row in each.values()] for each in last]
+            panels.setdefault(title, {})[preset] = (asked, reached)
+    return viz.returns_figure(panels, references) if panels else None
+
+
+TABLES = {"table": table}
+FIGURES = {
+    f"{name}-returns": functools.partial(returns_figure, name=name)
+    for name in ("doorkey", "walker2d")
+}

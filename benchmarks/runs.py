@@ -1,0 +1,188 @@
+"""Training runs in processes of their own, and what the tables of the docs are made of.
+
+The results of a run called `fast-seed0` are `fast-seed0.csv`, its metrics, and `fast-seed0.json`,
+its last evaluation. Tables and figures are made of these files alone, so anyone can draw them up.
+"""
+
+import concurrent.futures
+import csv
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import keras
+import numpy as np
+
+from benchmarks.tables import fill, write_text
+from rrl_tf import viz
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Which runs, and how many at a time."""
+
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """Seeds of each. The tables take in whatever seeds lie in the results folder."""
+    runs: str = "runs"
+    """Where runs are kept; those that are there already are not trained again."""
+    jobs: int = 1
+    """Runs at a time."""
+    threads: int = 1
+    """Of each run."""
+    train: bool = True
+    """Train what is missing, or only draw up tables and figures again."""
+
+
+def train_all(config, train, wanted):
+    """Calls `train(config, *run)` for all that is wanted, `config.jobs` of them at a time."""
+    if config.train:
+        with concurrent.futures.ThreadPoolExecutor(config.jobs) as pool:
+            list(pool.map(lambda run: train(config, *run), wanted))
+
+
+def train(config, script, preset, seed, *arguments, name=None):
+    """Runs a training script to its end, in a process of its own.
+
+    Args:
+        config: `Config`.
+        script: name in `train_scripts`.
+        preset: one of its presets.
+        seed: int.
+        arguments: more of its options.
+        name: of the run, if not the script's own, `<preset>-seed<seed>`.
+
+    Returns:
+        The run's folder.
+
+    Raises:
+        ValueError: if it fails, with the last line of what it says.
+    """
+    own = f"{preset}-seed{seed}"
+    command = [sys.executable, "-m", f"train_scripts.{script}", f"--preset={preset}"]
+    command += [f"--seed={seed}", f"--runs={config.runs}", *arguments]
+    command += [f"--name={name}"] if name not in (None, own) else []
+    limits = {"TF_NUM_INTRAOP_THREADS": str(config.threads), "TF_NUM_INTEROP_THREADS": "1"}
+    result = subprocess.run(
+        command,
+        env={**os.environ, **limits},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    if result.returncode:
+        last = (result.stderr.strip().splitlines() or [f"exit code {result.returncode}"])[-1]
+        raise ValueError(f"{' '.join(command[1:])} failed: {last}")
+    return pathlib.Path(config.runs) / (name or own)
+
+
+def keep(run, results, **more):
+    """Writes the metrics of the run folder `run`, and its last evaluation with `more`."""
+    results.mkdir(parents=True, exist_ok=True)
+    shutil.copy(run / "metrics.csv", results / f"{run.name}.csv")
+    write_json(results / f"{run.name}.json", evaluation(run) | more)
+
+
+def evaluation(run):
+    """The last evaluation of a run folder."""
+    return json.loads((run / "evaluation.json").read_text())
+
+
+def network(run):
+    """The network of the last checkpoint of a run folder."""
+    [file] = (run / "checkpoints").glob("*/model.keras")
+    return keras.models.load_model(file)
+
+
+def write_json(path, content):
+    """Writes a JSON file that appears complete or not at all."""
+    write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+def publish(results, tables, figures):
+    """Draws up tables and figures from a results folder, and fills the slots of the docs.
+
+    Args:
+        results: the folder.
+        tables: dict file name without a suffix → function of the folder that returns Markdown.
+        figures: dict file name without a suffix → function of the folder that returns a figure, or
+            `None` where there is nothing to draw.
+    """
+    for name, make in tables.items():
+        write_text(results / f"{name}.md", make(results))
+        print(make(results))
+    for name, make in figures.items():
+        if (figure := make(results)) is not None:
+            viz.save_figure(figure, results / f"{name}.png")
+    fill()
+
+
+def files(results, name, suffix):
+    """The files of all seeds of a run, in the order of the seeds."""
+    paths = results.glob(f"{name}-seed*.{suffix}")
+    return sorted(paths, key=seed_of)
+
+
+def seed_of(path):
+    """The seed of a results file."""
+    return int(path.stem.rpartition("-seed")[2])
+
+
+def summaries(results, name):
+    """The last evaluations of all seeds of a run, as dicts."""
+    return [json.loads(path.read_text()) for path in files(results, name, "json")]
+
+
+def logs(results, name):
+    """The metrics of all seeds of a run, each a list of dicts of the numbers that are there."""
+    return [metrics(path) for path in files(results, name, "csv")]
+
+
+def metrics(path):
+    """The rows of a log, as dicts of the numbers that are there."""
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [{name: float(cell) for name, cell in row.items() if cell != ""} for row in rows]
+
+
+def curve(results, name, column):
+    """Steps `(P,)` that all seeds have, and the values `(seeds, P)` of a column there."""
+    series = [
+        {row["step"]: row[column] for row in log if column in row} for log in logs(results, name)
+    ]
+    steps = sorted(set.intersection(*map(set, series)))
+    return np.array(steps), np.array([[each[step] for step in steps] for each in series])
+
+
+def curves(results, labels, column, *arguments, **options):
+    """`viz.learning_curves` of a column: a line for each name → label that has logs."""
+    found = {name: label for name, label in labels.items() if files(results, name, "csv")}
+    if not found:
+        return None
+    lines = {label: curve(results, name, column) for name, label in found.items()}
+    return viz.learning_curves(lines, *arguments, **options)
+
+
+def spread(values, form=".1f", unit=""):
+    """Mean of the seeds, and their range where they differ.
+
+    Example:
+        >>> spread([90.0, 95.0], unit=" %")
+        '92.5 % (90.0 to 95.0)'
+    """
+    low, high = min(values), max(values)
+    text = f"{np.mean(values):{form}}{unit}"
+    return text + (f" ({low:{form}} to {high:{form}})" if low < high else "")
+
+
+def in_words(steps):
+    """The first step of something in each of several runs, `None` where it never was."""
+    return ", ".join("never" if step is None else f"{step:,}" for step in steps)
+
+
+def percent(found, name, form=".1f"):
+    """Mean and range over the seeds of a share, in percent."""
+    return spread([100 * run[name] for run in found], form, " %")

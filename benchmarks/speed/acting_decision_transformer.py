@@ -1,0 +1,75 @@
+"""Microseconds until one observation has become a Decision Transformer's action, in this process.
+
+Our preset with new weights, in the shape of Walker2d, plays its two ways, `recompute` and `cached`,
+one episode or a hundred side by side, and is asked as an export through `WindowSession`. Windows
+are full before anything is timed.
+"""
+
+import dataclasses
+import functools
+import tempfile
+
+import numpy as np
+
+from benchmarks import untrained
+from benchmarks.measure import Rounds, latencies
+from benchmarks.report import Report
+from benchmarks.speed.offline_data import STATES, made_up_data
+from rrl_tf.agents.trajectory_policy import ACTING, TrajectoryPolicy
+from rrl_tf.export import export_decision_transformer, load_policy
+from serving.sessions import WindowSession
+from train_scripts.train_decision_transformer import FAST
+
+RECOMPUTE, EXPORT = ACTING[0], "export, WindowSession"
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Rounds):
+    """What is asked, and how often."""
+
+    context_lengths: tuple[int, ...] = (FAST.context_length, 20)
+    """K: ours, and the originals'."""
+    episodes: tuple[int, ...] = (1, 100)
+    """Played side by side."""
+    calls: int = 20
+
+
+def main(config):
+    """Measures how long a step of acting takes."""
+    rows, data = [], made_up_data(episodes=1, steps=50)
+    for length in config.context_lengths:
+        model, scaling = untrained.decision_transformer(data, context_length=length)
+        for episodes in config.episodes:
+            with tempfile.TemporaryDirectory() as folder:
+                contestants = ways(model, scaling, episodes, folder)
+                cells = latencies(contestants, config, RECOMPUTE, "µs of a step")
+            task = {"K": length, "episodes": episodes}
+            rows += [{**task, "how": how, **each} for how, each in cells.items()]
+    notes = (f"One thread; {FAST.num_blocks} blocks of width {FAST.width}; full windows.",)
+    return Report("Time of one action of the Decision Transformer", rows, notes)
+
+
+def ways(model, scaling, episodes, folder):
+    """Name → function that plays one step."""
+    rng = np.random.default_rng(0)
+    observations = rng.normal(size=(episodes, STATES)).astype("float32")
+    rewards = np.ones(episodes)
+    found = {}
+    for acting in ACTING:
+        policy = TrajectoryPolicy(model, scaling, acting)
+        policy.begin(np.full(episodes, 3000.0))
+        found[acting] = functools.partial(policy.act, observations, rewards)
+    version = export_decision_transformer(folder, model, scaling, (STATES,))
+    session = WindowSession(load_policy(version), 3000.0, num_envs=episodes)
+    found[EXPORT] = functools.partial(session.act, observations, rewards)
+    check_equal(found, model.context_length)
+    return found
+
+
+def check_equal(contestants, length):
+    """Fills the windows, and raises a `ValueError` unless all ways act alike in them."""
+    for step in range(length):
+        actions = {how: act() for how, act in contestants.items()}
+        for how, action in actions.items():
+            if not np.allclose(action, actions[RECOMPUTE], atol=1e-4):
+                raise ValueError(f"{how} acts differently in step {step}: {actions}")

@@ -1,0 +1,131 @@
+"""The cost of one training step of the Relational Memory: ours against PyTorch's and an LSTM's.
+
+A step is forward, backward and Adam for a batch of sequences that a memory reads and a dense layer
+classifies. Ours is what `fit` runs, `train_on_batch`: Keras' loop over the steps or all steps
+written out (`unroll=True`), without and with XLA (`jit_compile`). PyTorch's is the structure of the
+known port (`benchmarks.pytorch.relational_memory`), eager, once with the port's norms and once with
+the original's, which are over rows. The LSTMs are Keras', of the same output size and of the same
+number of parameters.
+"""
+
+import dataclasses
+
+import keras
+import numpy as np
+import tensorflow as tf
+import torch
+
+from benchmarks.measure import Rounds, median, spread, take_turns
+from benchmarks.pytorch.relational_memory import TorchRelationalMemory
+from benchmarks.report import Report
+from rrl_tf.layers import RelationalMemory
+
+CLASSES = 8
+PORT = "PyTorch, the port's structure"
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Rounds):
+    """Sizes, and how long to measure."""
+
+    batch: int = 64
+    steps: int = 8
+    """T."""
+    features: int = 40
+    mem_slots: int = 8
+    num_heads: int = 8
+    head_size: int = 32
+    calls: int = 3
+
+
+def main(config):
+    """Measures the CPU time of one training step of memories."""
+    contestants = make_contestants(config)
+    seconds = take_turns({name: step for name, (step, _) in contestants.items()}, config)
+    rows = [
+        {
+            "step of": name,
+            "parameters": f"{parameters:,}",
+            "ms": 1e3 * median(seconds[name]),
+            "10 to 90 %": spread(1e3 * seconds[name]),
+            "of the port's": median(seconds[name] / seconds[PORT]),
+        }
+        for name, (_, parameters) in contestants.items()
+    ]
+    notes = (
+        "CPU time of a training step (forward, backward, Adam), one thread, medians. The last "
+        "column is the median of the ratios to the port's steps measured in the same turns.",
+        f"B = {config.batch}, T = {config.steps}, {config.features} features, {config.mem_slots} "
+        f"slots, {config.num_heads} heads of {config.head_size}, a dense layer to {CLASSES} "
+        "classes; float32.",
+        "Aim: at most 0.6 of the port's.",
+    )
+    return Report("Cost of a training step of a memory", rows, notes)
+
+
+def make_contestants(config):
+    """Name → (function that does one training step, parameters of the model)."""
+    size = config.mem_slots * config.num_heads * config.head_size
+
+    def memory(**options):
+        return RelationalMemory(config.mem_slots, config.head_size, config.num_heads, **options)
+
+    equal = lstm_units(memory(), config)
+    return {
+        "ours, unroll=True": keras_step(memory(unroll=True), config),
+        "ours, unroll=True, XLA": keras_step(memory(unroll=True), config, jit_compile=True),
+        "ours, looped": keras_step(memory(), config),
+        "ours, looped, XLA": keras_step(memory(), config, jit_compile=True),
+        PORT: torch_step(config),
+        "PyTorch, norms over rows": torch_step(config, norm_rows=True),
+        f"LSTM of {size} units: the same output": keras_step(keras.layers.LSTM(size), config),
+        f"LSTM of {equal} units: the same parameters": keras_step(keras.layers.LSTM(equal), config),
+    }
+
+
+def lstm_units(memory, config):
+    """Units of the LSTM with the number of parameters closest to the memory's."""
+    memory.build((None, None, config.features))
+    wanted = memory.count_params()
+    units = np.arange(1, 5000)
+    return int(units[np.abs(4 * units * (config.features + units + 1) - wanted).argmin()])
+
+
+def sequences(config):
+    """A batch `(B, T, F)` float32 and classes `(B,)`."""
+    rng = np.random.default_rng(0)
+    shape = (config.batch, config.steps, config.features)
+    return rng.normal(size=shape).astype("float32"), rng.integers(CLASSES, size=config.batch)
+
+
+def keras_step(core, config, jit_compile=False):
+    """One `train_on_batch` of a Keras layer and a dense layer, and their parameters."""
+    inputs = keras.Input((config.steps, config.features))
+    model = keras.Sequential([inputs, core, keras.layers.Dense(CLASSES)])
+    model.compile(
+        keras.optimizers.Adam(1e-3),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        jit_compile=jit_compile,
+    )
+    x, y = (tf.constant(part) for part in sequences(config))
+    return lambda: model.train_on_batch(x, y), model.count_params()
+
+
+def torch_step(config, norm_rows=False):
+    """The same of PyTorch's memory."""
+    size = config.num_heads * config.head_size
+    memory = TorchRelationalMemory(
+        config.features, config.mem_slots, config.head_size, config.num_heads, norm_rows
+    )
+    model = torch.nn.Sequential(memory, torch.nn.Linear(config.mem_slots * size, CLASSES))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    x, y = (torch.tensor(part) for part in sequences(config))
+
+    def step():
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    return step, sum(parameter.numel() for parameter in model.parameters())

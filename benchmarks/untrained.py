@@ -1,0 +1,20 @@
+"""The scripts' agents with new weights: what a step or an action costs does not depend on them."""
+
+import dataclasses
+
+from rrl_tf.data import Scaling
+from rrl_tf.training.double_dqn import make_agent
+from train_scripts import train_decision_transformer, train_doorkey
+
+
+def double_dqn(training):
+    """Task and agent of a configuration of `train_doorkey`."""
+    task = train_doorkey.make_task(training)
+    return task, make_agent(task, train_doorkey.make_network(training, task), training)
+
+
+def decision_transformer(data, **changes):
+    """Model and `Scaling` of our Decision Transformer with some changes, for recorded data."""
+    config = dataclasses.replace(train_decision_transformer.FAST, **changes)
+    scaling = Scaling.of(data, config.return_scale)
+    return train_decision_transformer.make_model(config, data, scaling), scaling

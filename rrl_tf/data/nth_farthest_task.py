@@ -1,0 +1,212 @@
+"""The Nth farthest task: which vector is the n-th farthest from vector m?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+
+from rrl_tf._arguments import one_of, positive_int
+from rrl_tf.errors import InvalidInput
+
+ORDERS = ("paper", "sonnet")
+
+
+Seed = int | Sequence[int] | np.random.Generator
+
+
+def nth_farthest(
+    batch_size: int,
+    num_vectors: int = 8,
+    dimension: int = 16,
+    order: str = "paper",
+    seed: Seed = 0,
+    active_vectors: int | None = None,
+    active_dimensions: int | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draws questions of the Nth farthest task with their answers.
+
+    A question is a sequence of `num_vectors` vectors, uniform in [-1, 1)^dimension, each with its
+    label. The labels 0 ... num_vectors - 1 are dealt out at random. Every row repeats the question:
+    a label m and a rank n. The answer is a label. It takes the distances of all vectors to vector
+    m, so nothing can be answered before vector m was seen, and seldom before all were.
+
+    Args:
+        batch_size: B, how many questions.
+        num_vectors: T, vectors in a question; also the number of labels and of ranks.
+        dimension: of a vector.
+        order: `"paper"`: n = 0 asks for the farthest vector, n = T - 1 for vector m itself; a row
+            is [vector, label, n, m]. `"sonnet"`: as the data of Sonnet's example in fact are, n = 0
+            asks for vector m and n = T - 1 for the farthest; a row is [vector, label, m, n].
+        seed: int, sequence of ints or `numpy.random.Generator`.
+        active_vectors: for an easier task of the same shape: how many rows of a question, at random
+            places, hold a vector; the others have neither numbers nor a label, and n is below this.
+            `None` is all.
+        active_dimensions: for the same: how many numbers of a vector are not zero. `None` is all.
+
+    Returns:
+        Sequences `(B, T, dimension + 3 * T)` float32, with labels, n and m as one-hot vectors, and
+        answers `(B,)` int32.
+
+    Raises:
+        ValueError: for a size that is not positive, more that is active than there is, or an
+            unknown order.
+
+    Example:
+
+    >>> sequences, answers = nth_farthest(32, num_vectors=8, dimension=16)
+    >>> sequences.shape, answers.shape
+    ((32, 8, 40), (32,))
+
+    References:
+        - [Santoro et al., 2018](https://arxiv.org/abs/1806.01822), section 4.1
+        - [Sonnet 1](https://github.com/google-deepmind/sonnet/tree/v1),
+          `examples/dataset_nth_farthest.py`
+    """
+    batch, count = positive_int("batch_size", batch_size), positive_int("num_vectors", num_vectors)
+    size = positive_int("dimension", dimension)
+    active_count = _part_of("active_vectors", active_vectors, count)
+    active_size = _part_of("active_dimensions", active_dimensions, size)
+    one_of("order", order, ORDERS)
+    rng = np.random.default_rng(seed)
+    vectors = np.zeros((batch, count, size), "float32")
+    vectors[..., :active_size] = rng.uniform(-1, 1, (batch, count, active_size))
+    labels = rng.permuted(np.tile(np.arange(count), (batch, 1)), axis=1)
+    active = rng.permuted(np.tile(np.arange(count) < active_count, (batch, 1)), axis=1)
+    n = rng.integers(active_count, size=batch)
+    reference = np.argmax(np.where(active, rng.random((batch, count)), -1), axis=1)  # m's row
+    questions = np.arange(batch)
+    m = labels[questions, reference]
+    nearest = n if order == "sonnet" else active_count - 1 - n
+    answers = labels[questions, _ranked(vectors, active, reference)[questions, nearest]]
+
+    one_hot = np.eye(count, dtype="float32")
+    question = (n, m) if order == "paper" else (m, n)
+    rows = [np.repeat(one_hot[part][:, None], count, axis=1) for part in question]
+    contents = np.concatenate([vectors, one_hot[labels]], axis=-1) * active[..., None]
+    sequences = np.concatenate([contents, *rows], axis=-1)
+    return sequences.astype("float32"), answers.astype("int32")
+
+
+def _ranked(vectors: np.ndarray, active: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Rows of each question, `(B, T)`, from the nearest to the reference to the farthest."""
+    center = vectors[np.arange(len(vectors)), reference][:, None]
+    distances = ((vectors - center) ** 2).sum(axis=-1)  # (B, T)
+    return np.argsort(np.where(active, distances, np.inf), axis=1)
+
+
+def _part_of(name: str, value: int | None, whole: int) -> int:
+    """`value` as an int from 1 to `whole`, which `None` stands for."""
+    part = whole if value is None else positive_int(name, value)
+    if part > whole:
+        raise InvalidInput(f"`{name}` must be at most {whole}; received {value!r}")
+    return part
+
+
+def nth_farthest_floors(
+    num_vectors: int = 8, dimension: int = 16, num_questions: int = 200_000, seed: int = 0
+) -> dict[str, float]:
+    """Simulates what can be scored on the task without relating one vector to another.
+
+    Three policies: `"chance"` names any label. `"no geometry"` knows which rank asks for vector m
+    itself, and otherwise names any other label. `"norms only"` does that too, and otherwise takes
+    the lengths of the vectors for their distances to m. Only above the last does a score show that
+    a model compares vectors with each other. Both orders of the task have the same floors.
+
+    Args:
+        num_vectors: T, vectors in a question.
+        dimension: of a vector.
+        num_questions: how many are simulated; the standard error of a floor is at most
+            `0.5 / sqrt(num_questions)`.
+        seed: int.
+
+    Returns:
+        A dict policy → share of right answers, from 0 to 1.
+
+    Raises:
+        ValueError: for a size that is not positive.
+
+    Example:
+
+    >>> floors = nth_farthest_floors(8, 16)
+    >>> {policy: round(share, 2) for policy, share in floors.items()}
+    {'chance': 0.12, 'no geometry': 0.25, 'norms only': 0.31}
+    """
+    sequences, answers = nth_farthest(num_questions, num_vectors, dimension, "paper", [seed, 0])
+    vectors, labels, n, m = np.split(sequences, dimension + num_vectors * np.arange(3), axis=-1)
+    labels, n, m = labels.argmax(-1), n[:, 0].argmax(-1), m[:, 0].argmax(-1)
+    rng = np.random.default_rng([seed, 1])
+    questions = np.arange(num_questions)
+
+    def share_right(guessed_distances):
+        guessed_distances = np.where(labels == m[:, None], -1.0, guessed_distances)
+        ranked = np.argsort(-guessed_distances, axis=1)
+        return float(np.mean(labels[questions, ranked[questions, n]] == answers))
+
+    return {
+        "chance": float(np.mean(rng.integers(num_vectors, size=num_questions) == answers)),
+        "no geometry": share_right(rng.random(labels.shape)),
+        "norms only": share_right((vectors**2).sum(axis=-1)),
+    }
+
+
+class NthFarthest(keras.utils.PyDataset):
+    """Fresh questions for `fit`: an epoch is `steps` batches that are never seen again.
+
+    A batch depends on the seed, the stage, the epoch and its number alone, so training that
+    continues from a checkpoint sees what it would have seen.
+
+    Args:
+        batch_size: B, questions in a batch.
+        steps: batches in an epoch.
+        num_vectors: T, vectors in a question.
+        dimension: of a vector.
+        order: `"paper"` or `"sonnet"`, see `nth_farthest`.
+        seed: int.
+        stages: sequence of pairs (active vectors, active dimensions), from the easiest to the
+            hardest task; `stage` is the number of the one that questions are drawn from. By default
+            the only stage is the whole task.
+        epoch: number of the first epoch; it counts up.
+
+    Raises:
+        ValueError: for a size that is not positive, an unknown order, or a stage beyond the task.
+
+    Example:
+
+    >>> model.fit(NthFarthest(batch_size=256, steps=1000, num_vectors=4, dimension=4), epochs=10)
+    """
+
+    def __init__(
+        self,
+        batch_size: int,
+        steps: int,
+        num_vectors: int = 8,
+        dimension: int = 16,
+        order: str = "paper",
+        seed: int = 0,
+        stages: Sequence[tuple[int | None, int | None]] = ((None, None),),
+        epoch: int = 0,
+        **kwargs,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.batch_size, self.steps = batch_size, positive_int("steps", steps)
+        self.num_vectors, self.dimension, self.order = num_vectors, dimension, order
+        self.seed, self.epoch = seed, epoch
+        self.stages, self.stage = tuple(stages), 0
+        for stage in self.stages:  # raises for bad arguments
+            self._questions(0, stage)
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        return self._questions([self.seed, self.epoch, index], self.stages[self.stage])
+
+    def _questions(self, seed, stage):
+        return nth_farthest(
+            self.batch_size, self.num_vectors, self.dimension, self.order, seed, *stage
+        )
+
+    def on_epoch_end(self) -> None:
+        self.epoch += 1

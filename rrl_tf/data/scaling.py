@@ -1,0 +1,131 @@
+"""How raw values become a network's input and its output an action."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from keras import ops
+
+from rrl_tf.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from rrl_tf.data.episodes import OfflineData
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaling:
+    """How raw values become a network's input and its output an action; `keras.ops` only.
+
+    Attributes:
+        state_offset, state_factor: `(S,)`; a state becomes `(state - offset) * factor`.
+        return_scale: what returns-to-go are divided by.
+        action_low, action_high: `(A,)` bounds of continuous actions, which become [-1, 1]; or None
+            where actions are discrete.
+        prepare: function of raw observations `(B, ...)` → arrays of any shape, before they are
+            flattened and scaled, such as a `Preparation`; None for vectors as they are.
+
+    Example:
+
+    >>> scaling = Scaling.of(load_episodes("minari:doorkey/mixed-v0"))  # doctest: +SKIP
+    >>> inputs = scaling.window(windows.batch(64, seed=0))  # doctest: +SKIP
+    """
+
+    state_offset: np.ndarray
+    state_factor: np.ndarray
+    return_scale: float
+    action_low: np.ndarray | None = None
+    action_high: np.ndarray | None = None
+    prepare: Callable[[Any], Any] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        data: OfflineData,
+        return_scale: float | None = None,
+        prepare: Callable[[Any], Any] | None = None,
+    ) -> Scaling:
+        """The scaling of a data set.
+
+        States are standardised by their mean and standard deviation over all steps, unless
+        `prepare` makes something of them.
+
+        Args:
+            data: `OfflineData`.
+            return_scale: float; None is the largest absolute return of an episode.
+            prepare: as the attribute.
+
+        Raises:
+            ValueError: if the states are no vectors and there is no `prepare`.
+        """
+        if prepare is None:
+            offset, factor = _standardisation(data)
+        else:
+            example = ops.convert_to_numpy(prepare(data.episodes[0].observations[:1]))
+            offset, factor = np.zeros(example.size, "float32"), np.ones(example.size, "float32")
+        if return_scale is None:
+            return_scale = float(np.abs(data.returns()).max()) or 1.0
+        low = high = None
+        if not data.discrete:
+            low, high = data.action_space.low, data.action_space.high
+        return cls(offset, factor, float(return_scale), low, high, prepare)
+
+    @property
+    def state_size(self) -> int:
+        """S."""
+        return len(self.state_offset)
+
+    def states(self, states: Any) -> Any:
+        """`(B, K, S)` of raw states `(B, K, ...)`."""
+        _, steps, *shape = ops.shape(states)
+        if self.prepare is not None:
+            states = self.prepare(ops.reshape(states, (-1, *shape)))
+        states = ops.reshape(ops.cast(states, "float32"), (-1, steps, self.state_size))
+        return (states - self.state_offset) * self.state_factor
+
+    def window(self, window: Mapping[str, Any]) -> dict[str, Any]:
+        """A window of raw values, as the network takes it."""
+        actions = ops.cast(window["actions"], "float32")
+        if self.action_low is not None:
+            middle, half = self._action_range()
+            actions = (actions - middle) / half
+        return {
+            "states": self.states(window["states"]),
+            "actions": actions,
+            "returns_to_go": ops.cast(window["returns_to_go"], "float32") / self.return_scale,
+            "timesteps": window["timesteps"],
+            "mask": window["mask"],
+        }
+
+    def action(self, prediction: Any) -> Any:
+        """The environment's action `(B,)` or `(B, A)` for the network's prediction `(B, A)`."""
+        if self.action_low is None:
+            return ops.argmax(prediction, axis=-1)
+        middle, half = self._action_range()
+        return ops.clip(prediction * half + middle, self.action_low, self.action_high)
+
+    def _action_range(self) -> tuple[np.ndarray, np.ndarray]:
+        """Middle and half width of what continuous actions may be."""
+        return (self.action_high + self.action_low) / 2, (self.action_high - self.action_low) / 2
+
+
+def _standardisation(data: OfflineData) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and inverse standard deviation of the states, in one pass over each episode."""
+    shape = data.episodes[0].observations.shape[1:]
+    if len(shape) != 1:
+        raise InvalidInput(
+            f"{data.name}: observations of the shape {shape} need a `prepare` that makes vectors "
+            "of them"
+        )
+    total, squares = np.zeros(shape), np.zeros(shape)
+    for episode in data.episodes:
+        states = episode.observations[:-1].astype("float64")
+        total += states.sum(axis=0)
+        squares += (states**2).sum(axis=0)
+    mean = total / data.steps
+    deviation = np.sqrt(np.maximum(squares / data.steps - mean**2, 0.0))
+    # A feature that never varies tells nothing; dividing by its noise would.
+    factor = np.where(deviation > 1e-6, 1.0 / (deviation + 1e-6), 1.0)
+    return mean.astype("float32"), factor.astype("float32")

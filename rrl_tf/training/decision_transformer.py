@@ -1,0 +1,289 @@
+"""The run of a Decision Transformer on recorded episodes: train, ask for returns, export."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import keras
+from matplotlib.figure import Figure
+
+from rrl_tf import viz
+from rrl_tf.agents.trajectory_policy import TrajectoryPolicy
+from rrl_tf.data.episodes import OfflineData
+from rrl_tf.data.scaling import Scaling
+from rrl_tf.data.windows import Windows
+from rrl_tf.errors import InvalidInput
+from rrl_tf.export import export_decision_transformer
+from rrl_tf.models import DecisionTransformer
+from rrl_tf.training.config import (
+    FitConfig,
+    require_multiple,
+    require_not_negative,
+    require_positive,
+    require_share,
+)
+from rrl_tf.training.fit import FitRun
+from rrl_tf.training.run_folder import checksum
+from rrl_tf.training.trajectory_evaluation import (
+    BestWeights,
+    TargetReturns,
+    action_error_by_return,
+    default_targets,
+    make_envs,
+    validation_windows,
+)
+
+PROGRESS_SEED = 1_000_000
+"""Other episodes than those of the final evaluation, which would be flattered by the choice."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DecisionTransformerConfig(FitConfig):
+    """Every number of a run. A step is one update."""
+
+    best_share: float = 1.0
+    """Train on the best episodes that hold this share of the steps: 0.1 makes BC %BC."""
+    held_out: float = 0.05
+    """Share of the episodes kept from training, for the error of predicted actions."""
+    sampling: Literal["steps", "returns", "episodes"] = "steps"
+    """What is equally likely: every step to end a window, or every episode to be in one. Or steps
+    count for more the higher their episode's return."""
+    starts: float = 0.0
+    """Share of the windows that end within the first 2 K steps of an episode."""
+
+    steps: int = 3000
+    """When to stop. The same command with a larger number goes on, unless the schedule is cosine,
+    which plans for the end."""
+    batch_size: int = 64
+    warmup_steps: int = 200
+    weight_decay: float = 1e-4
+    """AdamW's."""
+    clip_norm: float | None = 0.25
+
+    targets: tuple[float, ...] = ()
+    """Returns to ask for; by default some between the data's worst and best."""
+    acting: Literal["recompute", "cached"] = "recompute"
+    """Read the whole window at every step, or keep keys and values."""
+    evaluation_episodes: int = 100
+    """Played in the end for each target with the last weights, for the largest with the best."""
+    progress_episodes: int = 20
+    """Played for the largest target during the training."""
+    evaluate_every: int = 1000
+    """Steps between these, a multiple of `log_every`; 0 plays only in the end."""
+    log_every: int = 100
+    """Steps between rows of the log; a divisor of `steps`."""
+    checkpoint_every: int = 500
+    """Steps between checkpoints, a multiple of `log_every`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(
+            self,
+            *("steps", "batch_size", "log_every", "checkpoint_every", "best_share"),
+            *("evaluation_episodes", "progress_episodes"),
+        )
+        require_not_negative(self, "evaluate_every", "weight_decay")
+        require_share(self, "best_share", "held_out", "starts")
+        require_multiple(self, ("steps", "checkpoint_every", "evaluate_every"), "log_every")
+        if self.progress_episodes > self.evaluation_episodes:
+            raise InvalidInput(
+                "progress_episodes must not be more than evaluation_episodes; received "
+                f"{self.progress_episodes} and {self.evaluation_episodes}"
+            )
+        if not all(map(math.isfinite, self.targets)):
+            raise InvalidInput(f"targets must be finite; received {self.targets}")
+        self.optimizer_options(self.steps)  # raises where the schedule has no steps left
+
+    def split(self, data: OfflineData) -> tuple[OfflineData, OfflineData]:
+        """What is trained on and what is held out, the same whatever the seed."""
+        training, held_out = data.split(self.held_out)
+        return training.best(self.best_share), held_out
+
+
+def train_decision_transformer(
+    data: OfflineData, network: keras.Model, scaling: Scaling, config: DecisionTransformerConfig
+) -> FitRun:
+    """Trains a network to act as recorded episodes did, asks it for returns, and exports it.
+
+    Everything is checked before the run's folder is made. The same call again goes on from the
+    last checkpoint; a run that is finished is left as it is. Ctrl-C and SIGTERM save first.
+
+    Args:
+        data: episodes; `config.split` tells which are trained on.
+        network: `DecisionTransformer`, or a `BehaviorCloning` to compare with: it does not listen
+            to what is asked for, and is not exported. Its weights are trained in place.
+        scaling: of the episodes that are trained on.
+        config: every number, and the folder.
+
+    Returns:
+        The run, whose folder holds everything and whose `model` is the network.
+
+    Raises:
+        InvalidInput: if a number is out of range, data and network do not fit each other, the
+            environment cannot be made, or the folder holds another run.
+
+    Example:
+
+    >>> data = load_episodes("minari:runs/datasets/rrl/cartpole-v1/random-v0")
+    >>> config = DecisionTransformerConfig(name="cartpole", steps=2000)
+    >>> scaling = Scaling.of(config.split(data)[0])
+    >>> network = DecisionTransformer.from_preset(
+    ...     "fast", state_size=scaling.state_size, action_size=data.action_size, discrete=True
+    ... )
+    >>> run = train_decision_transformer(data, network, scaling, config)
+    """
+    training, held_out = config.split(data)
+    windows = Windows(training, network.context_length, config.sampling, config.starts)
+    compile_network(network, config)
+    policy = TrajectoryPolicy(network, scaling, config.acting)
+    targets = config.targets or default_targets(data.returns())
+    if not isinstance(network, DecisionTransformer):  # it does not listen
+        targets = targets[-1:]
+    play = TargetReturns(policy, make_envs(data, config.evaluation_episodes), targets)
+    run = FitRun(
+        config,
+        network,
+        steps=config.steps,
+        steps_per_epoch=config.log_every,
+        checkpoint_every=config.checkpoint_every,
+        may_change=("steps",) if config.schedule == "constant" else (),
+        identity={"episodes": _checksum(data)},
+    )
+    if run.is_finished():
+        return run
+    reached = [row["eval/return"] for row in run.log.rows if "eval/return" in row]
+    best = BestWeights(run.folder.path / "best.npz", network, max(reached, default=-math.inf))
+    run.fit(
+        windows.dataset(config.batch_size, scaling, config.seed, run.step),
+        validation_data=validation_windows(held_out, scaling, network.context_length),
+        measure=functools.partial(_progress, play, best, config),
+    )
+    finish(run, data, held_out, play, best)
+    return run
+
+
+def compile_network(network: keras.Model, config: DecisionTransformerConfig) -> None:
+    """Builds a network and compiles it with AdamW and the loss of its actions.
+
+    Args:
+        network: as in `train_decision_transformer`.
+        config: step size and precision.
+    """
+    if not network.built:
+        network.build()
+    loss = keras.losses.MeanSquaredError
+    if network.discrete:
+        loss = functools.partial(keras.losses.CategoricalCrossentropy, from_logits=True)
+    network.compile(
+        keras.optimizers.AdamW(
+            weight_decay=config.weight_decay, **config.optimizer_options(config.steps)
+        ),
+        # The mean over the steps that are there.
+        {"action": loss(reduction="mean_with_sample_weight")},
+        jit_compile=config.jit_compile,
+    )
+
+
+def _progress(
+    play: TargetReturns, best: BestWeights, config: DecisionTransformerConfig, step: int
+) -> dict[str, float]:
+    """Metrics of some episodes now and then, whose return chooses the best weights."""
+    if not play.envs or not config.evaluate_every or step % config.evaluate_every:
+        return {}
+    means = play.means(max(play.targets), PROGRESS_SEED, config.progress_episodes)
+    best.offer(means["return"])
+    return {"eval/return": means["return"], "eval/length": means["length"]}
+
+
+def _checksum(data: OfflineData) -> str:
+    return checksum(*(a for e in data.episodes for a in (e.observations, e.actions, e.rewards)))
+
+
+def finish(
+    run: FitRun, data: OfflineData, held_out: OfflineData, play: TargetReturns, best: BestWeights
+) -> None:
+    """Final evaluation, figure and export of a run that has just been trained."""
+    scaling = play.policy.scaling
+    summary: dict[str, Any] = {
+        "data": data.name,
+        "environment": data.environment,
+        "parameters": run.model.count_params(),
+        "data_return": {"mean": float(data.returns().mean()), "max": float(data.returns().max())},
+        "action_error": action_error_by_return(run.model, held_out, scaling),
+    }
+    written = []
+    if play.envs:
+        summary["last"] = play.table(play.targets)
+        if best.exist():
+            with best.in_place():  # what they were chosen for, and nothing else
+                summary["best"] = play.table([max(play.targets)])
+        _add_scores(summary, data)
+        figure = draw_targets(summary)
+        run.log.image(run.step, "targets", viz.figure_to_image(figure))
+        written.append(viz.save_figure(figure, run.folder.figures / "targets.png"))
+    if isinstance(run.model, DecisionTransformer):
+        written.append(export(run, data, scaling, summary))
+    run.finish(summary, in_words(summary), written)
+
+
+def _add_scores(summary: dict[str, Any], data: OfflineData) -> None:
+    """Adds the D4RL scores of all returns, where the data are D4RL's."""
+    if data.reference_returns:
+        for which in ("last", "best"):
+            for row in summary.get(which, {}).values():
+                row["d4rl_score"] = data.score(row["return"])
+
+
+def export(run: FitRun, data: OfflineData, scaling: Scaling, summary: Mapping[str, Any]) -> Any:
+    """Writes the trained policy as a servable version and returns its folder."""
+    observations = data.episodes[0].observations
+    return export_decision_transformer(
+        run.folder.export,
+        run.model,
+        scaling,
+        observations.shape[1:],
+        observations.dtype,
+        policy={
+            "environment": data.environment,
+            "data": data.name,
+            "return_scale": scaling.return_scale,
+            "scores": summary.get("last", {}),
+        },
+    )
+
+
+def in_words(summary: Mapping[str, Any]) -> str:
+    """The outcome in a few lines."""
+    error = ", ".join(f"{value:.3g}" for value in summary["action_error"].values())
+    lines = [
+        f"{summary['data']}, mean return {summary['data_return']['mean']:.4g}, best "
+        f"{summary['data_return']['max']:.4g}; action error by return, low to high: {error}"
+    ]
+    for which in ("last", "best"):
+        for target, row in summary.get(which, {}).items():
+            more = [f"{name} {row[name]:.3g}" for name in ("success", "d4rl_score") if name in row]
+            lines.append(
+                f"  {which} weights, asked for {target}: {row['return']:.4g} ± "
+                f"{row['return_deviation']:.2g} in {row['length']:.0f} steps"
+                + "".join(f", {part}" for part in more)
+            )
+    return "\n".join(lines)
+
+
+def draw_targets(summary: Mapping[str, Any]) -> Figure:
+    """The figure of returns that were asked for and returns that were reached."""
+    curves = {
+        f"{which} weights": (
+            [float(target) for target in summary[which]],
+            [[row["return"] for row in summary[which].values()]],
+        )
+        for which in ("last", "best")
+        if which in summary
+    }
+    title = f"{summary['data']}, {summary['environment']}"
+    means = {"mean of the data": summary["data_return"]["mean"]}
+    return viz.returns_figure({title: curves}, {title: means})

@@ -1,0 +1,191 @@
+"""What a policy that is asked for returns achieves: in play, and on recorded episodes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+from collections.abc import Iterator, Sequence
+
+import gymnasium
+import keras
+import numpy as np
+from tqdm import tqdm
+
+from rrl_tf.agents.trajectory_policy import TrajectoryPolicy, play_episodes
+from rrl_tf.data.episodes import OfflineData
+from rrl_tf.data.scaling import Scaling
+from rrl_tf.data.windows import Windows
+from rrl_tf.errors import InvalidInput
+from rrl_tf.training.run_folder import atomic_file
+
+
+def default_targets(returns: np.ndarray) -> tuple[float, ...]:
+    """Five returns to ask for, from the worst to the best of recorded ones.
+
+    Example:
+
+    >>> default_targets(np.array([0.0, 10.0, 4.0]))
+    (0.0, 2.5, 5.0, 7.5, 10.0)
+    """
+    low, high = float(returns.min()), float(returns.max())
+    return tuple(float(f"{low + share * (high - low):.3g}") for share in (0, 0.25, 0.5, 0.75, 1))
+
+
+def make_envs(data: OfflineData, count: int) -> list[gymnasium.Env]:
+    """So many environments that the data are of, to play in side by side; none if it is not known.
+
+    Raises:
+        InvalidInput: if it cannot be made here.
+    """
+    if data.make_env is None:
+        return []
+    try:
+        return [data.make_env() for _ in range(count)]
+    except Exception as error:  # whatever an environment of others can raise
+        raise InvalidInput(
+            f"cannot make {data.environment} to play in ({error}); a MuJoCo environment needs "
+            "pip install 'rrl_tf[mujoco]'"
+        ) from error
+
+
+class TargetReturns:
+    """Plays episodes side by side and asks for returns.
+
+    Args:
+        policy: `TrajectoryPolicy`; it plays with the weights that its model has at the time.
+        envs: E environments.
+        targets: returns to ask for.
+
+    Example:
+
+    >>> envs = make_envs(data, 100)
+    >>> play = TargetReturns(TrajectoryPolicy(model, scaling), envs, [0.5, 0.9])
+    >>> play.table(play.targets)["0.9"]["return"]  # doctest: +SKIP
+    0.898
+    """
+
+    def __init__(
+        self,
+        policy: TrajectoryPolicy,
+        envs: Sequence[gymnasium.Env],
+        targets: Sequence[float],
+    ) -> None:
+        self.policy, self.envs, self.targets = policy, envs, targets
+
+    def means(self, target: float, seed: int = 0, episodes: int | None = None) -> dict[str, float]:
+        """Means over episodes that are asked for one return.
+
+        Args:
+            target: the return.
+            seed: of the first environment's reset; the others' count up.
+            episodes: at most E; by default as many.
+
+        Returns:
+            Dict of `"return"`, its standard deviation `"return_deviation"`, `"length"`, and
+            `"success"` where the environment reports it.
+        """
+        envs = self.envs[:episodes]
+        played = play_episodes(self.policy, envs, target, range(seed, seed + len(envs)))
+        success = {"success": float(played["success"].mean())} if "success" in played else {}
+        return {
+            "return": float(played["return"].mean()),
+            "return_deviation": float(played["return"].std()),
+            "length": float(played["length"].mean()),
+            **success,
+        }
+
+    def table(self, targets: Sequence[float], seed: int = 0) -> dict[str, dict[str, float]]:
+        """Dict target, as `f"{target:g}"` → `means` of E episodes."""
+        bar = tqdm(targets, desc="targets", unit="target", leave=False)
+        return {f"{target:g}": self.means(target, seed) for target in bar}
+
+
+class BestWeights:
+    """The weights of a model that did best so far, kept in a file.
+
+    Args:
+        file: path of an `.npz` file, written whole or not at all.
+        model: built `keras.Model`.
+        score: what has been reached already.
+
+    Example:
+
+    >>> best = BestWeights("runs/first/best.npz", model)
+    >>> best.offer(0.7)  # keeps the weights the model has now
+    >>> with best.in_place():
+    ...     evaluate(model)
+    """
+
+    def __init__(self, file: str | os.PathLike, model: keras.Model, score: float = -np.inf) -> None:
+        self.file, self.model, self.score = pathlib.Path(file), model, score
+
+    def offer(self, score: float) -> None:
+        """Keeps the model's weights, unless others did better."""
+        if score >= self.score:
+            self.score = score
+            with atomic_file(self.file) as draft, draft.open("wb") as file:
+                np.savez(file, *self.model.get_weights())
+
+    def exist(self) -> bool:
+        """Whether any have been kept."""
+        return self.file.exists()
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """The model has the best weights as long as this is entered, and its own again after."""
+        own = self.model.get_weights()
+        with np.load(self.file) as arrays:
+            self.model.set_weights([arrays[f"arr_{i}"] for i in range(len(arrays.files))])
+        try:
+            yield
+        finally:
+            self.model.set_weights(own)
+
+
+def validation_windows(
+    data: OfflineData, scaling: Scaling, context_length: int, count: int = 256
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Windows of held-out episodes as `validation_data` of `fit`, the same ones at every call.
+
+    Args:
+        data: held-out episodes.
+        scaling: of the data that are trained on.
+        context_length: K.
+        count: B.
+
+    Returns:
+        `(inputs, targets, weights)`, as `Windows.dataset` has them.
+    """
+    batch = Windows(data, context_length).batch(count, seed=0)
+    inputs = {name: np.asarray(values) for name, values in scaling.window(batch).items()}
+    return inputs, {"action": inputs["actions"]}, {"action": inputs["mask"]}
+
+
+def action_error_by_return(
+    model: keras.Model, data: OfflineData, scaling: Scaling, count: int = 512
+) -> dict[str, float]:
+    """Error of predicted actions on held-out episodes, by the return that was still to come.
+
+    It needs no environment, and tells whether good play is learned as well as bad.
+
+    Args:
+        model: `DecisionTransformer`, or any model that is called alike.
+        data: held-out episodes.
+        scaling: of the data that were trained on.
+        count: windows whose last action is predicted.
+
+    Returns:
+        Dict `"quarter_1"`, ... of the windows by their return-to-go, low to high → the share of
+        wrong actions, or the mean squared error of continuous ones.
+    """
+    batch, targets, _ = validation_windows(data, scaling, model.context_length, count)
+    predicted = np.asarray(model.predict(batch, verbose=0)["action"])[:, -1]
+    actual = targets["action"][:, -1]
+    if data.discrete:
+        errors = (predicted.argmax(-1) != actual.argmax(-1)).astype(float)
+    else:
+        errors = ((predicted - actual) ** 2).mean(axis=-1)
+    order = np.argsort(batch["returns_to_go"][:, -1, 0], kind="stable")
+    parts = np.array_split(errors[order], 4)
+    return {f"quarter_{i}": float(part.mean()) for i, part in enumerate(parts, start=1)}

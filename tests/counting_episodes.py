@@ -1,0 +1,29 @@
+"""Episodes whose numbers tell where they belong, for the tests of data and of their training."""
+
+import gymnasium
+import numpy as np
+from hypothesis import strategies as st
+
+from rrl_tf.data.episodes import Episode, OfflineData
+
+BOX = gymnasium.spaces.Box(-2.0, 4.0, (2,))
+
+
+def episode(steps, start=0.0, discrete=False):
+    """States count up by one from `start`; the reward of a step is its number plus one."""
+    states = start + np.arange(steps + 1, dtype="float32")
+    actions = np.arange(steps) % 3
+    if not discrete:
+        actions = np.stack([np.full(steps, 1.0), actions - 1.0], axis=1).astype("float32")
+    rewards = np.arange(1, steps + 1, dtype="float32")
+    return Episode(np.stack([states, -states], axis=1), actions, rewards, True, False)
+
+
+def offline(lengths, discrete=False):
+    space = gymnasium.spaces.Discrete(3) if discrete else BOX
+    episodes = tuple(episode(n, 100.0 * i, discrete) for i, n in enumerate(lengths))
+    return OfflineData("test", episodes, space, "none")
+
+
+lengths = st.lists(st.integers(1, 12), min_size=1, max_size=4)
+"""Of episodes, for hypothesis."""
