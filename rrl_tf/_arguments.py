@@ -42,8 +42,9 @@ def positive_ints(name: str, values: Iterable[Any]) -> tuple[int, ...]:
     return tuple(positive_int(name, value) for value in values)
 
 
-def dropout_rate(name: str, value: Any) -> float:
+def dropout_rate(name: str, value: Any) -> Any:
     """Returns `value`, or raises an `InvalidInput` unless it lies in [0, 1)."""
-    if not (isinstance(value, numbers.Real) and 0 <= value < 1):
+    is_real = isinstance(value, numbers.Real)
+    if not (is_real and 0 <= value < 1):
         raise InvalidInput(f"`{name}` must be in [0, 1); received {value!r}")
     return value

@@ -8,7 +8,7 @@ import pathlib
 import socket
 import urllib.request
 import zlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -117,7 +117,7 @@ def _find(folder: str | os.PathLike, name: str) -> pathlib.Path | None:
 
 
 def _read_files(folder: str | os.PathLike, images_name: str, labels_name: str) -> Split:
-    files = {name: _find(folder, name) for name in (images_name, labels_name)}
+    files: dict[str, Any] = {name: _find(folder, name) for name in (images_name, labels_name)}
     if missing := [name for name, file in files.items() if file is None]:
         raise InvalidInput(f"{folder} lacks {' and '.join(missing)} (or the same with .gz)")
     images = _read_idx(files[images_name], _IMAGES)

@@ -224,8 +224,8 @@ def _play(
     env.action_space.seed(int(rng.integers(2**31)))
     total, over = 0.0, False
     while not over:
-        explore = rng.random() < random_share or policy is None
-        action = env.action_space.sample() if explore else policy(observation)
+        explore = rng.random() < random_share
+        action = env.action_space.sample() if explore or policy is None else policy(observation)
         observation, reward, terminated, truncated, _ = env.step(action)
         total += float(reward)
         over = terminated or truncated

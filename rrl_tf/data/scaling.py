@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from gymnasium.spaces import Box
 from keras import ops
 
 from rrl_tf.errors import InvalidInput
@@ -68,7 +69,7 @@ class Scaling:
         if return_scale is None:
             return_scale = float(np.abs(data.returns()).max()) or 1.0
         low = high = None
-        if not data.discrete:
+        if isinstance(data.action_space, Box):
             low, high = data.action_space.low, data.action_space.high
         return cls(offset, factor, float(return_scale), low, high, prepare)
 
@@ -108,7 +109,8 @@ class Scaling:
 
     def _action_range(self) -> tuple[np.ndarray, np.ndarray]:
         """Middle and half width of what continuous actions may be."""
-        return (self.action_high + self.action_low) / 2, (self.action_high - self.action_low) / 2
+        low, high = np.asarray(self.action_low), np.asarray(self.action_high)
+        return (high + low) / 2, (high - low) / 2
 
 
 def _standardisation(data: OfflineData) -> tuple[np.ndarray, np.ndarray]:

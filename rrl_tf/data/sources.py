@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.spaces import Box, Discrete
 
 from rrl_tf.data._packages import INSTALL, optional_package
 from rrl_tf.data.episodes import Episode, OfflineData
@@ -193,7 +194,7 @@ def _episode(
     # float64 is the format of some recorders, not a precision that anyone needs here.
     arrays = [a.astype("float32") if a.dtype == "float64" else a for a in arrays]
     try:
-        return Episode(*arrays, terminated=terminated, truncated=not terminated)
+        return Episode(arrays[0], arrays[1], arrays[2], terminated, not terminated)
     except ValueError as error:
         raise InvalidInput(f"{where}: {error}") from error
 
@@ -205,9 +206,9 @@ def _d4rl_data(source: str, name: str, episodes: list[Episode]) -> OfflineData:
     actions = episodes[0].actions
     if actions.dtype.kind in "iu" and actions.ndim == 1:
         count = 1 + max(int(episode.actions.max()) for episode in episodes)
-        space = gymnasium.spaces.Discrete(count)
+        space: Box | Discrete = Discrete(count)
     else:
-        space = gymnasium.spaces.Box(-1.0, 1.0, actions.shape[1:])
+        space = Box(-1.0, 1.0, actions.shape[1:])
         largest = max(float(np.abs(episode.actions).max()) for episode in episodes)
         if largest > 1:
             raise InvalidInput(
@@ -215,14 +216,14 @@ def _d4rl_data(source: str, name: str, episodes: list[Episode]) -> OfflineData:
             )
     task = next((task for task in D4RL_REFERENCES if task in name and "d4rl" in source), None)
     task = task or next((t for t in D4RL_REFERENCES if name.startswith(f"{t}_")), None)
-    environment = _D4RL_ENVIRONMENTS.get(task)
+    environment = _D4RL_ENVIRONMENTS.get(task or "")
     return OfflineData(
         source,
         tuple(episodes),
         space,
         environment or "unknown environment",
         (lambda: gymnasium.make(environment)) if environment else None,
-        reference_returns=D4RL_REFERENCES.get(task),
+        reference_returns=D4RL_REFERENCES.get(task or ""),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from keras import ops
 
 # What Keras injects as `mask`. They have no public name, and a tensor of JAX has no attributes.
@@ -35,7 +37,7 @@ def attention_mask(mask: Tensor | None, keys: Tensor, shape: Shape) -> Tensor | 
         InvalidInput: if the mask is neither.
     """
     pairs = None if mask is None or len(mask.shape) == 2 else mask
-    padding = padding_mask(keys, mask)
+    padding: Any = padding_mask(keys, mask)
     if not (_fits(padding, (shape[0], shape[3])) and _fits(pairs, shape)):
         raise InvalidInput(
             f"`mask` must be (B, S), here {(shape[0], shape[3])}, or have four axes that "

@@ -17,7 +17,7 @@ _TORCH_UNIFORM = {
     "config": {"scale": 1 / 3, "mode": "fan_in", "distribution": "uniform"},
 }
 
-RELATIONAL_Q_NETWORK = {
+RELATIONAL_Q_NETWORK: dict[str, dict[str, Any]] = {
     "book": {
         "description": (
             "The chapter's multi-head relational module, exactly, with scores that are not "
