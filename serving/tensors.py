@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -10,7 +11,7 @@ from tensorflow.core.framework import tensor_pb2, types_pb2
 from serving.errors import ServingError, invalid
 
 # dtype -> (NumPy dtype, typed field of TensorProto, dtype that the field's values are seen as)
-_LAYOUTS = {
+_LAYOUTS: dict[int, tuple[Any, str, Any]] = {
     types_pb2.DT_FLOAT: (np.float32, "float_val", np.float32),
     types_pb2.DT_DOUBLE: (np.float64, "double_val", np.float64),
     types_pb2.DT_HALF: (np.float16, "half_val", np.uint16),

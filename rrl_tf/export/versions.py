@@ -1,12 +1,10 @@
-"""The version folders of a model, and the drafts that become one whole or not at all."""
+"""The version folders of a model, by their numbers."""
 
 from __future__ import annotations
 
-import functools
 import os
 from pathlib import Path
 
-from rrl_tf import _drafts
 from rrl_tf.errors import InvalidInput
 
 
@@ -35,10 +33,6 @@ def newest_version(directory: str | os.PathLike) -> Path:
 def _versions(directory):
     entries = Path(directory).iterdir() if Path(directory).is_dir() else ()
     return {int(e.name): e for e in entries if e.name.isascii() and e.name.isdigit()}
-
-
-draft_folder = functools.partial(_drafts.draft_folder, prefix=".export-")
-"""A hidden folder to write a version in, gone in the end unless it was renamed."""
 
 
 def move_into_place(draft: Path, directory: Path, version: int | None) -> Path:
