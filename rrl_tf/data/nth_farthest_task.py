@@ -70,10 +70,7 @@ def nth_farthest(
     active_size = _part_of("active_dimensions", active_dimensions, size)
     one_of("order", order, ORDERS)
     rng = np.random.default_rng(seed)
-    vectors = np.zeros((batch, count, size), "float32")
-    vectors[..., :active_size] = rng.uniform(-1, 1, (batch, count, active_size))
-    labels = rng.permuted(np.tile(np.arange(count), (batch, 1)), axis=1)
-    active = rng.permuted(np.tile(np.arange(count) < active_count, (batch, 1)), axis=1)
+    vectors, labels, active = _drawn(rng, (batch, count, size), active_count, active_size)
     n = rng.integers(active_count, size=batch)
     reference = np.argmax(np.where(active, rng.random((batch, count)), -1), axis=1)  # m's row
     questions = np.arange(batch)
@@ -83,6 +80,18 @@ def nth_farthest(
 
     question = (n, m) if order == "paper" else (m, n)
     return _sequences(vectors, labels, active, question), answers.astype("int32")
+
+
+def _drawn(
+    rng: np.random.Generator, shape: tuple[int, int, int], active_count: int, active_size: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Vectors, their labels, and which of them there are."""
+    batch, count, _ = shape
+    vectors = np.zeros(shape, "float32")
+    vectors[..., :active_size] = rng.uniform(-1, 1, (batch, count, active_size))
+    labels = rng.permuted(np.tile(np.arange(count), (batch, 1)), axis=1)
+    active = rng.permuted(np.tile(np.arange(count) < active_count, (batch, 1)), axis=1)
+    return vectors, labels, active
 
 
 def _sequences(
