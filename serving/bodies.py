@@ -7,7 +7,7 @@ and values by the commas between them. All of it may run in one of the `Workers`
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -20,7 +20,7 @@ _ANY_HEADER = 47
 
 
 def read_predict(
-    chunks: Sequence[bytes],
+    body: bytes,
     encoding: str,
     limit: int,
     most_values: int | None,
@@ -29,40 +29,39 @@ def read_predict(
     """Returns what `json_values.read_predict` does, of a body as it came.
 
     Args:
-        chunks: The body, as received.
+        body: As received.
         encoding: Its Content-Encoding.
         limit: Most bytes of it, unpacked.
         most_values: Most values of its lists, None where that is not known.
         signatures: As in `json_values.read_predict`.
     """
-    return json_values.read_predict(_text(chunks, encoding, limit, most_values), signatures)
+    return json_values.read_predict(_text(body, encoding, limit, most_values), signatures)
 
 
 def read_examples(
-    chunks: Sequence[bytes], encoding: str, limit: int, most_values: int | None
+    body: bytes, encoding: str, limit: int, most_values: int | None
 ) -> tuple[str, bytes]:
     """Returns (signature's name, Input message as bytes) of a classify or regress request."""
     from serving import json_examples
 
-    document = json_values.parse(_text(chunks, encoding, limit, most_values))
+    document = json_values.parse(_text(body, encoding, limit, most_values))
     name = json_values.signature_name(document)
     return name, json_examples.input_from_json(document).SerializeToString()
 
 
-def _text(chunks, encoding, limit, most_values):
+def _text(body, encoding, limit, most_values):
     if encoding not in ("", "identity"):
-        chunks = _unpacked(chunks, encoding, limit)
-    text = b"".join(chunks)
-    if most_values is not None and text.count(b",") > most_values:
+        body = b"".join(_unpacked(body, encoding, limit))
+    if most_values is not None and body.count(b",") > most_values:
         raise invalid(f"the request holds more than {most_values} values")
-    return text
+    return body
 
 
-def _unpacked(chunks: Sequence[bytes], encoding: str, limit: int) -> Iterator[bytes]:
+def _unpacked(body: bytes, encoding: str, limit: int) -> Iterator[bytes]:
     """Yields pieces of an unpacked body, until there are too many."""
     if encoding not in ("gzip", "x-gzip", "deflate"):
         raise invalid(f"Content-Encoding must be gzip or deflate; received {encoding!r}")
-    size, packed = 0, b"".join(chunks)
+    size, packed = 0, body
     try:
         while packed:  # a gzip file may consist of several
             member = zlib.decompressobj(_ANY_HEADER)

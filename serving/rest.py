@@ -142,34 +142,33 @@ class RestApi:
 
     @contextlib.asynccontextmanager
     async def _body(self, request):
-        """Gives the body as (chunks, encoding, limit), and counts its bytes as held meanwhile."""
+        """Gives (body, its encoding, the limit), and counts its bytes as held meanwhile."""
         if request.headers.get("Expect", "").lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0
         limit = self._most_bytes
         if (request.content_length or 0) > limit:
             raise TooLarge(f"the body is larger than {limit} bytes")
-        chunks, size = [], 0
+        body = bytearray()
         try:
             while chunk := await request.content.readany():
-                chunks.append(chunk)
-                size += len(chunk)
+                body += chunk
                 self._bytes_held += len(chunk)
-                if size > limit:
+                if len(body) > limit:
                     raise TooLarge(f"the body is larger than {limit} bytes")
                 if self._bytes_held > 4 * limit:
                     raise ServingError("UNAVAILABLE", "too many large requests are waiting")
-            yield chunks, request.headers.get("Content-Encoding", "").lower(), limit
+            yield body, request.headers.get("Content-Encoding", "").lower(), limit
         finally:
-            self._bytes_held -= size
+            self._bytes_held -= len(body)
 
     async def _read(self, function, body, *arguments):
         """Reads a body here, or in a worker if that may take long."""
-        chunks, encoding, limit = body
-        if not encoding and sum(map(len, chunks)) <= _LARGE_BODY:
-            return function(chunks, encoding, limit, *arguments)
-        wrapped = [pickle.PickleBuffer(chunk) for chunk in chunks]
-        return await self._workers.call(function, wrapped, encoding, limit, *arguments)
+        packed, encoding, limit = body
+        if not encoding and len(packed) <= _LARGE_BODY:
+            return function(bytes(packed), encoding, limit, *arguments)
+        whole = pickle.PickleBuffer(packed)
+        return await self._workers.call(function, whole, encoding, limit, *arguments)
 
     async def _predict(self, body, model, _):
         form = {}
@@ -223,10 +222,12 @@ _NOTHING = re.compile(r"(?!)")
 
 def _asked_model(match):
     """Returns (name, version or None, label or None) of a matched path."""
-    digits = match["version"]
-    if digits and (len(digits.lstrip("0")) > 19 or int(digits) >= 1 << 63):
-        raise invalid(f"Malformed request: version {digits[:40]} is out of range")
-    version = digits and int(digits)
+    version = None
+    if match["version"]:
+        digits = match["version"].lstrip("0") or "0"
+        if len(digits) > 19 or int(digits) >= 1 << 63:
+            raise invalid(f"Malformed request: version {digits[:40]} is out of range")
+        version = int(digits)
     label = match["label"] and urllib.parse.unquote(match["label"])
     return urllib.parse.unquote(match["name"]), version, label
 

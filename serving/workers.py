@@ -44,7 +44,7 @@ class Workers:
     def __init__(self, count: int) -> None:
         self._free = asyncio.Semaphore(count)
         self._idle: list[_Worker] = []
-        self._count = count
+        self._count, self._closed = count, False
 
     def start(self) -> None:
         """Starts all of them, so that the first large request does not wait for it."""
@@ -64,18 +64,24 @@ class Workers:
             try:
                 succeeded, result = await worker.ask((function, arguments))
             except (OSError, EOFError) as error:
-                worker.end()
+                self._replace(worker)
                 raise ServingError("UNAVAILABLE", "a process that reads ended") from error
             except BaseException:
-                worker.end()
+                self._replace(worker)
                 raise
             self._idle.append(worker)
         if not succeeded:
             raise result
         return result
 
+    def _replace(self, worker):
+        worker.end()
+        if not self._closed:
+            self._idle.append(_Worker())  # on its way while nobody waits for it
+
     def close(self) -> None:
         """Ends the processes."""
+        self._closed = True
         while self._idle:
             self._idle.pop().end()
 
