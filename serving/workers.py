@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import importlib.util
 import pickle
 import signal
@@ -25,6 +26,7 @@ from serving.errors import ServingError
 
 _COUNT = struct.Struct("<Q")
 _SOCKET_BUFFER = 1 << 20
+_PRELOADED = ("serving.bodies", "serving.json_replies")
 
 
 class Workers:
@@ -76,14 +78,18 @@ class Workers:
 
     def _replace(self, worker):
         worker.end()
+        # It takes a while to give back much memory, and nobody has to wait for that.
+        asyncio.get_running_loop().run_in_executor(None, worker.process.wait)
         if not self._closed:
-            self._idle.append(_Worker())  # on its way while nobody waits for it
+            self._idle.insert(0, _Worker())  # on its way while the others are taken first
 
     def close(self) -> None:
         """Ends the processes."""
         self._closed = True
         while self._idle:
-            self._idle.pop().end()
+            worker = self._idle.pop()
+            worker.end()
+            worker.process.wait()
 
 
 class _Worker:
@@ -120,7 +126,6 @@ class _Worker:
     def end(self):
         self._socket.close()
         self.process.kill()
-        self.process.wait()
 
 
 def _packed(value):
@@ -160,6 +165,8 @@ def _leave_out_tensorflow():
 def _work():
     """Answers what comes in at standard input, a socket, until it is closed."""
     _leave_out_tensorflow()
+    for name in _PRELOADED:
+        importlib.import_module(name)
     for name in (signal.SIGINT, signal.SIGTERM):  # the server says when to end
         signal.signal(name, signal.SIG_IGN)
     with socket.socket(fileno=sys.stdin.fileno()) as connection:
