@@ -72,9 +72,12 @@ class Workers:
                 self._replace(worker)
                 raise
             self._idle.append(worker)
-        if not succeeded:
+        if succeeded:
+            return result
+        try:
             raise result
-        return result
+        finally:
+            del result  # its traceback holds this frame, and with it the arguments
 
     def _replace(self, worker):
         worker.end()
