@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import difflib
 import io
+import itertools
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -72,11 +73,15 @@ def _parsed(config_class, options):
 
 
 def _first_sentence(box):
-    """The message in a box of tyro's: the lines between its title and the first rule."""
+    """The message in a box of tyro's: the lines between its title and the next rule."""
     lines = [line.strip("│ ") for line in box.splitlines()[1:]]
-    end = next((i for i, line in enumerate(lines) if set(line) <= set("─╰╯")), len(lines))
-    message = " ".join(lines[:end]) or box.strip()
+    inside = itertools.dropwhile(_is_rule, lines)  # a terminal without UTF-8 has a rule there
+    message = " ".join(itertools.takewhile(lambda line: not _is_rule(line), inside)) or box.strip()
     return message[:1].lower() + message[1:]
+
+
+def _is_rule(line):
+    return set(line) <= set("-─╰╯")
 
 
 def _unknown(argument, config_class):
