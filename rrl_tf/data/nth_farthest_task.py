@@ -51,8 +51,7 @@ def nth_farthest(
         answers `(B,)` int32.
 
     Raises:
-        ValueError: for a size that is not positive, more that is active than there is, or an
-            unknown order.
+        InvalidInput: for a size that is not positive, more active than there is, or a wrong order.
 
     Example:
 
@@ -60,10 +59,8 @@ def nth_farthest(
     >>> sequences.shape, answers.shape
     ((32, 8, 40), (32,))
 
-    References:
-        - [Santoro et al., 2018](https://arxiv.org/abs/1806.01822), section 4.1
-        - [Sonnet 1](https://github.com/google-deepmind/sonnet/tree/v1),
-          `examples/dataset_nth_farthest.py`
+    Source: [Santoro et al., 2018](https://arxiv.org/abs/1806.01822), section 4.1; Sonnet 1's
+    `examples/dataset_nth_farthest.py`.
     """
     batch, count = positive_int("batch_size", batch_size), positive_int("num_vectors", num_vectors)
     size = positive_int("dimension", dimension)
@@ -74,11 +71,10 @@ def nth_farthest(
     vectors, labels, active = _drawn(rng, (batch, count, size), active_count, active_size)
     n = rng.integers(active_count, size=batch)
     reference = np.argmax(np.where(active, rng.random((batch, count)), -1), axis=1)  # m's row
-    questions = np.arange(batch)
-    m = labels[questions, reference]
     nearest = n if order == "sonnet" else active_count - 1 - n
-    answers = labels[questions, _ranked(vectors, active, reference)[questions, nearest]]
-
+    rows = np.arange(batch)
+    answers = labels[rows, _ranked(vectors, active, reference)[rows, nearest]]
+    m = labels[rows, reference]
     question = (n, m) if order == "paper" else (m, n)
     return _sequences(vectors, labels, active, question), answers.astype("int32")
 
