@@ -17,6 +17,7 @@ import sys
 import keras
 import numpy as np
 
+import rrl_tf.models  # noqa: F401 - stored networks are of these classes
 from benchmarks.tables import fill, write_text
 from rrl_tf import viz
 

@@ -44,6 +44,7 @@ def positive_ints(name: str, values: Iterable[Any]) -> tuple[int, ...]:
 
 def dropout_rate(name: str, value: Any) -> float:
     """Returns `value`, or raises an `InvalidInput` unless it lies in [0, 1)."""
-    if not (isinstance(value, numbers.Real) and 0 <= value < 1):
+    is_number = isinstance(value, numbers.Real)
+    if not is_number or not 0 <= value < 1:
         raise InvalidInput(f"`{name}` must be in [0, 1); received {value!r}")
     return value

@@ -9,15 +9,18 @@
 
 Behind the server, from the wire inwards:
 
-    flags, config_files    what the server is told
-    grpc_service, rest     the two transports
-    tensors, json_values   what they carry, to and from NumPy
-    inference, tf_examples what both ask for: predictions, classes, metadata, status
-    batching               merges concurrent requests, runs them off the event loop
-    repository             which versions are loaded: discovery, swap, labels, status
-    model                  one loaded version; warmup replays its requests
-    metrics, errors        Prometheus metrics, canonical codes
-    peers                  several processes on the same ports
+    flags, config_files, options, tls    what the server is told, and what follows from it
+    grpc_service, rest                   the two transports
+    http_connections, bodies             how slow and how large a REST client may be
+    tensors, wire                        TensorProto to and from NumPy
+    json_values, json_numbers, json_examples, json_replies    JSON to and from NumPy
+    workers                              processes that read and write what is large
+    inference, tf_examples               what both transports ask for, and within which limits
+    batching                             merges concurrent requests, runs them off the event loop
+    repository, versions                 which versions are loaded: discovery, swap, labels, status
+    model                                one loaded version; warmup replays its requests
+    metrics, logs, errors                Prometheus metrics, log lines, canonical codes
+    peers                                several processes on the same ports
 """
 
 import os

@@ -1,10 +1,13 @@
 """Runs requests off the event loop, merging those that wait at the same time."""
 
+from __future__ import annotations
+
 import asyncio
 import collections
 import concurrent.futures
 import dataclasses
 import logging
+import math
 import os
 import time
 import weakref
@@ -14,6 +17,10 @@ import numpy as np
 from serving.errors import ServingError, invalid
 
 _log = logging.getLogger("serving")
+# Bytes of inputs from which on a request is a large one.
+_LARGE = 1 << 14
+# For so long after a small request another is expected.
+_COURTESY_SECONDS = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,9 +78,10 @@ class BatchingParameters:
 class _Group:
     """Waiting requests that may run together: one version, signature, outputs and inner shape."""
 
-    __slots__ = ("crowd", "items", "outputs", "rows", "servable", "signature")
+    __slots__ = ("crowd", "items", "large", "outputs", "rows", "servable", "signature")
 
-    def __init__(self, servable, signature, outputs, crowd):
+    def __init__(self, servable, signature, outputs, crowd, large):
+        self.large = large
         self.servable, self.signature, self.outputs = servable, signature, outputs
         self.crowd = crowd
         self.items = collections.deque()
@@ -114,6 +122,9 @@ class Scheduler:
     have lately been open at the same time; so a lone client never waits, and a crowd is not served
     one by one at the price of a thread's wake-up each.
 
+    Large requests and small ones take turns: they never share a batch, and while small ones come,
+    the large leave them a thread, so that none waits for one that takes a hundred times as long.
+
     All methods belong to the event loop's thread; the threads only execute.
 
     Args:
@@ -128,7 +139,9 @@ class Scheduler:
         self._executor = concurrent.futures.ThreadPoolExecutor(num_threads, thread_name)
         self._groups = collections.OrderedDict()
         self._crowds = weakref.WeakKeyDictionary()
-        self._running = 0
+        self._running = {True: 0, False: 0}  # of large ones, of small ones
+        self._last_was_large = True
+        self._small_came = -math.inf
         self._wake = None
 
     async def run(self, servable, signature, inputs, outputs):
@@ -143,6 +156,9 @@ class Scheduler:
         """
         loop = asyncio.get_running_loop()
         item = _Item(inputs, 1, loop.create_future())
+        large = sum(array.nbytes for array in inputs.values()) > _LARGE
+        if not large:
+            self._small_came = item.arrival
         key = item  # its own group, unless it may merge
         parameters = servable.batching
         if parameters is not None and signature.in_rows:
@@ -150,12 +166,12 @@ class Scheduler:
             if item.rows <= parameters.max_batch_size:
                 pads = parameters.pad_variable_length_inputs
                 inner = tuple(a.ndim if pads else a.shape[1:] for a in inputs.values())
-                key = (servable, signature.name, outputs, inner)
+                key = (servable, signature.name, outputs, inner, large)
         group = self._groups.get(key)
         if group is None:
             crowds = self._crowds.setdefault(servable, {})
             crowd = crowds.setdefault(signature.name, _Crowd())
-            group = self._groups[key] = _Group(servable, signature, outputs, crowd)
+            group = self._groups[key] = _Group(servable, signature, outputs, crowd, large)
         elif group.rows + item.rows > parameters.max_enqueued_batches * parameters.max_batch_size:
             raise ServingError("UNAVAILABLE", "The batching queue is full")
         group.items.append(item)
@@ -178,11 +194,11 @@ class Scheduler:
         self._wake = None
         now = time.monotonic()
         soonest = None
-        for key in list(self._groups):
-            if self._running >= self._threads:
+        for key in self._in_turn():
+            if sum(self._running.values()) >= self._threads:
                 return
             group = self._groups[key]
-            patience = self._patience(group, now)
+            patience = max(self._patience(group, now), self._courtesy(group, now))
             if patience > 0:
                 soonest = min(patience, soonest or patience)
                 continue
@@ -195,8 +211,19 @@ class Scheduler:
                 self._start(group, batch)
         if soonest:
             self._dispatch_at(asyncio.get_running_loop(), soonest)
-        elif self._groups and self._running < self._threads:
+        elif self._groups and sum(self._running.values()) < self._threads:
             self._dispatch_at(asyncio.get_running_loop(), 0.0)
+
+    def _in_turn(self):
+        """Returns the keys of the groups, first those of the size that did not run last."""
+        return sorted(self._groups, key=lambda k: self._groups[k].large == self._last_was_large)
+
+    def _courtesy(self, group, now):
+        """Returns how many seconds a large group still leaves the last thread to small ones."""
+        free = self._threads - sum(self._running.values())
+        if not group.large or self._threads == 1 or free > 1 or self._running[False]:
+            return 0.0
+        return self._small_came + _COURTESY_SECONDS - now
 
     def _patience(self, group, now):
         """Returns how many seconds a group still waits for company."""
@@ -231,7 +258,8 @@ class Scheduler:
     def _start(self, group, batch):
         if self._metrics is not None and group.servable.batching is not None:
             self._count(group.servable.batching, batch)
-        self._running += 1
+        self._running[group.large] += 1
+        self._last_was_large = group.large
         # The version stays loaded while it runs, even if every client of the batch hangs up.
         group.servable.acquire()
         loop = asyncio.get_running_loop()
@@ -310,7 +338,7 @@ class Scheduler:
         return {name: np.concatenate([part[name] for part in parts]) for name in group.outputs}
 
     def _finish(self, group, batch, results):
-        self._running -= 1
+        self._running[group.large] -= 1
         group.servable.release()
         group.crowd.left(len(batch))
         for item, result in zip(batch, results):

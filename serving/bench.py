@@ -4,7 +4,13 @@ Asks any TensorFlow Serving address for one signature, with random observations 
 the server's metadata tells, and prints a table. Closed loop (the default): each client asks again
 as soon as it is answered. Open loop (`--rate`): requests leave at fixed times however slow the
 answers are, and waiting for a free client counts as latency.
+
+`--mix=8x1@grpc://localhost:8500,16x300@http://localhost:8501` is several kinds of clients at once,
+so many clients by rows a request: each kind alone, then all together, so that it shows if one
+starves another.
 """
+
+from __future__ import annotations
 
 import argparse
 import asyncio
@@ -15,6 +21,7 @@ import os
 import sys
 import time
 import urllib.parse
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +38,8 @@ COLUMNS = (
     "failed",
     "server CPU us",
 )
+
+MIX_COLUMNS = ("clients", "requests/s", "alone", "of alone", "p99 ms", "alone", "failed")
 
 
 @dataclasses.dataclass
@@ -173,6 +182,51 @@ async def load(address, model, body, clients, batch, seconds, rate=None, server_
     return result
 
 
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """Clients of one kind: how many, with how many rows a request, at which address."""
+
+    clients: int
+    batch: int
+    address: str
+
+    @classmethod
+    def parse(cls, text: str) -> Kind:
+        """Reads "8x1@grpc://localhost:8500"."""
+        sizes, _, address = text.partition("@")
+        clients, _, batch = sizes.partition("x")
+        if not (clients.isdecimal() and batch.isdecimal() and "://" in address):
+            raise ValueError(f"a kind of clients is like 8x1@grpc://host:port; received {text!r}")
+        return cls(int(clients), int(batch), address)
+
+    def __str__(self) -> str:
+        return f"{self.clients} {urllib.parse.urlsplit(self.address).scheme} x {self.batch} rows"
+
+
+async def mix(kinds: Sequence[Kind], model: str, signature: str, seconds: float) -> list[Result]:
+    """Runs several kinds of clients at once and returns a `Result` of each."""
+    loads = []
+    for kind in kinds:
+        body = make_body(kind.address, model, signature, kind.batch)
+        loads.append(load(kind.address, model, body, kind.clients, kind.batch, seconds))
+    return await asyncio.gather(*loads)
+
+
+def mix_table(kinds: Sequence[Kind], model: str, signature: str, seconds: float) -> str:
+    """Returns a Markdown table: what each kind of clients gets beside the others, and alone."""
+    alone = [asyncio.run(mix([kind], model, signature, seconds))[0] for kind in kinds]
+    together = asyncio.run(mix(kinds, model, signature, seconds))
+    rows = [MIX_COLUMNS, ["---"] * len(MIX_COLUMNS)]
+    for kind, one, among in zip(kinds, alone, together):
+        rates = [len(result.latencies) / result.seconds for result in (among, one)]
+        p99s = [np.quantile(r.latencies or [np.nan], 0.99) * 1e3 for r in (among, one)]
+        share = f"{rates[0] / max(rates[1], 1e-9):.0%}"
+        failed = one.failed + among.failed
+        numbers = (f"{rates[0]:.0f}", f"{rates[1]:.0f}", share)
+        rows.append((str(kind), *numbers, *(f"{p99:.1f}" for p99 in p99s), str(failed)))
+    return _markdown(rows)
+
+
 def cpu_seconds(pid):
     """Returns the processor time that a process has used so far, None without one."""
     if pid is None:
@@ -183,7 +237,10 @@ def cpu_seconds(pid):
 
 def table(results):
     """Returns a Markdown table of results."""
-    rows = [COLUMNS, ["---"] * len(COLUMNS), *(result.row() for result in results)]
+    return _markdown([COLUMNS, ["---"] * len(COLUMNS), *(result.row() for result in results)])
+
+
+def _markdown(rows):
     return "\n".join("| " + " | ".join(str(cell) for cell in row) + " |" for row in rows)
 
 
@@ -213,7 +270,20 @@ def _integers(text):
     return [int(part) for part in text.split(",")]
 
 
-def main(arguments=None):
+def _combinations(options):
+    """Returns a `Result` for each number of clients and of rows."""
+    address, results = options.address, []
+    if urllib.parse.urlsplit(address).scheme not in ("grpc", "http"):
+        raise ValueError(f"address must be grpc:// or http://; received {address!r}")
+    for batch in options.batch:
+        body = make_body(address, options.model, options.signature, batch)
+        for clients in options.clients:
+            how = (options.seconds, options.rate, options.server_pid)
+            results.append(asyncio.run(load(address, options.model, body, clients, batch, *how)))
+    return results
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the table of all combinations of clients and batch; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m serving.bench", description=__doc__)
     parser.add_argument("--address", default="grpc://127.0.0.1:8500", help="grpc:// or http://")
@@ -224,26 +294,17 @@ def main(arguments=None):
     parser.add_argument("--seconds", type=float, default=5.0, help="length of each run")
     parser.add_argument("--rate", type=float, help="open loop: requests a second, all clients")
     parser.add_argument("--server_pid", type=int, help="measure this process's CPU a request")
+    parser.add_argument(
+        "--mix", help="kinds of clients at once, e.g. 8x1@grpc://...,16x300@http://..."
+    )
     parser.add_argument("--plot", help="picture to write")
     options = parser.parse_args(arguments)
-    results = []
     try:
-        if urllib.parse.urlsplit(options.address).scheme not in ("grpc", "http"):
-            raise ValueError(f"address must be grpc:// or http://; received {options.address!r}")
-        for batch in options.batch:
-            body = make_body(options.address, options.model, options.signature, batch)
-            for clients in options.clients:
-                run = load(
-                    options.address,
-                    options.model,
-                    body,
-                    clients,
-                    batch,
-                    options.seconds,
-                    options.rate,
-                    options.server_pid,
-                )
-                results.append(asyncio.run(run))
+        if options.mix:
+            kinds = [Kind.parse(text) for text in options.mix.split(",")]
+            print(mix_table(kinds, options.model, options.signature, options.seconds))
+            return 0
+        results = _combinations(options)
     except (ServingError, ValueError, OSError) as error:
         print(f"serving.bench: {error}", file=sys.stderr)
         return 1

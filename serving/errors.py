@@ -1,5 +1,7 @@
 """Errors in the canonical codes that both transports carry."""
 
+from __future__ import annotations
+
 #: Canonical code -> HTTP status; a code that is not listed is a 500.
 HTTP_STATUS = {
     "OK": 200,
@@ -22,15 +24,35 @@ HTTP_STATUS = {
 class ServingError(Exception):
     """A failure with its canonical code, as `error.code`: "NOT_FOUND", "UNAVAILABLE", ..."""
 
-    def __init__(self, code, message):
+    def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
 
-    def __str__(self):
+    @property
+    def http_status(self) -> int:
+        """What REST answers with."""
+        return HTTP_STATUS.get(self.code, 500)
+
+    def __reduce__(self):
+        return type(self), (self.code, self.message)
+
+    def __str__(self) -> str:
         return f"{self.code}: {self.message}"
 
 
-def invalid(message):
+class TooLarge(ServingError):
+    """A request or a reply beyond what one may be, RESOURCE_EXHAUSTED."""
+
+    http_status = 413
+
+    def __init__(self, message: str) -> None:
+        super().__init__("RESOURCE_EXHAUSTED", message)
+
+    def __reduce__(self):
+        return type(self), (self.message,)
+
+
+def invalid(message: str) -> ServingError:
     """Returns the error of a request that can never succeed as it is."""
     return ServingError("INVALID_ARGUMENT", message)

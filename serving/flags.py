@@ -1,9 +1,13 @@
 """The server's flags: those of tensorflow_model_server, with the same names and defaults."""
 
+from __future__ import annotations
+
 import argparse
 import dataclasses
 import importlib
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 
 def _flag(default, text):
@@ -20,6 +24,13 @@ class Flags:
     host: str = _flag("127.0.0.1", "address to listen on; 0.0.0.0 to be reached from elsewhere")
     model_name: str = _flag("default", "name of the model in --model_base_path")
     model_base_path: str = _flag("", "folder of the model's integer version folders")
+    model_root: str = _flag(
+        "",
+        "folder that every model must lie in, links resolved; '' for any place",
+    )
+    allow_reload_requests: bool = _flag(
+        True, "answer HandleReloadConfigRequest, with which clients choose what is served"
+    )
     model_config_file: str = _flag(
         "", "text file of a ModelServerConfig: several models; --model_base_path is not looked at"
     )
@@ -65,7 +76,17 @@ class Flags:
     tensorflow_inter_op_parallelism: int = _flag(0, "operations at once; 0 for all cores")
     enable_serialization_as_tensor_content: bool = _flag(False, "answer in tensor_content")
     num_processes: int = _flag(1, "processes that share the ports, for machines of many cores")
-    max_request_bytes: int = _flag(1 << 28, "largest request of either transport; 0 for any size")
+    max_request_bytes: int = _flag(1 << 28, "largest request over gRPC; 0 for any size")
+    rest_api_max_request_bytes: int = _flag(
+        1 << 24, "largest body over REST, unpacked; 0 for that of gRPC"
+    )
+    max_request_rows: int = _flag(4096, "most rows of a request; 0 for any number")
+    max_reply_bytes: int = _flag(1 << 26, "most bytes of a reply's values; 0 for any number")
+    rest_api_max_connections: int = _flag(4096, "REST connections at once")
+    rest_api_header_timeout_in_ms: int = _flag(
+        10000, "longest that a client may take to send a request's headers, or to take an answer"
+    )
+    rest_api_num_readers: int = _flag(2, "processes that read and write what is large over REST")
     drain_seconds: float = _flag(10.0, "longest that requests in flight may take after SIGTERM")
     process_of: str = _flag("", "set by process 0 for the others: their folder and number")
 
@@ -107,7 +128,7 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(2)
 
 
-def parse(arguments=None):
+def parse(arguments: Sequence[str] | None = None) -> tuple[Flags, list[str]]:
     """Returns (Flags, names of flags given that have no effect here) of a command line."""
     parser = _Parser(
         prog="python -m serving.server",
@@ -116,7 +137,7 @@ def parse(arguments=None):
     )
     for field in dataclasses.fields(Flags):
         kind = type(field.default)
-        options = {"type": kind, "metavar": kind.__name__.upper()}
+        options: dict[str, Any] = {"type": kind, "metavar": kind.__name__.upper()}
         if kind is bool:
             options = {"type": _boolean, "nargs": "?", "const": True, "metavar": "true|false"}
         text = f"{field.metadata['help']} (default: {field.default!r})"
@@ -162,11 +183,14 @@ def _problem(flags):
         return f"--port and --rest_api_port are both {flags.port}"
     if flags.num_processes < 1:
         return f"--num_processes must be at least 1; received {flags.num_processes}"
+    for name in ("rest_api_max_connections", "rest_api_num_readers"):
+        if getattr(flags, name) < 1:
+            return f"--{name} must be at least 1; received {getattr(flags, name)}"
     for argument in flags.grpc_channel_arguments.split(","):
         if argument and not argument.partition("=")[2]:
             return f"--grpc_channel_arguments are name=value,...; received {argument!r}"
     for field in dataclasses.fields(flags):
         value = getattr(flags, field.name)
-        if field.type in (int, float) and value < 0:
+        if isinstance(value, (int, float)) and value < 0:
             return f"--{field.name} must not be negative; received {value}"
     return None

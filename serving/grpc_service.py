@@ -1,5 +1,6 @@
 """The gRPC services of TensorFlow Serving."""
 
+import asyncio
 import functools
 import logging
 import time
@@ -20,6 +21,8 @@ from serving.inference import asked_model, fill_spec
 
 _log = logging.getLogger("serving")
 _LONGEST_DETAILS = 1024
+# Bytes that take longer to read or to write than the hand-over to a thread.
+_LARGE = 1 << 16
 
 
 def add_services(server, inference, as_content=False):
@@ -47,16 +50,17 @@ def _handler(inference, servicer, described):
     """Returns the RPC handler of a described method.
 
     The request is parsed here and not by gRPC, which would answer bytes that are no message with
-    UNKNOWN and a traceback in the log.
+    UNKNOWN and a traceback in the log; and what is large is parsed in a thread.
     """
     method = getattr(servicer, described.name)
     request_class = message_factory.GetMessageClass(described.input_type)
 
     async def rpc(data, context):
         try:
-            if inference.draining:
-                raise ServingError("UNAVAILABLE", "the server is shutting down")
-            return await method(request_class.FromString(data))
+            with inference.accepted():
+                request = await aside(len(data), request_class.FromString, data)
+                response = await method(request, len(data))
+                return response if isinstance(response, bytes) else response.SerializeToString()
         except ServingError as error:
             code, details = grpc.StatusCode[error.code], error.message
         except DecodeError as error:
@@ -68,10 +72,14 @@ def _handler(inference, servicer, described):
             details = details[:_LONGEST_DETAILS] + "...TRUNCATED"
         await context.abort(code, details)
 
-    response_class = message_factory.GetMessageClass(described.output_type)
-    return grpc.unary_unary_rpc_method_handler(
-        rpc, response_serializer=response_class.SerializeToString
-    )
+    return grpc.unary_unary_rpc_method_handler(rpc)
+
+
+async def aside(size, function, *arguments):
+    """Returns what a function does, called in a thread if it has many bytes to work on."""
+    if size <= _LARGE:
+        return function(*arguments)
+    return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
 
 
 def _counted(api):
@@ -79,12 +87,12 @@ def _counted(api):
 
     def decorate(method):
         @functools.wraps(method)
-        async def counted(self, request):
+        async def counted(self, request, size):
             metrics = self._inference.metrics
             name = self._inference.repository.known_name(_model_name(request))
             start = time.perf_counter()
             try:
-                response = await method(self, request)
+                response = await method(self, request, size)
             except ServingError as error:
                 metrics.request_count.labels(name, error.code).inc()
                 raise
@@ -112,33 +120,49 @@ class PredictionService:
         self._as_content = as_content
 
     @_counted("Predict")
-    async def Predict(self, request):
-        def read(_):
-            return {key: tensors.from_proto(proto) for key, proto in request.inputs.items()}
+    async def Predict(self, request, size):
+        async def read(servable):
+            name = request.model_spec.signature_name
+            inputs = servable.signature(name).inputs
+            return name, await aside(size, self._arrays, request.inputs, inputs)
 
         servable, signature, outputs = await self._inference.predict(
-            asked_model(request), request.model_spec.signature_name, read, request.output_filter
+            asked_model(request), read, request.output_filter
         )
+        values = sum(array.nbytes for array in outputs.values())
+        return await aside(values, self._reply, servable, signature, outputs)
+
+    def _arrays(self, protos, specs):
+        for name, proto in protos.items():
+            # Before anything is made of it: a few bytes may ask for any shape.
+            if name in specs:
+                shape = [dim.size for dim in proto.tensor_shape.dim]
+                specs[name].check_shape(shape)
+                if specs[name].rows:
+                    self._inference.check_rows(shape[0])
+        return {name: tensors.from_proto(proto) for name, proto in protos.items()}
+
+    def _reply(self, servable, signature, outputs):
         response = predict_pb2.PredictResponse()
         fill_spec(response.model_spec, servable, signature.name)
         for name, array in outputs.items():
             spec = signature.outputs[name]
-            response.outputs[name].CopyFrom(tensors.to_proto(array, spec, self._as_content))
-        return response
+            tensors.fill_proto(response.outputs[name], array, spec, self._as_content)
+        return response.SerializeToString()
 
     @_counted("Classify")
-    async def Classify(self, request):
+    async def Classify(self, request, _):
         return await self._inference.classify(request)
 
     @_counted("Regress")
-    async def Regress(self, request):
+    async def Regress(self, request, _):
         return await self._inference.regress(request)
 
     @_counted("MultiInference")
-    async def MultiInference(self, request):
+    async def MultiInference(self, request, _):
         return await self._inference.multi(request)
 
-    async def GetModelMetadata(self, request):
+    async def GetModelMetadata(self, request, _):
         return self._inference.metadata(request)
 
 
@@ -148,8 +172,8 @@ class ModelService:
     def __init__(self, inference):
         self._inference = inference
 
-    async def GetModelStatus(self, request):
+    async def GetModelStatus(self, request, _):
         return await self._inference.status(request)
 
-    async def HandleReloadConfigRequest(self, request):
+    async def HandleReloadConfigRequest(self, request, _):
         return await self._inference.reload(request)

@@ -1,8 +1,14 @@
 """What both transports ask of the loaded models."""
 
+from __future__ import annotations
+
 import asyncio
+import contextlib
+import dataclasses
 import json
 import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import grpc
 from tensorflow_serving.apis import (
@@ -14,10 +20,17 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from serving.errors import ServingError, invalid
-from serving.metrics import render
+from serving.errors import ServingError, TooLarge, invalid
+from serving.metrics import Metrics, render
+from serving.model import DEFAULT_SIGNATURE, Servable, Signature
 from serving.peers import Peers
-from serving.tf_examples import CLASSIFY, REGRESS, Task
+from serving.tf_examples import CLASSIFY, REGRESS, Task, count_examples
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from serving.batching import Scheduler
+    from serving.repository import Repository
 
 
 def asked_model(request):
@@ -37,6 +50,15 @@ def fill_spec(spec, servable, signature_name=""):
     spec.signature_name = signature_name
 
 
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What a request may ask for; 0 for any amount. Names and defaults are those of the flags."""
+
+    max_request_rows: int = 4096
+    max_reply_bytes: int = 1 << 26
+    allow_reload_requests: bool = True
+
+
 class Inference:
     """Runs requests on the loaded models and counts them.
 
@@ -45,11 +67,20 @@ class Inference:
         scheduler: `Scheduler` that runs them.
         metrics: `Metrics` that count.
         place: Where this process is among several, the further arguments of `Peers`.
+        limits: `Limits` of a request.
     """
 
-    def __init__(self, repository, scheduler, metrics, place=()):
+    def __init__(
+        self,
+        repository: Repository,
+        scheduler: Scheduler,
+        metrics: Metrics,
+        place: tuple = (),
+        limits: Limits = Limits(),
+    ) -> None:
         self.repository = repository
         self.metrics = metrics
+        self.limits = limits
         self._scheduler = scheduler
         methods = {
             "status": self._own_status,
@@ -61,30 +92,78 @@ class Inference:
         self._reloading = asyncio.Lock()
         #: Whether the server is about to stop, and takes no new requests.
         self.draining = False
+        self._accepted = 0
 
-    async def predict(self, model, signature_name, read, output_filter=()):
+    @contextlib.contextmanager
+    def accepted(self) -> Iterator[None]:
+        """Counts a request as begun, so that the server does not stop before it is answered.
+
+        Raises:
+            ServingError: UNAVAILABLE if the server is about to stop.
+        """
+        if self.draining:
+            raise ServingError("UNAVAILABLE", "the server is shutting down")
+        self._accepted += 1
+        try:
+            yield
+        finally:
+            self._accepted -= 1
+
+    async def drain(self, seconds: float) -> None:
+        """Takes no new requests and returns when all that have begun are answered, or in time."""
+        self.draining = True
+        end = time.monotonic() + seconds
+        while self._accepted and time.monotonic() < end:
+            await asyncio.sleep(0.01)
+
+    async def predict(
+        self,
+        model: tuple[str, int | None, str | None],
+        read: Callable[[Servable], Awaitable[tuple[str, dict[str, np.ndarray] | None]]],
+        output_filter: Sequence[str] = (),
+    ) -> tuple[Servable, Signature, dict[str, np.ndarray]]:
         """Returns (servable, signature, name -> array): one prediction, of either transport.
 
         Args:
             model: (name, version or None, label or None).
-            signature_name: "" for `serving_default`.
-            read: Function of the `Signature` that returns name -> array of its inputs.
+            read: Function of the servable that returns (name of the signature, its inputs); there
+                need not be inputs where there is no such signature.
             output_filter: Names of the outputs to compute; all, if it is empty.
         """
         with self.repository.lease(*model) as servable:
-            signature = servable.signature(signature_name)
+            name, inputs = await read(servable)
+            signature = servable.signature(name)
             names = signature.choose_outputs(output_filter)
-            inputs = signature.check(read(signature))
-            return (
-                servable,
-                signature,
-                await self.run("Predict", servable, signature, inputs, names),
-            )
+            inputs = signature.check(inputs)
+            self._check_size(signature, inputs)
+            outputs = await self.run("Predict", servable, signature, inputs, names)
+            return servable, signature, outputs
+
+    def check_rows(self, rows: int) -> None:
+        """Raises RESOURCE_EXHAUSTED if a request has more rows than one may."""
+        most = self.limits.max_request_rows
+        if most and rows > most:
+            raise TooLarge(f"a request may have {most} rows; received {rows}")
+
+    def _check_size(self, signature, inputs):
+        """Refuses before anything is computed what would take too much."""
+        if not signature.in_rows:
+            return
+        rows = max(len(array) for array in inputs.values())
+        self.check_rows(rows)
+        if signature.bytes_a_row is not None:
+            self._check_reply(rows * signature.bytes_a_row)
+
+    def _check_reply(self, size):
+        most = self.limits.max_reply_bytes
+        if most and size > most:
+            raise TooLarge(f"a reply may have {most} bytes; this one would have {size}")
 
     async def run(self, api, servable, signature, inputs, outputs):
         """Returns name -> array, of a servable under lease."""
         start = time.perf_counter()
         results = await self._scheduler.run(servable, signature, inputs, outputs)
+        self._check_reply(sum(array.nbytes for array in results.values()))
         latency = self.metrics.runtime_latency.labels(servable.name, api, "TF1")
         latency.observe((time.perf_counter() - start) * 1e6)
         return results
@@ -103,6 +182,7 @@ class Inference:
 
     async def _examples(self, api, method, request, response):
         with self.repository.lease(*asked_model(request)) as servable:
+            self.check_rows(count_examples(request.input))
             task = Task(servable, method, request.model_spec.signature_name, request.input)
             response.result.CopyFrom(await self._run_task(api, servable, task))
             fill_spec(response.model_spec, servable, task.signature.name)
@@ -119,8 +199,13 @@ class Inference:
             raise invalid("Inference request needs at least one task")
         if len({task.model_spec.name for task in request.tasks}) > 1:
             raise invalid("All ModelSpecs of a MultiInferenceRequest must name the same model")
+        asked = [task.model_spec.signature_name or DEFAULT_SIGNATURE for task in request.tasks]
+        for name in asked:
+            if asked.count(name) > 1:
+                raise invalid(f"Duplicate evaluation of signature: {name}")
         response = inference_pb2.MultiInferenceResponse()
         with self.repository.lease(*asked_model(request.tasks[0])) as servable:
+            self.check_rows(count_examples(request.input))
             tasks = [multi_task(servable, task, request.input) for task in request.tasks]
             runs = (self._run_task("MultiInference", servable, task) for task in tasks)
             for task, result in zip(tasks, await asyncio.gather(*runs)):
@@ -183,6 +268,8 @@ class Inference:
 
     async def reload(self, request):
         """Answers a ReloadConfigRequest, when every process has the new list of models."""
+        if not self.limits.allow_reload_requests:
+            raise ServingError("PERMISSION_DENIED", "--allow_reload_requests=false")
         if request.config.WhichOneof("config") != "model_config_list":
             raise invalid("ReloadConfigRequest holds no model_config_list")
         # By way of one process, so that two lists at once end in the same one everywhere.

@@ -1,18 +1,23 @@
-"""JSON to NumPy and back, by the REST rules of TensorFlow Serving.
+"""JSON requests to NumPy, by the REST rules of TensorFlow Serving.
 
 The signature's dtype rules and nothing is guessed: `1.0` is no int32, `"1"` no number.
 """
 
+from __future__ import annotations
+
 import base64
+import contextlib
 import itertools
 import json
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from serving.errors import ServingError, invalid
+from serving.json_numbers import Numbers, Unusual, cut, joined
 
-_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _LEAVES = {"f": {int, float}, "i": {int}, "u": {int}, "b": {bool}, "O": {str, dict}}
 _EXPECTED = {
     "f": "numbers",
@@ -23,7 +28,7 @@ _EXPECTED = {
 }
 
 
-def parse(body):
+def parse(body: bytes) -> dict[str, Any]:
     """Returns the object in a request body."""
     try:
         document = json.loads(body.decode("utf-8"))
@@ -34,53 +39,82 @@ def parse(body):
     return document
 
 
-def predict_inputs(document, specs):
-    """Returns (dict of arrays, whether in row form) of a predict request.
+def read_predict(
+    text: bytes, signatures: Mapping[str, Mapping[str, np.dtype | None]]
+) -> tuple[str, dict[str, np.ndarray] | None, bool]:
+    """Returns (signature's name, dict of arrays, whether in row form) of a predict request.
 
     Args:
-        document: The request, from `parse`.
-        specs: name -> `TensorSpec` of the signature's inputs.
+        text: The request's body.
+        signatures: name -> dtype by name of the inputs; "" is the one meant if none is named. A
+            request of another signature has no arrays, but None.
     """
+    with contextlib.suppress(Unusual, ServingError):
+        document, lists = cut(text)
+        request = _predict(document, signatures)
+        for each in lists:
+            each.check()
+        return request
+    # What is rare, and what is wrong: with the words of Python's `json`.
+    return _predict(parse(text), signatures)
+
+
+def signature_name(document: Mapping[str, Any]) -> str:
+    """Returns the signature that a request names, "" if it names none."""
+    name = document.get("signature_name", "")
+    if not isinstance(name, str):
+        raise invalid(f"'signature_name' must be a string; received {name!r}")
+    return name
+
+
+def _predict(document, signatures):
+    name = signature_name(document)
     if ("instances" in document) == ("inputs" in document):
         raise invalid("Request body must hold either 'instances' (rows) or 'inputs' (columns)")
-    if "instances" in document:
-        return _from_rows(document["instances"], specs), True
-    return _from_columns(document["inputs"], specs), False
+    dtypes, rows = signatures.get(name), "instances" in document
+    if dtypes is None:
+        return name, None, rows
+    read = _from_rows if rows else _from_columns
+    return name, read(document["instances" if rows else "inputs"], dtypes), rows
 
 
-def _from_rows(instances, specs):
-    if not isinstance(instances, list) or not instances:
+def _from_rows(instances, dtypes):
+    plain = isinstance(instances, Numbers)
+    if not plain and (not isinstance(instances, list) or not instances):
         raise invalid("'instances' must be a list with at least one entry")
-    named = [_is_named(instance) for instance in instances]
+    named = [False] if plain else [_is_named(instance) for instance in instances]
     if any(named) != all(named):
         raise invalid("'instances' must be all objects or all plain values")
     if not named[0]:
-        if len(specs) != 1:
-            raise invalid(f"'instances' must be objects with the keys {sorted(specs)}")
-        (spec,) = specs.values()
-        return {spec.name: _array(instances, spec, "INVALID_ARGUMENT")}
+        if len(dtypes) != 1:
+            raise invalid(f"'instances' must be objects with the keys {sorted(dtypes)}")
+        ((name, dtype),) = dtypes.items()
+        return {name: _array(instances, name, dtype, "INVALID_ARGUMENT")}
     for instance in instances:
-        if instance.keys() != specs.keys():
+        if instance.keys() != dtypes.keys():
             raise invalid(
-                f"every entry of 'instances' must have exactly the keys {sorted(specs)}; "
+                f"every entry of 'instances' must have exactly the keys {sorted(dtypes)}; "
                 f"received {sorted(instance)}"
             )
     return {
-        name: _array([instance[name] for instance in instances], spec, "INVALID_ARGUMENT")
-        for name, spec in specs.items()
+        name: _array([instance[name] for instance in instances], name, dtype, "INVALID_ARGUMENT")
+        for name, dtype in dtypes.items()
     }
 
 
-def _from_columns(inputs, specs):
+def _from_columns(inputs, dtypes):
     if _is_named(inputs):
-        missing = sorted(specs.keys() - inputs.keys())
+        missing = sorted(dtypes.keys() - inputs.keys())
         if missing:
             raise invalid(f"'inputs' misses {missing}; it has {sorted(inputs)}")
-        return {name: _array(inputs[name], spec, "UNIMPLEMENTED") for name, spec in specs.items()}
-    if len(specs) != 1:
-        raise invalid(f"'inputs' must be an object with the keys {sorted(specs)}")
-    (spec,) = specs.values()
-    return {spec.name: _array(inputs, spec, "UNIMPLEMENTED")}
+        return {
+            name: _array(inputs[name], name, dtype, "UNIMPLEMENTED")
+            for name, dtype in dtypes.items()
+        }
+    if len(dtypes) != 1:
+        raise invalid(f"'inputs' must be an object with the keys {sorted(dtypes)}")
+    ((name, dtype),) = dtypes.items()
+    return {name: _array(inputs, name, dtype, "UNIMPLEMENTED")}
 
 
 def _is_named(value):
@@ -88,23 +122,45 @@ def _is_named(value):
     return isinstance(value, dict) and value.keys() != {"b64"}
 
 
-def _array(value, spec, unsupported_code):
-    dtype = spec.numpy_dtype
+def _array(value, name, dtype, unsupported_code):
     if dtype is None or dtype.kind not in _LEAVES or (dtype.itemsize == 2 and dtype.kind == "f"):
-        raise ServingError(unsupported_code, f"input {spec.name!r}: JSON has no form of {dtype}")
-    leaves, shape = _flatten(value, spec.name)
+        raise ServingError(unsupported_code, f"input {name!r}: JSON has no form of {dtype}")
+    if isinstance(value, Numbers):
+        return _narrowed(value.array(dtype.kind), dtype)
+    if isinstance(value, list) and any(isinstance(entry, Numbers) for entry in value):
+        return _array_of_rows(value, dtype)
+    leaves, shape = _flatten(value, name)
     unfit = set(map(type, leaves)) - _LEAVES[dtype.kind]
     if unfit:
         example = next(leaf for leaf in leaves if type(leaf) in unfit)
         raise invalid(
-            f"input {spec.name!r} takes {_EXPECTED[dtype.kind]} ({dtype}); "
-            f"received {_kind(example)}"
+            f"input {name!r} takes {_EXPECTED[dtype.kind]} ({dtype}); received {_kind(example)}"
         )
-    values = _READERS[dtype.kind](leaves, dtype, spec.name)
+    values = _READERS[dtype.kind](leaves, dtype, name)
     try:
         return values.reshape(shape)
     except ValueError as error:  # more dimensions than NumPy has
-        raise invalid(f"input {spec.name!r}: {error}") from error
+        raise invalid(f"input {name!r}: {error}") from error
+
+
+def _array_of_rows(rows, dtype):
+    if not all(isinstance(row, Numbers) for row in rows):
+        raise Unusual
+    whole = _narrowed(joined(rows).array(dtype.kind), dtype)
+    if len(whole) != len(rows):  # one of them was no single list
+        raise Unusual
+    return whole
+
+
+def _narrowed(wide, dtype):
+    """Returns an array of the dtype; raises `Unusual` where whole numbers do not fit in."""
+    if dtype.kind == "f":
+        with np.errstate(over="ignore", under="ignore"):
+            return wide.astype(dtype)
+    limits = np.iinfo(dtype)
+    if wide.min() < limits.min or wide.max() > limits.max:
+        raise Unusual
+    return wide.astype(dtype)
 
 
 def _flatten(value, name):
@@ -174,69 +230,3 @@ _READERS = {"f": _floats, "i": _integers, "u": _integers, "b": _booleans, "O": _
 def _kind(value):
     names = {dict: "an object", list: "a list", str: "a string", bool: "a bool"}
     return names.get(type(value), "null" if value is None else f"{value}")
-
-
-def predictions(outputs, rows):
-    """Returns the body of a predict reply.
-
-    Args:
-        outputs: name -> array.
-        rows: Whether the request came in rows, and the reply goes out so.
-    """
-    if not rows:
-        texts = {name: _whole(name, array) for name, array in outputs.items()}
-        only = next(iter(texts.values())) if len(texts) == 1 else _object(texts)
-        return f'{{"outputs": {only}}}'.encode()
-    sizes = {array.shape[0] if array.ndim else None for array in outputs.values()}
-    if len(sizes) != 1 or None in sizes:
-        shapes = {name: list(array.shape) for name, array in outputs.items()}
-        raise invalid(f"outputs of shapes {shapes} cannot be given in rows: ask with 'inputs'")
-    columns = {name: _nested(name, array, 1) for name, array in outputs.items()}
-    if len(columns) == 1:
-        entries = next(iter(columns.values()))
-    else:
-        entries = [_object(dict(zip(columns, row))) for row in zip(*columns.values())]
-    return f'{{"predictions": [{", ".join(entries)}]}}'.encode()
-
-
-def _object(texts):
-    return "{" + ", ".join(f"{json.dumps(name)}: {text}" for name, text in texts.items()) + "}"
-
-
-def _whole(name, array):
-    (text,) = _nested(name, array, 0)
-    return text
-
-
-def _nested(name, array, depth):
-    """Returns the texts of the parts of an array below its first `depth` axes."""
-    texts = leaf_texts(name, array.ravel())
-    for axis in range(array.ndim - 1, depth - 1, -1):
-        size = array.shape[axis]
-        count = math.prod(array.shape[:axis])
-        texts = [
-            "[" + ", ".join(texts[start * size : (start + 1) * size]) + "]"
-            for start in range(count)
-        ]
-    return texts
-
-
-def leaf_texts(name, flat):
-    """Returns the JSON texts of the values of a flat array, an output of that name."""
-    kind = flat.dtype.kind
-    if kind in "iu":
-        return list(map(str, flat.tolist()))
-    if kind == "b":
-        return ["true" if value else "false" for value in flat.tolist()]
-    if kind == "f" and flat.dtype.itemsize >= 4:
-        texts = flat.astype("U").tolist()  # the shortest that reads back, for either width
-        return texts if np.isfinite(flat).all() else [_NOT_FINITE.get(t, t) for t in texts]
-    if kind == "O":
-        return [_string_text(name, value) for value in flat.tolist()]
-    raise invalid(f"output {name!r}: JSON has no form of {flat.dtype}")
-
-
-def _string_text(name, value):
-    if name.endswith("_bytes"):
-        return f'{{"b64": "{base64.b64encode(value).decode()}"}}'
-    return json.dumps(value.decode("utf-8", "replace"), ensure_ascii=False)

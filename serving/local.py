@@ -67,12 +67,12 @@ def served(
     >>> with served("runs/doorkey/fast/export", "doorkey") as (grpc, rest):
     ...     client = connect(grpc, "doorkey")
     """
-    ports = free_ports(2)
-    command = server_command(Path(export_folder).absolute(), name, *ports, *flags)
+    grpc, rest = free_ports(2)
+    command = server_command(Path(export_folder).absolute(), name, grpc, rest, *flags)
     process = subprocess.Popen(command)
     try:
-        _wait_until_ready(f"http://127.0.0.1:{ports[1]}/readyz", process, patience)
-        yield f"grpc://127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}"
+        _wait_until_ready(f"http://127.0.0.1:{rest}/readyz", process, patience)
+        yield f"grpc://127.0.0.1:{grpc}", f"http://127.0.0.1:{rest}"
     finally:
         process.terminate()
         process.wait()

@@ -1,5 +1,9 @@
 """Prometheus metrics under the names of TensorFlow Serving."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
 import prometheus_client
 
 PREFIX = ":tensorflow:serving:"
@@ -12,8 +16,9 @@ _COUNT_BUCKETS = [2.0**power for power in range(15)]
 class Metrics:
     """All that is counted; each server has its own."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._registry = prometheus_client.CollectorRegistry()
+        self._warmups: dict[str, set[str]] = {}
         self._named_total = {PREFIX + "request_example_count"}
 
         def counter(name, *labels):
@@ -41,7 +46,21 @@ class Metrics:
         self.processed_batch_size = histogram(batching + "processed_batch_size", **sizes)
         self.padding_size = histogram(batching + "padding_size", **sizes)
 
-    def collect(self):
+    def warmed_up(self, path: str, status: str, seconds: float, records: int) -> None:
+        """Counts the warm-up of a version folder."""
+        self._warmups.setdefault(path, set()).add(status)
+        self.warmup_latency.labels(path, status).observe(seconds * 1e6)
+        self.warmup_records.labels(path).inc(records)
+
+    def forget(self, path: str) -> None:
+        """Drops what is counted of a version folder that is no more: each has labels of its own."""
+        statuses = self._warmups.pop(path, ())
+        for status in statuses:
+            self.warmup_latency.remove(path, status)
+        if statuses:
+            self.warmup_records.remove(path)
+
+    def collect(self) -> dict[str, dict]:
         """Returns all numbers, JSON-able: family -> its type, and sample -> value.
 
         prometheus_client would call every counter `..._total` and add when each began; the stock
@@ -63,7 +82,7 @@ class Metrics:
         return families
 
 
-def render(collections):
+def render(collections: Sequence[Mapping[str, Mapping]]) -> bytes:
     """Returns the page that Prometheus reads, as bytes: what several processes counted, summed."""
     lines = []
     for name, family in collections[0].items():

@@ -1,6 +1,7 @@
 """One loaded version of a model."""
 
 import dataclasses
+import math
 
 import grpc
 import numpy as np
@@ -33,6 +34,16 @@ class Signature:
         defaults = {key: tensors.from_proto(value) for key, value in definition.defaults.items()}
         method = definition.method_name if check_method else None
         return cls(name, specs(definition.inputs), specs(definition.outputs), defaults, method)
+
+    @property
+    def values_a_row(self):
+        """How many numbers a row of the inputs holds, None if that is not known."""
+        return _values_a_row(self.inputs)
+
+    @property
+    def bytes_a_row(self):
+        """How many bytes a row of the outputs takes, None if that is not known."""
+        return _values_a_row(self.outputs, lambda spec: spec.numpy_dtype.itemsize)
 
     def check_method(self, method):
         """Raises INVALID_ARGUMENT if the signature's kind is checked, and is another."""
@@ -74,6 +85,16 @@ class Signature:
         return tuple(names) or tuple(self.outputs)
 
 
+def _values_a_row(specs, weight=lambda spec: 1):
+    total = 0
+    for spec in specs.values():
+        known = spec.shape is not None and None not in spec.shape[1:]
+        if not known or spec.numpy_dtype is None or spec.numpy_dtype.kind == "O":
+            return None
+        total += math.prod(spec.shape[1:]) * weight(spec)
+    return total
+
+
 class Servable:
     """A version folder loaded into a Session, answering by signature.
 
@@ -106,6 +127,13 @@ class Servable:
             key: Signature.from_def(key, definition, check_methods)
             for key, definition in self._session.signatures.items()
         }
+        #: What REST needs to read a request: name of a signature -> dtype by name of its inputs.
+        self.json_dtypes = {
+            key: {name: spec.numpy_dtype for name, spec in signature.inputs.items()}
+            for key, signature in self.signatures.items()
+        }
+        if DEFAULT_SIGNATURE in self.json_dtypes:
+            self.json_dtypes[""] = self.json_dtypes[DEFAULT_SIGNATURE]
 
     def acquire(self):
         """Counts one more user; a version in use is not unloaded. Event loop's thread only."""
@@ -125,6 +153,14 @@ class Servable:
                 f"the model has {sorted(self.signatures)}",
             )
         return signature
+
+    def most_values(self, rows):
+        """Returns how many values a request of so many rows may hold, None if that is not known."""
+        sizes = [signature.values_a_row for signature in self.signatures.values()]
+        if not rows or not sizes or None in sizes:
+            return None
+        # Objects have a comma for each of their members too.
+        return rows * (max(sizes) + max(len(s.inputs) for s in self.signatures.values()))
 
     def run(self, signature, inputs, outputs):
         """Returns name -> array for checked inputs; blocks, and may run in several threads."""

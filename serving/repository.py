@@ -1,5 +1,7 @@
 """Which versions of which models are loaded: discovery, swap, labels, status."""
 
+from __future__ import annotations
+
 import asyncio
 import concurrent.futures
 import contextlib
@@ -8,7 +10,6 @@ import enum
 import gc
 import logging
 import time
-from pathlib import Path
 
 import tensorflow as tf
 
@@ -16,9 +17,13 @@ from serving import config_files
 from serving.batching import BatchingParameters
 from serving.errors import ServingError, invalid
 from serving.model import Servable, from_tensorflow
+from serving.versions import check_configs, check_root, wanted_versions
 from serving.warmup import warm_up
 
 _log = logging.getLogger("serving")
+
+# Versions that ended and are no longer on disk, of which a model's status still tells.
+_REMEMBERED = 32
 
 #: A version's own batching, with --enable_per_model_batching_parameters.
 BATCHING_FILE = "batching_params.pbtxt"
@@ -47,6 +52,7 @@ class LoadOptions:
     batching: BatchingParameters | None = None
     batching_by_model: bool = False
     check_methods: bool = False
+    model_root: str = ""
 
 
 @dataclasses.dataclass
@@ -178,7 +184,7 @@ class Repository:
                 version that is not available.
         """
         configs = list(configs)
-        _check_configs(configs)
+        check_configs(configs, self._options.model_root)
         async with self._configuring:
             known = {config.name for config in configs}
             for name in set(self._models) - known:
@@ -250,6 +256,13 @@ class Repository:
         for number in model.available:
             if number not in wanted:
                 self._unload(name, model.versions[number])
+        self._forget_old(model, wanted)
+
+    def _forget_old(self, model, wanted):
+        """Remembers the last versions that ended, and not all since the server started."""
+        ended = [n for n, v in model.versions.items() if v.state == State.END and n not in wanted]
+        for number in sorted(ended)[:-_REMEMBERED]:
+            del model.versions[number]
 
     def _should_load(self, version):
         if version.state in (State.AVAILABLE, State.UNLOADING):
@@ -290,6 +303,7 @@ class Repository:
 
     async def _free(self, name, version):
         servable, version.servable = version.servable, None
+        directory = str(servable.directory)
         while servable.users:
             await asyncio.sleep(0.01)
         await self._in_loader(servable.close)
@@ -299,6 +313,8 @@ class Repository:
             # Quick where the server has frozen what TensorFlow's modules hold.
             await self._in_loader(gc.collect)
         version.state = State.END
+        if self._metrics is not None:
+            self._metrics.forget(directory)
         _log.info("model %s version %d is unloaded", name, version.number)
 
     async def _in_loader(self, function, *arguments):
@@ -313,51 +329,6 @@ class Repository:
         self._loader.shutdown()
 
 
-def wanted_versions(config):
-    """Returns number -> folder of the versions that a model's policy asks for.
-
-    None if its base path cannot be read.
-    """
-    try:
-        found = {}
-        for entry in sorted(Path(config.base_path).iterdir()):
-            if entry.name.isascii() and entry.name.isdigit() and int(entry.name) < 1 << 63:
-                if int(entry.name) in found:
-                    _log.warning("%s and %s are one version", entry, found[int(entry.name)])
-                found[int(entry.name)] = entry
-    except OSError as error:
-        _log.warning("model %s: cannot read %s: %s", config.name, config.base_path, error.strerror)
-        return None
-    policy = config.model_version_policy
-    kind = policy.WhichOneof("policy_choice")
-    if kind == "all":
-        numbers = found
-    elif kind == "specific":
-        numbers = set(policy.specific.versions) & set(found)
-    else:
-        newest_first = sorted(found, reverse=True)
-        numbers = newest_first[: policy.latest.num_versions or 1]
-    return {number: found[number] for number in numbers}
-
-
-def _check_configs(configs):
-    names = [config.name for config in configs]
-    for config in configs:
-        if not config.name:
-            raise invalid("a model in the configuration has no name")
-        if names.count(config.name) > 1:
-            raise invalid(f"the configuration names model {config.name!r} twice")
-        if not Path(config.base_path).is_absolute():
-            raise invalid(
-                f"model {config.name!r}: base_path must be absolute; received {config.base_path!r}"
-            )
-        if config.model_platform != "tensorflow":
-            raise invalid(
-                f'model {config.name!r}: model_platform must be "tensorflow"; '
-                f"received {config.model_platform!r}"
-            )
-
-
 def _batching_of(directory, options):
     """Returns the BatchingParameters of a version; its own, if models may have theirs."""
     if options.batching is None or not options.batching_by_model:
@@ -370,6 +341,8 @@ def _load_servable(name, number, directory, options, metrics):
     """Loads and warms up; runs in the loader's thread and raises only ServingError."""
     servable = None
     try:
+        for path in (directory, *directory.rglob("*")) if options.model_root else ():
+            check_root(path, options.model_root)
         servable = Servable(
             name,
             number,

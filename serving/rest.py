@@ -1,12 +1,18 @@
 """The REST API of TensorFlow Serving."""
 
+from __future__ import annotations
+
 import asyncio
+import contextlib
 import json
 import logging
+import pickle
 import re
 import time
 import urllib.parse
+from typing import TYPE_CHECKING
 
+import aiohttp
 from aiohttp import web
 from google.protobuf import json_format
 from tensorflow_serving.apis import (
@@ -16,12 +22,18 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from serving import json_values, tf_examples
-from serving.errors import HTTP_STATUS, ServingError, invalid
+from serving import bodies, json_replies, tf_examples
+from serving.errors import ServingError, TooLarge, invalid
+
+if TYPE_CHECKING:
+    from serving.inference import Inference
+    from serving.workers import Workers
 
 _log = logging.getLogger("serving")
 _MODEL = r"/v1/models/(?P<name>[^/:?]+)(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:?]+))?"
 _POST = re.compile(_MODEL + r":(?P<verb>predict|classify|regress)", re.ASCII)
+# What takes longer than the hand-over to a worker: bytes of a body, values of a reply.
+_LARGE_BODY, _LARGE_REPLY = 1 << 14, 1 << 12
 _GET = re.compile(_MODEL + r"(?P<metadata>/metadata)?", re.ASCII)
 
 
@@ -32,18 +44,29 @@ class RestApi:
 
     Args:
         inference: `Inference` over the loaded models.
+        workers: `Workers` that read what is large, and write it.
         timeout: Seconds after which a request is given up.
         cors: Whether any web page may ask.
         monitoring_path: Where Prometheus reads metrics, if it may.
+        most_bytes: Of a body, unpacked; four times as much may wait to be read.
     """
 
-    def __init__(self, inference, timeout=30.0, cors=False, monitoring_path=None):
-        self._inference = inference
+    def __init__(
+        self,
+        inference: Inference,
+        workers: Workers,
+        timeout: float = 30.0,
+        cors: bool = False,
+        monitoring_path: str | None = None,
+        most_bytes: int = 1 << 24,
+    ) -> None:
+        self._inference, self._workers = inference, workers
         self._timeout = timeout
         self._cors = {"Access-Control-Allow-Origin": "*"} if cors else {}
         self._monitoring_path = monitoring_path
+        self._most_bytes, self._bytes_held = most_bytes, 0
 
-    async def __call__(self, request):
+    async def __call__(self, request: web.BaseRequest) -> web.Response:
         """Answers one request; every failure is a JSON body `{"error": ...}`."""
         path = request.raw_path
         if path == self._monitoring_path and request.method == "GET":
@@ -53,24 +76,31 @@ class RestApi:
             return self._readiness()
         start = time.perf_counter()
         match = {"POST": _POST, "GET": _GET}.get(request.method, _NOTHING).fullmatch(path)
-        code = "OK"
-        try:
-            body, status = await self._answer(request, match), 200
-        except ServingError as error:
-            code, status = error.code, HTTP_STATUS.get(error.code, 500)
-            body = _error_body(error.message)
-        except UnicodeEncodeError as error:  # half a surrogate pair, in a path or a JSON string
-            code, status, body = "INVALID_ARGUMENT", 400, _error_body(f"not Unicode: {error}")
-        except web.HTTPException as error:
-            code, status, body = "INVALID_ARGUMENT", error.status, _error_body(error.text)
-        except Exception as error:
-            _log.exception("unexpected error in %s %s", request.method, path)
-            code, status, body = "INTERNAL", 500, _error_body(f"{type(error).__name__}: {error}")
+        body, status, code = await self._outcome(request, match)
         if path.startswith("/v1/"):
             self._count(match, code, time.perf_counter() - start)
-        return web.Response(
+        response = web.Response(
             body=body, status=status, content_type="application/json", headers=self._cors
         )
+        if self._inference.draining:
+            response.force_close()
+        return response
+
+    async def _outcome(self, request, match):
+        """Returns (body, HTTP status, canonical code)."""
+        try:
+            return await self._answer(request, match), 200, "OK"
+        except ServingError as error:
+            return _error_body(error.message), error.http_status, error.code
+        except UnicodeEncodeError as error:  # half a surrogate pair, in a path or a JSON string
+            return _error_body(f"not Unicode: {error}"), 400, "INVALID_ARGUMENT"
+        except web.HTTPException as error:
+            return _error_body(error.text), error.status, "INVALID_ARGUMENT"
+        except (ConnectionError, aiohttp.ClientPayloadError, web.RequestPayloadError) as error:
+            return _error_body(f"the body did not come: {error}"), 400, "CANCELLED"
+        except Exception as error:
+            _log.exception("unexpected error in %s %s", request.method, request.raw_path)
+            return _error_body(f"{type(error).__name__}: {error}"), 500, "INTERNAL"
 
     def _count(self, match, code, seconds):
         metrics = self._inference.metrics
@@ -100,41 +130,71 @@ class RestApi:
         return self._metadata(model) if match["metadata"] else await self._status(model)
 
     async def _post(self, request, verb, model):
-        if request.headers.get("Expect", "").lower() == "100-continue":
-            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            request.writer.output_size = 0
+        answer = self._predict if verb == "predict" else self._examples
         try:
-            async with asyncio.timeout(self._timeout):
-                document = json_values.parse(await request.read())
-                name = document.get("signature_name", "")
-                if not isinstance(name, str):
-                    raise invalid(f"'signature_name' must be a string; received {name!r}")
-                if verb == "predict":
-                    return await self._predict(document, name, model)
-                return await self._examples(document, name, model, verb)
+            with self._inference.accepted():
+                async with asyncio.timeout(self._timeout), self._body(request) as body:
+                    return await answer(body, model, verb)
         except TimeoutError as error:
             raise ServingError(
                 "DEADLINE_EXCEEDED", f"no answer within {self._timeout:g} seconds"
             ) from error
 
-    async def _predict(self, document, signature_name, model):
+    @contextlib.asynccontextmanager
+    async def _body(self, request):
+        """Gives (body, its encoding, the limit), and counts its bytes as held meanwhile."""
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0
+        limit = self._most_bytes
+        if (request.content_length or 0) > limit:
+            raise TooLarge(f"the body is larger than {limit} bytes")
+        body = bytearray()
+        try:
+            while chunk := await request.content.readany():
+                body += chunk
+                self._bytes_held += len(chunk)
+                if len(body) > limit:
+                    raise TooLarge(f"the body is larger than {limit} bytes")
+                if self._bytes_held > 4 * limit:
+                    raise ServingError("UNAVAILABLE", "too many large requests are waiting")
+            yield body, request.headers.get("Content-Encoding", "").lower(), limit
+        finally:
+            self._bytes_held -= len(body)
+
+    async def _read(self, function, body, *arguments):
+        """Reads a body here, or in a worker if that may take long."""
+        packed, encoding, limit = body
+        if not encoding and len(packed) <= _LARGE_BODY:
+            return function(bytes(packed), encoding, limit, *arguments)
+        whole = pickle.PickleBuffer(packed)
+        return await self._workers.call(function, whole, encoding, limit, *arguments)
+
+    async def _predict(self, body, model, _):
         form = {}
 
-        def read(signature):
-            inputs, form["rows"] = json_values.predict_inputs(document, signature.inputs)
-            return inputs
+        async def read(servable):
+            most = servable.most_values(self._inference.limits.max_request_rows)
+            name, inputs, form["rows"] = await self._read(
+                bodies.read_predict, body, most, servable.json_dtypes
+            )
+            return name, inputs
 
-        _, _, outputs = await self._inference.predict(model, signature_name, read)
-        return json_values.predictions(outputs, form["rows"])
+        _, _, outputs = await self._inference.predict(model, read)
+        if sum(array.size for array in outputs.values()) <= _LARGE_REPLY:
+            return json_replies.predictions(outputs, form["rows"])
+        return await self._workers.call(json_replies.predictions, outputs, form["rows"])
 
-    async def _examples(self, document, signature_name, model, verb):
+    async def _examples(self, body, model, verb):
         message, ask = {
             "classify": (classification_pb2.ClassificationRequest, self._inference.classify),
             "regress": (regression_pb2.RegressionRequest, self._inference.regress),
         }[verb]
-        request = message(input=tf_examples.input_from_json(document))
+        request = message()
+        name, examples = await self._read(bodies.read_examples, body, None)
+        request.input.ParseFromString(examples)
         _fill_spec(request.model_spec, *model)
-        request.model_spec.signature_name = signature_name
+        request.model_spec.signature_name = name
         return tf_examples.result_to_json((await ask(request)).result)
 
     async def _status(self, model):
@@ -162,9 +222,12 @@ _NOTHING = re.compile(r"(?!)")
 
 def _asked_model(match):
     """Returns (name, version or None, label or None) of a matched path."""
-    version = match["version"] and int(match["version"])
-    if version is not None and version >= 1 << 63:
-        raise invalid(f"Malformed request: version {version} is out of range")
+    version = None
+    if match["version"]:
+        digits = match["version"].lstrip("0") or "0"
+        if len(digits) > 19 or int(digits) >= 1 << 63:
+            raise invalid(f"Malformed request: version {digits[:40]} is out of range")
+        version = int(digits)
     label = match["label"] and urllib.parse.unquote(match["label"])
     return urllib.parse.unquote(match["name"]), version, label
 

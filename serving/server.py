@@ -13,39 +13,39 @@ import contextlib
 import dataclasses
 import gc
 import logging
+import resource
 import signal
 import sys
 import threading
-from pathlib import Path
 
 import grpc
 import tensorflow as tf
-from tensorflow_serving.config import model_server_config_pb2
 
 try:
+    import orjson  # noqa: F401
     import prometheus_client  # noqa: F401
+    import simdjson  # noqa: F401
     from aiohttp import web
     from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 except ModuleNotFoundError as error:
     sys.exit(f"serving.server: {error.name} is missing; expected pip install 'rrl_tf[serving]'")
 
-from serving import config_files
+from serving import config_files, logs, tls
 from serving import flags as flags_module
 from serving.batching import BatchingParameters, Scheduler
 from serving.errors import ServingError
 from serving.grpc_service import add_services
+from serving.http_connections import Connections
 from serving.inference import Inference
 from serving.metrics import Metrics
+from serving.options import StartError, limits, load_options, read_models
 from serving.peers import Family, mark_serving, reserved, wait_for_parent_to_end
-from serving.repository import LoadOptions, Repository
+from serving.repository import Repository
 from serving.rest import RestApi
+from serving.workers import Workers
 
 _log = logging.getLogger("serving")
 _FAREWELL_SECONDS = 0.2
-
-
-class StartError(Exception):
-    """Why the server could not start, in one line."""
 
 
 class Server:
@@ -67,14 +67,16 @@ class Server:
         self._flags = flags
         self._place = place
         self.grpc_port = self.rest_port = None
-        self._ssl = config_files.read_ssl(flags.ssl_config_file) if flags.ssl_config_file else None
+        ssl_file = flags.ssl_config_file
+        self._credentials = tls.server_credentials(ssl_file) if ssl_file else None
         metrics = Metrics()
-        options = _load_options(flags)
+        options = load_options(flags)
         threads = options.batching or BatchingParameters()
         self._scheduler = Scheduler(threads.num_batch_threads, threads.thread_pool_name, metrics)
         labels = flags.allow_version_labels_for_unavailable_models
         self.repository = Repository(options, metrics, labels)
-        self._inference = Inference(self.repository, self._scheduler, metrics, place)
+        self._inference = Inference(self.repository, self._scheduler, metrics, place, limits(flags))
+        self._workers = Workers(flags.rest_api_num_readers)
         self._grpc = self._rest = self._health = None
         self._watchers = []
 
@@ -132,9 +134,9 @@ class Server:
 
     def _listen_grpc(self, address):
         try:
-            if self._ssl is None:
+            if self._credentials is None:
                 return self._grpc.add_insecure_port(address)
-            return self._grpc.add_secure_port(address, _credentials(self._ssl))
+            return self._grpc.add_secure_port(address, self._credentials)
         except RuntimeError as error:
             raise StartError(f"cannot listen on {address} for gRPC: is the port in use?") from error
 
@@ -143,22 +145,19 @@ class Server:
         return self._place[2] > 1
 
     async def _start_rest(self):
-        monitoring = self._flags.monitoring_config_file
+        flags, monitoring = self._flags, self._flags.monitoring_config_file
+        self._workers.start()
         api = RestApi(
             self._inference,
-            self._flags.rest_api_timeout_in_ms / 1000,
-            self._flags.rest_api_enable_cors_support,
+            self._workers,
+            flags.rest_api_timeout_in_ms / 1000,
+            flags.rest_api_enable_cors_support,
             config_files.read_monitoring(monitoring) if monitoring else None,
+            flags.rest_api_max_request_bytes or flags.max_request_bytes or sys.maxsize,
         )
-        limit = self._flags.max_request_bytes or sys.maxsize
-
-        def make_request(message, payload, protocol, writer, task):
-            return web.BaseRequest(
-                message, payload, protocol, writer, task, protocol._loop, client_max_size=limit
-            )
-
-        server = web.Server(api, request_factory=make_request, access_log=None)
-        self._rest = web.ServerRunner(server, shutdown_timeout=self._flags.drain_seconds)
+        most = min(flags.rest_api_max_connections, _most_descriptors() // 2)
+        server = Connections(api, most, flags.rest_api_header_timeout_in_ms / 1000)
+        self._rest = web.ServerRunner(server, shutdown_timeout=_FAREWELL_SECONDS)
         await self._rest.setup()
         host, port = self._flags.host, self._flags.rest_api_port
         try:
@@ -172,24 +171,30 @@ class Server:
         """Takes no new requests, lets those in flight finish, and frees the models."""
         for watcher in self._watchers:
             watcher.cancel()
-        self._inference.draining = True
-        stopping = []
-        if self._grpc is not None:
-            stopping.append(self._stop_grpc())
-        if self._rest is not None:
-            stopping.append(self._rest.cleanup())
-        await asyncio.gather(*stopping)
-        await self._inference.peers.stop()
-        await self.repository.close()
-        self._scheduler.close()
-
-    async def _stop_grpc(self):
         if self._health is not None:
             await self._health.enter_graceful_shutdown()
         # gRPC's core answers CANCELLED to what arrives just as it stops. Until clients have heard
         # UNAVAILABLE, which they know to try elsewhere, it goes on listening.
-        await asyncio.sleep(_FAREWELL_SECONDS)
-        await self._grpc.stop(self._flags.drain_seconds)
+        farewell = asyncio.sleep(_FAREWELL_SECONDS if self._grpc is not None else 0)
+        await asyncio.gather(self._inference.drain(self._flags.drain_seconds), farewell)
+        stopping = []
+        if self._grpc is not None:
+            stopping.append(self._grpc.stop(_FAREWELL_SECONDS))
+        if self._rest is not None:
+            stopping.append(self._rest.cleanup())
+        await asyncio.gather(*stopping)
+        self._workers.close()
+        await self._inference.peers.stop()
+        await self.repository.close()
+        self._scheduler.close()
+
+
+def _most_descriptors():
+    """Returns how many files this process may have open, after asking for as many as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
 
 
 def _address(host, port):
@@ -202,67 +207,6 @@ async def _add_health(server):
     for name in ("", "ModelService", "PredictionService"):
         await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
     return servicer
-
-
-def _credentials(config):
-    return grpc.ssl_server_credentials(
-        [(config.server_key.encode(), config.server_cert.encode())],
-        root_certificates=config.custom_ca.encode() or None,
-        require_client_auth=config.client_verify,
-    )
-
-
-def _batching(flags):
-    """Returns the BatchingParameters that the flags ask for, None without batching."""
-    if not flags.enable_batching:
-        return None
-    path = flags.batching_parameters_file
-    return config_files.read_batching(path) if path else BatchingParameters()
-
-
-def _session_config(flags):
-    path = flags.tensorflow_session_config_file
-    config = config_files.read_session(path) if path else tf.compat.v1.ConfigProto()
-    both = flags.tensorflow_session_parallelism
-    intra, inter = flags.tensorflow_intra_op_parallelism, flags.tensorflow_inter_op_parallelism
-    config.intra_op_parallelism_threads = intra or both or config.intra_op_parallelism_threads or 1
-    config.inter_op_parallelism_threads = inter or both or config.inter_op_parallelism_threads
-    return config
-
-
-def _load_options(flags):
-    return LoadOptions(
-        saved_model_tags=tuple(flags.saved_model_tags.split(",")),
-        session_config=_session_config(flags),
-        batching=_batching(flags),
-        batching_by_model=flags.enable_per_model_batching_parameters,
-        check_methods=flags.enable_signature_method_name_check,
-        enable_model_warmup=flags.enable_model_warmup,
-        num_request_iterations_for_warmup=flags.num_request_iterations_for_warmup,
-        max_num_load_retries=flags.max_num_load_retries,
-        load_retry_interval_micros=flags.load_retry_interval_micros,
-    )
-
-
-def read_models(flags):
-    """Returns the ModelConfig messages that the flags name, by file or as one model.
-
-    Raises:
-        ConfigError: If the file cannot be read.
-        StartError: If the model's folder cannot be read.
-    """
-    if flags.model_config_file:
-        return config_files.read_models(flags.model_config_file)
-    base = Path(flags.model_base_path).absolute()
-    try:
-        next(base.iterdir(), None)
-    except OSError as error:
-        raise StartError(f"cannot read --model_base_path {base}: {error.strerror}") from error
-    return [
-        model_server_config_pb2.ModelConfig(
-            name=flags.model_name, base_path=str(base), model_platform="tensorflow"
-        )
-    ]
 
 
 @contextlib.contextmanager
@@ -380,9 +324,8 @@ def main(arguments=None):
     """Runs the server until SIGTERM or SIGINT; returns the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     flags, ignored = flags_module.parse(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logs.set_up()
     tf.get_logger().setLevel("ERROR")
-    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)  # a traceback a bad request
     for name in ignored:
         _log.warning("--%s has no effect here", name)
     try:

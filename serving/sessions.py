@@ -126,7 +126,7 @@ class MemorySession(_Session):
         inputs = self._inputs_of({"observation", "memory"})
         self._dtype, shape = inputs["observation"]
         self._shape = shape[1:]
-        self._memory = None
+        self._memory: Any = None
 
     def reset(self, rows: Any = None) -> None:
         """Forgets: every environment's memory, or those of some rows (a mask, or indices)."""
@@ -227,7 +227,8 @@ class WindowSession(_Session):
             name: np.zeros((self._size, length, *shape[2:]), dtype)
             for name, (dtype, shape) in self._specs.items()
         }
-        self._step = self._return = None
+        self._step: Any = None
+        self._return: Any = None
         self.reset()
 
     def reset(self, rows: Any = None) -> None:

@@ -1,16 +1,21 @@
 """TensorProto to NumPy and back, and what a signature says about a tensor."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 from tensorflow.core.framework import tensor_pb2, types_pb2
 
+from serving import wire
 from serving.errors import ServingError, invalid
 
 # dtype -> (NumPy dtype, typed field of TensorProto, dtype that the field's values are seen as)
-_LAYOUTS = {
+_LAYOUTS: dict[int, tuple[Any, str, Any]] = {
     types_pb2.DT_FLOAT: (np.float32, "float_val", np.float32),
     types_pb2.DT_DOUBLE: (np.float64, "double_val", np.float64),
     types_pb2.DT_HALF: (np.float16, "half_val", np.uint16),
@@ -34,7 +39,13 @@ _LAYOUTS = {
 }
 
 # A short list repeats its last value, so a few bytes can ask for any amount of memory.
-_MOST_FILLED = 1 << 26
+_MOST_FILLED = 1 << 24
+# Up to so many values, a list of them is as quick as an array.
+_FEW = 256
+_NUMBERS = {
+    field: tensor_pb2.TensorProto.DESCRIPTOR.fields_by_name[field].number
+    for _, field, _ in _LAYOUTS.values()
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,16 +81,19 @@ class TensorSpec:
                 f"input {self.name!r} has dtype {dtype_name(array.dtype)}; "
                 f"expected {types_pb2.DataType.Name(self.dtype)}"
             )
+        self.check_shape(array.shape)
+
+    def check_shape(self, shape: Sequence[int]) -> None:
+        """Raises INVALID_ARGUMENT naming both sides unless an array of this shape fits."""
         if self.shape is None:
             return
-        fits = array.ndim == len(self.shape) and all(
-            expected is None or size == expected for size, expected in zip(array.shape, self.shape)
+        fits = len(shape) == len(self.shape) and all(
+            expected is None or size == expected for size, expected in zip(shape, self.shape)
         )
         if not fits:
             expected = ["?" if size is None else size for size in self.shape]
             raise invalid(
-                f"input {self.name!r} has shape [{_join(array.shape)}]; "
-                f"expected [{_join(expected)}]"
+                f"input {self.name!r} has shape [{_join(shape)}]; expected [{_join(expected)}]"
             )
 
 
@@ -107,7 +121,7 @@ def from_proto(proto):
     if proto.tensor_content:
         values = _from_content(proto.tensor_content, dtype, count)
     else:
-        values = _from_field(getattr(proto, field), dtype, stored)
+        values = _from_field(proto, field, dtype, stored)
         if len(values) < count:
             values = _filled(values, count, dtype)
     try:
@@ -121,16 +135,19 @@ def _dtype_of(proto):
     return types_pb2.DataType.Name(proto.dtype) if proto.dtype in known else proto.dtype
 
 
-def _from_field(field, dtype, stored):
+def _from_field(proto, name, dtype, stored):
+    field = getattr(proto, name)
     if dtype.kind == "O":
         values = np.empty(len(field), object)
         values[:] = field
         return values
-    if stored == dtype and dtype.kind != "i" and dtype.kind != "u":
-        return np.array(field, dtype)
-    # int_val and half_val are wider than what they carry; like TensorFlow, keep the low bits.
-    wide = np.array(field, stored if stored.kind == "f" or stored.itemsize == 8 else np.int64)
-    values = wide.astype(stored)
+    if len(field) > _FEW:
+        values = wire.read_packed(proto, _NUMBERS[name], stored)
+    elif stored.kind not in "iu":
+        values = np.array(field, stored)
+    else:
+        # int_val and half_val are wider than what they carry; like TensorFlow, keep the low bits.
+        values = np.array(field, stored if stored.itemsize == 8 else np.int64).astype(stored)
     if dtype.kind == "c":
         values = values[: len(values) // 2 * 2]
     return values.view(dtype)
@@ -185,8 +202,15 @@ def _varint(content, position):
     raise invalid("tensor_content does not hold strings")
 
 
-def to_proto(array, spec, as_content=False):
-    """Returns the TensorProto of an output.
+def to_proto(array: np.ndarray, spec: TensorSpec, as_content: bool = False) -> Any:
+    """Returns the TensorProto of an output, as `fill_proto` makes it."""
+    proto = tensor_pb2.TensorProto()
+    fill_proto(proto, array, spec, as_content)
+    return proto
+
+
+def fill_proto(proto: Any, array: np.ndarray, spec: TensorSpec, as_content: bool = False) -> None:
+    """Writes an output into an empty TensorProto.
 
     Typed fields by default, as the stock server answers: many clients read `float_val` directly.
     `as_content` packs the bytes instead.
@@ -195,17 +219,19 @@ def to_proto(array, spec, as_content=False):
         name = types_pb2.DataType.Name(spec.dtype)
         raise ServingError("UNIMPLEMENTED", f"output {spec.name!r} is of type {name}")
     dtype, field, stored = _LAYOUTS[spec.dtype]
-    proto = tensor_pb2.TensorProto(dtype=spec.dtype)
+    proto.dtype = spec.dtype
     for size in array.shape:
         proto.tensor_shape.dim.add(size=size)
     if as_content and dtype.kind != "O":
         proto.tensor_content = array.tobytes()
-        return proto
+        return
     flat = array.ravel()
     if stored != dtype:
         flat = flat.view(stored)
-    getattr(proto, field).extend(flat.tolist())
-    return proto
+    if flat.size > _FEW and dtype.kind != "O":
+        wire.write_packed(proto, _NUMBERS[field], flat)
+    else:
+        getattr(proto, field).extend(flat.tolist())
 
 
 def pack(array):

@@ -1,5 +1,7 @@
 """Classify and Regress: signatures that take tf.Examples and give classes or one value."""
 
+from __future__ import annotations
+
 import json
 
 import numpy as np
@@ -7,7 +9,7 @@ from tensorflow.core.example import example_pb2
 from tensorflow.core.framework import types_pb2
 from tensorflow_serving.apis import classification_pb2, input_pb2, regression_pb2
 
-from serving import json_values
+from serving import json_replies
 from serving.errors import ServingError, invalid
 
 CLASSIFY, REGRESS = "tensorflow/serving/classify", "tensorflow/serving/regress"
@@ -102,6 +104,12 @@ def _outputs_of(signature, method):
     return tuple(outputs)
 
 
+def count_examples(input: input_pb2.Input) -> int:
+    """Returns how many examples an Input message holds."""
+    kind = input.WhichOneof("kind")
+    return len(getattr(input, kind).examples) if kind else 0
+
+
 def _serialized(input):
     kind = input.WhichOneof("kind")
     if kind == "example_list_with_context":
@@ -119,65 +127,18 @@ def _serialized(input):
     return merged
 
 
-def input_from_json(document):
-    """Returns the Input message of a REST classify or regress request."""
-    examples = document.get("examples")
-    if not isinstance(examples, list) or not examples:
-        raise invalid("'examples' must be a list with at least one entry")
-    message = input_pb2.Input()
-    filled = message.example_list
-    if "context" in document:
-        filled = message.example_list_with_context
-        _fill(filled.context, document["context"])
-    for example in examples:
-        _fill(filled.examples.add(), example)
-    return message
-
-
-def _fill(example, features):
-    if not isinstance(features, dict):
-        raise invalid(f"an example must be an object of features; received {features!r}")
-    for name, value in features.items():
-        values = value if isinstance(value, list) else [value]
-        kinds = {_feature_kind(name, entry) for entry in values}
-        if len(kinds) > 1:
-            raise invalid(f"feature {name!r} mixes kinds: {sorted(kinds)}")
-        feature = example.features.feature[name]
-        if not kinds:
-            continue
-        (kind,) = kinds
-        if kind == "bytes_list":
-            values = [json_values.to_bytes(entry, name) for entry in values]
-        elif kind == "int64_list":
-            values = [int(entry) for entry in values]  # protobuf takes no bool
-        try:
-            getattr(feature, kind).value.extend(values)
-        except (ValueError, TypeError) as error:
-            raise invalid(f"feature {name!r}: {error}") from error
-
-
-def _feature_kind(name, value):
-    if isinstance(value, int):  # bool is one
-        return "int64_list"
-    if isinstance(value, float):
-        return "float_list"
-    if isinstance(value, (str, dict)):
-        return "bytes_list"
-    raise invalid(f"feature {name!r} must be a number, a bool, a string or base64")
-
-
 def result_to_json(result):
     """Returns the body of a REST classify or regress reply."""
     if isinstance(result, regression_pb2.RegressionResult):
         values = np.array([entry.value for entry in result.regressions], np.float32)
-        texts = json_values.leaf_texts("results", values)
+        texts = json_replies.leaf_texts("results", values)
     else:
         texts = [_classes_text(entry.classes) for entry in result.classifications]
     return f'{{"results": [{", ".join(texts)}]}}'.encode()
 
 
 def _classes_text(classes):
-    scores = json_values.leaf_texts("scores", np.array([c.score for c in classes], np.float32))
+    scores = json_replies.leaf_texts("scores", np.array([c.score for c in classes], np.float32))
     pairs = [
         f"[{json.dumps(entry.label, ensure_ascii=False)}, {score}]"
         for entry, score in zip(classes, scores)

@@ -84,7 +84,8 @@ class RestForm:
         if status == 200:
             return reply
         # Several codes share a status; the first in the table is the most likely.
-        code = next((code for code, known in HTTP_STATUS.items() if known == status), "INTERNAL")
+        codes = {known: code for code, known in reversed(HTTP_STATUS.items())}
+        code = codes.get(status, "INTERNAL" if status != 413 else "RESOURCE_EXHAUSTED")
         raise ServingError(code, reply.get("error", f"HTTP status {status}"))
 
     def unreachable(self, error):

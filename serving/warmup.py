@@ -1,7 +1,10 @@
 """Replays a version's warm-up file, so that its first client meets a warm model."""
 
+from __future__ import annotations
+
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 from google.protobuf.message import DecodeError
@@ -12,11 +15,15 @@ from serving.errors import ServingError, invalid
 from serving.inference import multi_task
 from serving.tf_examples import CLASSIFY, REGRESS, Task
 
+if TYPE_CHECKING:
+    from serving.metrics import Metrics
+    from serving.model import Servable
+
 FILE = Path("assets.extra") / "tf_serving_warmup_requests"
 _MOST_RECORDS = 1000
 
 
-def warm_up(servable, iterations=1, metrics=None):
+def warm_up(servable: Servable, iterations: int = 1, metrics: Metrics | None = None) -> int:
     """Runs the requests in `assets.extra/tf_serving_warmup_requests`; returns how many there are.
 
     Raises:
@@ -25,7 +32,7 @@ def warm_up(servable, iterations=1, metrics=None):
     path = servable.directory / FILE
     if not path.exists():
         return 0
-    start, status = time.perf_counter(), "OK"
+    start, status, count = time.perf_counter(), "OK", 0
     try:
         count = _replay_all(servable, path, iterations)
     except ServingError as error:
@@ -33,10 +40,8 @@ def warm_up(servable, iterations=1, metrics=None):
         raise
     finally:
         if metrics is not None:
-            latency = metrics.warmup_latency.labels(str(servable.directory), status)
-            latency.observe((time.perf_counter() - start) * 1e6)
-    if metrics is not None:
-        metrics.warmup_records.labels(str(servable.directory)).inc(count)
+            directory = str(servable.directory)
+            metrics.warmed_up(directory, status, time.perf_counter() - start, count)
     return count
 
 

@@ -30,8 +30,8 @@ class Config:
     environment: str = "DoorKey-5x5"
     """`DoorKey-NxN`, or the id of a Gymnasium environment."""
     policies: tuple[str, ...] = ("random", "agent")
-    """`random`; `agent`, our DoorKey agent, trained first if need be; the folder of an exported
-    version; or the address of a served policy, `grpc://HOST:PORT/NAME` or `http://...`."""
+    """`random`; `agent`, our DoorKey agent, trained first if need be; the folder of an export or of
+    one version of it; or the address of a served policy, `grpc://HOST:PORT/NAME` or `http://...`."""
     explorations: tuple[float, ...] = (0.05, 0.3, 0.6)
     """Shares of random actions that every policy but the random one plays with, one after the
     other: its skill levels."""
@@ -104,17 +104,17 @@ def player_named(name: str, config: Config) -> Player:
     if name == "agent":
         if config.environment != "DoorKey-5x5":
             raise InvalidInput(
-                "the agent is for DoorKey-5x5; give the folder of an exported version that plays "
-                f"in another environment; received {config.environment!r}"
+                "the agent is for DoorKey-5x5; give the folder of an export that plays in another "
+                f"environment; received {config.environment!r}"
             )
         make = functools.partial(trained_agent, config.seed)
     elif "://" in name:
         make = functools.partial(served_policy, name)
-    elif pathlib.Path(name, "saved_model.pb").exists():
+    elif pathlib.Path(name).is_dir():
         make = functools.partial(loaded_policy, name)
     else:
         raise InvalidInput(
-            "a policy is random, agent, the folder of an exported version, or an address such as "
+            "a policy is random, agent, the folder of an export, or an address such as "
             f"grpc://localhost:8500/doorkey; received {name!r}"
         )
     return Player(name, make, config.explorations)
@@ -122,18 +122,17 @@ def player_named(name: str, config: Config) -> Player:
 
 def trained_agent(seed: int) -> Callable[[Any], Any]:
     """Our DoorKey agent, trained here unless it has been."""
-    from rrl_tf.export import newest_version
     from train_scripts import train_doorkey  # needed only where it is to be trained
 
     training = dataclasses.replace(train_doorkey.FAST, seed=seed, stop_after_perfect=3)
     exports = training.path / "export"
     if not exports.exists():  # otherwise, with whatever number of steps it was trained
         exports = train_doorkey.main(training)[0].folder.export
-    return loaded_policy(newest_version(exports))
+    return loaded_policy(exports)
 
 
 def loaded_policy(folder: str | pathlib.Path) -> Callable[[Any], Any]:
-    """The policy in the folder of an exported version."""
+    """The policy in the folder of an export, the newest, or of one version of it."""
     from rrl_tf.export import load_policy
 
     return load_policy(folder).act

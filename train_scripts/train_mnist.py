@@ -39,7 +39,7 @@ from rrl_tf.training import (
 from train_scripts import command_line, mnist_pictures
 
 IMAGE_SHAPE = (28, 28, 1)
-MODELS = {
+MODELS: dict[str, Any] = {
     "relational": RelationalClassifier,
     "convolutional": ConvolutionalClassifier,
     "patch_attention": PatchAttentionClassifier,

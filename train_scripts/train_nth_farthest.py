@@ -159,7 +159,7 @@ class RaiseStage(keras.callbacks.Callback):
         stage = epochs = 0
         for row in self._log.rows:
             epochs += 1
-            vectors, _ = self._data.stages[stage]
+            vectors = self._data.stages[stage][0] or self._data.num_vectors
             # Who knows that the last rank asks for vector m, and guesses the rest, scores this.
             floor = 2 / vectors
             passed = row["train/accuracy"] >= floor + self._config.stage_passed * (1 - floor)

@@ -127,7 +127,12 @@ def core_of(model: keras.Model) -> keras.layers.Layer:
 
 def make_network(config: Config, num_characters: int, lanes: int) -> keras.Model:
     """Codes `(lanes, T)` → logits `(lanes, T, num_characters)`; it goes on from call to call."""
-    options = {"return_sequences": True, "stateful": True, "name": "core", "dtype": config.dtype}
+    options: dict[str, Any] = {
+        "return_sequences": True,
+        "stateful": True,
+        "name": "core",
+        "dtype": config.dtype,
+    }
     if config.core == "rmc":
         core = RelationalMemory(config.mem_slots, config.head_size, config.num_heads, **options)
     else:

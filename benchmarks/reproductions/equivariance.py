@@ -13,8 +13,8 @@ from keras import ops
 
 from benchmarks import runs
 from rrl_tf import viz
-from rrl_tf.data.mnist import load_mnist
 from rrl_tf.data import clean, prepared
+from rrl_tf.data.mnist import load_mnist
 from rrl_tf.layers import AppendCoordinates
 from train_scripts import mnist_pictures
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -63,7 +63,8 @@ class TrajectoryPolicy:
         """Begins an episode for each of the returns `(E,)` that are to be reached."""
         model = self.model
         self._steps = LastSteps(target_returns, model.context_length, model.action_size)
-        self._cache = self._action = None
+        self._cache: Any = None
+        self._action: Any = None
 
     def act(self, observations: np.ndarray, rewards: np.ndarray | None = None) -> np.ndarray:
         """The actions of the next step.
@@ -148,7 +149,7 @@ def play_episodes(
     policy.begin(np.full(len(envs), float(target_return)))
     while len(running):
         actions = policy.act(observations, rewards)
-        results = [envs[i].step(action) for i, action in zip(running, actions)]
+        results = [envs[i].step(action) for i, action in zip(running.tolist(), actions)]
         observations = np.stack([result[0] for result in results])
         rewards = np.array([result[1] for result in results], "float64")
         over = np.array([result[2] or result[3] for result in results])

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import gymnasium
 import numpy as np
+from gymnasium.spaces import Box, Discrete
 
 from rrl_tf.errors import InvalidInput
 
@@ -89,7 +90,7 @@ class OfflineData:
 
     name: str
     episodes: tuple[Episode, ...]
-    action_space: gymnasium.Space
+    action_space: Discrete | Box
     environment: str
     make_env: Callable[[], gymnasium.Env] | None = None
     observation_space: gymnasium.Space | None = None
@@ -112,12 +113,13 @@ class OfflineData:
     @property
     def discrete(self) -> bool:
         """Whether the actions are indices."""
-        return isinstance(self.action_space, gymnasium.spaces.Discrete)
+        return isinstance(self.action_space, Discrete)
 
     @property
     def action_size(self) -> int:
         """A, the number of discrete actions or the size of a continuous one."""
-        return int(self.action_space.n if self.discrete else self.action_space.shape[0])
+        space = self.action_space
+        return int(space.n) if isinstance(space, Discrete) else space.shape[0]
 
     @property
     def steps(self) -> int:
@@ -183,18 +185,17 @@ class OfflineData:
 
 
 def _check_action_space(name: str, space: gymnasium.Space) -> None:
-    if isinstance(space, gymnasium.spaces.Discrete) and space.start == 0:
+    if isinstance(space, Discrete) and space.start == 0:
         return
-    is_vector = isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1
-    if not is_vector or not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+    if not isinstance(space, Box) or len(space.shape) != 1 or not space.is_bounded():
         raise InvalidInput(
             f"{name}: actions must be of a Discrete space that starts at 0, or of a bounded Box of "
             f"vectors; received {space}"
         )
 
 
-def _check_actions(name: str, actions: np.ndarray, space: gymnasium.Space) -> None:
-    if isinstance(space, gymnasium.spaces.Discrete):
+def _check_actions(name: str, actions: np.ndarray, space: Discrete | Box) -> None:
+    if isinstance(space, Discrete):
         fits = actions.ndim == 1 and actions.dtype.kind in "iu"
         fits = fits and actions.min() >= 0 and actions.max() < space.n
     else:

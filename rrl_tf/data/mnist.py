@@ -117,8 +117,9 @@ def _find(folder: str | os.PathLike, name: str) -> pathlib.Path | None:
 
 
 def _read_files(folder: str | os.PathLike, images_name: str, labels_name: str) -> Split:
-    files = {name: _find(folder, name) for name in (images_name, labels_name)}
-    if missing := [name for name, file in files.items() if file is None]:
+    names = images_name, labels_name
+    files = {name: file for name in names if (file := _find(folder, name))}
+    if missing := [name for name in names if name not in files]:
         raise InvalidInput(f"{folder} lacks {' and '.join(missing)} (or the same with .gz)")
     images = _read_idx(files[images_name], _IMAGES)
     labels = _read_idx(files[labels_name], _LABELS).astype("int64")

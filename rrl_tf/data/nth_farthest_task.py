@@ -50,8 +50,7 @@ def nth_farthest(
         answers `(B,)` int32.
 
     Raises:
-        ValueError: for a size that is not positive, more that is active than there is, or an
-            unknown order.
+        InvalidInput: for a size that is not positive, more active than there is, or a wrong order.
 
     Example:
 
@@ -59,10 +58,8 @@ def nth_farthest(
     >>> sequences.shape, answers.shape
     ((32, 8, 40), (32,))
 
-    References:
-        - [Santoro et al., 2018](https://arxiv.org/abs/1806.01822), section 4.1
-        - [Sonnet 1](https://github.com/google-deepmind/sonnet/tree/v1),
-          `examples/dataset_nth_farthest.py`
+    Source: [Santoro et al., 2018](https://arxiv.org/abs/1806.01822), section 4.1; Sonnet 1's
+    `examples/dataset_nth_farthest.py`.
     """
     batch, count = positive_int("batch_size", batch_size), positive_int("num_vectors", num_vectors)
     size = positive_int("dimension", dimension)
@@ -70,23 +67,38 @@ def nth_farthest(
     active_size = _part_of("active_dimensions", active_dimensions, size)
     one_of("order", order, ORDERS)
     rng = np.random.default_rng(seed)
-    vectors = np.zeros((batch, count, size), "float32")
+    vectors, labels, active = _drawn(rng, (batch, count, size), active_count, active_size)
+    n = rng.integers(active_count, size=batch)
+    reference = np.argmax(np.where(active, rng.random((batch, count)), -1), axis=1)  # m's row
+    nearest = n if order == "sonnet" else active_count - 1 - n
+    rows = np.arange(batch)
+    answers = labels[rows, _ranked(vectors, active, reference)[rows, nearest]]
+    m = labels[rows, reference]
+    question = (n, m) if order == "paper" else (m, n)
+    return _sequences(vectors, labels, active, question), answers.astype("int32")
+
+
+def _drawn(
+    rng: np.random.Generator, shape: tuple[int, int, int], active_count: int, active_size: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Vectors, their labels, and which of them there are."""
+    batch, count, _ = shape
+    vectors = np.zeros(shape, "float32")
     vectors[..., :active_size] = rng.uniform(-1, 1, (batch, count, active_size))
     labels = rng.permuted(np.tile(np.arange(count), (batch, 1)), axis=1)
     active = rng.permuted(np.tile(np.arange(count) < active_count, (batch, 1)), axis=1)
-    n = rng.integers(active_count, size=batch)
-    reference = np.argmax(np.where(active, rng.random((batch, count)), -1), axis=1)  # m's row
-    questions = np.arange(batch)
-    m = labels[questions, reference]
-    nearest = n if order == "sonnet" else active_count - 1 - n
-    answers = labels[questions, _ranked(vectors, active, reference)[questions, nearest]]
+    return vectors, labels, active
 
+
+def _sequences(
+    vectors: np.ndarray, labels: np.ndarray, active: np.ndarray, question: tuple[np.ndarray, ...]
+) -> np.ndarray:
+    """Every vector with its label, and with the question that all rows repeat."""
+    count = labels.shape[1]
     one_hot = np.eye(count, dtype="float32")
-    question = (n, m) if order == "paper" else (m, n)
     rows = [np.repeat(one_hot[part][:, None], count, axis=1) for part in question]
     contents = np.concatenate([vectors, one_hot[labels]], axis=-1) * active[..., None]
-    sequences = np.concatenate([contents, *rows], axis=-1)
-    return sequences.astype("float32"), answers.astype("int32")
+    return np.concatenate([contents, *rows], axis=-1).astype("float32")
 
 
 def _ranked(vectors: np.ndarray, active: np.ndarray, reference: np.ndarray) -> np.ndarray:

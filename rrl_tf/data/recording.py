@@ -69,8 +69,8 @@ def record_episodes(
 ) -> pathlib.Path:
     """Records play as a Minari data set; the same recording that is there already stays.
 
-    Policies, environment and names are tried before anything is played, and the data set appears
-    whole or not at all, whatever kills the process.
+    Policies, environment and names are tried before anything is played. The data set appears whole
+    or not at all, whatever kills the process.
 
     Args:
         folder: where Minari data sets are kept; `$MINARI_DATASETS_PATH` of others who read it.
@@ -89,13 +89,8 @@ def record_episodes(
 
     Example:
 
-    >>> folder = record_episodes(
-    ...     "runs/datasets",
-    ...     "me/cartpole/random-v0",
-    ...     lambda: gymnasium.make("CartPole-v1"),
-    ...     [Player("random", random_shares=(1.0,))],
-    ...     episodes=100,
-    ... )  # doctest: +SKIP
+    >>> make_env, players = lambda: gymnasium.make("CartPole-v1"), [Player("random", None, (1.0,))]
+    >>> folder = record_episodes("data", "me/random-v0", make_env, players, 100)  # doctest: +SKIP
     """
     check_dataset_id(dataset_id)
     positive_int("episodes", episodes)
@@ -112,21 +107,23 @@ def record_episodes(
             print(f"{folder / dataset_id} is there already")
             return folder / dataset_id
         policies = [_tried(player, env) for player in players]
-    folder.mkdir(parents=True, exist_ok=True)
     levels = [
         (policy, share)
         for player, policy in zip(players, policies)
         for share in player.random_shares
         for _ in range(episodes)
     ]
+    folder.mkdir(parents=True, exist_ok=True)
     with draft_folder(folder, ".recording-") as draft, _minari_folder(draft):
         returns = _record(dataset_id, make_env, levels, seed, details)
         _move(draft, folder, dataset_id, details)
-    print(
-        f"{len(returns):,} episodes, mean return {np.mean(returns):.3g} ({min(returns):.3g} to "
-        f"{max(returns):.3g})\nwritten: {folder / dataset_id}"
-    )
+    print(_in_words(returns) + f"\nwritten: {folder / dataset_id}")
     return folder / dataset_id
+
+
+def _in_words(returns: list[float]) -> str:
+    low, mean, high = min(returns), np.mean(returns), max(returns)
+    return f"{len(returns):,} episodes, mean return {mean:.3g} ({low:.3g} to {high:.3g})"
 
 
 def check_dataset_id(dataset_id: str) -> None:
@@ -224,8 +221,8 @@ def _play(
     env.action_space.seed(int(rng.integers(2**31)))
     total, over = 0.0, False
     while not over:
-        explore = rng.random() < random_share or policy is None
-        action = env.action_space.sample() if explore else policy(observation)
+        explore = rng.random() < random_share
+        action = env.action_space.sample() if explore or policy is None else policy(observation)
         observation, reward, terminated, truncated, _ = env.step(action)
         total += float(reward)
         over = terminated or truncated

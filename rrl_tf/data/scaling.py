@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from gymnasium.spaces import Box
 from keras import ops
 
 from rrl_tf.errors import InvalidInput
@@ -68,7 +69,7 @@ class Scaling:
         if return_scale is None:
             return_scale = float(np.abs(data.returns()).max()) or 1.0
         low = high = None
-        if not data.discrete:
+        if isinstance(data.action_space, Box):
             low, high = data.action_space.low, data.action_space.high
         return cls(offset, factor, float(return_scale), low, high, prepare)
 
@@ -88,8 +89,8 @@ class Scaling:
     def window(self, window: Mapping[str, Any]) -> dict[str, Any]:
         """A window of raw values, as the network takes it."""
         actions = ops.cast(window["actions"], "float32")
-        if self.action_low is not None:
-            middle, half = self._action_range()
+        if self.action_low is not None and self.action_high is not None:
+            middle, half = _middle_and_half(self.action_low, self.action_high)
             actions = (actions - middle) / half
         return {
             "states": self.states(window["states"]),
@@ -101,14 +102,15 @@ class Scaling:
 
     def action(self, prediction: Any) -> Any:
         """The environment's action `(B,)` or `(B, A)` for the network's prediction `(B, A)`."""
-        if self.action_low is None:
+        if self.action_low is None or self.action_high is None:
             return ops.argmax(prediction, axis=-1)
-        middle, half = self._action_range()
+        middle, half = _middle_and_half(self.action_low, self.action_high)
         return ops.clip(prediction * half + middle, self.action_low, self.action_high)
 
-    def _action_range(self) -> tuple[np.ndarray, np.ndarray]:
-        """Middle and half width of what continuous actions may be."""
-        return (self.action_high + self.action_low) / 2, (self.action_high - self.action_low) / 2
+
+def _middle_and_half(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of the interval of continuous actions."""
+    return (high + low) / 2, (high - low) / 2
 
 
 def _standardisation(data: OfflineData) -> tuple[np.ndarray, np.ndarray]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.spaces import Box, Discrete
 
 from rrl_tf.data._packages import INSTALL, optional_package
 from rrl_tf.data.episodes import Episode, OfflineData
@@ -189,11 +190,11 @@ def _episode(
 ) -> Episode:
     if isinstance(observations, (dict, tuple)) or isinstance(actions, (dict, tuple)):
         raise InvalidInput(f"{where}: only arrays can be read, no dicts or tuples of them")
-    arrays = [np.asarray(values) for values in (observations, actions, rewards)]
+    arrays = (np.asarray(values) for values in (observations, actions, rewards))
     # float64 is the format of some recorders, not a precision that anyone needs here.
-    arrays = [a.astype("float32") if a.dtype == "float64" else a for a in arrays]
+    seen, done, earned = (a.astype("float32") if a.dtype == "float64" else a for a in arrays)
     try:
-        return Episode(*arrays, terminated=terminated, truncated=not terminated)
+        return Episode(seen, done, earned, terminated, truncated=not terminated)
     except ValueError as error:
         raise InvalidInput(f"{where}: {error}") from error
 
@@ -205,16 +206,16 @@ def _d4rl_data(source: str, name: str, episodes: list[Episode]) -> OfflineData:
     actions = episodes[0].actions
     if actions.dtype.kind in "iu" and actions.ndim == 1:
         count = 1 + max(int(episode.actions.max()) for episode in episodes)
-        space = gymnasium.spaces.Discrete(count)
+        space: Discrete | Box = Discrete(count)
     else:
-        space = gymnasium.spaces.Box(-1.0, 1.0, actions.shape[1:])
+        space = Box(-1.0, 1.0, actions.shape[1:])
         largest = max(float(np.abs(episode.actions).max()) for episode in episodes)
         if largest > 1:
             raise InvalidInput(
                 f"{source}: actions must be in [-1, 1], as D4RL's are; received {largest:.3g}"
             )
     task = next((task for task in D4RL_REFERENCES if task in name and "d4rl" in source), None)
-    task = task or next((t for t in D4RL_REFERENCES if name.startswith(f"{t}_")), None)
+    task = task or next((t for t in D4RL_REFERENCES if name.startswith(f"{t}_")), "")
     environment = _D4RL_ENVIRONMENTS.get(task)
     return OfflineData(
         source,

@@ -258,7 +258,9 @@ class Windows:
         last = np.where(rng.random(size) < self.starts, early, last)
         return self.windows(episode, last)
 
-    def windows(self, episodes: Sequence[int], last: Sequence[int]) -> Window:
+    def windows(
+        self, episodes: Sequence[int] | np.ndarray, last: Sequence[int] | np.ndarray
+    ) -> Window:
         """The windows of given episodes that end with given steps, as `batch` returns them."""
         states, actions = self.data.episodes[0].observations, self.data.action_size
         window = empty_windows(

@@ -14,9 +14,10 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from rrl_tf._drafts import draft_folder
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export.session import SavedModelSession
-from rrl_tf.export.versions import draft_folder, move_into_place
+from rrl_tf.export.versions import move_into_place
 
 #: Signature → (function of tensors, the TensorSpecs of its inputs, which name them).
 Endpoints = Mapping[str, tuple[Callable[..., dict[str, Any]], Sequence[tf.TensorSpec]]]
@@ -129,7 +130,7 @@ def write_version(
     directory.mkdir(parents=True, exist_ok=True)
     if version is not None and (directory / str(version)).exists():
         raise FileExistsError(f"version {version} is already in {directory}")
-    with draft_folder(directory) as draft:
+    with draft_folder(directory, ".export-") as draft:
         _write_graph(draft, model, endpoints)
         _write_extras(draft, endpoints, {"signatures": _try_saved(draft, endpoints), **document})
         return move_into_place(draft, directory, version)

@@ -36,11 +36,12 @@ def attention_mask(mask: Tensor | None, keys: Tensor, shape: Shape) -> Tensor | 
     """
     pairs = None if mask is None or len(mask.shape) == 2 else mask
     padding = padding_mask(keys, mask)
+    given: Tensor = padding if pairs is None else pairs
     if not (_fits(padding, (shape[0], shape[3])) and _fits(pairs, shape)):
         raise InvalidInput(
             f"`mask` must be (B, S), here {(shape[0], shape[3])}, or have four axes that "
             f"broadcast to (B, H, N, S), here {tuple(shape)}; "
-            f"received the shape {tuple((padding if pairs is None else pairs).shape)}"
+            f"received the shape {tuple(given.shape)}"
         )
     if padding is None:
         return pairs

@@ -144,8 +144,8 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         self._check_shapes(inputs_shape, context_shape)
         self.is_cross_attention = context_shape is not None
         nodes = inputs_shape[1]
-        keys = context_shape[1] if self.is_cross_attention else nodes
-        if self.is_cross_attention:
+        keys = nodes if context_shape is None else context_shape[1]
+        if context_shape is not None:
             self.query = self._dense("query", self.num_heads * self.key_size, inputs_shape[-1])
             self.key_value = self._dense(
                 "key_value",

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeAlias
 
 from rrl_tf._arguments import one_of
+
+Preset: TypeAlias = Mapping[str, Any]
 
 # PyTorch's default for linear layers and convolutions: U(-1, 1) / sqrt(fan in).
 _TORCH_UNIFORM = {
@@ -17,7 +19,7 @@ _TORCH_UNIFORM = {
     "config": {"scale": 1 / 3, "mode": "fan_in", "distribution": "uniform"},
 }
 
-RELATIONAL_Q_NETWORK = {
+RELATIONAL_Q_NETWORK: dict[str, Preset] = {
     "book": {
         "description": (
             "The chapter's multi-head relational module, exactly, with scores that are not "
@@ -127,7 +129,7 @@ def _sequence_classifiers(name, task, memory, lstm_units, transformer, hidden_un
     }
 
 
-MEMORY_SEQUENCE_CLASSIFIER = {
+MEMORY_SEQUENCE_CLASSIFIER: dict[str, Preset] = {
     **_sequence_classifiers(
         "fast",
         "4 vectors of 4 numbers",
@@ -155,7 +157,7 @@ MEMORY_SEQUENCE_CLASSIFIER = {
 }
 
 
-RELATIONAL_CLASSIFIER = {
+RELATIONAL_CLASSIFIER: dict[str, Preset] = {
     "book": {
         "description": (
             "The chapter's relational module, exactly: 85,228 parameters on a (28, 28, 1) image, "
@@ -199,7 +201,7 @@ RELATIONAL_CLASSIFIER = {
     },
 }
 
-CONVOLUTIONAL_CLASSIFIER = {
+CONVOLUTIONAL_CLASSIFIER: dict[str, Preset] = {
     "book": {
         "description": (
             "The convolutional network that the chapter compares with: 88,252 parameters on a "
@@ -216,7 +218,7 @@ CONVOLUTIONAL_CLASSIFIER = {
     },
 }
 
-PATCH_ATTENTION_CLASSIFIER = {
+PATCH_ATTENTION_CLASSIFIER: dict[str, Preset] = {
     "patch-mnist": {
         "description": (
             "One head of self-attention over 16 patches of 7 x 7 pixels: 15,200 parameters on a "
@@ -232,7 +234,7 @@ PATCH_ATTENTION_CLASSIFIER = {
     },
 }
 
-MLP_CLASSIFIER = {
+MLP_CLASSIFIER: dict[str, Preset] = {
     "patch-mnist": {
         "description": (
             "The network that the blog compares its attention with: 623,290 parameters on a "
@@ -247,7 +249,7 @@ MLP_CLASSIFIER = {
 _NORMAL = {"class_name": "RandomNormal", "config": {"stddev": 1.0}}
 _GPT2_NORMAL = {"class_name": "RandomNormal", "config": {"stddev": 0.02}}
 
-DECISION_TRANSFORMER = {
+DECISION_TRANSFORMER: dict[str, Preset] = {
     "min-dt": {
         "description": (
             "Post-norm blocks with GELU and dropout on the output of the attention: 1,125,912 "
@@ -306,11 +308,9 @@ class FromPreset:
     """
 
     presets: ClassVar[dict[str, str]] = {}
-    _preset_table: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    _preset_table: ClassVar[Mapping[str, Preset]] = {}
 
-    def __init_subclass__(
-        cls, presets: Mapping[str, Mapping[str, Any]] | None = None, **kwargs: Any
-    ) -> None:
+    def __init_subclass__(cls, presets: Mapping[str, Preset] | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if presets is not None:
             cls._preset_table = presets
@@ -341,7 +341,7 @@ class FromPreset:
 
 
 def preset_config(
-    presets: Mapping[str, Mapping[str, Any]], name: str, overrides: Mapping[str, Any]
+    presets: Mapping[str, Preset], name: str, overrides: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The configuration of a preset, with some arguments replaced.
 

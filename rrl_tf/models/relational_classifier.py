@@ -168,7 +168,8 @@ class RelationalClassifier(FromPreset, keras.Model, presets=RELATIONAL_CLASSIFIE
         shape = images_shape
         for layer in self.grid_layers:
             shape = layer.compute_output_shape(shape)
-        return tuple(shape[1:3])
+        _, rows, columns, _ = shape
+        return rows, columns
 
     def _nodes_shape(self, images_shape):
         rows, columns = self.grid_shape(images_shape)

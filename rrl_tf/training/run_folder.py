@@ -170,7 +170,7 @@ def checksum(*parts: np.ndarray | str) -> str:
             digest.update(part.encode())
         else:
             digest.update(f"{part.dtype.str}{part.shape}".encode())
-            digest.update(np.ascontiguousarray(part))
+            digest.update(np.ascontiguousarray(part).data)
     return digest.hexdigest()[:16]
 
 

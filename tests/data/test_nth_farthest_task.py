@@ -108,10 +108,10 @@ def test_stages_are_easier_tasks_of_the_same_shape():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_vectors": 0}, "`num_vectors` must be a positive integer. Received: 0"),
-        ({"dimension": -1}, "`dimension` must be a positive integer. Received: -1"),
-        ({"batch_size": 2.5}, "`batch_size` must be a positive integer. Received: 2.5"),
-        ({"order": "farthest"}, "`order` must be one of .* Received: 'farthest'"),
+        ({"num_vectors": 0}, "`num_vectors` must be a positive integer; received 0"),
+        ({"dimension": -1}, "`dimension` must be a positive integer; received -1"),
+        ({"batch_size": 2.5}, "`batch_size` must be a positive integer; received 2.5"),
+        ({"order": "farthest"}, "`order` must be one of .*; received 'farthest'"),
         ({"active_vectors": 9}, "`active_vectors` must be at most 8; received 9"),
         ({"active_dimensions": 17}, "`active_dimensions` must be at most 16; received 17"),
     ],

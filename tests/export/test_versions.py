@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rrl_tf._drafts import draft_folder
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_policy, load_policy, newest_version, next_version
-from rrl_tf.export.versions import draft_folder, move_into_place
+from rrl_tf.export.versions import move_into_place
 
 pytestmark = pytest.mark.tf_only
 
@@ -44,7 +45,7 @@ def test_a_new_export_removes_what_a_killed_one_left_but_nothing_of_a_living_one
         assert "written" in exporting.stdout.readline()
         (draft,) = tmp_path.iterdir()
         assert next_version(tmp_path) == 1
-        with draft_folder(tmp_path):
+        with draft_folder(tmp_path, ".export-"):
             assert (draft / "saved_model.pb").exists()
     finally:
         exporting.send_signal(signal.SIGKILL)

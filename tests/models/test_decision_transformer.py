@@ -135,9 +135,10 @@ def test_one_block_cached_is_exact_beyond_the_window():
 def test_heads_are_a_choice_in_any_order(heads, wanted):
     heads = ["action", *heads][: wanted + 1]
     model, everything, x = built(heads=heads[::-1]), built(), window()
-    everything.set_weights([*model.get_weights(), *everything.get_weights()[len(model.weights) :]])
-    for head in set(heads):
-        everything.predictors[head].set_weights(model.predictors[head].get_weights())
+    copies = [(everything.embedding, model.embedding), *zip(everything.blocks, model.blocks)]
+    copies += [(everything.predictors[head], model.predictors[head]) for head in set(heads)]
+    for ours, theirs in copies:
+        ours.set_weights(theirs.get_weights())
     result, expected = model(x), everything(x)
     shapes = model.compute_output_shape({"timesteps": (2, K)})
     assert result.keys() == set(heads) == shapes.keys()

@@ -30,3 +30,16 @@ def test_mistakes_are_one_line(server, tools, capsys):
     assert bench.main([address, "--model=other"]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2 and "no signature 'none'" in lines[0] and "other" in lines[1]
+
+
+def test_kinds_of_clients_at_once(server, capsys):
+    addresses = [f"grpc://127.0.0.1:{server.grpc_port}", f"http://127.0.0.1:{server.rest_port}"]
+    mix = f"--mix=2x1@{addresses[0]},3x40@{addresses[1]}"
+    assert bench.main([mix, "--model=tiny", "--signature=act", "--seconds=0.3"]) == 0
+    header, _, *rows = capsys.readouterr().out.strip().splitlines()
+    assert [cell.strip() for cell in header.strip("|").split("|")] == list(bench.MIX_COLUMNS)
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    assert [row[0] for row in cells] == ["2 grpc x 1 rows", "3 http x 40 rows"]
+    assert all(float(row[1]) > 0 and float(row[2]) > 0 and row[6] == "0" for row in cells)
+    assert bench.main(["--mix=2@grpc://x"]) == 1
+    assert "received '2@grpc://x'" in capsys.readouterr().err

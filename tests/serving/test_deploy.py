@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 
@@ -208,3 +209,47 @@ def test_kubectl_builds_the_manifests():
     )
     kinds = [document["kind"] for document in yaml.safe_load_all(built.stdout)]
     assert sorted(kinds) == sorted([*(n.split("/")[0] for n in documents()), "ConfigMap"])
+
+
+def instructions():
+    """The Dockerfile as [(instruction, its text)], continued lines joined."""
+    text = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
+    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
+    return [tuple(line.split(maxsplit=1)) for line in lines]
+
+
+def test_our_image_holds_what_it_needs_and_is_not_root(exported, tools):
+    found = instructions()
+    for text in (text for name, text in found if name == "COPY"):
+        assert all((DEPLOY.parents[1] / source).exists() for source in text.split()[:-1])
+    names = [name for name, _ in found]
+    assert names.index("USER") < names.index("ENTRYPOINT")
+    whole = dict(found)
+    assert whole["USER"] not in ("root", "0") and whole["FROM"].endswith("-slim")
+    command = json.loads(whole["ENTRYPOINT"]) + json.loads(whole["CMD"])
+    parsed, ignored = flags.parse(command[3:])
+    assert command[1:3] == ["-m", "serving.server"] and not ignored
+    assert parsed.host == "0.0.0.0" and not parsed.allow_reload_requests
+    assert Path(parsed.model_base_path).is_relative_to(parsed.model_root)
+    health = json.loads(whole["HEALTHCHECK"].partition("CMD")[2])
+    with tools.serve(exported) as server:
+        own = [part.replace("8501", str(server.rest_port)) for part in health[1:]]
+        assert subprocess.run([sys.executable, *own], timeout=60).returncode == 0
+    gone = subprocess.run([sys.executable, *own], timeout=60, capture_output=True)
+    assert gone.returncode != 0
+
+
+def test_the_systemd_unit_starts_our_server():
+    path = DEPLOY / "rrl-serving.service"
+    lines = [line.partition("=") for line in path.read_text().splitlines() if "=" in line]
+    unit = {name: value for name, _, value in lines}
+    command = unit["ExecStart"].split()
+    parsed, ignored = flags.parse(command[3:])
+    assert command[1:3] == ["-m", "serving.server"] and not ignored
+    assert float(unit["TimeoutStopSec"]) > parsed.drain_seconds
+    assert parsed.rest_api_max_connections < int(unit["LimitNOFILE"]) / 2
+    if shutil.which("systemd-analyze"):
+        checked = subprocess.run(
+            ["systemd-analyze", "verify", path], capture_output=True, text=True
+        )
+        assert "Unknown" not in checked.stderr

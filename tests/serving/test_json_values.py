@@ -10,23 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from serving import json_values
+from serving import json_replies, json_values
 from serving.errors import ServingError
-from serving.tensors import TensorSpec
 
 pytestmark = pytest.mark.tf_only
 
 
-def specs(**dtypes):
-    return {
-        name: TensorSpec(name, tf.as_dtype(dtype).as_datatype_enum, None)
-        for name, dtype in dtypes.items()
-    }
+def numpy_dtypes(dtypes):
+    return {name: tf.as_dtype(dtype).as_numpy_dtype for name, dtype in dtypes.items()}
 
 
 def read(document, **dtypes):
     body = document if isinstance(document, str) else json.dumps(document)
-    return json_values.predict_inputs(json_values.parse(body.encode()), specs(**dtypes))
+    signatures = {"": {name: np.dtype(d) for name, d in numpy_dtypes(dtypes).items()}}
+    return json_values.read_predict(body.encode(), signatures)[1:]
 
 
 def code_of(document, **dtypes):
@@ -43,20 +40,118 @@ json_arrays = st.sampled_from(
 @settings(max_examples=80, deadline=None)
 @given(json_arrays)
 def test_every_value_survives_the_round_trip(array):
-    text = json_values.predictions({"x": array}, rows=True)
+    text = json_replies.predictions({"x": array}, rows=True)
     rows = json.loads(text)["predictions"]
     (back, is_rows) = read({"instances": rows}, x=array.dtype.name)
     assert is_rows
     np.testing.assert_array_equal(back["x"], array)
     assert back["x"].dtype == array.dtype
-    columns = json.loads(json_values.predictions({"x": array}, rows=False))["outputs"]
+    columns = json.loads(json_replies.predictions({"x": array}, rows=False))["outputs"]
     np.testing.assert_array_equal(read({"inputs": columns}, x=array.dtype.name)[0]["x"], array)
+
+
+def slowly(text, signatures):
+    """What `json` makes of a request, without the fast path."""
+    return json_values._predict(json_values.parse(text), signatures)
+
+
+# Parts of requests, and what breaks them.
+_SCRAPS = """1 -0 2.5 1e3 1e400 NaN true null [ ] [] [1] [1,2] [[1],[2]] [1],[2] { } , : "x" "y"
+    "a]" \\
+    "\\u005b" "instances" "inputs" "signature_name" 99999999999999999999 01 +1 é {"x":[1,2]} 256
+    {"x":[1],[2]} {"b64":"AA=="} 2147483648 9999999999999999999999999999999 -1 1.0"""
+_scraps = st.sampled_from(_SCRAPS.split())
+_numbers = st.integers(-(2**66), 2**66) | st.integers(-3, 300) | st.floats() | st.booleans()
+_values = st.recursive(_numbers | st.text(max_size=3), lambda v: st.lists(v, max_size=3))
+_documents = st.dictionaries(
+    st.sampled_from(["instances", "inputs", "other"]),
+    _values
+    | st.dictionaries(st.sampled_from("xy"), _values)
+    | st.lists(st.dictionaries(st.sampled_from("xy"), _values, max_size=2), max_size=3),
+    max_size=2,
+)
+_texts = st.one_of(
+    _documents.map(json.dumps),
+    _documents.map(lambda d: json.dumps(d, indent=1)),
+    st.lists(_scraps, max_size=12).map("".join),
+    st.lists(_scraps, max_size=8).map(lambda s: '{"inputs": ' + "".join(s) + "}"),
+    st.lists(_scraps, max_size=8).map(lambda s: '{"instances": [' + "".join(s) + "]}"),
+    # Twice the same key, a key that nobody reads, lists that are none.
+    st.tuples(_values, _values).map(
+        lambda two: f'{{"inputs": {json.dumps(two[0])}, "inputs": {json.dumps(two[1])}}}'
+    ),
+    _scraps.map(lambda s: f'{{"inputs": [1, 2], "other": [{s}]}}'),
+)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(_texts, st.sampled_from(["float32", "float64", "uint8", "int32", "int64", "uint64", "bool"]))
+def test_the_fast_path_is_the_slow_one(text, dtype):
+    for names in ("x", "xy"):
+        signatures = {"": {name: np.dtype(dtype) for name in names}}
+        outcomes = []
+        for read_one in (json_values.read_predict, slowly):
+            try:
+                name, arrays, rows = read_one(text.encode(), signatures)
+                arrays = arrays and {
+                    key: (array.dtype, array.shape, array.tobytes())
+                    for key, array in arrays.items()
+                }
+                outcomes.append((name, arrays, rows))
+            except ServingError as error:
+                outcomes.append(str(error))
+        assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("form", ["rows", "objects", "columns", "named"])
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "uint64", "float32", "float64"])
+def test_plain_numbers_take_the_fast_path(form, dtype, monkeypatch):
+    values = np.random.default_rng(0).integers(0, 9, (3, 2, 4)).astype(dtype)
+    rows = values.tolist()
+    document = {
+        "rows": {"instances": rows},
+        "objects": {"instances": [{"x": row} for row in rows]},
+        "columns": {"signature_name": "s", "inputs": rows},
+        "named": {"inputs": {"x": rows}, "signature_name": "s"},
+    }[form]
+    monkeypatch.setattr(json_values, "parse", None)
+    signatures = {name: {"x": np.dtype(dtype)} for name in ("", "s")}
+    _, arrays, _ = json_values.read_predict(json.dumps(document).encode(), signatures)
+    np.testing.assert_array_equal(arrays["x"], values)
+
+
+outputs_in_rows = st.integers(1, 3).flatmap(
+    lambda size: st.dictionaries(
+        st.sampled_from(["a", "%d", 'q"']),
+        st.sampled_from(["float32", "float64", "int64", "uint8", "bool"]).flatmap(
+            lambda dtype: hnp.arrays(
+                dtype, hnp.array_shapes(max_dims=3).map(lambda shape: (size, *shape))
+            )
+        ),
+        min_size=1,
+    )
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(outputs_in_rows, st.booleans())
+def test_replies_are_those_of_json(outputs, rows):
+    def plain(array):
+        return json.loads(json_replies._nested("x", array, 0)[0])
+
+    expected = {name: plain(array) for name, array in outputs.items()}
+    if len(expected) == 1:
+        (expected,) = expected.values()
+    elif rows:
+        expected = [dict(zip(expected, row)) for row in zip(*expected.values())]
+    reply = json.loads(json_replies.predictions(outputs, rows))
+    np.testing.assert_equal(reply, {"predictions" if rows else "outputs": expected})
 
 
 @settings(max_examples=80, deadline=None)
 @given(hnp.arrays("float32", 1, elements=st.floats(width=32)))
 def test_floats_are_written_short_and_unmistakably(array):
-    text = json_values.predictions({"x": array}, rows=False).decode()[13:-2]
+    text = json_replies.predictions({"x": array}, rows=False).decode()[13:-2]
     if np.isfinite(array[0]):
         assert "." in text or "e" in text
         assert sum(letter.isdigit() for letter in text.split("e")[0].strip("-0.")) <= 9
@@ -154,7 +249,7 @@ def test_several_inputs():
 
 
 def replies(outputs, rows):
-    return json.loads(json_values.predictions(outputs, rows))
+    return json.loads(json_replies.predictions(outputs, rows))
 
 
 def test_replies_of_several_outputs():
@@ -171,9 +266,9 @@ def test_replies_of_odd_shapes():
     assert replies({"x": np.array(True)}, False) == {"outputs": True}
     for bad in ({"x": np.array(1)}, {"x": np.zeros(2), "y": np.zeros(3)}):
         with pytest.raises(ServingError, match="rows"):
-            json_values.predictions(bad, rows=True)
+            json_replies.predictions(bad, rows=True)
     with pytest.raises(ServingError, match="no form"):
-        json_values.predictions({"x": np.zeros(2, "float16")}, rows=True)
+        json_replies.predictions({"x": np.zeros(2, "float16")}, rows=True)
 
 
 def test_strings_are_text_unless_their_name_says_bytes():

@@ -13,9 +13,10 @@ from google.protobuf import text_format
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tensorflow_serving.apis import model_management_pb2, model_service_pb2_grpc
 
-from serving import config_files
+from serving import config_files, tls
 from serving.batching import BatchingParameters
 from serving.client import ServingError, connect
+from serving.options import StartError
 
 pytestmark = pytest.mark.tf_only
 
@@ -69,6 +70,38 @@ def test_reload_replaces_models_and_moves_labels(exported, tmp_path, tools):
             with connect(address, "second") as client, pytest.raises(ServingError) as refusal:
                 client.act(raw)
             assert refusal.value.code == "NOT_FOUND"
+
+
+def test_models_are_kept_in_one_folder(exported, tmp_path, tools):
+    """A reload served any folder that the server's user could read."""
+    root = tmp_path / "root"
+    (root / "linked").mkdir(parents=True)
+    shutil.copytree(exported, root / "own")
+    (root / "linked" / "1").symlink_to(exported / "1")
+    with (
+        tools.serve(root / "own", model_root=str(root)) as server,
+        grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel,
+    ):
+        call = model_service_pb2_grpc.ModelServiceStub(channel).HandleReloadConfigRequest
+        own = model_text("tiny", root / "own")
+        for base, code in ((exported, "PERMISSION_DENIED"), (root / "linked", "UNKNOWN")):
+            with pytest.raises(grpc.RpcError, match="not in --model_root") as refusal:
+                call(reload_request(own + model_text("other", base)), timeout=20)
+            assert refusal.value.code().name == code
+        assert call(reload_request(own), timeout=20).status.error_code == 0
+    outside = pytest.raises(StartError, match="not in --model_root")
+    with outside, tools.serve(exported, model_root=str(root)):
+        pass
+
+
+def test_reload_requests_may_be_refused(exported, tools):
+    with tools.serve(exported, allow_reload_requests=False) as server:
+        with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
+            call = model_service_pb2_grpc.ModelServiceStub(channel).HandleReloadConfigRequest
+            with pytest.raises(grpc.RpcError) as refusal:
+                call(reload_request(""), timeout=20)
+            assert refusal.value.code().name == "PERMISSION_DENIED"
+        assert list(server.repository.models) == ["tiny"]
 
 
 def test_the_model_list_is_read_again(exported, tmp_path, tools):
@@ -230,6 +263,36 @@ def test_tls(exported, tmp_path, tools):
             client.act(raw)
     with pytest.raises(ValueError, match="need grpcs"):
         connect("http://localhost:1", "tiny", certificates=certificate)
+
+
+def write_ssl(path, key, certificate, more=""):
+    key, certificate = (json.dumps(file.read_text()) for file in (key, certificate))
+    path.write_text(f"server_key: {key} server_cert: {certificate} {more}")
+    path.chmod(0o600)
+
+
+def test_keys_that_cannot_be_used_are_said_so_at_once(tmp_path, caplog):
+    """It was "is the port in use?", after the models had been loaded."""
+    path = tmp_path / "ssl.config"
+    key, certificate = self_signed(tmp_path)
+    (tmp_path / "other").mkdir()
+    _, other = self_signed(tmp_path / "other")
+    garbage = tmp_path / "garbage"
+    garbage.write_text("no PEM")
+    for pair in ((key, other), (garbage, certificate), (key, garbage)):
+        write_ssl(path, *pair)
+        with pytest.raises(config_files.ConfigError, match="not a pair in PEM"):
+            tls.server_credentials(path)
+    write_ssl(path, key, certificate, 'custom_ca: "no PEM" client_verify: true')
+    with pytest.raises(config_files.ConfigError, match="custom_ca holds no certificate"):
+        tls.server_credentials(path)
+    write_ssl(path, key, certificate)
+    caplog.clear()
+    tls.server_credentials(path)
+    assert "ends in 2 days" in caplog.text and "read by others" not in caplog.text
+    path.chmod(0o644)
+    tls.server_credentials(path)
+    assert "can be read by others" in caplog.text
 
 
 def test_only_clients_with_a_certificate(exported, tmp_path, tools):

@@ -57,9 +57,9 @@ def together(exported, tmp_path, tools):
 
 
 def children_of(process):
-    return [
-        int(c) for c in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    ]
+    """The other processes that serve, of those that a process has started."""
+    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [int(c) for c in listed if b"--process_of" in Path(f"/proc/{c}/cmdline").read_bytes()]
 
 
 def get(port, path):

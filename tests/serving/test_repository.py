@@ -9,7 +9,8 @@ from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
 from serving.errors import ServingError
-from serving.repository import LoadOptions, Repository, State, wanted_versions
+from serving.repository import LoadOptions, Repository, State
+from serving.versions import wanted_versions
 
 pytestmark = pytest.mark.tf_only
 ONE_TRY = LoadOptions(max_num_load_retries=0)

@@ -141,7 +141,8 @@ def test_a_graph_error_on_bad_data_is_a_400(tmp_path, tools):
 
     spec = [tf.TensorSpec([None], tf.int32, name="x")]
     tools.save_module(tmp_path / "4", {"serving_default": (pick, spec), "total": (total, spec)})
-    with tools.serve(tmp_path, max_request_bytes=1000, rest_api_enable_cors_support=True) as server:
+    changes = {"rest_api_max_request_bytes": 1000, "rest_api_enable_cors_support": True}
+    with tools.serve(tmp_path, **changes) as server:
         connection = http.client.HTTPConnection("127.0.0.1", server.rest_port, timeout=10)
 
         def ask(body, method="POST", **headers):

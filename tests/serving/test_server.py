@@ -51,6 +51,11 @@ def test_failures_to_start_are_one_line(exported, tmp_path, tools, capfd):
     (tmp_path / "base" / "1").mkdir(parents=True)
     broken = [f"--model_base_path={tmp_path / 'base'}", "--max_num_load_retries=0"]
     assert "version 1 failed to load" in stderr_of_failed_start(broken, capfd)
+    shutil.copytree(exported, tmp_path / "run" / "export")
+    forgotten = [f"--model_base_path={tmp_path / 'run'}", "--file_system_poll_wait_seconds=0"]
+    assert f"did you mean {tmp_path / 'run' / 'export'}?" in stderr_of_failed_start(
+        forgotten, capfd
+    )
     config = [f"--model_config_file={tmp_path / 'file'}"]
     assert "no model_config_list" in stderr_of_failed_start(config, capfd)
     (tmp_path / "file").write_text("model_config_list { config { name: ")

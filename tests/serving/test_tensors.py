@@ -6,9 +6,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from tensorflow.core.framework import tensor_pb2
+from tensorflow.core.framework import tensor_pb2, types_pb2
 
-from serving import tensors
+from serving import tensors, wire
 from serving.errors import ServingError
 
 pytestmark = pytest.mark.tf_only
@@ -127,3 +127,25 @@ def test_spec_compares_shape_and_dtype(shape, array, fits):
     else:
         with pytest.raises(ServingError, match=r"'x' has .*expected"):
             spec.check(array)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(NUMBERS).flatmap(lambda d: hnp.arrays(d, st.integers(300, 900))))
+def test_many_values_are_read_and_written_as_few(array):
+    """Beyond some hundred values the fields are made and read as arrays."""
+    written = tensors.to_proto(array, spec_of(array))
+    np.testing.assert_array_equal(parsed_by_tensorflow(written), array)
+    assert not written.tensor_content
+    back = tensors.from_proto(written)
+    np.testing.assert_array_equal(back, array)
+    assert back.dtype == array.dtype
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 300), min_size=300))
+def test_packed_whole_numbers_are_those_of_protobuf(values):
+    ours, theirs = (tensor_pb2.TensorProto(dtype=types_pb2.DT_INT64) for _ in range(2))
+    theirs.int64_val.extend(values)
+    wire.write_packed(ours, 10, np.array(values))
+    assert ours == theirs
+    assert wire.read_packed(theirs, 10, np.dtype(np.int64)).tolist() == values

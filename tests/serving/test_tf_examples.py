@@ -151,6 +151,7 @@ def test_grpc_refusals(stub):
     other.model_spec.name = "other"
     mixed = multi(("", REGRESS), ("", REGRESS))
     mixed.tasks[1].model_spec.name = "other"
+    duplicate = "INVALID_ARGUMENT"  # as the stock server: it was answered twice
     cases = [
         (stub.Regress, regress(), "INVALID_ARGUMENT"),
         (stub.Regress, other, "NOT_FOUND"),
@@ -163,6 +164,8 @@ def test_grpc_refusals(stub):
         (stub.MultiInference, multi(), "INVALID_ARGUMENT"),
         (stub.MultiInference, multi(("", "tensorflow/serving/predict")), "UNIMPLEMENTED"),
         (stub.MultiInference, mixed, "INVALID_ARGUMENT"),
+        (stub.MultiInference, multi(("classify", CLASSIFY), ("classify", CLASSIFY)), duplicate),
+        (stub.MultiInference, multi(("", REGRESS), ("serving_default", REGRESS)), duplicate),
     ]
     for call, request, code in cases:
         with pytest.raises(grpc.RpcError) as refusal:
@@ -204,7 +207,7 @@ def test_rest_refusals(ask, body):
 
 
 def test_json_kinds_become_features():
-    from serving.tf_examples import input_from_json
+    from serving.json_examples import input_from_json
 
     values = {"f": [1.5, 2.0], "i": [1, 2**62], "b": True, "s": ["a", {"b64": "AA=="}], "none": []}
     (example,) = input_from_json({"examples": [values]}).example_list.examples

@@ -4,10 +4,13 @@ import dataclasses
 import socket
 import sys
 
+import keras
+import numpy as np
 import pytest
 
 from rrl_tf.data.sources import load_episodes
 from rrl_tf.errors import InvalidInput
+from rrl_tf.export import export_policy
 from train_scripts import collect_dataset, command_line
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -41,6 +44,27 @@ def test_doorkey_is_recorded_with_its_environment(tmp_path):
     assert env.action_space == data.action_space
     assert env.observation_space == data.observation_space
     env.close()
+
+
+def test_an_export_plays(tmp_path):
+    network = keras.Sequential([keras.layers.Dense(2)])
+    network.build((None, 4))
+    lean = np.array([[0, 0], [0, 0], [-1, 1], [0, 0]])
+    network.set_weights([lean, np.zeros(2)])
+    export_policy(tmp_path / "export", network, lambda x: x, (4,), "float32")
+    config = dataclasses.replace(
+        CARTS,
+        policies=(str(tmp_path / "export"),),
+        explorations=(0.0,),
+        dataset="tests/lean-v0",
+        folder=str(tmp_path / "data"),
+    )
+    data = load_episodes(f"minari:{collect_dataset.main(config)}")
+    for episode in data.episodes:
+        np.testing.assert_array_equal(episode.actions, episode.observations[:-1, 2] > 0)
+    wrong = dataclasses.replace(config, environment="Acrobot-v1", dataset="tests/wrong-v0")
+    with pytest.raises(InvalidInput, match=r"expected an observation of shape \(4,\)"):
+        collect_dataset.main(wrong)
 
 
 def free_port():

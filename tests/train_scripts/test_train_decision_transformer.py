@@ -1,13 +1,17 @@
-"""The scripts from collecting to serving with toy numbers, and what they refuse."""
+"""The script from data to a served policy with toy numbers, and what it refuses."""
 
 import dataclasses
 import json
+import shutil
 
+import keras
 import numpy as np
 import pytest
 
-from rrl_tf.data.sources import load_episodes
+from rrl_tf.data import Windows, load_episodes
+from rrl_tf.errors import InvalidInput
 from rrl_tf.export import load_policy
+from rrl_tf.training.decision_transformer import compile_network
 from serving.sessions import WindowSession
 from train_scripts import collect_dataset
 from train_scripts import train_decision_transformer as script
@@ -16,69 +20,52 @@ pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore::ResourceW
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("datasets")
-
-
-@pytest.fixture(scope="module")
-def recorded(folder):
+def recorded(tmp_path_factory):
     config = collect_dataset.Config(
         environment="CartPole-v1",
         policies=("random",),
         episodes=8,
-        dataset="tests/cartpole/random-v0",
-        folder=str(folder),
+        folder=str(tmp_path_factory.mktemp("datasets")),
     )
     return collect_dataset.main(config)
 
 
+TOY = {
+    "name": "toy",
+    "preparation": "standardise",
+    "width": 16,
+    "num_blocks": 1,
+    "context_length": 4,
+    "steps": 4,
+    "log_every": 2,
+    "evaluate_every": 2,
+    "checkpoint_every": 2,
+    "evaluation_episodes": 2,
+    "progress_episodes": 1,
+    "held_out": 0.3,
+    "targets": (5.0, 20.0),
+    "schedule": "constant",
+}
+QUICK = {"model": "behavior_cloning", "evaluate_every": 0, "targets": (5.0,)}
+"""Where any network will do."""
+
+
 def tiny(recorded, tmp_path, **changes):
-    toy = {
-        "data": f"minari:{recorded}",
-        "runs": str(tmp_path),
-        "name": "toy",
-        "preparation": "standardise",
-        "width": 16,
-        "context_length": 4,
-        "steps": 4,
-        "log_every": 2,
-        "evaluate_every": 2,
-        "checkpoint_every": 2,
-        "evaluation_episodes": 3,
-        "progress_episodes": 2,
-        "held_out": 0.3,
-        "targets": (5.0, 20.0),
-        "schedule": "constant",
-    }
-    return dataclasses.replace(script.DOORKEY, **{**toy, **changes})
+    places = {"data": f"minari:{recorded}", "runs": str(tmp_path)}
+    return dataclasses.replace(script.DOORKEY, **{**places, **TOY, **changes})
 
 
-def test_collected_play_is_what_was_played(recorded, folder, capsys):
-    data = load_episodes(f"minari:{recorded}")
-    assert len(data.episodes) == 8 and data.environment == "CartPole-v1"
-    assert all(episode.terminated for episode in data.episodes)
-    np.testing.assert_array_equal(data.returns(), [len(episode) for episode in data.episodes])
-
-
-def test_doorkey_is_recorded_with_its_environment(folder):
-    config = collect_dataset.Config(
-        policies=("random",), episodes=2, dataset="tests/doorkey-v0", folder=str(folder)
-    )
-    data = load_episodes(f"minari:{collect_dataset.main(config)}")
-    env = data.make_env()
-    observation, _ = env.reset(seed=0)
-    assert observation.shape == data.episodes[0].observations.shape[1:] == (7, 7, 4)
-    assert env.action_space == data.action_space
-    env.close()
+def summary_of(run):
+    return json.loads((run.folder.path / "evaluation.json").read_text())
 
 
 def test_from_data_to_a_served_policy_and_on(recorded, tmp_path, capsys):
-    folder, _ = script.main(tiny(recorded, tmp_path))
-    summary = json.loads((folder.path / "evaluation.json").read_text())
+    run = script.main(tiny(recorded, tmp_path))
+    summary = summary_of(run)
     assert summary["step"] == 4
     assert summary["last"].keys() == {"5", "20"} and summary["best"].keys() == {"20"}
-    assert (folder.figures / "targets.png").exists()
-    served = load_policy(folder.export / "1")
+    assert (run.folder.figures / "targets.png").exists()
+    served = load_policy(run.folder.export / "1")
     action = WindowSession(served, target_return=20.0).act(np.zeros(4, "float32"))
     assert action in (0, 1)
     served.close()
@@ -87,59 +74,120 @@ def test_from_data_to_a_served_policy_and_on(recorded, tmp_path, capsys):
     assert "is trained already" in capsys.readouterr().out
 
 
+def test_a_run_is_what_fit_does_with_the_same_windows(recorded, tmp_path):
+    """Log, checkpoints, playing and keeping the best change no weight."""
+    choices = {"model": "behavior_cloning", "sampling": "returns", "starts": 0.2}
+    config = tiny(recorded, tmp_path, warmup_steps=3, **choices)
+    run = script.main(config)
+    data = load_episodes(config.data)
+    scaling = script.make_scaling(config, data)
+    keras.utils.set_random_seed(config.seed)
+    network = script.make_imitator(config, data, scaling)
+    compile_network(network, config)
+    windows = Windows(config.split(data)[0], 1, "returns", 0.2)
+    batches = windows.dataset(config.batch_size, scaling, config.seed)
+    network.fit(batches, steps_per_epoch=4, shuffle=False, verbose=0)
+    for ours, plain in zip(run.model.get_weights(), network.get_weights()):
+        np.testing.assert_allclose(ours, plain, atol=1e-6)
+
+
 def test_an_interrupted_run_ends_with_the_same_weights(recorded, tmp_path):
-    whole = tiny(recorded, tmp_path, name="whole", evaluate_every=0)
-    _, expected = script.main(whole)
+    whole = tiny(recorded, tmp_path, name="whole", **QUICK)
+    expected = script.main(whole).model
     parts = dataclasses.replace(whole, name="parts")
     script.main(dataclasses.replace(parts, steps=2))
-    folder, model = script.main(parts)
-    assert json.loads((folder.path / "evaluation.json").read_text())["step"] == 4
-    assert sorted(path.name for path in folder.export.iterdir()) == ["1", "2"]
-    for a, b in zip(model.get_weights(), expected.get_weights()):
+    run = script.main(parts)
+    assert summary_of(run)["step"] == 4
+    for a, b in zip(run.model.get_weights(), expected.get_weights()):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
+def test_a_constant_step_size_needs_no_warm_up(recorded, tmp_path):
+    """Once, this was a division by zero."""
+    run = script.main(tiny(recorded, tmp_path, warmup_steps=0, steps=2, **QUICK))
+    assert float(run.model.optimizer.learning_rate) == pytest.approx(1e-3)
+
+
 def test_baselines(recorded, tmp_path):
-    config = tiny(
-        recorded, tmp_path, model="behavior_cloning", context_length=1, best_share=0.4, steps=2
-    )
-    folder, _ = script.main(config)
-    summary = json.loads((folder.path / "evaluation.json").read_text())
+    config = tiny(recorded, tmp_path, model="behavior_cloning", best_share=0.4, steps=2)
+    summary = summary_of(script.main(config))
     assert len(summary["last"]) == 1  # it does not listen to what is asked for
 
 
-def test_learning_rates():
-    constant = script.learning_rate(script.MIN_DT)
+def test_step_sizes_are_those_of_the_originals():
+    constant = script.MIN_DT.optimizer_options(script.MIN_DT.steps)["learning_rate"]
     assert float(constant(0)) == pytest.approx(1e-8, rel=1e-3)
     assert float(constant(15_000)) == pytest.approx(1e-4)
-    cosine = script.learning_rate(script.FAST)
+    cosine = script.FAST.optimizer_options(script.FAST.steps)["learning_rate"]
     assert float(cosine(script.FAST.warmup_steps)) == pytest.approx(script.FAST.learning_rate)
     assert float(cosine(script.FAST.steps)) == pytest.approx(0, abs=1e-9)
+
+
+def test_a_run_is_named_after_its_preset_and_data():
+    names = {
+        "doorkey": "doorkey-seed0",
+        "tfds:d4rl_mujoco_walker2d/v2-medium": "doorkey-d4rl_mujoco_walker2d-v2-medium-seed0",
+        "minari:runs/datasets/rrl/x/random-v0/": "doorkey-x-random-v0-seed0",
+    }
+    for data, name in names.items():
+        config = dataclasses.replace(script.DOORKEY, data=data)
+        assert config.path.name == name and config.path.parent.name == "decision_transformer"
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"steps": 5}, "steps must be a multiple of log_every"),
-        ({"progress_episodes": 9}, "progress_episodes must not be more"),
+        ({"progress_episodes": 3}, "progress_episodes must not be more"),
+        ({"batch_size": 0}, "batch_size must be greater than 0"),
+        ({"best_share": 0.0}, "best_share must be greater than 0"),
+        ({"held_out": 1.5}, "held_out must be from 0 to 1"),
+        ({"targets": (float("nan"),)}, "targets must be finite"),
+        ({"schedule": "cosine"}, "warmup_steps must be less than the 4 steps"),
         ({"data": "nowhere"}, "a source is minari:ID"),
         ({"held_out": 0.99}, "needs more of them; received 8"),
+        ({"network": "nope"}, "nope"),
+        ({"context_length": 0}, "context_length"),
+        ({"preparation": "one_hot"}, "codes"),
+        ({"sampling": "rows"}, "sampling must be one of"),
+        ({"acting": "cached", "context_length": 1}, "context of 2 steps"),
+        ({"acting": "cached", "model": "behavior_cloning"}, "keeps keys and values"),
     ],
 )
-def test_mistakes(recorded, tmp_path, changes, message):
-    with pytest.raises(ValueError, match=message):
+def test_a_mistake_leaves_nothing_behind(recorded, tmp_path, changes, message):
+    with pytest.raises(InvalidInput, match=message):
         script.main(tiny(recorded, tmp_path, **changes))
+    assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"environment": "NoSuch-v0"}, "cannot make the environment"),
-        ({"policies": ("nobody",)}, "unknown policy"),
-        ({"environment": "DoorKey-6x6", "policies": ("agent",)}, "the agent is for DoorKey-5x5"),
-    ],
-)
-def test_mistakes_in_collecting(folder, changes, message):
-    config = collect_dataset.Config(dataset="tests/none-v0", folder=str(folder))
-    with pytest.raises(ValueError, match=message):
-        collect_dataset.main(dataclasses.replace(config, **changes))
+def test_other_play_in_the_place_of_doorkeys_is_refused(tmp_path, monkeypatch):
+    """Once, a default training learned CartPole as `doorkey`."""
+    monkeypatch.chdir(tmp_path)
+    collect_dataset.main(
+        collect_dataset.Config(
+            environment="CartPole-v1",
+            policies=("random",),
+            episodes=2,
+            dataset=collect_dataset.Config().dataset_id,
+        )
+    )
+    config = dataclasses.replace(script.DOORKEY, runs=str(tmp_path / "trained"))
+    with pytest.raises(InvalidInput, match=r"holds 2 episodes .* in CartPole-v1"):
+        script.main(config)
+    assert not (tmp_path / "trained").exists()
+
+
+def test_a_run_goes_on_with_its_own_episodes_and_plan_only(recorded, tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(recorded, data)
+    cosine = {"schedule": "cosine", "warmup_steps": 1}
+    config = tiny(data, tmp_path / "runs", steps=2, **cosine, **QUICK)
+    script.main(config)
+    with pytest.raises(InvalidInput, match="steps is 2 there and 4 here"):
+        script.main(dataclasses.replace(config, steps=4))
+    shutil.rmtree(data)
+    again = collect_dataset.Config("CartPole-v1", ("random",), episodes=8, seed=1)
+    again = dataclasses.replace(again, folder=str(tmp_path / "others"))
+    collect_dataset.main(again).rename(data)
+    with pytest.raises(InvalidInput, match="episodes is"):
+        script.main(config)

@@ -31,7 +31,7 @@ GRID = '''
 
 
     class CoinGrid(gymnasium.Env):
-        metadata = {"render_modes": ["rgb_array"]}
+        metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
         observation_space = Box(0, 3, (4, 6, 1), np.uint8)
         action_space = Discrete(4)
         action_names = ("up", "down", "left", "right")

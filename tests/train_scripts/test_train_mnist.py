@@ -3,12 +3,14 @@ import dataclasses
 import gzip
 import json
 import re
+import shutil
 import struct
 import sys
 
-import keras
 import numpy as np
 import pytest
+
+from rrl_tf.errors import InvalidInput
 
 pytestmark = pytest.mark.tf_only
 
@@ -57,14 +59,15 @@ def metrics(folder):
         ]
 
 
-def test_a_run_leaves_everything_it_promises(data, tmp_path):
+def test_a_run_leaves_everything_it_promises(data, tmp_path, capsys):
     from rrl_tf.data.mnist import load_mnist
     from rrl_tf.data.perturb import clean
     from rrl_tf.export import SavedModelSession
     from train_scripts import train_mnist
 
     config = toy(data, tmp_path, perturbed=True, profile_from=2)
-    folder, model = train_mnist.main(config)
+    run = train_mnist.main(config)
+    folder, model = run.folder, run.model
     assert [int(row["step"]) for row in metrics(folder.path)] == [2, 4, 6, 8]
     summary = json.loads((folder.path / "evaluation.json").read_text())
     assert summary["step"] == 8 and summary["parameters"] == 15_200
@@ -78,48 +81,39 @@ def test_a_run_leaves_everything_it_promises(data, tmp_path):
     assert answer["attention_round_1"].shape == (40, 1, 16, 16)
     assert list(folder.path.glob("plugins/profile/*/*.xplane.pb"))
 
-    again, _ = train_mnist.main(config)  # nothing left to do, and nothing done
-    assert [path.name for path in again.export.iterdir()] == ["1"]
+    train_mnist.main(config)  # nothing left to do, and nothing done
+    assert "is trained already, to step 8" in capsys.readouterr().out
+    assert [path.name for path in folder.export.iterdir()] == ["1"]
 
 
 def test_it_learns(data, tmp_path):
     from train_scripts import train_mnist
 
-    config = toy(data, tmp_path, "patch-mnist-mlp", steps=60, log_every=20, checkpoint_every=20)
-    config = dataclasses.replace(config, draw_every=60)
-    folder, _ = train_mnist.main(config)
+    intervals = {"log_every": 20, "checkpoint_every": 20, "draw_every": 60}
+    folder = train_mnist.main(toy(data, tmp_path, "patch-mnist-mlp", steps=60, **intervals)).folder
     assert json.loads((folder.path / "evaluation.json").read_text())["test/clean"] == 1
     assert {path.name for path in folder.figures.iterdir()} == set()  # no attention, no mistake
 
 
-class Killed(keras.callbacks.Callback):
-    def on_train_batch_end(self, batch, logs=None):
-        if int(self.model.optimizer.iterations) == 6:
-            raise KeyboardInterrupt
-
-
-def test_a_killed_run_resumed_equals_one_that_was_not_killed(data, tmp_path, monkeypatch):
+def test_a_killed_run_resumed_equals_one_that_was_not_killed(data, tmp_path, killed_at):
     from train_scripts import train_mnist
 
     config = toy(data, tmp_path / "killed", perturbed=True, schedule="cosine")
-    callbacks = train_mnist.callbacks
-    monkeypatch.setattr(train_mnist, "callbacks", lambda *a: [*callbacks(*a), Killed()])
-    with pytest.raises(KeyboardInterrupt):
+    with killed_at(6):
         train_mnist.main(config)
-    monkeypatch.setattr(train_mnist, "callbacks", callbacks)
     assert not (tmp_path / "killed" / "toy" / "evaluation.json").exists()
-    resumed, model = train_mnist.main(config)
-    whole, expected = train_mnist.main(dataclasses.replace(config, runs=str(tmp_path / "whole")))
-    for ours, theirs in zip(model.get_weights(), expected.get_weights()):
+    resumed = train_mnist.main(config)
+    whole = train_mnist.main(dataclasses.replace(config, runs=str(tmp_path / "whole")))
+    for ours, theirs in zip(resumed.model.get_weights(), whole.model.get_weights()):
         np.testing.assert_array_equal(ours, theirs)
-    assert metrics(resumed.path) == metrics(whole.path)
+    assert metrics(resumed.folder.path) == metrics(whole.folder.path)
 
 
 def test_early_stopping_is_remembered(data, tmp_path):
     from train_scripts import train_mnist
 
-    config = toy(data, tmp_path, learning_rate=0.0, patience=2)
-    folder, _ = train_mnist.main(config)
+    config = toy(data, tmp_path, learning_rate=1e-30, patience=2)
+    folder = train_mnist.main(config).folder
     assert [int(row["step"]) for row in metrics(folder.path)] == [2, 4, 6]
     (folder.path / "evaluation.json").unlink()
     train_mnist.main(config)  # killed before its test: only that is made up for
@@ -131,11 +125,10 @@ def test_early_stopping_is_remembered(data, tmp_path):
 def test_every_preset_runs(data, tmp_path, preset):
     from train_scripts import train_mnist
 
-    config = toy(data, tmp_path, preset, steps=2, batch_size=4, held_out=4, checkpoint_every=2)
-    config = dataclasses.replace(config, draw_every=2, warmup_steps=1)
-    folder, model = train_mnist.main(config)
-    assert json.loads((folder.path / "evaluation.json").read_text())["step"] == 2
-    assert all(np.isfinite(weight).all() for weight in model.get_weights())
+    few = {"steps": 2, "batch_size": 4, "held_out": 4, "checkpoint_every": 2, "draw_every": 2}
+    run = train_mnist.main(toy(data, tmp_path, preset, warmup_steps=1, **few))
+    assert json.loads((run.folder.path / "evaluation.json").read_text())["step"] == 2
+    assert all(np.isfinite(weight).all() for weight in run.model.get_weights())
 
 
 def test_images_kept_from_training_are_the_same_for_every_seed():
@@ -161,25 +154,54 @@ def test_the_presets_say_what_the_sources_say():
     assert all(preset == config.preset for preset, config in PRESETS.items())
 
 
+def test_other_images_are_another_run(data, tmp_path):
+    """Their folder says only where they were; what is in it decides."""
+    from train_scripts import train_mnist
+
+    moved = tmp_path / "moved"
+    shutil.copytree(data, moved)
+    config = toy(data, tmp_path, steps=2, checkpoint_every=2, draw_every=2, warmup_steps=1)
+    train_mnist.main(config)
+    train_mnist.main(dataclasses.replace(config, data=str(moved)))
+    labels = moved / "train-labels-idx1-ubyte.gz"
+    content = bytearray(gzip.decompress(labels.read_bytes()))
+    content[-1] ^= 1
+    labels.write_bytes(gzip.compress(bytes(content)))
+    with pytest.raises(InvalidInput, match=r"data_checksum is .* there and .* here"):
+        train_mnist.main(dataclasses.replace(config, data=str(moved)))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--preset=bok"], r"unknown preset 'bok', expected one of fast, fast-long, book"),
+        (["--preset=bok"], r"unknown preset 'bok'; expected one of fast, fast-long, book"),
         (["--steps=70", "--log-every=20"], "steps must be a multiple of log_every"),
-        (["--warmup-steps=1000"], "steps must be more than the 1000 of warmup_steps"),
+        (["--warmup-steps=1000"], "warmup_steps must be less than the 1,000 steps"),
         (["--data=/nowhere"], "folder must be there; received '/nowhere'"),
         (["--model=resnet"], "resnet"),
+        (["--batch-size=0"], "batch_size must be greater than 0; received 0"),
+        (["--log-every=0"], "log_every must be greater than 0; received 0"),
+        (["--spots=-1"], "spots must not be negative; received -1"),
+        (["--network=nope"], "nope"),
+        (["--held-out=200"], "held_out must leave some of the 120 images.*; received 200"),
+        (["--held-out=0"], "held_out must be greater than 0; received 0"),
+        (["--seed=-1"], "seed must be from 0 to .*; received -1"),
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(
-    tmp_path, monkeypatch, capsys, arguments, message
+    data, tmp_path, monkeypatch, capsys, arguments, message
 ):
     from train_scripts import command_line, train_mnist
 
     runs = tmp_path / "runs"
-    monkeypatch.setattr(sys, "argv", ["train_mnist", f"--runs={runs}", *arguments])
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["train_mnist", f"--runs={runs}", f"--data={data}", "--held-out=20", *arguments],
+    )
     with pytest.raises(SystemExit) as ended:
         command_line.run_preset(train_mnist.main, train_mnist.PRESETS, default="fast")
     assert ended.value.code not in (0, None)
-    assert re.search(message, capsys.readouterr().err)
+    said = capsys.readouterr().err.strip()
+    assert re.search(message, said) and "\n" not in said
     assert not runs.exists()

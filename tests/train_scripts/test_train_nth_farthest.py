@@ -2,8 +2,11 @@ import csv
 import dataclasses
 import json
 import pathlib
+import re
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ import pytest
 pytestmark = pytest.mark.tf_only
 
 ROOT = pathlib.Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "train_scripts.train_nth_farthest"]
 
 
 def toy_config(tmp_path, **changes):
@@ -46,7 +50,8 @@ def test_a_run_leaves_everything_it_promises(tmp_path, capsys, network):
     from train_scripts import train_nth_farthest
 
     config = toy_config(tmp_path, network=network)
-    folder, model = train_nth_farthest.main(config)
+    run = train_nth_farthest.main(config)
+    folder, model = run.folder, run.model
     rows = metrics(folder.path)
     assert [row["step"] for row in rows] == ["3", "6", "9", "12"]
     assert [bool(row["eval/accuracy"]) for row in rows] == [False, True, False, True]
@@ -66,31 +71,39 @@ def test_a_run_leaves_everything_it_promises(tmp_path, capsys, network):
     assert metrics(folder.path) == rows
 
 
-def test_a_run_that_was_interrupted_equals_one_that_was_not(tmp_path, monkeypatch):
+def test_a_run_that_was_killed_equals_one_that_was_not(tmp_path, killed_at):
     from train_scripts import train_nth_farthest
-    from train_scripts.train_nth_farthest import RaiseStage
 
-    whole, _ = train_nth_farthest.main(toy_config(tmp_path / "whole", stage_epochs=1))
-
-    original = RaiseStage.on_epoch_end
-
-    def interrupt(self, epoch, logs=None):
-        original(self, epoch, logs)
-        if epoch == 2:
-            raise KeyboardInterrupt
-
-    config = toy_config(tmp_path / "interrupted", stage_epochs=1)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(RaiseStage, "on_epoch_end", interrupt)
+    whole = train_nth_farthest.main(toy_config(tmp_path / "whole", stage_epochs=1)).folder
+    config = toy_config(tmp_path / "killed", stage_epochs=1)
+    with killed_at(10):
         train_nth_farthest.main(config)
-    interrupted, _ = train_nth_farthest.main(config)
-    assert metrics(interrupted.path) == metrics(whole.path)
-    arrays = [
-        np.load(run.path / "checkpoints" / "0000000012" / "arrays.npz")
-        for run in (interrupted, whole)
-    ]
-    for name in arrays[1].files:
-        np.testing.assert_array_equal(arrays[0][name], arrays[1][name], err_msg=name)
+    resumed = train_nth_farthest.main(config).folder
+    assert metrics(resumed.path) == metrics(whole.path)
+    for name, array in whole.load_checkpoint()["variables"].items():
+        np.testing.assert_array_equal(resumed.load_checkpoint()["variables"][name], array)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_process_with_a_checkpoint(tmp_path, number, code):
+    """The real thing: a process of its own, whose next checkpoint is far away."""
+    few = ["--steps-per-epoch=2", "--epochs=5000", "--evaluate-every=5000", "--batch-size=4"]
+    process = subprocess.Popen(
+        [*COMMAND, f"--runs={tmp_path}", "--name=toy", *few, "--no-jit-compile"],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    log = tmp_path / "toy" / "metrics.csv"
+    while not log.exists():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.1)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == code
+    assert "Traceback" not in said and "stopping after what is under way is saved" in said
+    (checkpoint,) = (tmp_path / "toy" / "checkpoints").iterdir()
+    assert int(checkpoint.name) == int(metrics(tmp_path / "toy")[-1]["step"]) > 0
 
 
 def test_stages_are_passed_by_accuracy_or_by_patience(tmp_path):
@@ -136,25 +149,36 @@ def test_the_names_of_the_vectors_tell_the_question(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--preset=slow"], "unknown preset 'slow', expected one of fast, fast-lstm"),
-        (["--num-vectors=0"], "`num_vectors` must be a positive integer. Received: 0"),
-        (["--stages", "9", "1"], "`active_vectors` must be at most 4. Received: 9"),
+        (["--preset=slow"], "unknown preset 'slow'; expected one of fast, fast-lstm"),
+        (["--num-vectors=0"], "num_vectors.*received 0"),
+        (["--stages", "9", "1"], "active_vectors.*received 9"),
+        (["--epochs=2"], "warmup_steps must be less than the 400 steps.*; received 500"),
+        (["--batch-size=0"], "batch_size must be greater than 0; received 0"),
+        (["--stage-passed=1.5"], "stage_passed must be from 0 to 1; received 1.5"),
+        (["--network=nope"], "nope"),
     ],
 )
-def test_a_mistake_is_told_in_one_line(tmp_path, arguments, message):
-    result = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "train_scripts.train_nth_farthest",
-            f"--runs={tmp_path}",
-            *arguments,
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 1
-    assert result.stderr.startswith("error: ") and message in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert not list(tmp_path.rglob("*.csv"))
+def test_a_mistake_is_one_line_and_nothing_is_written(
+    tmp_path, monkeypatch, capsys, arguments, message
+):
+    from train_scripts import command_line, train_nth_farthest
+
+    runs = tmp_path / "runs"
+    monkeypatch.setattr(sys, "argv", ["train_nth_farthest", f"--runs={runs}", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        command_line.run_preset(train_nth_farthest.main, train_nth_farthest.PRESETS, "fast")
+    assert ended.value.code == 1
+    said = capsys.readouterr().err.strip()
+    assert said.startswith("error: ") and re.search(message, said, re.IGNORECASE)
+    assert "\n" not in said and not runs.exists()
+
+
+@pytest.mark.parametrize("preset", ["fast", "five", "paper"])
+def test_a_schedule_without_a_warm_up_runs(tmp_path, preset):
+    from train_scripts import train_nth_farthest
+
+    for schedule in ("constant", "cosine"):
+        config = dataclasses.replace(
+            train_nth_farthest.PRESETS[preset], warmup_steps=0, schedule=schedule
+        )
+        assert train_nth_farthest.make_optimizer(config).learning_rate == config.learning_rate

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import pathlib
+import re
 import sys
 
 import keras
@@ -9,14 +11,17 @@ import numpy as np
 import pytest
 
 from rrl_tf.data.text import TextLanes
+from rrl_tf.errors import InvalidInput
 from train_scripts import command_line, train_text
 
 pytestmark = pytest.mark.tf_only
 
+TEXT = "to be or not to be, " * 100
+
 
 def small(tmp_path, **changes):
     text = tmp_path / "text.txt"
-    text.write_text("to be or not to be, " * 100)
+    text.write_text(TEXT)
     numbers = {
         "text": str(text),
         "runs": str(tmp_path / "runs"),
@@ -34,32 +39,48 @@ def small(tmp_path, **changes):
     return dataclasses.replace(train_text.PRESETS["rmc"], **numbers)
 
 
-def test_a_run_leaves_bits_and_a_sample(tmp_path):
-    folder, _ = train_text.main(small(tmp_path))
+def test_a_run_leaves_bits_and_a_sample(tmp_path, capsys):
+    folder = train_text.main(small(tmp_path)).folder
     summary = json.loads((folder.path / "evaluation.json").read_text())
     assert summary["test/bits_per_character"] < summary["test/bits_of_frequencies"] + 1
     assert len((folder.path / "sample.txt").read_text()) == 1 + 5 + 1
+    train_text.main(
+        small(tmp_path, prompt="not ", sample_length=3)
+    )  # trained already, it writes on
+    assert f"is trained already, to step {summary['step']}" in capsys.readouterr().out
+    assert re.fullmatch("not ...\n", (folder.path / "sample.txt").read_text())
 
 
-def test_a_run_goes_on_where_it_ended(tmp_path):
-    _, whole = train_text.main(small(tmp_path, core="lstm", name="whole"))
-
-    class Stop(BaseException):
-        pass
-
-    class Killed(train_text.FromTheStart):
-        def on_epoch_begin(self, epoch, logs=None):
-            super().on_epoch_begin(epoch, logs)
-            if epoch == 1:
-                raise Stop
-
+def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, killed_at):
+    whole = train_text.main(small(tmp_path, core="lstm", name="whole")).model
+    steps_per_epoch = int(whole.optimizer.iterations) // 2
     config = small(tmp_path, core="lstm", name="parts")
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stop):
-        patch.setattr(train_text, "FromTheStart", Killed)
+    with killed_at(steps_per_epoch + 1):
         train_text.main(config)
-    _, parts = train_text.main(config)
+    parts = train_text.main(config).model
     for one, other in zip(whole.trainable_weights, parts.trainable_weights):
         np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def test_another_text_is_another_run(tmp_path):
+    config = small(tmp_path)
+    assert train_text.main(config).folder.path.name == "rmc-text-seed0"
+    other = pathlib.Path(config.text)
+    for text in ("or not to be: ", "to be or not to be; "):  # the same characters or others
+        other.write_text(text * 200)
+        with pytest.raises(InvalidInput, match=r"text_checksum is .* there and .* here"):
+            train_text.main(config)
+    moved = other.with_name("moved.txt")
+    moved.write_text(TEXT)
+    train_text.main(dataclasses.replace(config, text=str(moved), name="rmc-text-seed0"))
+
+
+def test_precision_and_schedule_are_the_users_choice(tmp_path):
+    run = train_text.main(
+        small(tmp_path, dtype="mixed_bfloat16", schedule="constant", warmup_steps=5, epochs=1)
+    )
+    assert run.model.layers[-1].compute_dtype == "bfloat16"
+    assert run.log.rows[-1]["train/learning_rate"] == pytest.approx(run.config.learning_rate)
 
 
 def test_the_memory_goes_on_from_batch_to_batch_and_back_at_the_start(tmp_path):
@@ -94,12 +115,14 @@ def test_the_presets_have_as_many_parameters():
         (["--text", "{latin}"], "latin.txt must be in UTF-8; received the byte 0xe9"),
         (["--text", "{short}"], "short.txt must have at least"),
         (["--temperature", "0"], "temperature must be greater than 0; received 0.0"),
-        (["--lanes", "0"], "lanes must be at least 1; received 0"),
+        (["--lanes", "0"], "lanes must be greater than 0; received 0"),
         (["--prompt", "{"], "characters must be ones of the text; received '{'"),
-        (["--preset", "gru"], "unknown preset 'gru', expected one of rmc, lstm"),
+        (["--preset", "gru"], "unknown preset 'gru'; expected one of rmc, lstm"),
     ],
 )
-def test_mistakes_are_one_line(arguments, message, tmp_path, capsys, monkeypatch):
+def test_a_mistake_is_one_line_and_nothing_is_written(
+    arguments, message, tmp_path, capsys, monkeypatch
+):
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
     (tmp_path / "short.txt").write_text("short")
     files = {f"{{{name}}}": str(tmp_path / f"{name}.txt") for name in ("latin", "short")}
@@ -111,3 +134,4 @@ def test_mistakes_are_one_line(arguments, message, tmp_path, capsys, monkeypatch
     error = capsys.readouterr().err.strip()
     assert message in error
     assert "\n" not in error
+    assert {path.suffix for path in tmp_path.iterdir()} == {".txt"}  # no run was begun

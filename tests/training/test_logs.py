@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from rrl_tf.agents.loop import Record
+from rrl_tf.errors import InvalidInput
 from rrl_tf.training.rollout import RolloutStatistics
 
 pytestmark = pytest.mark.tf_only
@@ -61,6 +62,38 @@ def test_rows_beyond_the_checkpoint_are_written_again(tmp_path):
     assert rows[-1]["train/loss"] == "7"
 
 
+def test_a_log_begins_where_there_is_no_folder_yet_and_keeps_what_there_is(tmp_path, monkeypatch):
+    from rrl_tf.training import MetricsLog
+
+    monkeypatch.chdir(tmp_path)
+    MetricsLog("runs/doorkey/first").write(1000, {"train/loss": 0.5})
+    MetricsLog("runs/doorkey/first").write(2000, {"train/loss": 0.25})
+    rows = read("runs/doorkey/first/metrics.csv")
+    assert [row["step"] for row in rows] == ["1000", "2000"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"step,train/loss\n1,abc\n",
+        b"step,train/loss\n1\n",
+        b"step,train/loss\n1,2,3\n",
+        b"train/loss\n1\n",
+        b"step,train/loss\n,2\n",
+        b"",
+        b"\xff\xfe\x00",
+        b'step,"train/loss\n1,2\n',
+    ],
+)
+def test_a_damaged_log_is_one_clear_error_and_stays(tmp_path, content):
+    from rrl_tf.training import MetricsLog
+
+    (tmp_path / "metrics.csv").write_bytes(content)
+    with pytest.raises(InvalidInput, match=r"metrics\.csv is not a log of metrics .*; remove it"):
+        MetricsLog(tmp_path, until_step=10)
+    assert (tmp_path / "metrics.csv").read_bytes() == content
+
+
 def test_pictures_reach_tensorboard(tmp_path):
     import tensorflow as tf
 
@@ -80,6 +113,52 @@ def test_settings_are_shown_as_a_table(tmp_path):
     log.settings({"seed": 3, "network": "fast"})
     log.write(1, {})
     assert b"| seed | 3 |\n| network | fast |" in events(tmp_path)["config", 0].item()
+
+
+def hparams_tab(folder):
+    """What TensorBoard's own HPARAMS tab asks its server for: experiment and session groups."""
+    from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
+    from tensorboard.context import RequestContext
+    from tensorboard.plugins import base_plugin
+    from tensorboard.plugins.hparams import (
+        api_pb2,
+        backend_context,
+        get_experiment,
+        list_session_groups,
+    )
+
+    events = plugin_event_multiplexer.EventMultiplexer()
+    events.AddRunsFromDirectory(str(folder))
+    events.Reload()
+    board = base_plugin.TBContext(
+        data_provider=data_provider.MultiplexerDataProvider(events, str(folder))
+    )
+    context, request = backend_context.Context(board), RequestContext()
+    asked = api_pb2.GetExperimentRequest()
+    groups = api_pb2.ListSessionGroupsRequest(
+        slice_size=10, allowed_statuses=list(api_pb2.Status.values())
+    )
+    return (
+        get_experiment.Handler(request, context, "", asked).run(),
+        list_session_groups.Handler(request, context, "", groups).run().session_groups,
+    )
+
+
+def test_tensorboard_compares_runs_by_their_settings_and_metrics(tmp_path):
+    from rrl_tf.training import MetricsLog
+
+    for seed in range(2):
+        log = MetricsLog(tmp_path / f"seed{seed}")
+        log.settings({"seed": seed, "sizes": (5, 6), "data": None, "rate": 1e-3, "jit": True})
+        log.write(10, {"eval/success": 0.25})
+        log.write(20, {"eval/success": 0.5 + 0.25 * seed})
+    experiment, groups = hparams_tab(tmp_path)
+    assert {info.name for info in experiment.hparam_infos} == {
+        *("seed", "sizes", "data", "rate", "jit")
+    }
+    assert [info.name.tag for info in experiment.metric_infos] == ["eval/success"]
+    shown = {group.hparams["seed"].number_value: group.metric_values[0].value for group in groups}
+    assert shown == {0: 0.5, 1: 0.75}
 
 
 def record(step, updates, episodes=(), loss=None, seconds=1.0):

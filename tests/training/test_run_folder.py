@@ -5,7 +5,8 @@ import shutil
 import numpy as np
 import pytest
 
-from rrl_tf.training.run_folder import RunFolder, atomic_file
+from rrl_tf.errors import InvalidInput
+from rrl_tf.training.run_folder import RunFolder, atomic_file, checksum
 
 CONFIG = {"seed": 1, "steps": 100, "sizes": (5, 6)}
 STATE = {"agent": {"weights": np.arange(6.0).reshape(2, 3), "updates": 7}, "loop": {"step": 50}}
@@ -48,10 +49,43 @@ def test_a_folder_that_cannot_be_made_is_an_os_error(tmp_path):
         RunFolder(tmp_path / "file" / "run", CONFIG)
 
 
-def test_a_broken_configuration_is_named(tmp_path):
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ValueError, match=r"config\.json is not JSON"):
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"{", r"config\.json is not JSON"),
+        (b"\xff\x00", r"config\.json is not JSON"),
+        (b"[1]", r"config\.json must hold a JSON object; .*received \[1\]"),
+    ],
+)
+def test_a_broken_configuration_is_one_clear_error(tmp_path, content, message):
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(InvalidInput, match=message):
         RunFolder(tmp_path, CONFIG)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]  # nothing was added
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff", b"3", b'"step"'])
+def test_a_broken_evaluation_is_one_clear_error(tmp_path, content):
+    folder = RunFolder(tmp_path, CONFIG)
+    (tmp_path / "evaluation.json").write_bytes(content)
+    with pytest.raises(InvalidInput, match=r"evaluation\.json .*; remove it to finish"):
+        folder.is_finished(100)
+
+
+def test_the_step_is_that_of_the_newest_checkpoint(tmp_path):
+    folder = RunFolder(tmp_path, CONFIG)
+    assert folder.step == 0
+    for step in (9, 10):
+        folder.save_checkpoint(step, STATE)
+        assert RunFolder(tmp_path, CONFIG).step == step
+
+
+def test_a_checksum_tells_contents_apart():
+    array = np.arange(6)
+    parts = ["to be", "to be ", array, array[::2], array.astype("int32"), array.reshape(2, 3)]
+    assert len({checksum(part) for part in parts}) == len(parts)
+    assert checksum(array[::2]) == checksum(array[::2].copy())
+    assert checksum("a", array) == checksum("a", array) != checksum(array, "a")
 
 
 @pytest.mark.parametrize("file", ["arrays.npz", "state.json"])

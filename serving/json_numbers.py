@@ -1,0 +1,132 @@
+"""Lists of numbers in a JSON text, read without an object for each of them.
+
+A predict request is a small document around large lists of numbers. The lists are cut out of the
+text, what is left is read by Python's `json`, and the lists by simdjson, as arrays. Whatever form
+is not certain to come out the same is left to `json` altogether: NaN, integers beyond 64 bits,
+ragged and empty lists, mistakes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import simdjson
+
+# What numbers consist of; what is left of a list without it is its brackets and commas.
+_NUMBERS = b"0123456789+-.eE \t\n\r"
+# Nothing that a client sends begins so: strings hold no control characters, except escaped.
+_MARK = "\0"
+_MOST_AXES = 32
+_REFUSALS = (ValueError, TypeError, RuntimeError)  # of simdjson
+# Kind of a NumPy dtype -> simdjson's types that hold its values, the first that does is taken.
+_TYPES = {"f": (("d", "f8"),), "i": (("i", "i8"),), "u": (("i", "i8"), ("u", "u8"))}
+
+
+class Unusual(Exception):
+    """A text that is left to `json`."""
+
+
+class Numbers:
+    """The text of a list, most likely one of numbers."""
+
+    __slots__ = ("text", "was_read")
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+        self.was_read = False
+
+    def array(self, kind: str) -> np.ndarray:
+        """Returns the array of a rectangular list of numbers; raises `Unusual` for anything else.
+
+        Args:
+            kind: "f" takes all numbers, as float64; "i" and "u" only whole ones, in 64 bits.
+        """
+        for code, dtype in _TYPES.get(kind, ()):
+            try:
+                parsed: Any = simdjson.Parser().parse(self.text)
+                buffer = parsed.as_buffer(of_type=code)
+            except _REFUSALS:
+                continue
+            self.was_read = True
+            flat, shape = np.frombuffer(buffer, dtype), _shape(self.text)
+            if not flat.size or len(shape) > _MOST_AXES or math.prod(shape) != flat.size:
+                raise Unusual
+            return flat.reshape(shape)
+        raise Unusual
+
+    def check(self) -> None:
+        """Raises `Unusual` unless the text is JSON."""
+        if not self.was_read:
+            try:
+                simdjson.Parser().parse(self.text)
+            except _REFUSALS as error:
+                raise Unusual from error
+
+
+def _shape(text):
+    """Returns the shape of nested lists with numbers in them."""
+    brackets = text.translate(None, _NUMBERS)
+    depth = len(brackets) - len(brackets.lstrip(b"["))
+    shape, leaves, expected = [], 1, b""
+    for level in range(1, depth + 1):
+        # The first list of this level ends where so many brackets close for the first time.
+        end = brackets.find(b"]" * level)
+        size = (brackets.count(b",", depth - level, end) + 1) // leaves
+        leaves *= size
+        shape.insert(0, size)
+        expected = b"[" + b",".join([expected] * size) + b"]"
+    if brackets != expected:
+        raise Unusual
+    return tuple(shape)
+
+
+def joined(lists: list[Numbers]) -> Numbers:
+    """Returns the list of several lists."""
+    for each in lists:
+        each.was_read = True
+    return Numbers(b"[" + b",".join([each.text for each in lists]) + b"]")
+
+
+def cut(text: bytes) -> tuple[dict, list[Numbers]]:
+    """Returns (a request's object with `Numbers` where lists were, all of these)."""
+    if b"\\" in text:
+        raise Unusual
+    lists: list[Numbers] = []
+    parts = text.split(b'"')
+    for index in range(0, len(parts), 2):  # what is not inside a string
+        part = parts[index]
+        start = part.find(b"[")
+        if start < 0:
+            continue
+        brace = part.find(b"}", start)
+        stop = part.rfind(b"]", start, brace if brace >= 0 else len(part)) + 1
+        if stop:
+            parts[index] = b'%b"\\u0000%d"%b' % (part[:start], len(lists), part[stop:])
+            lists.append(Numbers(part[start:stop]))
+    put_back = _PutBack(lists)
+    try:
+        document = json.loads(b'"'.join(parts).decode("utf-8"), object_pairs_hook=put_back)
+    except (ValueError, RecursionError) as error:
+        raise Unusual from error
+    if not isinstance(document, dict) or put_back.count != len(lists):
+        raise Unusual
+    return document, lists
+
+
+class _PutBack:
+    """Makes the objects of a document, with the lists that were cut out of it; counts them."""
+
+    def __init__(self, lists):
+        self._lists, self.count = lists, 0
+
+    def __call__(self, pairs):
+        members = {}
+        for key, value in pairs:
+            if isinstance(value, str) and value.startswith(_MARK):
+                value = self._lists[int(value[1:])]
+                self.count += 1
+            members[key] = value
+        return members

@@ -1,0 +1,74 @@
+"""What lies in a model's folder, and which models may be served."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from serving.errors import ServingError, invalid
+
+_log = logging.getLogger("serving")
+_LONGEST_NUMBER = 100  # digits
+
+
+def version_folders(base: Path) -> dict[int, Path]:
+    """Returns number -> folder of all versions in a base path; raises OSError."""
+    found: dict[int, Path] = {}
+    for entry in sorted(base.iterdir()):
+        if entry.name.isascii() and entry.name.isdigit() and len(entry.name) < _LONGEST_NUMBER:
+            number = int(entry.name)
+            if number in found:
+                _log.warning("%s and %s are one version", entry, found[number])
+            if number < 1 << 63:
+                found[number] = entry
+    return found
+
+
+def wanted_versions(config: Any) -> dict[int, Path] | None:
+    """Returns number -> folder of the versions that a model's policy asks for.
+
+    None if its base path cannot be read.
+    """
+    try:
+        found = version_folders(Path(config.base_path))
+    except OSError as error:
+        _log.warning("model %s: cannot read %s: %s", config.name, config.base_path, error.strerror)
+        return None
+    policy = config.model_version_policy
+    kind = policy.WhichOneof("policy_choice")
+    if kind == "all":
+        numbers: Collection[int] = found
+    elif kind == "specific":
+        numbers = set(policy.specific.versions) & set(found)
+    else:
+        newest_first = sorted(found, reverse=True)
+        numbers = newest_first[: policy.latest.num_versions or 1]
+    return {number: found[number] for number in numbers}
+
+
+def check_configs(configs: Sequence[Any], root: str) -> None:
+    """Raises ServingError for a list of models that cannot be served."""
+    names = [config.name for config in configs]
+    for config in configs:
+        if not config.name:
+            raise invalid("a model in the configuration has no name")
+        if names.count(config.name) > 1:
+            raise invalid(f"the configuration names model {config.name!r} twice")
+        if not Path(config.base_path).is_absolute():
+            raise invalid(
+                f"model {config.name!r}: base_path must be absolute; received {config.base_path!r}"
+            )
+        check_root(Path(config.base_path), root)
+        if config.model_platform != "tensorflow":
+            raise invalid(
+                f'model {config.name!r}: model_platform must be "tensorflow"; '
+                f"received {config.model_platform!r}"
+            )
+
+
+def check_root(path: Path, root: str) -> None:
+    """Raises PERMISSION_DENIED unless a path is in the folder that all models must lie in."""
+    if root and not path.resolve().is_relative_to(Path(root).resolve()):
+        raise ServingError("PERMISSION_DENIED", f"{path} is not in --model_root {root}")

@@ -1,0 +1,80 @@
+"""Configurations refuse numbers that no run can have."""
+
+import dataclasses
+import pathlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rrl_tf.errors import InvalidInput
+from rrl_tf.training import (
+    FitConfig,
+    RunConfig,
+    require_multiple,
+    require_not_negative,
+    require_positive,
+    require_share,
+)
+
+pytestmark = pytest.mark.tf_only
+
+
+@dataclasses.dataclass(frozen=True)
+class Numbers:
+    first: float
+    second: float = 1
+
+
+numbers = st.floats(-3, 3) | st.integers(-3, 3)
+
+
+@pytest.mark.parametrize(
+    ("require", "is_right"),
+    [
+        (require_positive, lambda value: value > 0),
+        (require_not_negative, lambda value: value >= 0),
+        (require_share, lambda value: 0 <= value <= 1),
+    ],
+)
+@given(value=numbers | st.just(float("nan")))
+def test_a_number_out_of_bounds_is_named_with_what_was_received(require, is_right, value):
+    if is_right(value):
+        require(Numbers(1, value), "first", "second")
+        return
+    with pytest.raises(InvalidInput, match=r"^second must .*; received ") as raised:
+        require(Numbers(1, value), "first", "second")
+    assert str(raised.value).endswith(f"received {value}")
+
+
+@given(value=st.integers(0, 50), divisor=st.integers(1, 10))
+def test_a_multiple_is_one(value, divisor):
+    config = Numbers(value, divisor)
+    if value % divisor == 0:
+        require_multiple(config, ("first",), "second")
+    else:
+        with pytest.raises(InvalidInput, match="first must be a multiple of second"):
+            require_multiple(config, ("first",), "second")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"seed": -1},
+        {"seed": 2**32},
+        {"profile_from": -1},
+        {"learning_rate": 0.0},
+        {"learning_rate_end": -1.0},
+        {"warmup_steps": -1},
+        {"clip_norm": 0.0},
+    ],
+)
+def test_every_fit_checks_what_it_has(wrong):
+    (name,) = wrong
+    with pytest.raises(InvalidInput, match=f"^{name} must .*; received"):
+        FitConfig(**wrong)
+
+
+def test_a_folder_is_named_by_preset_and_seed_unless_it_has_a_name():
+    assert RunConfig(preset="fast", seed=3).path == pathlib.Path("runs/fast-seed3")
+    assert RunConfig(preset="fast", name="mine", runs="there").path == pathlib.Path("there/mine")

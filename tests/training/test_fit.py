@@ -1,0 +1,265 @@
+"""A `fit` that was killed and continued is the `fit` that was not."""
+
+import dataclasses
+import os
+import signal
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rrl_tf.errors import InvalidInput
+from rrl_tf.training import EarlyStop, FitRun, LogImages, MetricsLog, RunConfig
+
+pytestmark = pytest.mark.tf_only
+
+EPOCH = 3
+
+
+def make_model(**options):
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential(
+        [
+            keras.Input((4,)),
+            keras.layers.Dropout(0.5, seed=1),
+            keras.layers.Dense(2, **options),
+        ]
+    )
+    schedule = keras.optimizers.schedules.CosineDecay(1e-2, 20)
+    optimizer = keras.optimizers.Adam(schedule)
+    if options:
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=2.0**20)
+    model.compile(optimizer, "mse", metrics=["mae"])
+    return model
+
+
+def batches(first):
+    """The batch of a step depends on the step alone."""
+    seeds = tf.data.Dataset.range(first, 1000)
+    return seeds.map(lambda step: (tf.random.stateless_normal((8, 4), [0, step]), tf.ones((8, 2))))
+
+
+def opened(path, epochs=4, model=None, every=EPOCH, **options):
+    config = RunConfig(runs=str(path.parent), name=path.name)
+    return FitRun(
+        config,
+        model or make_model(),
+        steps=epochs * EPOCH,
+        steps_per_epoch=EPOCH,
+        checkpoint_every=every,
+        **options,
+    )
+
+
+def train(run, callbacks=(), **options):
+    run.fit(
+        batches(run.step),
+        validation_data=(np.ones((8, 4)), np.ones((8, 2))),
+        callbacks=callbacks,
+        **options,
+    )
+    return run
+
+
+def assert_equal_runs(run, expected):
+    for ours, theirs in zip(run.model.variables, expected.model.variables):
+        np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
+    for row, other in zip(run.log.rows, expected.log.rows, strict=True):
+        assert row["step"] == other["step"]
+        assert row["train/loss"] == pytest.approx(other["train/loss"], rel=1e-5)
+
+
+class At(keras.callbacks.Callback):
+    """Does something after so many batches."""
+
+    def __init__(self, batch, action):
+        super().__init__()
+        self._left, self._action = batch, action
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._left -= 1
+        if self._left == 0:
+            self._action()
+
+
+def killed():
+    raise MemoryError
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return train(opened(tmp_path_factory.mktemp("fit") / "whole"))
+
+
+@pytest.mark.parametrize(("killed_at", "every"), [(2, 3), (3, 3), (7, 3), (8, 6), (12, 6)])
+def test_a_killed_fit_goes_on_as_if_nothing_had_happened(tmp_path, whole, killed_at, every):
+    with pytest.raises(MemoryError):
+        train(opened(tmp_path / "killed", every=every), [At(killed_at, killed)])
+    run = opened(tmp_path / "killed", every=every)
+    assert run.step == (killed_at - 1) // every * every
+    assert_equal_runs(train(run), whole)
+    assert run.step == 12 and opened(tmp_path / "killed", every=every).step == 12
+
+
+@pytest.mark.parametrize(
+    ("number", "ended", "code"),
+    [(signal.SIGINT, KeyboardInterrupt, None), (signal.SIGTERM, SystemExit, 143)],
+)
+def test_a_signal_waits_for_the_epoch_and_its_checkpoint(tmp_path, whole, number, ended, code):
+    def interrupted():
+        os.kill(os.getpid(), number)
+
+    run = opened(tmp_path / "run", every=4 * EPOCH)
+    with pytest.raises(ended) as exception:
+        train(run, [At(4, interrupted)])
+    assert getattr(exception.value, "code", None) == code
+    assert [row["step"] for row in run.log.rows] == [3, 6]
+    resumed = opened(tmp_path / "run", every=4 * EPOCH)
+    assert resumed.step == 6 and not resumed.is_finished()
+    assert_equal_runs(train(resumed), whole)
+
+
+def test_a_second_signal_stops_at_once(tmp_path):
+    def twice():
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    run = opened(tmp_path / "run")
+    with pytest.raises(SystemExit):
+        train(run, [At(4, twice)])
+    assert opened(tmp_path / "run").step == 3
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_step_is_a_batch_also_where_a_scaled_loss_skips_updates(tmp_path):
+    """Keras counts no update whose gradients overflow, and the data must go on all the same."""
+
+    def new():
+        return make_model(dtype="mixed_float16")
+
+    whole = train(opened(tmp_path / "whole", model=new()))
+    assert int(whole.model.optimizer.iterations) < 12
+    assert [row["step"] for row in whole.log.rows] == [3, 6, 9, 12]
+    with pytest.raises(MemoryError):
+        train(opened(tmp_path / "killed", model=new()), [At(7, killed)])
+    assert_equal_runs(train(opened(tmp_path / "killed", model=new())), whole)
+
+
+def test_fit_ends_with_a_checkpoint_whatever_the_interval(tmp_path):
+    run = train(opened(tmp_path / "run", epochs=3, every=2 * EPOCH))
+    assert run.step == 3 * EPOCH
+    stored = keras.models.load_model(run.folder.model_file)
+    np.testing.assert_array_equal(stored.get_weights()[0], run.model.get_weights()[0])
+
+
+def test_a_run_that_is_over_is_not_trained_and_may_go_on_further(tmp_path):
+    run = train(opened(tmp_path / "run", epochs=1))
+    weights = run.model.get_weights()
+    again = train(opened(tmp_path / "run", epochs=1))
+    np.testing.assert_array_equal(again.model.get_weights()[0], weights[0])
+    further = train(opened(tmp_path / "run", epochs=2))
+    assert [row["step"] for row in further.log.rows] == [3, 6]
+
+
+@pytest.mark.parametrize("intervals", [{"steps": 10}, {"steps": 9, "checkpoint_every": 4}])
+def test_intervals_that_do_not_come_out_even_write_nothing(tmp_path, intervals):
+    config = RunConfig(runs=str(tmp_path), name="run")
+    with pytest.raises(InvalidInput, match=r"multiples of the 3 steps.*received"):
+        FitRun(config, make_model(), steps_per_epoch=3, **intervals)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_without_weights_writes_nothing(tmp_path):
+    model = keras.Sequential([keras.layers.Dense(2)])
+    model.compile("adam", "mse")
+    with pytest.raises(InvalidInput, match="built model"):
+        opened(tmp_path / "run", model=model)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_checkpoint_of_another_model_is_one_clear_error(tmp_path):
+    train(opened(tmp_path / "run", epochs=1))
+    other = keras.Sequential([keras.Input((4,)), keras.layers.Dense(5)])
+    other.compile("adam", "mse")
+    weights = other.get_weights()
+    with pytest.raises(InvalidInput, match="is of another model than"):
+        opened(tmp_path / "run", model=other)
+    np.testing.assert_array_equal(other.get_weights()[0], weights[0])
+
+
+def test_metrics_have_the_projects_names(whole):
+    assert [row["step"] for row in whole.log.rows] == [3, 6, 9, 12]
+    assert set(whole.log.rows[0]) == {
+        "step",
+        *("train/loss", "train/mae", "eval/loss", "eval/mae", "train/learning_rate"),
+        *("time/epoch", "time/steps_per_second"),
+    }
+    rates = [row["train/learning_rate"] for row in whole.log.rows]
+    assert 1e-2 > rates[0] > rates[1] > rates[-1]
+
+
+def test_what_is_measured_is_in_the_row_before_anyone_reads_it(tmp_path):
+    read = []
+
+    class Reader(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            read.append(run.log.rows[-1].get("eval/return"))
+
+    run = opened(tmp_path / "run", epochs=2)
+    train(run, [Reader()], measure=lambda step: {"eval/return": 0.5} if step == 6 else {})
+    assert read == [None, 0.5]
+
+
+def test_pictures_are_drawn_every_so_often(tmp_path):
+    drawn = []
+
+    def draw(model):
+        drawn.append(int(model.optimizer.iterations))
+        return {"noise": np.zeros((4, 4, 3), np.uint8)}
+
+    run = opened(tmp_path / "run", epochs=5)
+    train(run, [LogImages(run.log, draw, every=2 * EPOCH)])
+    assert drawn == [2 * EPOCH, 4 * EPOCH]
+
+
+@pytest.mark.parametrize(
+    ("values", "mode", "expected"),
+    [
+        ([3, 2, 1], "min", False),
+        ([1, 2, 3], "min", True),
+        ([1, 2, 3], "max", False),
+        ([], "min", False),
+    ],
+)
+def test_early_stop_reads_the_rows(values, mode, expected):
+    rows = [{"step": 0}, *({"eval/loss": value} for value in values)]
+    assert EarlyStop("eval/loss", 2, mode)(rows) == expected
+    assert not EarlyStop("eval/loss", 0, mode)(rows)
+
+
+def test_early_stop_ends_a_run_and_stays_reached(tmp_path):
+    stop = EarlyStop("train/learning_rate", 2, "max")
+    run = train(opened(tmp_path / "run", epochs=9, stop=stop))
+    assert run.step == 3 * EPOCH and not run.is_finished()
+    run.finish({})
+    assert opened(tmp_path / "run", epochs=9, stop=stop).is_finished()
+    assert not opened(tmp_path / "run", epochs=9).is_finished()
+    with pytest.raises(InvalidInput, match="'best'"):
+        EarlyStop("eval/loss", 2, mode="best")
+
+
+@pytest.mark.parametrize("count", [2, 100])  # ends within the run, or with it
+def test_a_window_of_steps_is_profiled(tmp_path, count, monkeypatch):
+    from rrl_tf.training import callbacks
+
+    monkeypatch.setattr(callbacks.Profile.__init__, "__defaults__", (count,))
+    run = opened(tmp_path / "run", epochs=2)
+    run.config = dataclasses.replace(run.config, profile_from=2)
+    train(run)
+    assert list((tmp_path / "run").glob("plugins/profile/*/*.xplane.pb"))
+
+
+def test_the_log_of_a_folder_is_the_runs(tmp_path, whole):
+    log = MetricsLog(whole.folder.path, until_step=6)
+    assert [row["step"] for row in log.rows] == [3, 6]

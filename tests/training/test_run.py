@@ -1,0 +1,81 @@
+"""A run is told to be finished by how far it has come and how far it should."""
+
+import dataclasses
+import json
+
+import pytest
+
+from rrl_tf.errors import InvalidInput
+from rrl_tf.training import Run, RunConfig
+
+pytestmark = pytest.mark.tf_only
+
+
+def opened(path, steps=100, **options):
+    return Run(RunConfig(runs=str(path), name="run"), steps, **options)
+
+
+def test_a_run_is_finished_once_and_says_so(tmp_path, capsys):
+    run = opened(tmp_path)
+    assert (run.step, run.load(), run.is_finished()) == (0, None, False)
+    run.log.write(100, {"train/loss": 1.0})
+    run.save(100, {"loop": {"step": 100}})
+    assert run.is_over() and not run.is_finished()
+    run.finish({"eval/success": 0.5}, "half of them solved", [tmp_path / "a.png"])
+    assert "step 100: half of them solved\nwritten: " in capsys.readouterr().out
+    found = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert found == {"step": 100, "eval/success": 0.5}
+    again = opened(tmp_path)
+    assert again.is_finished() and again.load() == {"loop": {"step": 100}}
+    assert "is trained already, to step 100" in capsys.readouterr().out
+
+
+def test_a_finished_run_can_be_asked_for_more_or_less(tmp_path):
+    run = opened(tmp_path)
+    run.save(100, {"loop": {}})
+    run.finish({})
+    assert not opened(tmp_path, steps=200).is_finished()
+    assert opened(tmp_path, steps=50).is_finished()
+
+
+def test_a_run_that_ended_before_its_first_row_is_finished(tmp_path):
+    run = opened(tmp_path, steps=7)
+    run.save(7, {"loop": {}})
+    run.finish({})
+    assert opened(tmp_path, steps=7).is_finished()
+
+
+def test_the_rows_may_end_a_run_early(tmp_path):
+    def solved(rows):
+        return bool(rows) and rows[-1]["eval/success"] == 1
+
+    run = opened(tmp_path, stop=solved)
+    assert not run.is_over()
+    run.log.write(10, {"eval/success": 1.0})
+    assert run.is_over(10)
+    run.save(10, {"loop": {}})
+    run.finish({})
+    assert opened(tmp_path, stop=solved).is_finished()
+
+
+def test_rows_beyond_the_checkpoint_are_forgotten(tmp_path):
+    run = opened(tmp_path)
+    for step in (10, 20, 30):
+        run.log.write(step, {"train/loss": 1.0})
+    run.save(20, {"loop": {}})
+    assert [row["step"] for row in opened(tmp_path).log.rows] == [10, 20]
+
+
+def test_other_data_are_another_run(tmp_path):
+    opened(tmp_path, identity={"data_checksum": "aa"})
+    with pytest.raises(InvalidInput, match="data_checksum is 'aa' there and 'bb' here"):
+        opened(tmp_path, identity={"data_checksum": "bb"})
+
+
+def test_a_run_may_be_moved_and_watched(tmp_path):
+    opened(tmp_path / "here").save(10, {"loop": {}})
+    (tmp_path / "here").rename(tmp_path / "there")
+    config = RunConfig(runs=str(tmp_path / "there"), name="run", profile_from=3)
+    assert Run(config, 100).step == 10
+    with pytest.raises(InvalidInput, match="seed is 0 there and 1 here"):
+        Run(dataclasses.replace(config, seed=1), 100)

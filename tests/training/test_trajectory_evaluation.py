@@ -1,0 +1,132 @@
+"""Returns that are asked for, the weights that did best, and errors on recorded episodes."""
+
+import dataclasses
+
+import gymnasium
+import numpy as np
+import pytest
+from counting_episodes import offline
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rrl_tf.agents import TrajectoryPolicy
+from rrl_tf.data import Scaling, Windows
+from rrl_tf.errors import InvalidInput
+from rrl_tf.models import BehaviorCloning
+from rrl_tf.training.trajectory_evaluation import (
+    BestWeights,
+    TargetReturns,
+    action_error_by_return,
+    default_targets,
+    make_envs,
+    validation_windows,
+)
+
+pytestmark = pytest.mark.tf_only
+
+
+def imitator(discrete=False, seed=0):
+    model = BehaviorCloning(2, 3 if discrete else 2, hidden_units=(4,), discrete=discrete)
+    model.build()
+    rng = np.random.default_rng(seed)
+    model.set_weights([rng.normal(size=w.shape) for w in model.get_weights()])
+    return model
+
+
+@given(returns=st.lists(st.floats(-1e6, 1e6), min_size=1))
+def test_targets_go_from_the_worst_return_to_the_best(returns):
+    returns = np.array(returns)
+    targets = default_targets(returns)
+    expected = np.linspace(returns.min(), returns.max(), 5)
+    np.testing.assert_allclose(targets, expected, rtol=5.1e-3, atol=1e-6)
+
+
+class Lasting(gymnasium.Env):
+    """Lasts as many steps as the last digit of its seed says; a step earns 1."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Box(-2, 4, (2,))
+
+    def __init__(self, reports):
+        self.reports = reports
+
+    def reset(self, *, seed=None, options=None):
+        self.left = self.steps = seed % 10 + 1
+        return np.zeros(2, "float32"), {}
+
+    def step(self, action):
+        self.left -= 1
+        info = {"success": self.steps > 5} if self.reports else {}
+        return np.zeros(2, "float32"), 1.0, self.left == 0, False, info
+
+
+@pytest.mark.parametrize("reports", [True, False])
+def test_means_are_those_of_the_episodes_played(reports):
+    policy = TrajectoryPolicy(imitator(), Scaling.of(offline([4])))
+    play = TargetReturns(policy, [Lasting(reports) for _ in range(10)], [1.0, 2.0])
+    expected = {"return": 5.5, "return_deviation": np.arange(1, 11).std(), "length": 5.5}
+    expected |= {"success": 0.5} if reports else {}
+    assert play.table(play.targets, seed=20) == {"1": expected, "2": expected}
+    few = play.means(1.0, seed=3, episodes=2)
+    assert few["return"] == 4.5 and few["return_deviation"] == 0.5
+
+
+def test_an_environment_that_cannot_be_made_is_named_with_its_extra():
+    def broken():
+        raise ImportError("no module named mujoco")
+
+    data = dataclasses.replace(offline([3]), environment="Walker2d-v5", make_env=broken)
+    with pytest.raises(InvalidInput, match=r"Walker2d-v5 .*pip install 'rrl_tf\[mujoco\]'"):
+        make_envs(data, 2)
+    assert make_envs(offline([3]), 2) == []
+
+
+@settings(max_examples=8)
+@given(scores=st.lists(st.integers(0, 5), min_size=1, max_size=8), first=st.integers(-1, 5))
+def test_the_best_weights_are_kept_and_given_back(tmp_path_factory, scores, first):
+    model = imitator()
+    best = BestWeights(tmp_path_factory.mktemp("run") / "best.npz", model, first)
+    kept = None
+    for i, score in enumerate(scores):
+        model.set_weights([np.full(w.shape, i) for w in model.get_weights()])
+        best.offer(score)
+        if score >= max([first, *scores[:i]]):
+            kept = i
+    assert best.exist() == (kept is not None)
+    if kept is None:
+        return
+    with pytest.raises(KeyError), best.in_place():
+        assert all((w == kept).all() for w in model.get_weights())
+        raise KeyError
+    assert all((w == len(scores) - 1).all() for w in model.get_weights())
+
+
+@pytest.mark.parametrize("discrete", [True, False])
+def test_errors_are_those_of_the_last_actions_by_return(discrete):
+    data = offline([3, 8, 5, 12], discrete)
+    scaling, model = Scaling.of(data), imitator(discrete)
+    found = action_error_by_return(model, data, scaling, count=40)
+    window = scaling.window(Windows(data, 1).batch(40, seed=0))
+    predicted = np.asarray(model(window, last_action=True)["action"])
+    actual = np.asarray(window["actions"])[:, -1]
+    if discrete:
+        errors = (predicted.argmax(-1) != actual.argmax(-1)).astype(float)
+    else:
+        errors = ((predicted - actual) ** 2).mean(-1)
+    order = np.argsort(np.asarray(window["returns_to_go"])[:, -1, 0], kind="stable")
+    expected = errors[order].reshape(4, 10).mean(axis=1)
+    assert list(found) == ["quarter_1", "quarter_2", "quarter_3", "quarter_4"]
+    np.testing.assert_allclose(list(found.values()), expected, rtol=1e-5)
+
+
+def test_validation_is_the_same_every_time():
+    data = offline([3, 8])
+    scaling = Scaling.of(data)
+    first, again = (validation_windows(data, scaling, 4, count=5) for _ in range(2))
+    for one, other in zip(first, again):
+        for name, values in one.items():
+            np.testing.assert_array_equal(values, other[name])
+    inputs, targets, weights = first
+    assert inputs["states"].shape == (5, 4, 2)
+    np.testing.assert_array_equal(targets["action"], inputs["actions"])
+    np.testing.assert_array_equal(weights["action"], inputs["mask"])
