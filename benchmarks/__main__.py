@@ -46,7 +46,12 @@ def sentence(name):
 
 def run(name, options):
     """Runs a benchmark; if it returns a `Report`, writes it."""
-    module = importlib.import_module(f"benchmarks.{name.replace('/', '.')}")
+    try:
+        module = importlib.import_module(f"benchmarks.{name.replace('/', '.')}")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        command_line.fail(f"{name} compares with PyTorch; pip install torch==2.13.0")
     sys.argv = [f"python -m benchmarks {name}", *options]
 
     @functools.wraps(module.main)

@@ -8,8 +8,15 @@ import pytest
 pytestmark = pytest.mark.tf_only
 
 ROOMS = (
+    "rrl_tf.agents",
+    "rrl_tf.convert",
+    "rrl_tf.data",
+    "rrl_tf.envs",
     "rrl_tf.export",
+    "rrl_tf.layers",
+    "rrl_tf.models",
     "rrl_tf.quiet",
+    "rrl_tf.training",
     "rrl_tf.viz",
     "serving.local",
     "serving.sessions",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -199,7 +200,7 @@ class NthFarthest(keras.utils.PyDataset):
         seed: int = 0,
         stages: Sequence[tuple[int | None, int | None]] = ((None, None),),
         epoch: int = 0,
-        **kwargs,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.batch_size, self.steps = batch_size, positive_int("steps", steps)

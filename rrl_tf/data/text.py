@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -132,7 +133,7 @@ class TextLanes(keras.utils.PyDataset):
     ((4, 8), [24, 25, 26], [25, 26, 27])
     """
 
-    def __init__(self, codes: np.ndarray, lanes: int, length: int, **kwargs) -> None:
+    def __init__(self, codes: np.ndarray, lanes: int, length: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.codes = np.asarray(codes)
         self.lanes, self.length = positive_int("lanes", lanes), positive_int("length", length)

@@ -10,7 +10,7 @@ import dataclasses
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Any, Literal, TypeAlias
 
 import keras
 import numpy as np
@@ -18,6 +18,9 @@ import tensorflow as tf
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training.metrics_log import MetricsLog
+
+# What `fit` has measured, by name.
+Logs: TypeAlias = dict[str, Any] | None
 
 
 class LogMetrics(keras.callbacks.Callback):
@@ -41,10 +44,10 @@ class LogMetrics(keras.callbacks.Callback):
         super().__init__()
         self._log, self._measure = log, measure or (lambda step: {})
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
         self._begun = time.perf_counter()
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         step = _step(self, epoch)
         metrics = {_logged_name(name): float(value) for name, value in (logs or {}).items()}
         metrics |= self._measure(step)
@@ -87,7 +90,7 @@ class LogImages(keras.callbacks.Callback):
         super().__init__()
         self._log, self._draw, self._every = log, draw, every
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         step = _step(self, epoch)
         if step % self._every == 0:
             for name, image in self._draw(self.model).items():
@@ -110,12 +113,12 @@ class Checkpoint(keras.callbacks.Callback):
         self._save, self._every = save, every
         self._unsaved: int | None = None
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         self._unsaved = _step(self, epoch)
         if self._unsaved % self._every == 0:
             self.on_train_end()
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: Logs = None) -> None:
         if self._unsaved:
             self._save(self._unsaved)
             self._unsaved = None
@@ -135,7 +138,7 @@ class StopWhen(keras.callbacks.Callback):
         super().__init__()
         self._condition = condition
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         if self._condition(_step(self, epoch)):
             self.model.stop_training = True
 
@@ -191,7 +194,7 @@ class Profile(keras.callbacks.Callback):
         self._recording = False
         self._marker: tf.profiler.experimental.Trace | None = None
 
-    def on_train_batch_begin(self, batch, logs=None):
+    def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
         if self._seen == self._window.start:
             tf.profiler.experimental.start(self._folder)
             self._recording = True
@@ -199,7 +202,7 @@ class Profile(keras.callbacks.Callback):
             self._marker = tf.profiler.experimental.Trace("train", step_num=self._seen, _r=1)
             self._marker.__enter__()
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         self._seen += 1
         if self._marker is not None:
             self._marker.__exit__(None, None, None)
@@ -207,7 +210,7 @@ class Profile(keras.callbacks.Callback):
         if self._seen == self._window.stop:
             self._stop()
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: Logs = None) -> None:
         self._stop()
 
     def _stop(self):

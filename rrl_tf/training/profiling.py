@@ -1,12 +1,21 @@
 """A TensorBoard profile of a custom loop, with step markers."""
 
+from __future__ import annotations
+
 import contextlib
 import itertools
+import os
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import tensorflow as tf
 
+Item = TypeVar("Item")
 
-def profiled(iterator, folder, first=None, count=20):
+
+def profiled(
+    iterator: Iterable[Item], folder: str | os.PathLike, first: int | None = None, count: int = 20
+) -> Iterator[Item]:
     """Passes an iterator on, recording `count` of its items for TensorBoard's profiler.
 
     Each item's making is one step in the profile, so the step-time graph shows something; a
@@ -15,8 +24,8 @@ def profiled(iterator, folder, first=None, count=20):
     Args:
         iterator: any iterator, such as `Loop.run(...)`.
         folder: path the profile is written to, as TensorBoard's log directory.
-        first: int or None, the item at which to begin; `None` records nothing.
-        count: int, items to record.
+        first: the item at which to begin; `None` records nothing.
+        count: items to record.
 
     Example:
         >>> for record in profiled(loop.run(30_000), folder.path, first=500):

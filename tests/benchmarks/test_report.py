@@ -84,6 +84,12 @@ def test_every_benchmark_is_named_and_runs_by_its_name(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         main()
     assert "unknown benchmark 'speed/nothing'" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "benchmarks.speed.relational_memory", raising=False)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "speed/relational_memory"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "pip install torch" in capsys.readouterr().err
 
 
 @pytest.mark.tf_only

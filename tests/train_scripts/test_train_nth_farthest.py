@@ -150,8 +150,8 @@ def test_the_names_of_the_vectors_tell_the_question(tmp_path):
     ("arguments", "message"),
     [
         (["--preset=slow"], "unknown preset 'slow'; expected one of fast, fast-lstm"),
-        (["--num-vectors=0"], "num_vectors.*received 0"),
-        (["--stages", "9", "1"], "active_vectors.*received 9"),
+        (["--num-vectors=0"], "num_vectors.*received:? 0"),
+        (["--stages", "9", "1"], "active_vectors.*received:? 9"),
         (["--epochs=2"], "warmup_steps must be less than the 400 steps.*; received 500"),
         (["--batch-size=0"], "batch_size must be greater than 0; received 0"),
         (["--stage-passed=1.5"], "stage_passed must be from 0 to 1; received 1.5"),
