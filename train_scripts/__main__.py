@@ -23,6 +23,7 @@ def main() -> None:
         fail(_unknown(name, scripts), code=2)
     else:
         sys.argv[1:] = arguments
+        sys.path.append("")  # a user's own module lies in the current folder, as for python -m
         runpy.run_module(f"train_scripts.{scripts[name].stem}", run_name="__main__", alter_sys=True)
 
 

@@ -57,8 +57,8 @@ class Task:
         rows_first: whether a grid's axes are (row, column), or (x, y) as MiniGrid's.
 
     Raises:
-        InvalidInput: if there is no level, the levels differ in their spaces, or the actions are
-            not discrete, 0 to A - 1.
+        InvalidInput: if there is no level, the levels or what tests them differ in their spaces, or
+            the actions are not discrete, 0 to A - 1.
 
     An environment may offer two more things as attributes, which wrappers pass on:
     `action_names`, used where the task gives none, and `state_key()`, equal for two states with
@@ -85,7 +85,8 @@ class Task:
     def __post_init__(self) -> None:
         if not self.levels:
             raise InvalidInput(f"task {self.name!r} needs at least one level; received none")
-        envs = [level.make_env() for level in self.levels]
+        makers = [make for level in self.levels for make in (level.make_env, level.make_test_env)]
+        envs = [make() for make in makers if make]
         spaces = {(repr(env.observation_space), repr(env.action_space)) for env in envs}
         if len(spaces) > 1:
             raise InvalidInput(

@@ -166,6 +166,10 @@ def test_levels_share_their_spaces():
     preparation = doorkey_task().preparation
     with pytest.raises(ValueError, match="must share their spaces"):
         Task("mixed", (doorkey_level(5), doorkey_level(6, observation="compass")), preparation)
+    with pytest.raises(ValueError, match="must share their spaces"):
+        gymnasium_task("CartPole-v1", test_env="MountainCar-v0")
+    with pytest.raises(ValueError, match="cannot make the environment 'CartPole-v99'"):
+        gymnasium_task("CartPole-v1", test_env="CartPole-v99")
     with pytest.raises(ValueError, match="at least one level; received none"):
         Task("empty", (), preparation)
     with pytest.raises(ValueError, match="2 actions; received the names"):

@@ -50,3 +50,14 @@ def test_a_task_runs_as_its_module_does():
     )
     assert script.stdout.startswith("usage: python -m train_scripts.train_text [-h]")
     assert "--preset" in script.stdout
+
+
+@pytest.mark.tf_only
+def test_a_users_module_lies_in_the_current_folder(monkeypatch, capsys, tmp_path):
+    (tmp_path / "not_a_world.py").write_text("raise ImportError('found')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    monkeypatch.delitem(sys.modules, "train_scripts.train_dqn", raising=False)
+    with pytest.raises(SystemExit):
+        command(monkeypatch, "dqn", "--env", "not_a_world:World-v0")
+    assert "found" in capsys.readouterr().err

@@ -1,0 +1,266 @@
+"""What a reader of the documentation has at hand: a server, and what the pages talk about."""
+
+import asyncio
+import contextlib
+import dataclasses
+import functools
+import pathlib
+import runpy
+import sys
+import warnings
+
+import gymnasium
+import keras
+import numpy as np
+import pytest
+from code_blocks import ROOT
+from gymnasium.spaces import Box
+from keras import ops
+
+from rrl_tf.data import Scaling, clean
+from rrl_tf.envs import doorkey_task, gymnasium_task
+from rrl_tf.export import export_classifier, export_decision_transformer, export_policy
+from rrl_tf.models import (
+    DecisionTransformer,
+    PatchAttentionClassifier,
+    RelationalQNetwork,
+    dense_q_network,
+)
+from rrl_tf.training import double_dqn, pictures
+from serving import client, local
+from serving.client import connect
+from serving.flags import Flags
+from serving.server import running
+
+TOY = {
+    "steps": 96,
+    "num_envs": 4,
+    "batch_size": 8,
+    "learning_starts": 20,
+    "updates_per_step": 0.1,
+    "evaluate_every": 48,
+    "evaluation_episodes": 3,
+    "jit_compile": False,
+}
+
+
+class Recurrent(keras.Model):
+    """Q values of DoorKey's views, and a memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = keras.layers.GRUCell(8)
+        self.head = keras.layers.Dense(5)
+
+    def call(self, inputs, memory):
+        output, state = self.cell(ops.reshape(inputs, (-1, 7 * 7 * 4)), memory)
+        return self.head(output), state
+
+
+def scaled(observation):
+    return ops.cast(observation, "float32") / 10
+
+
+def export_doorkey(folder):
+    task = doorkey_task()
+    network = RelationalQNetwork.from_preset("fast", task.preparation, num_actions=5, num_rounds=1)
+    export_policy(folder, network, task.preparation, (7, 7, 4))
+
+
+def export_cartpole(folder):
+    task = gymnasium_task("CartPole-v1")
+    export_policy(folder, dense_q_network(2), task.preparation, (4,), "float32")
+
+
+def export_mnist(folder):
+    model = PatchAttentionClassifier.from_preset("patch-mnist")
+    export_classifier(folder, model, clean, (28, 28))
+
+
+def export_walker2d(folder):
+    model = DecisionTransformer.from_preset(
+        "fast", state_size=17, action_size=6, width=8, num_blocks=1, context_length=3
+    )
+    high = np.ones(6, "float32")
+    scaling = Scaling(np.zeros(17, "float32"), np.ones(17, "float32"), 1.0, -high, high)
+    export_decision_transformer(folder, model, scaling, (17,), "float64")
+
+
+def export_maze(folder):
+    model = Recurrent()
+    export_policy(folder, model, scaled, (7, 7, 4), initial_memory=model.cell.get_initial_state)
+
+
+MODELS = {
+    "doorkey": export_doorkey,
+    "cartpole": export_cartpole,
+    "mnist": export_mnist,
+    "walker2d": export_walker2d,
+    "maze": export_maze,
+}
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory):
+    """A folder with small, untrained models under the names that the pages use."""
+    folder = tmp_path_factory.mktemp("models")
+    for name, export in MODELS.items():
+        export(folder / name)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def addresses(models):
+    """The address that the pages use → that of a server of these models."""
+    config = models / "models.config"
+    entries = [
+        f'config {{ name: "{name}" base_path: "{models / name}" model_platform: "tensorflow" }}'
+        for name in MODELS
+    ]
+    config.write_text("model_config_list {{ {} }}".format("\n".join(entries)))
+    (port,) = local.free_ports(1)
+    with running(Flags(model_config_file=str(config), port=0, rest_api_port=port)) as server:
+        yield {
+            "localhost:8500": f"localhost:{server.grpc_port}",
+            "localhost:8501": f"localhost:{server.rest_port}",
+        }
+
+
+class Walker(gymnasium.Env):
+    """Has the spaces of Walker2d, and no walker."""
+
+    observation_space = Box(-np.inf, np.inf, (17,))
+    action_space = Box(-1, 1, (6,))
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return np.zeros(17), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.steps += 1
+        return np.ones(17), 1.0, self.steps == 5, False, {}
+
+
+@pytest.fixture
+def open_clients(monkeypatch):
+    """Closes the clients that the pages leave open."""
+    with contextlib.ExitStack() as clients:
+        monkeypatch.setattr(
+            client,
+            "connect",
+            lambda *args, **kwargs: clients.enter_context(connect(*args, **kwargs)),
+        )
+        yield
+
+
+@pytest.fixture
+def at_hand(tmp_path, open_clients):
+    """What a page's blocks talk about and do not make: page → name → value."""
+    for name in ("ca.pem", "me.pem", "me.key"):
+        (tmp_path / name).write_text("")
+    env = gymnasium.wrappers.TimeLimit(doorkey_task().make_env(), 5)
+    observation, _ = env.reset(seed=0)
+    rng = np.random.default_rng(0)
+    recurrent = Recurrent()
+    return {
+        "serving.md": {
+            "asyncio": asyncio,
+            "connect": client.connect,
+            "export_policy": export_policy,
+            "observation": observation,
+            "observations": [observation] * 3,
+            "batch": np.stack([observation] * 3),
+            "env": env,
+            "over": False,
+            "folder": tmp_path / "export",
+            "model": recurrent,
+            "cell": recurrent.cell,
+            "prepare": scaled,
+            "observation_shape": (7, 7, 4),
+        },
+        "mnist.md": {"images": rng.integers(0, 256, (2, 28, 28), np.uint8)},
+        "relational_memory.md": {"sequences": rng.normal(size=(2, 3, 5)).astype("float32")},
+        "decision_transformer.md": {"env": Walker()},
+    }
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch, models):
+    """The current folder: an empty one, from which modules can be imported."""
+    modules, environments = set(sys.modules), set(gymnasium.registry)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # programs are started as from the repository
+    (tmp_path / "runs" / "doorkey" / "demo").mkdir(parents=True)
+    (tmp_path / "runs" / "doorkey" / "demo" / "export").symlink_to(models / "doorkey")
+    yield tmp_path
+    for name in set(gymnasium.registry) - environments:
+        del gymnasium.registry[name]
+    for name in set(sys.modules) - modules:
+        if tmp_path in pathlib.Path(getattr(sys.modules[name], "__file__", None) or "").parents:
+            del sys.modules[name]
+
+
+@pytest.fixture
+def short_training(monkeypatch):
+    """Trainings in Python with the numbers of `TOY`, films of a few frames."""
+    train = double_dqn.train_double_dqn
+
+    @functools.wraps(train)
+    def short(task, network, config):
+        return train(task, network, dataclasses.replace(config, **TOY))
+
+    monkeypatch.setattr(double_dqn, "train_double_dqn", short)
+    monkeypatch.setattr(pictures, "LONGEST_FILM", 3)
+
+
+@pytest.fixture
+def served_here(monkeypatch):
+    """`served` without a process of its own, which takes seconds to begin."""
+
+    @contextlib.contextmanager
+    def here(export_folder, name):
+        (port,) = local.free_ports(1)
+        folder = str(pathlib.Path(export_folder).absolute())
+        flags = Flags(model_base_path=folder, model_name=name, port=0, rest_api_port=port)
+        with running(flags) as server:
+            yield f"grpc://127.0.0.1:{server.grpc_port}", f"http://127.0.0.1:{server.rest_port}"
+
+    monkeypatch.setattr(local, "served", here)
+
+
+class Read(BaseException):
+    """A program has read its options, and would begin."""
+
+
+@pytest.fixture
+def read_options(monkeypatch):
+    """Function of a module and arguments: the module's own parser reads them, and no more."""
+    import argparse
+
+    import tyro
+
+    parse_args, cli = argparse.ArgumentParser.parse_args, tyro.cli
+
+    def parse_args_only(*args, **kwargs):
+        raise Read(parse_args(*args, **kwargs))
+
+    def cli_only(*args, **kwargs):
+        outcome = cli(*args, **kwargs)
+        if kwargs.get("return_unknown_args") and outcome[1]:
+            return outcome  # the program goes on, and tells what it does not know
+        raise Read(outcome)
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_args_only)
+    monkeypatch.setattr(tyro, "cli", cli_only)
+
+    def read(module, arguments):
+        monkeypatch.setattr(sys, "argv", [module, *arguments])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # that it was imported before
+            with pytest.raises((Read, SystemExit)) as raised:
+                runpy.run_module(module, run_name="__main__", alter_sys=True)
+        assert raised.type is Read or raised.value.code in (0, None), arguments
+
+    return read

@@ -1,0 +1,179 @@
+"""Whatever code the documentation shows runs: Python in its page's order, commands as far as told.
+
+The fast tests run every block of Python, with short trainings, ask a server whatever a page asks
+with curl, and let the programs themselves read the options of every command. The slow ones run the
+training commands with toy numbers.
+"""
+
+import ast
+import asyncio
+import functools
+import importlib
+import inspect
+import os
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+
+import pytest
+from code_blocks import PAGES, ROOT, Command, blocks, commands
+
+pytestmark = pytest.mark.tf_only
+
+INLINE = re.compile(r"`((?:\.venv/bin/python -m|rrl-\w+|make|pip) [^`]+)`")
+
+
+def shown_commands():
+    """Every command of a `sh` block, and those that a sentence names."""
+    for page in PAGES:
+        for block in blocks(page):
+            if block.language == "sh":
+                yield from commands(block)
+        for number, line in enumerate(page.read_text().splitlines(), start=1):
+            for text in INLINE.findall(line):
+                yield Command(page, number, text, (tuple(shlex.split(text)),))
+
+
+COMMANDS = list(shown_commands())
+
+
+def test_there_is_something_to_run():
+    assert len(COMMANDS) > 50
+    assert sum(block.language == "python" for page in PAGES for block in blocks(page)) > 10
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_says_what_it_is(page):
+    assert {block.language for block in blocks(page)} <= {"python", "sh", "text"}
+    assert len(re.findall(r"^ *```", page.read_text(), re.MULTILINE)) == 2 * len(blocks(page))
+
+
+WITH_PYTHON = [page for page in PAGES if any(b.language == "python" for b in blocks(page))]
+each_page = pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.name)
+
+
+@each_page
+def test_python_runs(page, addresses, at_hand, short_training, served_here, elsewhere):
+    run_page(page, addresses, at_hand, elsewhere)
+
+
+@pytest.mark.slow
+@each_page
+def test_python_runs_with_servers_of_its_own(page, addresses, at_hand, short_training, elsewhere):
+    run_page(page, addresses, at_hand, elsewhere)
+
+
+def run_page(page, addresses, at_hand, folder):
+    """Runs the page's blocks one after the other, as a reader does who types them in."""
+    namespace = {"__name__": "__main__", **at_hand.get(page.name, {})}
+    for block in blocks(page):
+        if block.language == "python" and block.file:
+            run_file(block, folder)
+        elif block.language == "python":
+            run_python(block, with_addresses(block.text, addresses), namespace)
+
+
+def run_file(block, folder):
+    """Writes a file where the page's other blocks find it; a script is run, a module imported."""
+    (folder / block.file).write_text(block.text)
+    importlib.invalidate_caches()
+    if "__main__" in block.text:
+        runpy.run_path(block.file, run_name="__main__")
+    else:
+        importlib.import_module(block.file.removesuffix(".py"))
+
+
+def run_python(block, text, namespace):
+    """Runs a block where its names live; a traceback shows the page and its line."""
+    text = "\n" * (block.line - 1) + text
+    code = compile(text, block.page.name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    outcome = eval(code, namespace)
+    if inspect.iscoroutine(outcome):
+        asyncio.run(outcome)
+
+
+def with_addresses(text, addresses):
+    for shown, real in addresses.items():
+        text = text.replace(shown, real)
+    return text
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=str)
+def test_commands_are_understood(command, read_options, elsewhere):
+    for program, *arguments in command.programs:
+        understood = PROGRAMS.get(program)
+        assert understood, f"nobody here knows {program!r}"
+        understood(arguments, read_options)
+
+
+def python_understands(arguments, read_options):
+    kind, *rest = arguments
+    if kind.endswith(".py"):
+        assert any(block.file == kind for page in PAGES for block in blocks(page)) and not rest
+        return
+    what, *options = rest
+    if kind == "-c":
+        compile(what, "-c", "exec")
+    else:
+        assert kind == "-m"
+        read_options(what, options)
+
+
+def make_understands(arguments, read_options):
+    subprocess.run(["make", "--dry-run", *arguments], cwd=ROOT, check=True, capture_output=True)
+
+
+def pip_understands(arguments, read_options):
+    import tomllib
+
+    from packaging.requirements import Requirement
+
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    assert arguments[0] == "install"
+    for what in arguments[1:]:
+        if what.startswith("."):
+            assert {*Requirement(f"rrl_tf{what[1:]}").extras} <= extras.keys(), what
+        else:
+            Requirement(what)
+
+
+def console_understands(name, arguments, read_options):
+    import tomllib
+
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    module, function = scripts[name].split(":")
+    assert function == "main"
+    read_options(module, arguments)
+
+
+PROGRAMS = {
+    ".venv/bin/python": python_understands,
+    "make": make_understands,
+    "pip": pip_understands,
+    ".venv/bin/pip": pip_understands,
+    "curl": lambda arguments, read_options: None,  # see below
+    **{
+        name: functools.partial(console_understands, name)
+        for name in ("rrl-train", "rrl-serve", "rrl-bench")
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "command", [c for c in COMMANDS if any("curl" in each for each in c.programs)], ids=str
+)
+def test_curl_is_answered(command, addresses, tmp_path):
+    (tmp_path / ".curlrc").write_text("fail-with-body\nsilent\nshow-error\nmax-time = 60\n")
+    text = with_addresses(command.text, addresses).replace(".venv/bin/python", sys.executable)
+    answer = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", text],
+        env=os.environ | {"CURL_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert answer.stdout.lstrip().startswith("{")
