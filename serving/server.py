@@ -4,6 +4,10 @@ Speaks the TensorFlow Serving protocol on one machine, without Docker; a client 
 and tensorflow_model_server without a change. `--help` lists the flags, which are theirs.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
 from rrl_tf.quiet import load_tensorflow
 
 load_tensorflow()  # before anything else imports it, with its greeting on stderr
@@ -34,6 +38,7 @@ from serving import config_files, logs, tls
 from serving import flags as flags_module
 from serving.batching import BatchingParameters, Scheduler
 from serving.errors import ServingError
+from serving.flags import Flags
 from serving.grpc_service import add_services
 from serving.http_connections import Connections
 from serving.inference import Inference
@@ -63,7 +68,7 @@ class Server:
     8500
     """
 
-    def __init__(self, flags, place=(None, 0, 1)):
+    def __init__(self, flags: Flags, place: tuple = (None, 0, 1)) -> None:
         self._flags = flags
         self._place = place
         self.grpc_port = self.rest_port = None
@@ -80,7 +85,7 @@ class Server:
         self._grpc = self._rest = self._health = None
         self._watchers = []
 
-    async def start(self):
+    async def start(self) -> None:
         """Loads the models, then opens the ports.
 
         Raises:
@@ -167,7 +172,7 @@ class Server:
             raise StartError(f"cannot listen on {address} for REST: {error.strerror}") from error
         self.rest_port = port
 
-    async def stop(self):
+    async def stop(self) -> None:
         """Takes no new requests, lets those in flight finish, and frees the models."""
         for watcher in self._watchers:
             watcher.cancel()
@@ -210,7 +215,7 @@ async def _add_health(server):
 
 
 @contextlib.contextmanager
-def running(flags):
+def running(flags: Flags) -> Iterator[Server]:
     """Runs a server in a thread of this process, for notebooks and tests; yields the `Server`."""
     ready = threading.Event()
     outcome = {}
@@ -320,7 +325,7 @@ async def _serve_one(flags, place, ends, family=None):
     return 0
 
 
-def main(arguments=None):
+def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the server until SIGTERM or SIGINT; returns the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     flags, ignored = flags_module.parse(arguments)
