@@ -78,6 +78,16 @@ ZEROS = b'{"instances":[' + b"0," * (MEGABYTES << 19) + b"0]}"
         (b'{"instances":[' + b'"",' * 500_000 + b'""]}', "", 1 << 30, 400),
         (b'{"instances":' + b"[" * 1_000_000, "", 1 << 30, 400),
     ],
+    ids=(
+        "packed",
+        "packed twice",
+        "packed, unlimited",
+        "plain",
+        "unlimited",
+        "NaN",
+        "texts",
+        "deep",
+    ),
 )
 def test_a_huge_body_holds_nobody_up(exported, tools, body, encoding, limit, status):
     """A request of 20 kB stood for 20 MB of JSON, and all others waited three seconds."""
