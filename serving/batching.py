@@ -140,8 +140,8 @@ class Scheduler:
         self._metrics = metrics
         self._threads, self._thread_name = num_threads, thread_name
         self._executor = concurrent.futures.ThreadPoolExecutor(num_threads, thread_name)
-        self._groups = collections.OrderedDict()
-        self._crowds = weakref.WeakKeyDictionary()
+        self._groups: collections.OrderedDict[Any, Any] = collections.OrderedDict()
+        self._crowds: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._running = {True: 0, False: 0}  # of large ones, of small ones
         self._last_was_large = True
         self._small_came = -math.inf
@@ -164,7 +164,7 @@ class Scheduler:
         large = sum(array.nbytes for array in inputs.values()) > _LARGE
         if not large:
             self._small_came = item.arrival
-        key = item  # its own group, unless it may merge
+        key: Any = item  # its own group, unless it may merge
         parameters = servable.batching
         if parameters is not None and signature.in_rows:
             item.rows = _check_rows(inputs, parameters)

@@ -70,7 +70,9 @@ def make_body(address: str, model: str, signature: Any, batch: int, seed: int = 
         if signature not in client.signatures:
             raise ValueError(f"no signature {signature!r}; there are {sorted(client.signatures)}")
         specs = client.signatures[signature]["inputs"]
-    inputs = {name: _random(name, *spec, batch, seed) for name, spec in specs.items()}
+    inputs = {
+        name: _random(name, dtype, shape, batch, seed) for name, (dtype, shape) in specs.items()
+    }
     if address.startswith("http"):
         columns = {name: value.tolist() for name, value in inputs.items()}
         return json.dumps({"signature_name": signature, "inputs": columns}).encode()
@@ -187,7 +189,7 @@ async def load(
     await asyncio.gather(*(one_client(connection) for connection in connections))
     result.seconds = time.perf_counter() - start
     if cpu is not None:
-        result.server_cpu = cpu_seconds(server_pid) - cpu
+        result.server_cpu = (cpu_seconds(server_pid) or cpu) - cpu
     await asyncio.gather(*(connection.close() for connection in connections))
     return result
 

@@ -134,7 +134,7 @@ class Inference:
             name, inputs = await read(servable)
             signature = servable.signature(name)
             names = signature.choose_outputs(output_filter)
-            inputs = signature.check(inputs)
+            inputs = signature.check(inputs or {})
             self._check_size(signature, inputs)
             outputs = await self.run("Predict", servable, signature, inputs, names)
             return servable, signature, outputs
@@ -236,7 +236,7 @@ class Inference:
         # A process that has only been started has seen no version: they all are behind in it.
         answers = await self.peers.ask_all("status", request.SerializeToString(), absent=b"")
         whole = get_model_status_pb2.GetModelStatusResponse()
-        seen = {}
+        seen: dict[int, list[Any]] = {}
         for answer in answers:
             for entry in whole.FromString(answer).model_version_status:
                 seen.setdefault(entry.version, []).append(entry)

@@ -160,8 +160,9 @@ class Servable:
 
     def most_values(self, rows: int) -> int | None:
         """Returns how many values a request of so many rows may hold, None if that is not known."""
-        sizes = [signature.values_a_row for signature in self.signatures.values()]
-        if not rows or not sizes or None in sizes:
+        known = [signature.values_a_row for signature in self.signatures.values()]
+        sizes = [size for size in known if size is not None]
+        if not rows or not sizes or len(sizes) < len(known):
             return None
         # Objects have a comma for each of their members too.
         return rows * (max(sizes) + max(len(s.inputs) for s in self.signatures.values()))

@@ -41,8 +41,8 @@ class Peers:
     ) -> None:
         self._methods = methods
         self._directory, self._index, self._count = directory, index, count
-        self._server = None
-        self._channels = {}
+        self._server: Any = None
+        self._channels: dict[int, Any] = {}
 
     async def start(self) -> None:
         """Listens to the others, if there are any."""
@@ -125,7 +125,7 @@ class Family:
         self._arguments, self._count = arguments, count
         self._directory = tempfile.TemporaryDirectory(prefix="serving-")
         self.directory = self._directory.name
-        self._children = []
+        self._children: list[Any] = []
 
     async def start(self, port: int) -> None:
         """Starts the other processes; they serve gRPC on `port`, which may have been chosen."""

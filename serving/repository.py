@@ -74,8 +74,8 @@ class Model:
 
     def __init__(self, config: Any) -> None:
         self.config = config  # ModelConfig
-        self.versions = {}
-        self.labels = {}
+        self.versions: dict[int, Any] = {}
+        self.labels: dict[str, int] = {}
 
     @property
     def available(self) -> list[int]:
@@ -114,10 +114,10 @@ class Repository:
         self._metrics = metrics
         self._allow_unavailable_labels = allow_unavailable_labels
         self._configuring = asyncio.Lock()
-        self._models = {}
+        self._models: dict[str, Model] = {}
         self._loader = concurrent.futures.ThreadPoolExecutor(1, "loader")
         self._looking = asyncio.Lock()
-        self._unloading = set()
+        self._unloading: set[Any] = set()
 
     # What requests use.
 

@@ -21,6 +21,7 @@ import resource
 import signal
 import sys
 import threading
+from typing import Any
 
 import grpc
 import tensorflow as tf
@@ -83,7 +84,7 @@ class Server:
         self._inference = Inference(self.repository, self._scheduler, metrics, place, limits(flags))
         self._workers = Workers(flags.rest_api_num_readers)
         self._grpc = self._rest = self._health = None
-        self._watchers = []
+        self._watchers: list[Any] = []
 
     async def start(self) -> None:
         """Loads the models, then opens the ports.
@@ -182,7 +183,7 @@ class Server:
         # UNAVAILABLE, which they know to try elsewhere, it goes on listening.
         farewell = asyncio.sleep(_FAREWELL_SECONDS if self._grpc is not None else 0)
         await asyncio.gather(self._inference.drain(self._flags.drain_seconds), farewell)
-        stopping = []
+        stopping: list[Any] = []
         if self._grpc is not None:
             stopping.append(self._grpc.stop(_FAREWELL_SECONDS))
         if self._rest is not None:
@@ -218,7 +219,7 @@ async def _add_health(server):
 def running(flags: Flags) -> Iterator[Server]:
     """Runs a server in a thread of this process, for notebooks and tests; yields the `Server`."""
     ready = threading.Event()
-    outcome = {}
+    outcome: dict[str, Any] = {}
 
     async def serve():
         server = None

@@ -72,7 +72,7 @@ class TensorSpec:
     @property
     def rows(self) -> bool:
         """Whether the first dimension is a free batch dimension."""
-        return bool(self.shape) and self.shape[0] is None
+        return self.shape is not None and self.shape[:1] == (None,)
 
     def check(self, array: np.ndarray) -> None:
         """Raises INVALID_ARGUMENT naming both sides unless the array fits."""

@@ -110,17 +110,17 @@ class RestTransport(RestForm):
 
     def __init__(self, *address: Any) -> None:
         super().__init__(*address)
-        self._idle = []
+        self._idle: list[Any] = []
 
     def predict(
         self, inputs: dict[str, Any], signature: Any, known: Any, timeout: float
     ) -> dict[str, np.ndarray]:
-        return self.read_outputs(
-            self._ask(*self.predict_request(inputs, signature), timeout), known
-        )
+        method, path, body = self.predict_request(inputs, signature)
+        return self.read_outputs(self._ask(method, path, body, timeout), known)
 
     def signatures(self, timeout: float) -> dict[str, Any]:
-        return self.read_signatures(self._ask(*self.metadata_request(), timeout))
+        method, path, body = self.metadata_request()
+        return self.read_signatures(self._ask(method, path, body, timeout))
 
     def _connection(self):
         if self.tls is None:
@@ -220,7 +220,7 @@ class GrpcForm:
     def channel(self, module: Any) -> Any:
         """Returns a channel of `grpc` or of `grpc.aio`."""
         sizes = ("grpc.max_receive_message_length", "grpc.max_send_message_length")
-        options = [(name, -1) for name in sizes]
+        options: list[tuple[str, Any]] = [(name, -1) for name in sizes]
         # Where a name stands for several servers, each gets its turn.
         options.append(("grpc.lb_policy_name", "round_robin"))
         if self._credentials is None:
