@@ -269,10 +269,10 @@ def attention_figure(model: keras.Model, config: Config) -> Figure | None:
         keras.ops.convert_to_numpy(keras.ops.cast(v, "float32"))[0] for v in attention.values()
     ]
     vectors = names_of_vectors(config, sequence, answer)
-    if model.core_name == "transformer":
+    if model.core == "transformer":
         names = [f"block {i}" for i in range(1, len(blocks) + 1)]
         return viz.memory_attention_figure(np.stack(blocks), vectors, names)
-    slots = [f"slot {i}" for i in range(1, model.core.cell.mem_slots + 1)]
+    slots = [f"slot {i}" for i in range(1, model.core_layer.cell.mem_slots + 1)]
     return viz.memory_attention_figure(blocks[-1], [*slots, "input"], vectors, len(slots))
 
 

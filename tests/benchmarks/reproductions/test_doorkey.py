@@ -26,7 +26,7 @@ def test_the_doorkey_table_averages_over_seeds(tmp_path):
 
 
 def test_silenced_queries_make_attention_uniform():
-    network = RelationalQNetwork.from_preset("fast")
+    network = RelationalQNetwork.from_preset("fast", unseen_feature=0, readout_cell=(3, 6))
     network.build((None, 7, 7, 20))
     rng = np.random.default_rng(0)
     for weight in network.weights:
