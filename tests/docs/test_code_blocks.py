@@ -18,11 +18,14 @@ import subprocess
 import sys
 
 import pytest
-from code_blocks import PAGES, ROOT, Command, blocks, commands
+from code_blocks import FENCE, PAGES, ROOT, Command, blocks, commands
 
 pytestmark = pytest.mark.tf_only
 
-INLINE = re.compile(r"`((?:\.venv/bin/python -m|rrl-\w+|make|pip) [^`]+)`")
+# Configuration of other programs, and what a reader is not to type in.
+NO_CODE = {"text", "nginx"}
+INLINE = re.compile(r"`((?:\w+=\S+ )*(?:(?:\.venv/bin/)?python -m|rrl-\w+|make|pip)\s[^`]+)`")
+ASSIGNMENT = re.compile(r"\w+=")
 
 
 def shown_commands():
@@ -31,9 +34,11 @@ def shown_commands():
         for block in blocks(page):
             if block.language == "sh":
                 yield from commands(block)
-        for number, line in enumerate(page.read_text().splitlines(), start=1):
-            for text in INLINE.findall(line):
-                yield Command(page, number, text, (tuple(shlex.split(text)),))
+        prose = FENCE.sub(lambda block: "\n" * block[0].count("\n"), page.read_text())
+        for shown in INLINE.finditer(prose):
+            words = [word for word in shlex.split(shown[1]) if not ASSIGNMENT.match(word)]
+            line = prose.count("\n", 0, shown.start()) + 1
+            yield Command(page, line, shown[1], (tuple(words),))
 
 
 COMMANDS = list(shown_commands())
@@ -46,7 +51,7 @@ def test_there_is_something_to_run():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_block_says_what_it_is(page):
-    assert {block.language for block in blocks(page)} <= {"python", "sh", "text"}
+    assert {block.language for block in blocks(page)} <= {"python", "sh", *NO_CODE}
     assert len(re.findall(r"^ *```", page.read_text(), re.MULTILINE)) == 2 * len(blocks(page))
 
 
@@ -116,6 +121,8 @@ def python_understands(arguments, read_options):
     what, *options = rest
     if kind == "-c":
         compile(what, "-c", "exec")
+    elif what == "pytest":
+        assert all((ROOT / option).exists() for option in options if "/" in option)
     else:
         assert kind == "-m"
         read_options(what, options)
@@ -152,6 +159,7 @@ def console_understands(name, arguments, read_options):
 
 PROGRAMS = {
     ".venv/bin/python": python_understands,
+    "python": python_understands,
     "make": make_understands,
     "pip": pip_understands,
     ".venv/bin/pip": pip_understands,
