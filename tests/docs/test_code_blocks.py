@@ -10,7 +10,9 @@ import asyncio
 import functools
 import importlib
 import inspect
+import itertools
 import os
+import pkgutil
 import re
 import runpy
 import shlex
@@ -185,3 +187,45 @@ def test_curl_is_answered(command, addresses, tmp_path):
     )
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert answer.stdout.lstrip().startswith("{")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", page.read_text()):
+        file = (page.parent / target).resolve() if target else page
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), anchor
+
+
+def anchors(page):
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_names_and_options_exist(page):
+    options = known_options()
+    for text in re.findall(r"`([^`\n]+)`", page.read_text()):
+        if name := re.match(r"((?:rrl_tf|serving)(?:\.\w+)+)", text):
+            pkgutil.resolve_name(name[1])
+        elif option := re.match(r"--([\w-]+)", text):
+            assert option[1].replace("-", "_") in options, text
+
+
+def known_options():
+    """What our programs may be told, with underscores: fields of configurations, and flags."""
+    from serving import flags
+
+    names = {"help"}
+    for file in itertools.chain.from_iterable(
+        (ROOT / room).rglob("*.py")
+        for room in ("train_scripts", "rrl_tf/training", "benchmarks", "serving")
+    ):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef) and node.name.endswith(("Config", "Flags")):
+                fields = {each.target.id for each in node.body if isinstance(each, ast.AnnAssign)}
+                names |= fields | {f"no_{field}" for field in fields}
+            elif isinstance(node, ast.Constant):
+                option = re.fullmatch(r"--([\w-]+)", str(node.value))
+                names |= {option[1].replace("-", "_")} if option else set()
+    return names | {*flags._WITHOUT_EFFECT}
