@@ -10,7 +10,9 @@ import asyncio
 import functools
 import importlib
 import inspect
+import itertools
 import os
+import pkgutil
 import re
 import runpy
 import shlex
@@ -18,11 +20,14 @@ import subprocess
 import sys
 
 import pytest
-from code_blocks import PAGES, ROOT, Command, blocks, commands
+from code_blocks import FENCE, PAGES, ROOT, Command, blocks, commands
 
 pytestmark = pytest.mark.tf_only
 
-INLINE = re.compile(r"`((?:\.venv/bin/python -m|rrl-\w+|make|pip) [^`]+)`")
+# Configuration of other programs, and what a reader is not to type in.
+NO_CODE = {"text", "nginx"}
+INLINE = re.compile(r"`((?:\w+=\S+ )*(?:(?:\.venv/bin/)?python -m|rrl-\w+|make|pip)\s[^`]+)`")
+ASSIGNMENT = re.compile(r"\w+=")
 
 
 def shown_commands():
@@ -31,9 +36,11 @@ def shown_commands():
         for block in blocks(page):
             if block.language == "sh":
                 yield from commands(block)
-        for number, line in enumerate(page.read_text().splitlines(), start=1):
-            for text in INLINE.findall(line):
-                yield Command(page, number, text, (tuple(shlex.split(text)),))
+        prose = FENCE.sub(lambda block: "\n" * block[0].count("\n"), page.read_text())
+        for shown in INLINE.finditer(prose):
+            words = [word for word in shlex.split(shown[1]) if not ASSIGNMENT.match(word)]
+            line = prose.count("\n", 0, shown.start()) + 1
+            yield Command(page, line, shown[1], (tuple(words),))
 
 
 COMMANDS = list(shown_commands())
@@ -46,7 +53,7 @@ def test_there_is_something_to_run():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_block_says_what_it_is(page):
-    assert {block.language for block in blocks(page)} <= {"python", "sh", "text"}
+    assert {block.language for block in blocks(page)} <= {"python", "sh", *NO_CODE}
     assert len(re.findall(r"^ *```", page.read_text(), re.MULTILINE)) == 2 * len(blocks(page))
 
 
@@ -116,6 +123,8 @@ def python_understands(arguments, read_options):
     what, *options = rest
     if kind == "-c":
         compile(what, "-c", "exec")
+    elif what == "pytest":
+        assert all((ROOT / option).exists() for option in options if "/" in option)
     else:
         assert kind == "-m"
         read_options(what, options)
@@ -152,6 +161,7 @@ def console_understands(name, arguments, read_options):
 
 PROGRAMS = {
     ".venv/bin/python": python_understands,
+    "python": python_understands,
     "make": make_understands,
     "pip": pip_understands,
     ".venv/bin/pip": pip_understands,
@@ -177,3 +187,45 @@ def test_curl_is_answered(command, addresses, tmp_path):
     )
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert answer.stdout.lstrip().startswith("{")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", page.read_text()):
+        file = (page.parent / target).resolve() if target else page
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), anchor
+
+
+def anchors(page):
+    titles = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_names_and_options_exist(page):
+    options = known_options()
+    for text in re.findall(r"`([^`\n]+)`", page.read_text()):
+        if name := re.match(r"((?:rrl_tf|serving)(?:\.\w+)+)", text):
+            pkgutil.resolve_name(name[1])
+        elif option := re.match(r"--([\w-]+)", text):
+            assert option[1].replace("-", "_") in options, text
+
+
+def known_options():
+    """What our programs may be told, with underscores: fields of configurations, and flags."""
+    from serving import flags
+
+    names = {"help"}
+    for file in itertools.chain.from_iterable(
+        (ROOT / room).rglob("*.py")
+        for room in ("train_scripts", "rrl_tf/training", "benchmarks", "serving")
+    ):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef) and node.name.endswith(("Config", "Flags")):
+                fields = {each.target.id for each in node.body if isinstance(each, ast.AnnAssign)}
+                names |= fields | {f"no_{field}" for field in fields}
+            elif isinstance(node, ast.Constant):
+                option = re.fullmatch(r"--([\w-]+)", str(node.value))
+                names |= {option[1].replace("-", "_")} if option else set()
+    return names | {*flags._WITHOUT_EFFECT}
