@@ -129,6 +129,7 @@ def test_a_missing_package_is_named_before_anything_is_played(tmp_path, monkeypa
 KILLED = """
 import os, signal, sys, gymnasium
 from rrl_tf.data.recording import Player, record_episodes
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background ignores it
 steps = 0
 def policy(observation):
     global steps
