@@ -11,6 +11,7 @@ import math
 import os
 import time
 import weakref
+from typing import Any
 
 import numpy as np
 
@@ -70,7 +71,7 @@ class BatchingParameters:
                 f"received {list(sizes)}"
             )
 
-    def padded(self, rows):
+    def padded(self, rows: int) -> int:
         """Returns the size to which a batch of so many rows is padded."""
         return next((size for size in self.allowed_batch_sizes if size >= rows), rows)
 
@@ -133,18 +134,22 @@ class Scheduler:
         metrics: `Metrics` that count batches, if any do.
     """
 
-    def __init__(self, num_threads, thread_name="inference", metrics=None):
+    def __init__(
+        self, num_threads: int, thread_name: str = "inference", metrics: Any = None
+    ) -> None:
         self._metrics = metrics
         self._threads, self._thread_name = num_threads, thread_name
         self._executor = concurrent.futures.ThreadPoolExecutor(num_threads, thread_name)
-        self._groups = collections.OrderedDict()
-        self._crowds = weakref.WeakKeyDictionary()
+        self._groups: collections.OrderedDict[Any, Any] = collections.OrderedDict()
+        self._crowds: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._running = {True: 0, False: 0}  # of large ones, of small ones
         self._last_was_large = True
         self._small_came = -math.inf
         self._wake = None
 
-    async def run(self, servable, signature, inputs, outputs):
+    async def run(
+        self, servable: Any, signature: Any, inputs: dict[str, Any], outputs: Any
+    ) -> dict[str, np.ndarray]:
         """Returns name -> array; raises ServingError.
 
         Args:
@@ -159,7 +164,7 @@ class Scheduler:
         large = sum(array.nbytes for array in inputs.values()) > _LARGE
         if not large:
             self._small_came = item.arrival
-        key = item  # its own group, unless it may merge
+        key: Any = item  # its own group, unless it may merge
         parameters = servable.batching
         if parameters is not None and signature.in_rows:
             item.rows = _check_rows(inputs, parameters)
@@ -351,7 +356,7 @@ class Scheduler:
         if self._groups:
             self._dispatch_at(asyncio.get_running_loop(), 0.0)
 
-    def close(self):
+    def close(self) -> None:
         """Lets running batches finish and ends the threads."""
         self._executor.shutdown()
 

@@ -23,6 +23,7 @@ import time
 import urllib.parse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -53,7 +54,7 @@ class Result:
     failed: int = 0
     server_cpu: float | None = None
 
-    def row(self):
+    def row(self) -> tuple:
         """Returns the numbers of `COLUMNS`."""
         count = len(self.latencies)
         p50, p99 = np.quantile(self.latencies, (0.5, 0.99)) * 1e3 if count else (np.nan,) * 2
@@ -63,13 +64,15 @@ class Result:
         return (self.clients, self.batch, *rates, f"{p50:.2f}", f"{p99:.2f}", self.failed, cpu)
 
 
-def make_body(address, model, signature, batch, seed=0):
+def make_body(address: str, model: str, signature: Any, batch: int, seed: int = 0) -> bytes:
     """Returns the bytes of a predict request with `batch` random rows."""
     with connect(address, model) as client:
         if signature not in client.signatures:
             raise ValueError(f"no signature {signature!r}; there are {sorted(client.signatures)}")
         specs = client.signatures[signature]["inputs"]
-    inputs = {name: _random(name, *spec, batch, seed) for name, spec in specs.items()}
+    inputs = {
+        name: _random(name, dtype, shape, batch, seed) for name, (dtype, shape) in specs.items()
+    }
     if address.startswith("http"):
         columns = {name: value.tolist() for name, value in inputs.items()}
         return json.dumps({"signature_name": signature, "inputs": columns}).encode()
@@ -149,7 +152,16 @@ class _Rest:
             await self._writer.wait_closed()
 
 
-async def load(address, model, body, clients, batch, seconds, rate=None, server_pid=None):
+async def load(
+    address: str,
+    model: str,
+    body: bytes,
+    clients: int,
+    batch: int,
+    seconds: float,
+    rate: float | None = None,
+    server_pid: int | None = None,
+) -> Result:
     """Runs one load and returns its `Result`; `rate` in requests a second makes it open loop."""
     parts = urllib.parse.urlsplit(address)
     kind = _Rest if parts.scheme == "http" else _Grpc
@@ -177,7 +189,7 @@ async def load(address, model, body, clients, batch, seconds, rate=None, server_
     await asyncio.gather(*(one_client(connection) for connection in connections))
     result.seconds = time.perf_counter() - start
     if cpu is not None:
-        result.server_cpu = cpu_seconds(server_pid) - cpu
+        result.server_cpu = (cpu_seconds(server_pid) or cpu) - cpu
     await asyncio.gather(*(connection.close() for connection in connections))
     return result
 
@@ -227,7 +239,7 @@ def mix_table(kinds: Sequence[Kind], model: str, signature: str, seconds: float)
     return _markdown(rows)
 
 
-def cpu_seconds(pid):
+def cpu_seconds(pid: int | None) -> float | None:
     """Returns the processor time that a process has used so far, None without one."""
     if pid is None:
         return None
@@ -235,7 +247,7 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def table(results):
+def table(results: list[Result]) -> str:
     """Returns a Markdown table of results."""
     return _markdown([COLUMNS, ["---"] * len(COLUMNS), *(result.row() for result in results)])
 

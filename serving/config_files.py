@@ -4,8 +4,12 @@ tensorflow-serving-api carries the message of the model list, but not those of b
 and TLS; theirs are built here, so that protobuf itself reads the files.
 """
 
+from __future__ import annotations
+
 import functools
+import os
 from pathlib import Path
+from typing import Any
 
 from google.protobuf import (
     descriptor_pb2,
@@ -47,7 +51,7 @@ class ConfigError(ValueError):
     """A configuration file that cannot be used, in one line."""
 
 
-def read_models(path):
+def read_models(path: str | os.PathLike[str]) -> list[Any]:
     """Returns the ModelConfig messages of a model list."""
     config = _read(path, model_server_config_pb2.ModelServerConfig())
     if config.WhichOneof("config") != "model_config_list":
@@ -55,7 +59,7 @@ def read_models(path):
     return list(config.model_config_list.config)
 
 
-def read_batching(path):
+def read_batching(path: str | os.PathLike[str]) -> BatchingParameters:
     """Returns the `BatchingParameters` of a batching file."""
     message = _read(path, _message("BatchingParameters"))
     values = {
@@ -72,18 +76,18 @@ def read_batching(path):
         raise ConfigError(f"{path}: {error}") from error
 
 
-def read_session(path):
+def read_session(path: str | os.PathLike[str]) -> Any:
     """Returns the ConfigProto of a TensorFlow session file."""
     return _read(path, config_pb2.ConfigProto())
 
 
-def read_monitoring(path):
+def read_monitoring(path: str | os.PathLike[str]) -> str | None:
     """Returns the path at which a monitoring file wants Prometheus' metrics, or None."""
     config = _read(path, _message("MonitoringConfig")).prometheus_config
     return (config.path or "/monitoring/prometheus/metrics") if config.enable else None
 
 
-def read_ssl(path):
+def read_ssl(path: str | os.PathLike[str]) -> Any:
     """Returns the SSLConfig of a TLS file: server_key, server_cert, custom_ca, client_verify."""
     config = _read(path, _message("SSLConfig"))
     if not config.server_key or not config.server_cert:

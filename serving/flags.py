@@ -91,7 +91,7 @@ class Flags:
     process_of: str = _flag("", "set by process 0 for the others: their folder and number")
 
     @property
-    def channel_arguments(self):
+    def channel_arguments(self) -> dict[str, int | str]:
         """--grpc_channel_arguments by name; a whole number is an int, as gRPC tells them apart."""
         pairs = [text.partition("=") for text in self.grpc_channel_arguments.split(",") if text]
         return {

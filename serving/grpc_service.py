@@ -1,9 +1,13 @@
 """The gRPC services of TensorFlow Serving."""
 
+from __future__ import annotations
+
 import asyncio
 import functools
 import logging
 import time
+from collections.abc import Callable
+from typing import Any
 
 import grpc
 from google.protobuf import message_factory
@@ -25,7 +29,7 @@ _LONGEST_DETAILS = 1024
 _LARGE = 1 << 16
 
 
-def add_services(server, inference, as_content=False):
+def add_services(server: Any, inference: Any, as_content: bool = False) -> None:
     """Adds PredictionService and ModelService to a `grpc.aio` server.
 
     Args:
@@ -75,7 +79,7 @@ def _handler(inference, servicer, described):
     return grpc.unary_unary_rpc_method_handler(rpc)
 
 
-async def aside(size, function, *arguments):
+async def aside(size: int, function: Callable[..., Any], *arguments: Any) -> Any:
     """Returns what a function does, called in a thread if it has many bytes to work on."""
     if size <= _LARGE:
         return function(*arguments)
@@ -115,12 +119,12 @@ def _model_name(request):
 class PredictionService:
     """Inference."""
 
-    def __init__(self, inference, as_content=False):
+    def __init__(self, inference: Any, as_content: bool = False) -> None:
         self._inference = inference
         self._as_content = as_content
 
     @_counted("Predict")
-    async def Predict(self, request, size):
+    async def Predict(self, request: Any, size: int) -> bytes:
         async def read(servable):
             name = request.model_spec.signature_name
             inputs = servable.signature(name).inputs
@@ -151,29 +155,29 @@ class PredictionService:
         return response.SerializeToString()
 
     @_counted("Classify")
-    async def Classify(self, request, _):
+    async def Classify(self, request: Any, _: int) -> Any:
         return await self._inference.classify(request)
 
     @_counted("Regress")
-    async def Regress(self, request, _):
+    async def Regress(self, request: Any, _: int) -> Any:
         return await self._inference.regress(request)
 
     @_counted("MultiInference")
-    async def MultiInference(self, request, _):
+    async def MultiInference(self, request: Any, _: int) -> Any:
         return await self._inference.multi(request)
 
-    async def GetModelMetadata(self, request, _):
+    async def GetModelMetadata(self, request: Any, _: int) -> Any:
         return self._inference.metadata(request)
 
 
 class ModelService:
     """What is served, and how it is."""
 
-    def __init__(self, inference):
+    def __init__(self, inference: Any) -> None:
         self._inference = inference
 
-    async def GetModelStatus(self, request, _):
+    async def GetModelStatus(self, request: Any, _: int) -> Any:
         return await self._inference.status(request)
 
-    async def HandleReloadConfigRequest(self, request, _):
+    async def HandleReloadConfigRequest(self, request: Any, _: int) -> Any:
         return await self._inference.reload(request)

@@ -8,7 +8,7 @@ import dataclasses
 import json
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from tensorflow_serving.apis import (
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from serving.repository import Repository
 
 
-def asked_model(request):
+def asked_model(request: Any) -> tuple[str, int | None, str | None]:
     """Returns (name, version or None, label or None) of a request's ModelSpec."""
     if not request.HasField("model_spec"):
         raise invalid("Missing ModelSpec")
@@ -43,7 +43,7 @@ def asked_model(request):
     return spec.name, version, spec.version_label if choice == "version_label" else None
 
 
-def fill_spec(spec, servable, signature_name=""):
+def fill_spec(spec: Any, servable: Any, signature_name: str = "") -> None:
     """Writes into a reply's ModelSpec who answered."""
     spec.name = servable.name
     spec.version.value = servable.version
@@ -134,7 +134,7 @@ class Inference:
             name, inputs = await read(servable)
             signature = servable.signature(name)
             names = signature.choose_outputs(output_filter)
-            inputs = signature.check(inputs)
+            inputs = signature.check(inputs or {})
             self._check_size(signature, inputs)
             outputs = await self.run("Predict", servable, signature, inputs, names)
             return servable, signature, outputs
@@ -159,7 +159,9 @@ class Inference:
         if most and size > most:
             raise TooLarge(f"a reply may have {most} bytes; this one would have {size}")
 
-    async def run(self, api, servable, signature, inputs, outputs):
+    async def run(
+        self, api: str, servable: Any, signature: Any, inputs: dict[str, Any], outputs: Any
+    ) -> dict[str, np.ndarray]:
         """Returns name -> array, of a servable under lease."""
         start = time.perf_counter()
         results = await self._scheduler.run(servable, signature, inputs, outputs)
@@ -168,13 +170,13 @@ class Inference:
         latency.observe((time.perf_counter() - start) * 1e6)
         return results
 
-    async def classify(self, request):
+    async def classify(self, request: Any) -> Any:
         """Answers a ClassificationRequest."""
         response = classification_pb2.ClassificationResponse()
         await self._examples("Classify", CLASSIFY, request, response)
         return response
 
-    async def regress(self, request):
+    async def regress(self, request: Any) -> Any:
         """Answers a RegressionRequest."""
         response = regression_pb2.RegressionResponse()
         await self._examples("Regress", REGRESS, request, response)
@@ -193,7 +195,7 @@ class Inference:
         run = self.run(api, servable, task.signature, task.inputs, task.outputs)
         return task.result(await run)
 
-    async def multi(self, request):
+    async def multi(self, request: Any) -> Any:
         """Answers a MultiInferenceRequest: several heads of one model on one input."""
         if not request.tasks:
             raise invalid("Inference request needs at least one task")
@@ -215,7 +217,7 @@ class Inference:
                 getattr(entry, field).CopyFrom(result)
         return response
 
-    def metadata(self, request):
+    def metadata(self, request: Any) -> Any:
         """Answers a GetModelMetadataRequest."""
         if not request.metadata_field or set(request.metadata_field) != {"signature_def"}:
             received = list(request.metadata_field)
@@ -229,12 +231,12 @@ class Inference:
             response.metadata["signature_def"].Pack(signatures)
             return response
 
-    async def status(self, request):
+    async def status(self, request: Any) -> Any:
         """Answers a GetModelStatusRequest; of several processes, the one furthest behind counts."""
         # A process that has only been started has seen no version: they all are behind in it.
         answers = await self.peers.ask_all("status", request.SerializeToString(), absent=b"")
         whole = get_model_status_pb2.GetModelStatusResponse()
-        seen = {}
+        seen: dict[int, list[Any]] = {}
         for answer in answers:
             for entry in whole.FromString(answer).model_version_status:
                 seen.setdefault(entry.version, []).append(entry)
@@ -258,7 +260,7 @@ class Inference:
                 entry.status.error_message = seen.error.message
         return response.SerializeToString()
 
-    async def metrics_page(self):
+    async def metrics_page(self) -> bytes:
         """Returns the page that Prometheus reads, of all processes."""
         pages = await self.peers.ask_all("metrics", absent=b"")
         return render([json.loads(page) for page in pages if page])
@@ -266,7 +268,7 @@ class Inference:
     async def _own_metrics(self, _):
         return json.dumps(self.metrics.collect()).encode()
 
-    async def reload(self, request):
+    async def reload(self, request: Any) -> Any:
         """Answers a ReloadConfigRequest, when every process has the new list of models."""
         if not self.limits.allow_reload_requests:
             raise ServingError("PERMISSION_DENIED", "--allow_reload_requests=false")
@@ -289,7 +291,7 @@ class Inference:
         return b""
 
 
-def multi_task(servable, task, input):
+def multi_task(servable: Any, task: Any, input: Any) -> Task:
     """Returns the `Task` of one InferenceTask."""
     if task.method_name not in (CLASSIFY, REGRESS):
         raise ServingError("UNIMPLEMENTED", f"Unsupported signature method: {task.method_name}")

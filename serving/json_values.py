@@ -212,7 +212,7 @@ def _strings(leaves, dtype, name):
     return values
 
 
-def to_bytes(value, name):
+def to_bytes(value: Any, name: str) -> bytes:
     """Returns the bytes of a string or of an object `{"b64": ...}`."""
     try:
         if isinstance(value, str):

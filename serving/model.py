@@ -1,7 +1,11 @@
 """One loaded version of a model."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import grpc
 import numpy as np
@@ -25,7 +29,7 @@ class Signature:
     method: str | None = None
 
     @classmethod
-    def from_def(cls, name, definition, check_method=False):
+    def from_def(cls, name: str, definition: Any, check_method: bool = False) -> Signature:
         """Reads a SignatureDef; only a method that is to be checked is kept."""
 
         def specs(infos):
@@ -36,27 +40,27 @@ class Signature:
         return cls(name, specs(definition.inputs), specs(definition.outputs), defaults, method)
 
     @property
-    def values_a_row(self):
+    def values_a_row(self) -> int | None:
         """How many numbers a row of the inputs holds, None if that is not known."""
         return _values_a_row(self.inputs)
 
     @property
-    def bytes_a_row(self):
+    def bytes_a_row(self) -> int | None:
         """How many bytes a row of the outputs takes, None if that is not known."""
         return _values_a_row(self.outputs, lambda spec: spec.numpy_dtype.itemsize)
 
-    def check_method(self, method):
+    def check_method(self, method: str) -> None:
         """Raises INVALID_ARGUMENT if the signature's kind is checked, and is another."""
         if self.method not in (None, method):
             raise invalid(f"Expected {method} signature method_name; got {self.method}")
 
     @property
-    def in_rows(self):
+    def in_rows(self) -> bool:
         """Whether all inputs and outputs have a free first dimension, so requests can merge."""
         specs = [*self.inputs.values(), *self.outputs.values()]
         return bool(self.inputs) and all(spec.rows for spec in specs)
 
-    def check(self, inputs):
+    def check(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Returns the inputs in the signature's order, defaults filled in.
 
         Raises:
@@ -75,7 +79,7 @@ class Signature:
             spec.check(inputs[name])
         return {name: inputs[name] for name in self.inputs}
 
-    def choose_outputs(self, names):
+    def choose_outputs(self, names: Sequence[str]) -> tuple[str, ...]:
         """Returns the output names of a request's filter, all for an empty one."""
         if len(set(names)) != len(names):
             raise invalid(f"output_filter repeats an output: {list(names)}")
@@ -110,14 +114,14 @@ class Servable:
 
     def __init__(
         self,
-        name,
-        version,
-        directory,
-        tags=("serve",),
-        config=None,
-        batching=None,
-        check_methods=False,
-    ):
+        name: str,
+        version: int,
+        directory: Any,
+        tags: Sequence[str] = ("serve",),
+        config: Any = None,
+        batching: Any = None,
+        check_methods: bool = False,
+    ) -> None:
         self.name, self.version, self.directory = name, version, directory
         self.batching = batching
         self.users = 0
@@ -135,15 +139,15 @@ class Servable:
         if DEFAULT_SIGNATURE in self.json_dtypes:
             self.json_dtypes[""] = self.json_dtypes[DEFAULT_SIGNATURE]
 
-    def acquire(self):
+    def acquire(self) -> None:
         """Counts one more user; a version in use is not unloaded. Event loop's thread only."""
         self.users += 1
 
-    def release(self):
+    def release(self) -> None:
         """Ends one `acquire`."""
         self.users -= 1
 
-    def signature(self, name):
+    def signature(self, name: str) -> Signature:
         """Returns the signature of that name; "" is `serving_default`."""
         signature = self.signatures.get(name or DEFAULT_SIGNATURE)
         if signature is None:
@@ -154,15 +158,16 @@ class Servable:
             )
         return signature
 
-    def most_values(self, rows):
+    def most_values(self, rows: int) -> int | None:
         """Returns how many values a request of so many rows may hold, None if that is not known."""
-        sizes = [signature.values_a_row for signature in self.signatures.values()]
-        if not rows or not sizes or None in sizes:
+        known = [signature.values_a_row for signature in self.signatures.values()]
+        sizes = [size for size in known if size is not None]
+        if not rows or not sizes or len(sizes) < len(known):
             return None
         # Objects have a comma for each of their members too.
         return rows * (max(sizes) + max(len(s.inputs) for s in self.signatures.values()))
 
-    def run(self, signature, inputs, outputs):
+    def run(self, signature: Any, inputs: dict[str, Any], outputs: Any) -> dict[str, np.ndarray]:
         """Returns name -> array for checked inputs; blocks, and may run in several threads."""
         try:
             results = self._session.run(signature.name, inputs, outputs)
@@ -174,12 +179,12 @@ class Servable:
             for name, value in results.items()
         }
 
-    def close(self):
+    def close(self) -> None:
         """Frees the model; nothing may be running."""
         self._session.close()
 
 
-def from_tensorflow(error):
+def from_tensorflow(error: Any) -> ServingError:
     """Returns the ServingError of a tf.errors.OpError: the codes are the same."""
     codes = {code.value[0]: code.name for code in grpc.StatusCode}
     return ServingError(codes.get(error.error_code, "INTERNAL"), error.message)

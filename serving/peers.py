@@ -8,12 +8,16 @@ those of all. For these each process listens on a Unix socket that only its user
 Process 0 is the one that was started; it starts the others and ends them.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import socket
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -32,13 +36,15 @@ class Peers:
         count: How many there are.
     """
 
-    def __init__(self, methods, directory=None, index=0, count=1):
+    def __init__(
+        self, methods: dict[str, Any], directory: Any = None, index: int = 0, count: int = 1
+    ) -> None:
         self._methods = methods
         self._directory, self._index, self._count = directory, index, count
-        self._server = None
-        self._channels = {}
+        self._server: Any = None
+        self._channels: dict[int, Any] = {}
 
-    async def start(self):
+    async def start(self) -> None:
         """Listens to the others, if there are any."""
         if self._count == 1:
             return
@@ -52,7 +58,9 @@ class Peers:
     def _socket(self, index):
         return f"unix:{self._directory}/{index}.sock"
 
-    async def ask(self, index, method, data=b"", absent=None):
+    async def ask(
+        self, index: int, method: str, data: bytes = b"", absent: bytes | None = None
+    ) -> bytes:
         """Returns what process `index` answers; raises its `ServingError`.
 
         One that has not begun to listen is waited for, or stands as `absent`.
@@ -70,12 +78,14 @@ class Peers:
                 return absent
             raise ServingError(error.code().name, error.details()) from error
 
-    async def ask_all(self, method, data=b"", absent=None):
+    async def ask_all(
+        self, method: str, data: bytes = b"", absent: bytes | None = None
+    ) -> list[bytes]:
         """Returns the answers of all processes, in their order."""
         asked = (self.ask(index, method, data, absent) for index in range(self._count))
         return await asyncio.gather(*asked)
 
-    async def stop(self):
+    async def stop(self) -> None:
         """Ends listening and asking."""
         for channel in self._channels.values():
             await channel.close()
@@ -111,13 +121,13 @@ class Family:
         count: How many processes there are, this one included.
     """
 
-    def __init__(self, arguments, count):
+    def __init__(self, arguments: Sequence[str], count: int) -> None:
         self._arguments, self._count = arguments, count
         self._directory = tempfile.TemporaryDirectory(prefix="serving-")
         self.directory = self._directory.name
-        self._children = []
+        self._children: list[Any] = []
 
-    async def start(self, port):
+    async def start(self, port: int) -> None:
         """Starts the other processes; they serve gRPC on `port`, which may have been chosen."""
         for index in range(1, self._count):
             place = f"--process_of={self.directory}:{index}"
@@ -126,7 +136,7 @@ class Family:
             child = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE)
             self._children.append(child)
 
-    async def wait_until_serving(self):
+    async def wait_until_serving(self) -> None:
         """Returns when all have opened their ports, or one of them has ended."""
         while not all(self._marker(i).exists() for i in range(1, self._count)):
             if any(child.returncode is not None for child in self._children):
@@ -136,7 +146,7 @@ class Family:
     def _marker(self, index):
         return Path(self.directory, f"{index}.serving")
 
-    async def wait_for_one(self):
+    async def wait_for_one(self) -> None:
         """Returns when one of the other processes has ended; never, if there are none."""
         waiting = [asyncio.ensure_future(child.wait()) for child in self._children]
         if not waiting:
@@ -147,12 +157,12 @@ class Family:
             for future in waiting:
                 future.cancel()
 
-    def end(self):
+    def end(self) -> None:
         """Tells the others to finish what they have begun."""
         for child in self._children:
             child.stdin.close()
 
-    async def stop(self):
+    async def stop(self) -> None:
         """Ends the others and returns when they have ended."""
         self.end()
         for child in self._children:
@@ -160,12 +170,12 @@ class Family:
         self._directory.cleanup()
 
 
-def mark_serving(directory, index):
+def mark_serving(directory: Any, index: int) -> None:
     """Tells process 0 that this one has opened its ports."""
     Path(directory, f"{index}.serving").touch()
 
 
-async def wait_for_parent_to_end():
+async def wait_for_parent_to_end() -> None:
     """Returns when the pipe from process 0 is closed."""
     reader = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(reader)
@@ -175,7 +185,7 @@ async def wait_for_parent_to_end():
 
 
 @contextlib.contextmanager
-def reserved(host, port):
+def reserved(host: str, port: int) -> Iterator[int]:
     """Holds a TCP port that several processes will share, and yields its number.
 
     Raises:

@@ -10,6 +10,8 @@ import enum
 import gc
 import logging
 import time
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -70,23 +72,23 @@ class Version:
 class Model:
     """A configured model and its versions."""
 
-    def __init__(self, config):
+    def __init__(self, config: Any) -> None:
         self.config = config  # ModelConfig
-        self.versions = {}
-        self.labels = {}
+        self.versions: dict[int, Any] = {}
+        self.labels: dict[str, int] = {}
 
     @property
-    def available(self):
+    def available(self) -> list[int]:
         """The versions that answer, ascending."""
         return sorted(n for n, v in self.versions.items() if v.state == State.AVAILABLE)
 
     @property
-    def failed(self):
+    def failed(self) -> list[int]:
         """The versions on disk that could not be loaded, ascending."""
         return sorted(n for n, v in self.versions.items() if v.state == State.END and v.error)
 
     @property
-    def settled(self):
+    def settled(self) -> bool:
         """Whether there is an answer to how loading went: something available, or only failures."""
         loading = any(v.state in (State.START, State.LOADING) for v in self.versions.values())
         return bool(self.available or (self.failed and not loading))
@@ -105,20 +107,24 @@ class Repository:
         allow_unavailable_labels: Whether a new label may point at a version that is not available.
     """
 
-    def __init__(self, options=None, metrics=None, allow_unavailable_labels=False):
+    def __init__(
+        self, options: Any = None, metrics: Any = None, allow_unavailable_labels: bool = False
+    ) -> None:
         self._options = options or LoadOptions()
         self._metrics = metrics
         self._allow_unavailable_labels = allow_unavailable_labels
         self._configuring = asyncio.Lock()
-        self._models = {}
+        self._models: dict[str, Model] = {}
         self._loader = concurrent.futures.ThreadPoolExecutor(1, "loader")
         self._looking = asyncio.Lock()
-        self._unloading = set()
+        self._unloading: set[Any] = set()
 
     # What requests use.
 
     @contextlib.contextmanager
-    def lease(self, name, version=None, label=None):
+    def lease(
+        self, name: str, version: int | None = None, label: str | None = None
+    ) -> Iterator[Servable]:
         """Gives the servable that should answer, kept loaded until the block is left.
 
         Raises:
@@ -148,7 +154,7 @@ class Repository:
             raise ServingError("NOT_FOUND", f"Servable not found for request: {asked}")
         return found.servable
 
-    def status(self, name, version=None):
+    def status(self, name: str, version: int | None = None) -> list[Version]:
         """Returns the `Version`s ever seen of a model, newest first, or the one asked for."""
         if not name:
             raise invalid("Missing ModelSpec.name")
@@ -160,22 +166,22 @@ class Repository:
         return [model.versions[number] for number in numbers]
 
     @property
-    def models(self):
+    def models(self) -> dict[str, Model]:
         """name -> `Model`, as configured."""
         return dict(self._models)
 
     # What changes the set of models.
 
-    def known_name(self, name):
+    def known_name(self, name: str) -> str:
         """Returns the name if a model has it, else "": a label for metrics, of which few exist."""
         return name if name in self._models else ""
 
     @property
-    def ready(self):
+    def ready(self) -> bool:
         """Whether every configured model answers."""
         return bool(self._models) and all(model.available for model in self._models.values())
 
-    async def configure(self, configs):
+    async def configure(self, configs: Iterable[Any]) -> None:
         """Replaces the list of models (ModelConfig messages) and waits for those that are new.
 
         Raises:
@@ -223,7 +229,7 @@ class Repository:
                 )
         model.labels = dict(config.version_labels)
 
-    async def watch(self, interval):
+    async def watch(self, interval: float) -> None:
         """Looks at the disk every `interval` seconds, for ever; 0 ends when nothing is pending."""
         while interval or not all(model.settled for model in self._models.values()):
             await asyncio.sleep(interval or 0.05)
@@ -232,7 +238,7 @@ class Repository:
             except Exception:
                 _log.exception("could not look for new versions")
 
-    async def look(self):
+    async def look(self) -> None:
         """Looks at the disk once: loads what is new, unloads what is no longer wanted."""
         async with self._looking:
             for name, model in list(self._models.items()):
@@ -320,7 +326,7 @@ class Repository:
     async def _in_loader(self, function, *arguments):
         return await asyncio.get_running_loop().run_in_executor(self._loader, function, *arguments)
 
-    async def close(self):
+    async def close(self) -> None:
         """Frees all models, once their requests are done."""
         for name, model in self._models.items():
             for version in model.versions.values():

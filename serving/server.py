@@ -4,6 +4,10 @@ Speaks the TensorFlow Serving protocol on one machine, without Docker; a client 
 and tensorflow_model_server without a change. `--help` lists the flags, which are theirs.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
 from rrl_tf.quiet import load_tensorflow
 
 load_tensorflow()  # before anything else imports it, with its greeting on stderr
@@ -17,6 +21,7 @@ import resource
 import signal
 import sys
 import threading
+from typing import Any
 
 import grpc
 import tensorflow as tf
@@ -34,6 +39,7 @@ from serving import config_files, logs, tls
 from serving import flags as flags_module
 from serving.batching import BatchingParameters, Scheduler
 from serving.errors import ServingError
+from serving.flags import Flags
 from serving.grpc_service import add_services
 from serving.http_connections import Connections
 from serving.inference import Inference
@@ -63,7 +69,7 @@ class Server:
     8500
     """
 
-    def __init__(self, flags, place=(None, 0, 1)):
+    def __init__(self, flags: Flags, place: tuple = (None, 0, 1)) -> None:
         self._flags = flags
         self._place = place
         self.grpc_port = self.rest_port = None
@@ -78,9 +84,9 @@ class Server:
         self._inference = Inference(self.repository, self._scheduler, metrics, place, limits(flags))
         self._workers = Workers(flags.rest_api_num_readers)
         self._grpc = self._rest = self._health = None
-        self._watchers = []
+        self._watchers: list[Any] = []
 
-    async def start(self):
+    async def start(self) -> None:
         """Loads the models, then opens the ports.
 
         Raises:
@@ -167,7 +173,7 @@ class Server:
             raise StartError(f"cannot listen on {address} for REST: {error.strerror}") from error
         self.rest_port = port
 
-    async def stop(self):
+    async def stop(self) -> None:
         """Takes no new requests, lets those in flight finish, and frees the models."""
         for watcher in self._watchers:
             watcher.cancel()
@@ -177,7 +183,7 @@ class Server:
         # UNAVAILABLE, which they know to try elsewhere, it goes on listening.
         farewell = asyncio.sleep(_FAREWELL_SECONDS if self._grpc is not None else 0)
         await asyncio.gather(self._inference.drain(self._flags.drain_seconds), farewell)
-        stopping = []
+        stopping: list[Any] = []
         if self._grpc is not None:
             stopping.append(self._grpc.stop(_FAREWELL_SECONDS))
         if self._rest is not None:
@@ -210,10 +216,10 @@ async def _add_health(server):
 
 
 @contextlib.contextmanager
-def running(flags):
+def running(flags: Flags) -> Iterator[Server]:
     """Runs a server in a thread of this process, for notebooks and tests; yields the `Server`."""
     ready = threading.Event()
-    outcome = {}
+    outcome: dict[str, Any] = {}
 
     async def serve():
         server = None
@@ -320,7 +326,7 @@ async def _serve_one(flags, place, ends, family=None):
     return 0
 
 
-def main(arguments=None):
+def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the server until SIGTERM or SIGINT; returns the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     flags, ignored = flags_module.parse(arguments)

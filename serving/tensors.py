@@ -57,7 +57,7 @@ class TensorSpec:
     shape: tuple | None
 
     @classmethod
-    def from_info(cls, name, info):
+    def from_info(cls, name: str, info: Any) -> TensorSpec:
         """Reads a TensorInfo."""
         shape = None
         if not info.tensor_shape.unknown_rank:
@@ -65,16 +65,16 @@ class TensorSpec:
         return cls(name, info.dtype, shape)
 
     @property
-    def numpy_dtype(self):
+    def numpy_dtype(self) -> np.dtype | None:
         """The NumPy dtype, None for the few types that have none here."""
         return _LAYOUTS.get(self.dtype, (None,))[0]
 
     @property
-    def rows(self):
+    def rows(self) -> bool:
         """Whether the first dimension is a free batch dimension."""
-        return bool(self.shape) and self.shape[0] is None
+        return self.shape is not None and self.shape[:1] == (None,)
 
-    def check(self, array):
+    def check(self, array: np.ndarray) -> None:
         """Raises INVALID_ARGUMENT naming both sides unless the array fits."""
         if array.dtype != self.numpy_dtype:
             raise invalid(
@@ -97,7 +97,7 @@ class TensorSpec:
             )
 
 
-def dtype_name(numpy_dtype):
+def dtype_name(numpy_dtype: np.dtype) -> str:
     """Returns the DataType name of a NumPy dtype: float32 -> "DT_FLOAT"."""
     for dtype, (known, _, _) in _LAYOUTS.items():
         if known == numpy_dtype:
@@ -109,7 +109,7 @@ def _join(sizes):
     return ",".join(str(size) for size in sizes)
 
 
-def from_proto(proto):
+def from_proto(proto: Any) -> np.ndarray:
     """Returns a TensorProto's array; raises INVALID_ARGUMENT where it does not hold one."""
     if proto.dtype not in _LAYOUTS:
         raise invalid(f"tensor has no usable dtype: {_dtype_of(proto)}")
@@ -234,7 +234,7 @@ def fill_proto(proto: Any, array: np.ndarray, spec: TensorSpec, as_content: bool
         getattr(proto, field).extend(flat.tolist())
 
 
-def pack(array):
+def pack(array: np.ndarray) -> Any:
     """Returns the TensorProto of a request's array, as bytes where the dtype allows it."""
     if array.dtype.kind in "SU":
         array = np.char.encode(array, "utf-8") if array.dtype.kind == "U" else array

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 from tensorflow.core.example import example_pb2
@@ -32,7 +33,7 @@ class Task:
         ServingError: INVALID_ARGUMENT if the signature is of another kind, or there is no example.
     """
 
-    def __init__(self, servable, method, signature_name, input):
+    def __init__(self, servable: Any, method: str, signature_name: str, input: Any) -> None:
         try:
             self.signature = servable.signature(signature_name)
         except ServingError as error:
@@ -46,11 +47,11 @@ class Task:
         self.inputs = self.signature.check(self.inputs)
 
     @property
-    def num_examples(self):
+    def num_examples(self) -> int:
         """How many examples are asked about."""
         return len(self.inputs["inputs"])
 
-    def result(self, outputs):
+    def result(self, outputs: Any) -> Any:
         """Returns the ClassificationResult or RegressionResult."""
         if self.method == REGRESS:
             return self._regressions(outputs["outputs"])
@@ -127,7 +128,7 @@ def _serialized(input):
     return merged
 
 
-def result_to_json(result):
+def result_to_json(result: Any) -> bytes:
     """Returns the body of a REST classify or regress reply."""
     if isinstance(result, regression_pb2.RegressionResult):
         values = np.array([entry.value for entry in result.regressions], np.float32)

@@ -4,12 +4,15 @@ What a request holds and how a reply is read is the same for a client in an even
 without; `RestForm` and `GrpcForm` are that, the transports here carry it for `serving.client`.
 """
 
+from __future__ import annotations
+
 import base64
 import http.client
 import json
 import ssl
 import urllib.parse
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,36 +33,43 @@ def _dtype(name):
 class RestForm:
     """Requests and replies as JSON, whoever carries them."""
 
-    def __init__(self, host, port, secure, certificates, identity):
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        secure: bool,
+        certificates: str | None,
+        identity: tuple[str, str] | None,
+    ) -> None:
         self.host, self.port, self.tls = host, port, None
         if secure:
             self.tls = ssl.create_default_context(cafile=certificates)
             if identity is not None:
                 self.tls.load_cert_chain(*identity)
 
-    def address_model(self, model, version, label):
+    def address_model(self, model: str, version: int | None, label: str | None) -> None:
         self.path = f"/v1/models/{urllib.parse.quote(model, safe='')}"
         if version is not None:
             self.path += f"/versions/{version}"
         if label is not None:
             self.path += f"/labels/{urllib.parse.quote(label, safe='')}"
 
-    def predict_request(self, inputs, signature):
+    def predict_request(self, inputs: dict[str, Any], signature: Any) -> Any:
         columns = {name: _jsonable(value) for name, value in inputs.items()}
         body = json.dumps({"signature_name": signature, "inputs": columns}).encode()
         return "POST", f"{self.path}:predict", body
 
-    def read_outputs(self, reply, known):
+    def read_outputs(self, reply: Any, known: Any) -> dict[str, np.ndarray]:
         reply = reply["outputs"]
         specs = known["outputs"]
         if len(specs) == 1:
             reply = {next(iter(specs)): reply}
         return {name: _from_json(reply[name], *spec) for name, spec in specs.items()}
 
-    def metadata_request(self):
+    def metadata_request(self) -> Any:
         return "GET", f"{self.path}/metadata", None
 
-    def read_signatures(self, reply):
+    def read_signatures(self, reply: Any) -> dict[str, Any]:
         definitions = reply["metadata"]["signature_def"]["signature_def"]
 
         def spec(info):
@@ -76,7 +86,7 @@ class RestForm:
             if name != "__saved_model_init_op"
         }
 
-    def read_reply(self, status, text):
+    def read_reply(self, status: int, text: bytes) -> Any:
         try:
             reply = json.loads(text)
         except ValueError:
@@ -88,7 +98,7 @@ class RestForm:
         code = codes.get(status, "INTERNAL" if status != 413 else "RESOURCE_EXHAUSTED")
         raise ServingError(code, reply.get("error", f"HTTP status {status}"))
 
-    def unreachable(self, error):
+    def unreachable(self, error: Any) -> ServingError:
         scheme = "https" if self.tls else "http"
         return ServingError(
             "UNAVAILABLE", f"cannot reach {scheme}://{self.host}:{self.port}: {error}"
@@ -98,17 +108,19 @@ class RestForm:
 class RestTransport(RestForm):
     """Connections of the standard library, kept open."""
 
-    def __init__(self, *address):
+    def __init__(self, *address: Any) -> None:
         super().__init__(*address)
-        self._idle = []
+        self._idle: list[Any] = []
 
-    def predict(self, inputs, signature, known, timeout):
-        return self.read_outputs(
-            self._ask(*self.predict_request(inputs, signature), timeout), known
-        )
+    def predict(
+        self, inputs: dict[str, Any], signature: Any, known: Any, timeout: float
+    ) -> dict[str, np.ndarray]:
+        method, path, body = self.predict_request(inputs, signature)
+        return self.read_outputs(self._ask(method, path, body, timeout), known)
 
-    def signatures(self, timeout):
-        return self.read_signatures(self._ask(*self.metadata_request(), timeout))
+    def signatures(self, timeout: float) -> dict[str, Any]:
+        method, path, body = self.metadata_request()
+        return self.read_signatures(self._ask(method, path, body, timeout))
 
     def _connection(self):
         if self.tls is None:
@@ -136,7 +148,7 @@ class RestTransport(RestForm):
         self._idle.append(connection)
         return self.read_reply(response.status, text)
 
-    def close(self):
+    def close(self) -> None:
         while self._idle:
             self._idle.pop().close()
 
@@ -174,7 +186,14 @@ def _decoded(value):
 class GrpcForm:
     """Requests and replies as messages, whoever carries them."""
 
-    def __init__(self, host, port, secure, certificates, identity):
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        secure: bool,
+        certificates: str | None,
+        identity: tuple[str, str] | None,
+    ) -> None:
         # Imported here: the stubs bring TensorFlow, which the REST client does without.
         from rrl_tf.quiet import load_tensorflow
 
@@ -198,20 +217,20 @@ class GrpcForm:
             read = [Path(file).read_bytes() if file else None for file in files]
             self._credentials = grpc.ssl_channel_credentials(*read)
 
-    def channel(self, module):
+    def channel(self, module: Any) -> Any:
         """Returns a channel of `grpc` or of `grpc.aio`."""
         sizes = ("grpc.max_receive_message_length", "grpc.max_send_message_length")
-        options = [(name, -1) for name in sizes]
+        options: list[tuple[str, Any]] = [(name, -1) for name in sizes]
         # Where a name stands for several servers, each gets its turn.
         options.append(("grpc.lb_policy_name", "round_robin"))
         if self._credentials is None:
             return module.insecure_channel(self._address, options=options)
         return module.secure_channel(self._address, self._credentials, options=options)
 
-    def address_model(self, model, version, label):
+    def address_model(self, model: str, version: int | None, label: str | None) -> None:
         self._model, self._version, self._label = model, version, label
 
-    def predict_request(self, inputs, signature):
+    def predict_request(self, inputs: dict[str, Any], signature: Any) -> Any:
         request = self._predict_pb2.PredictRequest()
         self._fill_spec(request.model_spec)
         request.model_spec.signature_name = signature
@@ -219,15 +238,15 @@ class GrpcForm:
             request.inputs[name].CopyFrom(self._tensors.pack(np.asarray(value)))
         return request
 
-    def read_outputs(self, reply):
+    def read_outputs(self, reply: Any) -> dict[str, np.ndarray]:
         return {name: self._tensors.from_proto(proto) for name, proto in reply.outputs.items()}
 
-    def metadata_request(self):
+    def metadata_request(self) -> Any:
         request = self._metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
         self._fill_spec(request.model_spec)
         return request
 
-    def read_signatures(self, reply):
+    def read_signatures(self, reply: Any) -> dict[str, Any]:
         definitions = self._metadata_pb2.SignatureDefMap()
         reply.metadata["signature_def"].Unpack(definitions)
 
@@ -251,7 +270,7 @@ class GrpcForm:
         elif self._label is not None:
             spec.version_label = self._label
 
-    def error(self, error):
+    def error(self, error: Any) -> ServingError:
         """Returns the ServingError of a RpcError."""
         code = error.code().name
         # Nobody cancels here: it is what a server that is just stopping answers.
@@ -261,16 +280,18 @@ class GrpcForm:
 class GrpcTransport(GrpcForm):
     """One channel, for all threads."""
 
-    def __init__(self, *address):
+    def __init__(self, *address: Any) -> None:
         super().__init__(*address)
         self._channel = self.channel(self._grpc)
         self._stub = self._make_stub(self._channel)
 
-    def predict(self, inputs, signature, known, timeout):
+    def predict(
+        self, inputs: dict[str, Any], signature: Any, known: Any, timeout: float
+    ) -> dict[str, np.ndarray]:
         request = self.predict_request(inputs, signature)
         return self.read_outputs(self._call(self._stub.Predict, request, timeout))
 
-    def signatures(self, timeout):
+    def signatures(self, timeout: float) -> dict[str, Any]:
         request = self.metadata_request()
         return self.read_signatures(self._call(self._stub.GetModelMetadata, request, timeout))
 
@@ -280,5 +301,5 @@ class GrpcTransport(GrpcForm):
         except self._grpc.RpcError as error:
             raise self.error(error) from error
 
-    def close(self):
+    def close(self) -> None:
         self._channel.close()

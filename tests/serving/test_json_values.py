@@ -74,6 +74,7 @@ _texts = st.one_of(
     _documents.map(json.dumps),
     _documents.map(lambda d: json.dumps(d, indent=1)),
     st.lists(_scraps, max_size=12).map("".join),
+    _documents.map(lambda d: "\ufeff" + json.dumps(d)),
     st.lists(_scraps, max_size=8).map(lambda s: '{"inputs": ' + "".join(s) + "}"),
     st.lists(_scraps, max_size=8).map(lambda s: '{"instances": [' + "".join(s) + "]}"),
     # Twice the same key, a key that nobody reads, lists that are none.
