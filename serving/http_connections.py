@@ -97,7 +97,11 @@ class _Connection(RequestHandler):
             return await super().finish_response(request, resp, start_time)
         try:
             async with asyncio.timeout(self._limits.patience):
-                return await super().finish_response(request, resp, start_time)
+                outcome = await super().finish_response(request, resp, start_time)
+                await self._drain_helper()  # aiohttp itself goes on without
+                return outcome
+        except ConnectionError:
+            return resp, True
         except TimeoutError:
             if self.transport is not None:
                 self.transport.abort()  # close() would wait until it has been read

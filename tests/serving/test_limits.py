@@ -325,3 +325,26 @@ def test_what_was_accepted_is_answered_when_the_server_stops(exported, tools):
     assert len(outcomes) == 9 and outcomes.count((200, "close")) >= 3
     late = {(503, "close"), ("UNAVAILABLE", None)}
     assert set(outcomes) <= {(200, "close"), (200, None), (200, (1000,))} | late
+
+
+def test_an_answer_that_is_not_taken_is_taken_back(exported, tools):
+    """It stayed in memory for as long as the client liked."""
+    rows = tools.observations(4000).tolist()
+    body = json.dumps({"signature_name": "act_with_attention", "instances": rows}).encode()
+    head = f"POST {PREDICT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    with (
+        tools.serve(exported, rest_api_header_timeout_in_ms=500) as server,
+        socket.socket() as slow,
+    ):
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.connect(("127.0.0.1", server.rest_port))
+        slow.settimeout(60)
+        slow.sendall(head + body)
+        connections = server._rest.server.connections
+        deadline = time.monotonic() + 60
+        while not (connections and connections[0]._request_count):
+            connections = server._rest.server.connections
+            assert time.monotonic() < deadline
+        while server._rest.server.connections:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)

@@ -234,11 +234,13 @@ def test_a_clock_that_jumps_moves_no_deadline(exported, tools, monkeypatch):
     jump = {"by": 0.0}
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + jump["by"])
-    with tools.serve(exported) as server:
-        for scheme, port in (("grpc", server.grpc_port), ("http", server.rest_port)):
-            with connect(f"{scheme}://127.0.0.1:{port}", "tiny", retries=0) as client:
-                for jump["by"] in (0.0, 1e7, -1e7, 0.0):
-                    client.act(tools.observations(300))
+    # Over REST: a gRPC client in Python reckons with the wall clock itself.
+    with (
+        tools.serve(exported) as server,
+        connect(f"http://127.0.0.1:{server.rest_port}", "tiny", retries=0) as client,
+    ):
+        for jump["by"] in (0.0, 1e7, -1e7, 0.0):
+            client.act(tools.observations(300))
 
 
 def test_who_does_not_read_holds_nobody_up(base, tools):
