@@ -52,7 +52,8 @@ def run(main: Callable[[Any], Any], config_class: type, **options: Any) -> None:
     except (InvalidInput, OSError) as error:
         fail(error)
     except KeyboardInterrupt:
-        fail("stopped; the same command goes on from the last checkpoint", code=130)
+        print("stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+        raise SystemExit(130) from None
 
 
 def _parsed(config_class, options):

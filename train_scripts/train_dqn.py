@@ -29,8 +29,10 @@ SMALLEST_PICTURE = 36
 class Config(DoubleDQNConfig):
     """The numbers of the training, and of the environment."""
 
+    name: str = ""
+    """Folder under `runs`; by default the environment and the seed."""
     runs: str = "runs/dqn"
-    """Where runs are kept; the folder there is called after the environment and the seed."""
+    """Where runs are kept."""
     discount: float = 0.99
     updates_per_step: float = 0.5
     epsilon_end: float = 0.05
@@ -66,6 +68,8 @@ class Config(DoubleDQNConfig):
         require_positive(self, "frames")
         if self.max_steps is not None:
             require_positive(self, "max_steps")
+        if self.preset:
+            raise InvalidInput(f"train_dqn has no presets, but networks; received {self.preset!r}")
         if not self.env:
             raise InvalidInput("--env is missing; expected an id such as CartPole-v1")
 
@@ -99,6 +103,14 @@ def make_network(config: Config, task: Task) -> keras.Model:
     }
     if name in plain:
         return plain[name](task.num_actions, dtype=config.dtype)
+    if name not in RelationalQNetwork.presets:
+        known = ", ".join((*plain, *RelationalQNetwork.presets))
+        raise InvalidInput(f"network must be one of {known}; received {name!r}")
+    if len(task.preparation.shape) != 3:
+        raise InvalidInput(
+            f"network {name!r} takes grids (height, width, features); received observations of "
+            f"shape {task.preparation.shape}"
+        )
     return RelationalQNetwork.from_preset(
         name, task.preparation, num_actions=task.num_actions, dtype=config.dtype
     )

@@ -179,8 +179,8 @@ class DoubleDQN:
         """Restores what `get_state` returned.
 
         Raises:
-            ValueError: listing every name that is missing, unknown or of another shape; nothing
-                is changed then.
+            InvalidInput: naming what is missing, unknown or of another shape, three of them;
+                nothing is changed then.
         """
         variables = self._variables()
         wrong = [f"missing {name}" for name in variables if name not in arrays]
@@ -191,7 +191,8 @@ class DoubleDQN:
             if name in arrays and arrays[name].shape != tuple(variable.shape)
         ]
         if wrong:
-            raise InvalidInput("agent state does not fit this agent: " + "; ".join(wrong))
+            more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+            raise InvalidInput(f"agent state does not fit this agent: {'; '.join(wrong[:3])}{more}")
         for name, variable in variables.items():
             variable.assign(arrays[name])
 

@@ -44,8 +44,8 @@ def object_cells(view: Any, channels: int = 3) -> dict[str, tuple[int, int]]:
 
     Returns:
         Label -> cell (x, y), in the order agent, key, door, goal, ball, box, lava, without what is
-        out of sight; several of a kind are told apart by their colours, as `red door`. A carried
-        object is in the agent's cell. The entity of cell (x, y) is number `x * 7 + y`.
+        out of sight; those of one kind are told apart by their colours, as `red door`, and of those
+        alike the first is named. A carried object is in the agent's cell. The entity of cell (x, y) is number `x * 7 + y`.
 
     Example:
         >>> view = np.zeros((7, 7, 3), "uint8")
@@ -57,9 +57,10 @@ def object_cells(view: Any, channels: int = 3) -> dict[str, tuple[int, int]]:
     cells: dict[str, Any] = {"agent": AGENT_CELL}
     for label in _LABELLED:
         found = np.argwhere(newest[..., 0] == OBJECT_TO_IDX[label])
-        for x, y in found.tolist():
-            colour = f"{IDX_TO_COLOR[int(newest[x, y, 1])]} " if len(found) > 1 else ""
-            cells.setdefault(f"{colour}{label}", (x, y))
+        colours = {(x, y): IDX_TO_COLOR[int(newest[x, y, 1])] for x, y in found.tolist()}
+        for cell, colour in colours.items():
+            kinds = len(set(colours.values()))
+            cells.setdefault(f"{colour} {label}" if kinds > 1 else label, cell)
     return cells
 
 

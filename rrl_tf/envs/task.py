@@ -57,8 +57,8 @@ class Task:
         rows_first: whether a grid's axes are (row, column), or (x, y) as MiniGrid's.
 
     Raises:
-        InvalidInput: if there is no level, the levels or what tests them differ in their spaces, or
-            the actions are not discrete, 0 to A - 1.
+        InvalidInput: if there is no level, the levels or what tests them differ in their spaces,
+            the preparation does not fit them, or the actions are not discrete, 0 to A - 1.
 
     An environment may offer two more things as attributes, which wrappers pass on:
     `action_names`, used where the task gives none, and `state_key()`, equal for two states with
@@ -103,6 +103,7 @@ class Task:
             raise InvalidInput(
                 f"task {self.name!r} has {action.n} actions; received the names {tuple(names)}"
             )
+        _check_preparation(self.name, self.preparation, observation)
         for env in envs:
             env.close()
         object.__setattr__(self, "observation_space", observation)
@@ -169,6 +170,21 @@ class ReportSuccess(gymnasium.Wrapper):
         if (terminated or truncated) and "success" not in info:
             info = {**info, "success": self._return >= self.success_return}
         return observation, reward, terminated, truncated, info
+
+
+def _check_preparation(name, preparation, space):
+    """Raises `InvalidInput` unless observations of the space are prepared to the shape promised."""
+    try:
+        prepared = tuple(preparation(np.zeros((1, *space.shape), space.dtype)).shape)
+    except Exception as error:
+        raise InvalidInput(
+            f"the preparation of task {name!r} cannot take observations of {space}: {error}"
+        ) from error
+    if prepared != (1, *preparation.shape):
+        raise InvalidInput(
+            f"the preparation of task {name!r} promises shape {preparation.shape}; received "
+            f"{prepared[1:]} from observations of shape {space.shape}"
+        )
 
 
 def _attribute(env, name):

@@ -42,6 +42,7 @@ class DoubleDQNConfig(RunConfig):
     clip_norm: float = 10.0
     """Largest global norm of the gradient."""
     loss: Literal["huber", "mse"] = "huber"
+    """Of the temporal-difference errors: squared, or beyond 1 only their size."""
     target_period: int = 1
     """Updates between moves of the target network."""
     target_rate: float = 0.01
@@ -57,13 +58,19 @@ class DoubleDQNConfig(RunConfig):
     stop_after_perfect: int = 0
     """Stop after so many evaluations in a row without a failure; 0 never does."""
     num_envs: int = 16
+    """Environments side by side; a run ends with the step of all of them that comes to `steps`."""
     updates_per_step: float = 0.25
+    """Gradient steps an environment step."""
     batch_size: int = 64
+    """Transitions of a gradient step."""
     learning_starts: int = 1000
     """Transitions gathered before the first update."""
     replay_capacity: int = 50_000
+    """Transitions kept; the oldest make way."""
     n_step: int = 3
+    """Rewards summed before a value is asked for."""
     discount: float = 0.93
+    """What a reward is worth a step later."""
     priority_exponent: float = 0.6
     """0 samples uniformly."""
     positive_copies: int = 1
@@ -73,7 +80,9 @@ class DoubleDQNConfig(RunConfig):
     ignore_time_limit: bool = False
     """Play on after a time-out, as the published book agent does."""
     epsilon_start: float = 1.0
+    """Share of random actions in the beginning."""
     epsilon_end: float = 0.15
+    """Share of random actions from `epsilon_steps` on."""
     epsilon_steps: int = 10_000
     """Steps from the first to the last exploration rate."""
 
@@ -82,7 +91,9 @@ class DoubleDQNConfig(RunConfig):
     log_every: int = 500
     """Steps between rows of the log; an evaluation or a checkpoint writes one as well."""
     evaluate_every: int = 1000
+    """Steps between evaluations."""
     checkpoint_every: int = 5000
+    """Steps between checkpoints."""
 
     def __post_init__(self) -> None:
         require_positive(
@@ -136,7 +147,7 @@ def train_double_dqn(
         stop=lambda rows: is_solved(rows, len(task.levels), config.stop_after_perfect),
     )
     if state := run.load():
-        loop.set_state(state)
+        _restore(loop, state, run.folder.path)
         curriculum.set_state(state["curriculum"])
         statistics.set_state(state["statistics"])
     if not run.is_finished():
@@ -145,6 +156,16 @@ def train_double_dqn(
         interruption.obey()
         finish(run, loop.agent, task, config)
     return run, loop.agent
+
+
+def _restore(loop, state, path):
+    try:
+        loop.set_state(state)
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"{path} holds a run of something else: {error}. Choose another name, or remove that "
+            "folder"
+        ) from error
 
 
 def _train(run, loop, curriculum, statistics, task, config, interruption):
@@ -234,9 +255,9 @@ def make_agent(task: Task, network: keras.Model, config: DoubleDQNConfig) -> Dou
         InvalidInput: if the network does not answer prepared observations with A values each.
     """
     shape = task.preparation.shape
-    if not network.built:
-        network.build((None, *shape))
     try:
+        if not network.built:
+            network.build((None, *shape))
         answer = tuple(network(keras.ops.zeros((2, *shape)), training=False).shape)
     except Exception as error:
         raise InvalidInput(

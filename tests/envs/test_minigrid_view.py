@@ -71,9 +71,11 @@ def test_several_of_a_kind_are_told_apart_by_colour():
     view[1, 2, :2] = 4, 4  # a yellow door
     view[5, 2, :2] = 4, 2  # a blue one
     view[6, 6, :2] = 6, 0
+    view[0, 0, :2] = view[0, 1, :2] = 9, 0  # lava twice, of one colour
     assert object_cells(view, 4) == {
         "agent": (3, 6),
         "yellow door": (1, 2),
         "blue door": (5, 2),
         "ball": (6, 6),
+        "lava": (0, 0),
     }

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Sequence
 
-from rrl_tf.envs import Level, Task, doorkey_task, gymnasium_task, make_doorkey
+from rrl_tf.envs import Level, Preparation, Task, doorkey_task, gymnasium_task, make_doorkey
 from rrl_tf.envs.preparation import as_float
 from rrl_tf.envs.task import ReportSuccess
 
@@ -177,6 +177,16 @@ def test_levels_share_their_spaces():
     with pytest.raises(ValueError, match="Discrete action space from 0 up"):
         make = functools.partial(Walk, action_space=Discrete(2, start=1))
         Task("start", (Level("", make),), as_float(Box(-1, 1, (3,))))
+
+
+def test_the_preparation_fits_the_observations():
+    other = gymnasium_task(functools.partial(Walk, Box(0, 3, (4, 5, 2), np.uint8))).preparation
+    with pytest.raises(ValueError, match=r"cannot take observations of Box.*4, 5"):
+        make = functools.partial(Walk, Box(0, 3, (4, 5), np.uint8))
+        Task("axes", (Level("", make),), other)
+    wrong = Preparation(lambda observation: observation, (7,))
+    with pytest.raises(ValueError, match=r"promises shape \(7,\); received \(3,\)"):
+        Task("shape", (Level("", Walk),), wrong)
 
 
 def test_evaluation_plays_what_is_listed_or_seeds():

@@ -185,9 +185,10 @@ def test_another_environment_may_be_tested(tmp_path):
     [
         ("Pendulum-v1", {}, "needs discrete actions; received the action space Box"),
         ("CartPole-v2", {}, "cannot make the environment 'CartPole-v2'"),
-        ("CartPole-v1", {"network": "nope"}, "'nope'"),
-        ("CartPole-v1", {"network": "fast"}, "height, width"),
-        ("MiniGrid-Empty-5x5-v0", {"network": "convolutional"}, ""),
+        ("CartPole-v1", {"network": "nope"}, "network must be one of dense, .*received 'nope'"),
+        ("CartPole-v1", {"network": "fast"}, "network 'fast' takes grids .*received .*4,"),
+        ("CartPole-v1", {"preset": "fast"}, "no presets, but networks; received 'fast'"),
+        ("MiniGrid-Empty-5x5-v0", {"network": "convolutional"}, "cannot answer .*7, 7, 24"),
         ("", {}, "--env is missing"),
         ("CartPole-v1", {"frames": 0}, "frames must be greater than 0"),
         ("CartPole-v1", {"actions": (5,)}, "received 5"),
@@ -199,3 +200,17 @@ def test_a_mistake_is_told_before_anything_is_written(tmp_path, env, changes, me
     with pytest.raises(InvalidInput, match=message):
         train(tmp_path / "runs", env, **changes)
     assert not (tmp_path / "runs").exists()
+
+
+def test_another_network_under_the_same_name_is_told(tmp_path):
+    from rrl_tf.envs import gymnasium_task
+    from rrl_tf.errors import InvalidInput
+    from rrl_tf.models import dense_q_network
+    from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
+
+    numbers = {name: value for name, value in TOY.items() if name != "max_steps"}
+    config = DoubleDQNConfig(**numbers, runs=str(tmp_path), name="taken")
+    task = gymnasium_task("CartPole-v1", max_steps=12)
+    train_double_dqn(task, dense_q_network(2, (32,)), config)
+    with pytest.raises(InvalidInput, match=r"taken holds a run of something else.*\(4, 32\)"):
+        train_double_dqn(task, dense_q_network(2, (16,)), config)
