@@ -45,7 +45,8 @@ def object_cells(view: Any, channels: int = 3) -> dict[str, tuple[int, int]]:
     Returns:
         Label -> cell (x, y), in the order agent, key, door, goal, ball, box, lava, without what is
         out of sight; those of one kind are told apart by their colours, as `red door`, and of those
-        alike the first is named. A carried object is in the agent's cell. The entity of cell (x, y) is number `x * 7 + y`.
+        alike the first is named. A carried object is in the agent's cell. The entity of cell
+        (x, y) is number `x * 7 + y`.
 
     Example:
         >>> view = np.zeros((7, 7, 3), "uint8")
