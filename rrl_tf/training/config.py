@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 from typing import Any, Literal
 
@@ -88,15 +89,17 @@ class FitConfig(RunConfig):
 def require_positive(config: Any, *names: str) -> None:
     """Raises `InvalidInput` for the first of the fields that is not greater than zero."""
     for name in names:
-        if not getattr(config, name) > 0:
+        if not 0 < getattr(config, name) < math.inf:
             raise InvalidInput(f"{name} must be greater than 0; received {getattr(config, name)}")
 
 
 def require_not_negative(config: Any, *names: str) -> None:
     """Raises `InvalidInput` for the first of the fields that is less than zero."""
     for name in names:
-        if not getattr(config, name) >= 0:
-            raise InvalidInput(f"{name} must not be negative; received {getattr(config, name)}")
+        if not 0 <= getattr(config, name) < math.inf:
+            raise InvalidInput(
+                f"{name} must be a number from 0 up; received {getattr(config, name)}"
+            )
 
 
 def require_share(config: Any, *names: str) -> None:

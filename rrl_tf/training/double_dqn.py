@@ -96,6 +96,7 @@ class DoubleDQNConfig(RunConfig):
     """Steps between checkpoints."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_positive(
             self,
             *("steps", "num_envs", "batch_size", "replay_capacity", "n_step", "learning_rate"),

@@ -181,7 +181,7 @@ def test_other_images_are_another_run(data, tmp_path):
         (["--model=resnet"], "resnet"),
         (["--batch-size=0"], "batch_size must be greater than 0; received 0"),
         (["--log-every=0"], "log_every must be greater than 0; received 0"),
-        (["--spots=-1"], "spots must not be negative; received -1"),
+        (["--spots=-1"], "spots must be a number from 0 up; received -1"),
         (["--network=nope"], "nope"),
         (["--held-out=200"], "held_out must leave some of the 120 images.*; received 200"),
         (["--held-out=0"], "held_out must be greater than 0; received 0"),
