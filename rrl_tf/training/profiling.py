@@ -1,12 +1,21 @@
 """A TensorBoard profile of a custom loop, with step markers."""
 
+from __future__ import annotations
+
 import contextlib
 import itertools
+import os
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import tensorflow as tf
 
+T = TypeVar("T")
 
-def profiled(iterator, folder, first=None, count=20):
+
+def profiled(
+    iterator: Iterable[T], folder: str | os.PathLike, first: int | None = None, count: int = 20
+) -> Iterator[T]:
     """Passes an iterator on, recording `count` of its items for TensorBoard's profiler.
 
     Each item's making is one step in the profile, so the step-time graph shows something; a
