@@ -1,23 +1,29 @@
 """What a classifier of digits attends to, and the digits it gets wrong."""
 
-import inspect
+from __future__ import annotations
 
+import inspect
+import pathlib
+from typing import Any
+
+import keras
 import numpy as np
 from keras import ops
+from matplotlib.figure import Figure
 
 from rrl_tf import viz
 
 SHOWN = 10
 
 
-def one_of_each(images, labels):
+def one_of_each(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """An image of every class, drawn at random but always the same, and its label."""
     order = np.random.default_rng(0).permutation(len(labels))
     first = [order[(labels[order] == label).argmax()] for label in range(10)]
     return images[first], labels[first]
 
 
-def attention_figure(model, images, labels):
+def attention_figure(model: keras.Model, images: Any, labels: np.ndarray) -> Figure | None:
     """Images, what the model takes them for, and where it attends to; `None` if it does not attend.
 
     Args:
@@ -30,7 +36,7 @@ def attention_figure(model, images, labels):
     return digits_figure(model, images, labels)
 
 
-def digits_figure(model, images, labels):
+def digits_figure(model: keras.Model, images: Any, labels: np.ndarray) -> Figure:
     """Images, what the model takes them for and, if it attends, where to."""
     answer = model(images, **({"return_attention_scores": True} if attends(model) else {}))
     logits, scores = answer if attends(model) else (answer, {})
@@ -48,18 +54,24 @@ def digits_figure(model, images, labels):
     return viz.digits_figure(np.asarray(images)[..., 0], titles, maps)
 
 
-def attends(model):
+def attends(model: keras.Model) -> bool:
     """Whether the model has attention to show."""
     return "return_attention_scores" in inspect.signature(model.call).parameters
 
 
-def images(model, images, labels):
+def images(model: keras.Model, images: Any, labels: np.ndarray) -> dict[str, np.ndarray]:
     """What TensorBoard shows during training: name → uint8 RGB."""
     figure = attention_figure(model, images, labels)
     return {} if figure is None else {"attention": viz.figure_to_image(figure)}
 
 
-def draw(model, images, labels, logits, figures):
+def draw(
+    model: keras.Model,
+    images: np.ndarray,
+    labels: np.ndarray,
+    logits: np.ndarray,
+    figures: pathlib.Path,
+) -> list[pathlib.Path]:
     """Draws attention, and the digits that the model is most sure of and wrong about.
 
     Args:
@@ -83,7 +95,7 @@ def draw(model, images, labels, logits, figures):
     ]
 
 
-def surest_mistakes(logits, labels):
+def surest_mistakes(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Indices of the wrong answers, the one that had the highest probability first."""
     logits = np.asarray(logits, np.float64)
     shares = np.exp(logits - logits.max(-1, keepdims=True))
