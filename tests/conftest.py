@@ -3,6 +3,9 @@
 import os
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+# One thread a test process: sums come out in one order, so that a resumed run can be held against
+# one that was not stopped, bit by bit; and two processes do not fight over two cores.
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 from rrl_tf.quiet import load_tensorflow
 
