@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from rrl_tf.errors import InvalidInput
 
@@ -48,7 +49,8 @@ class CurriculumEnv(gymnasium.Wrapper):
     ) -> tuple[Any, dict[str, Any]]:
         """Begins an episode of the task drawn; `options["level"]` is 0 when missing."""
         level = (options or {}).get("level", 0)
-        rng, _ = gymnasium.utils.seeding.np_random(seed)
+        # A stream of its own: the environment's first draws must not depend on the level's.
+        rng = np.random.default_rng(None if seed is None else (seed, 1))
         if level > 0 and rng.random() >= self.current_share:
             level = int(rng.integers(level))
         self.env = self.envs[level]

@@ -107,7 +107,8 @@ class SeededVectorEnv(VectorEnv):
         actions = np.asarray(actions).tolist()
         if not isinstance(actions, list) or len(actions) != self.num_envs:
             raise InvalidInput(f"Expected {self.num_envs} actions, received {actions!r}.")
-        final = np.empty_like(self._observation)
+        space = self.single_observation_space
+        final = np.empty((self.num_envs, *space.shape), space.dtype)
         reward = np.zeros(self.num_envs, np.float32)
         terminated = np.zeros(self.num_envs, bool)
         truncated = np.zeros(self.num_envs, bool)
@@ -188,6 +189,7 @@ class SeededVectorEnv(VectorEnv):
                 observation, reward, *_ = self.envs[i].step(action)
                 self._returns[i] += np.float32(reward)
             self._actions[i] = list(stored["actions"])
+            observation = np.asarray(observation, self.single_observation_space.dtype)
             if _checksum(observation) != stored["checksum"]:
                 raise InvalidInput(
                     f"Environment {i} does not come back: replaying {len(stored['actions'])} "
@@ -225,7 +227,9 @@ class SeededVectorEnv(VectorEnv):
         self._returns[i] = 0
         sequence = np.random.SeedSequence((self._seed, int(i), self._episodes[i]))
         seed = int(sequence.generate_state(1, np.uint64)[0])
-        return self.envs[i].reset(seed=seed, options=options)[0]
+        observation, _ = self.envs[i].reset(seed=seed, options=options)
+        # What an environment resets with may be of another dtype than what it steps with.
+        return np.asarray(observation, self.single_observation_space.dtype)
 
 
 def _checksum(observation):

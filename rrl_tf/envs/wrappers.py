@@ -64,6 +64,8 @@ class StackFrames(gymnasium.Wrapper):
         self._channels = space.shape[-1]
         self._repeats = (*(1 for _ in space.shape[:-1]), frames)
         self._stack: Any = None
+        if env.has_wrapper_attr("state_key"):  # what the environment does not tell, this cannot
+            self.state_key = self._state_key
         low, high = (np.tile(bound, self._repeats) for bound in (space.low, space.high))
         self.observation_space = Box(low, high, dtype=space.dtype)
 
@@ -85,7 +87,7 @@ class StackFrames(gymnasium.Wrapper):
         self._stack = observation
         return observation, reward, terminated, truncated, info
 
-    def state_key(self) -> Hashable:
+    def _state_key(self) -> Hashable:
         """Adds the stacked frames: with them the future of a memoryless agent is the same."""
         key = self.env.get_wrapper_attr("state_key")()
         return key if self._frames == 1 else (key, self._stack.tobytes())

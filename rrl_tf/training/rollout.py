@@ -64,8 +64,8 @@ class RolloutStatistics:
     def _episode_means(self):
         means = {}
         for name in ("success", "return", "length"):
-            values = [episode[name] for episode in self._episodes if name in episode]
-            if values:
+            if any(name in episode for episode in self._episodes):
+                values = [episode.get(name, 0.0) for episode in self._episodes]
                 means[f"rollout/{name}"] = float(np.mean(values))
         return means
 

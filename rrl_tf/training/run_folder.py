@@ -17,6 +17,12 @@ import numpy as np
 
 from rrl_tf.errors import InvalidInput
 
+# What reading a damaged checkpoint raises.
+_UNREADABLE = (
+    *(OSError, EOFError, ValueError, LookupError, TypeError, AttributeError),
+    zipfile.BadZipFile,
+)
+
 
 class RunFolder:
     """`runs/<task>/<name>/` with `config.json`, `checkpoints/`, `figures/`, `export/`.
@@ -116,7 +122,7 @@ class RunFolder:
                 for path in file.files:
                     part, _, name = path.partition("/")
                     state.setdefault(part, {})[name] = file[path]
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        except _UNREADABLE as error:
             raise InvalidInput(
                 f"checkpoint {whole[-1]} cannot be read ({error}); remove that folder to go on "
                 "without it"

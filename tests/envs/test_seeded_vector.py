@@ -3,6 +3,7 @@
 import functools
 import json
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.error import ResetNeeded
@@ -183,3 +184,40 @@ def test_pictures_and_closing():
     assert [picture.shape for picture in vector.render()] == [(160, 160, 3)] * 2
     vector.close()
     assert vector.closed
+
+
+class Halves(gymnasium.Env):
+    """Resets with integers, steps with halves; its first draw tells which episode it is."""
+
+    observation_space = gymnasium.spaces.Box(-10, 10, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.drawn = self.np_random.random()
+        return np.array([0, 0]), {}
+
+    def step(self, action):
+        return np.array([0.5, self.drawn]), 0.0, True, False, {}
+
+
+def test_observations_have_the_dtype_of_their_space():
+    vector = SeededVectorEnv(Halves, 2, seed=0)
+    first, _ = vector.reset()
+    _, _, _, _, info = vector.step([0, 0])
+    assert first.dtype == info["final_obs"].dtype == np.float32
+    assert (info["final_obs"][:, 0] == 0.5).all()
+
+
+def test_a_curriculum_leaves_the_draws_of_its_environments_alone():
+    from rrl_tf.agents.curriculum import CurriculumEnv
+
+    easy, hard = Halves(), Halves()
+    env = CurriculumEnv([easy, hard])
+    drawn = {id(easy): [], id(hard): []}
+    for seed in range(1500):
+        env.reset(seed=seed, options={"level": 1})
+        drawn[id(env.env)].append(env.env.drawn)
+    assert len(drawn[id(hard)]) / 1500 == pytest.approx(0.7, abs=0.05)
+    for values in drawn.values():
+        np.testing.assert_allclose(np.histogram(values, 4)[0] / len(values), 0.25, atol=0.06)

@@ -90,6 +90,14 @@ def test_frames_are_stacked_along_the_last_axis():
     np.testing.assert_array_equal(first[..., 2:], second[..., :4])
 
 
+def test_stacked_frames_tell_a_state_only_where_there_is_one():
+    walk = gymnasium_task(Walk, frames=2).make_env()
+    assert not walk.has_wrapper_attr("state_key")
+    grid = gymnasium_task("MiniGrid-Empty-5x5-v0", frames=2).make_env()
+    grid.reset(seed=0)
+    assert hash(grid.get_wrapper_attr("state_key")())
+
+
 def test_actions_are_numbered_from_zero():
     task = gymnasium_task(functools.partial(Walk, action_space=Discrete(3, start=5)))
     assert (task.num_actions, task.action_names) == (3, ("5", "6", "7"))

@@ -5,6 +5,7 @@ import json
 import sys
 import textwrap
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -214,3 +215,44 @@ def test_another_network_under_the_same_name_is_told(tmp_path):
     train_double_dqn(task, dense_q_network(2, (32,)), config)
     with pytest.raises(InvalidInput, match=r"taken holds a run of something else.*\(4, 32\)"):
         train_double_dqn(task, dense_q_network(2, (16,)), config)
+
+
+class LuckyWalk(gymnasium.Env):
+    """Tells of successes only, and draws pictures that are none."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}
+    observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left, self.lucky = 5, self.np_random.random() < 0.3
+        return np.array([5.0], np.float32), {}
+
+    def step(self, action):
+        self.left -= 1
+        info = {"success": True} if self.lucky and not self.left else {}
+        return np.array([self.left], np.float32), float(action), self.left == 0, False, info
+
+    def render(self):
+        return None
+
+
+def test_who_tells_only_of_successes_failed_elsewhere(tmp_path, capsys):
+    from rrl_tf.envs import Level, Preparation, Task
+    from rrl_tf.models import dense_q_network
+    from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
+
+    numbers = {name: value for name, value in TOY.items() if name != "max_steps"}
+    task = Task(
+        "Lucky", (Level("1", LuckyWalk), Level("2", LuckyWalk)), Preparation(lambda x: x, (1,))
+    )
+    config = DoubleDQNConfig(**{**numbers, "evaluation_episodes": 30}, runs=str(tmp_path))
+    run, _ = train_double_dqn(task, dense_q_network(2), config)
+    summary = json.loads((run.folder.path / "evaluation.json").read_text())
+    assert 0 < summary["eval/success"] < 0.8
+    assert run.log.rows[-1]["rollout/success"] < 0.9
+    assert "no pictures of Lucky" in capsys.readouterr().out
