@@ -13,7 +13,7 @@ each = pytest.mark.parametrize("kind", MODELS, ids=lambda kind: kind.__name__)
 
 
 def test_all_of_them_are_looked_at():
-    named = {getattr(models, name) for name in models.__all__}
+    named = {getattr(models, name) for name in models.__all__ if name[0].isupper()}
     assert set(MODELS) == named - {models.BehaviorCloning}
 
 

@@ -1,7 +1,7 @@
 """Whether one request holds up another: every bar of the server, measured, in one table.
 
-    python -m benchmarks.serving_bars
-    python -m benchmarks.serving_bars --before ../older-checkout
+    python -m benchmarks speed/serving_bars
+    python -m benchmarks speed/serving_bars --before ../older-checkout
 
 A server of the relational policy `fast` runs in a process of its own. What others get is measured
 alone and while something large is asked, in turns; a bar is a ratio of the two, so the machine's
@@ -24,12 +24,11 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from benchmarks import serving as speed
 from benchmarks.measure import use_one_thread
 from benchmarks.report import Report
+from benchmarks.speed import serving as speed
 from serving import bench
 from serving.client import connect
-from train_scripts import command_line
 
 COLUMNS = ("bar", "asked for", "measured", "met", "numbers")
 LIMIT = 1 << 24  # of a REST body, the server's default
@@ -66,7 +65,7 @@ def main(config):
         "SIGTERM under load and hot swaps for half an hour: `SOAK_SECONDS=1800 make test-slow`.",
     )
     title = "No request holds up another"
-    Report("serving_bars", title, COLUMNS, rows, notes, dataclasses.asdict(config)).write()
+    return Report(title, rows, notes)
 
 
 @contextlib.contextmanager
@@ -285,7 +284,3 @@ def throughput(config):
     lone = np.quantile(np.concatenate([r.latencies for r in results["gRPC", 1]]), 0.5)
     rows.append(row("gRPC, one client", "0.37 ms", f"{1e3 * lone:.2f}", 1e3 * lone <= 0.37))
     return rows
-
-
-if __name__ == "__main__":
-    command_line.run_plain(main, Config)
