@@ -107,7 +107,7 @@ class SeededVectorEnv(VectorEnv):
         actions = np.asarray(actions).tolist()
         if not isinstance(actions, list) or len(actions) != self.num_envs:
             raise InvalidInput(f"Expected {self.num_envs} actions, received {actions!r}.")
-        space = self.single_observation_space
+        space: Any = self.single_observation_space
         final = np.empty((self.num_envs, *space.shape), space.dtype)
         reward = np.zeros(self.num_envs, np.float32)
         terminated = np.zeros(self.num_envs, bool)
