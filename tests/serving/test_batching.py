@@ -216,6 +216,20 @@ def test_company_is_waited_for_where_there_was_some():
     assert servable.batches == [3, 3]
 
 
+def test_nobody_is_waited_for_once_it_is_quiet():
+    async def scenario(scheduler, servable):
+        await asyncio.gather(*(ask(scheduler, servable, [i]) for i in range(3)))
+        start = time.monotonic()
+        await ask(scheduler, servable, [3])  # the others do not come again
+        waited = time.monotonic() - start
+        await ask(scheduler, servable, [4])
+        return waited, time.monotonic() - start - waited
+
+    servable, (first, second) = run(one_thread(batch_timeout_micros=3_000_000), scenario)
+    assert servable.batches == [3, 1, 1]
+    assert 0.5 < first < 2.5 and second < 0.5
+
+
 def test_a_client_that_hangs_up_is_not_run():
     gate = threading.Event()
 
