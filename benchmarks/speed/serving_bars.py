@@ -298,6 +298,10 @@ def throughput(config):
         numbers = f"{medians[what, 32]:,.0f} of {base:,.0f} requests/s"
         bar = f"{what}, 32 clients, of {name}"
         rows.append(row(bar, f"at least {asked:g}", f"{ratio:.2f}", ratio >= asked, numbers))
-    lone = np.quantile(np.concatenate([r.latencies for r in results["gRPC", 1]]), 0.5)
-    rows.append(row("gRPC, one client", "0.37 ms", f"{1e3 * lone:.2f}", 1e3 * lone <= 0.37))
+    lone, its_echo, model = (
+        1e3 * float(np.median(np.concatenate([r.latencies for r in results[key]])))
+        for key in (("gRPC", 1), ("gRPC echo", 1), (speed.SESSION, 1))
+    )
+    numbers = f"its echo {its_echo:.2f} ms, the model {model:.2f} ms"
+    rows.append(row("gRPC, one client", "0.37 ms", f"{lone:.2f}", lone <= 0.37, numbers))
     return rows
