@@ -101,6 +101,9 @@ class SeededVectorEnv(VectorEnv):
             (equal to the observation where the episode goes on); `"_episode"`, `(E,)`, where an
             episode ended; and `"episode"`, its `"return"`, `"length"` in steps and `"success"`,
             `(E,)` each, zero elsewhere, with `"_success"`, `(E,)`, where an environment told it.
+
+        Raises:
+            InvalidInput: Another number of actions, or an environment rewards with nan or infinity.
         """
         if self._observation is None:
             raise ResetNeeded("Call reset or set_state before step.")
@@ -122,6 +125,7 @@ class SeededVectorEnv(VectorEnv):
         self._returns += reward
         done = terminated | truncated
         lengths = np.array([len(taken) for taken in self._actions])
+        self._check_rewards(reward, lengths)
         info = {
             "final_obs": final,
             "episode": {
@@ -209,6 +213,13 @@ class SeededVectorEnv(VectorEnv):
         """Closes every environment; `close` calls this."""
         for env in self.envs:
             env.close()
+
+    def _check_rewards(self, reward, lengths):
+        for i in np.flatnonzero(~np.isfinite(reward)).tolist():
+            raise InvalidInput(
+                f"rewards must be finite numbers of float32; environment {i}, step {lengths[i]} of "
+                f"episode {self._episodes[i]}; received {reward[i]}"
+            )
 
     def _start_over(self, seed):
         if seed < 0:

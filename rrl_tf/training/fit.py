@@ -25,6 +25,7 @@ from tqdm.keras import TqdmCallback
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training.callbacks import Checkpoint, LogMetrics, Profile, StopWhen
 from rrl_tf.training.config import RunConfig
+from rrl_tf.training.divergence import require_finite
 from rrl_tf.training.interruption import Interruption
 from rrl_tf.training.run import Run
 
@@ -99,6 +100,7 @@ class FitRun(Run):
             **options: of `keras.Model.fit`, such as `validation_data`.
 
         Raises:
+            InvalidInput: if the loss of an epoch, or a weight that is to be saved, is not finite.
             KeyboardInterrupt: after SIGINT.
             SystemExit: after SIGTERM, with code 143.
         """
@@ -133,6 +135,7 @@ class FitRun(Run):
 
     def _save_model(self, step: int) -> None:
         arrays = {name: np.asarray(value) for name, value in _variables(self.model).items()}
+        require_finite(step, arrays)
         self.save(step, {"variables": arrays}, self.model)
 
 
