@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rrl_tf._arguments import number_from
 from rrl_tf.agents.replay import ReplayBuffer
 from rrl_tf.envs.vector import SeededVectorEnv
-from rrl_tf.errors import InvalidInput
 
 if TYPE_CHECKING:  # it loads TensorFlow
     from rrl_tf.agents.double_dqn import DoubleDQN
@@ -81,8 +81,7 @@ class Loop:
             ("batch_size", batch_size, 1),
             ("learning_starts", learning_starts, 0),
         ):
-            if value < least:
-                raise InvalidInput(f"{name} must be at least {least}; received {value}")
+            number_from(name, value, least)
         self.agent = agent
         self.env = env
         self.replay = replay

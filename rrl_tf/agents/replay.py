@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rrl_tf._arguments import number_from
 from rrl_tf.errors import InvalidInput
 
 
@@ -98,10 +99,8 @@ class ReplayBuffer:
             ("priority_exponent", priority_exponent, 0),
             ("importance_exponent", importance_exponent, 0),
         ):
-            if value < least:
-                raise InvalidInput(f"{name} must be at least {least}; received {value}")
-        if not 0 <= discount <= 1:
-            raise InvalidInput(f"discount must be in [0, 1]; received {discount}")
+            number_from(name, value, least)
+        number_from("discount", discount, 0, 1)
         self.capacity = capacity
         self.observation_shape = tuple(observation_shape)
         self.observation_dtype = observation_dtype

@@ -13,6 +13,7 @@ from minigrid.core.grid import Grid
 from minigrid.core.world_object import Door, Goal, Key, Wall
 from minigrid.envs import DoorKeyEnv
 
+from rrl_tf._arguments import number_from
 from rrl_tf.envs import wrappers
 from rrl_tf.envs.field_of_view import FieldOfView
 from rrl_tf.envs.minigrid_view import ACTION_NAMES
@@ -110,19 +111,21 @@ def split_layouts(
     Args:
         starts: The starts to split; the answer keeps their order.
         held_out: Share of the layouts in the test part, between 0 and 1.
-        seed: Which layouts these are.
+        seed: Which layouts these are, 0 or more.
 
     Returns:
         (training starts, test starts).
 
     Raises:
-        ValueError: One part would be empty.
+        ValueError: One part would be empty, or a number is out of range.
 
     Example:
         >>> train, test = split_layouts(enumerate_starts(6))
         >>> len({start.layout for start in train}), len({start.layout for start in test})
         (24, 12)
     """
+    number_from("held_out", held_out, 0, 1)
+    number_from("held_out_seed", seed, 0)
     starts = tuple(starts)
     layouts = sorted({start.layout for start in starts})
     num_test = round(held_out * len(layouts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, SupportsFloat
 
@@ -58,7 +59,8 @@ class Task:
 
     Raises:
         InvalidInput: if there is no level, the levels or what tests them differ in their spaces,
-            the preparation does not fit them, or the actions are not discrete, 0 to A - 1.
+            the preparation does not fit them, the actions are not discrete, 0 to A - 1, or the
+            return of a success is no number.
 
     An environment may offer two more things as attributes, which wrappers pass on:
     `action_names`, used where the task gives none, and `state_key()`, equal for two states with
@@ -85,6 +87,8 @@ class Task:
     def __post_init__(self) -> None:
         if not self.levels:
             raise InvalidInput(f"task {self.name!r} needs at least one level; received none")
+        if self.success_return is not None and not math.isfinite(self.success_return):
+            raise InvalidInput(f"success_return must be finite; received {self.success_return}")
         makers = [make for level in self.levels for make in (level.make_env, level.make_test_env)]
         envs = [make() for make in makers if make]
         spaces = {(repr(env.observation_space), repr(env.action_space)) for env in envs}

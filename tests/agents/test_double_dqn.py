@@ -242,7 +242,14 @@ def test_epsilon_and_updates_follow_the_schedule():
 
 
 @pytest.mark.parametrize(
-    ("argument", "value"), [("batch_size", 0), ("updates_per_step", -1.0), ("learning_starts", -1)]
+    ("argument", "value"),
+    [
+        ("batch_size", 0),
+        ("updates_per_step", -1.0),
+        ("updates_per_step", float("nan")),
+        ("updates_per_step", float("inf")),  # once, it never came back
+        ("learning_starts", -1),
+    ],
 )
 def test_a_loop_that_cannot_learn_is_refused(argument, value):
     loop = make_loop(make_agent())

@@ -204,6 +204,9 @@ def test_state_of_another_buffer_is_refused():
         ("n_step", 0),
         ("discount", 1.5),
         ("priority_exponent", -1),
+        ("priority_exponent", float("nan")),
+        ("importance_exponent", float("inf")),
+        ("discount", float("nan")),
         ("positive_copies", 0),
     ],
 )

@@ -117,6 +117,7 @@ def test_actions_are_numbered_from_zero():
         (functools.partial(Walk, Sequence(Discrete(3))), {}, "must have a fixed size; received"),
         (Walk, {"actions": (0, 7)}, "actions must be of the space .*received 7"),
         (Walk, {"frames": 0}, "frames must be at least 1"),
+        (Walk, {"success_return": np.nan}, "success_return must be finite; received nan"),
     ],
 )
 def test_what_cannot_be_worked_with_is_told(env, options, message):
@@ -227,6 +228,7 @@ def test_held_out_layouts_are_tested_and_never_trained_on():
         ({"sizes": (9,), "held_out": True}, "held out up to size 8.*received size 9"),
         ({"sizes": (4,)}, "size must be at least 5"),
         ({"sizes": ()}, "received none"),
+        ({"held_out": True, "held_out_seed": -1}, "held_out_seed must be at least 0"),
         ({"preparation": "nope"}, "preparation must be one of .*received 'nope'"),
         ({"observation": "nope"}, "Unknown observation 'nope'"),
     ],

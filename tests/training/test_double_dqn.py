@@ -54,7 +54,7 @@ def assert_last_checkpoint_is_whole(path, before):
 
 
 def test_a_loss_of_nan_ends_a_training_and_leaves_what_was_good(tmp_path):
-    with pytest.raises(InvalidInput, match="diverged at step 16 .*learning_rate.*train/loss must"):
+    with pytest.raises(InvalidInput, match=r"diverged at step 16 .*learning_rate.*train/loss must"):
         train(tmp_path, learning_rate=1e30)
     assert_last_checkpoint_is_whole(tmp_path, before=16)
 
