@@ -66,8 +66,6 @@ class Config(DoubleDQNConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "frames")
-        if self.max_steps is not None:
-            require_positive(self, "max_steps")
         if self.preset:
             raise InvalidInput(f"train_dqn has no presets, but networks; received {self.preset!r}")
         if not self.env:

@@ -13,7 +13,7 @@ from minigrid.core.grid import Grid
 from minigrid.core.world_object import Door, Goal, Key, Wall
 from minigrid.envs import DoorKeyEnv
 
-from rrl_tf._arguments import number_from
+from rrl_tf._arguments import number_from, optional_positive_int
 from rrl_tf.envs import wrappers
 from rrl_tf.envs.field_of_view import FieldOfView
 from rrl_tf.envs.minigrid_view import ACTION_NAMES
@@ -174,8 +174,7 @@ class DoorKey(DoorKeyEnv):
         render_mode: str | None = None,
     ) -> None:
         _check_size(size)
-        if max_steps is not None and max_steps < 1:
-            raise InvalidInput(f"max_steps must be None or at least 1, received {max_steps!r}.")
+        max_steps = optional_positive_int("max_steps", max_steps)
         super().__init__(size=size, max_steps=max_steps, render_mode=render_mode)
         self.start = None
         self._requested_start = None
