@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from minigrid.minigrid_env import MiniGridEnv
 
+from rrl_tf._arguments import optional_positive_int
 from rrl_tf.envs import minigrid_view, wrappers
 from rrl_tf.envs.preparation import Preparation, as_float, one_hot, scaled
 from rrl_tf.envs.task import Level, Task
@@ -38,8 +39,9 @@ def gymnasium_task(
     |---|---|
     | MiniGrid's dict | one-hot codes of view and direction, without the mission |
     | a `Box` of integers (height, width, channels) with few values | one-hot codes, a grid |
-    | any other `Box` of three axes | scaled to 0..1: pixels |
-    | any other `Box` | float32 |
+    | any other `Box` of three axes, with bounds | divided by the larger one: pixels to 0..1 |
+    | a `Box` of bytes | divided by 255 |
+    | any other `Box` | float32, as it is |
     | `Dict`, `Tuple`, `Discrete`, ... | flattened to a vector |
 
     Args:
@@ -50,20 +52,21 @@ def gymnasium_task(
             reward at all in MiniGrid.
         max_steps: time limit of an episode; by default the environment's own.
         frames: observations stacked along their last axis.
-        actions: those to choose from; all if empty.
+        actions: those to choose from, each once; all if empty.
 
     Returns:
         A `Task` of one level.
 
     Raises:
-        InvalidInput: if there is no such environment, or its spaces cannot be worked with.
+        InvalidInput: if there is no such environment, its spaces cannot be worked with, or a number
+            is not possible.
 
     Example:
         >>> task = gymnasium_task("CartPole-v1")
         >>> task.success_return, task.preparation.shape
         (475.0, (4,))
     """
-
+    max_steps = optional_positive_int("max_steps", max_steps)
     make = functools.partial(_make, env, max_steps, frames, actions)
     make_test = functools.partial(_make, test_env, max_steps, frames, actions)
     example = make()
@@ -146,15 +149,18 @@ def _wrapped(env, frames, actions):
 
 
 def _preparation(space: spaces.Box, frames: int) -> Preparation:
-    if len(space.shape) == 3:
-        bounded = np.isfinite(space.high).all()
-        if space.dtype.kind in "iu" and bounded and space.low.min() >= 0:
-            if space.high.max() < MOST_CODES:
-                return one_hot(space, frames)
-            return scaled(space)
-    elif space.dtype == np.uint8:
+    is_grid = len(space.shape) == 3
+    few_codes = space.dtype.kind in "iu" and space.low.min() >= 0 and space.high.max() < MOST_CODES
+    if is_grid and few_codes:
+        return one_hot(space, frames)
+    if space.dtype == np.uint8 or (is_grid and _is_bounded(space)):
         return scaled(space)
     return as_float(space)
+
+
+def _is_bounded(space):
+    """Whether it has bounds; the largest float32 stands for none."""
+    return max(-float(space.low.min()), float(space.high.max())) < np.finfo(np.float32).max
 
 
 def _method(env: gymnasium.Env, name: str) -> Any:

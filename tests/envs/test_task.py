@@ -81,6 +81,30 @@ def test_observations_are_prepared_by_their_space(space, shape):
     assert task.observation_space.contains(observation)
 
 
+@pytest.mark.parametrize(
+    ("space", "divisor"),
+    [
+        (Box(0, 255, (8, 8, 3)), 255),  # once, pixels in float32 were not scaled
+        (Box(-255, 255, (8, 8, 3)), 255),
+        (Box(-128, 127, (8, 8, 3), np.int8), 128),
+        (Box(0, 1, (8, 8, 3)), 1),
+        (Box(-np.inf, np.inf, (8, 8, 3)), 1),
+        (Box(0, np.finfo(np.float32).max, (8, 8, 3)), 1),
+        (Box(0, 255, (8,)), 1),
+        (Box(0, 255, (8,), np.uint8), 255),
+        (Box(0, 255, (2, 3, 4, 5), np.uint8), 255),
+    ],
+)
+def test_pictures_are_divided_by_their_bound(space, divisor):
+    task = gymnasium_task(functools.partial(Walk, space))
+    observation, _ = task.make_env().reset(seed=0)
+    np.testing.assert_allclose(
+        np.asarray(task.preparation(observation)),
+        observation.astype("float32") / divisor,
+        rtol=1e-6,
+    )
+
+
 def test_frames_are_stacked_along_the_last_axis():
     task = gymnasium_task(functools.partial(Walk, Box(0, 3, (4, 5, 2), np.uint8)), frames=3)
     assert task.preparation.shape == (4, 5, 24)
@@ -117,6 +141,9 @@ def test_actions_are_numbered_from_zero():
         (functools.partial(Walk, Sequence(Discrete(3))), {}, "must have a fixed size; received"),
         (Walk, {"actions": (0, 7)}, "actions must be of the space .*received 7"),
         (Walk, {"frames": 0}, "frames must be at least 1"),
+        (Walk, {"actions": (0, 0)}, r"actions must be different ones; received \(0, 0\)"),
+        (Walk, {"max_steps": 0}, "max_steps` must be a positive integer; received 0"),
+        ("CartPole-v1", {"max_steps": -1}, "max_steps` must be a positive integer; received -1"),
         (Walk, {"success_return": np.nan}, "success_return must be finite; received nan"),
     ],
 )
