@@ -92,4 +92,8 @@ class Curriculum:
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restores what `get_state` returned."""
+        if state["level"] not in range(self.levels):
+            raise InvalidInput(
+                f"level must be from 0 to {self.levels - 1}; received {state['level']!r}"
+            )
         self.level = state["level"]

@@ -153,26 +153,17 @@ def train_double_dqn(
         identity={"task": task.name},
         stop=lambda rows: is_solved(rows, len(task.levels), config.stop_after_perfect),
     )
-    if state := run.load():
-        _restore(loop, state, run.folder.path)
-        curriculum.set_state(state["curriculum"])
-        statistics.set_state(state["statistics"])
+    if (state := run.load()) is not None:
+        with run.folder.restoring():
+            loop.set_state(state)
+            curriculum.set_state(state["curriculum"])
+            statistics.set_state(state["statistics"])
     if not run.is_finished():
         with Interruption() as interruption:
             _train(run, loop, curriculum, statistics, task, config, interruption)
         interruption.obey()
         finish(run, loop.agent, task, config)
     return run, loop.agent
-
-
-def _restore(loop, state, path):
-    try:
-        loop.set_state(state)
-    except InvalidInput as error:
-        raise InvalidInput(
-            f"{path} holds a run of something else: {error}. Choose another name, or remove that "
-            "folder"
-        ) from error
 
 
 def _train(run, loop, curriculum, statistics, task, config, interruption):

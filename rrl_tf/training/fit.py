@@ -77,8 +77,9 @@ class FitRun(Run):
         model.optimizer.build(model.trainable_variables)
         super().__init__(config, steps, **options)
         self.model, self._steps_per_epoch = model, steps_per_epoch
-        if state := self.load():
-            _restore(model, state["variables"], self.folder.path)
+        if (state := self.load()) is not None:
+            with self.folder.restoring():
+                _restore(model, state["variables"])
 
     def fit(
         self,
@@ -145,14 +146,11 @@ def _variables(model):
     return {f"{part}/{i}": v for part, values in parts.items() for i, v in enumerate(values)}
 
 
-def _restore(model, arrays, path):
+def _restore(model, arrays):
     """Fills a model from a checkpoint's arrays, all of them or none."""
     variables = _variables(model)
     stored = {name: array.shape for name, array in arrays.items()}
     if stored != {name: tuple(variable.shape) for name, variable in variables.items()}:
-        raise InvalidInput(
-            f"the checkpoint in {path} is of another model than {model.name}; choose another "
-            "name, or remove that folder"
-        )
+        raise InvalidInput(f"its checkpoint is of another model than {model.name}")
     for name, variable in variables.items():
         variable.assign(arrays[name])

@@ -216,6 +216,16 @@ def test_a_checkpoint_of_another_model_is_one_clear_error(tmp_path):
     np.testing.assert_array_equal(other.get_weights()[0], weights[0])
 
 
+@pytest.mark.parametrize("content", ["{}", '{"variables": {"model/0": 1.0}}'])
+def test_a_checkpoint_without_its_variables_is_one_clear_error(tmp_path, content):
+    run = train(opened(tmp_path / "run", epochs=1))
+    checkpoint = run.folder.model_file.parent
+    (checkpoint / "state.json").write_text(content)
+    np.savez(checkpoint / "arrays.npz")
+    with pytest.raises(InvalidInput, match=r"run/checkpoints/0000000003 cannot be read"):
+        opened(tmp_path / "run", epochs=2)
+
+
 def test_metrics_have_the_projects_names(whole):
     assert [row["step"] for row in whole.log.rows] == [3, 6, 9, 12]
     assert set(whole.log.rows[0]) == {
