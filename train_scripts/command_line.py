@@ -47,13 +47,38 @@ def run(main: Callable[[Any], Any], config_class: type, **options: Any) -> None:
         config_class: dataclass of all options.
         **options: `default` and `description`, as `tyro.cli` takes them.
     """
+    config: Any = None
     try:
-        main(_parsed(config_class, {"description": main.__doc__, **options}))
+        config = _parsed(config_class, {"description": main.__doc__, **options})
+        main(config)
     except (InvalidInput, OSError) as error:
         fail(error)
+    except _out_of_memory() as error:
+        fail(
+            f"not enough memory ({_first_line(error)}); a number is too large; received "
+            f"{_largest(config)}, ..."
+        )
     except KeyboardInterrupt:
         print("stopped; the same command goes on from the last checkpoint", file=sys.stderr)
         raise SystemExit(130) from None
+
+
+def _out_of_memory():
+    """What NumPy raises, and TensorFlow, if it is there."""
+    tensorflow = sys.modules.get("tensorflow")
+    return (MemoryError, tensorflow.errors.ResourceExhaustedError) if tensorflow else MemoryError
+
+
+def _largest(config):
+    """The three largest sizes in a configuration, among which the reason is to be found."""
+    values = vars(config) if dataclasses.is_dataclass(config) else {}
+    sizes = {k: v for k, v in values.items() if type(v) is int and k != "seed"}
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:3]
+    return ", ".join(f"{name} {sizes[name]:,}" for name in largest)
+
+
+def _first_line(error):
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _parsed(config_class, options):

@@ -261,6 +261,16 @@ def test_a_loop_that_cannot_learn_is_refused(argument, value):
         Loop(loop.agent, loop.env, loop.replay, **{**numbers, argument: value})
 
 
+def test_a_batch_is_no_larger_than_the_replay():
+    loop = make_loop(make_agent())
+    numbers = {
+        name: getattr(loop, name)
+        for name in ("epsilon", "updates_per_step", "learning_starts", "seed")
+    }
+    with pytest.raises(ValueError, match="batch_size must be from 1 to 500; received 10000000000"):
+        Loop(loop.agent, loop.env, loop.replay, batch_size=10**10, **numbers)
+
+
 def test_state_of_another_network_is_refused_and_changes_nothing():
     agent = make_agent()
     before = agent.get_state()

@@ -95,6 +95,22 @@ def test_a_bug_keeps_its_traceback(monkeypatch, error):
         run(monkeypatch, main=raising(error))
 
 
+@pytest.mark.tf_only
+def test_what_does_not_fit_in_memory_is_one_line_with_the_largest_numbers(monkeypatch, capsys):
+    import tensorflow as tf
+
+    for error in (
+        MemoryError("Unable to allocate 7 TiB"),
+        tf.errors.ResourceExhaustedError(None, None, "Unable to allocate 7 TiB\nGraph: ..."),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            run(monkeypatch, "--steps=1000000000000", main=raising(error))
+        assert ended.value.code == 1
+        said = capsys.readouterr().err
+        assert said.startswith("error: not enough memory (Unable to allocate 7 TiB); ")
+        assert said.endswith("received steps 1,000,000,000,000, ...\n")
+
+
 def test_an_interrupted_run_says_that_it_goes_on(monkeypatch, capsys):
     with pytest.raises(SystemExit) as ended:
         run(monkeypatch, main=raising(KeyboardInterrupt()))
