@@ -14,7 +14,7 @@ from minigrid.minigrid_env import MiniGridEnv
 from rrl_tf._arguments import optional_positive_int
 from rrl_tf.envs import minigrid_view, wrappers
 from rrl_tf.envs.preparation import Preparation, as_float, one_hot, scaled
-from rrl_tf.envs.task import Level, Task
+from rrl_tf.envs.task import Level, Task, made
 from rrl_tf.errors import InvalidInput
 
 MOST_CODES = 64
@@ -46,7 +46,8 @@ def gymnasium_task(
 
     Args:
         env: id of a registered environment, as `CartPole-v1` or `module:Name-v0`, which imports
-            the module first; or a function `make(render_mode=None)` → environment.
+            the module first; or a function `make(render_mode=None)` → environment; one
+            without that argument gives no pictures.
         test_env: the same for the environment to be evaluated in, if it is another one.
         success_return: as in `Task`; by default what the environment is registered with, and any
             reward at all in MiniGrid.
@@ -107,8 +108,8 @@ def _minigrid_task(level, space, frames, named):
 def _made(env, render_mode, max_steps):
     """The environment as its author made it."""
     if not isinstance(env, str):
-        made = env(render_mode=render_mode)
-        return made if max_steps is None else gymnasium.wrappers.TimeLimit(made, max_steps)
+        own = made(env, render_mode)
+        return own if max_steps is None else gymnasium.wrappers.TimeLimit(own, max_steps)
     try:
         return gymnasium.make(env, render_mode=render_mode, max_episode_steps=max_steps)
     except (gymnasium.error.Error, ImportError) as error:

@@ -183,6 +183,9 @@ class SeededVectorEnv(VectorEnv):
                 f"Expected the state of {self.num_envs} environments, received that of "
                 f"{len(environments)}."
             )
+        for options in (state["reset_options"], *(each["options"] for each in environments)):
+            if not isinstance(options, dict | None):
+                raise InvalidInput(f"options must be a dict or None; received {options!r}")
         self._start_over(state["seed"])
         self.reset_options = state["reset_options"]
         observations = []
@@ -238,9 +241,17 @@ class SeededVectorEnv(VectorEnv):
         self._returns[i] = 0
         sequence = np.random.SeedSequence((self._seed, int(i), self._episodes[i]))
         seed = int(sequence.generate_state(1, np.uint64)[0])
-        observation, _ = self.envs[i].reset(seed=seed, options=options)
+        observation, _ = _reset(self.envs[i], seed, options)
         # What an environment resets with may be of another dtype than what it steps with.
         return np.asarray(observation, self.single_observation_space.dtype)
+
+
+def _reset(env, seed, options):
+    """Resets with a seed of 64 bits, or with 31 of them where an environment refuses so many."""
+    try:
+        return env.reset(seed=seed, options=options)
+    except (ValueError, OverflowError, TypeError):  # np.random.RandomState, or one written in C
+        return env.reset(seed=seed % 2**31, options=options)
 
 
 def _checksum(observation):

@@ -100,6 +100,38 @@ def test_a_reward_that_is_no_number_is_told_with_its_step(reward):
         vector.step([0, 0])
 
 
+class OldSeeds(gymnasium.Env):
+    """Draws from NumPy's old generator, whose seeds have 32 bits."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float64)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.random = np.random.RandomState(seed)
+        return self.random.rand(1), {}
+
+    def step(self, action):
+        return self.random.rand(1), 0.0, bool(self.random.rand() < 0.3), False, {}
+
+
+def test_an_environment_of_short_seeds_is_played_and_restored():
+    vector, twin = (SeededVectorEnv(OldSeeds, 3, seed=5) for _ in range(2))
+    first, _ = vector.reset()
+    assert len(np.unique(first)) == 3
+    for _ in range(20):
+        observation, *_ = vector.step([0, 0, 0])
+    np.testing.assert_array_equal(twin.set_state(vector.get_state()), observation)
+
+
+def test_a_reset_that_fails_for_another_reason_says_so():
+    class Broken(OldSeeds):
+        def reset(self, *, seed=None, options=None):
+            raise ValueError("the world is on fire")
+
+    with pytest.raises(ValueError, match="the world is on fire"):
+        SeededVectorEnv(Broken, 1, seed=0).reset()
+
+
 @given(
     num_envs=st.integers(1, 4),
     before=st.integers(0, 60),

@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import warnings
 
 import gymnasium
 import numpy as np
@@ -150,6 +151,23 @@ def test_actions_are_numbered_from_zero():
 def test_what_cannot_be_worked_with_is_told(env, options, message):
     with pytest.raises(ValueError, match=message):
         gymnasium_task(env, **options)
+
+
+@pytest.mark.parametrize("max_steps", [None, 3])
+def test_a_maker_needs_no_render_mode(max_steps):
+    from rrl_tf.training.pictures import _rendering_env
+
+    def make():
+        return gymnasium.make("CartPole-v1")
+
+    task = gymnasium_task(make, max_steps=max_steps)
+    assert task.make_env(render_mode="rgb_array").render_mode is None
+    level = Level("", make)
+    by_hand = Task("by hand", (level,), task.preparation)
+    assert by_hand.make_test_env(render_mode="rgb_array").render_mode is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # CartPole's, that it is asked for a picture
+        assert _rendering_env(by_hand) is None
 
 
 def test_an_environment_of_a_users_file_is_found(tmp_path, monkeypatch):
