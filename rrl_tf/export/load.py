@@ -29,6 +29,13 @@ class Policy:
         self.details, self.signatures = _described(self._directory)
         self._session = _opened(self._directory, self.signatures)
 
+    def __repr__(self) -> str:
+        environment = self.details.get("environment")
+        return (
+            f"Policy({str(self._directory)!r}, environment={environment!r}, "
+            f"signatures={sorted(self.signatures)})"
+        )
+
     def act(self, observation: Any, return_attention_scores: bool = False) -> Any:
         """Returns the greedy action of one observation (an int) or of a batch (an array (B,)).
 

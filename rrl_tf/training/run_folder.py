@@ -66,6 +66,9 @@ class RunFolder:
         with atomic_file(file) as draft:
             draft.write_text(json.dumps(config, indent=2) + "\n")
 
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r}, step={self.step})"
+
     @property
     def figures(self) -> pathlib.Path:
         """Where pictures go."""

@@ -32,6 +32,12 @@ def folder(exported, tmp_path):
     return shutil.copytree(exported, tmp_path / "1")
 
 
+def test_a_policy_shows_what_it_is(exported):
+    policy = load_policy(exported)
+    signatures = "['act', 'serving_default']"
+    assert repr(policy) == f"Policy('{exported}', environment='walk', signatures={signatures})"
+
+
 def document(folder):
     return folder / "assets.extra" / "policy.json"
 
