@@ -46,8 +46,7 @@ def gymnasium_task(
 
     Args:
         env: id of a registered environment, as `CartPole-v1` or `module:Name-v0`, which imports
-            the module first; or a function `make(render_mode=None)` → environment; one
-            without that argument gives no pictures.
+            the module first; or a function `make(render_mode=None)` → environment.
         test_env: the same for the environment to be evaluated in, if it is another one.
         success_return: as in `Task`; by default what the environment is registered with, and any
             reward at all in MiniGrid.
@@ -59,8 +58,7 @@ def gymnasium_task(
         A `Task` of one level.
 
     Raises:
-        InvalidInput: if there is no such environment, its spaces cannot be worked with, or a number
-            is not possible.
+        InvalidInput: if there is no such environment, or it or a number cannot be worked with.
 
     Example:
         >>> task = gymnasium_task("CartPole-v1")
