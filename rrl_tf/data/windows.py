@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rrl_tf._arguments import number_from
 from rrl_tf.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -223,8 +224,7 @@ class Windows:
             raise InvalidInput(f"sampling must be one of {SAMPLING}; received {sampling!r}")
         if context_length < 1:
             raise InvalidInput(f"context_length must be positive; received {context_length!r}")
-        if not 0 <= starts <= 1:
-            raise InvalidInput(f"starts must be a share from 0 to 1; received {starts!r}")
+        number_from("starts", starts, 0, 1)
         self.data, self.context_length = data, int(context_length)
         self.sampling, self.starts = sampling, starts
         self._returns = [episode.returns_to_go().astype("float32") for episode in data.episodes]

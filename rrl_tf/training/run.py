@@ -68,6 +68,10 @@ class Run:
         self.log = MetricsLog(self.folder.path, until_step=self.step)
         self.log.settings(settings)
 
+    def __repr__(self) -> str:
+        path = str(self.folder.path)
+        return f"{type(self).__name__}({path!r}, step={self.step}, steps={self.steps})"
+
     def load(self) -> dict[str, dict[str, Any]] | None:
         """The state in the newest checkpoint, as it was given to `save`; `None` in a new run."""
         return self.folder.load_checkpoint()

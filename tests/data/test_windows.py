@@ -168,7 +168,7 @@ def test_episodes_that_end_leave_the_others_as_they_are(episodes, steps, seed):
 
 
 def test_bad_windows():
-    with pytest.raises(ValueError, match="starts must be a share"):
+    with pytest.raises(ValueError, match="starts must be from 0 to 1"):
         Windows(offline([3]), 3, starts=1.5)
     with pytest.raises(ValueError, match="sampling must be one of"):
         Windows(offline([3]), 4, "rows")
