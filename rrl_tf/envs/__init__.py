@@ -42,7 +42,7 @@ __all__ = [
 # What is made of TensorFlow's operations; the rest is NumPy.
 _WITH_TENSORFLOW = {
     "DoorKeyGraph": "doorkey_graph",
-    "DoorKeyState": "doorkey_graph",
+    "DoorKeyState": "doorkey_rules",
     "DoorKeyVectorEnv": "doorkey_vector",
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from rrl_tf._arguments import positive_int
+from rrl_tf.envs import doorkey_rules as rules
 from rrl_tf.envs.doorkey import DoorKeyStart
-from rrl_tf.envs.doorkey_graph import DoorKeyGraph, DoorKeyState
+from rrl_tf.envs.doorkey_graph import DoorKeyGraph
+from rrl_tf.envs.doorkey_rules import DoorKeyState
 from rrl_tf.errors import InvalidInput
 
 
@@ -38,7 +40,7 @@ class DoorKeyVectorEnv(VectorEnv):
 
     Attributes:
         graph: the `DoorKeyGraph` behind it, for those who stay in TensorFlow.
-        state: its `DoorKeyState`, `None` before the first reset.
+        action_names: one name an action.
 
     Raises:
         InvalidInput: an unknown name, or a number or start that is not possible.
@@ -76,9 +78,9 @@ class DoorKeyVectorEnv(VectorEnv):
         self.action_names = self.graph.action_names
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self._begin = tf.function(self.graph.initial_state, jit_compile=jit_compile)
-        self._observe = tf.function(self.graph.observe, jit_compile=jit_compile)
-        self._step = tf.function(self.graph.step_and_restart, jit_compile=jit_compile)
+        self._begin = tf.function(self._begun, jit_compile=jit_compile)
+        self._look = tf.function(self._looked, jit_compile=jit_compile)
+        self._step = tf.function(self._stepped, jit_compile=jit_compile)
         self._start_over(seed)
 
     def reset(
@@ -101,10 +103,10 @@ class DoorKeyVectorEnv(VectorEnv):
         state = self._requested(dict(options or {}))
         if seed is not None:
             self._start_over(seed)
-        self.state = self._begin(self.num_envs, self._next_seed()) if state is None else state
+        self._state = self._begin(self._next_seed()) if state is None else tf.stack(state)
         self._returns = np.zeros(self.num_envs)
         self._lengths = np.zeros(self.num_envs, int)
-        return self._observe(self.state).numpy(), {}
+        return self._unpacked(self._look(self._state)), {}
 
     def step(
         self, actions: Any
@@ -122,11 +124,14 @@ class DoorKeyVectorEnv(VectorEnv):
             gymnasium.error.ResetNeeded: before the first reset.
             InvalidInput: other than E actions of the space; nothing is stepped.
         """
-        if self.state is None:
-            raise ResetNeeded("Call reset or set_state before step.")
+        if self._state is None:
+            raise ResetNeeded("Call reset or set_state first.")
         action = tf.constant(self._checked(actions))
-        self.state, *outcome = self._step(self.state, action, self._next_seed())
-        observation, reward, terminated, truncated, final = (each.numpy() for each in outcome)
+        self._state, *views, reward, terminated, truncated = self._step(
+            self._state, action, self._next_seed()
+        )
+        observation, final = map(self._unpacked, views)
+        reward, terminated, truncated = (v.numpy() for v in (reward, terminated, truncated))
         self._returns += reward
         self._lengths += 1
         ended = terminated | truncated
@@ -135,13 +140,24 @@ class DoorKeyVectorEnv(VectorEnv):
             "episode": {
                 "return": np.where(ended, self._returns, 0),
                 "length": np.where(ended, self._lengths, 0),
-                "success": terminated,
-                "_success": ended,
+                "success": terminated.copy(),
+                "_success": ended.copy(),
             },
             "_episode": ended,
         }
         self._returns[ended] = self._lengths[ended] = 0
         return observation, reward, terminated, truncated, info
+
+    @property
+    def state(self) -> DoorKeyState:
+        """Where everything is in every environment.
+
+        Raises:
+            gymnasium.error.ResetNeeded: before the first reset nothing is anywhere.
+        """
+        if self._state is None:
+            raise ResetNeeded("Call reset or set_state first.")
+        return DoorKeyState(*tf.unstack(self._state))
 
     def get_state(self) -> dict[str, Any]:
         """Returns all there is to know about the environments, ready for JSON.
@@ -149,12 +165,9 @@ class DoorKeyVectorEnv(VectorEnv):
         Raises:
             gymnasium.error.ResetNeeded: before the first reset there is nothing to know.
         """
-        if self.state is None:
-            raise ResetNeeded("Call reset before get_state.")
-        columns = {name: values.numpy().tolist() for name, values in self.state._asdict().items()}
-        returns, lengths = self._returns.tolist(), self._lengths.tolist()
-        episodes = {**columns, "return": returns, "length": lengths}
-        return {"seed": self._seed, "calls": self._calls, "environments": episodes}
+        columns = {name: column.numpy().tolist() for name, column in self.state._asdict().items()}
+        columns["return"] = self._returns.tolist()
+        return {"seed": self._seed, "calls": self._calls, "environments": columns}
 
     def set_state(self, state: Mapping[str, Any]) -> np.ndarray:
         """Goes on from what `get_state` returned.
@@ -175,14 +188,35 @@ class DoorKeyVectorEnv(VectorEnv):
                 f"expected the state of {self.num_envs} environments of size {self.graph.size}; "
                 f"received that of {num_envs} of {', '.join(map(str, sorted(sizes)))}"
             )
+        returns, lengths = columns.pop("return"), columns["steps"]
+        packed = tf.stack(DoorKeyState(**columns))
         self._start_over(state["seed"])
-        self._calls = state["calls"]
-        self._returns = np.array(columns.pop("return"), float)
-        self._lengths = np.array(columns.pop("length"), int)
-        self.state = DoorKeyState(
-            **{name: tf.constant(values, tf.int32) for name, values in columns.items()}
-        )
-        return self._observe(self.state).numpy()
+        self._state, self._calls = packed, state["calls"]
+        self._returns, self._lengths = np.array(returns, float), np.array(lengths, int)
+        return self._unpacked(self._look(self._state))
+
+    def _begun(self, seed):
+        return tf.stack(self.graph.initial_state(self.num_envs, seed))
+
+    def _looked(self, packed):
+        return rules.packed_view(DoorKeyState(*tf.unstack(packed)))
+
+    def _stepped(self, packed, action, seed):
+        # `DoorKeyGraph.step_and_restart`, but a state is one tensor, as each that is passed costs
+        # as much as steps of many environments; and views are turned into observations outside,
+        # where it takes less time.
+        state = DoorKeyState(*tf.unstack(packed))
+        state, _, reward, terminated, truncated = self.graph.step(state, action)
+        truncated &= ~terminated
+        new = self.graph.initial_state(self.num_envs, seed)
+        packed, final = tf.stack(rules.choose(terminated | truncated, new, state)), state
+        views = self._looked(packed), rules.packed_view(final)
+        return packed, *views, reward, terminated, truncated
+
+    def _unpacked(self, view):
+        cells = np.ascontiguousarray(view.numpy().transpose(2, 0, 1))
+        observation = cells.view(np.uint8).reshape(*cells.shape, -1)
+        return observation[..., : self.single_observation_space.shape[-1]]
 
     def _start_over(self, seed):
         try:
@@ -191,7 +225,7 @@ class DoorKeyVectorEnv(VectorEnv):
             raise InvalidInput(f"seed must be an integer; received {seed!r}") from None
         if seed < 0:
             raise InvalidInput(f"seed must not be negative; received {seed!r}")
-        self._seed, self._calls, self.state = seed, 0, None
+        self._seed, self._calls, self._state = seed, 0, None
         # Any number of bits becomes as many as a seed of TensorFlow has.
         (self._key,) = np.random.SeedSequence(seed).generate_state(1, np.uint64).view(np.int64)
 
@@ -206,11 +240,10 @@ class DoorKeyVectorEnv(VectorEnv):
             raise InvalidInput(f"the only option of reset is 'starts'; received {sorted(options)}")
         if starts is None:
             return None
-        starts = tuple(starts)
-        if len(starts) != self.num_envs:
+        if not isinstance(starts, Sized) or len(starts) != self.num_envs:
             raise InvalidInput(
-                f"'starts' needs a start for each of {self.num_envs} environments; received "
-                f"{len(starts)}"
+                f"'starts' must be a list of {self.num_envs} starts, one an environment; received "
+                f"{starts!r}"
             )
         return self.graph.state_of(starts)
 
