@@ -86,17 +86,18 @@ def every_state(size):
     return states
 
 
-def differences(step, states, actions):
+def differences(step, states, actions, oracle=None):
     """In how many of the cases a step differs from MiniGrid's, in anything that it returns.
 
     Args:
         step: `DoorKeyGraph(actions="all").step`, or a `tf.function` of it.
         states: `(N, 10)` int32, of one size.
         actions: `(N,)` int32.
+        oracle: a `MiniGridOracle` that has met some of the views before.
     """
     state, *outcome = step(DoorKeyState(*np.ascontiguousarray(states.T)), actions)
     ours = (np.stack([np.asarray(column) for column in state], axis=1), *map(np.asarray, outcome))
-    oracle, transitions = MiniGridOracle(int(states[0, 0])), []
+    oracle, transitions = oracle or MiniGridOracle(int(states[0, 0])), []
     for before, action in zip(states.tolist(), actions.tolist()):
         oracle.put(before)
         transitions.append(oracle.transition(action))
