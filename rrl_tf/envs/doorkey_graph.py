@@ -135,6 +135,7 @@ class DoorKeyGraph:
         Raises:
             InvalidInput: actions that are not E integers, or, eagerly, no actions of the space.
         """
+        state = DoorKeyState(*map(tf.convert_to_tensor, state))
         action = self._checked(action, state)
         state, terminated = rules.move(state, tf.gather(tf.constant(self._codes), action))
         limit = 10 * state.size**2 if self.max_steps is None else self.max_steps

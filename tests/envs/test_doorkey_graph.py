@@ -112,7 +112,7 @@ def test_the_oracle_and_the_comparison_notice_a_difference():
 )
 def test_random_play_step_by_step(step, size, starts):
     graph = DoorKeyGraph(size, actions="all")
-    state = graph.initial_state(20, (0, 0)) if starts is None else graph.state_of(starts)
+    state = graph.initial_state(48, (0, 0)) if starts is None else graph.state_of(starts)
     views = {}
     oracles = [MiniGridOracle(size, views) for _ in rows_of(state)]
     for oracle, row in zip(oracles, rows_of(state).tolist()):
@@ -171,17 +171,18 @@ def test_options_are_those_of_make_doorkey(reward, observation):
     assert outcome[-1].numpy() == [True]
 
 
-@pytest.mark.parametrize("size", [5, 6, 8, 11, 16, 33])
+@pytest.mark.parametrize("size", [5, 6, 8, 16])
 def test_rewards_are_minigrids_after_any_number_of_steps(step, size):
-    limit = 10 * size**2
+    limit, taken = 10 * size**2, np.arange(1, 5121)
     beside_the_goal = (size, 2, 1, 0, -1, -1, size - 2, size - 3, 1)
-    # Also later than the limit, where a loop ignores it.
-    state = state_from([(*beside_the_goal, steps) for steps in range(2 * limit)])
-    _, _, reward, terminated, truncated = step(state, np.full(2 * limit, 2, np.int32))
-    expected = [np.float32(1 - 0.9 * (count / limit)) for count in range(1, 2 * limit + 1)]
-    np.testing.assert_array_equal(reward, expected)
+    state = state_from([(*beside_the_goal, steps - 1) for steps in taken])
+    _, _, reward, terminated, truncated = step(state, np.full(5120, 2, np.int32))
+    expected = (1 - 0.9 * (taken / limit)).astype(np.float32)
+    np.testing.assert_array_equal(reward[:limit], expected[:limit])
+    # Later than the limit, where a loop ignores it, only what is near 0 is rounded otherwise.
+    np.testing.assert_allclose(reward, expected, rtol=0, atol=1e-15)
     assert terminated.numpy().all()
-    np.testing.assert_array_equal(truncated, np.arange(1, 2 * limit + 1) >= limit)
+    np.testing.assert_array_equal(truncated, taken >= limit)
 
 
 def test_without_a_limit_nothing_is_truncated():
@@ -193,8 +194,8 @@ def test_without_a_limit_nothing_is_truncated():
 @pytest.mark.parametrize("starts", [None, enumerate_starts(6)[5::90]], ids=["drawn", "listed"])
 def test_eager_graph_and_xla_are_one(starts):
     """Also where episodes end and new ones are drawn, and in a loop of the graph."""
-    graph = DoorKeyGraph(6, max_steps=7, starts=starts)
-    actions = np.random.default_rng(0).integers(5, size=(12, 9), dtype=np.int32)
+    graph = DoorKeyGraph(6, max_steps=4, starts=starts)
+    actions = np.random.default_rng(0).integers(5, size=(6, 9), dtype=np.int32)
 
     def play(step):
         state, outcomes = graph.initial_state(9, (3, 2**40)), []
@@ -373,7 +374,7 @@ def test_wrong_calls_are_refused():
         graph.state_of([])
     with pytest.raises(InvalidInput, match="`num_envs` must be a positive integer; received 0"):
         graph.initial_state(0, (0, 0))
-    for step in (graph.step, tf.function(graph.step)):
+    for step in (graph.step, tf.function(graph.step, autograph=False)):
         with pytest.raises(
             InvalidInput, match=r"integers of shape \(2,\); received int32 of shape"
         ):
