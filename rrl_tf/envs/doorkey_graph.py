@@ -65,7 +65,7 @@ class DoorKeyGraph:
             raise InvalidInput(f"`size` must be at most {LARGEST_SIZE}; received {size!r}")
         starts = None if starts is None else tuple(starts)
         # It refuses what is not possible, and knows the spaces.
-        example = make_doorkey(
+        example: Any = make_doorkey(
             self.size, observation, 1, actions, reward, max_steps=max_steps, starts=starts
         )
         self.observation_space: Box = example.observation_space

@@ -91,8 +91,9 @@ def generate(size: int, num_envs: int, seed: Any) -> DoorKeyState:
     agent, _ = _below(cells, for_agent)
     key, _ = _below(cells - 1, for_key)
     key += tf.cast(key >= agent, tf.int32)  # the agent's cell is taken
-    corners = (1 + part for cell in (key, agent) for part in (cell // height, cell % height))
-    return begin(tf.fill((num_envs,), size), 2 + wall, 1 + door, *corners, direction)
+    key_x, key_y, x, y = key // height, key % height, agent // height, agent % height
+    size = tf.fill((num_envs,), size)
+    return begin(size, 2 + wall, 1 + door, 1 + key_x, 1 + key_y, 1 + x, 1 + y, direction)
 
 
 def draw(starts: Tensor, num_envs: int, seed: Any) -> DoorKeyState:

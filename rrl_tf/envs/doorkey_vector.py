@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Iterable, Mapping, Sized
 from typing import Any
@@ -78,9 +79,10 @@ class DoorKeyVectorEnv(VectorEnv):
         self.action_names = self.graph.action_names
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self._begin = tf.function(self._begun, jit_compile=jit_compile)
-        self._look = tf.function(self._looked, jit_compile=jit_compile)
-        self._step = tf.function(self._stepped, jit_compile=jit_compile)
+        compiled = functools.partial(tf.function, jit_compile=jit_compile, autograph=False)
+        self._begin = compiled(self._begun)
+        self._look = compiled(self._looked)
+        self._step = compiled(self._stepped)
         self._start_over(seed)
 
     def reset(
@@ -127,11 +129,9 @@ class DoorKeyVectorEnv(VectorEnv):
         if self._state is None:
             raise ResetNeeded("Call reset or set_state first.")
         action = tf.constant(self._checked(actions))
-        self._state, *views, reward, terminated, truncated = self._step(
-            self._state, action, self._next_seed()
-        )
-        observation, final = map(self._unpacked, views)
-        reward, terminated, truncated = (v.numpy() for v in (reward, terminated, truncated))
+        self._state, views, *outcome = self._step(self._state, action, self._next_seed())
+        observation, final = np.split(self._unpacked(views), 2)
+        reward, terminated, truncated = (each.numpy() for each in outcome)
         self._returns += reward
         self._lengths += 1
         ended = terminated | truncated
@@ -209,9 +209,9 @@ class DoorKeyVectorEnv(VectorEnv):
         state, _, reward, terminated, truncated = self.graph.step(state, action)
         truncated &= ~terminated
         new = self.graph.initial_state(self.num_envs, seed)
-        packed, final = tf.stack(rules.choose(terminated | truncated, new, state)), state
-        views = self._looked(packed), rules.packed_view(final)
-        return packed, *views, reward, terminated, truncated
+        packed, final = tf.stack(rules.choose(terminated | truncated, new, state)), tf.stack(state)
+        views = self._looked(tf.concat((packed, final), axis=1))
+        return packed, views, reward, terminated, truncated
 
     def _unpacked(self, view):
         cells = np.ascontiguousarray(view.numpy().transpose(2, 0, 1))
