@@ -47,7 +47,8 @@ class Config(Rounds):
 def main(config):
     """Measures DoorKey in the graph against Python environments and EnvPool; compares it."""
     rows = [row for count in config.num_envs for row in speed_rows(count, config)]
-    rows += [comparison(size, config.compared) for size in (5, 6, 8, 16)]
+    step = tf.function(DoorKeyGraph(actions="all").step, jit_compile=True)
+    rows += [comparison(step, size, config.compared) for size in (5, 6, 8, 16)]
     notes = ["Differences: in state, observation, reward or ends, of cases: a state, an action."]
     if not importlib.util.find_spec("envpool"):
         notes.append("EnvPool is not installed: `pip install envpool`, and it is in the table.")
@@ -145,10 +146,9 @@ def played(vector, actions):
     return play, actions.size
 
 
-def comparison(size, at_most):
+def comparison(step, size, at_most):
     """Line of the table about steps on a grid held against MiniGrid's."""
     states, actions = random_play(at_most // 10) if size == 16 else some_cases(size, at_most)
-    step = tf.function(DoorKeyGraph(size, actions="all").step, jit_compile=True)
     oracle, wrong = MiniGridOracle(size), 0
     for begin in range(0, len(states), CHUNK):
         part = slice(begin, begin + CHUNK)
@@ -167,7 +167,7 @@ def some_cases(size, at_most):
 def random_play(steps, size=16, num_envs=64):
     """States and actions of random play that gets through doors now and then."""
     graph = DoorKeyGraph(size, actions="all")
-    step = tf.function(graph.step_and_restart, jit_compile=True)
+    step = tf.function(graph.step_and_restart)
     state, met = graph.initial_state(num_envs, (0, 0)), []
     shape = max(steps // num_envs, 1), num_envs
     actions = np.random.default_rng(0).choice([0, 1, 2, 2, 2, 3, 3, 4, 5, 5, 5, 6], shape)
