@@ -5,6 +5,7 @@ environment, `LOGICAL_DEVICES` is how many virtual CPU devices there are, and `K
 the log at which the process is killed.
 """
 
+import csv
 import dataclasses
 import gzip
 import json
@@ -15,7 +16,9 @@ import struct
 import sys
 
 import numpy as np
+import pytest
 
+TESTS = pathlib.Path(__file__).parent
 FIT = {
     "steps": 20,
     "log_every": 5,
@@ -43,6 +46,7 @@ def write_digits(folder):
 def mnist(runs):
     from train_scripts import train_mnist as script
 
+    write_digits(runs / "digits")
     options = {**FIT, "held_out": 20, "draw_every": 20, "data": str(runs / "digits")}
     return script.main, dataclasses.replace(script.PRESETS["patch-mnist"], **options)
 
@@ -61,6 +65,7 @@ def text(runs):
     from train_scripts import train_text as script
 
     file = runs / "text.txt"
+    runs.mkdir(exist_ok=True)
     file.write_text("to be or not to be, that is the question. " * 40)
     sizes = {"embedding": 4, "mem_slots": 2, "head_size": 3, "num_heads": 2, "sample_length": 5}
     rest = {"text": str(file), "lanes": 8, "length": 8, "epochs": 1, "learning_rate": 1e-4}
@@ -107,14 +112,64 @@ def double_dqn(runs):
     return (lambda config: script.main(config)[0]), config
 
 
-TASKS = (mnist, nth_farthest, text, decision_transformer, double_dqn)
+_TASKS = (mnist, nth_farthest, text, decision_transformer, double_dqn)
+NAMES = tuple(task.__name__ for task in _TASKS)
 
 
 def train(runs, task, devices, name, **fields):
     """The run of a task, in a folder of that name."""
-    main, config = {each.__name__: each for each in TASKS}[task](runs)
+    main, config = {each.__name__: each for each in _TASKS}[task](runs)
     places = {"runs": str(runs), "name": name, "devices": devices}
     return main(dataclasses.replace(config, **places, **fields))
+
+
+def environment():
+    """What a process needs to run this file, or tests."""
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, (TESTS.parent, TESTS))),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+
+
+def checkpoints(run):
+    """The whole checkpoints in a run folder."""
+    return sorted(path for path in (run / "checkpoints").iterdir() if path.name.isdigit())
+
+
+def assert_equal(run, expected):
+    """Two run folders hold the same log and the same weights, but for rounding."""
+    logs = [_rows(path / "metrics.csv") for path in (run, expected)]
+    for row, other in zip(*logs, strict=True):
+        assert row == pytest.approx(other, rel=1e-4, abs=1e-5)
+    (state, other), last = zip(*map(_newest_state, (run, expected)))
+    assert last[0] == last[1] and state.keys() == other.keys()
+    for name, array in other.items():
+        np.testing.assert_allclose(state[name], array, rtol=1e-6, atol=1e-5, err_msg=name)
+
+
+def _rows(file):
+    with file.open(newline="") as table:
+        return [
+            {name: float(cell) for name, cell in row.items() if cell and name[:5] != "time/"}
+            for row in csv.DictReader(table)
+        ]
+
+
+def _newest_state(run):
+    (checkpoint,) = checkpoints(run)
+    with np.load(checkpoint / "arrays.npz") as arrays:
+        return dict(arrays), checkpoint.name
+
+
+def make_logical_devices():
+    """Makes the CPU as many devices as the environment asks for; before TensorFlow starts."""
+    import tensorflow as tf
+
+    (processor,) = tf.config.list_physical_devices("CPU")
+    if count := int(os.environ.get("LOGICAL_DEVICES", 0)):
+        one = tf.config.LogicalDeviceConfiguration()
+        tf.config.set_logical_device_configuration(processor, [one] * count)
 
 
 def killed_at(step):
@@ -136,12 +191,7 @@ def main():
     from rrl_tf.quiet import load_tensorflow
 
     load_tensorflow()
-    import tensorflow as tf
-
-    if devices := int(os.environ.get("LOGICAL_DEVICES", 0)):
-        (processor,) = tf.config.list_physical_devices("CPU")
-        one = tf.config.LogicalDeviceConfiguration()
-        tf.config.set_logical_device_configuration(processor, [one] * devices)
+    make_logical_devices()
     if step := os.environ.get("KILLED_AT"):
         killed_at(int(step))
     runs = pathlib.Path(sys.argv[1])

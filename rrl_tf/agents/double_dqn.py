@@ -150,15 +150,18 @@ class DoubleDQN:
         return metrics, error.numpy()
 
     def _update_step(self, *batch):
-        means, error = self._gradients_of_batch(batch)
-        gradients = means["gradients"]
+        sums, error = self._gradients_of_batch(batch)
+        gradients = sums["gradients"]
         scale = self._optimizer.scale_loss(1.0)
         self._optimizer.apply(gradients, self.network.trainable_variables)
         self._follow()
-        return means["loss"], means["q_mean"], tf.linalg.global_norm(gradients) / scale, error
+        return sums["loss"], sums["q_mean"], tf.linalg.global_norm(gradients) / scale, error
 
     def _gradients(self, batch):
-        """What an update needs of a batch: means over its rows, and each row's error."""
+        """What an update needs of a batch: means over its rows, and each row's error.
+
+        Of a part of a batch, the means are this part's share in those of the batch.
+        """
         observation_t, action_t, return_t, discount_t, floor_t, observation_tpn, weight_t = batch
         with tf.name_scope("target"):
             next_input = self.prepare(observation_tpn)
@@ -174,9 +177,13 @@ class DoubleDQN:
                 q_select = q_t
             target_t = double_dqn_target(q_select, q_tpn_target, return_t, discount_t, floor_t)
             loss, error = double_dqn_loss(q_t, action_t, target_t, weight_t, self.loss)
+            q_mean = tf.reduce_mean(q_t)
+            parts = tf.distribute.get_strategy().num_replicas_in_sync
+            if parts > 1:
+                loss, q_mean = loss / parts, q_mean / parts
             scaled_loss = self._optimizer.scale_loss(loss)
         gradients = tape.gradient(scaled_loss, weights)
-        return {"loss": loss, "q_mean": tf.reduce_mean(q_t), "gradients": gradients}, error
+        return {"loss": loss, "q_mean": q_mean, "gradients": gradients}, error
 
     def _read_by_gradients(self):
         scale = getattr(self._optimizer, "dynamic_scale", None)  # where losses are scaled

@@ -24,8 +24,8 @@ class DataParallel:
 
     Args:
         strategy: `MirroredStrategy` or `MultiWorkerMirroredStrategy` of R devices.
-        compute: function of a part of the batch, B / R rows → `(means, rows)`: tensors that are
-            averaged over all parts, and tensors with a row for each of the part's, which are put
+        compute: function of a part of the batch, B / R rows → `(sums, rows)`: tensors that are
+            added up over all parts, and tensors with a row for each of the part's, which are put
             one after the other.
         variables: what `compute` reads.
         sources: variables that those stand for, by default themselves. One that is R times as long
@@ -33,8 +33,8 @@ class DataParallel:
         jit_compile: compile `compute` with XLA.
 
     Example:
-        >>> double = DataParallel(strategy, lambda x: (tf.reduce_mean(x), 2 * x), [])
-        >>> tf.function(double)(tf.range(4.0))  # 1.5 and [0, 2, 4, 6]
+        >>> double = DataParallel(strategy, lambda x: (tf.reduce_sum(x), 2 * x), [])
+        >>> tf.function(double)(tf.range(4.0))  # 6 and [0, 2, 4, 6]
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class DataParallel:
             batch: structure of tensors `(B, ...)`, on all hosts the same.
 
         Returns:
-            `(means, rows)` of the whole batch, on all hosts the same.
+            `(sums, rows)` of the whole batch, on all hosts the same.
 
         Raises:
             InvalidInput: if B is no multiple of R.
@@ -72,13 +72,13 @@ class DataParallel:
         values = [tf.convert_to_tensor(source.value) for source in self._sources]
         on_replica = tf.autograph.experimental.do_not_convert(self._on_replica)
         results, alike = self._strategy.run(on_replica, (values, batch))
-        (means, rows, states, slices), (seeds, shapes) = self._sum(results), self._first(alike)
+        (sums, rows, states, slices), (seeds, shapes) = self._added_up(results), self._first(alike)
         for i, new in {**states, **seeds}.items():
             self._sources[i].assign(new)
-        flat = [total / self._count for total in tf.nest.flatten(means)]
+        flat = tf.nest.flatten(sums)
         for i, (numbers, indices) in slices.items():
-            flat[i] = tf.IndexedSlices(numbers / self._count, indices, shapes[i])
-        return tf.nest.pack_sequence_as(means, flat), rows
+            flat[i] = tf.IndexedSlices(numbers, indices, shapes[i])
+        return tf.nest.pack_sequence_as(sums, flat), rows
 
     def _on_replica(self, values, batch):
         """What one device does, with its part of the batch and its place among the devices."""
@@ -93,14 +93,14 @@ class DataParallel:
             own = [part(v) if i in self._of_rows else v for i, v in enumerate(values)]
             for i in filter(self._is_seed, range(len(own))):
                 own[i] = _moved(own[i], place)
-        means, rows, changed = self._bound(own, share)
+        sums, rows, changed = self._bound(own, share)
         states = {i: changed[i] for i in changed if i in self._of_rows}
         seeds = {i: _moved(changed[i], -place) for i in changed if i not in self._of_rows}
-        means, slices, shapes = _without_slices(means)
+        sums, slices, shapes = _without_slices(sums)
         padded = tf.nest.map_structure(
             lambda x: _padded(x, place, self._count), (rows, states, slices)
         )
-        results = (means, *padded)
+        results = (sums, *padded)
         numbers = [tf.reshape(tf.cast(x, "float32"), [-1]) for x in tf.nest.flatten(results)]
         return (results, tf.concat(numbers, axis=0)), (seeds, shapes)
 
@@ -108,7 +108,7 @@ class DataParallel:
         """`compute` where the variables have these values, and the new ones of those it changes."""
         mapping = list(zip(self._variables, values))
         with keras.StatelessScope(mapping, initialize_variables=False) as scope:
-            means, rows = self._compute(part)
+            sums, rows = self._compute(part)
             after = [scope.get_current_value(variable) for variable in self._variables]
         changed = {i: new for i, (new, old) in enumerate(zip(after, values)) if new is not old}
         for i in changed:
@@ -117,9 +117,9 @@ class DataParallel:
                     "several devices can share what is learned by gradients, and no layer that "
                     f"changes its weights otherwise; received {self._variables[i].path}"
                 )
-        return means, rows, changed
+        return sums, rows, changed
 
-    def _sum(self, results):
+    def _added_up(self, results):
         """Adds up all devices' results, in one go however many there are."""
         like, flat = self._first(results[0]), results[1]
         total = self._strategy.reduce("SUM", flat, axis=None)
@@ -156,16 +156,16 @@ def _moved(seed, place):
     return seed + tf.constant([place * 0x9E3779B1, 0], seed.dtype)
 
 
-def _without_slices(means):
+def _without_slices(sums):
     """Structure without gradients of embeddings, their rows, and their shapes when they are dense.
 
     These rows are put one after the other, too: Keras clips them before it adds them up.
     """
-    flat = tf.nest.flatten(means)
+    flat = tf.nest.flatten(sums)
     sliced = {i: x for i, x in enumerate(flat) if isinstance(x, tf.IndexedSlices)}
     dense = [tf.zeros([]) if i in sliced else x for i, x in enumerate(flat)]
     return (
-        tf.nest.pack_sequence_as(means, dense),
+        tf.nest.pack_sequence_as(sums, dense),
         {i: (x.values, x.indices) for i, x in sliced.items()},
         {i: x.dense_shape for i, x in sliced.items()},
     )

@@ -1,7 +1,7 @@
 """The step of `fit` on several devices or hosts.
 
 `fit` itself does not train a model of `MultiWorkerMirroredStrategy` (keras#20585), and with masks
-or clipping not quite the same under `MirroredStrategy` as on one device: it averages means of
+or clipping not quite the same under `MirroredStrategy` as on one device: it averages sums of
 parts, and clips their gradients one by one. So the model stays one of a single device, all that
 `fit` does beside the step stays as it is, and the step is this one.
 """
@@ -46,8 +46,7 @@ def train_function(
             loss = model.compute_loss(
                 part["x"], part["y"], y_pred, part.get("sample_weight"), training=True
             )
-            # Keras has divided it by the devices already, and they are yet to be averaged.
-            loss = loss * part["share"][0] * replicas.count
+            loss = loss * part["share"][0]  # Keras has divided it by the devices already
             scaled = optimizer.scale_loss(loss)
         gradients = enumerate(tape.gradient(scaled, weights))
         return {"loss": loss, "gradients": {i: g for i, g in gradients if g is not None}}, y_pred
@@ -65,12 +64,10 @@ def train_function(
         batch = {"x": x, "y": y, "share": _shares(model, sample_weight, replicas.count)}
         if sample_weight is not None:
             batch["sample_weight"] = sample_weight
-        means, y_pred = parallel(batch)
-        optimizer.apply(
-            [means["gradients"].get(i) for i in range(count)], model.trainable_variables
-        )
+        sums, y_pred = parallel(batch)
+        optimizer.apply([sums["gradients"].get(i) for i in range(count)], model.trainable_variables)
         rows = tf.shape(tf.nest.flatten(x)[0])[0]
-        model.metrics[0].update_state(means["loss"], sample_weight=rows)
+        model.metrics[0].update_state(sums["loss"], sample_weight=rows)
         return model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
     return step
