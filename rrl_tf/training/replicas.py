@@ -133,6 +133,7 @@ def _joined(cluster, devices):
         num_accelerators={"GPU": devices if gpus else 0},
         rpc_layer="grpc",
     )
+    print(f"{cluster.job} {cluster.index} waits for all {cluster.size} hosts", flush=True)
     try:
         return tf.distribute.MultiWorkerMirroredStrategy(resolver)
     except RuntimeError as error:
