@@ -1,8 +1,8 @@
 """Tiny runs of every task for processes of their own: `python shared_runs.py RUNS RUN ...`.
 
 A RUN is `TASK:DEVICES:NAME`, or `TASK:DEVICES:NAME:JSON` with fields of its configuration. In the
-environment, `LOGICAL_DEVICES` is how many virtual CPU devices there are, and `KILLED_AT` the row of
-the log at which the process is killed.
+environment, `LOGICAL_DEVICES` is how many virtual CPU devices there are, and `SIGNAL` a signal and
+the step of the log's row at which the process sends it to itself: `9:15`.
 """
 
 import csv
@@ -11,7 +11,6 @@ import gzip
 import json
 import os
 import pathlib
-import signal
 import struct
 import sys
 
@@ -172,18 +171,18 @@ def make_logical_devices():
         tf.config.set_logical_device_configuration(processor, [one] * count)
 
 
-def killed_at(step):
-    """Ends this process without a word when the training comes to a step."""
+def signalled(number, step):
+    """Sends this process a signal when the training comes to a step."""
     from rrl_tf.training import MetricsLog
 
     write = MetricsLog.write
 
-    def dying(self, at, metrics):
-        if at >= step:
-            os.kill(os.getpid(), signal.SIGKILL)
+    def writing(self, at, metrics):
+        if at == step:
+            os.kill(os.getpid(), number)
         write(self, at, metrics)
 
-    MetricsLog.write = dying
+    MetricsLog.write = writing
 
 
 def main():
@@ -192,8 +191,8 @@ def main():
 
     load_tensorflow()
     make_logical_devices()
-    if step := os.environ.get("KILLED_AT"):
-        killed_at(int(step))
+    if at := os.environ.get("SIGNAL"):
+        signalled(*map(int, at.split(":")))
     runs = pathlib.Path(sys.argv[1])
     for run in sys.argv[2:]:
         task, count, name, *fields = run.split(":", 3)

@@ -48,28 +48,27 @@ class Replicas:
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on any host; all hosts call it, and wait for each other."""
-        return flag if self.hosts == 1 else bool(self._sum(np.array([flag], "int32"))[0])
+        return flag if self.hosts == 1 else bool(self._sum(np.array([flag]))[0])
 
     def from_chief(self, content: bytes) -> bytes:
         """What the chief has; the others pass anything. All hosts call it."""
         if self.hosts == 1:
             return content
-        size = int(self._sum(np.array([len(content) * self.is_chief], "int32"))[0])
-        words = np.zeros(-(-size // 4), "int32")
+        size = int(self._sum(np.array([len(content) * self.is_chief]))[0])
+        words = np.zeros(-(-size // 4), "uint32")
         if self.is_chief:
-            words = np.frombuffer(content.ljust(4 * len(words), b"\0"), "int32")
-        return self._sum(words).tobytes()[:size]
+            words = np.frombuffer(content.ljust(4 * len(words), b"\0"), "uint32")
+        return self._sum(words).astype("uint32").tobytes()[:size]
 
     def _sum(self, array):
-        """The sum over all hosts, of which this is the one's of this host."""
+        """The sum of what all hosts have, exact below 2**53."""
         strategy = self._strategy
         local = strategy.num_replicas_in_sync // self.hosts
 
         def on_replica():
-            place = int(
-                tf.get_static_value(tf.distribute.get_replica_context().replica_id_in_sync_group)
-            )
-            return tf.constant(array if place % local == 0 else np.zeros_like(array))
+            context = tf.distribute.get_replica_context()
+            is_first = int(tf.get_static_value(context.replica_id_in_sync_group)) % local == 0
+            return tf.constant(array if is_first else np.zeros_like(array), "float64")
 
         with self.losses_told():
             return strategy.reduce("SUM", strategy.run(on_replica), axis=None).numpy()

@@ -15,13 +15,13 @@ pytestmark = pytest.mark.tf_only
 slow = pytest.mark.slow
 
 
-def hosts(folder, task, *, rows=(None, None), options=({}, {})):
+def hosts(folder, task, signals=("", ""), options=({}, {})):
     """Two processes with a run between them, each with a folder of its own; they are not awaited.
 
     Args:
         folder: of their folders, `0` and `1`.
         task: name of a task.
-        rows: of each, the row of the log at which it is killed.
+        signals: of each, the signal that it gets and at which row of the log.
         options: of each, fields of its configuration.
     """
     cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(2)]}
@@ -30,7 +30,7 @@ def hosts(folder, task, *, rows=(None, None), options=({}, {})):
         environment = {
             **shared_runs.environment(),
             "TF_CONFIG": json.dumps({"cluster": cluster, "task": task_config}),
-            **({} if rows[index] is None else {"KILLED_AT": str(rows[index])}),
+            "SIGNAL": signals[index],
         }
         run = f"{task}:1:run:{json.dumps(options[index])}"
         yield subprocess.Popen(
@@ -70,8 +70,8 @@ def test_two_hosts_are_like_one(tmp_path, task):
 @pytest.mark.parametrize(("task", "row"), [("mnist", 15), ("double_dqn", 64)])
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_host_that_is_killed_is_told_of_and_the_run_goes_on(tmp_path, task, row, victim):
-    rows = [row if host == victim else None for host in (0, 1)]
-    codes, errors = ended(hosts(tmp_path, task, rows=rows))
+    signals = [f"9:{row}" if host == victim else "" for host in (0, 1)]
+    codes, errors = ended(hosts(tmp_path, task, signals))
     assert codes[victim] == -signal.SIGKILL
     assert codes[1 - victim] == 1
     assert "another host of this run has ended" in errors[1 - victim]
@@ -81,6 +81,13 @@ def test_a_host_that_is_killed_is_told_of_and_the_run_goes_on(tmp_path, task, ro
     assert codes == [0, 0], errors
     shared_runs.train(tmp_path, task, 1, "one")
     shared_runs.assert_equal(tmp_path / "0" / "run", tmp_path / "one")
+
+
+@slow
+def test_a_signal_to_one_host_stops_all_with_a_checkpoint(tmp_path):
+    codes, errors = ended(hosts(tmp_path, "mnist", ("", f"{signal.SIGTERM:d}:5")))
+    assert codes == [128 + signal.SIGTERM] * 2, errors
+    assert [path.name for path in shared_runs.checkpoints(tmp_path / "0" / "run")] == ["0000000005"]
 
 
 @slow
