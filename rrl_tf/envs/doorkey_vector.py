@@ -20,6 +20,8 @@ from rrl_tf.envs.doorkey_graph import DoorKeyGraph
 from rrl_tf.envs.doorkey_rules import DoorKeyState
 from rrl_tf.errors import InvalidInput
 
+_SEED = tf.TensorSpec((2,), tf.int64)
+
 
 class DoorKeyVectorEnv(VectorEnv):
     """E environments of MiniGrid's DoorKey that step together and restart in the same step.
@@ -79,10 +81,7 @@ class DoorKeyVectorEnv(VectorEnv):
         self.action_names = self.graph.action_names
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        compiled = functools.partial(tf.function, jit_compile=jit_compile, autograph=False)
-        self._begin = compiled(self._begun)
-        self._look = compiled(self._looked)
-        self._step = compiled(self._stepped)
+        self._jit_compile = jit_compile
         self._start_over(seed)
 
     def reset(
@@ -194,6 +193,28 @@ class DoorKeyVectorEnv(VectorEnv):
         self._state, self._calls = packed, state["calls"]
         self._returns, self._lengths = np.array(returns, float), np.array(lengths, int)
         return self._unpacked(self._look(self._state))
+
+    @functools.cached_property
+    def _begin(self):
+        return self._compiled(self._begun, _SEED)
+
+    @functools.cached_property
+    def _look(self):
+        return self._compiled(self._looked, self._spec(len(DoorKeyState._fields)))
+
+    @functools.cached_property
+    def _step(self):
+        state, action = self._spec(len(DoorKeyState._fields)), self._spec()
+        return self._compiled(self._stepped, state, action, _SEED)
+
+    def _spec(self, *rows):
+        return tf.TensorSpec((*rows, self.num_envs), tf.int32)
+
+    def _compiled(self, function, *specs):
+        # A concrete function: a `tf.function` would look at its arguments at every call, which
+        # takes as long as the steps of a thousand environments.
+        compiled = tf.function(function, jit_compile=self._jit_compile, autograph=False)
+        return compiled.get_concrete_function(*specs)
 
     def _begun(self, seed):
         return tf.stack(self.graph.initial_state(self.num_envs, seed))
