@@ -98,7 +98,9 @@ def _largest(config):
 
 
 def _first_line(error):
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """What could not be allocated; TensorFlow says it somewhere among other things."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return next((line.strip() for line in lines if "allocat" in line), lines[0])
 
 
 def _parsed(config_class, options):

@@ -258,6 +258,18 @@ class Windows:
         last = np.where(rng.random(size) < self.starts, early, last)
         return self.windows(episode, last)
 
+    def check_batch(self, size: int) -> None:
+        """Raises `InvalidInput` if `size` windows do not fit in memory; nothing is drawn."""
+        states = self.data.episodes[0].observations
+        try:
+            empty_windows(
+                size, self.context_length, states.shape[1:], states.dtype, self.data.action_size
+            )
+        except (MemoryError, ValueError, OverflowError) as error:  # ValueError: beyond 64 bits
+            raise InvalidInput(
+                f"batch_size windows must fit in memory ({error}); received {size}"
+            ) from error
+
     def windows(
         self, episodes: Sequence[int] | np.ndarray, last: Sequence[int] | np.ndarray
     ) -> Window:

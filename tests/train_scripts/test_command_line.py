@@ -150,7 +150,9 @@ def test_what_does_not_fit_in_memory_is_one_line_with_the_largest_numbers(monkey
 
     for error in (
         MemoryError("Unable to allocate 7 TiB"),
-        tf.errors.ResourceExhaustedError(None, None, "Unable to allocate 7 TiB\nGraph: ..."),
+        tf.errors.ResourceExhaustedError(
+            None, None, "Graph execution error:\n\nUnable to allocate 7 TiB\n"
+        ),
     ):
         with pytest.raises(SystemExit) as ended:
             run(monkeypatch, "--steps=1000000000000", main=raising(error))

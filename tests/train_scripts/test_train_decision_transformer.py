@@ -139,6 +139,8 @@ def test_a_run_is_named_after_its_preset_and_data():
     [
         ({"steps": 5}, "steps must be a multiple of log_every"),
         ({"progress_episodes": 3}, "progress_episodes must not be more"),
+        ({"batch_size": 10**12}, "batch_size windows must fit in memory .*received 1000000000000"),
+        ({"batch_size": 10**30}, "batch_size windows must fit in memory"),
         ({"batch_size": 0}, "batch_size must be greater than 0"),
         ({"best_share": 0.0}, "best_share must be greater than 0"),
         ({"held_out": 1.5}, "held_out must be from 0 to 1"),
