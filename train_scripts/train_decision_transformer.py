@@ -17,7 +17,7 @@ from rrl_tf.data import OfflineData, Scaling, load_episodes
 from rrl_tf.envs import Preparation, preparation
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import BehaviorCloning, DecisionTransformer
-from rrl_tf.training import FitRun, require_positive
+from rrl_tf.training import FitRun, make_replicas, require_positive
 from rrl_tf.training.decision_transformer import (
     DecisionTransformerConfig,
     train_decision_transformer,
@@ -135,11 +135,12 @@ PRESETS = {
 
 def main(config: Config) -> FitRun:
     """Trains a Decision Transformer on recorded episodes; the same command again continues."""
+    replicas = make_replicas(config, config.batch_size)
     data = load(config)
     scaling = make_scaling(config, data)
     keras.utils.set_random_seed(config.seed)
     network = NETWORKS[config.model](config, data, scaling)
-    return train_decision_transformer(data, network, scaling, config)
+    return train_decision_transformer(data, network, scaling, config, replicas)
 
 
 def load(config: Config) -> OfflineData:

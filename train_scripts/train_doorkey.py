@@ -14,6 +14,7 @@ import keras
 
 from rrl_tf.envs import Task, doorkey_task
 from rrl_tf.models import RelationalQNetwork
+from rrl_tf.training import make_replicas
 from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
 from train_scripts import command_line
 
@@ -105,9 +106,10 @@ PRESETS = {
 
 def main(config: Config):
     """Trains a relational double DQN on MiniGrid DoorKey; the same command again continues."""
+    replicas = make_replicas(config, config.batch_size)
     task = make_task(config)
     keras.utils.set_random_seed(config.seed)
-    return train_double_dqn(task, make_network(config, task), config)
+    return train_double_dqn(task, make_network(config, task), config, replicas)
 
 
 def make_task(config: Config) -> Task:

@@ -17,6 +17,7 @@ import keras
 from rrl_tf.envs import Task, gymnasium_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RelationalQNetwork, convolutional_q_network, dense_q_network
+from rrl_tf.training import make_replicas
 from rrl_tf.training.config import require_positive
 from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
 from train_scripts import command_line
@@ -80,6 +81,7 @@ class Config(DoubleDQNConfig):
 
 def main(config: Config):
     """Trains a double DQN on any Gymnasium environment; the same command again continues."""
+    replicas = make_replicas(config, config.batch_size)
     task = gymnasium_task(
         config.env,
         test_env=config.test_env or None,
@@ -89,7 +91,7 @@ def main(config: Config):
         actions=config.actions,
     )
     keras.utils.set_random_seed(config.seed)
-    return train_double_dqn(task, make_network(config, task), config)
+    return train_double_dqn(task, make_network(config, task), config, replicas)
 
 
 def make_network(config: Config, task: Task) -> keras.Model:

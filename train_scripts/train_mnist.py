@@ -32,6 +32,7 @@ from rrl_tf.training import (
     FitRun,
     LogImages,
     checksum,
+    make_replicas,
     require_multiple,
     require_not_negative,
     require_positive,
@@ -131,6 +132,7 @@ PRESETS = {
 
 def main(config: Config) -> FitRun:
     """Trains a classifier of MNIST digits; the same command again continues."""
+    replicas = make_replicas(config, config.batch_size)
     splits = load_mnist(config.data)
     training, validation = held_out(splits["train"], config.held_out)
     if config.batch_size > len(training.labels):
@@ -148,6 +150,7 @@ def main(config: Config) -> FitRun:
         may_change=("data",),
         identity={"data_checksum": checksum(*splits["train"])},
         stop=EarlyStop("eval/accuracy", config.patience, mode="max"),
+        replicas=replicas,
     )
     if not run.is_finished():
         prepare, size = preparation(config), config.batch_size
@@ -160,7 +163,7 @@ def main(config: Config) -> FitRun:
                 LogImages(run.log, lambda m: mnist_pictures.images(m, *shown), config.draw_every)
             ],
         )
-        finish(run, splits["test"])
+        run.by_chief(finish, run, splits["test"])
     return run
 
 

@@ -24,6 +24,7 @@ from rrl_tf.training import (
     FitRun,
     LogImages,
     MetricsLog,
+    make_replicas,
     require_positive,
     require_share,
 )
@@ -116,6 +117,7 @@ PRESETS = {
 
 def main(config: Config) -> FitRun:
     """Trains a memory on the Nth farthest task; the same command again continues."""
+    replicas = make_replicas(config, config.batch_size)
     questions = evaluation_questions(config)
     training_questions(config)  # raises for a stage beyond the task
     keras.utils.set_random_seed(config.seed)
@@ -126,6 +128,7 @@ def main(config: Config) -> FitRun:
         steps=config.steps,
         steps_per_epoch=config.steps_per_epoch,
         checkpoint_every=evaluate_every,
+        replicas=replicas,
     )
     if not run.is_finished():
         data = training_questions(config, run.step // config.steps_per_epoch)
@@ -139,7 +142,7 @@ def main(config: Config) -> FitRun:
                 LogImages(run.log, lambda m: pictures(m, config), evaluate_every),
             ],
         )
-        finish(run, questions)
+        run.by_chief(finish, run, questions)
     return run
 
 

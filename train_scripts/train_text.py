@@ -24,7 +24,14 @@ from rrl_tf.data.text import (
     split_text,
 )
 from rrl_tf.layers import RelationalMemory
-from rrl_tf.training import FitConfig, FitRun, atomic_file, checksum, require_positive
+from rrl_tf.training import (
+    FitConfig,
+    FitRun,
+    atomic_file,
+    checksum,
+    make_replicas,
+    require_positive,
+)
 from train_scripts import command_line
 
 
@@ -83,6 +90,7 @@ PRESETS = {
 
 def main(config: Config) -> FitRun:
     """Trains a model of the characters of a text; the same command again continues."""
+    replicas = make_replicas(config, config.lanes)
     text = load_text(config.text, min_characters=10 * (config.lanes * config.length + 1))
     characters = Characters(text)
     prompt = config.prompt or text[0]
@@ -99,14 +107,17 @@ def main(config: Config) -> FitRun:
         steps_per_epoch=len(parts["train"]),
         may_change=("text", "prompt", "sample_length", "temperature"),
         identity={"text_checksum": checksum(text)},
+        replicas=replicas,
     )
     if not run.is_finished():
-        run.fit(parts["train"], validation_data=parts["validation"], callbacks=[FromTheStart()])
-        finish(run, parts)
-    written = sample(config, run.model, characters, prompt)  # a finished run writes on, too
-    with atomic_file(run.folder.path / "sample.txt") as draft:
-        draft.write_text(written + "\n", encoding="utf-8")
-    print(f"{'-' * 40}\n{written}\n{'-' * 40}\nwritten: {run.folder.path / 'sample.txt'}")
+        run.fit(
+            parts["train"],
+            validation_data=parts["validation"],
+            callbacks=[FromTheStart()],
+            network=make_network(config, len(characters), config.lanes // replicas.count),
+        )
+        run.by_chief(finish, run, parts)
+    run.by_chief(write_sample, run, characters, prompt)  # a finished run writes on, too
     return run
 
 
@@ -188,6 +199,15 @@ def finish(run: FitRun, parts: dict[str, TextLanes]) -> None:
         f"of test text ({summary['test/bits_of_frequencies']:.3f} from the frequencies of the "
         f"characters alone), {summary['parameters']:,} parameters",
     )
+
+
+def write_sample(run: FitRun, characters: Characters, prompt: str) -> None:
+    """Shows how the trained model goes on from the prompt, and keeps it."""
+    file = run.folder.path / "sample.txt"
+    written = sample(run.config, run.model, characters, prompt)
+    with atomic_file(file) as draft:
+        draft.write_text(written + "\n", encoding="utf-8")
+    print(f"{'-' * 40}\n{written}\n{'-' * 40}\nwritten: {file}")
 
 
 def sample(config: Config, model: keras.Model, characters: Characters, prompt: str) -> str:

@@ -36,6 +36,8 @@ class DoubleDQN:
         select_at_t: bool. The book's mistake, kept to measure what it costs: the action that is
             valued at `t + n` is chosen from the Q values at `t`.
         jit_compile: bool, compile the update with XLA.
+        spread: what computes a function of a batch on several devices, such as
+            `rrl_tf.training.Replicas.spread`; `None` for one.
 
     Raises:
         ValueError: if an argument is out of range or the network is not built.
@@ -62,6 +64,7 @@ class DoubleDQN:
         target_rate: float = 0.01,
         select_at_t: bool = False,
         jit_compile: bool = True,
+        spread: Callable[..., Callable[[Any], tuple[Any, Any]]] | None = None,
     ) -> None:
         if not network.built:
             raise InvalidInput(
@@ -85,7 +88,12 @@ class DoubleDQN:
         self._target = _copy(network)
         self._optimizer = _optimizer(learning_rate, clip_norm, network)
         self._num_actions: int | None = None
-        self._update = tf.function(self._update_step, jit_compile=jit_compile)
+        self._gradients_of_batch: Callable[[Any], tuple[Any, Any]] = self._gradients
+        if spread:
+            self._gradients_of_batch = spread(
+                self._gradients, self._read_by_gradients(), jit_compile=jit_compile
+            )
+        self._update = tf.function(self._update_step, jit_compile=jit_compile and not spread)
         self._values = _compiled_values(network, prepare)
         self._policy_values = _compiled_values(self.policy, prepare)
 
@@ -141,28 +149,48 @@ class DoubleDQN:
         metrics = {"loss": float(loss), "q_mean": float(q_mean), "gradient_norm": float(norm)}
         return metrics, error.numpy()
 
-    def _update_step(
-        self, observation_t, action_t, return_t, discount_t, floor_t, observation_tpn, weight_t
-    ):
+    def _update_step(self, *batch):
+        sums, error = self._gradients_of_batch(batch)
+        gradients = sums["gradients"]
+        scale = self._optimizer.scale_loss(1.0)
+        self._optimizer.apply(gradients, self.network.trainable_variables)
+        self._follow()
+        return sums["loss"], sums["q_mean"], tf.linalg.global_norm(gradients) / scale, error
+
+    def _gradients(self, batch):
+        """What an update needs of a batch: means over its rows, and each row's error.
+
+        Of a part of a batch, the means are this part's share in those of the batch.
+        """
+        observation_t, action_t, return_t, discount_t, floor_t, observation_tpn, weight_t = batch
         with tf.name_scope("target"):
             next_input = self.prepare(observation_tpn)
             q_tpn_target = tf.cast(self._target(next_input, training=False), "float32")
             if not self.select_at_t:
                 q_select = tf.cast(self.network(next_input, training=False), "float32")
+        weights = [variable.value for variable in self.network.trainable_variables]
         with tf.GradientTape() as tape:
+            tape.watch(weights)  # on several devices they are tensors
             q_t = self.network(self.prepare(observation_t), training=True)
             q_t = tf.cast(q_t, "float32")
             if self.select_at_t:
                 q_select = q_t
             target_t = double_dqn_target(q_select, q_tpn_target, return_t, discount_t, floor_t)
             loss, error = double_dqn_loss(q_t, action_t, target_t, weight_t, self.loss)
+            q_mean = tf.reduce_mean(q_t)
+            parts = tf.distribute.get_strategy().num_replicas_in_sync
+            if parts > 1:
+                loss, q_mean = loss / parts, q_mean / parts
             scaled_loss = self._optimizer.scale_loss(loss)
-        variables = self.network.trainable_variables
-        gradients = tape.gradient(scaled_loss, variables)
-        scale = self._optimizer.scale_loss(1.0)
-        self._optimizer.apply(gradients, variables)
-        self._follow()
-        return loss, tf.reduce_mean(q_t), tf.linalg.global_norm(gradients) / scale, error
+        gradients = tape.gradient(scaled_loss, weights)
+        return {"loss": loss, "q_mean": q_mean, "gradients": gradients}, error
+
+    def _read_by_gradients(self):
+        scale = getattr(self._optimizer, "dynamic_scale", None)  # where losses are scaled
+        return [
+            *(*self.network.variables, *self._target.variables),
+            *([] if scale is None else [scale]),
+        ]
 
     def _follow(self):
         due = tf.equal(self._optimizer.iterations % self.target_period, 0)

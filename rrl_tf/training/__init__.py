@@ -21,6 +21,7 @@ from rrl_tf.training.fit import FitRun
 from rrl_tf.training.interruption import Interruption
 from rrl_tf.training.metrics_log import MetricsLog
 from rrl_tf.training.profiling import profiled
+from rrl_tf.training.replicas import Replicas, make_replicas
 from rrl_tf.training.rollout import RolloutStatistics
 from rrl_tf.training.run import Run
 from rrl_tf.training.run_folder import RunFolder, atomic_file, checksum
@@ -37,6 +38,7 @@ __all__ = [
     "LogMetrics",
     "MetricsLog",
     "Profile",
+    "Replicas",
     "RolloutStatistics",
     "Run",
     "RunConfig",
@@ -46,6 +48,7 @@ __all__ = [
     "checksum",
     "evaluate",
     "learning_rate_schedule",
+    "make_replicas",
     "profiled",
     "require_multiple",
     "require_not_negative",

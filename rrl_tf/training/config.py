@@ -8,6 +8,7 @@ import pathlib
 from typing import Any, Literal
 
 from rrl_tf.errors import InvalidInput
+from rrl_tf.training.cluster import ClusterKind
 from rrl_tf.training.schedules import Schedule, learning_rate_schedule
 
 
@@ -30,12 +31,17 @@ class RunConfig:
     """Where runs are kept."""
     profile_from: int | None = None
     """Record 20 steps from this one on for TensorBoard's profiler."""
+    devices: int = 1
+    """Devices of every host that share a batch: GPUs, or CPU devices where there is none."""
+    cluster: ClusterKind = "tf_config"
+    """What names the other hosts of the run, if there are any: TF_CONFIG, or Slurm."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**32:
             raise InvalidInput(f"seed must be from 0 to 2**32 - 1; received {self.seed}")
         if self.profile_from is not None:
             require_not_negative(self, "profile_from")
+        require_positive(self, "devices")
 
     @property
     def path(self) -> pathlib.Path:

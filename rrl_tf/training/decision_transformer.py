@@ -27,6 +27,7 @@ from rrl_tf.training.config import (
     require_share,
 )
 from rrl_tf.training.fit import FitRun
+from rrl_tf.training.replicas import Replicas, make_replicas
 from rrl_tf.training.run_folder import checksum
 from rrl_tf.training.trajectory_evaluation import (
     BestWeights,
@@ -105,7 +106,11 @@ class DecisionTransformerConfig(FitConfig):
 
 
 def train_decision_transformer(
-    data: OfflineData, network: keras.Model, scaling: Scaling, config: DecisionTransformerConfig
+    data: OfflineData,
+    network: keras.Model,
+    scaling: Scaling,
+    config: DecisionTransformerConfig,
+    replicas: Replicas | None = None,
 ) -> FitRun:
     """Trains a network to act as recorded episodes did, asks it for returns, and exports it.
 
@@ -118,6 +123,8 @@ def train_decision_transformer(
             to what is asked for, and is not exported. Its weights are trained in place.
         scaling: of the episodes that are trained on.
         config: every number, and the folder.
+        replicas: the devices and hosts that share every batch, by default those that `config`
+            asks for; several hosts must be joined before the network is made.
 
     Returns:
         The run, whose folder holds everything and whose `model` is the network.
@@ -136,6 +143,7 @@ def train_decision_transformer(
     ... )
     >>> run = train_decision_transformer(data, network, scaling, config)
     """
+    replicas = replicas or make_replicas(config, config.batch_size)
     training, held_out = config.split(data)
     windows = make_windows(training, network, config)
     compile_network(network, config)
@@ -152,6 +160,7 @@ def train_decision_transformer(
         checkpoint_every=config.checkpoint_every,
         may_change=("steps",) if config.schedule == "constant" else (),
         identity={"episodes": _checksum(data)},
+        replicas=replicas,
     )
     if run.is_finished():
         return run
@@ -162,7 +171,7 @@ def train_decision_transformer(
         validation_data=validation_windows(held_out, scaling, network.context_length),
         measure=functools.partial(_progress, play, best, config),
     )
-    finish(run, data, held_out, play, best)
+    run.by_chief(finish, run, data, held_out, play, best)
     return run
 
 

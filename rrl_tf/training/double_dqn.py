@@ -25,6 +25,7 @@ from rrl_tf.training.evaluation import evaluate
 from rrl_tf.training.interruption import Interruption
 from rrl_tf.training.pictures import draw_episode
 from rrl_tf.training.profiling import profiled
+from rrl_tf.training.replicas import Replicas, make_replicas
 from rrl_tf.training.rollout import RolloutStatistics
 from rrl_tf.training.run import Run
 
@@ -118,7 +119,7 @@ class DoubleDQNConfig(RunConfig):
 
 
 def train_double_dqn(
-    task: Task, network: keras.Model, config: DoubleDQNConfig
+    task: Task, network: keras.Model, config: DoubleDQNConfig, replicas: Replicas | None = None
 ) -> tuple[Run, DoubleDQN]:
     """Trains a Q network on a task, evaluates it, draws an episode and exports the policy.
 
@@ -130,6 +131,8 @@ def train_double_dqn(
         network: any `keras.Model`, prepared observations `(B, *task.preparation.shape)` → Q values
             `(B, A)`; a `keras.Sequential` will do. Its weights are trained in place.
         config: every number, and the folder.
+        replicas: the devices and hosts that share every update, by default those that `config`
+            asks for; several hosts must be joined before the network is made.
 
     Returns:
         The `Run`, whose folder holds everything, and the trained `DoubleDQN`.
@@ -144,7 +147,8 @@ def train_double_dqn(
         >>> run, agent = train_double_dqn(task, dense_q_network(task.num_actions), config)
         >>> agent.greedy(observations)  # (B,) actions
     """
-    loop = make_loop(task, network, config)
+    replicas = replicas or make_replicas(config, config.batch_size)
+    loop = make_loop(task, network, config, replicas)
     curriculum, statistics = Curriculum(len(task.levels)), RolloutStatistics()
     run = Run(
         config,
@@ -152,6 +156,7 @@ def train_double_dqn(
         may_change=("steps",),
         identity={"task": task.name},
         stop=lambda rows: is_solved(rows, len(task.levels), config.stop_after_perfect),
+        replicas=replicas,
     )
     if (state := run.load()) is not None:
         with run.folder.restoring():
@@ -159,10 +164,10 @@ def train_double_dqn(
             curriculum.set_state(state["curriculum"])
             statistics.set_state(state["statistics"])
     if not run.is_finished():
-        with Interruption() as interruption:
+        with replicas.losses_told(), Interruption() as interruption:
             _train(run, loop, curriculum, statistics, task, config, interruption)
         interruption.obey()
-        finish(run, loop.agent, task, config)
+        run.by_chief(finish, run, loop.agent, task, config)
     return run, loop.agent
 
 
@@ -179,12 +184,13 @@ def _train(run, loop, curriculum, statistics, task, config, interruption):
         """Whether a multiple of `every` was passed by the last step of all environments."""
         return loop.step % every < config.num_envs
 
-    with tqdm(total=run.steps, initial=run.step, unit="step", mininterval=0.5) as bar:
+    bar_options = {"unit": "step", "mininterval": 0.5, "disable": not run.replicas.is_chief}
+    with tqdm(total=run.steps, initial=run.step, **bar_options) as bar:
         until = 0 if run.is_over() else config.steps
         for record in profiled(loop.run(until), run.folder.path, config.profile_from):
             statistics.add(record)
             bar.update(record.step - bar.n)
-            last = record.step >= until or interruption.received
+            last = interruption.agreed(run.replicas) or record.step >= until
             evaluates, saves = due(config.evaluate_every), due(config.checkpoint_every)
             if not (last or evaluates or saves or due(config.log_every)):
                 continue
@@ -198,17 +204,19 @@ def _train(run, loop, curriculum, statistics, task, config, interruption):
             bar.set_postfix(_shown(metrics), refresh=False)
             if saves:
                 save()
-            if last or run.is_over(record.step):
+            if run.replicas.any(last or run.is_over(record.step)):
                 break
         if loop.step > run.step:
             save()
 
 
-def make_loop(task: Task, network: keras.Model, config: DoubleDQNConfig) -> Loop:
+def make_loop(
+    task: Task, network: keras.Model, config: DoubleDQNConfig, replicas: Replicas | None = None
+) -> Loop:
     """The training loop with its agent, environments and replay, all new.
 
     Args:
-        task, network, config: as in `train_double_dqn`.
+        task, network, config, replicas: as in `train_double_dqn`; by default one device.
     """
     levels = range(len(task.levels))
     env = SeededVectorEnv(
@@ -235,7 +243,7 @@ def make_loop(task: Task, network: keras.Model, config: DoubleDQNConfig) -> Loop
         steps=config.epsilon_steps,
     )
     return Loop(
-        make_agent(task, network, config),
+        make_agent(task, network, config, replicas),
         env,
         replay,
         epsilon=epsilon,
@@ -246,11 +254,13 @@ def make_loop(task: Task, network: keras.Model, config: DoubleDQNConfig) -> Loop
     )
 
 
-def make_agent(task: Task, network: keras.Model, config: DoubleDQNConfig) -> DoubleDQN:
+def make_agent(
+    task: Task, network: keras.Model, config: DoubleDQNConfig, replicas: Replicas | None = None
+) -> DoubleDQN:
     """A double DQN with the weights that the network has; they are made if there are none yet.
 
     Args:
-        task, network, config: as in `train_double_dqn`.
+        task, network, config, replicas: as in `train_double_dqn`; by default one device.
 
     Raises:
         InvalidInput: if the network does not answer prepared observations with A values each.
@@ -282,6 +292,7 @@ def make_agent(task: Task, network: keras.Model, config: DoubleDQNConfig) -> Dou
         target_rate=config.target_rate,
         select_at_t=config.select_at_t,
         jit_compile=config.jit_compile,
+        spread=replicas.spread if replicas and replicas.count > 1 else None,
     )
 
 

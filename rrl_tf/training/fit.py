@@ -28,6 +28,7 @@ from rrl_tf.training.config import RunConfig
 from rrl_tf.training.divergence import require_finite
 from rrl_tf.training.interruption import Interruption
 from rrl_tf.training.run import Run
+from rrl_tf.training.train_function import train_function
 
 
 class FitRun(Run):
@@ -43,7 +44,7 @@ class FitRun(Run):
         steps_per_epoch: batches between rows of the log, a divisor of `steps`.
         checkpoint_every: batches between checkpoints, a multiple of `steps_per_epoch`; by default
             as many. The last epoch is always saved.
-        **options: `may_change`, `identity` and `stop`, see `Run`.
+        **options: `may_change`, `identity`, `stop` and `replicas`, see `Run`.
 
     Attributes:
         model: see above.
@@ -87,34 +88,45 @@ class FitRun(Run):
         *,
         callbacks: Iterable[keras.callbacks.Callback] = (),
         measure: Callable[[int], Mapping[str, float]] | None = None,
+        network: keras.Model | None = None,
         **options: Any,
     ) -> None:
         """Trains to the end, if the run is not there yet.
 
-        SIGINT and SIGTERM end it after the epoch under way, with a checkpoint.
+        SIGINT and SIGTERM end it after the epoch under way, with a checkpoint. Of several hosts
+        only the chief validates and measures.
 
         Args:
             data: `keras.utils.PyDataset`, of which an epoch is one pass, or an endless
-                `tf.data.Dataset`; from `step` on.
+                `tf.data.Dataset`; from `step` on. Batches of all devices together.
             callbacks: are called after the row of the log is written.
             measure: function of the step → more metrics for the row, called before it is written.
+            network: for several devices, see `train_function`.
             **options: of `keras.Model.fit`, such as `validation_data`.
 
         Raises:
             InvalidInput: if the loss of an epoch, or a weight that is to be saved, is not finite.
+            ConnectionError: if another host is lost.
             KeyboardInterrupt: after SIGINT.
             SystemExit: after SIGTERM, with code 143.
         """
         if self.is_over():
             return
+        replicas = self.replicas
+        if replicas.count > 1:
+            self.model.train_function = train_function(self.model, replicas, network)
+        if not replicas.is_chief:
+            measure, options = None, options | {"validation_data": None}
         # Whoever reads the log comes after the one who writes it, and the checkpoint last.
-        with Interruption() as interruption:
+        with replicas.losses_told(), Interruption() as interruption:
             also = [
                 LogMetrics(self.log, measure),
                 *callbacks,
                 *self._profile(),
-                TqdmCallback(verbose=0, tqdm_class=tqdm, mininterval=0.5),
-                StopWhen(lambda step: bool(interruption.received) or self.is_over(step)),
+                *self._progress_bar(),
+                StopWhen(
+                    lambda step: interruption.agreed(replicas) or replicas.any(self.is_over(step))
+                ),
                 Checkpoint(self._save_model, self._checkpoint_every),
             ]
             is_sized = isinstance(data, keras.utils.PyDataset)
@@ -133,6 +145,10 @@ class FitRun(Run):
     def _profile(self) -> list[Profile]:
         first = self.config.profile_from
         return [] if first is None else [Profile(self.folder.path, first)]
+
+    def _progress_bar(self) -> list[keras.callbacks.Callback]:
+        bar = TqdmCallback(verbose=0, tqdm_class=tqdm, mininterval=0.5)
+        return [bar] if self.replicas.is_chief else []
 
     def _save_model(self, step: int) -> None:
         arrays = {name: np.asarray(value) for name, value in _variables(self.model).items()}

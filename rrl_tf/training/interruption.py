@@ -9,6 +9,8 @@ import threading
 from types import FrameType
 from typing import Any
 
+from rrl_tf.training.replicas import Replicas
+
 
 class Interruption:
     """Notes SIGINT and SIGTERM while it is entered, for a loop that wants to save first.
@@ -51,6 +53,13 @@ class Interruption:
                 "once more stops at once",
                 file=sys.stderr,
             )
+
+    def agreed(self, replicas: Replicas) -> bool:
+        """Whether a signal has come to any of the hosts; then it has come to this one, too."""
+        came = replicas.any(self.received is not None)
+        if came and self.received is None:
+            self.received = signal.SIGTERM
+        return came
 
     def obey(self) -> None:
         """Does what the signal asked for, if there was one.

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rrl_tf.training.config import RunConfig
+from rrl_tf.training.folder_copy import packed, unpacked
 from rrl_tf.training.metrics_log import MetricsLog
+from rrl_tf.training.replicas import Replicas
 from rrl_tf.training.run_folder import RunFolder
 
-WITHOUT_EFFECT = ("name", "runs", "profile_from")
-"""Fields of every configuration that say where and what to watch, and change no number."""
+WITHOUT_EFFECT = ("name", "runs", "profile_from", "devices", "cluster")
+"""Fields of every configuration that say where it runs and what to watch, and not what."""
 
 
 class Run:
@@ -21,17 +23,22 @@ class Run:
     checkpoint. A run is over when it has come to `steps` or when `stop` says so, and finished when
     `finish` was called for that step.
 
+    Of several hosts only the chief writes to the folder; the others go on from what it has there,
+    in a temporary copy, so that they need not see its disk.
+
     Args:
         config: `RunConfig`.
         steps: the step to come to: updates, or environment steps.
         may_change: names of fields that may differ from the run that is continued.
         identity: what else makes it the same run, such as a `checksum` of the data; JSON-able.
         stop: function of the log's rows, whether to stop before; such as an `EarlyStop`.
+        replicas: the devices and hosts that share the run, by default one.
 
     Attributes:
         config: see above.
         steps: see above.
         folder: `RunFolder`.
+        replicas: see above.
         log: `MetricsLog`, with the rows up to `step`.
         step: int, of the newest checkpoint; 0 in a new run.
 
@@ -56,12 +63,14 @@ class Run:
         may_change: Iterable[str] = (),
         identity: Mapping[str, Any] | None = None,
         stop: Callable[[list[dict[str, float]]], bool] | None = None,
+        replicas: Replicas | None = None,
     ) -> None:
+        self.replicas = replicas or Replicas()
         self.config: Any = config  # a script's own, with more fields
         self.steps = steps
         self._stop = stop or (lambda rows: False)
         settings = config.settings()
-        self.folder = RunFolder(
+        self.folder = self._opened(
             config.path, settings | dict(identity or {}), (*WITHOUT_EFFECT, *may_change)
         )
         self.step = self.folder.step
@@ -72,13 +81,23 @@ class Run:
         path = str(self.folder.path)
         return f"{type(self).__name__}({path!r}, step={self.step}, steps={self.steps})"
 
+    def _opened(self, path, *options):
+        """The folder; what lies there decides on all hosts where the run goes on."""
+        if self.replicas.is_chief:
+            folder = RunFolder(path, *options)
+            if self.replicas.hosts > 1:
+                self.replicas.from_chief(packed(folder))
+            return folder
+        return RunFolder(unpacked(self.replicas.from_chief(b"")), *options)
+
     def load(self) -> dict[str, dict[str, Any]] | None:
         """The state in the newest checkpoint, as it was given to `save`; `None` in a new run."""
         return self.folder.load_checkpoint()
 
     def save(self, step: int, state: Mapping[str, Mapping[str, Any]], model: Any = None) -> None:
         """Writes a checkpoint (`RunFolder.save_checkpoint`) and notes its step."""
-        self.folder.save_checkpoint(step, state, model)
+        if self.replicas.is_chief:
+            self.folder.save_checkpoint(step, state, model)
         self.step = step
 
     def is_over(self, step: int | None = None) -> bool:
@@ -92,6 +111,12 @@ class Run:
         if finished:
             print(f"{self.folder.path} is trained already, to step {self.step:,}")
         return finished
+
+    def by_chief(self, action: Callable[..., object], *arguments: Any) -> None:
+        """Has one host do what is to be done once, and the others wait for it."""
+        if self.replicas.is_chief:
+            action(*arguments)
+        self.replicas.any(False)
 
     def finish(
         self, summary: Mapping[str, Any], report: str = "", written: Iterable[object] = ()

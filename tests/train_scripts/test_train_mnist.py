@@ -121,7 +121,9 @@ def test_early_stopping_is_remembered(data, tmp_path):
     assert json.loads((folder.path / "evaluation.json").read_text())["step"] == 6
 
 
-@pytest.mark.parametrize("preset", ["book", "book-cnn", "fast-long"])
+@pytest.mark.parametrize(
+    "preset", ["book", "book-cnn", pytest.param("fast-long", marks=pytest.mark.slow)]
+)
 def test_every_preset_runs(data, tmp_path, preset):
     from train_scripts import train_mnist
 
