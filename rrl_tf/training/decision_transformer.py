@@ -145,8 +145,7 @@ def train_decision_transformer(
     """
     replicas = replicas or make_replicas(config, config.batch_size)
     training, held_out = config.split(data)
-    windows = Windows(training, network.context_length, config.sampling, config.starts)
-    windows.check_batch(config.batch_size)
+    windows = make_windows(training, network, config)
     compile_network(network, config)
     policy = TrajectoryPolicy(network, scaling, config.acting)
     targets = config.targets or default_targets(data.returns())
@@ -174,6 +173,20 @@ def train_decision_transformer(
     )
     run.by_chief(finish, run, data, held_out, play, best)
     return run
+
+
+def make_windows(
+    data: OfflineData, network: keras.Model, config: DecisionTransformerConfig
+) -> Windows:
+    """The windows of what is trained on, in batches that fit in memory.
+
+    Args:
+        data: what is trained on.
+        network, config: as in `train_decision_transformer`.
+    """
+    windows = Windows(data, network.context_length, config.sampling, config.starts)
+    windows.check_batch(config.batch_size)
+    return windows
 
 
 def compile_network(network: keras.Model, config: DecisionTransformerConfig) -> None:
