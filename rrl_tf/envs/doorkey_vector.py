@@ -211,8 +211,8 @@ class DoorKeyVectorEnv(VectorEnv):
         return tf.TensorSpec((*rows, self.num_envs), tf.int32)
 
     def _compiled(self, function, *specs):
-        # A concrete function: a `tf.function` would look at its arguments at every call, which
-        # takes as long as the steps of a thousand environments.
+        # A concrete function: a `tf.function` looks at its arguments at every call, which takes as
+        # long as the rest of the call.
         compiled = tf.function(function, jit_compile=self._jit_compile, autograph=False)
         return compiled.get_concrete_function(*specs)
 
@@ -223,8 +223,8 @@ class DoorKeyVectorEnv(VectorEnv):
         return rules.packed_view(DoorKeyState(*tf.unstack(packed)))
 
     def _stepped(self, packed, action, seed):
-        # `DoorKeyGraph.step_and_restart`, but a state is one tensor, as each that is passed costs
-        # as much as steps of many environments; and views are turned into observations outside,
+        # `DoorKeyGraph.step_and_restart`, but a state is one tensor, as each that is passed takes
+        # the time of many environments' steps; and views are turned into observations outside,
         # where it takes less time.
         state = DoorKeyState(*tf.unstack(packed))
         state, _, reward, terminated, truncated = self.graph.step(state, action)
