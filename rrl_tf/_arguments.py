@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 import operator
 from collections.abc import Collection, Iterable
@@ -40,6 +41,17 @@ def positive_ints(name: str, values: Iterable[Any]) -> tuple[int, ...]:
     if not isinstance(values, Iterable):
         raise InvalidInput(f"`{name}` must be a sequence of positive integers; received {values!r}")
     return tuple(positive_int(name, value) for value in values)
+
+
+def number_from(name: str, value: Any, least: float, most: float = math.inf) -> Any:
+    """Returns `value`, or raises an `InvalidInput` unless it is finite and from `least` to `most`.
+
+    Every comparison with nan is false, so that it is refused as well.
+    """
+    if not least <= value <= most or value == math.inf:
+        bounds = f"at least {least} and finite" if most == math.inf else f"from {least} to {most}"
+        raise InvalidInput(f"{name} must be {bounds}; received {value!r}")
+    return value
 
 
 def dropout_rate(name: str, value: Any) -> float:

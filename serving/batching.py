@@ -20,6 +20,9 @@ from serving.errors import ServingError, invalid
 _log = logging.getLogger("serving")
 # Bytes of inputs from which on a request is a large one.
 _LARGE = 1 << 14
+# After this share of the timeout without anyone coming nobody is waited for any more. gRPC brings
+# requests one by one: a timeout short enough for a pause would end many a batch half full.
+_QUIET_SHARE = 0.2
 # For so long after a small request another is expected.
 _COURTESY_SECONDS = 0.05
 
@@ -33,7 +36,8 @@ class BatchingParameters:
 
     Attributes:
         max_batch_size: Rows of a merged batch.
-        batch_timeout_micros: Longest that a request waits for company, microseconds.
+        batch_timeout_micros: Longest that a request waits for company, microseconds; a fifth of it
+            if meanwhile nobody comes.
         max_enqueued_batches: Batches that may wait; past them requests are UNAVAILABLE.
         num_batch_threads: Batches that run at once, all models together.
         allowed_batch_sizes: Ascending; a batch is padded up to the next, the last is
@@ -47,7 +51,7 @@ class BatchingParameters:
     """
 
     max_batch_size: int = 1000
-    batch_timeout_micros: int = 1000
+    batch_timeout_micros: int = 10_000
     max_enqueued_batches: int = 10
     num_batch_threads: int = dataclasses.field(default_factory=lambda: os.cpu_count() or 1)
     allowed_batch_sizes: tuple = ()
@@ -239,7 +243,9 @@ class Scheduler:
             return 0.0
         if len(group.items) >= group.crowd.usual:
             return 0.0
-        patience = group.items[0].arrival + parameters.batch_timeout_micros / 1e6 - now
+        timeout = parameters.batch_timeout_micros / 1e6
+        first, last = group.items[0].arrival, group.items[-1].arrival
+        patience = min(first + timeout, last + _QUIET_SHARE * timeout) - now
         if patience <= 0:
             group.crowd.usual = len(group.items)  # no more than these came in time
         return patience

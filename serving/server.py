@@ -51,6 +51,7 @@ from serving.rest import RestApi
 from serving.workers import Workers
 
 _log = logging.getLogger("serving")
+_SWITCH_SECONDS = 0.001
 _FAREWELL_SECONDS = 0.2
 
 
@@ -331,6 +332,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     flags, ignored = flags_module.parse(arguments)
     logs.set_up()
+    # A thread that comes back with an answer waits for the event loop at most so long.
+    sys.setswitchinterval(_SWITCH_SECONDS)
     tf.get_logger().setLevel("ERROR")
     for name in ignored:
         _log.warning("--%s has no effect here", name)

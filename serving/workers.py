@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import importlib
 import importlib.util
+import os
 import pickle
 import signal
 import socket
@@ -27,6 +28,8 @@ from serving.errors import ServingError
 _COUNT = struct.Struct("<Q")
 _SOCKET_BUFFER = 1 << 20
 _PRELOADED = ("serving.bodies", "serving.json_replies")
+# The server's threads, which answer everybody else, go first where cores are few.
+_NICENESS = 5
 
 
 class Workers:
@@ -170,6 +173,7 @@ def _work():
     _leave_out_tensorflow()
     for name in _PRELOADED:
         importlib.import_module(name)
+    os.nice(_NICENESS)
     for name in (signal.SIGINT, signal.SIGTERM):  # the server says when to end
         signal.signal(name, signal.SIG_IGN)
     with socket.socket(fileno=sys.stdin.fileno()) as connection:

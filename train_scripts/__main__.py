@@ -8,7 +8,7 @@ import pathlib
 import runpy
 import sys
 
-from train_scripts.command_line import fail
+from train_scripts.command_line import fail, program, quiet_when_nobody_reads
 
 PREFIX = "train_"
 
@@ -18,7 +18,8 @@ def main() -> None:
     name, *arguments = sys.argv[1:] or ["--help"]
     scripts = tasks()
     if name in ("-h", "--help"):
-        print(_usage(scripts))
+        with quiet_when_nobody_reads():
+            print(_usage(scripts))
     elif name not in scripts:
         fail(_unknown(name, scripts), code=2)
     else:
@@ -41,8 +42,8 @@ def tasks() -> dict[str, pathlib.Path]:
 def _usage(scripts):
     width = max(map(len, scripts))
     lines = [f"  {name:{width}}  {_first_line(file)}" for name, file in scripts.items()]
-    end = "rrl-train TASK --help lists the options of a task."
-    return "\n".join(("usage: rrl-train TASK [OPTIONS]", "", "Tasks:", *lines, "", end))
+    end = f"{program()} TASK --help lists the options of a task."
+    return "\n".join((f"usage: {program()} TASK [OPTIONS]", "", "Tasks:", *lines, "", end))
 
 
 def _first_line(script):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
 import difflib
 import io
 import itertools
+import os
 import pathlib
 import re
+import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import tyro
@@ -47,13 +50,57 @@ def run(main: Callable[[Any], Any], config_class: type, **options: Any) -> None:
         config_class: dataclass of all options.
         **options: `default` and `description`, as `tyro.cli` takes them.
     """
+    config: Any = None
+    with quiet_when_nobody_reads():
+        try:
+            config = _parsed(config_class, {"description": main.__doc__, **options})
+            main(config)
+        except BrokenPipeError:
+            raise
+        except (InvalidInput, OSError) as error:
+            fail(error)
+        except _out_of_memory() as error:
+            fail(
+                f"not enough memory ({_first_line(error)}); a number is too large; received "
+                f"{_largest(config)}, ..."
+            )
+        except KeyboardInterrupt:
+            print("stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+            raise SystemExit(130) from None
+
+
+@contextlib.contextmanager
+def quiet_when_nobody_reads() -> Iterator[None]:
+    """Ends the process quietly when standard output has lost its reader, as after `| head -1`."""
     try:
-        main(_parsed(config_class, {"description": main.__doc__, **options}))
-    except (InvalidInput, OSError) as error:
-        fail(error)
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on from the last checkpoint", file=sys.stderr)
-        raise SystemExit(130) from None
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still to be written goes nowhere, or Python would complain at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(128 + signal.SIGPIPE) from None
+
+
+def _out_of_memory():
+    """What NumPy raises, and TensorFlow, if it is there."""
+    tensorflow = sys.modules.get("tensorflow")
+    return (MemoryError, tensorflow.errors.ResourceExhaustedError) if tensorflow else MemoryError
+
+
+def _largest(config):
+    """The three largest sizes in a configuration, among which the reason is to be found."""
+    values = vars(config) if dataclasses.is_dataclass(config) else {}
+    sizes = {k: v for k, v in values.items() if type(v) is int and k != "seed"}
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:3]
+    return ", ".join(f"{name} {sizes[name]:,}" for name in largest)
+
+
+def _first_line(error):
+    """What could not be allocated; TensorFlow says it somewhere among other things."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return next((line.strip() for line in lines if "allocat" in line), lines[0])
 
 
 def _parsed(config_class, options):
@@ -62,11 +109,11 @@ def _parsed(config_class, options):
     try:
         with contextlib.redirect_stderr(said):
             config, unknown = tyro.cli(
-                config_class, prog=_program(), return_unknown_args=True, **options
+                config_class, prog=program(), return_unknown_args=True, **options
             )
     except SystemExit as ended:
         if ended.code:
-            message = _first_sentence(said.getvalue())
+            message = _sentence(said.getvalue())
             # What a configuration says of itself when it is made.
             own = re.sub(r"^error parsing \w+: ", "", message)
             fail(own, code=2 if own == message else 1)
@@ -76,17 +123,36 @@ def _parsed(config_class, options):
     return config
 
 
-def _program():
+def program() -> str:
     """The command that runs this script, whichever was used to call it."""
     spec = sys.modules["__main__"].__spec__
-    return f"python -m {spec.name}" if spec else pathlib.Path(sys.argv[0]).name
+    name = spec.name.removesuffix(".__main__") if spec else ""
+    return f"python -m {name}" if name else pathlib.Path(sys.argv[0]).name
 
 
-def _first_sentence(box):
+def _sentence(box):
     """The message in a box of tyro's, drawn with lines or, where there are none, with dashes."""
     lines = [line.strip("│╭╮╰╯─- ") for line in box.splitlines()[1:]]  # the first is a title
     message = " ".join(itertools.takewhile(bool, itertools.dropwhile(lambda line: not line, lines)))
-    return message[:1].lower() + message[1:] or box.strip()
+    message = message[:1].lower() + message[1:] or box.strip()
+    if found := re.fullmatch(r"error parsing --(\S+): .*?(\[.*\]|'.*'|\".*\")\.?", message):
+        option, given = found[1], ast.literal_eval(found[2])
+        [kind, *_] = [line.removeprefix(option) for line in lines if line.startswith(f"{option} ")]
+        words = given if isinstance(given, str) else " ".join(given)
+        return f"--{option} must be {_kind_in_words(kind)}; received {words!r}"
+    if found := re.match(
+        r"invalid choice (.+) for argument '(.+)'\. Expected one of \((.+)\)", message
+    ):
+        return f"{found[2]} must be one of {found[3]}; received {found[1]}"
+    if found := re.match(r"missing value for argument '(.+)'\.", message):
+        return f"{found[1]} must have a value; received none"
+    return message
+
+
+def _kind_in_words(kind):
+    """`a whole number or None` for tyro's `{None}|INT`."""
+    one, many = ("a whole number", "whole numbers") if "INT" in kind else ("a number", "numbers")
+    return (many if "..." in kind else one) + (" or None" if "None" in kind else "")
 
 
 def _unknown(argument, config_class):

@@ -16,6 +16,7 @@ import numpy as np
 
 from rrl_tf.envs import Task
 from rrl_tf.export import load_policy, newest_version
+from rrl_tf.training.config import require_positive
 from serving.client import connect
 from serving.local import served, server_command
 from train_scripts import command_line, train_doorkey
@@ -31,6 +32,9 @@ class Config:
     """Episodes played through the server, over each transport."""
     seed: int = 0
     """Of the training."""
+
+    def __post_init__(self) -> None:
+        require_positive(self, "episodes")
 
 
 def main(config: Config) -> None:

@@ -17,7 +17,7 @@ from rrl_tf.data import OfflineData, Scaling, load_episodes
 from rrl_tf.envs import Preparation, preparation
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import BehaviorCloning, DecisionTransformer
-from rrl_tf.training import FitRun, make_replicas
+from rrl_tf.training import FitRun, make_replicas, require_positive
 from rrl_tf.training.decision_transformer import (
     DecisionTransformerConfig,
     train_decision_transformer,
@@ -55,6 +55,11 @@ class Config(DecisionTransformerConfig):
     """Steps of a window; imitation sees one."""
     dropout: float = 0.1
     """Rate in the network in training."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.return_scale is not None:
+            require_positive(self, "return_scale")
 
     @property
     def default_name(self) -> str:

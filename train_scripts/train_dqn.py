@@ -9,7 +9,6 @@ python -m train_scripts.train_dqn --env my_module:MyEnv-v0   # my_module.py regi
 from __future__ import annotations
 
 import dataclasses
-import math
 import pathlib
 from collections.abc import Callable
 
@@ -68,10 +67,6 @@ class Config(DoubleDQNConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "frames")
-        if self.max_steps is not None:
-            require_positive(self, "max_steps")
-        if self.success_return is not None and not math.isfinite(self.success_return):
-            raise InvalidInput(f"success_return must be a number; received {self.success_return}")
         if self.preset:
             raise InvalidInput(f"train_dqn has no presets, but networks; received {self.preset!r}")
         if not self.env:

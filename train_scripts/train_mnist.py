@@ -135,6 +135,11 @@ def main(config: Config) -> FitRun:
     replicas = make_replicas(config, config.batch_size)
     splits = load_mnist(config.data)
     training, validation = held_out(splits["train"], config.held_out)
+    if config.batch_size > len(training.labels):
+        raise InvalidInput(
+            f"batch_size must be at most the {len(training.labels):,} images to train on; "
+            f"received {config.batch_size}"
+        )
     keras.utils.set_random_seed(config.seed)
     run = FitRun(
         config,

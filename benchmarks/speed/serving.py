@@ -101,8 +101,9 @@ def make_contestants(policy, folder, config, servers):
                 contestants[what, clients] = load(address, address, clients, pid)
             if scheme == "grpc" and processes == 1:
                 echo, echo_pid = servers.enter_context(serve_echo(address))
-                turn = load(address, echo, config.clients, echo_pid)
-                contestants["gRPC echo", config.clients] = turn
+                for clients in (1, config.clients):
+                    turn = load(address, echo, clients, echo_pid)
+                    contestants["gRPC echo", clients] = turn
     return contestants
 
 

@@ -27,6 +27,7 @@ import psutil
 from benchmarks.measure import use_one_thread
 from benchmarks.report import Report
 from benchmarks.speed import serving as speed
+from rrl_tf.export import SavedModelSession
 from serving import bench
 from serving.client import connect
 
@@ -57,8 +58,9 @@ def main(config):
             rows += singles_beside_batches(ports, config)
             large = rate_of_batches(ports, config)
         if config.before:
+            model = rate_of_model(folder, config)
             with served(folder, config.before) as (ports, _):
-                rows.append(ratio_row("300-row REST batches", 3.0, large, ports, config))
+                rows.append(ratio_row("300-row REST batches", 3.0, large, ports, config, model))
         rows += throughput(config)
     notes = (
         "Load and server share the machine and its cores.",
@@ -246,10 +248,25 @@ def rate_of_batches(ports, config):
     return float(np.median(each))
 
 
-def ratio_row(bar, asked, now, ports, config):
+def rate_of_model(folder, config):
+    """How often a second one thread runs the model on 300 rows, without any server."""
+    session = SavedModelSession(next(Path(folder).glob("*/saved_model.pb")).parent)
+    inputs, times = {"observation": np.zeros((300, 7, 7, 4), np.uint8)}, []
+    end = time.perf_counter() + config.seconds
+    while time.perf_counter() < end:
+        begun = time.perf_counter()
+        session.run("act", inputs)
+        times.append(time.perf_counter() - begun)
+    return 1 / float(np.median(times))
+
+
+def ratio_row(bar, asked, now, ports, config, model):
     """What the earlier version does of the same."""
     before = rate_of_batches(ports, config)
-    numbers = f"{300 * before:,.0f} → {300 * now:,.0f} rows/s"
+    numbers = (
+        f"{300 * before:,.0f} → {300 * now:,.0f} rows/s; "
+        f"the model alone, one thread, {300 * model:,.0f}"
+    )
     return row(
         bar, f"{asked:g} times before", f"{now / before:.1f}", now >= asked * before, numbers
     )
@@ -281,6 +298,10 @@ def throughput(config):
         numbers = f"{medians[what, 32]:,.0f} of {base:,.0f} requests/s"
         bar = f"{what}, 32 clients, of {name}"
         rows.append(row(bar, f"at least {asked:g}", f"{ratio:.2f}", ratio >= asked, numbers))
-    lone = np.quantile(np.concatenate([r.latencies for r in results["gRPC", 1]]), 0.5)
-    rows.append(row("gRPC, one client", "0.37 ms", f"{1e3 * lone:.2f}", 1e3 * lone <= 0.37))
+    lone, its_echo, model = (
+        1e3 * float(np.median(np.concatenate([r.latencies for r in results[key]])))
+        for key in (("gRPC", 1), ("gRPC echo", 1), (speed.SESSION, 1))
+    )
+    numbers = f"its echo {its_echo:.2f} ms, the model {model:.2f} ms"
+    rows.append(row("gRPC, one client", "0.37 ms", f"{lone:.2f}", lone <= 0.37, numbers))
     return rows

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from rrl_tf._arguments import number_from, positive_int
 from rrl_tf.errors import InvalidInput
 
 
@@ -22,7 +23,7 @@ class CurriculumEnv(gymnasium.Wrapper):
         current_share: float in [0, 1].
 
     Raises:
-        ValueError: if there is no environment, or their spaces differ.
+        ValueError: if there is no environment, their spaces differ, or the share is none.
 
     Example:
         >>> env = CurriculumEnv([make_doorkey(5), make_doorkey(6)])
@@ -40,6 +41,7 @@ class CurriculumEnv(gymnasium.Wrapper):
                     "the environments of a curriculum must share one observation space, received "
                     f"shapes {envs[0].observation_space.shape} and {env.observation_space.shape}"
                 )
+        number_from("current_share", current_share, 0, 1)
         super().__init__(envs[0])
         self.envs = tuple(envs)
         self.current_share = current_share
@@ -62,7 +64,10 @@ class Curriculum:
 
     Args:
         levels: int, number of tasks.
-        promote_at: float, share of solved episodes in an evaluation that is enough.
+        promote_at: float in [0, 1], share of solved episodes in an evaluation that is enough.
+
+    Raises:
+        InvalidInput: if there is no task, or the share is none.
 
     Example:
         >>> curriculum = Curriculum(levels=2)
@@ -71,8 +76,8 @@ class Curriculum:
     """
 
     def __init__(self, levels: int, promote_at: float = 0.9) -> None:
-        self.levels = levels
-        self.promote_at = promote_at
+        self.levels = positive_int("levels", levels)
+        self.promote_at = number_from("promote_at", promote_at, 0, 1)
         self.level = 0
 
     def report(self, success: float) -> bool:
@@ -87,4 +92,8 @@ class Curriculum:
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restores what `get_state` returned."""
+        if state["level"] not in range(self.levels):
+            raise InvalidInput(
+                f"level must be from 0 to {self.levels - 1}; received {state['level']!r}"
+            )
         self.level = state["level"]

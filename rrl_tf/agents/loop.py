@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rrl_tf._arguments import number_from
 from rrl_tf.agents.replay import ReplayBuffer
 from rrl_tf.envs.vector import SeededVectorEnv
-from rrl_tf.errors import InvalidInput
 
 if TYPE_CHECKING:  # it loads TensorFlow
     from rrl_tf.agents.double_dqn import DoubleDQN
@@ -52,7 +52,7 @@ class Loop:
         replay: `ReplayBuffer` fed by E environments.
         epsilon: function of the step → share of random actions.
         updates_per_step: float, gradient steps per environment step (0.25: one every four).
-        batch_size: int, transitions per gradient step.
+        batch_size: int, transitions per gradient step; at most the replay's capacity.
         learning_starts: int, transitions in the replay before the first gradient step.
         seed: int, of actions and samples.
 
@@ -81,8 +81,8 @@ class Loop:
             ("batch_size", batch_size, 1),
             ("learning_starts", learning_starts, 0),
         ):
-            if value < least:
-                raise InvalidInput(f"{name} must be at least {least}; received {value}")
+            number_from(name, value, least)
+        number_from("batch_size", batch_size, 1, replay.capacity)
         self.agent = agent
         self.env = env
         self.replay = replay
@@ -161,14 +161,15 @@ class Loop:
         """Restores what `get_state` returned.
 
         Raises:
-            ValueError: if a part does not fit this loop's agent, replay or environments.
+            InvalidInput: if a part does not fit this loop's agent, replay or environments.
+            KeyError, TypeError, ...: if something is missing, or of another type.
         """
         self.agent.set_state(state["agent"])
         self.replay.set_state(state["replay"])
         self._observation = self.env.set_state(state["environment"])
-        self._step = state["loop"]["step"]
-        self._updates = state["loop"]["updates"]
-        self._updates_owed = state["loop"]["updates_owed"]
+        self._step = int(state["loop"]["step"])
+        self._updates = int(state["loop"]["updates"])
+        self._updates_owed = float(state["loop"]["updates_owed"])
         self._rng.bit_generator.state = state["loop"]["random"]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rrl_tf._arguments import number_from
 from rrl_tf.errors import InvalidInput
 
 
@@ -64,7 +65,7 @@ class ReplayBuffer:
             from below (He et al., "Learning to play in a day", 2017).
 
     Raises:
-        ValueError: if a number is out of range.
+        ValueError: if a number is out of range, or that many transitions do not fit in memory.
 
     Example:
         >>> replay = ReplayBuffer(100, (7, 7, 3), "uint8", num_envs=1, n_step=1, discount=0.9)
@@ -98,10 +99,8 @@ class ReplayBuffer:
             ("priority_exponent", priority_exponent, 0),
             ("importance_exponent", importance_exponent, 0),
         ):
-            if value < least:
-                raise InvalidInput(f"{name} must be at least {least}; received {value}")
-        if not 0 <= discount <= 1:
-            raise InvalidInput(f"discount must be in [0, 1]; received {discount}")
+            number_from(name, value, least)
+        number_from("discount", discount, 0, 1)
         self.capacity = capacity
         self.observation_shape = tuple(observation_shape)
         self.observation_dtype = observation_dtype
@@ -112,15 +111,7 @@ class ReplayBuffer:
         self.importance_exponent = importance_exponent
         self.positive_copies = positive_copies
         self.observe_returns = observe_returns
-        self._ring = {
-            "observation_t": np.zeros((capacity, *observation_shape), observation_dtype),
-            "action_t": np.zeros(capacity, np.int32),
-            "return_t": np.zeros(capacity, np.float32),
-            "discount_t": np.zeros(capacity, np.float32),
-            "floor_t": np.zeros(capacity, np.float32),
-            "observation_tpn": np.zeros((capacity, *observation_shape), observation_dtype),
-            "priority": np.zeros(capacity, np.float64),
-        }
+        self._ring = self._empty_ring()
         self._added = 0
         self._largest_priority = 1.0
         self._pending: list[collections.deque[list[Any]]] = [
@@ -130,6 +121,26 @@ class ReplayBuffer:
         self._episodes: list[dict[str, Any]] = [
             {"rewards": [], "stored": []} for _ in range(num_envs)
         ]
+
+    def _empty_ring(self):
+        columns = {
+            "observation_t": (self.observation_shape, self.observation_dtype),
+            "action_t": ((), np.int32),
+            "return_t": ((), np.float32),
+            "discount_t": ((), np.float32),
+            "floor_t": ((), np.float32),
+            "observation_tpn": (self.observation_shape, self.observation_dtype),
+            "priority": ((), np.float64),
+        }
+        try:
+            return {
+                name: np.zeros((self.capacity, *shape), dtype)
+                for name, (shape, dtype) in columns.items()
+            }
+        except (MemoryError, ValueError, OverflowError) as error:  # ValueError: beyond 64 bits
+            raise InvalidInput(
+                f"the replay's capacity must fit in memory ({error}); received {self.capacity}"
+            ) from error
 
     def __len__(self) -> int:
         return min(self._added, self.capacity)
@@ -264,18 +275,27 @@ class ReplayBuffer:
                     f"replay state {name!r} is {state[name].dtype}{state[name].shape}, "
                     f"expected {column.dtype}{expected}"
                 )
-        if len(state["pending"]) != len(self._pending):
-            raise InvalidInput(
-                f"replay state is of {len(state['pending'])} environments, "
-                f"expected {len(self._pending)}"
-            )
+        for part in ("pending", "episodes"):
+            if len(state[part]) != self.num_envs:
+                raise InvalidInput(
+                    f"replay state is of {len(state[part])} environments, expected {self.num_envs}"
+                )
         for name, column in self._ring.items():
             column[:size] = state[name]
-        self._added = state["added"]
-        self._largest_priority = state["largest_priority"]
-        self._episodes = copy.deepcopy(state["episodes"])
-        observations = iter(state["pending_observation"])
+        self._added = int(state["added"])
+        self._largest_priority = float(number_from("priority", state["largest_priority"], 0))
+        self._episodes = [
+            {
+                "rewards": [float(reward) for reward in episode["rewards"]],
+                "stored": [[int(number), int(t)] for number, t in episode["stored"]],
+            }
+            for episode in state["episodes"]
+        ]
+        observations = collections.deque(state["pending_observation"])
         self._pending = [
-            collections.deque([next(observations).copy(), *item] for item in pending)
+            collections.deque(
+                [observations.popleft().copy(), int(action), float(summed), int(steps)]
+                for action, summed, steps in pending
+            )
             for pending in state["pending"]
         ]

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
+from rrl_tf._arguments import number_from
 from rrl_tf.errors import InvalidInput
 
 
@@ -157,8 +158,9 @@ class OfflineData:
             `(training, held out)`, both in the order of the whole.
 
         Raises:
-            ValueError: if nothing is left to train on.
+            ValueError: if it is no share, or nothing is left to train on.
         """
+        number_from("held_out", held_out, 0, 1)
         count = max(1, round(held_out * len(self.episodes)))
         if count >= len(self.episodes):
             raise InvalidInput(

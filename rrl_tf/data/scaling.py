@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,9 @@ class Scaling:
         prepare: function of raw observations `(B, ...)` → arrays of any shape, before they are
             flattened and scaled, such as a `Preparation`; None for vectors as they are.
 
+    Raises:
+        InvalidInput: if `return_scale` is not a number greater than 0.
+
     Example:
 
     >>> scaling = Scaling.of(load_episodes("minari:doorkey/mixed-v0"))  # doctest: +SKIP
@@ -40,6 +44,10 @@ class Scaling:
     action_low: np.ndarray | None = None
     action_high: np.ndarray | None = None
     prepare: Callable[[Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.return_scale < math.inf:
+            raise InvalidInput(f"return_scale must be greater than 0; received {self.return_scale}")
 
     @classmethod
     def of(

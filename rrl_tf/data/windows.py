@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rrl_tf._arguments import number_from
 from rrl_tf.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -223,8 +224,7 @@ class Windows:
             raise InvalidInput(f"sampling must be one of {SAMPLING}; received {sampling!r}")
         if context_length < 1:
             raise InvalidInput(f"context_length must be positive; received {context_length!r}")
-        if not 0 <= starts <= 1:
-            raise InvalidInput(f"starts must be a share from 0 to 1; received {starts!r}")
+        number_from("starts", starts, 0, 1)
         self.data, self.context_length = data, int(context_length)
         self.sampling, self.starts = sampling, starts
         self._returns = [episode.returns_to_go().astype("float32") for episode in data.episodes]
@@ -257,6 +257,18 @@ class Windows:
         early = rng.integers(first, np.minimum(lengths, 2 * self.context_length))
         last = np.where(rng.random(size) < self.starts, early, last)
         return self.windows(episode, last)
+
+    def check_batch(self, size: int) -> None:
+        """Raises `InvalidInput` if `size` windows do not fit in memory; nothing is drawn."""
+        states = self.data.episodes[0].observations
+        try:
+            empty_windows(
+                size, self.context_length, states.shape[1:], states.dtype, self.data.action_size
+            )
+        except (MemoryError, ValueError, OverflowError) as error:  # ValueError: beyond 64 bits
+            raise InvalidInput(
+                f"batch_size windows must fit in memory ({error}); received {size}"
+            ) from error
 
     def windows(
         self, episodes: Sequence[int] | np.ndarray, last: Sequence[int] | np.ndarray

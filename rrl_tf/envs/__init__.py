@@ -1,5 +1,7 @@
 """Environments and tasks: what there is to learn, what observations mean, many with one seed."""
 
+import importlib
+
 from rrl_tf.envs import preparation
 from rrl_tf.envs.doorkey import (
     DoorKey,
@@ -20,7 +22,10 @@ __all__ = [
     "AGENT_CELL",
     "TASK_ACTIONS",
     "DoorKey",
+    "DoorKeyGraph",
     "DoorKeyStart",
+    "DoorKeyState",
+    "DoorKeyVectorEnv",
     "Level",
     "Preparation",
     "SeededVectorEnv",
@@ -33,3 +38,16 @@ __all__ = [
     "preparation",
     "split_layouts",
 ]
+
+# What is made of TensorFlow's operations; the rest is NumPy.
+_WITH_TENSORFLOW = {
+    "DoorKeyGraph": "doorkey_graph",
+    "DoorKeyState": "doorkey_rules",
+    "DoorKeyVectorEnv": "doorkey_vector",
+}
+
+
+def __getattr__(name):
+    if name in _WITH_TENSORFLOW:
+        return getattr(importlib.import_module(f"rrl_tf.envs.{_WITH_TENSORFLOW[name]}"), name)
+    raise AttributeError(f"module 'rrl_tf.envs' has no attribute {name!r}")

@@ -13,6 +13,7 @@ from minigrid.core.grid import Grid
 from minigrid.core.world_object import Door, Goal, Key, Wall
 from minigrid.envs import DoorKeyEnv
 
+from rrl_tf._arguments import number_from, optional_positive_int
 from rrl_tf.envs import wrappers
 from rrl_tf.envs.field_of_view import FieldOfView
 from rrl_tf.envs.minigrid_view import ACTION_NAMES
@@ -110,19 +111,21 @@ def split_layouts(
     Args:
         starts: The starts to split; the answer keeps their order.
         held_out: Share of the layouts in the test part, between 0 and 1.
-        seed: Which layouts these are.
+        seed: Which layouts these are, 0 or more.
 
     Returns:
         (training starts, test starts).
 
     Raises:
-        ValueError: One part would be empty.
+        ValueError: One part would be empty, or a number is out of range.
 
     Example:
         >>> train, test = split_layouts(enumerate_starts(6))
         >>> len({start.layout for start in train}), len({start.layout for start in test})
         (24, 12)
     """
+    number_from("held_out", held_out, 0, 1)
+    number_from("held_out_seed", seed, 0)
     starts = tuple(starts)
     layouts = sorted({start.layout for start in starts})
     num_test = round(held_out * len(layouts))
@@ -171,8 +174,7 @@ class DoorKey(DoorKeyEnv):
         render_mode: str | None = None,
     ) -> None:
         _check_size(size)
-        if max_steps is not None and max_steps < 1:
-            raise InvalidInput(f"max_steps must be None or at least 1, received {max_steps!r}.")
+        max_steps = optional_positive_int("max_steps", max_steps)
         super().__init__(size=size, max_steps=max_steps, render_mode=render_mode)
         self.start = None
         self._requested_start = None

@@ -14,7 +14,9 @@ from minigrid.core.constants import OBJECT_TO_IDX, STATE_TO_IDX
 from rrl_tf.envs.minigrid_view import AGENT_CELL, VIEW_SIZE
 
 _MARGIN = VIEW_SIZE - 1  # the agent sees this far beyond the grid, where MiniGrid puts walls
-_EMPTY = (OBJECT_TO_IDX["empty"], 0, 0)
+EMPTY = (OBJECT_TO_IDX["empty"], 0, 0)
+"""Codes of a cell with nothing in it."""
+
 _BITS = 1 << np.arange(VIEW_SIZE)
 _IS_SET = (np.arange(1 << VIEW_SIZE)[:, None] & _BITS) > 0  # number -> its bits
 
@@ -55,7 +57,7 @@ class FieldOfView:
         window = np.s_[x : x + VIEW_SIZE, y : y + VIEW_SIZE]
         clear = _BITS @ _turn(self._clear[window], direction)  # one number a row of the view
         view = _turn(self._cells[window], direction) * _visible(clear.tolist())[..., None]
-        view[AGENT_CELL] = carrying or _EMPTY
+        view[AGENT_CELL] = carrying or EMPTY
         return view
 
 
@@ -94,3 +96,16 @@ def _spread(seen, clear):
             seen |= 1 << x >> 1
             ahead |= 3 << x >> 1
     return seen, ahead
+
+
+@functools.cache
+def spread_table() -> np.ndarray:
+    """What light does in one row of a view, `(128, 128)` int32, for all rows there can be.
+
+    Entry `[seen, clear]` is for a row of which the cells `seen` are shown by the row before it and
+    one can see through the cells `clear`; bit x is cell x. Its lower seven bits are the cells that
+    are seen in the end, the next seven the cells of the next row that they show.
+    """
+    number = range(1 << VIEW_SIZE)
+    spread = np.array([[_spread(seen, clear) for clear in number] for seen in number], np.int32)
+    return spread[..., 0] + (spread[..., 1] << VIEW_SIZE)

@@ -11,9 +11,10 @@ import numpy as np
 from gymnasium import spaces
 from minigrid.minigrid_env import MiniGridEnv
 
+from rrl_tf._arguments import optional_positive_int
 from rrl_tf.envs import minigrid_view, wrappers
 from rrl_tf.envs.preparation import Preparation, as_float, one_hot, scaled
-from rrl_tf.envs.task import Level, Task
+from rrl_tf.envs.task import Level, Task, made
 from rrl_tf.errors import InvalidInput
 
 MOST_CODES = 64
@@ -38,8 +39,9 @@ def gymnasium_task(
     |---|---|
     | MiniGrid's dict | one-hot codes of view and direction, without the mission |
     | a `Box` of integers (height, width, channels) with few values | one-hot codes, a grid |
-    | any other `Box` of three axes | scaled to 0..1: pixels |
-    | any other `Box` | float32 |
+    | any other `Box` of three axes, with bounds | divided by the larger one: pixels to 0..1 |
+    | a `Box` of bytes | divided by 255 |
+    | any other `Box` | float32, as it is |
     | `Dict`, `Tuple`, `Discrete`, ... | flattened to a vector |
 
     Args:
@@ -50,20 +52,20 @@ def gymnasium_task(
             reward at all in MiniGrid.
         max_steps: time limit of an episode; by default the environment's own.
         frames: observations stacked along their last axis.
-        actions: those to choose from; all if empty.
+        actions: those to choose from, each once; all if empty.
 
     Returns:
         A `Task` of one level.
 
     Raises:
-        InvalidInput: if there is no such environment, or its spaces cannot be worked with.
+        InvalidInput: if there is no such environment, or it or a number cannot be worked with.
 
     Example:
         >>> task = gymnasium_task("CartPole-v1")
         >>> task.success_return, task.preparation.shape
         (475.0, (4,))
     """
-
+    max_steps = optional_positive_int("max_steps", max_steps)
     make = functools.partial(_make, env, max_steps, frames, actions)
     make_test = functools.partial(_make, test_env, max_steps, frames, actions)
     example = make()
@@ -104,8 +106,8 @@ def _minigrid_task(level, space, frames, named):
 def _made(env, render_mode, max_steps):
     """The environment as its author made it."""
     if not isinstance(env, str):
-        made = env(render_mode=render_mode)
-        return made if max_steps is None else gymnasium.wrappers.TimeLimit(made, max_steps)
+        own = made(env, render_mode)
+        return own if max_steps is None else gymnasium.wrappers.TimeLimit(own, max_steps)
     try:
         return gymnasium.make(env, render_mode=render_mode, max_episode_steps=max_steps)
     except (gymnasium.error.Error, ImportError) as error:
@@ -146,15 +148,18 @@ def _wrapped(env, frames, actions):
 
 
 def _preparation(space: spaces.Box, frames: int) -> Preparation:
-    if len(space.shape) == 3:
-        bounded = np.isfinite(space.high).all()
-        if space.dtype.kind in "iu" and bounded and space.low.min() >= 0:
-            if space.high.max() < MOST_CODES:
-                return one_hot(space, frames)
-            return scaled(space)
-    elif space.dtype == np.uint8:
+    is_grid = len(space.shape) == 3
+    few_codes = space.dtype.kind in "iu" and space.low.min() >= 0 and space.high.max() < MOST_CODES
+    if is_grid and few_codes:
+        return one_hot(space, frames)
+    if space.dtype == np.uint8 or (is_grid and _is_bounded(space)):
         return scaled(space)
     return as_float(space)
+
+
+def _is_bounded(space):
+    """Whether it has bounds; the largest float32 stands for none."""
+    return max(-float(space.low.min()), float(space.high.max())) < np.finfo(np.float32).max
 
 
 def _method(env: gymnasium.Env, name: str) -> Any:

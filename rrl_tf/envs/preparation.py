@@ -89,16 +89,18 @@ def one_hot(
 
 
 def scaled(space: Box, agent_cell: tuple[int, int] | None = None) -> Preparation:
-    """Divides every channel by its largest value: codes of a grid, or pixels.
+    """Divides every channel by the larger of its bounds: codes of a grid, or pixels.
 
     No feature of the result says that a cell is out of sight: a code's number is a magnitude here.
+    What is never larger than 1 stays as it is.
 
     Args:
-        space: `Box` whose last axis holds the channels, with finite upper bounds.
+        space: `Box` whose last axis holds the channels, with finite bounds.
         agent_cell: as in `Preparation`.
 
     Returns:
-        A `Preparation` to the shape of the space, from 0 to 1.
+        A `Preparation` to the shape of the space, from 0 to 1, or from -1 where there are negative
+        numbers.
 
     Raises:
         InvalidInput: if a bound is missing.
@@ -188,8 +190,9 @@ def codes_per_channel(space: Box, frames: int = 1) -> tuple[int, ...]:
 
 
 def _largest(space):
-    """The upper bound of each channel of the last axis."""
-    largest = space.high.reshape(-1, space.shape[-1]).max(axis=0)
+    """The largest size of a number in each channel of the last axis."""
+    bounds = np.abs(np.stack([space.low, space.high]).astype("float64"))
+    largest = bounds.reshape(-1, space.shape[-1]).max(axis=0)
     if not np.isfinite(largest).all():
-        raise InvalidInput(f"the observation space needs finite upper bounds; received {space}")
+        raise InvalidInput(f"the observation space needs finite bounds; received {space}")
     return largest

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, SupportsFloat
 
@@ -22,7 +24,8 @@ class Level:
 
     Args:
         name: short, as `6x6`.
-        make_env: `make_env(render_mode=None)` → a new environment to train in.
+        make_env: `make_env(render_mode=None)` → a new environment to train in; without that
+            argument there are no pictures.
         make_test_env: the same for the environment that is evaluated in; the training one if
             `None`.
         resets: keyword arguments of `reset`, one an evaluation episode, as
@@ -58,7 +61,8 @@ class Task:
 
     Raises:
         InvalidInput: if there is no level, the levels or what tests them differ in their spaces,
-            the preparation does not fit them, or the actions are not discrete, 0 to A - 1.
+            the preparation does not fit them, the actions are not discrete, 0 to A - 1, or the
+            return of a success is no number.
 
     An environment may offer two more things as attributes, which wrappers pass on:
     `action_names`, used where the task gives none, and `state_key()`, equal for two states with
@@ -85,6 +89,8 @@ class Task:
     def __post_init__(self) -> None:
         if not self.levels:
             raise InvalidInput(f"task {self.name!r} needs at least one level; received none")
+        if self.success_return is not None and not math.isfinite(self.success_return):
+            raise InvalidInput(f"success_return must be finite; received {self.success_return}")
         makers = [make for level in self.levels for make in (level.make_env, level.make_test_env)]
         envs = [make() for make in makers if make]
         spaces = {(repr(env.observation_space), repr(env.action_space)) for env in envs}
@@ -117,13 +123,13 @@ class Task:
 
     def make_env(self, level: int = -1, render_mode: str | None = None) -> gymnasium.Env:
         """A new environment to train in; its last `info` tells `"success"` where that is known."""
-        env = self.levels[level].make_env(render_mode=render_mode)
+        env = made(self.levels[level].make_env, render_mode)
         return env if self.success_return is None else ReportSuccess(env, self.success_return)
 
     def make_test_env(self, level: int = -1, render_mode: str | None = None) -> gymnasium.Env:
         """The same, to be evaluated in."""
         make = self.levels[level].make_test_env or self.levels[level].make_env
-        env = make(render_mode=render_mode)
+        env = made(make, render_mode)
         return env if self.success_return is None else ReportSuccess(env, self.success_return)
 
     def evaluation_resets(self, level: int = -1, at_most: int = 300) -> list[dict[str, Any]]:
@@ -170,6 +176,17 @@ class ReportSuccess(gymnasium.Wrapper):
         if (terminated or truncated) and "success" not in info:
             info = {**info, "success": self._return >= self.success_return}
         return observation, reward, terminated, truncated, info
+
+
+def made(make: Callable[..., gymnasium.Env], render_mode: str | None = None) -> gymnasium.Env:
+    """An environment from a function that may take a `render_mode`, or none.
+
+    Example:
+        >>> made(lambda: gymnasium.make("CartPole-v1"), "rgb_array").render_mode
+    """
+    parameters = inspect.signature(make).parameters.values()
+    takes_it = any(p.name == "render_mode" or p.kind is p.VAR_KEYWORD for p in parameters)
+    return make(render_mode=render_mode) if takes_it else make()
 
 
 def _check_preparation(name, preparation, space):

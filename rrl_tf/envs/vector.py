@@ -101,6 +101,9 @@ class SeededVectorEnv(VectorEnv):
             (equal to the observation where the episode goes on); `"_episode"`, `(E,)`, where an
             episode ended; and `"episode"`, its `"return"`, `"length"` in steps and `"success"`,
             `(E,)` each, zero elsewhere, with `"_success"`, `(E,)`, where an environment told it.
+
+        Raises:
+            InvalidInput: Another number of actions, or an environment rewards with nan or infinity.
         """
         if self._observation is None:
             raise ResetNeeded("Call reset or set_state before step.")
@@ -122,6 +125,7 @@ class SeededVectorEnv(VectorEnv):
         self._returns += reward
         done = terminated | truncated
         lengths = np.array([len(taken) for taken in self._actions])
+        self._check_rewards(reward, lengths)
         info = {
             "final_obs": final,
             "episode": {
@@ -179,6 +183,9 @@ class SeededVectorEnv(VectorEnv):
                 f"Expected the state of {self.num_envs} environments, received that of "
                 f"{len(environments)}."
             )
+        for options in (state["reset_options"], *(each["options"] for each in environments)):
+            if not isinstance(options, dict | None):
+                raise InvalidInput(f"options must be a dict or None; received {options!r}")
         self._start_over(state["seed"])
         self.reset_options = state["reset_options"]
         observations = []
@@ -210,6 +217,13 @@ class SeededVectorEnv(VectorEnv):
         for env in self.envs:
             env.close()
 
+    def _check_rewards(self, reward, lengths):
+        for i in np.flatnonzero(~np.isfinite(reward)).tolist():
+            raise InvalidInput(
+                f"rewards must be finite numbers of float32; environment {i}, step {lengths[i]} of "
+                f"episode {self._episodes[i]}; received {reward[i]}"
+            )
+
     def _start_over(self, seed):
         if seed < 0:
             raise InvalidInput(f"seed must not be negative, received {seed!r}.")
@@ -227,9 +241,17 @@ class SeededVectorEnv(VectorEnv):
         self._returns[i] = 0
         sequence = np.random.SeedSequence((self._seed, int(i), self._episodes[i]))
         seed = int(sequence.generate_state(1, np.uint64)[0])
-        observation, _ = self.envs[i].reset(seed=seed, options=options)
+        observation, _ = _reset(self.envs[i], seed, options)
         # What an environment resets with may be of another dtype than what it steps with.
         return np.asarray(observation, self.single_observation_space.dtype)
+
+
+def _reset(env, seed, options):
+    """Resets with a seed of 64 bits, or with 31 of them where an environment refuses so many."""
+    try:
+        return env.reset(seed=seed, options=options)
+    except (ValueError, OverflowError, TypeError):  # np.random.RandomState, or one written in C
+        return env.reset(seed=seed % 2**31, options=options)
 
 
 def _checksum(observation):

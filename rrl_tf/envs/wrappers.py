@@ -126,7 +126,7 @@ class SelectActions(gymnasium.Wrapper):
         actions: Their codes, in the order of the new numbers.
 
     Raises:
-        InvalidInput: One of them is no action of the environment.
+        InvalidInput: One of them is no action of the environment, or is there twice.
     """
 
     def __init__(self, env: gymnasium.Env, actions: Iterable[int]) -> None:
@@ -137,6 +137,8 @@ class SelectActions(gymnasium.Wrapper):
                 raise InvalidInput(
                     f"actions must be of the space {env.action_space}; received {action!r}"
                 )
+        if len(set(self._actions)) < len(self._actions):
+            raise InvalidInput(f"actions must be different ones; received {self._actions}")
         self.action_space = Discrete(len(self._actions))
 
     @property

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export.session import SavedModelSession
@@ -19,18 +21,20 @@ class Policy:
     """An exported policy, answering in this process; made by `load_policy`."""
 
     def __init__(self, directory: str | os.PathLike) -> None:
-        self._session = SavedModelSession(directory)
-        document = Path(directory) / "assets.extra" / "policy.json"
         #: What `policy.json` says: signatures, environment, action names, scores.
-        self.details = json.loads(document.read_text(encoding="utf-8"))
+        self.details: dict[str, Any]
         #: name -> {"inputs", "outputs"} of name -> (dtype, shape), -1 for a free size.
-        self.signatures = {
-            name: {
-                side: {key: _spec(spec) for key, spec in signature[side].items()}
-                for side in ("inputs", "outputs")
-            }
-            for name, signature in self.details["signatures"].items()
-        }
+        self.signatures: dict[str, dict[str, Any]]
+        self._directory = Path(directory)
+        self.details, self.signatures = _described(self._directory)
+        self._session = _opened(self._directory, self.signatures)
+
+    def __repr__(self) -> str:
+        environment = self.details.get("environment")
+        return (
+            f"Policy({str(self._directory)!r}, environment={environment!r}, "
+            f"signatures={sorted(self.signatures)})"
+        )
 
     def act(self, observation: Any, return_attention_scores: bool = False) -> Any:
         """Returns the greedy action of one observation (an int) or of a batch (an array (B,)).
@@ -99,9 +103,57 @@ class Policy:
         self._session.close()
 
 
+def _described(folder):
+    """What `policy.json` holds, and its signatures with the dtypes of NumPy."""
+    file = folder / "assets.extra" / "policy.json"
+    try:
+        details = json.loads(file.read_text(encoding="utf-8"))
+        signatures = {
+            name: {
+                side: {key: _spec(spec) for key, spec in signature[side].items()}
+                for side in ("inputs", "outputs")
+            }
+            for name, signature in details["signatures"].items()
+        }
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InvalidInput(
+            f"expected a policy as export_policy writes it; received {str(folder)!r}, whose "
+            f"{file.relative_to(folder)} cannot be read ({type(error).__name__}: {error})"
+        ) from error
+    return details, signatures
+
+
 def _spec(described):
-    sizes = [-1 if size is None else size for size in described["shape"]]
-    return np.dtype(described["dtype"]), sizes
+    sizes = [-1 if size is None else operator.index(size) for size in described["shape"]]
+    return np.dtype(str(described["dtype"])), sizes
+
+
+def _opened(folder, signatures):
+    """A session with the graph, if that takes what `policy.json` says."""
+    try:
+        session = SavedModelSession(folder)
+    except (OSError, ValueError, RuntimeError, tf.errors.OpError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InvalidInput(
+            f"expected a policy as export_policy writes it; received {str(folder)!r}, whose graph "
+            f"cannot be loaded ({first})"
+        ) from error
+    takes = {
+        name: {key: _graph_spec(info) for key, info in signature.inputs.items()}
+        for name, signature in session.signatures.items()
+    }
+    if takes != {name: signature["inputs"] for name, signature in signatures.items()}:
+        session.close()
+        raise InvalidInput(
+            f"expected a policy.json of the signatures of its graph, {takes}; received another "
+            f"one in {str(folder)!r}"
+        )
+    return session
+
+
+def _graph_spec(info):
+    sizes = [dim.size for dim in info.tensor_shape.dim]
+    return np.dtype(tf.as_dtype(info.dtype).as_numpy_dtype), sizes
 
 
 def load_policy(directory: str | os.PathLike) -> Policy:
@@ -111,7 +163,7 @@ def load_policy(directory: str | os.PathLike) -> Policy:
         directory: What `export_policy` returned, or a folder of such versions, for the newest.
 
     Raises:
-        InvalidInput: If there is no exported version.
+        InvalidInput: If there is no exported version, or its files are damaged.
 
     Example:
 

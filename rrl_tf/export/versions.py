@@ -7,6 +7,9 @@ from pathlib import Path
 
 from rrl_tf.errors import InvalidInput
 
+#: The largest number that TensorFlow Serving can read.
+LARGEST_VERSION = 2**63 - 1
+
 
 def next_version(directory: str | os.PathLike) -> int:
     """Returns one more than the highest version folder of `directory`, 1 where there is none."""
@@ -24,15 +27,17 @@ def newest_version(directory: str | os.PathLike) -> Path:
     >>> newest_version("runs/doorkey/fast-seed0/export")  # doctest: +SKIP
     PosixPath('runs/doorkey/fast-seed0/export/1')
     """
-    versions = _versions(directory)
+    versions = {n: entry for n, entry in _versions(directory).items() if entry.is_dir()}
     if not versions:
         raise InvalidInput(f"expected a folder of exported versions; received {str(directory)!r}")
     return versions[max(versions)]
 
 
 def _versions(directory):
+    """Number → what has it for a name; a file of such a name is in a new version's way, too."""
     entries = Path(directory).iterdir() if Path(directory).is_dir() else ()
-    return {int(e.name): e for e in entries if e.name.isascii() and e.name.isdigit()}
+    numbered = {int(e.name): e for e in entries if e.name.isascii() and e.name.isdigit()}
+    return {number: entry for number, entry in numbered.items() if number <= LARGEST_VERSION}
 
 
 def move_into_place(draft: Path, directory: Path, version: int | None) -> Path:

@@ -14,10 +14,11 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from rrl_tf._arguments import optional_positive_int
 from rrl_tf._drafts import draft_folder
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export.session import SavedModelSession
-from rrl_tf.export.versions import move_into_place
+from rrl_tf.export.versions import LARGEST_VERSION, move_into_place
 
 #: Signature → (function of tensors, the TensorSpecs of its inputs, which name them).
 Endpoints = Mapping[str, tuple[Callable[..., dict[str, Any]], Sequence[tf.TensorSpec]]]
@@ -112,17 +113,20 @@ def write_version(
         model: Keras layer or model whose variables the signatures use.
         endpoints: From `model_endpoints`, and any others; `serving_default` among them.
         details: JSON-able dict for `policy.json`.
-        version: Positive integer; by default one more than the highest version in `directory`.
+        version: Positive integer below 2**63; by default one more than the highest version in
+            `directory`.
 
     Returns:
         The version folder.
 
     Raises:
-        InvalidInput: If the details are no JSON, or an endpoint fails; nothing is written.
+        InvalidInput: If the version is no such number, the details are no JSON, or an endpoint
+            fails; nothing is written.
         FileExistsError: If the version is already there.
     """
-    if version is not None and (not isinstance(version, int) or version < 1):
-        raise InvalidInput(f"version must be a positive integer or None; received {version!r}")
+    version = optional_positive_int("version", version)
+    if version is not None and version > LARGEST_VERSION:
+        raise InvalidInput(f"version must be at most {LARGEST_VERSION}; received {version}")
     document = _json_dict(details)
     for name, (function, specs) in endpoints.items():
         _try_eagerly(name, function, specs)

@@ -17,10 +17,13 @@ import numpy as np
 import tensorflow as tf
 
 from rrl_tf.errors import InvalidInput
+from rrl_tf.training.divergence import require_finite
 from rrl_tf.training.metrics_log import MetricsLog
 
 # What `fit` has measured, by name.
 Logs: TypeAlias = dict[str, Any] | None
+
+_LOSSES = ("train/loss", "eval/loss")
 
 
 class LogMetrics(keras.callbacks.Callback):
@@ -33,6 +36,9 @@ class LogMetrics(keras.callbacks.Callback):
     Args:
         log: `MetricsLog`.
         measure: function of the step → more metrics for the row, under their names in the log.
+
+    Raises:
+        InvalidInput: after an epoch whose loss is not finite; the row is not written.
 
     Example:
         >>> model.fit(data, callbacks=[LogMetrics(MetricsLog("runs/first"))])
@@ -50,6 +56,7 @@ class LogMetrics(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         step = _step(self, epoch)
         metrics = {_logged_name(name): float(value) for name, value in (logs or {}).items()}
+        require_finite(step, {name: metrics[name] for name in _LOSSES if name in metrics})
         metrics |= self._measure(step)
         seconds = time.perf_counter() - self._begun
         metrics["train/learning_rate"] = float(self.model.optimizer.learning_rate)

@@ -146,6 +146,7 @@ def train_decision_transformer(
     replicas = replicas or make_replicas(config, config.batch_size)
     training, held_out = config.split(data)
     windows = Windows(training, network.context_length, config.sampling, config.starts)
+    windows.check_batch(config.batch_size)
     compile_network(network, config)
     policy = TrajectoryPolicy(network, scaling, config.acting)
     targets = config.targets or default_targets(data.returns())

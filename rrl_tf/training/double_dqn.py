@@ -20,6 +20,7 @@ from rrl_tf.training.config import (
     require_positive,
     require_share,
 )
+from rrl_tf.training.divergence import require_finite
 from rrl_tf.training.evaluation import evaluate
 from rrl_tf.training.interruption import Interruption
 from rrl_tf.training.pictures import draw_episode
@@ -137,8 +138,8 @@ def train_double_dqn(
         The `Run`, whose folder holds everything, and the trained `DoubleDQN`.
 
     Raises:
-        InvalidInput: if a number is out of range, network and task do not fit each other, or the
-            folder holds another run.
+        InvalidInput: if a number is out of range, network and task do not fit each other, the
+            folder holds another run, or the training diverges: loss, weights or rewards are nan.
 
     Example:
         >>> task = gymnasium_task("CartPole-v1")
@@ -157,10 +158,11 @@ def train_double_dqn(
         stop=lambda rows: is_solved(rows, len(task.levels), config.stop_after_perfect),
         replicas=replicas,
     )
-    if state := run.load():
-        _restore(loop, state, run.folder.path)
-        curriculum.set_state(state["curriculum"])
-        statistics.set_state(state["statistics"])
+    if (state := run.load()) is not None:
+        with run.folder.restoring():
+            loop.set_state(state)
+            curriculum.set_state(state["curriculum"])
+            statistics.set_state(state["statistics"])
     if not run.is_finished():
         with replicas.losses_told(), Interruption() as interruption:
             _train(run, loop, curriculum, statistics, task, config, interruption)
@@ -169,22 +171,14 @@ def train_double_dqn(
     return run, loop.agent
 
 
-def _restore(loop, state, path):
-    try:
-        loop.set_state(state)
-    except InvalidInput as error:
-        raise InvalidInput(
-            f"{path} holds a run of something else: {error}. Choose another name, or remove that "
-            "folder"
-        ) from error
-
-
 def _train(run, loop, curriculum, statistics, task, config, interruption):
     """Goes on until the run is over or interrupted, and saves."""
 
     def save():
         parts = {"curriculum": curriculum.get_state(), "statistics": statistics.get_state()}
-        run.save(loop.step, loop.get_state() | parts, loop.agent.policy)
+        state = loop.get_state()
+        require_finite(loop.step, state["agent"])
+        run.save(loop.step, state | parts, loop.agent.policy)
 
     def due(every):
         """Whether a multiple of `every` was passed by the last step of all environments."""
@@ -201,6 +195,7 @@ def _train(run, loop, curriculum, statistics, task, config, interruption):
             if not (last or evaluates or saves or due(config.log_every)):
                 continue
             metrics = statistics.averages()
+            require_finite(record.step, {"train/loss": metrics.get("train/loss", 0.0)})
             if evaluates:
                 metrics |= evaluate_agent(loop.agent, task, curriculum.level, config)
                 if curriculum.report(metrics.get("eval/success", 0.0)):

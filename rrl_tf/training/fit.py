@@ -25,6 +25,7 @@ from tqdm.keras import TqdmCallback
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training.callbacks import Checkpoint, LogMetrics, Profile, StopWhen
 from rrl_tf.training.config import RunConfig
+from rrl_tf.training.divergence import require_finite
 from rrl_tf.training.interruption import Interruption
 from rrl_tf.training.run import Run
 from rrl_tf.training.train_function import train_function
@@ -77,8 +78,9 @@ class FitRun(Run):
         model.optimizer.build(model.trainable_variables)
         super().__init__(config, steps, **options)
         self.model, self._steps_per_epoch = model, steps_per_epoch
-        if state := self.load():
-            _restore(model, state["variables"], self.folder.path)
+        if (state := self.load()) is not None:
+            with self.folder.restoring():
+                _restore(model, state["variables"])
 
     def fit(
         self,
@@ -103,6 +105,7 @@ class FitRun(Run):
             **options: of `keras.Model.fit`, such as `validation_data`.
 
         Raises:
+            InvalidInput: if the loss of an epoch, or a weight that is to be saved, is not finite.
             ConnectionError: if another host is lost.
             KeyboardInterrupt: after SIGINT.
             SystemExit: after SIGTERM, with code 143.
@@ -149,6 +152,7 @@ class FitRun(Run):
 
     def _save_model(self, step: int) -> None:
         arrays = {name: np.asarray(value) for name, value in _variables(self.model).items()}
+        require_finite(step, arrays)
         self.save(step, {"variables": arrays}, self.model)
 
 
@@ -158,14 +162,11 @@ def _variables(model):
     return {f"{part}/{i}": v for part, values in parts.items() for i, v in enumerate(values)}
 
 
-def _restore(model, arrays, path):
+def _restore(model, arrays):
     """Fills a model from a checkpoint's arrays, all of them or none."""
     variables = _variables(model)
     stored = {name: array.shape for name, array in arrays.items()}
     if stored != {name: tuple(variable.shape) for name, variable in variables.items()}:
-        raise InvalidInput(
-            f"the checkpoint in {path} is of another model than {model.name}; choose another "
-            "name, or remove that folder"
-        )
+        raise InvalidInput(f"its checkpoint is of another model than {model.name}")
     for name, variable in variables.items():
         variable.assign(arrays[name])

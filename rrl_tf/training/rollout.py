@@ -75,5 +75,7 @@ class RolloutStatistics:
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restores what `get_state` returned."""
-        self._episodes.extend(state["episodes"])
-        self._step = self._first_step = state["step"]
+        self._episodes.extend(
+            {name: float(value) for name, value in episode.items()} for episode in state["episodes"]
+        )
+        self._step = self._first_step = int(state["step"])

@@ -77,6 +77,10 @@ class Run:
         self.log = MetricsLog(self.folder.path, until_step=self.step)
         self.log.settings(settings)
 
+    def __repr__(self) -> str:
+        path = str(self.folder.path)
+        return f"{type(self).__name__}({path!r}, step={self.step}, steps={self.steps})"
+
     def _opened(self, path, *options):
         """The folder; what lies there decides on all hosts where the run goes on."""
         if self.replicas.is_chief:

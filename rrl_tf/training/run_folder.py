@@ -19,7 +19,8 @@ from rrl_tf.errors import InvalidInput
 
 # What reading a damaged checkpoint raises.
 _UNREADABLE = (
-    *(OSError, EOFError, ValueError, LookupError, TypeError, AttributeError),
+    *(OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, AssertionError),
+    OverflowError,
     zipfile.BadZipFile,
 )
 
@@ -37,7 +38,7 @@ class RunFolder:
 
     Raises:
         InvalidInput: if the folder holds a run of another configuration (every difference is
-            named), or its configuration cannot be read; it stays as it was.
+            named), or its configuration cannot be read or is gone; it stays as it was.
         OSError: if the folder cannot be made or written.
 
     Example:
@@ -55,10 +56,18 @@ class RunFolder:
         file = self.path / "config.json"
         if file.exists():
             _check_config(file, config, set(may_change))
+        elif self._whole_checkpoints():
+            raise InvalidInput(
+                f"{self.path} holds checkpoints and no config.json, which tells what run they are "
+                "of; put it back, choose another name, or remove that folder"
+            )
         self.figures.mkdir(parents=True, exist_ok=True)
         self._checkpoints.mkdir(exist_ok=True)
         with atomic_file(file) as draft:
             draft.write_text(json.dumps(config, indent=2) + "\n")
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r}, step={self.step})"
 
     @property
     def figures(self) -> pathlib.Path:
@@ -117,17 +126,43 @@ class RunFolder:
         if not whole:
             return None
         try:
-            state = json.loads((whole[-1] / "state.json").read_text())
+            parts = json.loads((whole[-1] / "state.json").read_text())
+            state = {part: dict(values) for part, values in parts.items()}
             with (whole[-1] / "arrays.npz").open("rb") as handle, np.load(handle) as file:
                 for path in file.files:
                     part, _, name = path.partition("/")
                     state.setdefault(part, {})[name] = file[path]
         except _UNREADABLE as error:
-            raise InvalidInput(
-                f"checkpoint {whole[-1]} cannot be read ({error}); remove that folder to go on "
-                "without it"
-            ) from error
+            raise self._unreadable(error) from error
         return state
+
+    @contextlib.contextmanager
+    def restoring(self) -> Iterator[None]:
+        """While this is entered, a state that does not fit what takes it up is one clear error.
+
+        Raises:
+            InvalidInput: if the newest checkpoint is of something else, or something is missing in
+                it or of another type.
+
+        Example:
+            >>> with folder.restoring():
+            ...     loop.set_state(folder.load_checkpoint())
+        """
+        try:
+            yield
+        except InvalidInput as error:
+            raise InvalidInput(
+                f"{self.path} holds a run of something else: {error}. Choose another name, or "
+                "remove that folder"
+            ) from error
+        except _UNREADABLE as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error):
+        return InvalidInput(
+            f"checkpoint {self._whole_checkpoints()[-1]} cannot be read ({type(error).__name__}: "
+            f"{error}); remove that folder to go on without it"
+        )
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Writes `evaluation.json`, last of all: it tells that pictures and export are there too.
@@ -160,7 +195,7 @@ class RunFolder:
         return whole[-1] / "model.keras" if whole else None
 
     def _whole_checkpoints(self) -> list[pathlib.Path]:
-        return sorted(path for path in self._checkpoints.iterdir() if path.name.isdigit())
+        return sorted(path for path in self._checkpoints.glob("*") if path.name.isdecimal())
 
 
 def checksum(*parts: np.ndarray | str) -> str:

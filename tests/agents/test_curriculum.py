@@ -63,3 +63,11 @@ def test_environments_must_look_alike():
         CurriculumEnv([make_doorkey(5), make_doorkey(6, observation="compass")])
     with pytest.raises(ValueError, match="none"):
         CurriculumEnv([])
+    with pytest.raises(ValueError, match="current_share must be from 0 to 1; received nan"):
+        CurriculumEnv([make_doorkey(5)], current_share=float("nan"))
+
+
+@pytest.mark.parametrize(("argument", "value"), [("levels", 0), ("promote_at", float("nan"))])
+def test_a_curriculum_has_tasks_and_a_share(argument, value):
+    with pytest.raises(ValueError, match=rf"{argument}.* must .*; received {value}"):
+        Curriculum(**{"levels": 2, argument: value})

@@ -242,7 +242,14 @@ def test_epsilon_and_updates_follow_the_schedule():
 
 
 @pytest.mark.parametrize(
-    ("argument", "value"), [("batch_size", 0), ("updates_per_step", -1.0), ("learning_starts", -1)]
+    ("argument", "value"),
+    [
+        ("batch_size", 0),
+        ("updates_per_step", -1.0),
+        ("updates_per_step", float("nan")),
+        ("updates_per_step", float("inf")),  # once, it never came back
+        ("learning_starts", -1),
+    ],
 )
 def test_a_loop_that_cannot_learn_is_refused(argument, value):
     loop = make_loop(make_agent())
@@ -252,6 +259,16 @@ def test_a_loop_that_cannot_learn_is_refused(argument, value):
     }
     with pytest.raises(ValueError, match=f"{argument} must be at least.*received {value}"):
         Loop(loop.agent, loop.env, loop.replay, **{**numbers, argument: value})
+
+
+def test_a_batch_is_no_larger_than_the_replay():
+    loop = make_loop(make_agent())
+    numbers = {
+        name: getattr(loop, name)
+        for name in ("epsilon", "updates_per_step", "learning_starts", "seed")
+    }
+    with pytest.raises(ValueError, match="batch_size must be from 1 to 500; received 10000000000"):
+        Loop(loop.agent, loop.env, loop.replay, batch_size=10**10, **numbers)
 
 
 def test_state_of_another_network_is_refused_and_changes_nothing():

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rrl_tf.agents import ReplayBuffer
+from rrl_tf.errors import InvalidInput
 
 
 def play(replay, steps, num_envs, seed, ends=0.2):
@@ -204,6 +205,9 @@ def test_state_of_another_buffer_is_refused():
         ("n_step", 0),
         ("discount", 1.5),
         ("priority_exponent", -1),
+        ("priority_exponent", float("nan")),
+        ("importance_exponent", float("inf")),
+        ("discount", float("nan")),
         ("positive_copies", 0),
     ],
 )
@@ -211,6 +215,12 @@ def test_bad_arguments_are_named(argument, value):
     arguments = {"capacity": 10, "num_envs": 1, argument: value}
     with pytest.raises(ValueError, match=rf"{argument}.*received {value}"):
         ReplayBuffer(arguments.pop("capacity"), (1,), "uint8", **arguments)
+
+
+@pytest.mark.parametrize("capacity", [10**15, 10**18, 10**30])
+def test_a_capacity_that_no_memory_has_is_named(capacity):
+    with pytest.raises(InvalidInput, match=rf"capacity must fit in memory .*; received {capacity}"):
+        ReplayBuffer(capacity, (7, 7, 3), "uint8", num_envs=1)
 
 
 def test_an_empty_buffer_cannot_be_sampled():

@@ -99,6 +99,12 @@ def test_what_is_held_out_is_not_trained_on(lengths, share):
     assert all(a is b for x, y in zip(parts, again) for a, b in zip(x.episodes, y.episodes))
 
 
+@pytest.mark.parametrize("share", [-0.1, 1.1, np.nan])
+def test_what_is_held_out_is_a_share(share):
+    with pytest.raises(ValueError, match=f"held_out must be from 0 to 1; received {share}"):
+        offline([2, 3]).split(share)
+
+
 def test_scores_are_for_d4rls_data():
     with pytest.raises(ValueError, match="only D4RL's data have scores; received test"):
         offline([3]).score(1.0)

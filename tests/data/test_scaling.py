@@ -72,3 +72,9 @@ def test_observations_that_are_no_vectors_need_a_preparation():
     images = Episode(np.zeros((3, 7, 7)), np.zeros((2, 2), "float32"), np.zeros(2), True, False)
     with pytest.raises(ValueError, match="need a `prepare`"):
         Scaling.of(OfflineData("test", (images,), BOX, "none"))
+
+
+@pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf")])
+def test_returns_are_divided_by_a_positive_number(value):
+    with pytest.raises(ValueError, match=f"return_scale must be greater than 0; received {value}"):
+        Scaling.of(offline([4]), return_scale=value)

@@ -49,6 +49,14 @@ def test_one_hot_and_scaled_equal_numpy(seed, space, frames, batch):
     np.testing.assert_allclose(result, np.stack(expected, axis=-1), rtol=1e-6)
 
 
+@given(low=st.floats(-300, 0, width=32), high=st.floats(0, 300, width=32))
+def test_floats_are_scaled_by_the_larger_bound(low, high):
+    observation = np.linspace(low, high, 24, dtype="float32").reshape(2, 4, 3)
+    result = np.asarray(scaled(Box(low, high, (2, 4, 3)))(observation))
+    assert result.dtype == np.float32
+    np.testing.assert_allclose(result, observation / max(1.0, high, -low), rtol=1e-6)
+
+
 @given(st.integers(0, 2**32), spaces, st.sampled_from([(), (3,), (2, 2)]))
 @settings(max_examples=20, deadline=None)
 def test_frame_maximum_equals_numpy(seed, space, batch):
@@ -116,5 +124,5 @@ def test_what_is_no_grid_of_codes_is_refused(space, frames, message):
 
 
 def test_pixels_without_a_bound_cannot_be_scaled():
-    with pytest.raises(ValueError, match="finite upper bounds"):
+    with pytest.raises(ValueError, match="finite bounds"):
         scaled(Box(-np.inf, np.inf, (4, 4, 3)))

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rrl_tf.envs import DoorKeyStart, SeededVectorEnv, enumerate_starts, make_doorkey
+from rrl_tf.errors import InvalidInput
 
 START = DoorKeyStart(size=5, wall=2, door=1, key=(1, 2), agent=(1, 1), direction=1)
 SOLUTION = (3, 0, 4, 2, 2, 1, 2, 2)  # pick up, left, toggle, ahead, ahead, right, ahead, ahead
@@ -66,6 +67,69 @@ def test_equals_environments_stepped_one_by_one(reset_on_truncation):
             np.testing.assert_array_equal(observation[i], final)
     assert ended["terminated"] > 5
     assert (ended["truncated"] > 5) == reset_on_truncation
+
+
+class Spoilt(gymnasium.Env):
+    """Rewards with 1, and the third step of every episode as it is told."""
+
+    observation_space = gymnasium.spaces.Box(0, 9, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, reward):
+        self.reward = reward
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.zeros(1, np.float32), self.reward if self.steps == 3 else 1.0, False, False, {}
+
+
+@pytest.mark.parametrize("reward", [np.nan, np.inf, -np.inf])
+def test_a_reward_that_is_no_number_is_told_with_its_step(reward):
+    envs = iter([Spoilt(1.0), Spoilt(reward)])
+    vector = SeededVectorEnv(lambda: next(envs), 2, seed=0)
+    vector.reset()
+    vector.reset()
+    vector.step([0, 0])
+    vector.step([0, 0])
+    told = rf"environment 1, step 3 of episode 1; received {reward}$"
+    with pytest.raises(InvalidInput, match=told):
+        vector.step([0, 0])
+
+
+class OldSeeds(gymnasium.Env):
+    """Draws from NumPy's old generator, whose seeds have 32 bits."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float64)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.random = np.random.RandomState(seed)
+        return self.random.rand(1), {}
+
+    def step(self, action):
+        return self.random.rand(1), 0.0, bool(self.random.rand() < 0.3), False, {}
+
+
+def test_an_environment_of_short_seeds_is_played_and_restored():
+    vector, twin = (SeededVectorEnv(OldSeeds, 3, seed=5) for _ in range(2))
+    first, _ = vector.reset()
+    assert len(np.unique(first)) == 3
+    for _ in range(20):
+        observation, *_ = vector.step([0, 0, 0])
+    np.testing.assert_array_equal(twin.set_state(vector.get_state()), observation)
+
+
+def test_a_reset_that_fails_for_another_reason_says_so():
+    class Broken(OldSeeds):
+        def reset(self, *, seed=None, options=None):
+            raise ValueError("the world is on fire")
+
+    with pytest.raises(ValueError, match="the world is on fire"):
+        SeededVectorEnv(Broken, 1, seed=0).reset()
 
 
 @given(

@@ -2,6 +2,7 @@
 
 import functools
 import sys
+import warnings
 
 import gymnasium
 import numpy as np
@@ -81,6 +82,30 @@ def test_observations_are_prepared_by_their_space(space, shape):
     assert task.observation_space.contains(observation)
 
 
+@pytest.mark.parametrize(
+    ("space", "divisor"),
+    [
+        (Box(0, 255, (8, 8, 3)), 255),  # once, pixels in float32 were not scaled
+        (Box(-255, 255, (8, 8, 3)), 255),
+        (Box(-128, 127, (8, 8, 3), np.int8), 128),
+        (Box(0, 1, (8, 8, 3)), 1),
+        (Box(-np.inf, np.inf, (8, 8, 3)), 1),
+        (Box(0, np.finfo(np.float32).max, (8, 8, 3)), 1),
+        (Box(0, 255, (8,)), 1),
+        (Box(0, 255, (8,), np.uint8), 255),
+        (Box(0, 255, (2, 3, 4, 5), np.uint8), 255),
+    ],
+)
+def test_pictures_are_divided_by_their_bound(space, divisor):
+    task = gymnasium_task(functools.partial(Walk, space))
+    observation, _ = task.make_env().reset(seed=0)
+    np.testing.assert_allclose(
+        np.asarray(task.preparation(observation)),
+        observation.astype("float32") / divisor,
+        rtol=1e-6,
+    )
+
+
 def test_frames_are_stacked_along_the_last_axis():
     task = gymnasium_task(functools.partial(Walk, Box(0, 3, (4, 5, 2), np.uint8)), frames=3)
     assert task.preparation.shape == (4, 5, 24)
@@ -117,11 +142,32 @@ def test_actions_are_numbered_from_zero():
         (functools.partial(Walk, Sequence(Discrete(3))), {}, "must have a fixed size; received"),
         (Walk, {"actions": (0, 7)}, "actions must be of the space .*received 7"),
         (Walk, {"frames": 0}, "frames must be at least 1"),
+        (Walk, {"actions": (0, 0)}, r"actions must be different ones; received \(0, 0\)"),
+        (Walk, {"max_steps": 0}, "max_steps` must be a positive integer; received 0"),
+        ("CartPole-v1", {"max_steps": -1}, "max_steps` must be a positive integer; received -1"),
+        (Walk, {"success_return": np.nan}, "success_return must be finite; received nan"),
     ],
 )
 def test_what_cannot_be_worked_with_is_told(env, options, message):
     with pytest.raises(ValueError, match=message):
         gymnasium_task(env, **options)
+
+
+@pytest.mark.parametrize("max_steps", [None, 3])
+def test_a_maker_needs_no_render_mode(max_steps):
+    from rrl_tf.training.pictures import _rendering_env
+
+    def make():
+        return gymnasium.make("CartPole-v1")
+
+    task = gymnasium_task(make, max_steps=max_steps)
+    assert task.make_env(render_mode="rgb_array").render_mode is None
+    level = Level("", make)
+    by_hand = Task("by hand", (level,), task.preparation)
+    assert by_hand.make_test_env(render_mode="rgb_array").render_mode is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # CartPole's, that it is asked for a picture
+        assert _rendering_env(by_hand) is None
 
 
 def test_an_environment_of_a_users_file_is_found(tmp_path, monkeypatch):
@@ -227,6 +273,7 @@ def test_held_out_layouts_are_tested_and_never_trained_on():
         ({"sizes": (9,), "held_out": True}, "held out up to size 8.*received size 9"),
         ({"sizes": (4,)}, "size must be at least 5"),
         ({"sizes": ()}, "received none"),
+        ({"held_out": True, "held_out_seed": -1}, "held_out_seed must be at least 0"),
         ({"preparation": "nope"}, "preparation must be one of .*received 'nope'"),
         ({"observation": "nope"}, "Unknown observation 'nope'"),
     ],

@@ -164,6 +164,9 @@ def fixed_batch(inputs):
         ({"observation_dtype": "str"}, "a number's"),
         ({"version": 0}, "positive integer"),
         ({"version": "1"}, "positive integer"),
+        ({"version": -1}, "positive integer"),
+        ({"version": True}, "positive integer; received True"),  # once, a folder named True
+        ({"version": 2**70}, f"at most {2**63 - 1}; received {2**70}"),
         ({"policy": {"signatures": {}}}, "fills in"),
         ({"policy": {"scores": object()}}, "JSON"),
         ({"policy": {"action_names": ["left"]}}, r"4 actions; received \['left'\]"),

@@ -69,6 +69,22 @@ def test_a_folder_of_versions_loads_as_its_newest(tmp_path):
         load_policy(tmp_path / "none")
 
 
+def test_a_stray_file_is_no_version_and_no_new_versions_name(tmp_path):
+    model = keras.Sequential([keras.layers.Dense(2)])
+    folder = export_policy(tmp_path, model, lambda x: x, (4,), "float32")
+    (tmp_path / "7").write_text("notes")
+    (tmp_path / str(2**70)).mkdir()
+    assert newest_version(tmp_path) == folder
+    assert load_policy(tmp_path).act(np.ones(4, "float32")) in (0, 1)
+    assert next_version(tmp_path) == 8
+
+
+def test_a_stray_folder_in_a_versions_place_is_told(tmp_path):
+    (tmp_path / "9").mkdir()
+    with pytest.raises(InvalidInput, match=r"expected a policy .*; received '.*/9', whose"):
+        load_policy(tmp_path)
+
+
 @given(
     numbers=st.sets(st.integers(1, 99), max_size=4),
     others=st.sets(st.sampled_from((".export-x", "notes", "7.tmp", "-3", "٣", "1_0"))),

@@ -160,6 +160,54 @@ def test_batches_are_padded_with_real_rows_to_allowed_sizes():
     assert servable.batches == [4] and answers == [[0], [2], [4]]
 
 
+MANY = [1.0] * 8192  # more bytes than a small request has
+
+
+def test_large_and_small_requests_take_turns():
+    gate = threading.Event()
+
+    async def scenario(scheduler, servable):
+        first = asyncio.create_task(ask(scheduler, servable, [0]))
+        while not servable.batches:
+            await asyncio.sleep(0.001)
+        waiting = [asyncio.create_task(ask(scheduler, servable, MANY)) for _ in range(4)]
+        await asyncio.sleep(0.01)
+        waiting += [asyncio.create_task(ask(scheduler, servable, [1]))]
+        await asyncio.sleep(0.01)
+        gate.set()
+        await asyncio.gather(first, *waiting)
+
+    servable, _ = run(one_thread(max_batch_size=len(MANY)), scenario, gate)
+    assert servable.batches == [1, len(MANY), 1] + [len(MANY)] * 3
+
+
+def test_large_requests_leave_the_small_a_thread():
+    gate = threading.Event()
+
+    class Slow(FakeServable):
+        def run(self, signature, inputs, outputs):
+            if len(inputs["x"]) > 1:
+                assert gate.wait(5)
+            return super().run(signature, inputs, outputs)
+
+    async def main():
+        scheduler = Scheduler(num_threads=2)
+        servable = Slow(BatchingParameters(max_batch_size=len(MANY)))
+        try:
+            await ask(scheduler, servable, [0])
+            large = [asyncio.create_task(ask(scheduler, servable, MANY)) for _ in range(3)]
+            for value in range(5):  # each is answered while the large are not
+                await asyncio.wait_for(ask(scheduler, servable, [value]), 2)
+            assert not any(task.done() for task in large)
+            gate.set()
+            await asyncio.gather(*large)
+        finally:
+            gate.set()
+            scheduler.close()
+
+    asyncio.run(main())
+
+
 def test_large_requests_are_refused_or_split():
     async def scenario(scheduler, servable):
         return await ask(scheduler, servable, list(range(10)))
@@ -214,6 +262,20 @@ def test_company_is_waited_for_where_there_was_some():
 
     servable, _ = run(one_thread(batch_timeout_micros=2_000_000), scenario)
     assert servable.batches == [3, 3]
+
+
+def test_nobody_is_waited_for_once_it_is_quiet():
+    async def scenario(scheduler, servable):
+        await asyncio.gather(*(ask(scheduler, servable, [i]) for i in range(3)))
+        start = time.monotonic()
+        await ask(scheduler, servable, [3])  # the others do not come again
+        waited = time.monotonic() - start
+        await ask(scheduler, servable, [4])
+        return waited, time.monotonic() - start - waited
+
+    servable, (first, second) = run(one_thread(batch_timeout_micros=3_000_000), scenario)
+    assert servable.batches == [3, 1, 1]
+    assert 0.5 < first < 2.5 and second < 0.5
 
 
 def test_a_client_that_hangs_up_is_not_run():

@@ -92,6 +92,26 @@ def test_swap_keeps_the_old_version_for_those_who_use_it(tmp_path, exported):
     scenario(steps)
 
 
+def test_of_versions_that_ended_the_last_are_remembered(tmp_path, exported, monkeypatch):
+    monkeypatch.setattr("serving.repository._REMEMBERED", 3)
+
+    async def steps(repository):
+        for number in range(1, 7):
+            add_version(exported, tmp_path, str(number))
+            await (settle(repository) if number > 1 else start(repository))
+            for old in tmp_path.iterdir():
+                if int(old.name) < number:
+                    shutil.rmtree(old)
+            await settle(repository)
+        await settle(repository)
+        assert states(repository) == {6: State.AVAILABLE} | dict.fromkeys((5, 4, 3), State.END)
+
+    async def start(repository):
+        await repository.configure([config_for(tmp_path)])
+
+    scenario(steps)
+
+
 @pytest.mark.parametrize("damage", ["empty", "no_weights", "warmup", "unreadable"])
 def test_a_broken_version_leaves_the_old_one(tmp_path, exported, damage):
     async def steps(repository):

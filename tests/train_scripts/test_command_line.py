@@ -1,6 +1,9 @@
 """Users' mistakes are one line; bugs keep their traceback."""
 
 import dataclasses
+import os
+import pathlib
+import subprocess
 import sys
 from typing import Literal
 
@@ -22,6 +25,12 @@ class Config:
     """Which."""
     draw: bool = True
     """Whether to draw."""
+    rate: float = 0.1
+    """How fast."""
+    max_steps: int | None = None
+    """How many at most."""
+    sizes: tuple[int, ...] = ()
+    """How large."""
 
     def __post_init__(self):
         if self.steps < 1:
@@ -50,10 +59,14 @@ def test_a_preset_is_overridden(monkeypatch):
         (["--stesp=3"], 2, "unknown option '--stesp'; did you mean --steps?"),
         (["--no-darw"], 2, "unknown option '--no-darw'; did you mean --no-draw?"),
         (["--qqqqqq"], 2, "unknown option '--qqqqqq'; --help lists all"),
-        (["--steps=many"], 2, "many"),
-        (["--steps"], 2, "--steps"),
+        (["--steps=many"], 2, "--steps must be a whole number; received 'many'"),
+        (["--steps", "it's"], 2, """--steps must be a whole number; received "it's\""""),
+        (["--steps"], 2, "--steps must have a value; received none"),
+        (["--rate=x"], 2, "--rate must be a number; received 'x'"),
+        (["--max-steps", "x"], 2, "--max-steps must be a whole number or None; received 'x'"),
+        (["--sizes", "5", "b"], 2, "--sizes must be whole numbers; received '5 b'"),
         (["--steps=0"], 1, "steps must be at least 1; received 0"),
-        (["--kind=c"], 2, "'c'"),
+        (["--kind=c"], 2, "--kind must be one of 'a', 'b'; received 'c'"),
     ],
 )
 def test_a_mistake_is_one_line(monkeypatch, capsys, arguments, code, message):
@@ -72,6 +85,42 @@ def test_help_lists_the_presets(monkeypatch, capsys):
     said = capsys.readouterr().out
     assert "Presets: fast, slow. The defaults below are of slow." in said
     assert "default: 30" in said
+
+
+SCRIPT = """
+import dataclasses
+from train_scripts import command_line
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    steps: int = 3
+
+def main(config):
+    '''Does it.'''
+    for step in range(100_000):
+        print(step)
+
+command_line.run(main, Config)
+"""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    "command", [["-c", SCRIPT, "--help"], ["-c", SCRIPT], ["-m", "train_scripts", "--help"]]
+)
+def test_a_reader_that_has_gone_is_no_traceback(command, unbuffered):
+    """As after `| head -1`."""
+    with subprocess.Popen(
+        [sys.executable, *command],
+        cwd=pathlib.Path(__file__).parents[2],
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode in (1, 141)  # 1 is rich's, which writes --help
 
 
 def raising(error):
@@ -93,6 +142,24 @@ def test_what_the_user_can_mend_is_one_line(monkeypatch, capsys, error):
 def test_a_bug_keeps_its_traceback(monkeypatch, error):
     with pytest.raises(type(error)):
         run(monkeypatch, main=raising(error))
+
+
+@pytest.mark.tf_only
+def test_what_does_not_fit_in_memory_is_one_line_with_the_largest_numbers(monkeypatch, capsys):
+    import tensorflow as tf
+
+    for error in (
+        MemoryError("Unable to allocate 7 TiB"),
+        tf.errors.ResourceExhaustedError(
+            None, None, "Graph execution error:\n\nUnable to allocate 7 TiB\n"
+        ),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            run(monkeypatch, "--steps=1000000000000", main=raising(error))
+        assert ended.value.code == 1
+        said = capsys.readouterr().err
+        assert said.startswith("error: not enough memory (Unable to allocate 7 TiB); ")
+        assert said.endswith("received steps 1,000,000,000,000, ...\n")
 
 
 def test_an_interrupted_run_says_that_it_goes_on(monkeypatch, capsys):

@@ -39,6 +39,22 @@ def test_an_unknown_task_is_one_line(monkeypatch, capsys, name, message):
     assert error.startswith(f"error: unknown task {name!r}; {message}") and error.count("\n") == 1
 
 
+def test_the_usage_names_the_command_that_was_given():
+    for command in (
+        ["-m", "train_scripts"],
+        [
+            "-c",
+            "import sys; sys.argv[0] = 'rrl-train'; import train_scripts.__main__ as m; m.main()",
+        ],
+    ):
+        said = subprocess.run(
+            [sys.executable, *command], cwd=ROOT, check=True, capture_output=True, text=True
+        ).stdout
+        name = "python -m train_scripts" if command[0] == "-m" else "rrl-train"
+        assert said.startswith(f"usage: {name} TASK [OPTIONS]\n")
+        assert said.endswith(f"\n{name} TASK --help lists the options of a task.\n")
+
+
 @pytest.mark.tf_only
 def test_a_task_runs_as_its_module_does():
     script = subprocess.run(

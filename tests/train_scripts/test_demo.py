@@ -35,3 +35,11 @@ def test_actions_over_both_transports_equal_those_in_process(exported, capsys):
         with pytest.raises(RuntimeError, match=r"answered \d, expected \d"):
             demo.play_through(address, lambda o: (policy.act(o) + 1) % 5, task, episodes=1)
     assert capsys.readouterr().out.count("all equal to those in process") == 2
+
+
+def test_a_demonstration_plays():
+    from rrl_tf.errors import InvalidInput
+    from train_scripts import demo
+
+    with pytest.raises(InvalidInput, match="episodes must be greater than 0; received 0"):
+        demo.Config(episodes=0)

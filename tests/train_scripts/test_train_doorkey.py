@@ -18,6 +18,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 TOY = [
     "--steps=640",
+    "--max-steps=20",
     "--num-envs=8",
     "--batch-size=8",
     "--learning-starts=100",
@@ -34,6 +35,7 @@ def toy_config(tmp_path, **changes):
 
     numbers = {
         "steps": 640,
+        "max_steps": 20,  # short evaluations, short films
         "num_envs": 8,
         "batch_size": 8,
         "learning_starts": 100,
@@ -179,7 +181,10 @@ def test_a_signal_saves_first(tmp_path, sign):
     assert not (run / "evaluation.json").exists()
 
 
-@pytest.mark.parametrize("preset", ["book", "book-published", "fast-6x6", "zambaldi"])
+@pytest.mark.parametrize(
+    "preset",
+    ["book", pytest.param("book-published", marks=pytest.mark.slow), "fast-6x6", "zambaldi"],
+)
 def test_every_preset_runs(tmp_path, preset):
     from train_scripts import train_doorkey
 
@@ -187,6 +192,7 @@ def test_every_preset_runs(tmp_path, preset):
         train_doorkey.PRESETS[preset],
         runs=str(tmp_path),
         steps=64,
+        max_steps=20,
         num_envs=2,
         updates_per_step=0.1,
         learning_starts=20,

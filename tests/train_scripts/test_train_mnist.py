@@ -121,7 +121,9 @@ def test_early_stopping_is_remembered(data, tmp_path):
     assert json.loads((folder.path / "evaluation.json").read_text())["step"] == 6
 
 
-@pytest.mark.parametrize("preset", ["book", "book-cnn", "fast-long"])
+@pytest.mark.parametrize(
+    "preset", ["book", "book-cnn", pytest.param("fast-long", marks=pytest.mark.slow)]
+)
 def test_every_preset_runs(data, tmp_path, preset):
     from train_scripts import train_mnist
 
@@ -180,6 +182,7 @@ def test_other_images_are_another_run(data, tmp_path):
         (["--data=/nowhere"], "folder must be there; received '/nowhere'"),
         (["--model=resnet"], "resnet"),
         (["--batch-size=0"], "batch_size must be greater than 0; received 0"),
+        (["--batch-size=101"], "batch_size must be at most the 100 images .*; received 101"),
         (["--log-every=0"], "log_every must be greater than 0; received 0"),
         (["--spots=-1"], "spots must be a number from 0 up; received -1"),
         (["--network=nope"], "nope"),
@@ -197,7 +200,10 @@ def test_a_mistake_is_one_line_and_nothing_is_written(
     monkeypatch.setattr(
         sys,
         "argv",
-        ["train_mnist", f"--runs={runs}", f"--data={data}", "--held-out=20", *arguments],
+        [
+            *("train_mnist", f"--runs={runs}", f"--data={data}"),
+            *("--held-out=20", "--batch-size=10", *arguments),
+        ],
     )
     with pytest.raises(SystemExit) as ended:
         command_line.run_preset(train_mnist.main, train_mnist.PRESETS, default="fast")

@@ -146,6 +146,34 @@ def test_a_step_is_a_batch_also_where_a_scaled_loss_skips_updates(tmp_path):
     assert_equal_runs(train(opened(tmp_path / "killed", model=new())), whole)
 
 
+def test_a_loss_of_nan_ends_a_run_and_leaves_what_was_good(tmp_path):
+    """Once, a diverged run overwrote its checkpoint and its best weights."""
+    measured = []
+    run = opened(tmp_path / "run")
+    broken = (
+        batches(0)
+        .enumerate()
+        .map(lambda step, batch: (tf.where(step < 7, batch[0], np.nan), batch[1]))
+    )
+    with pytest.raises(InvalidInput, match=r"diverged at step 9 .*train/loss .*; received nan"):
+        run.fit(broken, measure=lambda step: measured.append(step) or {})
+    assert measured == [row["step"] for row in run.log.rows] == [3, 6]
+    resumed = opened(tmp_path / "run")
+    assert resumed.step == 6
+    assert all(np.isfinite(array).all() for array in resumed.model.get_weights())
+
+
+def test_weights_of_nan_are_not_saved_where_no_loss_tells(tmp_path):
+    model = make_model()
+    # 0, whose gradient is 0 times infinity.
+    model.compile("adam", lambda true, predicted: keras.ops.sqrt(0 * keras.ops.sum(predicted)))
+    config = RunConfig(runs=str(tmp_path), name="run")
+    run = FitRun(config, model, steps=1, steps_per_epoch=1)
+    with pytest.raises(InvalidInput, match=r"diverged at step 1 .*model/\d+ must be finite"):
+        run.fit(batches(0))
+    assert run.log.rows[0]["train/loss"] == 0 and run.folder.model_file is None
+
+
 def test_fit_ends_with_a_checkpoint_whatever_the_interval(tmp_path):
     run = train(opened(tmp_path / "run", epochs=3, every=2 * EPOCH))
     assert run.step == 3 * EPOCH
@@ -186,6 +214,16 @@ def test_a_checkpoint_of_another_model_is_one_clear_error(tmp_path):
     with pytest.raises(InvalidInput, match="is of another model than"):
         opened(tmp_path / "run", model=other)
     np.testing.assert_array_equal(other.get_weights()[0], weights[0])
+
+
+@pytest.mark.parametrize("content", ["{}", '{"variables": {"model/0": 1.0}}'])
+def test_a_checkpoint_without_its_variables_is_one_clear_error(tmp_path, content):
+    run = train(opened(tmp_path / "run", epochs=1))
+    checkpoint = run.folder.model_file.parent
+    (checkpoint / "state.json").write_text(content)
+    np.savez(checkpoint / "arrays.npz")
+    with pytest.raises(InvalidInput, match=r"run/checkpoints/0000000003 cannot be read"):
+        opened(tmp_path / "run", epochs=2)
 
 
 def test_metrics_have_the_projects_names(whole):

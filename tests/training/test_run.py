@@ -30,6 +30,14 @@ def test_a_run_is_finished_once_and_says_so(tmp_path, capsys):
     assert "is trained already, to step 100" in capsys.readouterr().out
 
 
+def test_a_run_and_its_folder_show_where_they_are(tmp_path):
+    run = opened(tmp_path)
+    run.save(30, {"loop": {}})
+    path = str(tmp_path / "run")
+    assert repr(run) == f"Run({path!r}, step=30, steps=100)"
+    assert repr(run.folder) == f"RunFolder({path!r}, step=30)"
+
+
 def test_a_finished_run_can_be_asked_for_more_or_less(tmp_path):
     run = opened(tmp_path)
     run.save(100, {"loop": {}})

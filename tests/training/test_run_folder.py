@@ -97,6 +97,43 @@ def test_an_unreadable_checkpoint_is_named(tmp_path, file):
         folder.load_checkpoint()
 
 
+@pytest.mark.parametrize(
+    "content", ["[]", "3", "null", '{"agent": 3}', '{"agent": ["weights"]}', '"agent"']
+)
+def test_a_checkpoint_of_other_types_is_named(tmp_path, content):
+    folder = RunFolder(tmp_path, CONFIG)
+    folder.save_checkpoint(3, STATE)
+    (tmp_path / "checkpoints" / "0000000003" / "state.json").write_text(content)
+    with pytest.raises(InvalidInput, match=r"0000000003 cannot be read"):
+        folder.load_checkpoint()
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (InvalidInput("weights are of another shape"), "of something else: weights are of another"),
+        (KeyError("weights"), r"0000000003 cannot be read \(KeyError: 'weights'\); remove that"),
+        (TypeError("no number"), r"0000000003 cannot be read \(TypeError: no number\)"),
+    ],
+)
+def test_what_cannot_take_up_a_checkpoint_names_it(tmp_path, error, message):
+    folder = RunFolder(tmp_path, CONFIG)
+    folder.save_checkpoint(3, STATE)
+    with pytest.raises(InvalidInput, match=message), folder.restoring():
+        raise error
+    with pytest.raises(RuntimeError, match="a bug"), folder.restoring():
+        raise RuntimeError("a bug")
+
+
+def test_checkpoints_without_their_configuration_are_not_taken_up(tmp_path):
+    """Once, any other configuration was written in its place."""
+    RunFolder(tmp_path, CONFIG).save_checkpoint(3, STATE)
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(InvalidInput, match=r"holds checkpoints and no config\.json"):
+        RunFolder(tmp_path, {**CONFIG, "seed": 2})
+    assert not (tmp_path / "config.json").exists()
+
+
 # Every call that changes the disk during a save, so that the process can die before each of them.
 STEPS_OF_A_SAVE = [(np, "savez"), (os, "fsync"), (os, "rename"), (shutil, "rmtree")]
 

@@ -1,0 +1,107 @@
+"""MiniGrid's DoorKey in any state: what the one of tensor operations is held against."""
+
+import itertools
+
+import numpy as np
+from minigrid.core.grid import Grid
+from minigrid.core.world_object import Door, Goal, Key
+from minigrid.envs import DoorKeyEnv
+
+from rrl_tf.envs import DoorKeyState
+
+
+class MiniGridOracle(DoorKeyEnv):
+    """MiniGrid's own DoorKey, that can be put into a state and tells in which one it is.
+
+    A state is a tuple of what `DoorKeyState` names. Steps, rewards and views are MiniGrid's code;
+    as a view takes 97 % of a step, those of states met before are kept.
+
+    Args:
+        size: side of the grid.
+        views: dict in which views are kept; oracles of one size may share it.
+        max_steps: time limit; `None` is MiniGrid's.
+    """
+
+    def __init__(self, size, views=None, max_steps=None):
+        super().__init__(size=size, max_steps=max_steps)
+        self._views = {} if views is None else views
+
+    def put(self, state):
+        """Builds the state, as MiniGrid's generator builds the first one."""
+        size, wall, door, lock, key_x, key_y, x, y, direction, steps = state
+        self.grid = Grid(size, size)
+        self.grid.wall_rect(0, 0, size, size)
+        self.put_obj(Goal(), size - 2, size - 2)
+        self.grid.vert_wall(wall, 0)
+        self.put_obj(Door("yellow", is_open=lock == 0, is_locked=lock == 2), wall, door)
+        self.carrying = Key("yellow") if key_x < 0 else None
+        if self.carrying is None:
+            self.put_obj(Key("yellow"), key_x, key_y)
+        self.agent_pos, self.agent_dir, self.step_count = (x, y), direction, steps
+
+    def state(self):
+        """Reads the state from the grid and the agent."""
+        cells = self.grid.grid
+        place = {type(cell): divmod(i, self.width)[::-1] for i, cell in enumerate(cells) if cell}
+        wall, door = place[Door]
+        lock = self.grid.get(wall, door).encode()[2]
+        key = (-1, -1) if self.carrying else place[Key]
+        agent = map(int, self.agent_pos)
+        return (self.width, wall, door, lock, *key, *agent, int(self.agent_dir), self.step_count)
+
+    def gen_obs(self):
+        """What the agent sees."""
+        view = self.state()[:-1]
+        if view not in self._views:
+            self._views[view] = super().gen_obs()
+        return self._views[view]
+
+    def compass(self):
+        """What the agent sees, with its direction as a fourth channel."""
+        observation = self.gen_obs()
+        direction = np.full((7, 7, 1), observation["direction"], np.uint8)
+        return np.concatenate((observation["image"], direction), axis=-1)
+
+    def transition(self, action):
+        """One step: `(state, observation, reward, terminated, truncated)`."""
+        _, reward, terminated, truncated, _ = self.step(action)
+        return self.state(), self.compass(), np.float32(reward), terminated, truncated
+
+
+def every_state(size):
+    """All states that a grid can be in, also those no game leads to, as int32 `(N, 10)`.
+
+    How many steps were taken is drawn at random, up to the last one before the time limit.
+    """
+    inside = list(itertools.product(range(1, size - 1), repeat=2))
+    goal, rows = (size - 2, size - 2), []
+    for wall, door, lock in itertools.product(range(2, size - 2), range(1, size - 2), range(3)):
+        free = [cell for cell in inside if cell[0] != wall]
+        for key in [(-1, -1), *(cell for cell in free if cell != goal)]:
+            places = [cell for cell in free if cell != key] + [(wall, door)] * (lock == 0)
+            for agent, direction in itertools.product(places, range(4)):
+                rows.append((size, wall, door, lock, *key, *agent, direction, 0))
+    states = np.array(rows, np.int32)
+    states[:, -1] = np.random.default_rng(0).integers(10 * size**2, size=len(states))
+    return states
+
+
+def differences(step, states, actions, oracle=None):
+    """In how many of the cases a step differs from MiniGrid's, in anything that it returns.
+
+    Args:
+        step: `DoorKeyGraph(actions="all").step`, or a `tf.function` of it.
+        states: `(N, 10)` int32, of one size.
+        actions: `(N,)` int32.
+        oracle: a `MiniGridOracle` that has met some of the views before.
+    """
+    state, *outcome = step(DoorKeyState(*np.ascontiguousarray(states.T)), actions)
+    ours = (np.stack([np.asarray(column) for column in state], axis=1), *map(np.asarray, outcome))
+    oracle, transitions = oracle or MiniGridOracle(int(states[0, 0])), []
+    for before, action in zip(states.tolist(), actions.tolist()):
+        oracle.put(before)
+        transitions.append(oracle.transition(action))
+    wrong = np.zeros(len(states), bool)
+    for mine, theirs in zip(ours, zip(*transitions)):
+        wrong |= (mine != np.stack(theirs)).reshape(len(states), -1).any(axis=1)
+    return int(wrong.sum())

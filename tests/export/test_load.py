@@ -1,0 +1,103 @@
+"""What is loaded is whole, or told to be damaged in one sentence."""
+
+import copy
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rrl_tf.errors import InvalidInput
+from rrl_tf.export import export_policy, load_policy
+
+pytestmark = pytest.mark.tf_only
+
+RAW = np.ones((3, 4), "float32")
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    model = keras.Sequential([keras.layers.Dense(2)])
+    details = {"environment": "walk"}
+    return export_policy(
+        tmp_path_factory.mktemp("load"), model, lambda x: x, (4,), "float32", policy=details
+    )
+
+
+@pytest.fixture
+def folder(exported, tmp_path):
+    return shutil.copytree(exported, tmp_path / "1")
+
+
+def test_a_policy_shows_what_it_is(exported):
+    policy = load_policy(exported)
+    signatures = "['act', 'serving_default']"
+    assert repr(policy) == f"Policy('{exported}', environment='walk', signatures={signatures})"
+
+
+def document(folder):
+    return folder / "assets.extra" / "policy.json"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"\xff", b"3", b"[]", b"{}", b'{"signatures": 3}', b'{"signatures": {"act": {}}}'],
+)
+def test_a_damaged_description_is_one_clear_error(folder, content):
+    document(folder).write_bytes(content)
+    with pytest.raises(InvalidInput, match=r"received '.*/1', whose .*policy\.json cannot be read"):
+        load_policy(folder)
+
+
+def places(value, path=()):
+    """The path to everything in a JSON value."""
+    yield path
+    if isinstance(value, dict | list):
+        for key, child in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from places(child, (*path, key))
+
+
+junk = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "x", [], {}])
+
+
+@given(st.data())
+@settings(max_examples=40)
+def test_any_other_description_is_refused_or_answers_as_before(exported, tmp_path_factory, data):
+    folder = tmp_path_factory.mktemp("load") / "1"
+    shutil.copytree(exported, folder)
+    found = json.loads(document(folder).read_text())
+    changed = copy.deepcopy(found)
+    *way, last = data.draw(st.sampled_from([p for p in places(found["signatures"]) if p]))
+    place = changed["signatures"]
+    for key in way:
+        place = place[key]
+    if data.draw(st.booleans()):
+        del place[last]
+    else:
+        place[last] = data.draw(junk)
+    document(folder).write_text(json.dumps(changed))
+    try:
+        policy = load_policy(folder)
+    except InvalidInput as error:
+        assert str(folder) in str(error)
+        return
+    np.testing.assert_array_equal(policy.act(RAW), load_policy(exported).act(RAW))
+
+
+@pytest.mark.parametrize("file", ["saved_model.pb", "variables/variables.index"])
+def test_a_damaged_graph_is_one_clear_error(folder, file):
+    (folder / file).write_bytes(b"half a file")
+    with pytest.raises(
+        InvalidInput, match=r"received '.*/1', whose graph cannot be loaded"
+    ) as told:
+        load_policy(folder)
+    assert "\n" not in str(told.value)
+
+
+def test_a_graph_without_a_description_is_told(folder):
+    shutil.rmtree(folder / "assets.extra")
+    with pytest.raises(InvalidInput, match="FileNotFoundError"):
+        load_policy(folder)
