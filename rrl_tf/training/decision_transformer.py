@@ -152,16 +152,7 @@ def train_decision_transformer(
     if not isinstance(network, DecisionTransformer):  # it does not listen
         targets = targets[-1:]
     play = TargetReturns(policy, make_envs(data, config.evaluation_episodes), targets)
-    run = FitRun(
-        config,
-        network,
-        steps=config.steps,
-        steps_per_epoch=config.log_every,
-        checkpoint_every=config.checkpoint_every,
-        may_change=("steps",) if config.schedule == "constant" else (),
-        identity={"episodes": _checksum(data)},
-        replicas=replicas,
-    )
+    run = _opened(data, network, config, replicas)
     if run.is_finished():
         return run
     reached = [row["eval/return"] for row in run.log.rows if "eval/return" in row]
@@ -187,6 +178,20 @@ def make_windows(
     windows = Windows(data, network.context_length, config.sampling, config.starts)
     windows.check_batch(config.batch_size)
     return windows
+
+
+def _opened(data, network, config, replicas):
+    """The run, in a folder that holds it or will."""
+    return FitRun(
+        config,
+        network,
+        steps=config.steps,
+        steps_per_epoch=config.log_every,
+        checkpoint_every=config.checkpoint_every,
+        may_change=("steps",) if config.schedule == "constant" else (),
+        identity={"episodes": _checksum(data)},
+        replicas=replicas,
+    )
 
 
 def compile_network(network: keras.Model, config: DecisionTransformerConfig) -> None:
