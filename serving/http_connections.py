@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -67,6 +68,10 @@ class _Connection(RequestHandler):
             transport.close()
             return
         super().connection_made(transport)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # what the kernel holds counts as taken here
+            milliseconds = int(1000 * self._limits.patience)
+            connection = transport.get_extra_info("socket")
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
         self._expect_headers()
 
     def _expect_headers(self):

@@ -353,7 +353,7 @@ def test_a_packed_view_is_the_observation():
         ({"observation": "full"}, "Unknown observation 'full'"),
         ({"actions": "some"}, "Unknown actions 'some'"),
         ({"reward": "dense"}, "Unknown reward 'dense'"),
-        ({"max_steps": 0}, "max_steps must be None or at least 1, received 0"),
+        ({"max_steps": 0}, "`max_steps` must be a positive integer; received 0"),
         ({"starts": []}, "starts is empty"),
         ({"size": 6, "starts": [START]}, "Expected a DoorKeyStart of size 6, received DoorKey"),
     ],

@@ -25,6 +25,7 @@ def with_two_devices(*arguments):
     assert done.returncode == 0, done.stdout[-6000:]
 
 
+@pytest.mark.slow  # a minute; test_hosts has the same sum of parts by default
 def test_two_devices_are_like_one():
     file = pathlib.Path(__file__).with_name("two_devices.py")
     with_two_devices("-m", "pytest", "-n", "0", "-p", "no:cacheprovider", file)
