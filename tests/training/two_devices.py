@@ -25,7 +25,7 @@ def strategy():
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(parts=st.integers(1, 5), width=st.integers(1, 3), integers=st.booleans())
 def test_sums_and_rows_are_those_of_the_whole_batch(strategy, parts, width, integers):
     batch = np.random.default_rng(parts).normal(size=(2 * parts, width)).astype("float32")
@@ -84,7 +84,7 @@ def compiled(kind):
         optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=2.0**20)
     reduction = "mean_with_sample_weight" if kind == "weights" else "sum_over_batch_size"
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=reduction)
-    network.compile(optimizer, loss, metrics=["accuracy"], jit_compile=kind == "xla")
+    network.compile(optimizer, loss, metrics=["accuracy"], jit_compile=kind == "weights")
     optimizer.build(network.trainable_variables)
     return network, batches(kind)
 
@@ -95,15 +95,13 @@ def batches(kind, first=0):
     if kind == "embedding":
         inputs = rng.integers(4, size=inputs.shape)
     arrays = [inputs, rng.integers(3, size=(STEPS, ROWS))]
-    if kind in ("weights", "ordinary weights"):  # the parts' weights differ a lot
+    if kind in ("weights", "embedding"):  # the parts' weights differ a lot
         arrays.append(rng.random((STEPS, ROWS)) * (np.arange(ROWS) > 2))
     data = tf.data.Dataset.from_tensor_slices(tuple(a[first:] for a in arrays))
     return data.map(lambda *rows: rows)
 
 
-@pytest.mark.parametrize(
-    "kind", ["dense", "embedding", "weights", "ordinary weights", "float16", "xla"]
-)
+@pytest.mark.parametrize("kind", ["dense", "embedding", "weights", "float16"])
 def test_fit_is_that_of_one_device(strategy, kind):
     logs = []
     networks = []
@@ -137,14 +135,13 @@ def batch_of(size, seed):
     )
 
 
-@pytest.mark.parametrize(("dtype", "jit"), [("float32", False), ("float32", True)])
-def test_an_update_is_that_of_one_device(strategy, dtype, jit):
+def test_an_update_is_that_of_one_device(strategy):
     agents = []
     for spread in (None, Replicas(strategy).spread):
         keras.utils.set_random_seed(0)
-        network = dense_q_network(3, dtype=dtype)
+        network = dense_q_network(3)
         network.build((None, 4))
-        options = {"clip_norm": 0.5, "jit_compile": jit, "spread": spread}
+        options = {"clip_norm": 0.5, "jit_compile": True, "spread": spread}
         agents.append(DoubleDQN(network, lambda x: x, **options))
     for seed in range(5):
         (metrics, error), (shared, shared_error) = (a.update(batch_of(8, seed)) for a in agents)
