@@ -1,5 +1,6 @@
 """MiniGrid's DoorKey in any state: what the one of tensor operations is held against."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -30,14 +31,21 @@ class MiniGridOracle(DoorKeyEnv):
         """Builds the state, as MiniGrid's generator builds the first one."""
         size, wall, door, lock, key_x, key_y, x, y, direction, steps = state
         self.grid = Grid(size, size)
-        self.grid.wall_rect(0, 0, size, size)
-        self.put_obj(Goal(), size - 2, size - 2)
-        self.grid.vert_wall(wall, 0)
+        self.grid.grid = [*self._walls(wall)]
         self.put_obj(Door("yellow", is_open=lock == 0, is_locked=lock == 2), wall, door)
         self.carrying = Key("yellow") if key_x < 0 else None
         if self.carrying is None:
             self.put_obj(Key("yellow"), key_x, key_y)
         self.agent_pos, self.agent_dir, self.step_count = (x, y), direction, steps
+
+    @functools.lru_cache  # noqa: B019 - an oracle lives as long as its comparison
+    def _walls(self, wall):
+        """The cells of a grid that has its walls and its goal."""
+        grid = Grid(self.width, self.width)
+        grid.wall_rect(0, 0, self.width, self.width)
+        grid.set(self.width - 2, self.width - 2, Goal())
+        grid.vert_wall(wall, 0)
+        return grid.grid
 
     def state(self):
         """Reads the state from the grid and the agent."""
@@ -50,22 +58,19 @@ class MiniGridOracle(DoorKeyEnv):
         return (self.width, wall, door, lock, *key, *agent, int(self.agent_dir), self.step_count)
 
     def gen_obs(self):
-        """What the agent sees."""
+        """What the agent sees; beside MiniGrid's, the view with the direction as a channel."""
         view = self.state()[:-1]
         if view not in self._views:
-            self._views[view] = super().gen_obs()
+            seen = super().gen_obs()
+            compass = np.full((7, 7, 1), seen["direction"], np.uint8)
+            seen["compass"] = np.concatenate((seen["image"], compass), axis=-1)
+            self._views[view] = seen
         return self._views[view]
-
-    def compass(self):
-        """What the agent sees, with its direction as a fourth channel."""
-        observation = self.gen_obs()
-        direction = np.full((7, 7, 1), observation["direction"], np.uint8)
-        return np.concatenate((observation["image"], direction), axis=-1)
 
     def transition(self, action):
         """One step: `(state, observation, reward, terminated, truncated)`."""
-        _, reward, terminated, truncated, _ = self.step(action)
-        return self.state(), self.compass(), np.float32(reward), terminated, truncated
+        seen, reward, terminated, truncated, _ = self.step(action)
+        return self.state(), seen["compass"], np.float32(reward), terminated, truncated
 
 
 def every_state(size):
