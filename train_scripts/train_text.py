@@ -110,11 +110,14 @@ def main(config: Config) -> FitRun:
         replicas=replicas,
     )
     if not run.is_finished():
+        # A stateful network is of so many lanes, so those of one device take one of their own.
+        lanes = config.lanes // replicas.count
+        network = make_network(config, len(characters), lanes) if replicas.count > 1 else None
         run.fit(
             parts["train"],
             validation_data=parts["validation"],
             callbacks=[FromTheStart()],
-            network=make_network(config, len(characters), config.lanes // replicas.count),
+            network=network,
         )
         run.by_chief(finish, run, parts)
     run.by_chief(write_sample, run, characters, prompt)  # a finished run writes on, too

@@ -78,7 +78,6 @@ class Loop:
     ) -> None:
         for name, value, least in (
             ("updates_per_step", updates_per_step, 0),
-            ("batch_size", batch_size, 1),
             ("learning_starts", learning_starts, 0),
         ):
             number_from(name, value, least)

@@ -14,7 +14,7 @@ from minigrid.minigrid_env import MiniGridEnv
 from rrl_tf._arguments import optional_positive_int
 from rrl_tf.envs import minigrid_view, wrappers
 from rrl_tf.envs.preparation import Preparation, as_float, one_hot, scaled
-from rrl_tf.envs.task import Level, Task, made
+from rrl_tf.envs.task import Level, Task, new_env
 from rrl_tf.errors import InvalidInput
 
 MOST_CODES = 64
@@ -106,7 +106,7 @@ def _minigrid_task(level, space, frames, named):
 def _made(env, render_mode, max_steps):
     """The environment as its author made it."""
     if not isinstance(env, str):
-        own = made(env, render_mode)
+        own = new_env(env, render_mode)
         return own if max_steps is None else gymnasium.wrappers.TimeLimit(own, max_steps)
     try:
         return gymnasium.make(env, render_mode=render_mode, max_episode_steps=max_steps)

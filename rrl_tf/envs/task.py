@@ -123,13 +123,13 @@ class Task:
 
     def make_env(self, level: int = -1, render_mode: str | None = None) -> gymnasium.Env:
         """A new environment to train in; its last `info` tells `"success"` where that is known."""
-        env = made(self.levels[level].make_env, render_mode)
+        env = new_env(self.levels[level].make_env, render_mode)
         return env if self.success_return is None else ReportSuccess(env, self.success_return)
 
     def make_test_env(self, level: int = -1, render_mode: str | None = None) -> gymnasium.Env:
         """The same, to be evaluated in."""
         make = self.levels[level].make_test_env or self.levels[level].make_env
-        env = made(make, render_mode)
+        env = new_env(make, render_mode)
         return env if self.success_return is None else ReportSuccess(env, self.success_return)
 
     def evaluation_resets(self, level: int = -1, at_most: int = 300) -> list[dict[str, Any]]:
@@ -178,11 +178,11 @@ class ReportSuccess(gymnasium.Wrapper):
         return observation, reward, terminated, truncated, info
 
 
-def made(make: Callable[..., gymnasium.Env], render_mode: str | None = None) -> gymnasium.Env:
+def new_env(make: Callable[..., gymnasium.Env], render_mode: str | None = None) -> gymnasium.Env:
     """An environment from a function that may take a `render_mode`, or none.
 
     Example:
-        >>> made(lambda: gymnasium.make("CartPole-v1"), "rgb_array").render_mode
+        >>> new_env(lambda: gymnasium.make("CartPole-v1"), "rgb_array").render_mode
     """
     parameters = inspect.signature(make).parameters.values()
     takes_it = any(p.name == "render_mode" or p.kind is p.VAR_KEYWORD for p in parameters)

@@ -145,7 +145,7 @@ def train_decision_transformer(
     """
     replicas = replicas or make_replicas(config, config.batch_size)
     training, held_out = config.split(data)
-    windows = make_windows(training, network, config)
+    windows = _windows(training, network, config)
     compile_network(network, config)
     policy = TrajectoryPolicy(network, scaling, config.acting)
     targets = config.targets or default_targets(data.returns())
@@ -166,15 +166,8 @@ def train_decision_transformer(
     return run
 
 
-def make_windows(
-    data: OfflineData, network: keras.Model, config: DecisionTransformerConfig
-) -> Windows:
-    """The windows of what is trained on, in batches that fit in memory.
-
-    Args:
-        data: what is trained on.
-        network, config: as in `train_decision_transformer`.
-    """
+def _windows(data, network, config):
+    """The windows of what is trained on, in batches that fit in memory."""
     windows = Windows(data, network.context_length, config.sampling, config.starts)
     windows.check_batch(config.batch_size)
     return windows

@@ -7,9 +7,10 @@ import signal
 import sys
 import threading
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rrl_tf.training.replicas import Replicas
+if TYPE_CHECKING:
+    from rrl_tf.training.replicas import Replicas
 
 
 class Interruption:
