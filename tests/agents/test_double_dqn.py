@@ -257,7 +257,7 @@ def test_a_loop_that_cannot_learn_is_refused(argument, value):
         name: getattr(loop, name)
         for name in ("epsilon", "updates_per_step", "batch_size", "learning_starts", "seed")
     }
-    with pytest.raises(ValueError, match=f"{argument} must be at least.*received {value}"):
+    with pytest.raises(ValueError, match=f"{argument} must be (at least|from).*received {value}"):
         Loop(loop.agent, loop.env, loop.replay, **{**numbers, argument: value})
 
 
