@@ -24,6 +24,7 @@ from tensorflow_serving.apis import (
 
 from serving import bodies, json_replies, tf_examples
 from serving.errors import ServingError, TooLarge, invalid
+from serving.inference import aside
 
 if TYPE_CHECKING:
     from serving.inference import Inference
@@ -195,7 +196,8 @@ class RestApi:
         request.input.ParseFromString(examples)
         _fill_spec(request.model_spec, *model)
         request.model_spec.signature_name = name
-        return tf_examples.result_to_json((await ask(request)).result)
+        result = (await ask(request, len(examples))).result
+        return await aside(result.ByteSize(), tf_examples.result_to_json, result)
 
     async def _status(self, model):
         request = get_model_status_pb2.GetModelStatusRequest()
