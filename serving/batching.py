@@ -363,8 +363,8 @@ class Scheduler:
             self._dispatch_at(asyncio.get_running_loop(), 0.0)
 
     def close(self) -> None:
-        """Lets running batches finish and ends the threads."""
-        self._executor.shutdown()
+        """Ends the threads, each when its batch has finished."""
+        self._executor.shutdown(wait=False)
 
 
 def _check_rows(inputs, parameters):

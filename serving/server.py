@@ -17,6 +17,7 @@ import contextlib
 import dataclasses
 import gc
 import logging
+import os
 import resource
 import signal
 import sys
@@ -53,6 +54,8 @@ from serving.workers import Workers
 _log = logging.getLogger("serving")
 _SWITCH_SECONDS = 0.001
 _FAREWELL_SECONDS = 0.2
+# For the models to be freed; what is still at work then would keep the process for ever.
+_FREEING_SECONDS = 3.0
 
 
 class Server:
@@ -174,8 +177,13 @@ class Server:
             raise StartError(f"cannot listen on {address} for REST: {error.strerror}") from error
         self.rest_port = port
 
-    async def stop(self) -> None:
-        """Takes no new requests, lets those in flight finish, and frees the models."""
+    async def stop(self) -> bool:
+        """Takes no new requests, lets those in flight finish, and frees the models.
+
+        Returns:
+            Whether all has ended. A computation that nobody waits for any more, or the loading of
+            a model, cannot be ended but with the process.
+        """
         for watcher in self._watchers:
             watcher.cancel()
         if self._health is not None:
@@ -192,8 +200,11 @@ class Server:
         await asyncio.gather(*stopping)
         self._workers.close()
         await self._inference.peers.stop()
-        await self.repository.close()
+        ended = await self.repository.close(_FREEING_SECONDS)
         self._scheduler.close()
+        if not ended:
+            _log.warning("a computation or the loading of a model has not ended")
+        return ended
 
 
 def _most_descriptors():
@@ -252,7 +263,11 @@ def running(flags: Flags) -> Iterator[Server]:
 
 
 async def _serve(flags, arguments):
-    """Serves until SIGTERM or SIGINT, or until one of the processes has ended; returns the code."""
+    """Serves until SIGTERM or SIGINT, or until one of the processes has ended.
+
+    Returns:
+        (exit code, whether all threads have ended).
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -260,9 +275,9 @@ async def _serve(flags, arguments):
     if flags.process_of:
         directory, _, index = flags.process_of.rpartition(":")
         place = (directory, int(index), flags.num_processes)
-        return await _serve_one(flags, place, (stop.wait(), wait_for_parent_to_end()))
+        return 0, await _serve_one(flags, place, (stop.wait(), wait_for_parent_to_end()))
     if flags.num_processes == 1:
-        return await _serve_one(flags, (None, 0, 1), (stop.wait(),))
+        return 0, await _serve_one(flags, (None, 0, 1), (stop.wait(),))
     return await _serve_together(flags, arguments, stop)
 
 
@@ -279,13 +294,13 @@ async def _serve_together(flags, arguments, stop):
         try:
             await family.start(flags.port)
             place = (family.directory, 0, flags.num_processes)
-            code = await _serve_one(flags, place, (stop.wait(), family.wait_for_one()), family)
+            ended = await _serve_one(flags, place, (stop.wait(), family.wait_for_one()), family)
         finally:
             await family.stop()
     if not stop.is_set():
         _log.error("one of the processes has ended, and so do the others")
-        return 1
-    return code
+        return 1, ended
+    return 0, ended
 
 
 def _reserve(ports, host, port):
@@ -297,7 +312,7 @@ def _reserve(ports, host, port):
 
 
 async def _serve_one(flags, place, ends, family=None):
-    """Serves in this process until one of the awaitables `ends` is done; returns 0."""
+    """Serves in this process until one of `ends` is done; returns whether all has ended."""
     server = Server(flags, place)
     start = asyncio.create_task(server.start())
     ending = [asyncio.ensure_future(end) for end in ends]
@@ -323,8 +338,8 @@ async def _serve_one(flags, place, ends, family=None):
             task.cancel()
         if family is not None:
             family.end()
-        await server.stop()
-    return 0
+        ended = await server.stop()
+    return ended
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -338,10 +353,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in ignored:
         _log.warning("--%s has no effect here", name)
     try:
-        return asyncio.run(_serve(flags, arguments))
+        code, ended = asyncio.run(_serve(flags, arguments))
     except (StartError, config_files.ConfigError) as error:
         print(f"serving.server: {error}", file=sys.stderr)
         return 1
+    if not ended:  # Python would wait for its threads
+        logging.shutdown()
+        os._exit(code)
+    return code
 
 
 if __name__ == "__main__":
