@@ -130,7 +130,7 @@ class PredictionService:
         servable, signature, outputs = await self._inference.predict(
             asked_model(request), read, request.output_filter
         )
-        values = sum(array.nbytes for array in outputs.values())
+        values = sum(map(tensors.num_bytes, outputs.values()))
         return await aside(values, self._reply, servable, signature, outputs)
 
     def _arrays(self, protos, signature):

@@ -25,6 +25,7 @@ from serving.errors import ServingError, TooLarge, invalid
 from serving.metrics import Metrics, render
 from serving.model import DEFAULT_SIGNATURE, Servable, Signature
 from serving.peers import Peers
+from serving.tensors import num_bytes
 from serving.tf_examples import CLASSIFY, REGRESS, Task, count_examples
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ class Inference:
         """Returns name -> array, of a servable under lease."""
         start = time.perf_counter()
         results = await self._scheduler.run(servable, signature, inputs, outputs)
-        self._check_reply(sum(array.nbytes for array in results.values()))
+        self._check_reply(sum(map(num_bytes, results.values())))
         latency = self.metrics.runtime_latency.labels(servable.name, api, "TF1")
         latency.observe((time.perf_counter() - start) * 1e6)
         return results

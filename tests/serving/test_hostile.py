@@ -1,7 +1,10 @@
 """Requests made to hold up, starve or fill the server: each did before."""
 
+import contextlib
+import gzip
 import http.client
 import json
+import socket
 import threading
 import time
 
@@ -17,7 +20,8 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from serving import wire
+from serving import bodies, json_numbers, wire
+from serving.errors import ServingError
 
 pytestmark = pytest.mark.tf_only
 
@@ -46,6 +50,15 @@ class Readiness:
     def __exit__(self, *_):
         self._stop.set()
         self._thread.join()
+
+
+def post(server, document, verb="predict"):
+    """Returns (status, reply) of a request on a connection of its own."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.rest_port, timeout=60)
+    with contextlib.closing(connection):
+        connection.request("POST", f"/v1/models/tiny:{verb}", json.dumps(document))
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
 
 
 @pytest.fixture(scope="module")
@@ -140,8 +153,65 @@ def test_a_context_is_not_copied_without_end(texts, stub):
     assert code == "RESOURCE_EXHAUSTED" and "copies of the context" in details
     assert readiness.longest < 1.0
     body = {"context": {"c": "x" * 500_000}, "examples": [{}] * 1000}
-    connection = http.client.HTTPConnection("127.0.0.1", texts.rest_port, timeout=60)
-    connection.request("POST", "/v1/models/tiny:classify", json.dumps(body))
-    response = connection.getresponse()
-    assert response.status == 413 and "copies of the context" in response.read().decode()
-    connection.close()
+    status, reply = post(texts, body, "classify")
+    assert status == 413 and "copies of the context" in reply["error"]
+
+
+def test_bodies_that_never_end_keep_no_small_one_out(exported, tools):
+    """Four clients that sent nearly 16 MB and no more had all others refused, for 30 seconds."""
+    limit = 1 << 18
+    head = b"POST /v1/models/tiny:predict HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % limit
+    with (
+        tools.serve(exported, rest_api_max_request_bytes=limit) as server,
+        contextlib.ExitStack() as stack,
+    ):
+        for _ in range(4):
+            slow = stack.enter_context(socket.create_connection(("127.0.0.1", server.rest_port)))
+            slow.sendall(head + b" " * (limit - 1))
+        deadline = time.monotonic() + 30
+        while server._rest.server.request_handler._bytes_held < 4 * (limit - 1):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert post(server, {"instances": tools.observations(300).tolist()})[0] == 503
+        assert post(server, {"instances": tools.observations(2).tolist()})[0] == 200
+
+
+@pytest.mark.parametrize("members", [1, bodies._MOST_MEMBERS])
+def test_gzip_files_in_a_row_are_read(members):
+    packed = b"".join(gzip.compress(b" ", mtime=0) for _ in range(members))
+    assert bodies._text(packed, "gzip", 1 << 20, None) == b" " * members
+    with pytest.raises(ServingError, match="files in a row"):
+        bodies._text(gzip.compress(b"", mtime=0) * 300_000, "gzip", 1 << 24, None)
+
+
+def test_lists_deeper_than_arrays_are_not_measured():
+    """Each of 900 levels took a look at the whole text: a reader was busy for half a minute."""
+    depth = 900
+    text = b"[" * depth + b",".join([b"1"] * 1_000_000) + b"]" * depth
+    begun = time.perf_counter()
+    with pytest.raises(json_numbers.Unusual):
+        json_numbers.Numbers(text).array("f")
+    assert time.perf_counter() - begun < 2.0
+
+
+def test_replies_of_texts_and_of_nothing_are_large_ones(texts):
+    """One text of 15 MB, or millions of empty lists, were written on the event loop."""
+    with Readiness(texts) as readiness:
+        for signature, rows in (("echo", ["\n" * 5_000_000]), ("anything", [[]] * 1_000_000)):
+            document = {"signature_name": signature, "instances": rows}
+            assert post(texts, document) == (200, {"predictions": rows})
+    assert readiness.longest < 0.5
+
+
+def test_a_replys_texts_count_as_its_bytes(tmp_path, tools):
+    import tensorflow as tf
+
+    def longer(text):
+        return {"text": tf.strings.join([text] * 8)}
+
+    spec = tf.TensorSpec([None], "string", name="text")
+    tools.save_module(tmp_path / "1", {"serving_default": (longer, [spec])})
+    with tools.serve(tmp_path, max_reply_bytes=1000) as server:
+        assert post(server, {"instances": ["x" * 100]})[0] == 200
+        status, reply = post(server, {"instances": ["x" * 200]})
+    assert status == 413 and "would have 1608" in reply["error"]
