@@ -128,6 +128,8 @@ class Server:
             "grpc.max_send_message_length": -1,
             # A second server on the port is an error, not a share, unless it is meant.
             "grpc.so_reuseport": int(self._shares_ports),
+            # Idle ones would take all descriptors, of which REST may have half.
+            "grpc.max_allowed_incoming_connections": _most_descriptors() // 4,
             **self._flags.channel_arguments,
         }
         self._grpc = grpc.aio.server(options=tuple(options.items()))

@@ -215,3 +215,62 @@ def test_a_replys_texts_count_as_its_bytes(tmp_path, tools):
         assert post(server, {"instances": ["x" * 100]})[0] == 200
         status, reply = post(server, {"instances": ["x" * 200]})
     assert status == 413 and "would have 1608" in reply["error"]
+
+
+def test_a_client_that_has_said_all_is_answered(server, tools):
+    """`nc -N` closes its half of the connection: it got no answer."""
+    body = json.dumps({"instances": tools.observations(1).tolist()}).encode()
+    head = b"POST /v1/models/tiny:predict HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+    for text, answers in (
+        (head % len(body) + body, 1),
+        (3 * (head % len(body) + body), 3),
+        (head % len(body) + body[:-1], 0),
+        (b"", 0),
+    ):
+        with socket.create_connection(("127.0.0.1", server.rest_port), timeout=20) as connection:
+            connection.sendall(text)
+            connection.shutdown(socket.SHUT_WR)
+            reply = b"".join(iter(lambda: connection.recv(4096), b""))
+        assert reply.count(b"HTTP/1.1 200 OK") == reply.count(b"predictions") == answers
+
+
+def test_chunks_of_one_byte_hold_nobody_up(server, tools):
+    """Each takes as long to read as hundreds of bytes in one piece: others waited 400 ms."""
+    body = json.dumps({"instances": tools.observations(1).tolist()}).encode()
+    chunks = b"1\r\n \r\n" * 100_000 + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    head = b"POST /v1/models/tiny:predict HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    replies, waits = [], []
+
+    def send():
+        with socket.create_connection(("127.0.0.1", server.rest_port), timeout=60) as connection:
+            connection.sendall(head + chunks)
+            replies.append(connection.recv(4096))
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    ready = http.client.HTTPConnection("127.0.0.1", server.rest_port, timeout=60)
+    while sender.is_alive():
+        begun = time.perf_counter()
+        ready.request("GET", "/readyz")
+        ready.getresponse().read()
+        waits.append(time.perf_counter() - begun)
+    ready.close()
+    assert replies[0].startswith(b"HTTP/1.1 200 OK")
+    assert sorted(waits)[len(waits) // 2] < 0.03
+
+
+def test_idle_grpc_connections_leave_descriptors(exported, tools, monkeypatch):
+    """They took all there were, and nobody could ask over REST."""
+    from serving import server as module
+
+    monkeypatch.setattr(module, "_most_descriptors", lambda: 40)
+    hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0"
+    with tools.serve(exported) as server, contextlib.ExitStack() as stack:
+        answered = 0
+        for _ in range(30):
+            address = ("127.0.0.1", server.grpc_port)
+            idle = stack.enter_context(socket.create_connection(address, timeout=20))
+            with contextlib.suppress(ConnectionError):
+                idle.sendall(hello)
+                answered += bool(idle.recv(1))
+        assert 5 <= answered <= 10
