@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import asyncio
 import logging
 import time
 from typing import Any
@@ -23,6 +23,7 @@ from serving.inference import LARGE, aside, asked_model, fill_spec
 
 _log = logging.getLogger("serving")
 _LONGEST_DETAILS = 1024
+_COUNTED = {"Predict", "Classify", "Regress", "MultiInference"}
 _MOST_FIELDS = 1 << 20  # of a message, which are read while all others wait
 
 
@@ -57,21 +58,32 @@ def _handler(inference, servicer, described):
     request_class = message_factory.GetMessageClass(described.input_type)
 
     async def rpc(data, context):
+        start, request, response = time.perf_counter(), request_class(), b""
+        code, details = "OK", ""
         try:
             with inference.accepted():
                 request = await aside(len(data), _read, request_class, data)
                 response = await method(request, len(data))
-                return response if isinstance(response, bytes) else response.SerializeToString()
+                if not isinstance(response, bytes):
+                    response = response.SerializeToString()
         except ServingError as error:
-            code, details = grpc.StatusCode[error.code], error.message
+            code, details = error.code, error.message
         except DecodeError as error:
-            code, details = grpc.StatusCode.INVALID_ARGUMENT, str(error)
+            code, details = "INVALID_ARGUMENT", str(error)
+        except asyncio.CancelledError:
+            left = context.time_remaining()
+            code = "CANCELLED" if left is None or left > 0 else "DEADLINE_EXCEEDED"
+            raise
         except Exception as error:
             _log.exception("unexpected error in %s", described.name)
-            code, details = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
+            code, details = "INTERNAL", f"{type(error).__name__}: {error}"
+        finally:
+            _count(inference, described.name, request, code, start)
+        if code == "OK":
+            return response
         if len(details) > _LONGEST_DETAILS:
             details = details[:_LONGEST_DETAILS] + "...TRUNCATED"
-        await context.abort(code, details)
+        await context.abort(grpc.StatusCode[code], details)
 
     return grpc.unary_unary_rpc_method_handler(rpc)
 
@@ -83,28 +95,16 @@ def _read(message_class, data):
     return message_class.FromString(data)
 
 
-def _counted(api):
-    """Counts the calls of an inference method, and times those that succeed."""
-
-    def decorate(method):
-        @functools.wraps(method)
-        async def counted(self, request, size):
-            metrics = self._inference.metrics
-            name = self._inference.repository.known_name(_model_name(request))
-            start = time.perf_counter()
-            try:
-                response = await method(self, request, size)
-            except ServingError as error:
-                metrics.request_count.labels(name, error.code).inc()
-                raise
-            metrics.request_count.labels(name, "OK").inc()
-            latency = (time.perf_counter() - start) * 1e6
-            metrics.request_latency.labels(name, api, "GRPC").observe(latency)
-            return response
-
-        return counted
-
-    return decorate
+def _count(inference, api, request, code, start):
+    """Counts a call of an inference method, and times one that succeeded."""
+    if api not in _COUNTED:
+        return
+    metrics = inference.metrics
+    name = inference.repository.known_name(_model_name(request))
+    metrics.request_count.labels(name, code).inc()
+    if code == "OK":
+        latency = (time.perf_counter() - start) * 1e6
+        metrics.request_latency.labels(name, api, "GRPC").observe(latency)
 
 
 def _model_name(request):
@@ -120,7 +120,6 @@ class PredictionService:
         self._inference = inference
         self._as_content = as_content
 
-    @_counted("Predict")
     async def Predict(self, request: Any, size: int) -> bytes:
         async def read(servable):
             name = request.model_spec.signature_name
@@ -151,15 +150,12 @@ class PredictionService:
             tensors.fill_proto(response.outputs[name], array, spec, self._as_content)
         return response.SerializeToString()
 
-    @_counted("Classify")
     async def Classify(self, request: Any, size: int) -> Any:
         return await self._inference.classify(request, size)
 
-    @_counted("Regress")
     async def Regress(self, request: Any, size: int) -> Any:
         return await self._inference.regress(request, size)
 
-    @_counted("MultiInference")
     async def MultiInference(self, request: Any, size: int) -> Any:
         return await self._inference.multi(request, size)
 

@@ -118,13 +118,13 @@ class Server:
             await asyncio.sleep(self._flags.model_config_file_poll_wait_seconds)
             try:
                 await self.repository.configure(read_models(self._flags))
-            except (ServingError, config_files.ConfigError) as error:
+            except Exception as error:  # whatever it is, the next look may find it mended
                 _log.error("the model list stays as it was: %s", error)
 
     async def _start_grpc(self):
-        limit = self._flags.max_request_bytes or -1
+        limit = self._flags.max_request_bytes
         options = {
-            "grpc.max_receive_message_length": limit,
+            "grpc.max_receive_message_length": limit if 0 < limit < 1 << 31 else -1,
             "grpc.max_send_message_length": -1,
             # A second server on the port is an error, not a share, unless it is meant.
             "grpc.so_reuseport": int(self._shares_ports),
