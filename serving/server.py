@@ -20,6 +20,7 @@ import logging
 import os
 import resource
 import signal
+import socket
 import sys
 import threading
 from typing import Any
@@ -139,6 +140,7 @@ class Server:
         if self._flags.enable_grpc_healthcheck_service:
             self._health = await _add_health(self._grpc)
         if self._flags.grpc_socket_path and self._place[1] == 0:
+            _refuse_if_taken(self._flags.grpc_socket_path)
             self._listen_grpc(f"unix:{self._flags.grpc_socket_path}")
         if self._flags.port or not self._flags.grpc_socket_path:
             self.grpc_port = self._listen_grpc(_address(self._flags.host, self._flags.port))
@@ -215,6 +217,19 @@ def _most_descriptors():
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
+
+
+def _refuse_if_taken(path):
+    """Raises StartError if someone listens on a Unix socket, which gRPC would take away."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(path)
+        except TimeoutError:
+            pass  # someone does, and is too busy to answer
+        except OSError:
+            return
+    raise StartError(f"cannot listen on unix:{path} for gRPC: another server does")
 
 
 def _address(host, port):
