@@ -7,7 +7,7 @@ import json
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from aiohttp import web
@@ -48,7 +48,8 @@ class Connections(web.Server):
         """Returns whether there is room for one more connection, after closing an idle one."""
         if len(self._connections) < self.most:
             return True
-        idle = [connection for connection in self._connections if connection.idle_since]
+        everyone: Iterable[Any] = self._connections
+        idle = [connection for connection in everyone if connection.idle_since is not None]
         if idle:
             min(idle, key=lambda connection: connection.idle_since).force_close()
         return bool(idle)
