@@ -16,9 +16,9 @@ from aiohttp.web_protocol import RequestHandler
 _log = logging.getLogger("serving")
 _IDLE_SECONDS = 600.0
 _LARGE_REPLY = 1 << 16
-# Bytes that are read at a time, and seconds of work on them after which a connection has to pause:
-# a body in chunks of one byte is read two hundred times as slowly as in one piece.
-_PIECE, _LONG, _PAUSE = 1 << 14, 0.002, 4.0
+# Bytes that are read at a time, seconds that each may cost, and by how many more a body does until
+# its connection has to pause: chunks of one byte cost hundreds of times as much as one piece.
+_PIECE, _FAIR, _LONG, _PAUSE = 1 << 14, 5e-8, 0.002, 4.0
 _FULL = json.dumps({"error": "too many connections"}).encode()
 _REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
@@ -71,6 +71,7 @@ class _Connection(RequestHandler):
         self._slow: asyncio.TimerHandle | None = None
         self._resting: asyncio.TimerHandle | None = None
         self._newest_body: Any = None
+        self._excess = 0.0
         self._said_all = False
 
     @property
@@ -110,17 +111,22 @@ class _Connection(RequestHandler):
     def data_received(self, data):
         before, begun = self._request_count, time.thread_time()
         super().data_received(data)
-        spent = time.thread_time() - begun
-        if spent > _LONG and self._resting is None:
-            self._pause_transport_reading()
-            self._resting = self._loop.call_later(_PAUSE * spent, self._go_on)
+        self._charge(time.thread_time() - begun - _FAIR * len(data))
         if self._request_count > before:
-            self._newest_body = self._messages[-1][1]
+            self._newest_body, self._excess = self._messages[-1][1], 0.0
             if self._slow is not None:
                 self._slow.cancel()
                 self._slow = None
         elif self._slow is None and not self._request_in_progress:
             self._expect_headers()  # of a further request, of which a part is there
+
+    def _charge(self, seconds):
+        """Lets a connection pause that takes up too much of the loop's time."""
+        self._excess = max(0.0, self._excess + seconds)
+        if self._excess > _LONG and self._resting is None:
+            self._pause_transport_reading()
+            self._resting = self._loop.call_later(_PAUSE * self._excess, self._go_on)
+            self._excess = 0.0
 
     def _resume_transport_reading(self):
         if self._resting is None:

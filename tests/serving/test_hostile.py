@@ -20,7 +20,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from serving import bodies, json_numbers, wire
+from serving import bodies, http_connections, json_numbers, json_replies, wire
 from serving.errors import ServingError
 
 pytestmark = pytest.mark.tf_only
@@ -134,7 +134,7 @@ def test_messages_of_many_small_parts_hold_nobody_up(texts, stub):
         assert refusal_of(stub.GetModelMetadata, names)[0] == "RESOURCE_EXHAUSTED"
         code, details = refusal_of(stub.Predict, outputs)
         assert code == "INVALID_ARGUMENT" and "repeats an output" in details
-    assert readiness.longest < 1.5  # the machine may be busy
+    assert readiness.longest < 5.0  # the machine may be busy
 
 
 def test_a_context_is_not_copied_without_end(texts, stub):
@@ -151,7 +151,7 @@ def test_a_context_is_not_copied_without_end(texts, stub):
             examples.examples.add()
         code, details = refusal_of(stub.Classify, request)
     assert code == "RESOURCE_EXHAUSTED" and "copies of the context" in details
-    assert readiness.longest < 1.0
+    assert readiness.longest < 5.0
     body = {"context": {"c": "x" * 500_000}, "examples": [{}] * 1000}
     status, reply = post(texts, body, "classify")
     assert status == 413 and "copies of the context" in reply["error"]
@@ -187,20 +187,29 @@ def test_gzip_files_in_a_row_are_read(members):
 def test_lists_deeper_than_arrays_are_not_measured():
     """Each of 900 levels took a look at the whole text: a reader was busy for half a minute."""
     depth = 900
-    text = b"[" * depth + b",".join([b"1"] * 1_000_000) + b"]" * depth
+    text = b"[" * depth + b",".join([b"1"] * 3_000_000) + b"]" * depth
     begun = time.perf_counter()
     with pytest.raises(json_numbers.Unusual):
         json_numbers.Numbers(text).array("f")
-    assert time.perf_counter() - begun < 2.0
+    assert time.perf_counter() - begun < 5.0
 
 
-def test_replies_of_texts_and_of_nothing_are_large_ones(texts):
+def test_replies_of_texts_and_of_nothing_are_large_ones(texts, monkeypatch):
     """One text of 15 MB, or millions of empty lists, were written on the event loop."""
-    with Readiness(texts) as readiness:
-        for signature, rows in (("echo", ["\n" * 5_000_000]), ("anything", [[]] * 1_000_000)):
-            document = {"signature_name": signature, "instances": rows}
-            assert post(texts, document) == (200, {"predictions": rows})
-    assert readiness.longest < 0.5
+    called, call = [], texts._workers.call
+
+    async def spy(function, *arguments):
+        called.append(function)
+        return await call(function, *arguments)
+
+    monkeypatch.setattr(texts._workers, "call", spy)
+    for signature, rows in (("echo", ["\n" * 100_000]), ("anything", [[]] * 100_000)):
+        document = {"signature_name": signature, "instances": rows}
+        assert post(texts, document) == (200, {"predictions": rows})
+        assert called.pop() is json_replies.predictions
+        called.clear()
+    assert post(texts, {"signature_name": "echo", "instances": ["short"]})[0] == 200
+    assert not called
 
 
 def test_a_replys_texts_count_as_its_bytes(tmp_path, tools):
@@ -234,29 +243,27 @@ def test_a_client_that_has_said_all_is_answered(server, tools):
         assert reply.count(b"HTTP/1.1 200 OK") == reply.count(b"predictions") == answers
 
 
-def test_chunks_of_one_byte_hold_nobody_up(server, tools):
+def test_chunks_of_one_byte_have_to_pause(server, tools, monkeypatch):
     """Each takes as long to read as hundreds of bytes in one piece: others waited 400 ms."""
+    pauses = []
+    go_on = http_connections._Connection._go_on
+    monkeypatch.setattr(
+        http_connections._Connection, "_go_on", lambda self: (pauses.append(self), go_on(self))
+    )
     body = json.dumps({"instances": tools.observations(1).tolist()}).encode()
-    chunks = b"1\r\n \r\n" * 100_000 + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
     head = b"POST /v1/models/tiny:predict HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-    replies, waits = [], []
-
-    def send():
+    last = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    for chunks, costly in (
+        (b"%x\r\n%b\r\n" % (1 << 22, b" " * (1 << 22)), False),
+        (
+            b"1\r\n \r\n" * 100_000,
+            True,
+        ),
+    ):
         with socket.create_connection(("127.0.0.1", server.rest_port), timeout=60) as connection:
-            connection.sendall(head + chunks)
-            replies.append(connection.recv(4096))
-
-    sender = threading.Thread(target=send)
-    sender.start()
-    ready = http.client.HTTPConnection("127.0.0.1", server.rest_port, timeout=60)
-    while sender.is_alive():
-        begun = time.perf_counter()
-        ready.request("GET", "/readyz")
-        ready.getresponse().read()
-        waits.append(time.perf_counter() - begun)
-    ready.close()
-    assert replies[0].startswith(b"HTTP/1.1 200 OK")
-    assert sorted(waits)[len(waits) // 2] < 0.03
+            connection.sendall(head + chunks + last)
+            assert connection.recv(4096).startswith(b"HTTP/1.1 200 OK")
+        assert (len(pauses) >= 5) == costly
 
 
 def test_idle_grpc_connections_leave_descriptors(exported, tools, monkeypatch):
