@@ -53,15 +53,20 @@ def doorkey_task(
             f"layouts can be held out up to size {LARGEST_ENUMERATED}, where they are listed; "
             f"received size {sizes[-1]}, which is evaluated on seeds that training does not meet"
         )
-    make = functools.partial(
-        make_doorkey, observation=observation, frames=frames, reward=reward, max_steps=max_steps
-    )
+    settings: dict[str, Any] = {
+        "observation": observation,
+        "reward": reward,
+        "max_steps": max_steps,
+    }
+    make: Any = functools.partial(make_doorkey, frames=frames, **settings)
+    in_graph: Any = functools.partial(_make_graph, **settings) if frames == 1 else None
     space: Any = make(sizes[0]).observation_space
     channels = space.shape[-1] // frames
     return Task(
         name=f"DoorKey-{sizes[-1]}x{sizes[-1]}",
         levels=tuple(
-            _level(make, size, held_out and size == sizes[-1], held_out_seed) for size in sizes
+            _level(make, in_graph, size, held_out and size == sizes[-1], held_out_seed)
+            for size in sizes
         ),
         preparation=_prepared(preparation, space, frames),
         entities=lambda observation: minigrid_view.object_cells(observation, channels),
@@ -71,19 +76,27 @@ def doorkey_task(
     )
 
 
-def _level(make, size, held_out, held_out_seed):
-    if size > LARGEST_ENUMERATED:
-        return Level(f"{size}x{size}", functools.partial(make, size))
-    starts = enumerate_starts(size)
-    training = None
-    if held_out:
-        training, starts = split_layouts(starts, seed=held_out_seed)
+def _level(make, in_graph, size, held_out, held_out_seed):
+    resets = starts = None
+    if size <= LARGEST_ENUMERATED:
+        tested = enumerate_starts(size)
+        if held_out:
+            starts, tested = split_layouts(tested, seed=held_out_seed)
+        resets = tuple({"options": {"start": start}} for start in tested)
     return Level(
         f"{size}x{size}",
-        functools.partial(make, size, starts=training),
+        functools.partial(make, size, starts=starts),
         functools.partial(make, size),
-        tuple({"options": {"start": start}} for start in starts),
+        resets,
+        in_graph and functools.partial(in_graph, size, starts=starts),
+        in_graph and functools.partial(in_graph, size),
     )
+
+
+def _make_graph(*arguments, **settings):
+    from rrl_tf.envs.doorkey_graph import DoorKeyGraph  # it loads TensorFlow
+
+    return DoorKeyGraph(*arguments, **settings)
 
 
 def _prepared(name, space, frames):

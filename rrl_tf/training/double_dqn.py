@@ -11,9 +11,19 @@ from tqdm import tqdm
 
 from rrl_tf.agents import DoubleDQN, Loop, ReplayBuffer, linear_schedule
 from rrl_tf.agents.curriculum import Curriculum, CurriculumEnv
+from rrl_tf.agents.graph_loop import CurriculumGraph, GraphLoop
+from rrl_tf.agents.timeline import Timeline
 from rrl_tf.envs import SeededVectorEnv, Task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_policy
+from rrl_tf.training.agent_evaluation import (
+    Player,
+    first_perfect,
+    in_words,
+    is_solved,
+    make_player,
+    scores,
+)
 from rrl_tf.training.config import (
     RunConfig,
     require_not_negative,
@@ -21,7 +31,6 @@ from rrl_tf.training.config import (
     require_share,
 )
 from rrl_tf.training.divergence import require_finite
-from rrl_tf.training.evaluation import evaluate
 from rrl_tf.training.interruption import Interruption
 from rrl_tf.training.pictures import draw_episode
 from rrl_tf.training.profiling import profiled
@@ -59,6 +68,9 @@ class DoubleDQNConfig(RunConfig):
     """When to stop. The same command with a larger number goes on."""
     stop_after_perfect: int = 0
     """Stop after so many evaluations in a row without a failure; 0 never does."""
+    loop: Literal["python", "graph"] = "python"
+    """Where it acts: in Python, which any environment allows, or with environment and replay in
+    TensorFlow's graph, where nothing comes back to Python between two rows of the log."""
     num_envs: int = 16
     """Environments side by side; a run ends with the step of all of them that comes to `steps`."""
     updates_per_step: float = 0.25
@@ -149,6 +161,7 @@ def train_double_dqn(
     """
     replicas = replicas or make_replicas(config, config.batch_size)
     loop = make_loop(task, network, config, replicas)
+    play = make_player(loop.agent, task, config)
     curriculum, statistics = Curriculum(len(task.levels)), RolloutStatistics()
     run = Run(
         config,
@@ -165,13 +178,13 @@ def train_double_dqn(
             statistics.set_state(state["statistics"])
     if not run.is_finished():
         with replicas.losses_told(), Interruption() as interruption:
-            _train(run, loop, curriculum, statistics, task, config, interruption)
+            _train(run, loop, play, curriculum, statistics, config, interruption)
         interruption.obey()
-        run.by_chief(finish, run, loop.agent, task, config)
+        run.by_chief(finish, run, loop.agent, play, task, config)
     return run, loop.agent
 
 
-def _train(run, loop, curriculum, statistics, task, config, interruption):
+def _train(run, loop, play, curriculum, statistics, config, interruption):
     """Goes on until the run is over or interrupted, and saves."""
 
     def save():
@@ -197,7 +210,7 @@ def _train(run, loop, curriculum, statistics, task, config, interruption):
             metrics = statistics.averages()
             require_finite(record.step, {"train/loss": metrics.get("train/loss", 0.0)})
             if evaluates:
-                metrics |= evaluate_agent(loop.agent, task, curriculum.level, config)
+                metrics |= scores(play, curriculum.level, curriculum.levels)
                 if curriculum.report(metrics.get("eval/success", 0.0)):
                     loop.env.reset_options = {"level": curriculum.level}
             run.log.write(record.step, metrics)
@@ -212,12 +225,29 @@ def _train(run, loop, curriculum, statistics, task, config, interruption):
 
 def make_loop(
     task: Task, network: keras.Model, config: DoubleDQNConfig, replicas: Replicas | None = None
-) -> Loop:
+) -> Loop | GraphLoop:
     """The training loop with its agent, environments and replay, all new.
 
     Args:
         task, network, config, replicas: as in `train_double_dqn`; by default one device.
     """
+    numbers: dict[str, Any] = {
+        "epsilon": functools.partial(
+            linear_schedule,
+            start=config.epsilon_start,
+            end=config.epsilon_end,
+            steps=config.epsilon_steps,
+        ),
+        "updates_per_step": config.updates_per_step,
+        "batch_size": config.batch_size,
+        "learning_starts": config.learning_starts,
+        "seed": config.seed,
+    }
+    if config.loop == "graph":
+        env = _make_graph_env(task, config, replicas)
+        agent, replay = make_agent(task, network, config), _make_replay(Timeline, task, config)
+        pauses = (config.log_every, config.evaluate_every, config.checkpoint_every)
+        return GraphLoop(agent, env, replay, pauses=pauses, **numbers)
     levels = range(len(task.levels))
     env = SeededVectorEnv(
         lambda: CurriculumEnv([task.make_env(level) for level in levels]),
@@ -225,7 +255,27 @@ def make_loop(
         config.seed,
         reset_on_truncation=not config.ignore_time_limit,
     )
-    replay = ReplayBuffer(
+    agent = make_agent(task, network, config, replicas)
+    return Loop(agent, env, _make_replay(ReplayBuffer, task, config), **numbers)
+
+
+def _make_graph_env(task, config, replicas):
+    if replicas and replicas.count > 1:
+        raise InvalidInput(
+            f"loop='graph' trains on one device; received {replicas.count}: use loop='python'"
+        )
+    makers = [level.make_graph for level in task.levels]
+    if None in makers:
+        raise InvalidInput(
+            f"loop='graph' needs a task whose levels have a make_graph, as those of DoorKey with "
+            f"one frame; received task {task.name!r}: use loop='python'"
+        )
+    levels = [make(reset_on_truncation=not config.ignore_time_limit) for make in makers]
+    return CurriculumGraph(levels, config.num_envs)
+
+
+def _make_replay(kind, task, config):
+    return kind(
         config.replay_capacity,
         task.observation_space.shape,
         task.observation_space.dtype,
@@ -235,22 +285,6 @@ def make_loop(
         priority_exponent=config.priority_exponent,
         positive_copies=config.positive_copies,
         observe_returns=config.observe_returns,
-    )
-    epsilon = functools.partial(
-        linear_schedule,
-        start=config.epsilon_start,
-        end=config.epsilon_end,
-        steps=config.epsilon_steps,
-    )
-    return Loop(
-        make_agent(task, network, config, replicas),
-        env,
-        replay,
-        epsilon=epsilon,
-        updates_per_step=config.updates_per_step,
-        batch_size=config.batch_size,
-        learning_starts=config.learning_starts,
-        seed=config.seed,
     )
 
 
@@ -296,31 +330,12 @@ def make_agent(
     )
 
 
-def evaluate_agent(
-    agent: DoubleDQN, task: Task, level: int, config: DoubleDQNConfig
-) -> dict[str, float]:
-    """Metrics of greedy play and of play with 5 % random actions, from every evaluation start."""
-    resets = task.evaluation_resets(level, config.evaluation_episodes)
-    make = functools.partial(task.make_test_env, level)
-    greedy = evaluate(agent.greedy, make, resets).summary()
-    noisy = evaluate(agent.greedy, make, resets, epsilon=0.05).summary()
-    measure = "return"
-    if "success" in {*greedy, *noisy} or len(task.levels) > 1:
-        measure = "success"  # who never told of one had none
-        greedy.setdefault(measure, 0.0)
-        noisy.setdefault(measure, 0.0)
-    return {
-        **{f"eval/{name}": value for name, value in greedy.items()},
-        f"eval/{measure}_epsilon_0.05": noisy[measure],
-        "eval/level": level % len(task.levels) + 1,
-    }
-
-
-def finish(run: Run, agent: DoubleDQN, task: Task, config: DoubleDQNConfig) -> None:
+def finish(run: Run, agent: DoubleDQN, play: Player, task: Task, config: DoubleDQNConfig) -> None:
     """Final evaluation, pictures and export of a run that has just been trained."""
-    scores = evaluate_agent(agent, task, -1, config)
-    summary: dict[str, Any] = dict(scores)
-    if "eval/success" in scores:
+    last = len(task.levels) - 1
+    summary: dict[str, Any] = scores(play, last, len(task.levels))
+    report = in_words(summary, len(task.evaluation_resets(-1, config.evaluation_episodes)))
+    if "eval/success" in summary:
         summary["first_perfect"] = first_perfect(run.log.rows, len(task.levels))
     pictures = _pictures(agent.policy, task, run)
     version = export_policy(
@@ -335,8 +350,7 @@ def finish(run: Run, agent: DoubleDQN, task: Task, config: DoubleDQNConfig) -> N
             "scores": {"step": run.step, **summary},
         },
     )
-    episodes = len(task.evaluation_resets(-1, config.evaluation_episodes))
-    run.finish(summary, in_words(scores, episodes), [*pictures, version])
+    run.finish(summary, report, [*pictures, version])
 
 
 def _pictures(network, task, run):
@@ -346,34 +360,6 @@ def _pictures(network, task, run):
     except Exception as error:
         print(f"no pictures of {task.name}: {type(error).__name__}: {error}")
         return []
-
-
-def in_words(scores: dict[str, float], episodes: int) -> str:
-    """The outcome in a sentence."""
-    said = f"greedily a mean return of {scores['eval/return']:.4g} in {episodes} episodes"
-    if "eval/success" not in scores:
-        return f"{said}, {scores['eval/return_epsilon_0.05']:.4g} with 5 % of random actions"
-    loops = f" ({scores['eval/loops']:.1%} ended in a loop)" if "eval/loops" in scores else ""
-    return (
-        f"{said}; {scores['eval/success']:.1%} of them solved{loops}, "
-        f"{scores['eval/success_epsilon_0.05']:.1%} with 5 % of random actions"
-    )
-
-
-def first_perfect(rows: list[dict[str, float]], levels: int) -> int | None:
-    """The first step at which every start of the last level was solved greedily, or `None`."""
-    for row in rows:
-        if row.get("eval/success") == 1 and row["eval/level"] == levels:
-            return int(row["step"])
-    return None
-
-
-def is_solved(rows: list[dict[str, float]], levels: int, evaluations: int) -> bool:
-    """Whether so many last evaluations, of the last level, were without a failure."""
-    last = [row for row in rows if "eval/success" in row][-evaluations:]
-    return 0 < evaluations <= len(last) and all(
-        row["eval/success"] == 1 and row["eval/level"] == levels for row in last
-    )
 
 
 def _shown(metrics):
