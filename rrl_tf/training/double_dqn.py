@@ -245,7 +245,8 @@ def make_loop(
     }
     if config.loop == "graph":
         env = _make_graph_env(task, config, replicas)
-        agent, replay = make_agent(task, network, config), _make_replay(Timeline, task, config)
+        timeline = functools.partial(Timeline, jit_compile=config.jit_compile)
+        agent, replay = make_agent(task, network, config), _make_replay(timeline, task, config)
         pauses = (config.log_every, config.evaluate_every, config.checkpoint_every)
         return GraphLoop(agent, env, replay, pauses=pauses, **numbers)
     levels = range(len(task.levels))
