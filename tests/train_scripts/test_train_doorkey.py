@@ -123,6 +123,7 @@ def test_a_run_goes_on_when_more_steps_are_asked_for(tmp_path):
     assert sorted(path.name for path in run.folder.export.iterdir()) == ["1", "2"]
 
 
+@pytest.mark.slow
 def test_a_run_in_the_graph_goes_on_as_if_it_had_not_stopped(tmp_path):
     from train_scripts import train_doorkey
 
