@@ -7,6 +7,7 @@ import functools
 from typing import Any, Literal
 
 import keras
+import tensorflow as tf
 from tqdm import tqdm
 
 from rrl_tf.agents import DoubleDQN, Loop, ReplayBuffer, linear_schedule
@@ -24,7 +25,7 @@ from rrl_tf.training.divergence import require_finite
 from rrl_tf.training.evaluation import evaluate
 from rrl_tf.training.interruption import Interruption
 from rrl_tf.training.pictures import draw_episode
-from rrl_tf.training.profiling import profiled
+from rrl_tf.training.profiling import first_profiled, profiled
 from rrl_tf.training.replicas import Replicas, make_replicas
 from rrl_tf.training.rollout import RolloutStatistics
 from rrl_tf.training.run import Run
@@ -187,7 +188,11 @@ def _train(run, loop, curriculum, statistics, task, config, interruption):
     bar_options = {"unit": "step", "mininterval": 0.5, "disable": not run.replicas.is_chief}
     with tqdm(total=run.steps, initial=run.step, **bar_options) as bar:
         until = 0 if run.is_over() else config.steps
-        for record in profiled(loop.run(until), run.folder.path, config.profile_from):
+        first = None
+        if config.profile and until:
+            before = config.learning_starts // config.num_envs + config.n_step
+            first = first_profiled((until - loop.step) // config.num_envs, before)
+        for record in profiled(loop.run(until), run.folder.path, first):
             statistics.add(record)
             bar.update(record.step - bar.n)
             last = interruption.agreed(run.replicas) or record.step >= until
@@ -251,6 +256,7 @@ def make_loop(
         batch_size=config.batch_size,
         learning_starts=config.learning_starts,
         seed=config.seed,
+        trace=tf.profiler.experimental.Trace,
     )
 
 
