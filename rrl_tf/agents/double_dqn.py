@@ -166,8 +166,9 @@ class DoubleDQN:
         sums, error = self._gradients_of_batch(batch)
         gradients = sums["gradients"]
         scale = self._optimizer.scale_loss(1.0)
-        self._optimizer.apply(gradients, self.network.trainable_variables)
-        self._follow()
+        with tf.name_scope("optimizer"):
+            self._optimizer.apply(gradients, self.network.trainable_variables)
+            self._follow()
         norm = tf.linalg.global_norm(gradients) / scale
         metrics = {"loss": sums["loss"], "q_mean": sums["q_mean"], "gradient_norm": norm}
         return metrics, error
@@ -186,8 +187,9 @@ class DoubleDQN:
         weights = [variable.value for variable in self.network.trainable_variables]
         with tf.GradientTape() as tape:
             tape.watch(weights)  # on several devices they are tensors
-            q_t = self.network(self.prepare(observation_t), training=True)
-            q_t = tf.cast(q_t, "float32")
+            with tf.name_scope("forward"):
+                q_t = self.network(self.prepare(observation_t), training=True)
+                q_t = tf.cast(q_t, "float32")
             if self.select_at_t:
                 q_select = q_t
             target_t = double_dqn_target(q_select, q_tpn_target, return_t, discount_t, floor_t)
@@ -197,7 +199,8 @@ class DoubleDQN:
             if parts > 1:
                 loss, q_mean = loss / parts, q_mean / parts
             scaled_loss = self._optimizer.scale_loss(loss)
-        gradients = tape.gradient(scaled_loss, weights)
+        with tf.name_scope("backward"):
+            gradients = tape.gradient(scaled_loss, weights)
         return {"loss": loss, "q_mean": q_mean, "gradients": gradients}, error
 
     def _read_by_gradients(self):

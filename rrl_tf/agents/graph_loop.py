@@ -213,21 +213,30 @@ class GraphLoop:
             now, outcome = self._play(now, epsilons[i], number, level)
             episodes = episodes.write(i, outcome)
             for _ in tf.range(updates[i]):
-                seed = self._seed(_SAMPLES, done)
-                batch, index = self.replay.sample(self.batch_size, seed)
-                metrics, error = self.agent.update_in_graph(*batch)
-                self.replay.set_priorities(index, error)
+                with tf.name_scope("replay"):
+                    seed = self._seed(_SAMPLES, done)
+                    batch, index = self.replay.sample(self.batch_size, seed)
+                with tf.name_scope("update"):
+                    metrics, error = self.agent.update_in_graph(*batch)
+                with tf.name_scope("replay"):
+                    self.replay.set_priorities(index, error)
                 sums = {name: sums[name] + metrics[name] for name in _METRICS}
                 done += 1
         return now, episodes.stack(), sums
 
     def _play_one(self, now, epsilon, number, level):
         observation_t = now["observation"]
-        action_t = self.agent.act_in_graph(observation_t, epsilon, self._seed(_ACTIONS, number))
-        state, observation, reward_t, terminated, truncated, observation_tp1 = (
-            self.env.step_and_restart(now["state"], action_t, self._seed(_RESETS, number), level)
-        )
-        self.replay.add(observation_t, action_t, reward_t, terminated, truncated, observation_tp1)
+        with tf.name_scope("act"):
+            seed = self._seed(_ACTIONS, number)
+            action_t = self.agent.act_in_graph(observation_t, epsilon, seed)
+        with tf.name_scope("environment"):
+            seed = self._seed(_RESETS, number)
+            state, observation, *outcome = self.env.step_and_restart(
+                now["state"], action_t, seed, level
+            )
+        reward_t, terminated, truncated, _ = outcome
+        with tf.name_scope("replay"):
+            self.replay.add(observation_t, action_t, *outcome)
         returned, length = now["return"] + reward_t, now["state"].steps + 1
         over = terminated | truncated
         outcome = [tf.cast(each, tf.float32) for each in (over, returned, length, terminated)]

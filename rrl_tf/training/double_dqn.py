@@ -7,6 +7,7 @@ import functools
 from typing import Any, Literal
 
 import keras
+import tensorflow as tf
 from tqdm import tqdm
 
 from rrl_tf.agents import DoubleDQN, Loop, ReplayBuffer, linear_schedule
@@ -33,7 +34,7 @@ from rrl_tf.training.config import (
 from rrl_tf.training.divergence import require_finite
 from rrl_tf.training.interruption import Interruption
 from rrl_tf.training.pictures import draw_episode
-from rrl_tf.training.profiling import profiled
+from rrl_tf.training.profiling import first_profiled, profiled
 from rrl_tf.training.replicas import Replicas, make_replicas
 from rrl_tf.training.rollout import RolloutStatistics
 from rrl_tf.training.run import Run
@@ -200,7 +201,11 @@ def _train(run, loop, play, curriculum, statistics, config, interruption):
     bar_options = {"unit": "step", "mininterval": 0.5, "disable": not run.replicas.is_chief}
     with tqdm(total=run.steps, initial=run.step, **bar_options) as bar:
         until = 0 if run.is_over() else config.steps
-        for record in profiled(loop.run(until), run.folder.path, config.profile_from):
+        first = None
+        if config.profile and until:
+            before = config.learning_starts // config.num_envs + config.n_step
+            first = first_profiled((until - loop.step) // config.num_envs, before)
+        for record in profiled(loop.run(until), run.folder.path, first):
             statistics.add(record)
             bar.update(record.step - bar.n)
             last = interruption.agreed(run.replicas) or record.step >= until
@@ -257,7 +262,8 @@ def make_loop(
         reset_on_truncation=not config.ignore_time_limit,
     )
     agent = make_agent(task, network, config, replicas)
-    return Loop(agent, env, _make_replay(ReplayBuffer, task, config), **numbers)
+    replay, trace = _make_replay(ReplayBuffer, task, config), tf.profiler.experimental.Trace
+    return Loop(agent, env, replay, trace=trace, **numbers)
 
 
 def _make_graph_env(task, config, replicas):
