@@ -30,6 +30,7 @@ class Record:
         metrics: dict of floats from the last update of this step, empty without one.
         seconds: dict of floats, where the time of this step went: `act`, `environment`,
             `replay`, `update`.
+        gauges: dict of floats, what else is logged under `time/`, as it is now.
     """
 
     step: int
@@ -38,6 +39,7 @@ class Record:
     episodes: list
     metrics: dict
     seconds: dict
+    gauges: dict = dataclasses.field(default_factory=dict)
 
 
 class Loop:
@@ -110,7 +112,7 @@ class Loop:
 
     def _advance(self):
         epsilon = self.epsilon(self._step)
-        clock = _Clock()
+        clock = Clock("act", "environment", "replay", "update")
         action_t = self.agent.act(self._observation, epsilon, self._rng)
         clock.lap("act")
         observation, reward_t, terminated, truncated, info = self.env.step(action_t)
@@ -122,7 +124,8 @@ class Loop:
         self._observation = observation
         self._step += len(action_t)
         metrics = self._learn(clock) if len(self.replay) > self.learning_starts else {}
-        return Record(self._step, self._updates, epsilon, _finished(info), metrics, clock.seconds)
+        episodes = finished_episodes(info)
+        return Record(self._step, self._updates, epsilon, episodes, metrics, clock.seconds)
 
     def _learn(self, clock):
         metrics = {}
@@ -172,20 +175,22 @@ class Loop:
         self._rng.bit_generator.state = state["loop"]["random"]
 
 
-class _Clock:
-    """Seconds spent under each name since the last lap."""
+class Clock:
+    """Seconds spent under each name: every lap adds those since the last one."""
 
-    def __init__(self):
-        self.seconds = dict.fromkeys(("act", "environment", "replay", "update"), 0.0)
+    def __init__(self, *names: str) -> None:
+        self.seconds = dict.fromkeys(names, 0.0)
         self._last = time.perf_counter()
 
-    def lap(self, name):
+    def lap(self, name: str) -> None:
+        """Adds the time since the last lap, or since the beginning, to a name's."""
         now = time.perf_counter()
         self.seconds[name] += now - self._last
         self._last = now
 
 
-def _finished(info):
+def finished_episodes(info: Mapping[str, Any]) -> list[dict[str, float]]:
+    """The episodes that ended in a step of a vector environment, as `Record` has them."""
     if "_episode" not in info:
         return []
     episode = info["episode"]

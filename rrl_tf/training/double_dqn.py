@@ -9,9 +9,9 @@ from typing import Any, Literal
 import keras
 from tqdm import tqdm
 
-from rrl_tf.agents import DoubleDQN, Loop, ReplayBuffer, linear_schedule
-from rrl_tf.agents.curriculum import Curriculum, CurriculumEnv
-from rrl_tf.envs import SeededVectorEnv, Task
+from rrl_tf.agents import ActorLoop, DoubleDQN, Loop, ReplayBuffer, linear_schedule
+from rrl_tf.agents.curriculum import Curriculum, training_env
+from rrl_tf.envs import Task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_policy
 from rrl_tf.training.config import (
@@ -25,6 +25,7 @@ from rrl_tf.training.evaluation import evaluate
 from rrl_tf.training.interruption import Interruption
 from rrl_tf.training.pictures import draw_episode
 from rrl_tf.training.profiling import profiled
+from rrl_tf.training.ray_actors import ray_actors
 from rrl_tf.training.replicas import Replicas, make_replicas
 from rrl_tf.training.rollout import RolloutStatistics
 from rrl_tf.training.run import Run
@@ -61,6 +62,8 @@ class DoubleDQNConfig(RunConfig):
     """Stop after so many evaluations in a row without a failure; 0 never does."""
     num_envs: int = 16
     """Environments side by side; a run ends with the step of all of them that comes to `steps`."""
+    actors: int | None = None
+    """Processes that play `num_envs` environments each, by Ray; by default the learner plays."""
     updates_per_step: float = 0.25
     """Gradient steps an environment step."""
     batch_size: int = 64
@@ -115,6 +118,8 @@ class DoubleDQNConfig(RunConfig):
                 f"learning_starts must be less than the replay_capacity of {self.replay_capacity}; "
                 f"received {self.learning_starts}"
             )
+        if self.actors is not None:
+            require_positive(self, "actors")
         require_share(self, "discount", "target_rate", "epsilon_start", "epsilon_end")
 
 
@@ -218,18 +223,15 @@ def make_loop(
     Args:
         task, network, config, replicas: as in `train_double_dqn`; by default one device.
     """
-    levels = range(len(task.levels))
-    env = SeededVectorEnv(
-        lambda: CurriculumEnv([task.make_env(level) for level in levels]),
-        config.num_envs,
-        config.seed,
-        reset_on_truncation=not config.ignore_time_limit,
+    agent = make_agent(task, network, config, replicas)
+    make_env = functools.partial(
+        training_env, task, config.num_envs, reset_on_truncation=not config.ignore_time_limit
     )
     replay = ReplayBuffer(
         config.replay_capacity,
         task.observation_space.shape,
         task.observation_space.dtype,
-        num_envs=config.num_envs,
+        num_envs=config.num_envs * (config.actors or 1),
         n_step=config.n_step,
         discount=config.discount,
         priority_exponent=config.priority_exponent,
@@ -242,8 +244,10 @@ def make_loop(
         end=config.epsilon_end,
         steps=config.epsilon_steps,
     )
-    return Loop(
-        make_agent(task, network, config, replicas),
+    on_ray = config.actors is not None
+    env: Any = ray_actors(agent, make_env, config, replicas) if on_ray else make_env(config.seed)
+    return (ActorLoop if on_ray else Loop)(
+        agent,
         env,
         replay,
         epsilon=epsilon,
