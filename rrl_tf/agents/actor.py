@@ -100,12 +100,23 @@ class Actor:
         if begins:
             self._observation, _ = self.env.reset()
         steps = [self._step(order.epsilon) for _ in range(order.steps)]
-        *columns, episodes = zip(*steps)
-        return Rollout(*map(np.stack, columns), episodes, order.version, begins)
+        columns: dict[str, Any] = {
+            name: np.stack([step[name] for step, _ in steps]) for name in steps[0][0]
+        }
+        episodes = [episodes for _, episodes in steps]
+        return Rollout(**columns, episodes=episodes, version=order.version, begins=begins)
 
     def _step(self, epsilon):
+        """The arrays of a step, by their names in `Rollout`, and the episodes that ended."""
         observation_t = self._observation
         action_t = self.agent.act(observation_t, epsilon, self._rng)
         self._observation, reward_t, terminated, truncated, info = self.env.step(action_t)
-        ends = (reward_t, terminated, truncated, info["final_obs"], finished_episodes(info))
-        return observation_t, action_t, *ends
+        step = {
+            "observation_t": observation_t,
+            "action_t": action_t,
+            "reward_t": reward_t,
+            "terminated": terminated,
+            "truncated": truncated,
+            "observation_tp1": info["final_obs"],
+        }
+        return step, finished_episodes(info)

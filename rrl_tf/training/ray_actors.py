@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rrl_tf._arguments import positive_int
 from rrl_tf.agents.actor import Actor, Order, Rollout
 from rrl_tf.agents.actors import Actors
 from rrl_tf.errors import InvalidInput
@@ -53,8 +54,9 @@ def ray_actors(
         )
     network = agent.network
     parts = (type(network), network.get_config(), network.get_build_config(), agent.prepare)
-    launcher = RayLauncher(functools.partial(_new_actor, *parts, make_env), config.actors)
-    return Actors(launcher, config.actors, num_envs=config.num_envs, seed=config.seed)
+    count = positive_int("actors", config.actors)
+    launcher = RayLauncher(functools.partial(_new_actor, *parts, make_env), count)
+    return Actors(launcher, count, num_envs=config.num_envs, seed=config.seed)
 
 
 def _new_actor(network_class, network_config, shapes, prepare, make_env, seed):
