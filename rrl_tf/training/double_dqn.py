@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, Literal
 
 import keras
-import tensorflow as tf
 from tqdm import tqdm
 
-from rrl_tf.agents import DoubleDQN, Loop, ReplayBuffer, linear_schedule
-from rrl_tf.agents.curriculum import Curriculum, CurriculumEnv
-from rrl_tf.agents.graph_loop import CurriculumGraph, GraphLoop
-from rrl_tf.agents.timeline import Timeline
-from rrl_tf.envs import SeededVectorEnv, Task
+from rrl_tf.agents import DoubleDQN
+from rrl_tf.agents.curriculum import Curriculum
+from rrl_tf.envs import Task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_policy
 from rrl_tf.training.agent_evaluation import (
@@ -33,6 +29,7 @@ from rrl_tf.training.config import (
 )
 from rrl_tf.training.divergence import require_finite
 from rrl_tf.training.interruption import Interruption
+from rrl_tf.training.loops import make_loop
 from rrl_tf.training.pictures import draw_episode
 from rrl_tf.training.profiling import first_profiled, profiled
 from rrl_tf.training.replicas import Replicas, make_replicas
@@ -74,6 +71,8 @@ class DoubleDQNConfig(RunConfig):
     TensorFlow's graph, where nothing comes back to Python between two rows of the log."""
     num_envs: int = 16
     """Environments side by side; a run ends with the step of all of them that comes to `steps`."""
+    actors: int | None = None
+    """Processes that play `num_envs` environments each, by Ray; by default the learner plays."""
     updates_per_step: float = 0.25
     """Gradient steps an environment step."""
     batch_size: int = 64
@@ -128,6 +127,8 @@ class DoubleDQNConfig(RunConfig):
                 f"learning_starts must be less than the replay_capacity of {self.replay_capacity}; "
                 f"received {self.learning_starts}"
             )
+        if self.actors is not None:
+            require_positive(self, "actors")
         require_share(self, "discount", "target_rate", "epsilon_start", "epsilon_end")
 
 
@@ -226,115 +227,6 @@ def _train(run, loop, play, curriculum, statistics, config, interruption):
                 break
         if loop.step > run.step:
             save()
-
-
-def make_loop(
-    task: Task, network: keras.Model, config: DoubleDQNConfig, replicas: Replicas | None = None
-) -> Loop | GraphLoop:
-    """The training loop with its agent, environments and replay, all new.
-
-    Args:
-        task, network, config, replicas: as in `train_double_dqn`; by default one device.
-    """
-    numbers: dict[str, Any] = {
-        "epsilon": functools.partial(
-            linear_schedule,
-            start=config.epsilon_start,
-            end=config.epsilon_end,
-            steps=config.epsilon_steps,
-        ),
-        "updates_per_step": config.updates_per_step,
-        "batch_size": config.batch_size,
-        "learning_starts": config.learning_starts,
-        "seed": config.seed,
-    }
-    if config.loop == "graph":
-        env = _make_graph_env(task, config, replicas)
-        timeline = functools.partial(Timeline, jit_compile=config.jit_compile)
-        agent, replay = make_agent(task, network, config), _make_replay(timeline, task, config)
-        pauses = (config.log_every, config.evaluate_every, config.checkpoint_every)
-        return GraphLoop(agent, env, replay, pauses=pauses, **numbers)
-    levels = range(len(task.levels))
-    env = SeededVectorEnv(
-        lambda: CurriculumEnv([task.make_env(level) for level in levels]),
-        config.num_envs,
-        config.seed,
-        reset_on_truncation=not config.ignore_time_limit,
-    )
-    agent = make_agent(task, network, config, replicas)
-    replay, trace = _make_replay(ReplayBuffer, task, config), tf.profiler.experimental.Trace
-    return Loop(agent, env, replay, trace=trace, **numbers)
-
-
-def _make_graph_env(task, config, replicas):
-    if replicas and replicas.count > 1:
-        raise InvalidInput(
-            f"loop='graph' trains on one device; received {replicas.count}: use loop='python'"
-        )
-    makers = [level.make_graph for level in task.levels]
-    if None in makers:
-        raise InvalidInput(
-            f"loop='graph' needs a task whose levels have a make_graph, as those of DoorKey with "
-            f"one frame; received task {task.name!r}: use loop='python'"
-        )
-    levels = [make(reset_on_truncation=not config.ignore_time_limit) for make in makers]
-    return CurriculumGraph(levels, config.num_envs)
-
-
-def _make_replay(kind, task, config):
-    return kind(
-        config.replay_capacity,
-        task.observation_space.shape,
-        task.observation_space.dtype,
-        num_envs=config.num_envs,
-        n_step=config.n_step,
-        discount=config.discount,
-        priority_exponent=config.priority_exponent,
-        positive_copies=config.positive_copies,
-        observe_returns=config.observe_returns,
-    )
-
-
-def make_agent(
-    task: Task, network: keras.Model, config: DoubleDQNConfig, replicas: Replicas | None = None
-) -> DoubleDQN:
-    """A double DQN with the weights that the network has; they are made if there are none yet.
-
-    Args:
-        task, network, config, replicas: as in `train_double_dqn`; by default one device.
-
-    Raises:
-        InvalidInput: if the network does not answer prepared observations with A values each.
-    """
-    shape = task.preparation.shape
-    try:
-        if not network.built:
-            network.build((None, *shape))
-        answer = tuple(network(keras.ops.zeros((2, *shape)), training=False).shape)
-    except Exception as error:
-        raise InvalidInput(
-            f"network {network.name!r} cannot answer prepared observations (B, "
-            f"{', '.join(map(str, shape))}): {error}"
-        ) from error
-    if answer != (2, task.num_actions):
-        raise InvalidInput(
-            f"network {network.name!r} must answer 2 observations with Q values of shape "
-            f"(2, {task.num_actions}); received {answer}"
-        )
-    return DoubleDQN(
-        network,
-        task.preparation,
-        learning_rate=keras.optimizers.schedules.PolynomialDecay(
-            config.learning_rate, config.learning_rate_updates, config.learning_rate_end
-        ),
-        clip_norm=config.clip_norm,
-        loss=config.loss,
-        target_period=config.target_period,
-        target_rate=config.target_rate,
-        select_at_t=config.select_at_t,
-        jit_compile=config.jit_compile,
-        spread=replicas.spread if replicas and replicas.count > 1 else None,
-    )
 
 
 def finish(run: Run, agent: DoubleDQN, play: Player, task: Task, config: DoubleDQNConfig) -> None:
