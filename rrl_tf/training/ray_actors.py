@@ -8,6 +8,7 @@ import functools
 import logging
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -78,7 +79,8 @@ class RayLauncher:
         count: of actors.
 
     Raises:
-        InvalidInput: if Ray is not installed, or `make_actor` cannot be sent.
+        InvalidInput: if Ray is not installed, `make_actor` cannot be sent, or nothing listens at
+            `RAY_ADDRESS`.
 
     Example:
         >>> actors = Actors(RayLauncher(make_actor, count=2), 2, num_envs=16, seed=0)
@@ -96,6 +98,8 @@ class RayLauncher:
             ) from error
         self._ray = ray
         self._count = count
+        self._address = os.environ.get("RAY_ADDRESS")
+        _require_listener(self._address)
         try:
             self._make_actor: bytes = ray.cloudpickle.dumps(make_actor)
         except Exception as error:  # whatever is in a user's environment
@@ -116,16 +120,17 @@ class RayLauncher:
 
     def _connect(self):
         quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
-        address = os.environ.get("RAY_ADDRESS")
-        if not address:
+        if not self._address:
             local = {"num_cpus": self._count, "num_gpus": 0, "include_dashboard": False}
             self._ray.init("local", **local, **quiet)
             return
         try:
-            self._ray.init(address, **quiet)
+            self._ray.init(self._address, **quiet)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise ConnectionError(
-                f"no cluster of Ray answers at RAY_ADDRESS {address!r}: {error}"
+                f"the cluster at RAY_ADDRESS must be of Ray {self._ray.__version__}, and where "
+                "it asks for a token RAY_AUTH_MODE=token must be set: "
+                f"{_last_line(error)}; received {self._address!r}"
             ) from error
 
     def __exit__(self, *exception: object) -> None:
@@ -201,6 +206,19 @@ def _process_class():
             return self.actor.play(order, lambda: self.fetch(weights[0]))
 
     return ActorProcess
+
+
+def _require_listener(address):
+    """Tells at once of an address where nobody is; Ray would try for minutes."""
+    host, _, port = (address or "").rpartition(":")
+    if not port.isdecimal():  # no address, or one of Ray's names for one
+        return
+    try:
+        socket.create_connection((host.rpartition("/")[2], int(port)), timeout=10).close()
+    except (OSError, OverflowError) as error:
+        raise InvalidInput(
+            f"RAY_ADDRESS must be where a cluster of Ray listens ({error}); received {address!r}"
+        ) from error
 
 
 @contextlib.contextmanager

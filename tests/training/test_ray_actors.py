@@ -130,6 +130,25 @@ def test_a_run_that_is_stopped_goes_on(tmp_path):
 
 
 @with_ray
+@pytest.mark.slow
+def test_a_learner_on_two_devices_has_actors(tmp_path):
+    fields = {"actors": 2, "updates_per_step": 1.0, "steps": 200}
+    subprocess.run(
+        [
+            sys.executable,
+            "tests/shared_runs.py",
+            tmp_path,
+            f"double_dqn:2:run:{json.dumps(fields)}",
+        ],
+        cwd=ROOT,
+        env={**shared_runs.environment(), "LOGICAL_DEVICES": "2"},
+        check=True,
+    )
+    last = rows(tmp_path)[-1]
+    assert last["step"] == 200 and last["train/updates"] > 150 and last["time/actor_lag"] > 0
+
+
+@with_ray
 def test_a_learner_that_is_killed_leaves_no_process(tmp_path):
     process = begin(tmp_path, steps=1_000_000)
     wait_for(lambda: rows(tmp_path))
