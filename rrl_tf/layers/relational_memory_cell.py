@@ -231,37 +231,63 @@ class RelationalMemoryCell(keras.layers.Layer):
             return rows
         return ops.concatenate([rows, dense_on_rows(self.input_gates, rows)], axis=-1)
 
-    def update(self, projected: Tensor, memory: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def update(
+        self, projected: Tensor, memory: Tensor, seen: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """One step from `project_inputs`' result `(B, projection_size)` and the flat memory.
 
-        Returns the new flat memory, and the attention of the blocks as a dict.
+        `seen`, `(B, n)`, is true for the rows of the input that may be attended to; all, if left
+        out. Returns the new flat memory, and the attention of the blocks as a dict.
         """
-        memory = ops.reshape(memory, (-1, self.mem_slots, self.mem_size))
         # A split, here and below: the gradient of a slice takes longer on TensorFlow.
         rows, input_gates = ops.split(projected, [self.rows_size], axis=-1)
-        attended, scores = self.attend(rows, memory)
+        slots = ops.reshape(memory, (-1, self.mem_slots, self.mem_size))
+        attended, scores = self.attend(rows, slots, seen)
         if self.gate_style is not None:
-            gates = dense_on_rows(self.memory_gates, ops.tanh(memory))  # (B, N, 2 * gate size)
-            gates = gates + ops.expand_dims(input_gates, 1)
-            input_gate, forget_gate = ops.split(gates, 2, axis=-1)
-            input_gate = ops.sigmoid(input_gate + self.input_bias)
-            forget_gate = ops.sigmoid(forget_gate + self.forget_bias)
-            attended = input_gate * ops.tanh(attended) + forget_gate * memory
+            input_gate, forget_gate = self._gates(input_gates, slots)
+            attended = input_gate * ops.tanh(attended) + forget_gate * slots
         return ops.reshape(attended, (-1, self.state_size)), scores
 
-    def attend(self, rows: Tensor, memory: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def gates(self, projected: Tensor, memory: Tensor) -> dict[str, Tensor]:
+        """How much of what is new the step of `update` lets in, and how much of the old it keeps.
+
+        Returns:
+            Dict of `"input"` and `"forget"`, `(B, mem_slots, gate size)`; empty without gates. A
+            gate's size is that of a slot, or 1 where `gate_style="memory"`.
+        """
+        if self.gate_style is None:
+            return {}
+        _, input_gates = ops.split(projected, [self.rows_size], axis=-1)
+        slots = ops.reshape(memory, (-1, self.mem_slots, self.mem_size))
+        return dict(zip(("input", "forget"), self._gates(input_gates, slots)))
+
+    def _gates(self, input_gates, slots):
+        gates = dense_on_rows(self.memory_gates, ops.tanh(slots))  # (B, N, 2 * gate size)
+        gates = gates + ops.expand_dims(input_gates, 1)
+        input_gate, forget_gate = ops.split(gates, 2, axis=-1)
+        input_gate = ops.sigmoid(input_gate + self.input_bias)
+        return input_gate, ops.sigmoid(forget_gate + self.forget_bias)
+
+    def attend(
+        self, rows: Tensor, memory: Tensor, seen: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """The attended memory `(B, mem_slots, mem_size)`, and the attention of the blocks.
 
         Args:
             rows: projected input `(B, rows_size)`.
             memory: `(B, mem_slots, mem_size)`.
+            seen: `(B, n)`, true for the rows of the input that may be attended to; all, if left
+                out.
         """
         rows = ops.reshape(rows, (-1, self.num_rows, self.mem_size))
         z = ops.concatenate([memory, rows], axis=1)  # (B, N, mem_size)
+        if seen is not None:
+            slots = ops.ones_like(memory[..., 0], dtype="bool")
+            seen = ops.concatenate([slots, ops.cast(seen, "bool")], axis=1)  # (B, N)
         scores = {}
         blocks = zip(self.attentions, self.attention_norms, self.mlp_norms)
         for i, (attention, attention_norm, mlp_norm) in enumerate(blocks, start=1):
-            heads, scores[f"block_{i}"] = attention(z, return_attention_scores=True)
+            heads, scores[f"block_{i}"] = attention(z, mask=seen, return_attention_scores=True)
             if i == self.num_blocks:  # nothing reads the input's rows any more
                 z, heads = self._memory_rows(z), self._memory_rows(heads)
             z = attention_norm(z + heads)

@@ -11,8 +11,8 @@ from rrl_tf._arguments import positive_int, positive_ints
 from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 from rrl_tf.layers._shapes import tensor_spec
 from rrl_tf.models._dueling import dueling_values
+from rrl_tf.models._encoders import RelationalEncoder, with_preparation
 from rrl_tf.models._grids import dense
-from rrl_tf.models._relational_encoder import RelationalEncoder, with_preparation
 from rrl_tf.models.presets import RELATIONAL_Q_NETWORK, FromPreset
 
 

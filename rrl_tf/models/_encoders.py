@@ -1,7 +1,8 @@
-"""From a grid to entities that know of each other, and from these to one vector."""
+"""What Q networks make of an observation before they value actions."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -129,11 +130,15 @@ class RelationalEncoder(keras.Model):
         if self.positions is not None:
             self.positions.build(shape)
         self.relations.build(shape)
-        _, nodes, features = self.relations.compute_output_shape(shape)
+        _, nodes, features = self.entities_shape(observation_shape)
         self._check_unseen(observation_shape)
         self._check_readout(observation_shape)
         self.read_size = nodes * features if self.readout == "flatten" else features
         self._expected_shape = self._shape_to_expect(observation_shape)
+
+    def entities_shape(self, observation_shape: Shape) -> Shape:
+        """From `(B, height, width, F)` to the `(B, N, features)` of the related entities."""
+        return self.relations.compute_output_shape(self._nodes_shape(observation_shape))
 
     def _check_readout(self, observation_shape):
         if self.readout == "max":
@@ -255,6 +260,42 @@ class RelationalEncoder(keras.Model):
             "readout_cell": self.readout_cell,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
+
+
+class DenseEncoder(keras.layers.Layer):
+    """ReLU layers on an observation of any shape, flattened; without entities or attention.
+
+    Args:
+        hidden_units: sizes of the layers.
+    """
+
+    def __init__(
+        self, hidden_units: Sequence[int] = (64, 32), dtype: Any = None, name: str | None = None
+    ) -> None:
+        super().__init__(dtype=dtype, name=name)
+        self.dense = [
+            keras.layers.Dense(units, "relu", dtype=self.dtype_policy, name=f"dense_{i}")
+            for i, units in enumerate(positive_ints("hidden_units", hidden_units), start=1)
+        ]
+
+    def build(self, observation_shape: Shape) -> None:
+        if len(observation_shape) < 2 or None in observation_shape[1:]:
+            raise InvalidInput(
+                "a dense encoder takes observations (B, ...) of known sizes; "
+                f"received the shape {tuple(observation_shape)}"
+            )
+        self.read_size = math.prod(observation_shape[1:])
+        for layer in self.dense:
+            layer.build((None, self.read_size))
+            self.read_size = layer.units
+
+    def call(
+        self, observation: Tensor, training: bool = False, every_entity: bool = False
+    ) -> tuple[Tensor, None, dict[str, Tensor]]:
+        x = ops.reshape(observation, (-1, math.prod(observation.shape[1:])))
+        for layer in self.dense:
+            x = layer(x)
+        return x, None, {}
 
 
 def with_preparation(preparation: Any, overrides: Mapping[str, Any]) -> dict[str, Any]:
