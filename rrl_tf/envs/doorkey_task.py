@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rrl_tf.envs import minigrid_view, preparation
@@ -64,10 +65,7 @@ def doorkey_task(
             _level(make, size, held_out and size == sizes[-1], held_out_seed) for size in sizes
         ),
         preparation=_prepared(preparation, space, frames),
-        entities=lambda observation: minigrid_view.object_cells(observation, channels),
-        unseen=lambda observation: minigrid_view.unseen_cells(observation, channels),
-        view=minigrid_view.agents_picture,
-        rows_first=False,
+        **minigrid_view.of_task(channels),
     )
 
 
@@ -75,13 +73,29 @@ def _level(make, size, held_out, held_out_seed):
     if size > LARGEST_ENUMERATED:
         return Level(f"{size}x{size}", functools.partial(make, size))
     starts = enumerate_starts(size)
+    return level_of_starts(
+        f"{size}x{size}", functools.partial(make, size), starts, held_out_seed if held_out else None
+    )
+
+
+def level_of_starts(
+    name: str, make: Callable[..., Any], starts: Sequence[Any], held_out_seed: int | None
+) -> Level:
+    """A level that is evaluated from all its starts, or from layouts that it does not train on.
+
+    Args:
+        name: of the level.
+        make: `make(starts=None, render_mode=None)` → a new environment; from any start if `None`.
+        starts: all starts, each with a `layout`.
+        held_out_seed: which third of the layouts to keep for evaluation; `None` keeps none.
+    """
     training = None
-    if held_out:
+    if held_out_seed is not None:
         training, starts = split_layouts(starts, seed=held_out_seed)
     return Level(
-        f"{size}x{size}",
-        functools.partial(make, size, starts=training),
-        functools.partial(make, size),
+        name,
+        functools.partial(make, starts=training),
+        make,
         tuple({"options": {"start": start}} for start in starts),
     )
 

@@ -150,7 +150,9 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
     def _part(self, name, make, arguments):
         try:
             return make(**arguments, dtype=self.dtype_policy, name=name)
-        except TypeError as error:  # an argument that it does not have, or lacks
+        except InvalidInput:
+            raise
+        except (TypeError, ValueError) as error:  # an argument that it does not have, or lacks
             raise InvalidInput(
                 f"`{name}_arguments` do not fit {name}={getattr(self, name)!r} ({error}); "
                 f"received {arguments}"
