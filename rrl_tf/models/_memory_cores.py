@@ -22,6 +22,11 @@ class MemoryCore(keras.layers.Layer):
     done for the whole sequence before, and what nothing later depends on after it: the output, and
     for those who ask, attention and gates.
 
+    Args:
+        unroll: whether to write the steps out one after the other. A loop takes a fraction of the
+            time to trace; written out, steps of few operations run sooner, and XLA can take their
+            gradient.
+
     Call arguments:
         inputs: `(B, T, ...)`, T known.
         memory: `(B, memory_size)`, before the first step.
@@ -38,6 +43,10 @@ class MemoryCore(keras.layers.Layer):
     memory_size: int
     output_size: int
 
+    def __init__(self, unroll: bool, dtype: Any = None, name: str | None = None) -> None:
+        super().__init__(dtype=dtype, name=name)
+        self.unroll = unroll
+
     def call(
         self,
         inputs: Tensor,
@@ -53,17 +62,21 @@ class MemoryCore(keras.layers.Layer):
 
     def _go_through(self, steps, memory, first):
         """The memory before and after every step, each `(B, T, memory_size)`."""
-        before, after = [], []
-        steps = ops.unstack(steps, axis=1)  # the gradient of as many slices takes longer
-        firsts = [None] * len(steps) if first is None else ops.unstack(first, axis=1)
         initial = self.initial_memory(ops.shape(memory)[0])
-        for step, is_first in zip(steps, firsts):
+
+        def go(memory, inputs):
+            step, is_first = (inputs, None) if first is None else inputs
             if is_first is not None:
                 memory = ops.where(is_first[:, None], initial, memory)
-            before.append(memory)
             memory = self.advance(step, memory)
-            after.append(memory)
-        return ops.stack(before, axis=1), ops.stack(after, axis=1)
+            return memory, memory
+
+        scan = _written_out if self.unroll or steps.shape[1] == 1 else _in_a_loop
+        after = scan(go, memory, steps if first is None else (steps, first))
+        before = ops.concatenate([memory[:, None], after[:, :-1]], axis=1)
+        if first is not None:
+            before = ops.where(first[..., None], initial[:, None], before)
+        return before, after
 
     def initial_memory(self, batch_size: int | Tensor) -> Tensor:
         """The memory at the start of an episode, `(batch_size, memory_size)`."""
@@ -90,11 +103,14 @@ class RelationalMemoryCore(MemoryCore):
     """A Relational Memory Core, fed with vectors `(B, T, F)` or with n rows `(B, T, n, F)`.
 
     Args:
+        unroll: as in `MemoryCore`.
         **arguments: those of `RelationalMemoryCell`.
     """
 
-    def __init__(self, dtype: Any = None, name: str | None = None, **arguments: Any) -> None:
-        super().__init__(dtype=dtype, name=name)
+    def __init__(
+        self, unroll: bool = False, dtype: Any = None, name: str | None = None, **arguments: Any
+    ) -> None:
+        super().__init__(unroll, dtype, name)
         self.cell = RelationalMemoryCell(**arguments, dtype=self.dtype_policy, name="cell")
         self.memory_size = self.output_size = self.cell.state_size
 
@@ -126,7 +142,7 @@ class RelationalMemoryCore(MemoryCore):
         times = before.shape[1]
         step, seen = self._parted(join_time(steps))
         memory = join_time(before)
-        _, attention = self.cell.update(step, memory, seen)
+        _, attention = self.cell.update(step, memory, seen, every_row=True)
         gates = self.cell.gates(step, memory)
         return tuple(
             {name: split_time(value, times) for name, value in values.items()}
@@ -139,14 +155,17 @@ class LSTMCore(MemoryCore):
 
     Args:
         units: size of h and of c.
+        unroll: as in `MemoryCore`.
 
     References:
         - [Hochreiter and Schmidhuber, 1997](https://doi.org/10.1162/neco.1997.9.8.1735), with the
           forget gate's bias at 1 in the beginning (Gers et al., 2000), as in Keras
     """
 
-    def __init__(self, units: int, dtype: Any = None, name: str | None = None) -> None:
-        super().__init__(dtype=dtype, name=name)
+    def __init__(
+        self, units: int, unroll: bool = True, dtype: Any = None, name: str | None = None
+    ) -> None:
+        super().__init__(unroll, dtype, name)
         self.units = self.output_size = positive_int("units", units)
         self.memory_size = 2 * self.units
         self.input_projection = keras.layers.Dense(
@@ -199,6 +218,7 @@ class WindowCore(MemoryCore):
         context_length: K, the steps seen, the present one among them.
         width: size of what is kept of a step.
         num_blocks: how many `CausalTransformerBlock`s.
+        unroll: as in `MemoryCore`.
         **block: their arguments.
     """
 
@@ -207,11 +227,12 @@ class WindowCore(MemoryCore):
         context_length: int,
         width: int,
         num_blocks: int = 1,
+        unroll: bool = True,
         dtype: Any = None,
         name: str | None = None,
         **block: Any,
     ) -> None:
-        super().__init__(dtype=dtype, name=name)
+        super().__init__(unroll, dtype, name)
         self.context_length = positive_int("context_length", context_length)
         self.width = self.output_size = positive_int("width", width)
         self.memory_size = (self.context_length - 1) * (self.width + 1)
@@ -263,12 +284,15 @@ class NoMemoryCore(MemoryCore):
 
     Args:
         units: size of the layer.
+        unroll: as in `MemoryCore`.
     """
 
     memory_size = 0
 
-    def __init__(self, units: int, dtype: Any = None, name: str | None = None) -> None:
-        super().__init__(dtype=dtype, name=name)
+    def __init__(
+        self, units: int, unroll: bool = True, dtype: Any = None, name: str | None = None
+    ) -> None:
+        super().__init__(unroll, dtype, name)
         self.units = self.output_size = positive_int("units", units)
         self.dense = keras.layers.Dense(self.units, "relu", dtype=self.dtype_policy, name="dense")
 
@@ -291,6 +315,23 @@ def _forget_bias(shape, dtype=None):
     return ops.concatenate(
         [ops.zeros(units, dtype), ops.ones(units, dtype), ops.zeros(2 * units, dtype)]
     )
+
+
+def _in_a_loop(go, memory, sequences):
+    """The memory `(B, T, M)` after every step; `go(memory, inputs)` gives it, twice."""
+    inputs = keras.tree.map_structure(lambda x: ops.swapaxes(x, 0, 1), sequences)
+    return ops.swapaxes(ops.scan(go, memory, inputs)[1], 0, 1)
+
+
+def _written_out(go, memory, sequences):
+    """The same, without a loop in the graph."""
+    # Unstacked: the gradient of as many slices takes longer.
+    parts = [ops.unstack(x, axis=1) for x in keras.tree.flatten(sequences)]
+    memories = []
+    for inputs in zip(*parts):
+        memory, _ = go(memory, keras.tree.pack_sequence_as(sequences, inputs))
+        memories.append(memory)
+    return ops.stack(memories, axis=1)
 
 
 def join_time(sequences: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from recurrent_networks import ACTIONS, GRID, array, network, sequences, shared, some_memory
+from recurrent_networks import ACTIONS, CORES, GRID, array, network, sequences, shared, some_memory
 
 from rrl_tf.layers import RelationalMemory
 from rrl_tf.models import RecurrentQNetwork
@@ -87,19 +87,25 @@ def test_a_relational_memory_is_the_layer():
     np.testing.assert_allclose(array(attention["block_1"]), array(scores["block_1"]), atol=1e-5)
 
 
-def test_entities_in_sight_are_the_rows_a_memory_attends_to():
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_entities_in_sight_are_the_rows_a_memory_attends_to(blocks):
     """The layer on rows made by hand, everything in sight."""
-    model, inputs = network("relational-memory-entities"), sequences()
+    core = {"mem_slots": 3, "head_size": 4, "num_blocks": blocks}
+    model, inputs = network("relational-memory-entities", core_arguments=core), sequences()
     inputs["observation"][..., 0] = 0
     views = inputs["observation"].reshape(-1, *GRID)
     entities = array(model.encoder_layer(views, every_entity=True)[1]).reshape(2, 5, 9, 8)
     previous = fed(model, inputs)[..., -(ACTIONS + 1) :]
     row = array(model.previous_row(previous.reshape(10, -1))).reshape(2, 5, 1, 8)
-    layer = RelationalMemory(3, 4, 2, return_sequences=True)
+    layer = RelationalMemory(3, 4, 2, blocks, return_sequences=True)
     rows = np.concatenate([entities, row], axis=2)
     layer.build(rows.shape)
     layer.set_weights(model.core_layer.get_weights())
-    np.testing.assert_allclose(array(model.unroll(inputs)[1]), array(layer(rows)), atol=1e-5)
+    expected, scores = layer(rows, return_attention_scores=True)
+    _, memories, attention = model.unroll(inputs, return_attention_scores=True)
+    np.testing.assert_allclose(array(memories), array(expected), atol=1e-5)
+    for name, score in scores.items():
+        np.testing.assert_allclose(array(attention[name]), array(score), atol=1e-5)
 
 
 def test_slots_attend_to_nothing_out_of_sight():
@@ -154,3 +160,15 @@ def test_gates_say_what_is_kept_of_a_memory():
     _, _, gates = model.unroll(sequences(), return_gates=True)
     np.testing.assert_allclose(array(gates["forget"]), 1 / (1 + np.exp(-1)), atol=1e-6)
     np.testing.assert_allclose(array(gates["input"]), 0.5, atol=1e-6)
+
+
+@pytest.mark.parametrize("preset", ["relational-memory-entities", "lstm", "window", "none"])
+def test_a_loop_is_its_steps_written_out(preset):
+    models = [
+        network(preset, core_arguments={**CORES[preset], "unroll": unroll})
+        for unroll in (False, True)
+    ]
+    first = np.random.default_rng(2).random((2, 5)) < 0.3
+    results = [model.unroll(sequences(), some_memory(model, 2), first) for model in models]
+    for looped, written_out in zip(*results):
+        np.testing.assert_allclose(array(looped), array(written_out), atol=1e-6)
