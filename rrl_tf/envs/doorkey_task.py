@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rrl_tf.envs import minigrid_view, preparation
@@ -69,27 +70,45 @@ def doorkey_task(
             for size in sizes
         ),
         preparation=_prepared(preparation, space, frames),
-        entities=lambda observation: minigrid_view.object_cells(observation, channels),
-        unseen=lambda observation: minigrid_view.unseen_cells(observation, channels),
-        view=minigrid_view.agents_picture,
-        rows_first=False,
+        **minigrid_view.of_task(channels),
     )
 
 
 def _level(make, in_graph, size, held_out, held_out_seed):
-    resets = starts = None
-    if size <= LARGEST_ENUMERATED:
-        tested = enumerate_starts(size)
-        if held_out:
-            starts, tested = split_layouts(tested, seed=held_out_seed)
-        resets = tuple({"options": {"start": start}} for start in tested)
+    name, make = f"{size}x{size}", functools.partial(make, size)
+    in_graph = in_graph and functools.partial(in_graph, size)
+    if size > LARGEST_ENUMERATED:
+        return Level(name, make, make_graph=in_graph, make_test_graph=in_graph)
+    seed = held_out_seed if held_out else None
+    return level_of_starts(name, make, enumerate_starts(size), seed, in_graph)
+
+
+def level_of_starts(
+    name: str,
+    make: Callable[..., Any],
+    starts: Sequence[Any],
+    held_out_seed: int | None,
+    make_graph: Callable[..., Any] | None = None,
+) -> Level:
+    """A level that is evaluated from all its starts, or from layouts that it does not train on.
+
+    Args:
+        name: of the level.
+        make: `make(starts=None, render_mode=None)` → a new environment; from any start if `None`.
+        starts: all starts, each with a `layout`.
+        held_out_seed: which third of the layouts to keep for evaluation; `None` keeps none.
+        make_graph: `make_graph(starts=None)` → the environment as operations of TensorFlow.
+    """
+    training = None
+    if held_out_seed is not None:
+        training, starts = split_layouts(starts, seed=held_out_seed)
     return Level(
-        f"{size}x{size}",
-        functools.partial(make, size, starts=starts),
-        functools.partial(make, size),
-        resets,
-        in_graph and functools.partial(in_graph, size, starts=starts),
-        in_graph and functools.partial(in_graph, size),
+        name,
+        functools.partial(make, starts=training),
+        make,
+        tuple({"options": {"start": start}} for start in starts),
+        make_graph and functools.partial(make_graph, starts=training),
+        make_graph,
     )
 
 
