@@ -144,10 +144,11 @@ class RelationalMemoryCore(MemoryCore):
         memory = join_time(before)
         _, attention = self.cell.update(step, memory, seen, every_row=True)
         gates = self.cell.gates(step, memory)
-        return tuple(
+        attention, gates = (
             {name: split_time(value, times) for name, value in values.items()}
             for values in (attention, gates)
         )
+        return attention, gates
 
 
 class LSTMCore(MemoryCore):
@@ -248,7 +249,8 @@ class WindowCore(MemoryCore):
     def build(self, inputs_shape: Shape) -> None:
         self.projection.build((None, inputs_shape[-1]))
         window = (None, self.context_length, self.width)
-        for layer in (self.positions, *self.blocks, self.norm):
+        layers: list[keras.layers.Layer] = [self.positions, *self.blocks, self.norm]
+        for layer in layers:
             layer.build(window)
 
     def project(self, inputs: Tensor, seen: Tensor | None) -> Tensor:

@@ -166,7 +166,7 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         self._observation_shape = shape[1:]
         self.encoder_layer.build(shape)
         previous = self.num_actions + 1
-        core_shape = (None, None, self.encoder_layer.read_size + previous)
+        core_shape: Shape = (None, None, self.encoder_layer.read_size + previous)
         if self.memory_input == "entities":
             _, nodes, features = self.encoder_layer.entities_shape(shape)
             if nodes is None:

@@ -129,7 +129,7 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
             layer.build((None, features))
             features = layer.units
 
-    def call(
+    def call(  # type: ignore[override]  # an encoder returns more
         self, observation: Tensor, training: bool = False, return_attention_scores: bool = False
     ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
         # Whoever looks at the attention wants all rows, also where one cell is read.
