@@ -14,7 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from serving.client import Attempts, as_batch, find_signature, make_transport, split_answer
+from serving.client import (
+    Attempts,
+    as_batch,
+    find_signature,
+    make_transport,
+    require_names,
+    split_answer,
+)
 from serving.errors import ServingError
 from serving.transports import GrpcForm, RestForm
 
@@ -70,6 +77,7 @@ class AsyncClient:
     ) -> dict[str, np.ndarray]:
         """Returns name -> array of any signature, for name -> array of its inputs."""
         known = find_signature(await self.signatures(), signature)
+        require_names(inputs, known)
         timeout = self._timeout if timeout is None else timeout
         return await self._retrying(
             timeout, lambda left: self._transport.predict(inputs, signature, known, left)

@@ -27,7 +27,9 @@ from typing import Any
 
 import numpy as np
 
-from serving.client import ServingError, connect
+from serving.client import ServingError, connect, split_address
+
+LOADED_SCHEMES = ("grpc", "http")  # TLS would be most of the load
 
 COLUMNS = (
     "clients",
@@ -52,6 +54,7 @@ class Result:
     seconds: float
     latencies: list
     failed: int = 0
+    first_failure: str | None = None
     server_cpu: float | None = None
 
     def row(self) -> tuple:
@@ -110,13 +113,14 @@ class _Grpc:
         return self
 
     async def ask(self):
+        """Returns None, or why it failed."""
         import grpc
 
         try:
             await self._call(self._body)
-            return True
-        except grpc.RpcError:
-            return False
+            return None
+        except grpc.RpcError as error:
+            return f"{error.code().name}: {error.details()}"
 
     async def close(self):
         await self._channel.close()
@@ -134,17 +138,19 @@ class _Rest:
         return self
 
     async def ask(self):
+        """Returns None, or why it failed."""
         if self._writer.is_closing():
             await self.open()
         try:
             self._writer.write(self._request)
             head = await self._reader.readuntil(b"\r\n\r\n")
             start = head.lower().index(b"content-length:") + 15
-            await self._reader.readexactly(int(head[start : head.index(b"\r\n", start)]))
-        except (OSError, EOFError):
+            text = await self._reader.readexactly(int(head[start : head.index(b"\r\n", start)]))
+        except (OSError, EOFError) as error:
             self._writer.close()
-            return False
-        return head.split(b" ", 2)[1] == b"200"
+            return str(error) or type(error).__name__
+        status = head.split(b" ", 2)[1].decode()
+        return None if status == "200" else f"HTTP {status}: {text[:200].decode(errors='replace')}"
 
     async def close(self):
         self._writer.close()
@@ -181,10 +187,12 @@ async def load(
                 await asyncio.sleep(max(asked - time.perf_counter(), 0))
             if asked - start >= seconds:
                 return
-            if await connection.ask():
+            failure = await connection.ask()
+            if failure is None:
                 result.latencies.append(time.perf_counter() - asked)
             else:
                 result.failed += 1
+                result.first_failure = result.first_failure or failure
 
     await asyncio.gather(*(one_client(connection) for connection in connections))
     result.seconds = time.perf_counter() - start
@@ -207,8 +215,9 @@ class Kind:
         """Reads "8x1@grpc://localhost:8500"."""
         sizes, _, address = text.partition("@")
         clients, _, batch = sizes.partition("x")
-        if not (clients.isdecimal() and batch.isdecimal() and "://" in address):
+        if not (clients.isdecimal() and batch.isdecimal() and int(clients) and int(batch)):
             raise ValueError(f"a kind of clients is like 8x1@grpc://host:port; received {text!r}")
+        split_address(address, LOADED_SCHEMES)
         return cls(int(clients), int(batch), address)
 
     def __str__(self) -> str:
@@ -234,6 +243,7 @@ def mix_table(kinds: Sequence[Kind], model: str, signature: str, seconds: float)
         p99s = [np.quantile(r.latencies or [np.nan], 0.99) * 1e3 for r in (among, one)]
         share = f"{rates[0] / max(rates[1], 1e-9):.0%}"
         failed = one.failed + among.failed
+        _say_failures([one, among])
         numbers = (f"{rates[0]:.0f}", f"{rates[1]:.0f}", share)
         rows.append((str(kind), *numbers, *(f"{p99:.1f}" for p99 in p99s), str(failed)))
     return _markdown(rows)
@@ -250,6 +260,16 @@ def cpu_seconds(pid: int | None) -> float | None:
 def table(results: list[Result]) -> str:
     """Returns a Markdown table of results."""
     return _markdown([COLUMNS, ["---"] * len(COLUMNS), *(result.row() for result in results)])
+
+
+def _say_failures(results):
+    for result in results:
+        if result.failed:
+            print(
+                f"serving.bench: {result.failed} requests of {result.batch} rows from "
+                f"{result.clients} clients failed, the first with {result.first_failure}",
+                file=sys.stderr,
+            )
 
 
 def _markdown(rows):
@@ -270,7 +290,9 @@ def _plot(results, path):
             clients, [len(r.latencies) * batch / r.seconds for r in chosen], "o-", label=batch
         )
         for quantile, style in ((0.5, "o-"), (0.99, "o:")):
-            values = [np.quantile(result.latencies, quantile) * 1e3 for result in chosen]
+            values = [
+                np.quantile(result.latencies or [np.nan], quantile) * 1e3 for result in chosen
+            ]
             latency.plot(clients, values, style, label=f"{batch}, p{quantile * 100:.0f}")
     for axes, title in ((rate, "rows / s"), (latency, "latency, ms")):
         axes.set(xlabel="clients", title=title, ylim=(0, None))
@@ -279,14 +301,25 @@ def _plot(results, path):
 
 
 def _integers(text):
-    return [int(part) for part in text.split(",")]
+    parts = text.split(",")
+    if not all(part.isdecimal() and int(part) for part in parts):
+        raise argparse.ArgumentTypeError(
+            f"expected positive integers with commas between; received {text!r}"
+        )
+    return [int(part) for part in parts]
+
+
+def _positive(text):
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < float("inf"):
+            return float(text)
+    raise argparse.ArgumentTypeError(f"expected a positive number; received {text!r}")
 
 
 def _combinations(options):
     """Returns a `Result` for each number of clients and of rows."""
     address, results = options.address, []
-    if urllib.parse.urlsplit(address).scheme not in ("grpc", "http"):
-        raise ValueError(f"address must be grpc:// or http://; received {address!r}")
+    split_address(address, LOADED_SCHEMES)
     for batch in options.batch:
         body = make_body(address, options.model, options.signature, batch)
         for clients in options.clients:
@@ -303,8 +336,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--signature", default="serving_default", help="what is asked")
     parser.add_argument("--clients", type=_integers, default=[1, 8, 32], help="e.g. 1,8,32")
     parser.add_argument("--batch", type=_integers, default=[1], help="rows a request, e.g. 1,16")
-    parser.add_argument("--seconds", type=float, default=5.0, help="length of each run")
-    parser.add_argument("--rate", type=float, help="open loop: requests a second, all clients")
+    parser.add_argument("--seconds", type=_positive, default=5.0, help="length of each run")
+    parser.add_argument("--rate", type=_positive, help="open loop: requests a second, all clients")
     parser.add_argument("--server_pid", type=int, help="measure this process's CPU a request")
     parser.add_argument(
         "--mix", help="kinds of clients at once, e.g. 8x1@grpc://...,16x300@http://..."
@@ -313,16 +346,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         if options.mix:
+            if options.rate or options.plot or options.server_pid:
+                raise ValueError("--mix goes without --rate, --plot and --server_pid")
             kinds = [Kind.parse(text) for text in options.mix.split(",")]
             print(mix_table(kinds, options.model, options.signature, options.seconds))
             return 0
         results = _combinations(options)
+        print(table(results))
+        _say_failures(results)
+        if options.plot:
+            _plot(results, options.plot)
     except (ServingError, ValueError, OSError) as error:
         print(f"serving.bench: {error}", file=sys.stderr)
         return 1
-    print(table(results))
-    if options.plot:
-        _plot(results, options.plot)
     return 0
 
 

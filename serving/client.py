@@ -11,9 +11,10 @@ and the standard library; the gRPC client needs tensorflow-serving-api.
 from __future__ import annotations
 
 import random
+import reprlib
 import time
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -68,12 +69,8 @@ def make_transport(
     identity: tuple[str, str] | None,
 ) -> Any:
     """Returns the transport for an address, pointed at the model; the rest as in `connect`."""
-    parts = urllib.parse.urlsplit(address)
-    make = transports.get(parts.scheme.removesuffix("s"))
-    if make is None or not parts.hostname or not parts.port:
-        raise ValueError(
-            f"address must be grpc://host:port or http://host:port; received {address!r}"
-        )
+    parts = split_address(address, ("grpc", "grpcs", "http", "https"))
+    make = transports[parts.scheme.removesuffix("s")]
     if version is not None and label is not None:
         raise ValueError(f"give a version or a label; received {version!r} and {label!r}")
     secure = parts.scheme.endswith("s")
@@ -84,6 +81,21 @@ def make_transport(
     transport = make(parts.hostname, parts.port, secure, certificates, identity)
     transport.address_model(model, version, label)
     return transport
+
+
+def split_address(address: str, schemes: Collection[str]) -> urllib.parse.SplitResult:
+    """Returns the parts of an address; raises ValueError if it has another form."""
+    try:
+        parts = urllib.parse.urlsplit(address)
+        fits = parts.scheme in schemes and parts.hostname and parts.port
+        fits = fits and not parts.path.strip("/")
+    except ValueError:  # a port that is none, brackets that do not close
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"address must be grpc://host:port or http://host:port; received {address!r}"
+        )
+    return parts
 
 
 class Client:
@@ -131,6 +143,7 @@ class Client:
     ) -> dict[str, np.ndarray]:
         """Returns name -> array of any signature, for name -> array of its inputs."""
         known = find_signature(self.signatures, signature)
+        require_names(inputs, known)
         timeout = self._timeout if timeout is None else timeout
         return self._retrying(
             timeout, lambda left: self._transport.predict(inputs, signature, known, left)
@@ -197,6 +210,16 @@ def find_signature(signatures: Mapping[str, Any], name: str) -> Any:
     return signatures[name]
 
 
+def require_names(inputs: Any, signature: Mapping[str, Any]) -> None:
+    """Raises ValueError unless the inputs are told by their names."""
+    if not isinstance(inputs, Mapping):
+        names = ", ".join(sorted(signature["inputs"]))
+        raise ValueError(
+            f"inputs must be a dict of name -> array (names: {names}); "
+            f"received {reprlib.repr(inputs)}"
+        )
+
+
 def as_batch(observation: Any, signature: Mapping[str, Any]) -> tuple[np.ndarray, bool]:
     """Returns (batch of observations, whether it was a single one)."""
     inputs = signature["inputs"]
@@ -208,7 +231,13 @@ def as_batch(observation: Any, signature: Mapping[str, Any]) -> tuple[np.ndarray
         )
     dtype, shape = inputs["observation"]
     if not isinstance(observation, np.ndarray):
-        observation = np.asarray(observation, dtype)
+        try:
+            observation = np.asarray(observation, dtype)
+        except (OverflowError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"observation must be an array of {dtype} of shape {shape[1:]}, or a batch of "
+                f"them; received {reprlib.repr(observation)}"
+            ) from error
     # Anything that fits neither goes out as it is: the server says what it expected.
     single = observation.ndim == len(shape) - 1
     return (observation[np.newaxis] if single else observation), single

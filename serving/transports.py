@@ -103,6 +103,8 @@ class RestForm:
 
     def unreachable(self, error: Any) -> ServingError:
         scheme = "https" if self.tls else "http"
+        if type(error) is http.client.BadStatusLine:  # its text is whatever bytes came
+            error = "what answers there does not speak HTTP; is it the port of gRPC?"
         return ServingError(
             "UNAVAILABLE", f"cannot reach {scheme}://{self.host}:{self.port}: {error}"
         )

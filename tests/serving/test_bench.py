@@ -32,6 +32,31 @@ def test_mistakes_are_one_line(server, tools, capsys):
     assert len(lines) == 2 and "no signature 'none'" in lines[0] and "other" in lines[1]
 
 
+@pytest.mark.parametrize("flag", ["--clients=a", "--clients=0", "--rate=0", "--seconds=nan"])
+def test_a_flag_says_what_it_expects(flag, capsys):
+    with pytest.raises(SystemExit) as end:
+        bench.main([flag])
+    assert end.value.code == 2 and "received " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("scheme", ["grpc", "http"])
+def test_why_requests_fail_is_said(server, tmp_path, capsys, scheme):
+    port = server.grpc_port if scheme == "grpc" else server.rest_port
+    arguments = [f"--address={scheme}://127.0.0.1:{port}", "--model=tiny", "--seconds=0.2"]
+    arguments += ["--clients=1", "--batch=4097", f"--plot={tmp_path / 'p.png'}"]
+    assert bench.main(arguments) == 0
+    said = capsys.readouterr()
+    assert "nan" in said.out and "4096 rows; received 4097" in said.err
+    assert (tmp_path / "p.png").exists()
+
+
+def test_a_picture_that_cannot_be_written_leaves_the_table(server, tmp_path, capsys):
+    arguments = [f"--address=http://127.0.0.1:{server.rest_port}", "--model=tiny", "--clients=1"]
+    assert bench.main([*arguments, "--seconds=0.2", f"--plot={tmp_path}/none/p.png"]) == 1
+    said = capsys.readouterr()
+    assert said.out.count("\n") == 3 and len(said.err.splitlines()) == 1
+
+
 def test_kinds_of_clients_at_once(server, capsys):
     addresses = [f"grpc://127.0.0.1:{server.grpc_port}", f"http://127.0.0.1:{server.rest_port}"]
     mix = f"--mix=2x1@{addresses[0]},3x40@{addresses[1]}"
@@ -41,5 +66,9 @@ def test_kinds_of_clients_at_once(server, capsys):
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     assert [row[0] for row in cells] == ["2 grpc x 1 rows", "3 http x 40 rows"]
     assert all(float(row[1]) > 0 and float(row[2]) > 0 and row[6] == "0" for row in cells)
-    assert bench.main(["--mix=2@grpc://x"]) == 1
-    assert "received '2@grpc://x'" in capsys.readouterr().err
+    for wrong in ("2@grpc://x:1", "0x1@grpc://x:1", "2x1@https://x:1", "2x1@grpc://x"):
+        assert bench.main([f"--mix={wrong}"]) == 1
+        said = capsys.readouterr().err
+        assert "host:port; received" in said and wrong.partition("@")[2] in said
+    assert bench.main([mix, "--rate=3"]) == 1
+    assert "--mix goes without --rate" in capsys.readouterr().err

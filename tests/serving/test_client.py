@@ -73,6 +73,22 @@ def test_the_server_explains_a_wrong_observation(client, tools):
     assert refusal.value.code == "INVALID_ARGUMENT"
 
 
+def test_what_is_no_observation_is_said_here(client, tools):
+    for wrong in ([[1, 2], [3]], "left", [[[[300]]]]):
+        with pytest.raises(ValueError, match=r"of uint8 of shape \[3, 3, 2\].*received"):
+            client.act(wrong)
+    with pytest.raises(ValueError, match=r"names: observation\); received"):
+        client.predict(tools.observations(1))
+
+
+def test_http_at_the_port_of_grpc_is_guessed(server, tools):
+    address = f"http://127.0.0.1:{server.grpc_port}"
+    said = pytest.raises(ServingError, match="is it the port of gRPC")
+    with connect(address, "tiny", retries=0) as client, said as refusal:
+        client.act(tools.observations(1))
+    assert refusal.value.code == "UNAVAILABLE"
+
+
 def test_unknown_models_versions_and_signatures(address, tools):
     raw = tools.observations(1)
     for options in ({"model": "other"}, {"model": "tiny", "version": 4}):
@@ -93,7 +109,13 @@ def test_nobody_there(scheme, tools):
     assert refusal.value.code == "UNAVAILABLE"
 
 
-@pytest.mark.parametrize("text", ["localhost:8500", "ftp://h:1", "grpc://h", "http://", ""])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("localhost:8500", "ftp://h:1", "grpc://h", "http://", ""),
+        *("grpc://h:99999", "grpc://h:port", "http://[h:1", "http://h:1/v1/models/tiny"),
+    ],
+)
 def test_addresses_have_one_form(text):
     with pytest.raises(ValueError, match="received"):
         connect(text, "tiny")
