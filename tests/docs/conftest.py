@@ -1,6 +1,5 @@
 """What a reader of the documentation has at hand: a server, and what the pages talk about."""
 
-import asyncio
 import contextlib
 import dataclasses
 import functools
@@ -158,27 +157,13 @@ def open_clients(monkeypatch):
 @pytest.fixture
 def at_hand(tmp_path, open_clients):
     """What a page's blocks talk about and do not make: page → name → value."""
-    for name in ("ca.pem", "me.pem", "me.key"):
+    for name in ("ca.pem", "me.pem", "me.key", "server.pem", "server.key"):
         (tmp_path / name).write_text("")
-    env = gymnasium.wrappers.TimeLimit(doorkey_task().make_env(), 5)
-    observation, _ = env.reset(seed=0)
     rng = np.random.default_rng(0)
-    recurrent = Recurrent()
     return {
         "serving.md": {
-            "asyncio": asyncio,
-            "connect": client.connect,
-            "export_policy": export_policy,
-            "observation": observation,
-            "observations": [observation] * 3,
-            "batch": np.stack([observation] * 3),
-            "env": env,
+            "env": gymnasium.wrappers.TimeLimit(doorkey_task().make_env(), 5),
             "over": False,
-            "folder": tmp_path / "export",
-            "model": recurrent,
-            "cell": recurrent.cell,
-            "prepare": scaled,
-            "observation_shape": (7, 7, 4),
         },
         "mnist.md": {"images": rng.integers(0, 256, (2, 28, 28), np.uint8)},
         "relational_memory.md": {"sequences": rng.normal(size=(2, 3, 5)).astype("float32")},
