@@ -70,9 +70,10 @@ def rows_of(task, config, rates):
             try:
                 with tf.device(config.device):
                     step = training_steps.make(task, PRECISIONS[precision], xla, config.small)
-                    yield name | checked(step, precision, expected, config, rates[precision])
+                    cells = checked(step, precision, expected, config, rates[precision])
             except tf.errors.OpError as error:  # such as XLA's, or memory's; others may run
-                yield name | {"as on the CPU": f"failed: {str(error).partition(chr(10))[0]}"}
+                cells = {"as on the CPU": f"failed: {str(error).partition(chr(10))[0]}"}
+            yield name | cells
             gc.collect()  # the models of all tasks together may not fit
 
 
