@@ -1,7 +1,9 @@
-"""Agents: experience replay, double DQN, exploration schedules, curriculum, the training loop."""
+"""Agents: experience replay, double DQN, exploration, curriculum, the training loop, actors."""
 
 import importlib
 
+from rrl_tf.agents.actor import Actor, Rollout
+from rrl_tf.agents.actors import ActorLoop, Actors
 from rrl_tf.agents.curriculum import Curriculum, CurriculumEnv
 from rrl_tf.agents.loop import Loop, Record
 from rrl_tf.agents.losses import double_dqn_loss, double_dqn_target
@@ -9,6 +11,9 @@ from rrl_tf.agents.replay import Batch, ReplayBuffer
 from rrl_tf.agents.schedules import linear_schedule
 
 __all__ = [
+    "Actor",
+    "ActorLoop",
+    "Actors",
     "Batch",
     "Curriculum",
     "CurriculumEnv",
@@ -16,6 +21,7 @@ __all__ = [
     "Loop",
     "Record",
     "ReplayBuffer",
+    "Rollout",
     "TrajectoryPolicy",
     "double_dqn_loss",
     "double_dqn_target",

@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 
 from rrl_tf._arguments import number_from, positive_int
+from rrl_tf.envs import SeededVectorEnv, Task
 from rrl_tf.errors import InvalidInput
 
 
@@ -57,6 +58,25 @@ class CurriculumEnv(gymnasium.Wrapper):
             level = int(rng.integers(level))
         self.env = self.envs[level]
         return self.env.reset(seed=seed)
+
+
+def training_env(
+    task: Task, num_envs: int, seed: int, reset_on_truncation: bool = True
+) -> SeededVectorEnv:
+    """Environments of a task to train in, side by side, each a `CurriculumEnv` of its levels.
+
+    Args:
+        task: what is to be learned.
+        num_envs, seed, reset_on_truncation: as for `SeededVectorEnv`.
+
+    Example:
+        >>> observation, info = training_env(doorkey_task((5, 6)), num_envs=16, seed=0).reset()
+    """
+
+    def make_env():
+        return CurriculumEnv([task.make_env(level) for level in range(len(task.levels))])
+
+    return SeededVectorEnv(make_env, num_envs, seed, reset_on_truncation)
 
 
 class Curriculum:

@@ -32,6 +32,7 @@ class Record:
         metrics: dict of floats from the last update of this step, empty without one.
         seconds: dict of floats, where the time of this step went: `act`, `environment`,
             `replay`, `update`.
+        gauges: dict of floats, what else is logged under `time/`, as it is now.
     """
 
     step: int
@@ -40,6 +41,7 @@ class Record:
     episodes: list
     metrics: dict
     seconds: dict
+    gauges: dict = dataclasses.field(default_factory=dict)
 
 
 class Loop:
@@ -116,7 +118,7 @@ class Loop:
 
     def _advance(self):
         epsilon = self.epsilon(self._step)
-        clock = _Clock(self.trace)
+        clock = Clock("act", "environment", "replay", "update", trace=self.trace)
         with clock("act"):
             action_t = self.agent.act(self._observation, epsilon, self._rng)
         with clock("environment"):
@@ -128,7 +130,8 @@ class Loop:
         self._observation = observation
         self._step += len(action_t)
         metrics = self._learn(clock) if len(self.replay) > self.learning_starts else {}
-        return Record(self._step, self._updates, epsilon, _finished(info), metrics, clock.seconds)
+        episodes = finished_episodes(info)
+        return Record(self._step, self._updates, epsilon, episodes, metrics, clock.seconds)
 
     def _learn(self, clock):
         metrics = {}
@@ -178,22 +181,26 @@ class Loop:
         self._rng.bit_generator.state = state["loop"]["random"]
 
 
-class _Clock:
-    """Seconds spent under each name."""
+class Clock:
+    """Seconds spent under each name; `trace` is entered round each part, as of `Loop`."""
 
-    def __init__(self, trace):
-        self.seconds = dict.fromkeys(("act", "environment", "replay", "update"), 0.0)
+    def __init__(
+        self, *names: str, trace: Callable[[str], AbstractContextManager] = contextlib.nullcontext
+    ) -> None:
+        self.seconds = dict.fromkeys(names, 0.0)
         self._trace = trace
 
     @contextlib.contextmanager
-    def __call__(self, name):
+    def __call__(self, name: str) -> Iterator[None]:
+        """Adds the time until it is left to a name's."""
         begun = time.perf_counter()
         with self._trace(name):
             yield
         self.seconds[name] += time.perf_counter() - begun
 
 
-def _finished(info):
+def finished_episodes(info: Mapping[str, Any]) -> list[dict[str, float]]:
+    """The episodes that ended in a step of a vector environment, as `Record` has them."""
     if "_episode" not in info:
         return []
     episode = info["episode"]

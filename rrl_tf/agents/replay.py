@@ -153,8 +153,9 @@ class ReplayBuffer:
         terminated: Any,
         truncated: Any,
         observation_tp1: np.ndarray,
+        envs: Sequence[int] | None = None,
     ) -> None:
-        """Takes one step of every environment.
+        """Takes one step of every environment, or of some of them.
 
         Args:
             observation_t: `(E, ...)`, what was seen before acting.
@@ -163,25 +164,36 @@ class ReplayBuffer:
             terminated: `(E,)` bool, the episode came to an end of its own.
             truncated: `(E,)` bool, the episode was cut by its time limit.
             observation_tp1: `(E, ...)`, what was seen after acting, never a new episode's start.
+            envs: the numbers of the E environments that stepped; by default all.
         """
-        for env, pending in enumerate(self._pending):
-            pending.append([observation_t[env].copy(), int(action_t[env]), 0.0, 0])
+        for row, env in enumerate(range(self.num_envs) if envs is None else envs):
+            pending = self._pending[env]
+            pending.append([observation_t[row].copy(), int(action_t[row]), 0.0, 0])
             for transition in pending:
-                transition[2] += self.discount ** transition[3] * float(reward_t[env])
+                transition[2] += self.discount ** transition[3] * float(reward_t[row])
                 transition[3] += 1
             episode = self._episodes[env]
-            episode["rewards"].append(float(reward_t[env]))
-            over = terminated[env] or truncated[env]
+            episode["rewards"].append(float(reward_t[row]))
+            over = terminated[row] or truncated[row]
             while pending and (over or pending[0][3] == self.n_step):
                 observation, action, summed, steps = pending.popleft()
-                after = 0.0 if terminated[env] else self.discount**steps
+                after = 0.0 if terminated[row] else self.discount**steps
                 for _ in range(self.positive_copies if summed > 0 else 1):
                     episode["stored"].append([self._added, len(episode["rewards"]) - steps])
-                    self._store(observation, action, summed, after, observation_tp1[env])
+                    self._store(observation, action, summed, after, observation_tp1[row])
             if over:
-                if terminated[env] and self.observe_returns:
+                if terminated[row] and self.observe_returns:
                     self._set_floors(**episode)
                 self._episodes[env] = {"rewards": [], "stored": []}
+
+    def forget_episodes(self, envs: Sequence[int]) -> None:
+        """Drops what waits for the end of the episodes that environments are in; they begin anew.
+
+        What is stored of them stays: its rewards and the observation it ends with were seen.
+        """
+        for env in envs:
+            self._pending[env].clear()
+            self._episodes[env] = {"rewards": [], "stored": []}
 
     def _store(self, observation_t, action_t, return_t, discount_t, observation_tpn):
         row = self._added % self.capacity

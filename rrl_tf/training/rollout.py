@@ -30,6 +30,7 @@ class RolloutStatistics:
         self._episodes: collections.deque[dict[str, float]] = collections.deque(maxlen=window)
         self._step = self._updates = 0
         self._epsilon = float("nan")
+        self._gauges: Mapping[str, float] = {}
         self._clear()
 
     def _clear(self):
@@ -46,6 +47,7 @@ class RolloutStatistics:
         self._step = record.step
         self._updates = record.updates
         self._epsilon = record.epsilon
+        self._gauges = record.gauges
 
     def averages(self) -> dict[str, float]:
         """The metrics as a dict under `rollout/`, `train/` and `time/`; begins a new interval."""
@@ -57,6 +59,7 @@ class RolloutStatistics:
             "train/updates": self._updates,
             **{f"time/{name}_share": seconds / total for name, seconds in self._seconds.items()},
             "time/steps_per_second": (self._step - self._first_step) / total,
+            **{f"time/{name}": value for name, value in self._gauges.items()},
         }
         self._clear()
         return averages
