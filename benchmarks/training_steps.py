@@ -127,7 +127,7 @@ def double_dqn(options, small):
 
     def graph():
         arrays = [v for k, v in vars(batch).items() if k != "index"]
-        return agent._update.get_concrete_function(*arrays).graph
+        return agent.update_in_graph.get_concrete_function(*arrays).graph
 
     return Step(lambda: agent.update(batch)[0]["loss"], agent._optimizer, graph, 1)
 
