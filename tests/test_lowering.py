@@ -49,7 +49,8 @@ for case in CASES:
 """
 
 
-@pytest.mark.parametrize("kind", ["layers", pytest.param("models", marks=pytest.mark.slow)])
+@pytest.mark.slow  # a minute each
+@pytest.mark.parametrize("kind", ["layers", "models"])
 def test_every_case_is_lowered_for_gpus_and_tpus(kind):
     if importlib.util.find_spec("jax") is None:
         pytest.skip("jax is not installed")
