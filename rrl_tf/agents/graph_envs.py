@@ -158,7 +158,7 @@ class PythonEnvs:
     ) -> tuple[tuple[()], Any, tuple[Any, ...], Any]:
         """As of `CurriculumGraph`; the environments draw by seeds of their own."""
         space = self.env.single_observation_space
-        seen = (tf.as_dtype(space.dtype), (self.num_envs, *space.shape))
+        seen = (tf.as_dtype(space.dtype), (self.num_envs, *(space.shape or ())))
         reward, flag = (tf.float32, (self.num_envs,)), (tf.bool, (self.num_envs,))
         kinds = [seen, reward, flag, flag, seen, flag]
         results = tf.numpy_function(self._step, [action], [kind for kind, _ in kinds])

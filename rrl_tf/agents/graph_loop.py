@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,10 +16,6 @@ from rrl_tf.agents.graph_envs import CurriculumGraph, PythonEnvs
 from rrl_tf.agents.loop import Record
 from rrl_tf.agents.timeline import Timeline
 from rrl_tf.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from rrl_tf.agents.double_dqn import DoubleDQN
-    from rrl_tf.agents.recurrent_double_dqn import RecurrentDoubleDQN
 
 _ACTIONS, _RESETS, _SAMPLES = range(3)  # streams of random numbers, so that none is used twice
 _METRICS = ("loss", "q_mean", "gradient_norm")
@@ -51,7 +47,7 @@ class GraphLoop:
 
     def __init__(
         self,
-        agent: DoubleDQN | RecurrentDoubleDQN,
+        agent: Any,
         env: CurriculumGraph | PythonEnvs,
         replay: Timeline,
         *,
