@@ -3,7 +3,7 @@
 import dataclasses
 
 from rrl_tf.data import Scaling
-from rrl_tf.training.double_dqn import make_agent
+from rrl_tf.training.loops import make_agent
 from train_scripts import train_decision_transformer, train_doorkey
 
 

@@ -1,9 +1,11 @@
 """One line for every layer and model; test_conformance.py asks each for the same properties."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
 from rrl_tf.layers import (
@@ -23,6 +25,7 @@ from rrl_tf.models import (
     MemorySequenceClassifier,
     MLPClassifier,
     PatchAttentionClassifier,
+    RecurrentQNetwork,
     RelationalClassifier,
     RelationalQNetwork,
 )
@@ -204,6 +207,51 @@ class OfOneArray(keras.layers.Layer):
         return cls(**{**config, "layer": keras.saving.deserialize_keras_object(config["layer"])})
 
 
+@keras.saving.register_keras_serializable(package="tests")
+class OfTwoSteps(OfOneArray):
+    """Shows a network that remembers an observation in part and then whole, and takes the last Q
+    values; so it, too, is of one array."""
+
+    def build(self, shape):
+        if not self.layer.built:
+            self.layer.build({"observation": shape})
+
+    def call(self, observation, training=False, return_attention_scores=False):
+        before = ops.zeros_like(ops.reshape(observation, (-1, math.prod(observation.shape[1:]))))
+        sequences = {
+            "observation": ops.stack([0.5 * observation, observation], axis=1),
+            "previous_action": ops.cast(before[:, :2], "int32") - np.array([1, 0], "int32"),
+            "previous_reward": before[:, :2] + np.array([0.0, 0.7], "float32"),
+        }
+        q, _, *attention = self.layer.unroll(
+            sequences, training=training, return_attention_scores=return_attention_scores
+        )
+        return (q[:, -1], *attention) if return_attention_scores else q[:, -1]
+
+    def compute_output_spec(self, *args, **kwargs):
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)  # by tracing
+
+    def compute_output_shape(self, shape):
+        return (shape[0], self.layer.num_actions)
+
+
+def recurrent(preset, parameters, attention=None, **arguments):
+    small = {"encoder_arguments": {"conv_filters": (8,), "block": {"num_heads": 2, "key_size": 3}}}
+    small = {} if preset.endswith("dense") else small
+    arguments = {"num_actions": 3, "hidden_units": (8,), **small, **arguments}
+    return Case(
+        f"recurrent-{preset}",
+        lambda dtype=None, **kwargs: OfTwoSteps(
+            RecurrentQNetwork.from_preset(preset, **arguments, dtype=dtype), dtype=dtype, **kwargs
+        ),
+        GRID,
+        parameters,
+        attention,
+        full_precision=True,
+        exact=False,
+    )
+
+
 def windows(name, make, parameters, attention=None, full_precision=True):
     # The layer is not given this one's dtype, as in `module`.
     return Case(
@@ -230,6 +278,11 @@ def decision_transformer(preset, parameters, **arguments):
 SEEN = {"unseen_feature": 0, "readout_cell": (3, 6)}
 TOKENS = 9 * 8 + (1 + 4 + 3) * 8 + 3 * 8 + 2 * 8  # table, three linear maps, norm
 BLOCK = 4 * (8 * 8 + 8) + 2 * (8 + 8) + (8 * 32 + 32) + (32 * 8 + 8)
+
+# Convolution, positions and two rounds; what is after them: memory; and layers that value actions.
+ROUNDS = {f"round_{i}": (2, 2, 6, 6) for i in (1, 2)}
+SLOTS = {"core_arguments": {"mem_slots": 3, "head_size": 3}}
+LAST_THREE = {"context_length": 3, "width": 6}
 
 CASES = [
     attention("dot", 8 * 30 + 30),
@@ -270,4 +323,22 @@ CASES = [
     q_network("book", (7, 7, 3), 91_597, {"round_1": (3, 49, 49)}),
     q_network("zambaldi", (4, 3, 3), 217_661, {f"round_{i}": (2, 12, 12) for i in (1, 2)}),
     q_network("fast", (7, 7, 20), 13_190, {f"round_{i}": (2, 49, 49) for i in (1, 2)}, **SEEN),
+    recurrent(
+        "relational-memory-entities",
+        524 + 40 + 924 + 252,
+        {**ROUNDS, "block_1": (2, 2, 10, 10)},
+        **SLOTS,
+    ),
+    recurrent("relational-memory", 524 + 516 + 252, {**ROUNDS, "block_1": (2, 2, 4, 4)}, **SLOTS),
+    recurrent("lstm", 524 + 360 + 148, ROUNDS, core_arguments={"units": 5}),
+    recurrent(
+        "lstm-dense",
+        150 + 320 + 132,
+        core_arguments={"units": 5},
+        encoder_arguments={"hidden_units": (6,)},
+    ),
+    recurrent(
+        "window", 524 + 618 + 156, {**ROUNDS, "block_1": (2, 2, 3, 3)}, core_arguments=LAST_THREE
+    ),
+    recurrent("none", 524 + 65 + 148, ROUNDS, core_arguments={"units": 5}),
 ]

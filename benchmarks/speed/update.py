@@ -19,7 +19,7 @@ from benchmarks.pytorch import comparison
 from benchmarks.pytorch.comparison import COMPILED, EAGER, OURS, OURS_XLA, PRECISIONS
 from benchmarks.pytorch.double_dqn import PREPARATIONS, TorchDoubleDQN
 from benchmarks.pytorch.networks import NETWORKS, copy_weights
-from rrl_tf.training.double_dqn import make_loop
+from rrl_tf.training.loops import make_loop
 from train_scripts import train_doorkey
 
 

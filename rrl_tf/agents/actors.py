@@ -211,17 +211,17 @@ class ActorLoop(Loop):
                         return
 
     def _next_rollout(self):
-        clock = Clock("wait", "replay", "update")
+        clock = self._new_clock()
         count, width = self.env.count, self.env.num_envs
-        weights = self.agent.network.get_weights
-        index, rollout = self.env.next(self._step, self.epsilon(self._step), self._updates, weights)
-        clock.lap("wait")
+        weights, epsilon = self.agent.network.get_weights, self.epsilon(self._step)
+        with clock("wait"):
+            index, rollout = self.env.next(self._step, epsilon, self._updates, weights)
         envs = range(index * width, (index + 1) * width)
         if rollout.begins:
             self.replay.forget_episodes(envs)
         for t in range(len(rollout)):
-            self._remember(rollout, t, envs)
-            clock.lap("replay")
+            with clock("replay"):
+                self._remember(rollout, t, envs)
             self._step += width
             metrics = self._learn(clock) if len(self.replay) > self.learning_starts else {}
             epsilon = self.epsilon(self._step)
@@ -237,7 +237,10 @@ class ActorLoop(Loop):
                     "actor_restarts": self.env.restarts,
                 },
             )
-            clock = Clock("wait", "replay", "update")
+            clock = self._new_clock()
+
+    def _new_clock(self):
+        return Clock("wait", "replay", "update", trace=self.trace)
 
     def _remember(self, rollout, t, envs):
         self.replay.add(

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from rrl_tf.agents import graph_random
 from rrl_tf.agents.losses import LOSSES, double_dqn_loss, double_dqn_target
 from rrl_tf.agents.replay import Batch
 from rrl_tf.errors import InvalidInput
@@ -93,9 +94,13 @@ class DoubleDQN:
             self._gradients_of_batch = spread(
                 self._gradients, self._read_by_gradients(), jit_compile=jit_compile
             )
-        self._update = tf.function(self._update_step, jit_compile=jit_compile and not spread)
+        # The same as `update`, of tensors, for a function that is itself compiled.
+        self.update_in_graph = tf.function(
+            self._update_step, jit_compile=jit_compile and not spread
+        )
         self._values = _compiled_values(network, prepare)
-        self._policy_values = _compiled_values(self.policy, prepare)
+        # Raw observations (B, ...) → what `policy` thinks their actions are worth (B, A), tensors.
+        self.policy_values = _compiled_values(self.policy, prepare)
 
     @property
     def policy(self) -> keras.Model:
@@ -106,9 +111,18 @@ class DoubleDQN:
         """Q values `(B, A)` float32 that the online network gives raw observations `(B, ...)`."""
         return self._values(tf.convert_to_tensor(observation)).numpy()
 
+    def act_in_graph(self, observation: Any, epsilon: Any, seed: Any) -> Any:
+        """As `act`, of tensors: actions `(B,)` int32, drawn by a stateless seed of two integers."""
+        values = self.network(self.prepare(observation), training=False)
+        greedy = tf.argmax(values, axis=-1, output_type=tf.int32)
+        for_whether, for_which = graph_random.split(seed, 2)
+        explore = graph_random.uniform(greedy.shape, for_whether) < epsilon
+        drawn = graph_random.integers(greedy.shape, for_which, values.shape[-1])
+        return tf.where(explore, drawn, greedy)
+
     def greedy(self, observation: Any) -> np.ndarray:
         """Actions `(B,)` that `policy` values most for raw observations `(B, ...)`."""
-        return self._policy_values(tf.convert_to_tensor(observation)).numpy().argmax(axis=-1)
+        return self.policy_values(tf.convert_to_tensor(observation)).numpy().argmax(axis=-1)
 
     def act(self, observation: np.ndarray, epsilon: float, rng: np.random.Generator) -> np.ndarray:
         """Actions `(B,)` to gather experience with: random ones with probability `epsilon`.
@@ -137,7 +151,7 @@ class DoubleDQN:
             A dict of floats (`loss`, `q_mean`, `gradient_norm`), and the temporal-difference
             errors `(B,)`.
         """
-        loss, q_mean, norm, error = self._update(
+        metrics, error = self.update_in_graph(
             batch.observation_t,
             batch.action_t,
             batch.return_t,
@@ -146,16 +160,18 @@ class DoubleDQN:
             batch.observation_tpn,
             batch.weight_t,
         )
-        metrics = {"loss": float(loss), "q_mean": float(q_mean), "gradient_norm": float(norm)}
-        return metrics, error.numpy()
+        return {name: float(value) for name, value in metrics.items()}, error.numpy()
 
     def _update_step(self, *batch):
         sums, error = self._gradients_of_batch(batch)
         gradients = sums["gradients"]
         scale = self._optimizer.scale_loss(1.0)
-        self._optimizer.apply(gradients, self.network.trainable_variables)
-        self._follow()
-        return sums["loss"], sums["q_mean"], tf.linalg.global_norm(gradients) / scale, error
+        with tf.name_scope("optimizer"):
+            self._optimizer.apply(gradients, self.network.trainable_variables)
+            self._follow()
+        norm = tf.linalg.global_norm(gradients) / scale
+        metrics = {"loss": sums["loss"], "q_mean": sums["q_mean"], "gradient_norm": norm}
+        return metrics, error
 
     def _gradients(self, batch):
         """What an update needs of a batch: means over its rows, and each row's error.
@@ -171,8 +187,9 @@ class DoubleDQN:
         weights = [variable.value for variable in self.network.trainable_variables]
         with tf.GradientTape() as tape:
             tape.watch(weights)  # on several devices they are tensors
-            q_t = self.network(self.prepare(observation_t), training=True)
-            q_t = tf.cast(q_t, "float32")
+            with tf.name_scope("forward"):
+                q_t = self.network(self.prepare(observation_t), training=True)
+                q_t = tf.cast(q_t, "float32")
             if self.select_at_t:
                 q_select = q_t
             target_t = double_dqn_target(q_select, q_tpn_target, return_t, discount_t, floor_t)
@@ -182,7 +199,8 @@ class DoubleDQN:
             if parts > 1:
                 loss, q_mean = loss / parts, q_mean / parts
             scaled_loss = self._optimizer.scale_loss(loss)
-        gradients = tape.gradient(scaled_loss, weights)
+        with tf.name_scope("backward"):
+            gradients = tape.gradient(scaled_loss, weights)
         return {"loss": loss, "q_mean": q_mean, "gradients": gradients}, error
 
     def _read_by_gradients(self):

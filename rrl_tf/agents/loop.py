@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,6 +59,8 @@ class Loop:
         batch_size: int, transitions per gradient step; at most the replay's capacity.
         learning_starts: int, transitions in the replay before the first gradient step.
         seed: int, of actions and samples.
+        trace: function of `act`, `environment`, `replay` or `update` → context manager, entered
+            round each such part of a step; `tf.profiler.experimental.Trace` shows it in a profile.
 
     Raises:
         InvalidInput: if a number is out of range.
@@ -77,6 +81,7 @@ class Loop:
         batch_size: int,
         learning_starts: int,
         seed: int,
+        trace: Callable[[str], AbstractContextManager] = contextlib.nullcontext,
     ) -> None:
         for name, value, least in (
             ("updates_per_step", updates_per_step, 0),
@@ -92,6 +97,7 @@ class Loop:
         self.batch_size = batch_size
         self.learning_starts = learning_starts
         self.seed = seed
+        self.trace = trace
         self._rng = np.random.default_rng(seed)
         self._step = 0
         self._updates = 0
@@ -112,15 +118,15 @@ class Loop:
 
     def _advance(self):
         epsilon = self.epsilon(self._step)
-        clock = Clock("act", "environment", "replay", "update")
-        action_t = self.agent.act(self._observation, epsilon, self._rng)
-        clock.lap("act")
-        observation, reward_t, terminated, truncated, info = self.env.step(action_t)
-        clock.lap("environment")
-        self.replay.add(
-            self._observation, action_t, reward_t, terminated, truncated, info["final_obs"]
-        )
-        clock.lap("replay")
+        clock = Clock("act", "environment", "replay", "update", trace=self.trace)
+        with clock("act"):
+            action_t = self.agent.act(self._observation, epsilon, self._rng)
+        with clock("environment"):
+            observation, reward_t, terminated, truncated, info = self.env.step(action_t)
+        with clock("replay"):
+            self.replay.add(
+                self._observation, action_t, reward_t, terminated, truncated, info["final_obs"]
+            )
         self._observation = observation
         self._step += len(action_t)
         metrics = self._learn(clock) if len(self.replay) > self.learning_starts else {}
@@ -131,12 +137,12 @@ class Loop:
         metrics = {}
         self._updates_owed += self.updates_per_step * self.env.num_envs
         while self._updates_owed >= 1:
-            batch = self.replay.sample(self.batch_size, self._rng)
-            clock.lap("replay")
-            metrics, error = self.agent.update(batch)
-            clock.lap("update")
-            self.replay.set_priorities(batch.index, error)
-            clock.lap("replay")
+            with clock("replay"):
+                batch = self.replay.sample(self.batch_size, self._rng)
+            with clock("update"):
+                metrics, error = self.agent.update(batch)
+            with clock("replay"):
+                self.replay.set_priorities(batch.index, error)
             self._updates += 1
             self._updates_owed -= 1
         return metrics
@@ -176,17 +182,21 @@ class Loop:
 
 
 class Clock:
-    """Seconds spent under each name: every lap adds those since the last one."""
+    """Seconds spent under each name; `trace` is entered round each part, as of `Loop`."""
 
-    def __init__(self, *names: str) -> None:
+    def __init__(
+        self, *names: str, trace: Callable[[str], AbstractContextManager] = contextlib.nullcontext
+    ) -> None:
         self.seconds = dict.fromkeys(names, 0.0)
-        self._last = time.perf_counter()
+        self._trace = trace
 
-    def lap(self, name: str) -> None:
-        """Adds the time since the last lap, or since the beginning, to a name's."""
-        now = time.perf_counter()
-        self.seconds[name] += now - self._last
-        self._last = now
+    @contextlib.contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Adds the time until it is left to a name's."""
+        begun = time.perf_counter()
+        with self._trace(name):
+            yield
+        self.seconds[name] += time.perf_counter() - begun
 
 
 def finished_episodes(info: Mapping[str, Any]) -> list[dict[str, float]]:

@@ -12,6 +12,9 @@ from rrl_tf.envs.doorkey import (
 )
 from rrl_tf.envs.doorkey_task import doorkey_task
 from rrl_tf.envs.gymnasium_task import gymnasium_task
+from rrl_tf.envs.key_corridor_task import key_corridor_task
+from rrl_tf.envs.memory import MemoryStart, enumerate_memory_starts, make_memory
+from rrl_tf.envs.memory_task import memory_task
 from rrl_tf.envs.minigrid_view import ACTION_NAMES, AGENT_CELL, TASK_ACTIONS, object_cells
 from rrl_tf.envs.preparation import Preparation
 from rrl_tf.envs.task import Level, Task
@@ -27,13 +30,18 @@ __all__ = [
     "DoorKeyState",
     "DoorKeyVectorEnv",
     "Level",
+    "MemoryStart",
     "Preparation",
     "SeededVectorEnv",
     "Task",
     "doorkey_task",
+    "enumerate_memory_starts",
     "enumerate_starts",
     "gymnasium_task",
+    "key_corridor_task",
     "make_doorkey",
+    "make_memory",
+    "memory_task",
     "object_cells",
     "preparation",
     "split_layouts",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rrl_tf.envs import minigrid_view, preparation
@@ -53,37 +54,68 @@ def doorkey_task(
             f"layouts can be held out up to size {LARGEST_ENUMERATED}, where they are listed; "
             f"received size {sizes[-1]}, which is evaluated on seeds that training does not meet"
         )
-    make = functools.partial(
-        make_doorkey, observation=observation, frames=frames, reward=reward, max_steps=max_steps
-    )
+    settings: dict[str, Any] = {
+        "observation": observation,
+        "reward": reward,
+        "max_steps": max_steps,
+    }
+    make: Any = functools.partial(make_doorkey, frames=frames, **settings)
+    in_graph: Any = functools.partial(_make_graph, **settings) if frames == 1 else None
     space: Any = make(sizes[0]).observation_space
     channels = space.shape[-1] // frames
     return Task(
         name=f"DoorKey-{sizes[-1]}x{sizes[-1]}",
         levels=tuple(
-            _level(make, size, held_out and size == sizes[-1], held_out_seed) for size in sizes
+            _level(make, in_graph, size, held_out and size == sizes[-1], held_out_seed)
+            for size in sizes
         ),
         preparation=_prepared(preparation, space, frames),
-        entities=lambda observation: minigrid_view.object_cells(observation, channels),
-        unseen=lambda observation: minigrid_view.unseen_cells(observation, channels),
-        view=minigrid_view.agents_picture,
-        rows_first=False,
+        **minigrid_view.of_task(channels),
     )
 
 
-def _level(make, size, held_out, held_out_seed):
+def _level(make, in_graph, size, held_out, held_out_seed):
+    name, make = f"{size}x{size}", functools.partial(make, size)
+    in_graph = in_graph and functools.partial(in_graph, size)
     if size > LARGEST_ENUMERATED:
-        return Level(f"{size}x{size}", functools.partial(make, size))
-    starts = enumerate_starts(size)
+        return Level(name, make, make_graph=in_graph, make_test_graph=in_graph)
+    seed = held_out_seed if held_out else None
+    return level_of_starts(name, make, enumerate_starts(size), seed, in_graph)
+
+
+def level_of_starts(
+    name: str,
+    make: Callable[..., Any],
+    starts: Sequence[Any],
+    held_out_seed: int | None,
+    make_graph: Callable[..., Any] | None = None,
+) -> Level:
+    """A level that is evaluated from all its starts, or from layouts that it does not train on.
+
+    Args:
+        name: of the level.
+        make: `make(starts=None, render_mode=None)` → a new environment; from any start if `None`.
+        starts: all starts, each with a `layout`.
+        held_out_seed: which third of the layouts to keep for evaluation; `None` keeps none.
+        make_graph: `make_graph(starts=None)` → the environment as operations of TensorFlow.
+    """
     training = None
-    if held_out:
+    if held_out_seed is not None:
         training, starts = split_layouts(starts, seed=held_out_seed)
     return Level(
-        f"{size}x{size}",
-        functools.partial(make, size, starts=training),
-        functools.partial(make, size),
+        name,
+        functools.partial(make, starts=training),
+        make,
         tuple({"options": {"start": start}} for start in starts),
+        make_graph and functools.partial(make_graph, starts=training),
+        make_graph,
     )
+
+
+def _make_graph(*arguments, **settings):
+    from rrl_tf.envs.doorkey_graph import DoorKeyGraph  # it loads TensorFlow
+
+    return DoorKeyGraph(*arguments, **settings)
 
 
 def _prepared(name, space, frames):

@@ -95,10 +95,7 @@ def _minigrid_task(level, space, frames, named):
     return Task(
         levels=(level,),
         preparation=one_hot(space, frames, minigrid_view.UNSEEN, agent_cell=(size // 2, size - 1)),
-        entities=lambda observation: minigrid_view.object_cells(observation, channels),
-        unseen=lambda observation: minigrid_view.unseen_cells(observation, channels),
-        view=minigrid_view.agents_picture,
-        rows_first=False,
+        **minigrid_view.of_task(channels),
         **named,
     )
 

@@ -81,3 +81,17 @@ def unseen_cells(view: Any, channels: int = 3) -> np.ndarray:
         49
     """
     return np.asarray(view)[..., -channels] == UNSEEN
+
+
+def of_task(channels: int) -> dict[str, Any]:
+    """Arguments of a `Task` in any MiniGrid world: what is where in a view, and how it looks.
+
+    Args:
+        channels: Channels of one frame, 3 or, with a compass, 4.
+    """
+    return {
+        "entities": lambda observation: object_cells(observation, channels),
+        "unseen": lambda observation: unseen_cells(observation, channels),
+        "view": agents_picture,
+        "rows_first": False,
+    }

@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, SupportsFloat
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
 import gymnasium
 import numpy as np
@@ -14,6 +14,9 @@ from gymnasium.spaces import Box, Discrete
 
 from rrl_tf.envs.preparation import Preparation
 from rrl_tf.errors import InvalidInput
+
+if TYPE_CHECKING:  # it loads TensorFlow
+    from rrl_tf.envs.doorkey_graph import DoorKeyGraph
 
 Cells = Mapping[str, tuple[int, int]]
 
@@ -31,12 +34,17 @@ class Level:
         resets: keyword arguments of `reset`, one an evaluation episode, as
             `{"options": {"start": start}}`; `None` plays the seeds 0, 1, 2, ..., which training
             does not meet, as its seeds are random 64-bit numbers.
+        make_graph: `make_graph()` → the environment to train in as operations of TensorFlow, such
+            as a `DoorKeyGraph`; `None` where there is none.
+        make_test_graph: the same of the environment that is evaluated in.
     """
 
     name: str
     make_env: Callable[..., gymnasium.Env]
     make_test_env: Callable[..., gymnasium.Env] | None = None
     resets: tuple[Mapping[str, Any], ...] | None = None
+    make_graph: Callable[[], DoorKeyGraph] | None = None
+    make_test_graph: Callable[[], DoorKeyGraph] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

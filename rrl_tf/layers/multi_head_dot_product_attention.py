@@ -256,16 +256,41 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
                     f"score='book_additive' has no row for one entity; received entity={entity!r}"
                 )
             query = query[:, :, entity : entity + 1]
-        scores = self._score(query, key)  # (B, H, N, S)
-        attention = self._softmax(scores, self._allowed(inputs, context, mask, entity))
-        heads = ops.matmul(self.attention_dropout(attention, training=training), value)
-        heads = ops.transpose(heads, (0, 2, 1, 3))  # (B, H, N, D) -> (B, N, H, D)
-        output = ops.reshape(heads, (-1, ops.shape(query)[2], self.num_heads * self.value_size))
+        allowed = self._allowed(inputs, context, mask, entity)
+        output, attention = self._gather(query, key, value, allowed, training)
         if self.output_projection is not None:
             output = dense_on_rows(self.output_projection, output)
         if entity is not None:
             carry_mask(output, self.compute_mask(inputs, mask), slice(entity, entity + 1))
         return (output, attention) if return_attention_scores else output
+
+    def _gather(self, query, key, value, allowed, training):
+        """What the heads gather, `(B, N, H * D)`, and from where, `(B, H, N, S)`."""
+        attention = self._softmax(self._score(query, key), allowed)
+        heads = ops.matmul(self.attention_dropout(attention, training=training), value)
+        heads = ops.transpose(heads, (0, 2, 1, 3))  # (B, H, N, D) -> (B, N, H, D)
+        output = ops.reshape(heads, (-1, ops.shape(query)[2], self.num_heads * self.value_size))
+        return output, attention
+
+    def query_key_values(self, inputs: Tensor) -> Tensor:
+        """What `attend` takes, `(..., N, H * (2 * key_size + D))`, of every entity for itself."""
+        fused = dense_on_rows(self.query_key_value, inputs)
+        return fused if self.fused_norm is None else self.fused_norm(fused)
+
+    def attend(
+        self, fused: Tensor, mask: Tensor | None = None, num_queries: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The self-attention of `call`, from `query_key_values` that were computed before.
+
+        The mask is `(B, N)`, true for the entities that count. Only the first `num_queries`
+        entities ask, or all; the output is `(B, num_queries, H * D)`, not projected, and the
+        attention `(B, H, num_queries, N)`.
+        """
+        query, key, value = self._parts(fused)
+        if num_queries is not None:
+            query = ops.split(query, [num_queries], axis=2)[0]
+        allowed = None if mask is None else mask[:, None, None, :]
+        return self._gather(query, key, value, allowed, training=False)
 
     def _allowed(self, inputs, context, mask, entity):
         """The mask of the scores, or None."""
@@ -288,13 +313,14 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
                 self._split_heads(dense_on_rows(self.key_value, context)), [k], axis=-1
             )
         else:
-            fused = dense_on_rows(self.query_key_value, inputs)
-            if self.fused_norm is not None:
-                fused = self.fused_norm(fused)
-            query, key, value = ops.split(self._split_heads(fused), [k, 2 * k], axis=-1)
+            query, key, value = self._parts(self.query_key_values(inputs))
         if self.query_norm is not None:
             query, key, value = self.query_norm(query), self.key_norm(key), self.value_norm(value)
         return query, key, value
+
+    def _parts(self, fused):
+        k = self.key_size
+        return ops.split(self._split_heads(fused), [k, 2 * k], axis=-1)
 
     def _split_heads(self, projected):
         shape = (-1, ops.shape(projected)[1], self.num_heads, projected.shape[-1] // self.num_heads)

@@ -241,10 +241,9 @@ class RelationalMemory(keras.layers.RNN):
         """The attention of all steps at once, as the memory before each of them is known by now."""
         cell = self.cell
         times = ops.shape(steps)[1]
-        rows = ops.reshape(steps, (-1, steps.shape[-1]))[:, : cell.rows_size]
-        _, scores = cell.attend(
-            rows, ops.reshape(memories, (-1, cell.mem_slots, cell.mem_size))
-        )  # (B * T, H, N, N)
+        steps = ops.reshape(steps, (-1, steps.shape[-1]))
+        memories = ops.reshape(memories, (-1, cell.state_size))
+        _, scores = cell.update(steps, memories, every_row=True)  # (B * T, H, N, N)
         scores = {
             name: ops.reshape(score, (-1, times, *score.shape[1:]))
             for name, score in scores.items()

@@ -135,13 +135,20 @@ class RelationalMemoryCell(keras.layers.Layer):
         self.is_matrix = len(inputs_shape) == 3
         self.num_rows = inputs_shape[1] if self.is_matrix else 1
         self.rows_size = self.num_rows * self.mem_size
-        self.projection_size = self.rows_size + self.gates_size
         self.input_projection = self._dense("input_projection", self.mem_size, inputs_shape[-1])
         self.attentions, self.attention_norms, self.mlp_norms = [], [], []
         for i in range(1, self.num_blocks + 1):
             self.attentions.append(self._attention(f"attention_{i}"))
             self.attention_norms.append(self._norm(f"attention_norm_{i}"))
             self.mlp_norms.append(self._norm(f"mlp_norm_{i}"))
+        fused_size = self.num_heads * (2 * self.key_size + self.head_size)
+        # A step's queries, keys and values in the first block, rows for later ones, and gates.
+        self._projection_sizes = (
+            self.num_rows * fused_size,
+            self.rows_size if self.num_blocks > 1 else 0,
+            self.gates_size,
+        )
+        self.projection_size = sum(self._projection_sizes)
         self.mlp = [
             self._dense(f"mlp_{i}", self.mem_size, self.mem_size, "relu" if not_last else None)
             for i, not_last in enumerate(reversed(range(self.attention_mlp_layers)), start=1)
@@ -208,7 +215,9 @@ class RelationalMemoryCell(keras.layers.Layer):
     ) -> tuple[Tensor, list[Tensor]] | tuple[Tensor, list[Tensor], dict[str, Tensor]]:
         memory = states[0] if isinstance(states, (list, tuple)) else states
         self._check_memory(memory)
-        memory, scores = self.update(self.project_inputs(inputs), memory)
+        memory, scores = self.update(
+            self.project_inputs(inputs), memory, every_row=return_attention_scores
+        )
         return (memory, [memory], scores) if return_attention_scores else (memory, [memory])
 
     def _check_memory(self, memory):
@@ -221,55 +230,109 @@ class RelationalMemoryCell(keras.layers.Layer):
     def project_inputs(self, inputs: Tensor) -> Tensor:
         """What a step needs of its input and no memory changes: `(..., projection_size)`.
 
-        A sequence of inputs goes through at once, `(B, T, F)` or `(B, T, n, F)`; the result holds
-        the `num_rows` projected rows of a step and then, if there are gates, their part in these.
+        A sequence of inputs goes through at once, `(B, T, F)` or `(B, T, n, F)`. The result holds
+        the queries, keys and values of the `num_rows` projected rows in the first block; if there
+        are more blocks, the rows; and if there are gates, the rows' part in these.
         """
         rows = dense_on_rows(self.input_projection, inputs)
         leading = ops.shape(inputs)[: len(inputs.shape) - (2 if self.is_matrix else 1)]
+        fused = self.attentions[0].query_key_values(rows)
+        parts = [ops.reshape(fused, (*leading, self._projection_sizes[0]))]
         rows = ops.reshape(rows, (*leading, self.rows_size))
-        if self.gate_style is None:
-            return rows
-        return ops.concatenate([rows, dense_on_rows(self.input_gates, rows)], axis=-1)
+        if self.num_blocks > 1:
+            parts.append(rows)
+        if self.gate_style is not None:
+            parts.append(dense_on_rows(self.input_gates, rows))
+        return ops.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
 
-    def update(self, projected: Tensor, memory: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def _parts(self, projected):
+        """`project_inputs`' result, taken apart again; rows and gates may be empty."""
+        fused_size, rows_size, _ = self._projection_sizes
+        # A split, here and below: the gradient of a slice takes longer on TensorFlow.
+        fused, rows, gates = ops.split(projected, [fused_size, fused_size + rows_size], axis=-1)
+        fused = ops.reshape(fused, (-1, self.num_rows, fused_size // self.num_rows))
+        return fused, rows, gates
+
+    def update(
+        self,
+        projected: Tensor,
+        memory: Tensor,
+        seen: Tensor | None = None,
+        every_row: bool = False,
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """One step from `project_inputs`' result `(B, projection_size)` and the flat memory.
 
-        Returns the new flat memory, and the attention of the blocks as a dict.
+        Args:
+            projected: `(B, projection_size)`.
+            memory: `(B, state_size)`.
+            seen: `(B, n)`, true for the rows of the input that may be attended to; all, if left
+                out.
+            every_row: whether the input's rows attend in the last block too, where it goes
+                nowhere.
+
+        Returns:
+            The new flat memory, and the attention of the blocks as a dict, `(B, H, N, N)`; without
+            `every_row`, the last one's has the rows of the memory only.
         """
-        memory = ops.reshape(memory, (-1, self.mem_slots, self.mem_size))
-        # A split, here and below: the gradient of a slice takes longer on TensorFlow.
-        rows, input_gates = ops.split(projected, [self.rows_size], axis=-1)
-        attended, scores = self.attend(rows, memory)
+        slots = ops.reshape(memory, (-1, self.mem_slots, self.mem_size))
+        fused, rows, input_gates = self._parts(projected)
+        attended, scores = self._attend(slots, fused, rows, seen, every_row)
         if self.gate_style is not None:
-            gates = dense_on_rows(self.memory_gates, ops.tanh(memory))  # (B, N, 2 * gate size)
-            gates = gates + ops.expand_dims(input_gates, 1)
-            input_gate, forget_gate = ops.split(gates, 2, axis=-1)
-            input_gate = ops.sigmoid(input_gate + self.input_bias)
-            forget_gate = ops.sigmoid(forget_gate + self.forget_bias)
-            attended = input_gate * ops.tanh(attended) + forget_gate * memory
+            input_gate, forget_gate = self._gates(input_gates, slots)
+            attended = input_gate * ops.tanh(attended) + forget_gate * slots
         return ops.reshape(attended, (-1, self.state_size)), scores
 
-    def attend(self, rows: Tensor, memory: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def gates(self, projected: Tensor, memory: Tensor) -> dict[str, Tensor]:
+        """How much of what is new the step of `update` lets in, and how much of the old it keeps.
+
+        Returns:
+            Dict of `"input"` and `"forget"`, `(B, mem_slots, gate size)`; empty without gates. A
+            gate's size is that of a slot, or 1 where `gate_style="memory"`.
+        """
+        if self.gate_style is None:
+            return {}
+        slots = ops.reshape(memory, (-1, self.mem_slots, self.mem_size))
+        _, _, input_gates = self._parts(projected)
+        return dict(zip(("input", "forget"), self._gates(input_gates, slots)))
+
+    def _gates(self, input_gates, slots):
+        gates = dense_on_rows(self.memory_gates, ops.tanh(slots))  # (B, N, 2 * gate size)
+        gates = gates + ops.expand_dims(input_gates, 1)
+        input_gate, forget_gate = ops.split(gates, 2, axis=-1)
+        input_gate = ops.sigmoid(input_gate + self.input_bias)
+        return input_gate, ops.sigmoid(forget_gate + self.forget_bias)
+
+    def _attend(self, slots, fused, rows, seen, every_row):
         """The attended memory `(B, mem_slots, mem_size)`, and the attention of the blocks.
 
-        Args:
-            rows: projected input `(B, rows_size)`.
-            memory: `(B, mem_slots, mem_size)`.
+        Nothing reads the input's rows after the last block, so only the memory's are computed.
         """
-        rows = ops.reshape(rows, (-1, self.num_rows, self.mem_size))
-        z = ops.concatenate([memory, rows], axis=1)  # (B, N, mem_size)
+        if seen is not None:
+            seen = ops.cast(seen, "bool")
+            seen = ops.concatenate([ops.ones_like(slots[..., 0], dtype="bool"), seen], axis=1)
+        z = slots
+        if self.num_blocks > 1:
+            rows = ops.reshape(rows, (-1, self.num_rows, self.mem_size))
+            z = ops.concatenate([slots, rows], axis=1)  # (B, N, mem_size)
         scores = {}
         blocks = zip(self.attentions, self.attention_norms, self.mlp_norms)
         for i, (attention, attention_norm, mlp_norm) in enumerate(blocks, start=1):
-            heads, scores[f"block_{i}"] = attention(z, return_attention_scores=True)
-            if i == self.num_blocks:  # nothing reads the input's rows any more
+            if i == 1:
+                of_slots = attention.query_key_values(slots)
+                fused = ops.concatenate([of_slots, fused], axis=1)
+            else:
+                fused = attention.query_key_values(z)
+            is_last = i == self.num_blocks
+            few = self.mem_slots if is_last and not every_row else None
+            heads, scores[f"block_{i}"] = attention.attend(fused, seen, few)
+            if is_last:
                 z, heads = self._memory_rows(z), self._memory_rows(heads)
             z = attention_norm(z + heads)
             z = mlp_norm(z + self._apply_mlp(z))
         return z, scores
 
     def _memory_rows(self, z):
-        return ops.split(z, [self.mem_slots], axis=1)[0]
+        return z if z.shape[1] == self.mem_slots else ops.split(z, [self.mem_slots], axis=1)[0]
 
     def _apply_mlp(self, z):
         for dense in self.mlp:

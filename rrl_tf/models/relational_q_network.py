@@ -6,28 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import keras
-from keras import ops
 
-from rrl_tf._arguments import one_of, positive_int, positive_ints
+from rrl_tf._arguments import positive_int, positive_ints
 from rrl_tf._typing import Activation, Initializer, Shape, Tensor
-from rrl_tf.errors import InvalidInput
-from rrl_tf.layers import (
-    AppendCoordinates,
-    PositionEmbedding,
-    RelationalBlock,
-    RelationalModule,
-)
-from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
-from rrl_tf.models._grids import check_grid, check_grid_shape, dense
+from rrl_tf.layers._shapes import tensor_spec
+from rrl_tf.models._dueling import dueling_values
+from rrl_tf.models._encoders import RelationalEncoder, with_preparation
+from rrl_tf.models._grids import dense
 from rrl_tf.models.presets import RELATIONAL_Q_NETWORK, FromPreset
-
-OBSERVATIONS = "observations (B, height, width, F)"
-CONV_PADDINGS = ("valid", "top_left")
-READOUTS = ("max", "flatten", "cell")
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class RelationalQNetwork(FromPreset, keras.Model, presets=RELATIONAL_Q_NETWORK):
+class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NETWORK):
     """Values the actions in a grid world by letting the grid's cells attend to each other.
 
     Convolutions make an entity of every cell, coordinates or learned positions tell it where it is,
@@ -104,57 +94,26 @@ class RelationalQNetwork(FromPreset, keras.Model, presets=RELATIONAL_Q_NETWORK):
         kernel_initializer: Initializer = "glorot_uniform",
         **kwargs: Any,
     ) -> None:
-        one_of("readout", readout, READOUTS)
-        if (readout_cell is not None) != (readout == "cell"):
-            raise InvalidInput(
-                f"`readout_cell` goes with readout='cell', here {readout!r}; "
-                f"received {readout_cell!r}"
-            )
-        super().__init__(**kwargs)
+        super().__init__(
+            conv_filters,
+            conv_kernel_size,
+            conv_padding,
+            conv_activation,
+            coordinates,
+            position_embedding,
+            block,
+            num_rounds,
+            share_weights,
+            unseen_feature,
+            readout,
+            readout_cell,
+            kernel_initializer,
+            **kwargs,
+        )
         self.num_actions = positive_int("num_actions", num_actions)
-        self.conv_filters = positive_ints("conv_filters", conv_filters)
-        self.conv_kernel_size = positive_int("conv_kernel_size", conv_kernel_size)
-        self.conv_padding = one_of("conv_padding", conv_padding, CONV_PADDINGS)
-        self.conv_activation = keras.activations.get(conv_activation)
-        self.coordinates = coordinates
-        self.position_embedding = position_embedding
-        self.block = {"num_heads": 2, "key_size": 16} if block is None else dict(block)
-        self.num_rounds = positive_int("num_rounds", num_rounds)
-        self.share_weights = share_weights
-        self.unseen_feature = unseen_feature
-        self.readout = readout
-        self.readout_cell = readout_cell and tuple(readout_cell)
         self.hidden_units = positive_ints("hidden_units", hidden_units)
         self.dueling = dueling
         self.output_activation = keras.activations.get(output_activation)
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self._make_layers()
-
-    def _make_layers(self):
-        self.grid_layers = []
-        for i, filters in enumerate(self.conv_filters, start=1):
-            if self.conv_padding == "top_left":
-                zeros = (self.conv_kernel_size - 1, 0)
-                self.grid_layers.append(
-                    keras.layers.ZeroPadding2D((zeros, zeros), dtype=self.dtype_policy)
-                )
-            self.grid_layers.append(self._convolution(f"convolution_{i}", filters))
-        if self.coordinates is not None:
-            self.grid_layers.append(AppendCoordinates(**self.coordinates, dtype=self.dtype_policy))
-        self.positions = None
-        if self.position_embedding:
-            self.positions = PositionEmbedding(dtype=self.dtype_policy, name="positions")
-        self.relations = RelationalModule(
-            RelationalBlock(
-                **{"kernel_initializer": self.kernel_initializer.clone(), **self.block},
-                dtype=self.dtype_policy,
-                name="block",
-            ),
-            num_rounds=self.num_rounds,
-            share_weights=self.share_weights,
-            dtype=self.dtype_policy,
-            name="relations",
-        )
         self.hidden = [
             dense(self, f"hidden_{i}", units, "relu")
             for i, units in enumerate(self.hidden_units, start=1)
@@ -163,150 +122,23 @@ class RelationalQNetwork(FromPreset, keras.Model, presets=RELATIONAL_Q_NETWORK):
         columns = self.num_actions + (1 if self.dueling else 0)
         self.head = dense(self, "head", columns, full_precision=True)
 
-    def _convolution(self, name, filters):
-        if self.conv_kernel_size == 1:
-            # The same numbers as a 1 x 1 convolution, by a matrix product.
-            return dense(self, name, filters, self.conv_activation)
-        return keras.layers.Conv2D(
-            filters,
-            self.conv_kernel_size,
-            activation=self.conv_activation,
-            kernel_initializer=self.kernel_initializer.clone(),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
     def build(self, observation_shape: Shape) -> None:
-        check_grid_shape("RelationalQNetwork", observation_shape, OBSERVATIONS)
-        shape = tuple(observation_shape)
-        for layer in self.grid_layers:
-            layer.build(shape)
-            shape = layer.compute_output_shape(shape)
-        shape = self._nodes_shape(observation_shape)
-        if self.positions is not None:
-            self.positions.build(shape)
-        self.relations.build(shape)
-        shape = self.relations.compute_output_shape(shape)
-        self._check_unseen(observation_shape)
-        self._check_readout(observation_shape)
-        features = shape[1] * shape[2] if self.readout == "flatten" else shape[2]
+        super().build(observation_shape)
+        features = self.read_size
         for layer in [*self.hidden, self.head]:
             layer.build((None, features))
             features = layer.units
-        self._expected_shape = self._shape_to_expect(observation_shape)
 
-    def _check_readout(self, observation_shape):
-        if self.readout == "max":
-            return
-        _, height, width, _ = self._grid_shape(observation_shape)
-        if None in (height, width):
-            raise InvalidInput(
-                f"readout={self.readout!r} needs a grid of known size; "
-                f"received the shape {tuple(observation_shape)}"
-            )
-        if self.readout == "cell":
-            row, column = self.readout_cell
-            if not (0 <= row < height and 0 <= column < width):
-                raise InvalidInput(
-                    f"`readout_cell` must be a (row, column) inside the {height} x {width} grid; "
-                    f"received {self.readout_cell}"
-                )
-
-    def _check_unseen(self, observation_shape):
-        if self.unseen_feature is None:
-            return
-        _, *grid, features = observation_shape
-        if not 0 <= self.unseen_feature < features:
-            raise InvalidInput(
-                f"`unseen_feature` must be one of the {features} features of the observation; "
-                f"received {self.unseen_feature!r}"
-            )
-        if list(self._grid_shape(observation_shape)[1:3]) != grid:
-            raise InvalidInput(
-                "`unseen_feature` needs convolutions that keep the size of the grid; received "
-                f"conv_kernel_size={self.conv_kernel_size}, conv_padding={self.conv_padding!r}"
-            )
-
-    def _grid_shape(self, observation_shape):
-        """From `(B, height, width, F)` to the shape of the grid after the convolutions."""
-        shape = observation_shape
-        for layer in self.grid_layers:
-            shape = layer.compute_output_shape(shape)
-        return shape
-
-    def _nodes_shape(self, observation_shape):
-        """From `(B, height, width, F)` to the `(B, N, features)` of the entities."""
-        batch, height, width, features = self._grid_shape(observation_shape)
-        nodes = None if None in (height, width) else height * width
-        return batch, nodes, features
-
-    def _shape_to_expect(self, observation_shape):
-        """The shape that fits the weights: None where any size will do."""
-        _, height, width, features = observation_shape
-        if (
-            self.readout != "max"
-            or self.position_embedding
-            or self.relations.block.attention.fixed_entities
-        ):
-            return None, height, width, features
-        return None, None, None, features
-
-    def call(
+    def call(  # type: ignore[override]  # an encoder returns more
         self, observation: Tensor, training: bool = False, return_attention_scores: bool = False
     ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
-        check_grid(self.name, self._expected_shape, observation.shape, OBSERVATIONS)
-        x = observation  # (B, height, width, F)
-        for layer in self.grid_layers:
-            is_dense = isinstance(layer, keras.layers.Dense)
-            x = dense_on_rows(layer, x) if is_dense else layer(x)
-        _, height, width, features = ops.shape(x)
-        x = ops.reshape(x, (-1, height * width, features))  # (B, N, F)
-        if self.positions is not None:
-            x = self.positions(x)
-        x, attention = self.relations(
-            x,
-            mask=self._seen(observation),
-            # Whoever looks at the attention wants all rows, also where one cell is read.
-            entity=None if return_attention_scores else self._only_entity(width),
-            training=training,
-            return_attention_scores=True,
-        )
-        x = self._read(x, width)
+        # Whoever looks at the attention wants all rows, also where one cell is read.
+        x, _, attention = super().call(observation, training, every_entity=return_attention_scores)
         for layer in self.hidden:
             x = layer(x)
-        q = self.output_activation(self._duel(self.head(x)))
+        x = self.head(x)
+        q = self.output_activation(dueling_values(x) if self.dueling else x)
         return (q, attention) if return_attention_scores else q
-
-    def _seen(self, observation):
-        """Where attention may go: `(B, 1, 1, N)`, or `None` for everywhere."""
-        if self.unseen_feature is None:
-            return None
-        _, height, width, _ = ops.shape(observation)
-        unseen = ops.reshape(observation[..., self.unseen_feature], (-1, 1, 1, height * width))
-        return unseen < 0.5
-
-    def _only_entity(self, width):
-        """Index of the only node that the last round has to update, or `None`."""
-        needs_all = self.block.get("norm") == "joint" or self.block.get("score") == "book_additive"
-        if self.readout != "cell" or needs_all:
-            return None
-        row, column = self.readout_cell
-        return row * width + column
-
-    def _read(self, nodes, width):
-        """One vector `(B, features)` from the nodes `(B, N, F)` of a grid of that width."""
-        if self.readout == "max":
-            return ops.max(nodes, axis=1)
-        if self.readout == "cell":
-            row, column = self.readout_cell
-            return nodes[:, 0 if nodes.shape[1] == 1 else row * width + column]
-        return ops.reshape(nodes, (-1, nodes.shape[1] * nodes.shape[2]))
-
-    def _duel(self, outputs):
-        if not self.dueling:
-            return outputs
-        value, advantage = outputs[:, :1], outputs[:, 1:]
-        return value + advantage - ops.mean(advantage, axis=1, keepdims=True)
 
     def compute_output_shape(self, observation_shape: Shape) -> Shape:
         return (observation_shape[0], self.num_actions)
@@ -348,38 +180,14 @@ class RelationalQNetwork(FromPreset, keras.Model, presets=RELATIONAL_Q_NETWORK):
         'cell'
         """
         if RELATIONAL_Q_NETWORK.get(name, {}).get("takes_preparation"):
-            overrides = _with_preparation(preparation, overrides)
+            overrides = with_preparation(preparation, overrides)
         return super().from_preset(name, **overrides)
 
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_actions": self.num_actions,
-            "conv_filters": self.conv_filters,
-            "conv_kernel_size": self.conv_kernel_size,
-            "conv_padding": self.conv_padding,
-            "conv_activation": keras.activations.serialize(self.conv_activation),
-            "coordinates": self.coordinates and dict(self.coordinates),
-            "position_embedding": self.position_embedding,
-            "block": dict(self.block),
-            "num_rounds": self.num_rounds,
-            "share_weights": self.share_weights,
-            "unseen_feature": self.unseen_feature,
-            "readout": self.readout,
-            "readout_cell": self.readout_cell,
             "hidden_units": self.hidden_units,
             "dueling": self.dueling,
             "output_activation": keras.activations.serialize(self.output_activation),
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
-
-
-def _with_preparation(preparation, overrides):
-    """The arguments that a preparation settles, under those that were given."""
-    arguments = dict(overrides)
-    if preparation is not None:
-        arguments.setdefault("unseen_feature", preparation.unseen_feature)
-        if arguments.get("readout", "cell") == "cell":
-            arguments.setdefault("readout_cell", preparation.agent_cell)
-    cell = arguments.get("readout_cell")
-    return {"readout": "max" if cell is None else "cell", **arguments}

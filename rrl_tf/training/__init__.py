@@ -5,7 +5,6 @@ from rrl_tf.training.callbacks import (
     EarlyStop,
     LogImages,
     LogMetrics,
-    Profile,
     StopWhen,
 )
 from rrl_tf.training.config import (
@@ -20,7 +19,8 @@ from rrl_tf.training.evaluation import Evaluation, evaluate
 from rrl_tf.training.fit import FitRun
 from rrl_tf.training.interruption import Interruption
 from rrl_tf.training.metrics_log import MetricsLog
-from rrl_tf.training.profiling import profiled
+from rrl_tf.training.profile_summary import ProfileSummary, read_profile
+from rrl_tf.training.profiling import Profile, profiled
 from rrl_tf.training.replicas import Replicas, make_replicas
 from rrl_tf.training.rollout import RolloutStatistics
 from rrl_tf.training.run import Run
@@ -38,6 +38,7 @@ __all__ = [
     "LogMetrics",
     "MetricsLog",
     "Profile",
+    "ProfileSummary",
     "Replicas",
     "RolloutStatistics",
     "Run",
@@ -50,6 +51,7 @@ __all__ = [
     "learning_rate_schedule",
     "make_replicas",
     "profiled",
+    "read_profile",
     "require_multiple",
     "require_not_negative",
     "require_positive",

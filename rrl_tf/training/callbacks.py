@@ -7,14 +7,12 @@ log or as a function.
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training.divergence import require_finite
@@ -180,47 +178,3 @@ class EarlyStop:
             return False
         best = np.argmin(values) if self.mode == "min" else np.argmax(values)
         return len(values) - 1 - int(best) >= self.patience
-
-
-class Profile(keras.callbacks.Callback):
-    """Records some training steps for TensorBoard's profiler, each with its step marker.
-
-    Args:
-        folder: path, TensorBoard's log directory.
-        first: the step of this `fit` at which to begin.
-        count: steps to record.
-
-    Example:
-        >>> model.fit(data, callbacks=[Profile("runs/first", first=50)])
-    """
-
-    def __init__(self, folder: str | os.PathLike, first: int, count: int = 20) -> None:
-        super().__init__()
-        self._folder, self._window = str(folder), range(first, first + count)
-        self._seen = 0
-        self._recording = False
-        self._marker: tf.profiler.experimental.Trace | None = None
-
-    def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        if self._seen == self._window.start:
-            tf.profiler.experimental.start(self._folder)
-            self._recording = True
-        if self._recording:
-            self._marker = tf.profiler.experimental.Trace("train", step_num=self._seen, _r=1)
-            self._marker.__enter__()
-
-    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        self._seen += 1
-        if self._marker is not None:
-            self._marker.__exit__(None, None, None)
-            self._marker = None
-        if self._seen == self._window.stop:
-            self._stop()
-
-    def on_train_end(self, logs: Logs = None) -> None:
-        self._stop()
-
-    def _stop(self):
-        if self._recording:
-            tf.profiler.experimental.stop()
-            self._recording = False

@@ -29,8 +29,8 @@ class RunConfig:
     """Folder under `runs`; by default the preset and the seed."""
     runs: str = "runs"
     """Where runs are kept."""
-    profile_from: int | None = None
-    """Record 20 steps from this one on for TensorBoard's profiler."""
+    profile: bool = False
+    """Record 20 steps for TensorBoard's profiler."""
     devices: int = 1
     """Devices of every host that share a batch: GPUs, or CPU devices where there is none."""
     cluster: ClusterKind = "tf_config"
@@ -39,8 +39,6 @@ class RunConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**32:
             raise InvalidInput(f"seed must be from 0 to 2**32 - 1; received {self.seed}")
-        if self.profile_from is not None:
-            require_not_negative(self, "profile_from")
         require_positive(self, "devices")
 
     @property

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, Literal
 
 import keras
 from tqdm import tqdm
 
-from rrl_tf.agents import ActorLoop, DoubleDQN, Loop, ReplayBuffer, linear_schedule
-from rrl_tf.agents.curriculum import Curriculum, training_env
+from rrl_tf.agents import DoubleDQN
+from rrl_tf.agents.curriculum import Curriculum
 from rrl_tf.envs import Task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_policy
+from rrl_tf.training.agent_evaluation import (
+    Player,
+    first_perfect,
+    in_words,
+    is_solved,
+    make_player,
+    scores,
+)
 from rrl_tf.training.config import (
     RunConfig,
     require_not_negative,
@@ -21,11 +28,10 @@ from rrl_tf.training.config import (
     require_share,
 )
 from rrl_tf.training.divergence import require_finite
-from rrl_tf.training.evaluation import evaluate
 from rrl_tf.training.interruption import Interruption
+from rrl_tf.training.loops import make_loop
 from rrl_tf.training.pictures import draw_episode
-from rrl_tf.training.profiling import profiled
-from rrl_tf.training.ray_actors import ray_actors
+from rrl_tf.training.profiling import first_profiled, profiled
 from rrl_tf.training.replicas import Replicas, make_replicas
 from rrl_tf.training.rollout import RolloutStatistics
 from rrl_tf.training.run import Run
@@ -60,6 +66,9 @@ class DoubleDQNConfig(RunConfig):
     """When to stop. The same command with a larger number goes on."""
     stop_after_perfect: int = 0
     """Stop after so many evaluations in a row without a failure; 0 never does."""
+    loop: Literal["python", "graph"] = "python"
+    """Where it acts: in Python, which any environment allows, or with environment and replay in
+    TensorFlow's graph, where nothing comes back to Python between two rows of the log."""
     num_envs: int = 16
     """Environments side by side; a run ends with the step of all of them that comes to `steps`."""
     actors: int | None = None
@@ -154,6 +163,7 @@ def train_double_dqn(
     """
     replicas = replicas or make_replicas(config, config.batch_size)
     loop = make_loop(task, network, config, replicas)
+    play = make_player(loop.agent, task, config)
     curriculum, statistics = Curriculum(len(task.levels)), RolloutStatistics()
     run = Run(
         config,
@@ -170,13 +180,13 @@ def train_double_dqn(
             statistics.set_state(state["statistics"])
     if not run.is_finished():
         with replicas.losses_told(), Interruption() as interruption:
-            _train(run, loop, curriculum, statistics, task, config, interruption)
+            _train(run, loop, play, curriculum, statistics, config, interruption)
         interruption.obey()
-        run.by_chief(finish, run, loop.agent, task, config)
+        run.by_chief(finish, run, loop.agent, play, task, config)
     return run, loop.agent
 
 
-def _train(run, loop, curriculum, statistics, task, config, interruption):
+def _train(run, loop, play, curriculum, statistics, config, interruption):
     """Goes on until the run is over or interrupted, and saves."""
 
     def save():
@@ -192,7 +202,11 @@ def _train(run, loop, curriculum, statistics, task, config, interruption):
     bar_options = {"unit": "step", "mininterval": 0.5, "disable": not run.replicas.is_chief}
     with tqdm(total=run.steps, initial=run.step, **bar_options) as bar:
         until = 0 if run.is_over() else config.steps
-        for record in profiled(loop.run(until), run.folder.path, config.profile_from):
+        first = None
+        if config.profile and until:
+            before = config.learning_starts // config.num_envs + config.n_step
+            first = first_profiled((until - loop.step) // config.num_envs, before)
+        for record in profiled(loop.run(until), run.folder.path, first):
             statistics.add(record)
             bar.update(record.step - bar.n)
             last = interruption.agreed(run.replicas) or record.step >= until
@@ -202,7 +216,7 @@ def _train(run, loop, curriculum, statistics, task, config, interruption):
             metrics = statistics.averages()
             require_finite(record.step, {"train/loss": metrics.get("train/loss", 0.0)})
             if evaluates:
-                metrics |= evaluate_agent(loop.agent, task, curriculum.level, config)
+                metrics |= scores(play, curriculum.level, curriculum.levels)
                 if curriculum.report(metrics.get("eval/success", 0.0)):
                     loop.env.reset_options = {"level": curriculum.level}
             run.log.write(record.step, metrics)
@@ -215,116 +229,12 @@ def _train(run, loop, curriculum, statistics, task, config, interruption):
             save()
 
 
-def make_loop(
-    task: Task, network: keras.Model, config: DoubleDQNConfig, replicas: Replicas | None = None
-) -> Loop:
-    """The training loop with its agent, environments and replay, all new.
-
-    Args:
-        task, network, config, replicas: as in `train_double_dqn`; by default one device.
-    """
-    agent = make_agent(task, network, config, replicas)
-    make_env = functools.partial(
-        training_env, task, config.num_envs, reset_on_truncation=not config.ignore_time_limit
-    )
-    replay = ReplayBuffer(
-        config.replay_capacity,
-        task.observation_space.shape,
-        task.observation_space.dtype,
-        num_envs=config.num_envs * (config.actors or 1),
-        n_step=config.n_step,
-        discount=config.discount,
-        priority_exponent=config.priority_exponent,
-        positive_copies=config.positive_copies,
-        observe_returns=config.observe_returns,
-    )
-    epsilon = functools.partial(
-        linear_schedule,
-        start=config.epsilon_start,
-        end=config.epsilon_end,
-        steps=config.epsilon_steps,
-    )
-    on_ray = config.actors is not None
-    env: Any = ray_actors(agent, make_env, config, replicas) if on_ray else make_env(config.seed)
-    return (ActorLoop if on_ray else Loop)(
-        agent,
-        env,
-        replay,
-        epsilon=epsilon,
-        updates_per_step=config.updates_per_step,
-        batch_size=config.batch_size,
-        learning_starts=config.learning_starts,
-        seed=config.seed,
-    )
-
-
-def make_agent(
-    task: Task, network: keras.Model, config: DoubleDQNConfig, replicas: Replicas | None = None
-) -> DoubleDQN:
-    """A double DQN with the weights that the network has; they are made if there are none yet.
-
-    Args:
-        task, network, config, replicas: as in `train_double_dqn`; by default one device.
-
-    Raises:
-        InvalidInput: if the network does not answer prepared observations with A values each.
-    """
-    shape = task.preparation.shape
-    try:
-        if not network.built:
-            network.build((None, *shape))
-        answer = tuple(network(keras.ops.zeros((2, *shape)), training=False).shape)
-    except Exception as error:
-        raise InvalidInput(
-            f"network {network.name!r} cannot answer prepared observations (B, "
-            f"{', '.join(map(str, shape))}): {error}"
-        ) from error
-    if answer != (2, task.num_actions):
-        raise InvalidInput(
-            f"network {network.name!r} must answer 2 observations with Q values of shape "
-            f"(2, {task.num_actions}); received {answer}"
-        )
-    return DoubleDQN(
-        network,
-        task.preparation,
-        learning_rate=keras.optimizers.schedules.PolynomialDecay(
-            config.learning_rate, config.learning_rate_updates, config.learning_rate_end
-        ),
-        clip_norm=config.clip_norm,
-        loss=config.loss,
-        target_period=config.target_period,
-        target_rate=config.target_rate,
-        select_at_t=config.select_at_t,
-        jit_compile=config.jit_compile,
-        spread=replicas.spread if replicas and replicas.count > 1 else None,
-    )
-
-
-def evaluate_agent(
-    agent: DoubleDQN, task: Task, level: int, config: DoubleDQNConfig
-) -> dict[str, float]:
-    """Metrics of greedy play and of play with 5 % random actions, from every evaluation start."""
-    resets = task.evaluation_resets(level, config.evaluation_episodes)
-    make = functools.partial(task.make_test_env, level)
-    greedy = evaluate(agent.greedy, make, resets).summary()
-    noisy = evaluate(agent.greedy, make, resets, epsilon=0.05).summary()
-    measure = "return"
-    if "success" in {*greedy, *noisy} or len(task.levels) > 1:
-        measure = "success"  # who never told of one had none
-        greedy.setdefault(measure, 0.0)
-        noisy.setdefault(measure, 0.0)
-    return {
-        **{f"eval/{name}": value for name, value in greedy.items()},
-        f"eval/{measure}_epsilon_0.05": noisy[measure],
-        "eval/level": level % len(task.levels) + 1,
-    }
-
-
-def finish(run: Run, agent: DoubleDQN, task: Task, config: DoubleDQNConfig) -> None:
+def finish(run: Run, agent: DoubleDQN, play: Player, task: Task, config: DoubleDQNConfig) -> None:
     """Final evaluation, pictures and export of a run that has just been trained."""
-    scores = evaluate_agent(agent, task, -1, config)
-    summary: dict[str, Any] = dict(scores)
-    if "eval/success" in scores:
+    last = len(task.levels) - 1
+    summary: dict[str, Any] = scores(play, last, len(task.levels))
+    report = in_words(summary, len(task.evaluation_resets(-1, config.evaluation_episodes)))
+    if "eval/success" in summary:
         summary["first_perfect"] = first_perfect(run.log.rows, len(task.levels))
     pictures = _pictures(agent.policy, task, run)
     version = export_policy(
@@ -339,8 +249,7 @@ def finish(run: Run, agent: DoubleDQN, task: Task, config: DoubleDQNConfig) -> N
             "scores": {"step": run.step, **summary},
         },
     )
-    episodes = len(task.evaluation_resets(-1, config.evaluation_episodes))
-    run.finish(summary, in_words(scores, episodes), [*pictures, version])
+    run.finish(summary, report, [*pictures, version])
 
 
 def _pictures(network, task, run):
@@ -350,34 +259,6 @@ def _pictures(network, task, run):
     except Exception as error:
         print(f"no pictures of {task.name}: {type(error).__name__}: {error}")
         return []
-
-
-def in_words(scores: dict[str, float], episodes: int) -> str:
-    """The outcome in a sentence."""
-    said = f"greedily a mean return of {scores['eval/return']:.4g} in {episodes} episodes"
-    if "eval/success" not in scores:
-        return f"{said}, {scores['eval/return_epsilon_0.05']:.4g} with 5 % of random actions"
-    loops = f" ({scores['eval/loops']:.1%} ended in a loop)" if "eval/loops" in scores else ""
-    return (
-        f"{said}; {scores['eval/success']:.1%} of them solved{loops}, "
-        f"{scores['eval/success_epsilon_0.05']:.1%} with 5 % of random actions"
-    )
-
-
-def first_perfect(rows: list[dict[str, float]], levels: int) -> int | None:
-    """The first step at which every start of the last level was solved greedily, or `None`."""
-    for row in rows:
-        if row.get("eval/success") == 1 and row["eval/level"] == levels:
-            return int(row["step"])
-    return None
-
-
-def is_solved(rows: list[dict[str, float]], levels: int, evaluations: int) -> bool:
-    """Whether so many last evaluations, of the last level, were without a failure."""
-    last = [row for row in rows if "eval/success" in row][-evaluations:]
-    return 0 < evaluations <= len(last) and all(
-        row["eval/success"] == 1 and row["eval/level"] == levels for row in last
-    )
 
 
 def _shown(metrics):

@@ -14,6 +14,7 @@ exports come before `finish`, which tells that they are there.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -23,12 +24,13 @@ from tqdm import tqdm
 from tqdm.keras import TqdmCallback
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.callbacks import Checkpoint, LogMetrics, Profile, StopWhen
+from rrl_tf.training.callbacks import Checkpoint, LogMetrics, StopWhen
 from rrl_tf.training.config import RunConfig
 from rrl_tf.training.divergence import require_finite
 from rrl_tf.training.interruption import Interruption
+from rrl_tf.training.profiling import Profile, first_profiled
 from rrl_tf.training.run import Run
-from rrl_tf.training.train_function import train_function
+from rrl_tf.training.train_function import train_function, train_step
 
 
 class FitRun(Run):
@@ -76,6 +78,7 @@ class FitRun(Run):
         if not model.built:
             raise InvalidInput(f"FitRun needs a built model; received {model.name} without weights")
         model.optimizer.build(model.trainable_variables)
+        model.train_step = functools.partial(train_step, model)
         super().__init__(config, steps, **options)
         self.model, self._steps_per_epoch = model, steps_per_epoch
         if (state := self.load()) is not None:
@@ -143,8 +146,9 @@ class FitRun(Run):
             interruption.obey()
 
     def _profile(self) -> list[Profile]:
-        first = self.config.profile_from
-        return [] if first is None else [Profile(self.folder.path, first)]
+        if not self.config.profile:
+            return []
+        return [Profile(self.folder.path, first_profiled(self.steps - self.step))]
 
     def _progress_bar(self) -> list[keras.callbacks.Callback]:
         bar = TqdmCallback(verbose=0, tqdm_class=tqdm, mininterval=0.5)

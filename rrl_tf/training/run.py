@@ -11,7 +11,7 @@ from rrl_tf.training.metrics_log import MetricsLog
 from rrl_tf.training.replicas import Replicas
 from rrl_tf.training.run_folder import RunFolder
 
-WITHOUT_EFFECT = ("name", "runs", "profile_from", "devices", "cluster")
+WITHOUT_EFFECT = ("name", "runs", "profile", "devices", "cluster")
 """Fields of every configuration that say where it runs and what to watch, and not what."""
 
 

@@ -1,4 +1,4 @@
-"""The step of `fit` on several devices or hosts.
+"""The step of `fit`: on one device by names that a profile shows, or on several devices or hosts.
 
 `fit` itself does not train a model of `MultiWorkerMirroredStrategy` (keras#20585), and with masks
 or clipping not quite the same under `MirroredStrategy` as on one device: it averages sums of
@@ -15,6 +15,25 @@ import keras
 import tensorflow as tf
 
 from rrl_tf.training.replicas import Replicas
+
+
+def train_step(model: keras.Model, data: Any) -> dict[str, Any]:
+    """What Keras' own `train_step` does with a batch, in the scopes forward, backward, optimizer.
+
+    Args:
+        model: compiled and built.
+        data: `x`, `(x, y)` or `(x, y, sample_weight)`.
+
+    Example:
+        >>> model.train_step = functools.partial(train_step, model)
+        >>> model.fit(batches)
+    """
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    loss, gradients, y_pred = _loss_and_gradients(model, model, x, y, sample_weight)
+    model.metrics[0].update_state(loss, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
+    with tf.name_scope("optimizer"):
+        model.optimizer.apply(gradients, model.trainable_variables)
+    return model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
 
 def train_function(
@@ -39,17 +58,12 @@ def train_function(
     count = len(model.trainable_variables)
 
     def compute(part):
-        weights = [variable.value for variable in network.trainable_variables]
-        with tf.GradientTape() as tape:
-            tape.watch(weights)
-            y_pred = network(part["x"], training=True)
-            loss = model.compute_loss(
-                part["x"], part["y"], y_pred, part.get("sample_weight"), training=True
-            )
-            loss = loss * part["share"][0]  # Keras has divided it by the devices already
-            scaled = optimizer.scale_loss(loss)
-        gradients = enumerate(tape.gradient(scaled, weights))
-        return {"loss": loss, "gradients": {i: g for i, g in gradients if g is not None}}, y_pred
+        share = part["share"][0]  # Keras has divided the loss by the devices already
+        loss, gradients, y_pred = _loss_and_gradients(
+            model, network, part["x"], part["y"], part.get("sample_weight"), share
+        )
+        there = {i: g for i, g in enumerate(gradients) if g is not None}
+        return {"loss": loss, "gradients": there}, y_pred
 
     parallel = replicas.spread(
         compute,
@@ -65,12 +79,27 @@ def train_function(
         if sample_weight is not None:
             batch["sample_weight"] = sample_weight
         sums, y_pred = parallel(batch)
-        optimizer.apply([sums["gradients"].get(i) for i in range(count)], model.trainable_variables)
+        gradients = [sums["gradients"].get(i) for i in range(count)]
+        with tf.name_scope("optimizer"):
+            optimizer.apply(gradients, model.trainable_variables)
         rows = tf.shape(tf.nest.flatten(x)[0])[0]
         model.metrics[0].update_state(sums["loss"], sample_weight=rows)
         return model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
     return step
+
+
+def _loss_and_gradients(model, network, x, y, sample_weight, share=None):
+    """The loss, or its share in that of a larger batch, its gradients as scaled, predictions."""
+    weights = [variable.value for variable in network.trainable_variables]
+    with tf.GradientTape() as tape, tf.name_scope("forward"):
+        tape.watch(weights)
+        y_pred = network(x, training=True)
+        loss = model.compute_loss(x, y, y_pred, sample_weight, training=True)
+        loss = loss if share is None else loss * share
+        scaled = model.optimizer.scale_loss(loss)
+    with tf.name_scope("backward"):
+        return loss, tape.gradient(scaled, weights), y_pred
 
 
 def _variables(network):

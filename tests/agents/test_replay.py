@@ -2,59 +2,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_experience import expected_transitions, observed_returns, play
 
 from rrl_tf.agents import ReplayBuffer
 from rrl_tf.errors import InvalidInput
-
-
-def play(replay, steps, num_envs, seed, ends=0.2):
-    """Feeds random episodes whose observations are unique numbers; returns the trajectory."""
-    rng = np.random.default_rng(seed)
-    clock = 0
-    current = np.arange(num_envs)
-    trajectory = []
-    for _ in range(steps):
-        clock += num_envs
-        after = clock + np.arange(num_envs)
-        end = rng.random(num_envs) < ends
-        terminated = end & (rng.random(num_envs) < 0.5)
-        step = {
-            "observation_t": current.astype("int64")[:, None],
-            "action_t": rng.integers(5, size=num_envs),
-            "reward_t": rng.normal(size=num_envs),
-            "terminated": terminated,
-            "truncated": end & ~terminated,
-            "observation_tp1": after.astype("int64")[:, None],
-        }
-        replay.add(**step)
-        trajectory.append(step)
-        # A new episode begins with an observation that must never be bootstrapped from.
-        current = np.where(end, -after, after)
-    return trajectory
-
-
-def expected_transitions(trajectory, n, discount, num_envs):
-    """All finished n-step transitions, by brute force from the definition."""
-    transitions = {}
-    for env in range(num_envs):
-        for start, step in enumerate(trajectory):
-            total, k, over = 0.0, 0, False
-            while k < n and start + k < len(trajectory) and not over:
-                now = trajectory[start + k]
-                total += discount**k * now["reward_t"][env]
-                over = now["terminated"][env] or now["truncated"][env]
-                k += 1
-            if k < n and not over:
-                continue
-            last = trajectory[start + k - 1]
-            bootstrap = 0.0 if last["terminated"][env] else discount**k
-            transitions[int(step["observation_t"][env, 0])] = (
-                int(step["action_t"][env]),
-                total,
-                bootstrap,
-                int(last["observation_tp1"][env, 0]),
-            )
-    return transitions
 
 
 def stored(replay):
@@ -127,14 +78,7 @@ def test_observed_returns_are_those_of_terminated_episodes(seed, n, num_envs, ca
         capacity, (1,), "int64", num_envs=num_envs, n_step=n, discount=0.9, observe_returns=True
     )
     trajectory = play(replay, 40, num_envs, seed)
-    expected = {}
-    for env in range(num_envs):
-        value, known = 0.0, False
-        for step in reversed(trajectory):
-            if step["terminated"][env] or step["truncated"][env]:
-                value, known = 0.0, bool(step["terminated"][env])
-            value = step["reward_t"][env] + 0.9 * value
-            expected[int(step["observation_t"][env, 0])] = value if known else -np.inf
+    expected = observed_returns(trajectory, 0.9, num_envs)
     state = replay.get_state()
     for observation, floor in zip(state["observation_t"], state["floor_t"]):
         np.testing.assert_allclose(floor, expected[int(observation[0])], rtol=1e-5, atol=1e-6)

@@ -289,3 +289,45 @@ def test_a_memory_of_another_shape_is_refused(shape):
     cell = RelationalMemoryCell(2, 3)
     with pytest.raises(ValueError, match=r"here \(B, 6\); received the shape"):
         cell(np.ones((2, FEATURES)), [np.ones(shape)])
+
+
+@settings(max_examples=10)
+@given(num_blocks=st.integers(1, 3), seen=st.lists(st.booleans(), min_size=3, max_size=3))
+def test_rows_out_of_sight_might_as_well_not_be_there(num_blocks, seen):
+    arguments = {"mem_slots": 2, "head_size": 3, "num_heads": 2, "num_blocks": num_blocks}
+    arguments["gate_style"] = None  # gates have weights for every row
+    cell, _ = cell_and_oracle(arguments, num_rows=3)
+    x = random_inputs(3)[:, 0]
+    memory = RNG.normal(size=(2, 12)).astype("float32")
+    projected, mask = cell.project_inputs(x), np.tile(seen, (2, 1))
+    after, scores = cell.update(projected, memory, mask)
+    full, all_scores = cell.update(projected, memory, mask, every_row=True)
+    np.testing.assert_allclose(array(after), array(full), atol=1e-6)
+    last = f"block_{num_blocks}"
+    assert scores[last].shape == (2, 2, 2, 5)
+    np.testing.assert_allclose(array(scores[last]), array(all_scores[last])[:, :, :2], atol=1e-6)
+    for score in all_scores.values():
+        assert not array(score)[..., 2:][..., np.logical_not(seen)].any()
+    if any(seen):
+        fewer = RelationalMemoryCell(**arguments)
+        fewer.build((None, sum(seen), FEATURES))
+        fewer.set_weights(cell.get_weights())
+        expected, _ = fewer(x[:, np.array(seen)], [memory])
+        np.testing.assert_allclose(array(after), array(expected), atol=1e-5)
+
+
+@pytest.mark.parametrize("gate_style", ["unit", "memory", None])
+def test_gates_say_what_a_step_keeps(gate_style):
+    arguments = {"mem_slots": 2, "head_size": 3, "gate_style": gate_style}
+    cell, _ = cell_and_oracle(arguments)
+    memory = RNG.normal(size=(2, 6)).astype("float32")
+    projected = cell.project_inputs(random_inputs()[:, 0])
+    gates = {name: array(gate) for name, gate in cell.gates(projected, memory).items()}
+    if gate_style is None:
+        assert gates == {}
+        return
+    assert {gate.shape for gate in gates.values()} == {(2, 2, 3 if gate_style == "unit" else 1)}
+    # What is not kept was let in, and lies between -1 and 1.
+    after = array(cell.update(projected, memory)[0]).reshape(2, 2, 3)
+    let_in = (after - gates["forget"] * memory.reshape(2, 2, 3)) / gates["input"]
+    assert np.abs(let_in).max() < 1

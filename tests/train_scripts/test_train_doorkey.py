@@ -123,6 +123,25 @@ def test_a_run_goes_on_when_more_steps_are_asked_for(tmp_path):
     assert sorted(path.name for path in run.folder.export.iterdir()) == ["1", "2"]
 
 
+@pytest.mark.slow
+def test_a_run_in_the_graph_goes_on_as_if_it_had_not_stopped(tmp_path):
+    from train_scripts import train_doorkey
+
+    def train(name, steps):
+        config = toy_config(tmp_path, name=name, steps=steps, loop="graph", sizes=(5, 6))
+        return train_doorkey.main(config)[0].folder
+
+    whole, parts = train("whole", 640), [train("parts", steps) for steps in (320, 640)][1]
+    assert [int(row["step"]) for row in metrics(whole.path)] == [160, 320, 480, 640]
+    assert metrics(parts.path) == metrics(whole.path)
+    states = [np.load(f.path / "checkpoints/0000000640/arrays.npz") for f in (whole, parts)]
+    assert set(states[0].files) == set(states[1].files)
+    for name in states[0].files:
+        np.testing.assert_array_equal(states[0][name], states[1][name], err_msg=name)
+    assert {path.name for path in whole.figures.iterdir()} == {"attention.png", "episode.gif"}
+    assert json.loads((whole.path / "evaluation.json").read_text())["eval/level"] == 2
+
+
 @pytest.mark.parametrize("steps", [8, 100, 328])
 def test_any_number_of_steps_is_finished_once(tmp_path, steps):
     """Before the first row, and between two of them."""

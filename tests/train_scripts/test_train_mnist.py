@@ -65,7 +65,7 @@ def test_a_run_leaves_everything_it_promises(data, tmp_path, capsys):
     from rrl_tf.export import SavedModelSession
     from train_scripts import train_mnist
 
-    config = toy(data, tmp_path, perturbed=True, profile_from=2)
+    config = toy(data, tmp_path, perturbed=True, profile=True)
     run = train_mnist.main(config)
     folder, model = run.folder, run.model
     assert [int(row["step"]) for row in metrics(folder.path)] == [2, 4, 6, 8]

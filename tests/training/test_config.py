@@ -62,7 +62,6 @@ def test_a_multiple_is_one(value, divisor):
     [
         {"seed": -1},
         {"seed": 2**32},
-        {"profile_from": -1},
         {"learning_rate": 0.0},
         {"learning_rate_end": -1.0},
         {"warmup_steps": -1},

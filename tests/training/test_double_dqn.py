@@ -3,6 +3,7 @@
 import functools
 import json
 import operator
+import types
 
 import keras
 import numpy as np
@@ -11,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rrl_tf.agents.curriculum import Curriculum
-from rrl_tf.envs import gymnasium_task
+from rrl_tf.envs import doorkey_task, gymnasium_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import dense_q_network
-from rrl_tf.training.double_dqn import DoubleDQNConfig, make_loop, train_double_dqn
+from rrl_tf.training import Replicas
+from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
+from rrl_tf.training.loops import make_loop
 from rrl_tf.training.rollout import RolloutStatistics
 
 pytestmark = pytest.mark.tf_only
@@ -130,3 +133,13 @@ def test_a_run_whose_state_lacks_something_names_it(tmp_path):
     state_file(run).write_text(json.dumps(text))
     with pytest.raises(InvalidInput, match=r"0000000040 cannot be read \(KeyError: 'curriculum'\)"):
         train(tmp_path, steps=80)
+
+
+def test_what_cannot_be_trained_in_the_graph_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(InvalidInput, match=r"make_graph.*received task 'CartPole-v1'.*python"):
+        train(tmp_path, loop="graph")
+    task, two = doorkey_task((5,)), Replicas(types.SimpleNamespace(num_replicas_in_sync=2))
+    config = DoubleDQNConfig(loop="graph", runs=str(tmp_path))
+    with pytest.raises(InvalidInput, match="one device; received 2"):
+        train_double_dqn(task, dense_q_network(5), config, two)
+    assert not list(tmp_path.iterdir())

@@ -1,6 +1,5 @@
 """A `fit` that was killed and continued is the `fit` that was not."""
 
-import dataclasses
 import os
 import signal
 
@@ -285,17 +284,6 @@ def test_early_stop_ends_a_run_and_stays_reached(tmp_path):
     assert not opened(tmp_path / "run", epochs=9).is_finished()
     with pytest.raises(InvalidInput, match="'best'"):
         EarlyStop("eval/loss", 2, mode="best")
-
-
-@pytest.mark.parametrize("count", [2, 100])  # ends within the run, or with it
-def test_a_window_of_steps_is_profiled(tmp_path, count, monkeypatch):
-    from rrl_tf.training import callbacks
-
-    monkeypatch.setattr(callbacks.Profile.__init__, "__defaults__", (count,))
-    run = opened(tmp_path / "run", epochs=2)
-    run.config = dataclasses.replace(run.config, profile_from=2)
-    train(run)
-    assert list((tmp_path / "run").glob("plugins/profile/*/*.xplane.pb"))
 
 
 def test_the_log_of_a_folder_is_the_runs(tmp_path, whole):

@@ -186,26 +186,3 @@ def test_statistics_average_what_came_since_the_last_call():
     twin.set_state(statistics.get_state())
     twin.add(record(40, 3))
     assert twin.averages()["rollout/success"] == 0
-
-
-def test_a_profile_has_step_markers(tmp_path):
-    import tensorflow as tf
-
-    from rrl_tf.training import profiled
-
-    def work():
-        for i in range(6):
-            yield tf.reduce_sum(tf.ones((i + 1, 8))).numpy()
-
-    assert list(profiled(work(), tmp_path, first=2, count=3)) == [8.0 * (i + 1) for i in range(6)]
-    [trace] = tmp_path.rglob("*.xplane.pb")
-    content = trace.read_bytes()
-    assert b"step_num" in content
-    assert not list((tmp_path / "none").rglob("*"))
-
-
-def test_without_a_first_step_nothing_is_recorded(tmp_path):
-    from rrl_tf.training import profiled
-
-    assert list(profiled(range(3), tmp_path)) == [0, 1, 2]
-    assert not list(tmp_path.iterdir())

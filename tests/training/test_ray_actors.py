@@ -20,7 +20,8 @@ from rrl_tf.agents import Record
 from rrl_tf.envs import gymnasium_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import dense_q_network
-from rrl_tf.training.double_dqn import DoubleDQNConfig, make_loop, train_double_dqn
+from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
+from rrl_tf.training.loops import make_loop
 from rrl_tf.training.rollout import RolloutStatistics
 
 pytestmark = pytest.mark.tf_only

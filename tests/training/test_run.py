@@ -83,7 +83,7 @@ def test_other_data_are_another_run(tmp_path):
 def test_a_run_may_be_moved_and_watched(tmp_path):
     opened(tmp_path / "here").save(10, {"loop": {}})
     (tmp_path / "here").rename(tmp_path / "there")
-    config = RunConfig(runs=str(tmp_path / "there"), name="run", profile_from=3)
+    config = RunConfig(runs=str(tmp_path / "there"), name="run", profile=True)
     assert Run(config, 100).step == 10
     with pytest.raises(InvalidInput, match="seed is 0 there and 1 here"):
         Run(dataclasses.replace(config, seed=1), 100)

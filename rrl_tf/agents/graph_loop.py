@@ -1,0 +1,303 @@
+"""The training loop inside TensorFlow's graph: many steps and updates in one compiled call."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from rrl_tf._arguments import number_from, positive_int
+from rrl_tf.agents import graph_random
+from rrl_tf.agents.loop import Record
+from rrl_tf.agents.timeline import Timeline
+from rrl_tf.envs import doorkey_rules
+from rrl_tf.envs.doorkey_graph import DoorKeyGraph
+from rrl_tf.envs.doorkey_rules import DoorKeyState
+from rrl_tf.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from rrl_tf.agents.double_dqn import DoubleDQN
+
+_ACTIONS, _RESETS, _SAMPLES = range(3)  # streams of random numbers, so that none is used twice
+_METRICS = ("loss", "q_mean", "gradient_norm")
+
+
+class CurriculumGraph:
+    """E environments in the graph, of growing difficulty: what `CurriculumEnv` is in Python.
+
+    Args:
+        levels: `DoorKeyGraph`s of equal observations and actions, the easiest first.
+        num_envs: E.
+        current_share: share of new episodes that are of `reset_options["level"]`; the others are
+            of the easier ones.
+
+    Attributes:
+        reset_options: `{"level": number}`, or `None` for the first.
+
+    Raises:
+        InvalidInput: if there is no level, their spaces differ, or a number is out of range.
+
+    Example:
+        >>> env = CurriculumGraph([DoorKeyGraph(5), DoorKeyGraph(6)], num_envs=64)
+        >>> env.reset_options = {"level": 1}
+    """
+
+    def __init__(
+        self, levels: Sequence[DoorKeyGraph], num_envs: int, current_share: float = 0.7
+    ) -> None:
+        spaces = {(repr(level.observation_space), repr(level.action_space)) for level in levels}
+        if len(spaces) != 1:
+            raise InvalidInput(
+                "the levels of a curriculum must be at least one and share their spaces; received "
+                f"{sorted(spaces)}"
+            )
+        self.levels = tuple(levels)
+        self.num_envs = positive_int("num_envs", num_envs)
+        self.current_share = number_from("current_share", current_share, 0, 1)
+        self.reset_options: dict[str, Any] | None = None
+
+    @property
+    def level(self) -> int:
+        """Number of the level that is trained on."""
+        return (self.reset_options or {}).get("level", 0)
+
+    def initial_state(self, seed: Any, level: Any) -> DoorKeyState:
+        """New episodes, `current_share` of them of the level, the others of easier ones."""
+        seeds = graph_random.split(seed, len(self.levels) + 2)
+        shape = (self.num_envs,)
+        easier = graph_random.uniform(shape, seeds[-1]) * tf.cast(level, tf.float32)
+        is_current = graph_random.uniform(shape, seeds[-2]) < self.current_share
+        chosen = tf.where(is_current, level, tf.cast(easier, tf.int32))
+        state = self.levels[0].initial_state(self.num_envs, seeds[0])
+        for number, (each, own) in enumerate(zip(self.levels, seeds)):
+            if number > 0:
+                new = each.initial_state(self.num_envs, own)
+                state = doorkey_rules.choose(chosen == number, new, state)
+        return state
+
+    def observe(self, state: DoorKeyState) -> Any:
+        """Observations `(E, 7, 7, C)`."""
+        return self.levels[0].observe(state)
+
+    def step_and_restart(self, state: DoorKeyState, action: Any, seed: Any, level: Any) -> Any:
+        """As `DoorKeyGraph.step_and_restart`; new episodes are those of `initial_state`."""
+        # What a step does depends on the size in the state and on nothing else of a level.
+        state, final_observation, reward, terminated, truncated = self.levels[0].step(state, action)
+        truncated &= ~terminated
+        new = self.initial_state(seed, level)
+        state = doorkey_rules.choose(terminated | truncated, new, state)
+        return state, self.observe(state), reward, terminated, truncated, final_observation
+
+
+class GraphLoop:
+    """Acts, remembers and learns as `Loop` does, without leaving the graph between two pauses.
+
+    The agent, the environments and the replay are all in TensorFlow, so what happens up to the
+    next pause is one call of a `tf.function`: nothing but the outcome comes back to Python. What
+    is drawn at random is drawn by other generators than `Loop`'s, so that two runs of one seed are
+    alike in distribution and not in numbers. A step of the environments is compiled with XLA where
+    the agent's update is.
+
+    Args:
+        agent: `DoubleDQN`.
+        env: `CurriculumGraph` of E environments.
+        replay: `Timeline` fed by E environments.
+        epsilon, updates_per_step, batch_size, learning_starts, seed: as for `Loop`.
+        pauses: a record is made at every multiple of these numbers of steps.
+
+    Raises:
+        InvalidInput: if a number is out of range, or replay and environments differ in E.
+
+    Example:
+        >>> for record in GraphLoop(agent, env, replay, ..., pauses=(500,)).run(until_step=30_000):
+        ...     print(record.step, record.metrics)
+    """
+
+    def __init__(
+        self,
+        agent: DoubleDQN,
+        env: CurriculumGraph,
+        replay: Timeline,
+        *,
+        epsilon: Callable[[int], float],
+        updates_per_step: float,
+        batch_size: int,
+        learning_starts: int,
+        seed: int,
+        pauses: Sequence[int],
+    ) -> None:
+        number_from("updates_per_step", updates_per_step, 0)
+        number_from("learning_starts", learning_starts, 0, replay.capacity)
+        if replay.num_envs != env.num_envs:
+            raise InvalidInput(
+                f"the replay must be fed by {env.num_envs} environments; received one of "
+                f"{replay.num_envs}"
+            )
+        self.agent = agent
+        self.env = env
+        self.replay = replay
+        self.epsilon = epsilon
+        self.updates_per_step = updates_per_step
+        self.batch_size = positive_int("batch_size", batch_size)
+        self.learning_starts = learning_starts
+        self.seed = seed
+        self.pauses = tuple(positive_int("pauses", pause) for pause in pauses)
+        self._step = 0
+        self._updates = 0
+        self._updates_owed = 0.0
+        self._now: Any = None
+        self._play = tf.function(self._play_one, jit_compile=agent.jit_compile)
+        self._advance = tf.function(self._advance_many)
+
+    @property
+    def step(self) -> int:
+        """Environment steps so far."""
+        return self._step
+
+    def run(self, until_step: int) -> Iterator[Record]:
+        """Yields a `Record` per pause until `until_step` is reached."""
+        if self._now is None:
+            self._now = self._begun()
+        while self._step < until_step:
+            pauses = [self._step // every * every + every for every in self.pauses]
+            yield self._advance_to(min(until_step, *pauses))
+
+    def _begun(self):
+        state = self.env.initial_state(self._seed(_RESETS, -1), self.env.level)
+        zeros = tf.zeros((self.env.num_envs,))
+        return {"state": state, "observation": self.env.observe(state), "return": zeros}
+
+    def _advance_to(self, step):
+        began, num_envs = time.perf_counter(), self.env.num_envs
+        first = self._step // num_envs
+        count = math.ceil((step - self._step) / num_envs)
+        epsilons = [self.epsilon(self._step + i * num_envs) for i in range(count)]
+        updates = [self._due(first + i + 1) for i in range(count)]
+        self._now, episodes, sums = self._advance(
+            self._now,
+            tf.constant(epsilons, tf.float32),
+            tf.constant(updates, tf.int32),
+            tf.constant(first, tf.int64),
+            tf.constant(self._updates, tf.int64),
+            tf.constant(self.env.level, tf.int32),
+        )
+        self._step += count * num_envs
+        self._updates += sum(updates)
+        metrics = {
+            name: float(value) / sum(updates) for name, value in sums.items() if any(updates)
+        }
+        finished = _finished(episodes.numpy())
+        seconds = {"graph": time.perf_counter() - began}
+        return Record(self._step, self._updates, epsilons[-1], finished, metrics, seconds)
+
+    def _due(self, added):
+        """How many updates follow the step after which so many are in the replay."""
+        if self.replay.drawable(added) <= self.learning_starts:
+            return 0
+        self._updates_owed += self.updates_per_step * self.env.num_envs
+        due = int(self._updates_owed)
+        self._updates_owed -= due
+        return due
+
+    def _advance_many(self, now, epsilons, updates, first_step, first_update, level):
+        steps = tf.shape(epsilons)[0]
+        episodes = tf.TensorArray(tf.float32, steps, element_shape=(4, self.env.num_envs))
+        sums = dict.fromkeys(_METRICS, tf.constant(0.0))
+        done = first_update
+        for i in tf.range(steps):
+            number = first_step + tf.cast(i, tf.int64)
+            now, outcome = self._play(now, epsilons[i], number, level)
+            episodes = episodes.write(i, outcome)
+            for _ in tf.range(updates[i]):
+                with tf.name_scope("replay"):
+                    seed = self._seed(_SAMPLES, done)
+                    batch, index = self.replay.sample(self.batch_size, seed)
+                with tf.name_scope("update"):
+                    metrics, error = self.agent.update_in_graph(*batch)
+                with tf.name_scope("replay"):
+                    self.replay.set_priorities(index, error)
+                sums = {name: sums[name] + metrics[name] for name in _METRICS}
+                done += 1
+        return now, episodes.stack(), sums
+
+    def _play_one(self, now, epsilon, number, level):
+        observation_t = now["observation"]
+        with tf.name_scope("act"):
+            seed = self._seed(_ACTIONS, number)
+            action_t = self.agent.act_in_graph(observation_t, epsilon, seed)
+        with tf.name_scope("environment"):
+            seed = self._seed(_RESETS, number)
+            state, observation, *outcome = self.env.step_and_restart(
+                now["state"], action_t, seed, level
+            )
+        reward_t, terminated, truncated, _ = outcome
+        with tf.name_scope("replay"):
+            self.replay.add(observation_t, action_t, *outcome)
+        returned, length = now["return"] + reward_t, now["state"].steps + 1
+        over = terminated | truncated
+        outcome = [tf.cast(each, tf.float32) for each in (over, returned, length, terminated)]
+        returned = tf.where(over, 0.0, returned)
+        now = {"state": state, "observation": observation, "return": returned}
+        return now, tf.stack(outcome)
+
+    def _seed(self, stream, number):
+        # What one seed draws must not depend on where a run was stopped and continued.
+        return graph_random.fold_in((self.seed, stream), number)
+
+    def get_state(self) -> dict[str, dict[str, Any]]:
+        """State of the loop, its agent, replay and environments, as `Loop.get_state`."""
+        now = self._now or self._begun()
+        return {
+            "loop": {
+                "step": self._step,
+                "updates": self._updates,
+                "updates_owed": self._updates_owed,
+            },
+            "environment": {
+                "reset_options": self.env.reset_options,
+                "state": tf.stack(now["state"]).numpy(),
+                "return": now["return"].numpy(),
+            },
+            "agent": self.agent.get_state(),
+            "replay": self.replay.get_state(),
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Restores what `get_state` returned.
+
+        Raises:
+            InvalidInput: if a part does not fit this loop's agent, replay or environments.
+            KeyError, TypeError, ...: if something is missing, or of another type.
+        """
+        environment = state["environment"]
+        expected = (len(DoorKeyState._fields), self.env.num_envs)
+        if environment["state"].shape != expected:
+            raise InvalidInput(
+                f"expected the state of {self.env.num_envs} environments, {expected}; received "
+                f"{environment['state'].shape}"
+            )
+        self.agent.set_state(state["agent"])
+        self.replay.set_state(state["replay"])
+        self.env.reset_options = environment["reset_options"]
+        now = DoorKeyState(*tf.unstack(tf.constant(environment["state"], tf.int32)))
+        self._now = {
+            "state": now,
+            "observation": self.env.observe(now),
+            "return": tf.constant(environment["return"], tf.float32),
+        }
+        self._step = int(state["loop"]["step"])
+        self._updates = int(state["loop"]["updates"])
+        self._updates_owed = float(state["loop"]["updates_owed"])
+
+
+def _finished(episodes):
+    """Dicts of the episodes that ended, from `(steps, 4, E)`: whether, return, length, success."""
+    steps, envs = np.nonzero(episodes[:, 0])
+    return [
+        {"return": float(returned), "length": int(length), "success": bool(success)}
+        for _, returned, length, success in episodes[steps, :, envs]
+    ]

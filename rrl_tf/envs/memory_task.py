@@ -1,0 +1,70 @@
+"""MiniGrid's Memory as a task: an object seen at the beginning decides where to go in the end."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from rrl_tf.envs import minigrid_view
+from rrl_tf.envs.doorkey_task import level_of_starts
+from rrl_tf.envs.memory import enumerate_memory_starts, make_memory
+from rrl_tf.envs.preparation import one_hot
+from rrl_tf.envs.task import Task
+from rrl_tf.errors import InvalidInput
+
+
+def memory_task(
+    sizes: tuple[int, ...] = (7,),
+    *,
+    random_length: bool = False,
+    frames: int = 1,
+    reward: str = "success",
+    max_steps: int | None = None,
+    held_out: bool = False,
+    held_out_seed: int = 0,
+) -> Task:
+    """MiniGrid's Memory as a `Task`, evaluated from every start or from lengths held out.
+
+    Whoever does not remember the object in the room succeeds half of the time.
+
+    Args:
+        sizes: sides of the grid, odd and from 7 up, a curriculum from first to last.
+        random_length, frames, reward, max_steps: as in `make_memory`, for all levels.
+        held_out: keep a third of the lengths a hallway of the last size can have for evaluation.
+        held_out_seed: which third.
+
+    Raises:
+        InvalidInput: if an argument is not possible; lengths are held out where they are random.
+
+    Example:
+        >>> task = memory_task((9, 13, 17), random_length=True)
+        >>> len(task.evaluation_resets(at_most=1000)), task.action_names
+        (396, ('left', 'right', 'forward'))
+    """
+    if not sizes:
+        raise InvalidInput("sizes needs at least one side of a grid; received none")
+    if held_out and not random_length:
+        raise InvalidInput("held_out keeps lengths apart; received random_length=False, one length")
+    make = functools.partial(
+        make_memory,
+        random_length=random_length,
+        frames=frames,
+        reward=reward,
+        max_steps=max_steps,
+    )
+    space: Any = make(sizes[0]).observation_space
+    channels = space.shape[-1] // frames
+    return Task(
+        name=f"MemoryS{sizes[-1]}{'Random' if random_length else ''}",
+        levels=tuple(
+            level_of_starts(
+                f"S{size}",
+                functools.partial(make, size),
+                enumerate_memory_starts(size, random_length),
+                held_out_seed if held_out and size == sizes[-1] else None,
+            )
+            for size in sizes
+        ),
+        preparation=one_hot(space, frames, minigrid_view.UNSEEN, minigrid_view.AGENT_CELL),
+        **minigrid_view.of_task(channels),
+    )

@@ -1,0 +1,346 @@
+"""Memories of a recurrent network: what one is, how a step changes it, what is read of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from rrl_tf._arguments import positive_int
+from rrl_tf._typing import Shape, Tensor
+from rrl_tf.layers import CausalTransformerBlock, PositionEmbedding
+from rrl_tf.layers._layer_norm import LayerNormalization
+from rrl_tf.layers._shapes import dense_on_rows
+from rrl_tf.layers.relational_memory_cell import RelationalMemoryCell
+
+
+class MemoryCore(keras.layers.Layer):
+    """Goes through a sequence with a memory, which is a value in and out.
+
+    Only what depends on the memory is done step by step. What a step makes of its input alone is
+    done for the whole sequence before, and what nothing later depends on after it: the output, and
+    for those who ask, attention and gates.
+
+    Args:
+        unroll: whether to write the steps out one after the other. A loop takes a fraction of the
+            time to trace; written out, steps of few operations run sooner, and XLA can take their
+            gradient.
+
+    Call arguments:
+        inputs: `(B, T, ...)`, T known.
+        memory: `(B, memory_size)`, before the first step.
+        first: `(B, T)` bool, true for the steps before which the memory is put back to the
+            initial one; none, if left out.
+        seen: `(B, T, n)` bool, the rows of the inputs that may be attended to; all, if left out.
+        look: whether attention and gates are wanted.
+
+    Returns:
+        Outputs `(B, T, output_size)`; the memory after every step `(B, T, memory_size)`; dicts of
+        attention `(B, T, H, N, S)` and gates `(B, T, ..., units)`, empty unless looked at.
+    """
+
+    memory_size: int
+    output_size: int
+
+    def __init__(self, unroll: bool, dtype: Any = None, name: str | None = None) -> None:
+        super().__init__(dtype=dtype, name=name)
+        self.unroll = unroll
+
+    def call(
+        self,
+        inputs: Tensor,
+        memory: Tensor,
+        first: Tensor | None = None,
+        seen: Tensor | None = None,
+        look: bool = False,
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor], dict[str, Tensor]]:
+        steps = self.project(inputs, seen)  # (B, T, size of a step)
+        before, after = self._go_through(steps, memory, first)
+        attention, gates = self.look(steps, before) if look else ({}, {})
+        return self.read(steps, before, after), after, attention, gates
+
+    def _go_through(self, steps, memory, first):
+        """The memory before and after every step, each `(B, T, memory_size)`."""
+        initial = self.initial_memory(ops.shape(memory)[0])
+
+        def go(memory, inputs):
+            step, is_first = (inputs, None) if first is None else inputs
+            if is_first is not None:
+                memory = ops.where(is_first[:, None], initial, memory)
+            memory = self.advance(step, memory)
+            return memory, memory
+
+        scan = _written_out if self.unroll or steps.shape[1] == 1 else _in_a_loop
+        after = scan(go, memory, steps if first is None else (steps, first))
+        before = ops.concatenate([memory[:, None], after[:, :-1]], axis=1)
+        if first is not None:
+            before = ops.where(first[..., None], initial[:, None], before)
+        return before, after
+
+    def initial_memory(self, batch_size: int | Tensor) -> Tensor:
+        """The memory at the start of an episode, `(batch_size, memory_size)`."""
+        return ops.zeros((batch_size, self.memory_size), self.compute_dtype)
+
+    def project(self, inputs: Tensor, seen: Tensor | None) -> Tensor:
+        """What a step needs of its input and no memory changes, `(B, T, size of a step)`."""
+        raise NotImplementedError
+
+    def advance(self, step: Tensor, memory: Tensor) -> Tensor:
+        """The memory after a step, from its part of `project`'s result and the memory before."""
+        raise NotImplementedError
+
+    def read(self, steps: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        """The outputs of all steps, `(B, T, output_size)`."""
+        return after
+
+    def look(self, steps: Tensor, before: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Attention and gates of all steps, as the memory before each is known by now."""
+        return {}, {}
+
+
+class RelationalMemoryCore(MemoryCore):
+    """A Relational Memory Core, fed with vectors `(B, T, F)` or with n rows `(B, T, n, F)`.
+
+    Args:
+        unroll: as in `MemoryCore`.
+        **arguments: those of `RelationalMemoryCell`.
+    """
+
+    def __init__(
+        self, unroll: bool = False, dtype: Any = None, name: str | None = None, **arguments: Any
+    ) -> None:
+        super().__init__(unroll, dtype, name)
+        self.cell = RelationalMemoryCell(**arguments, dtype=self.dtype_policy, name="cell")
+        self.memory_size = self.output_size = self.cell.state_size
+
+    def build(self, inputs_shape: Shape) -> None:
+        self.cell.build((None, *inputs_shape[2:]))
+
+    def initial_memory(self, batch_size: int | Tensor) -> Tensor:
+        return self.cell.get_initial_state(batch_size)[0]
+
+    def project(self, inputs: Tensor, seen: Tensor | None) -> Tensor:
+        steps = self.cell.project_inputs(inputs)
+        if seen is None:
+            return steps
+        # As numbers behind the numbers: the loop takes one array.
+        return ops.concatenate([steps, ops.cast(seen, steps.dtype)], axis=-1)
+
+    def _parted(self, step):
+        """The cell's part of a step, and which rows are seen, or None."""
+        if step.shape[-1] == self.cell.projection_size:
+            return step, None
+        step, seen = ops.split(step, [self.cell.projection_size], axis=-1)
+        return step, seen > 0.5
+
+    def advance(self, step: Tensor, memory: Tensor) -> Tensor:
+        step, seen = self._parted(step)
+        return self.cell.update(step, memory, seen)[0]
+
+    def look(self, steps: Tensor, before: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        times = before.shape[1]
+        step, seen = self._parted(join_time(steps))
+        memory = join_time(before)
+        _, attention = self.cell.update(step, memory, seen, every_row=True)
+        gates = self.cell.gates(step, memory)
+        attention, gates = (
+            {name: split_time(value, times) for name, value in values.items()}
+            for values in (attention, gates)
+        )
+        return attention, gates
+
+
+class LSTMCore(MemoryCore):
+    """A long short-term memory: `[h, c]` is the memory, and h the output.
+
+    Args:
+        units: size of h and of c.
+        unroll: as in `MemoryCore`.
+
+    References:
+        - [Hochreiter and Schmidhuber, 1997](https://doi.org/10.1162/neco.1997.9.8.1735), with the
+          forget gate's bias at 1 in the beginning (Gers et al., 2000), as in Keras
+    """
+
+    def __init__(
+        self, units: int, unroll: bool = True, dtype: Any = None, name: str | None = None
+    ) -> None:
+        super().__init__(unroll, dtype, name)
+        self.units = self.output_size = positive_int("units", units)
+        self.memory_size = 2 * self.units
+        self.input_projection = keras.layers.Dense(
+            4 * self.units,
+            bias_initializer=_forget_bias,
+            dtype=self.dtype_policy,
+            name="input_projection",
+        )
+        self.recurrent_projection = keras.layers.Dense(
+            4 * self.units,
+            use_bias=False,
+            kernel_initializer="orthogonal",
+            dtype=self.dtype_policy,
+            name="recurrent_projection",
+        )
+
+    def build(self, inputs_shape: Shape) -> None:
+        self.input_projection.build((None, inputs_shape[-1]))
+        self.recurrent_projection.build((None, self.units))
+
+    def project(self, inputs: Tensor, seen: Tensor | None) -> Tensor:
+        return dense_on_rows(self.input_projection, inputs)
+
+    def _gates(self, step, hidden):
+        parts = ops.split(step + dense_on_rows(self.recurrent_projection, hidden), 4, axis=-1)
+        input_gate, forget_gate, candidate, output_gate = parts  # in Keras' order
+        return [ops.sigmoid(gate) for gate in (input_gate, forget_gate, output_gate)], candidate
+
+    def advance(self, step: Tensor, memory: Tensor) -> Tensor:
+        hidden, cell = ops.split(memory, 2, axis=-1)
+        (input_gate, forget_gate, output_gate), candidate = self._gates(step, hidden)
+        cell = forget_gate * cell + input_gate * ops.tanh(candidate)
+        return ops.concatenate([output_gate * ops.tanh(cell), cell], axis=-1)
+
+    def read(self, steps: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        return ops.split(after, 2, axis=-1)[0]
+
+    def look(self, steps: Tensor, before: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        gates, _ = self._gates(steps, ops.split(before, 2, axis=-1)[0])
+        return {}, dict(zip(("input", "forget", "output"), gates))
+
+
+class WindowCore(MemoryCore):
+    """A transformer that sees the last K steps: they are the memory.
+
+    What is kept of a step is the projection of its input and a 1, oldest first; zeros are steps
+    before the episode. So memory and sequence give the same numbers, however many blocks there are.
+
+    Args:
+        context_length: K, the steps seen, the present one among them.
+        width: size of what is kept of a step.
+        num_blocks: how many `CausalTransformerBlock`s.
+        unroll: as in `MemoryCore`.
+        **block: their arguments.
+    """
+
+    def __init__(
+        self,
+        context_length: int,
+        width: int,
+        num_blocks: int = 1,
+        unroll: bool = True,
+        dtype: Any = None,
+        name: str | None = None,
+        **block: Any,
+    ) -> None:
+        super().__init__(unroll, dtype, name)
+        self.context_length = positive_int("context_length", context_length)
+        self.width = self.output_size = positive_int("width", width)
+        self.memory_size = (self.context_length - 1) * (self.width + 1)
+        self.projection = keras.layers.Dense(self.width, dtype=self.dtype_policy, name="projection")
+        self.positions = PositionEmbedding(dtype=self.dtype_policy, name="positions")
+        block = {"num_heads": 2, "norm": "pre", **block}
+        self.blocks = [
+            CausalTransformerBlock(**block, dtype=self.dtype_policy, name=f"block_{i}")
+            for i in range(1, positive_int("num_blocks", num_blocks) + 1)
+        ]
+        self.norm = LayerNormalization(epsilon=1e-5, dtype=self.dtype_policy, name="norm")
+
+    def build(self, inputs_shape: Shape) -> None:
+        self.projection.build((None, inputs_shape[-1]))
+        window = (None, self.context_length, self.width)
+        layers: list[keras.layers.Layer] = [self.positions, *self.blocks, self.norm]
+        for layer in layers:
+            layer.build(window)
+
+    def project(self, inputs: Tensor, seen: Tensor | None) -> Tensor:
+        tokens = dense_on_rows(self.projection, inputs)
+        return ops.concatenate([tokens, ops.ones_like(tokens[..., :1])], axis=-1)
+
+    def advance(self, step: Tensor, memory: Tensor) -> Tensor:
+        return ops.concatenate([memory, step], axis=-1)[:, self.width + 1 :]
+
+    def read(self, steps: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        return self._transform(steps, before)[0]
+
+    def look(self, steps: Tensor, before: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        return self._transform(steps, before, return_attention_scores=True)[1], {}
+
+    def _transform(self, steps, before, return_attention_scores=False):
+        """All windows as one batch: the output at the present steps, and the attention."""
+        times = before.shape[1]
+        windows = ops.concatenate([before, steps], axis=-1)
+        windows = ops.reshape(windows, (-1, self.context_length, self.width + 1))
+        tokens, there = ops.split(windows, [self.width], axis=-1)
+        x, attention = self.positions(tokens), {}
+        for block in self.blocks:
+            x = block(x, mask=there[..., 0] > 0.5, return_attention_scores=return_attention_scores)
+            if return_attention_scores:
+                x, scores = x
+                attention[block.name] = split_time(scores, times)
+        return split_time(self.norm(x[:, -1]), times), attention
+
+
+class NoMemoryCore(MemoryCore):
+    """A dense layer where the others have a memory: what a network does without one.
+
+    Args:
+        units: size of the layer.
+        unroll: as in `MemoryCore`.
+    """
+
+    memory_size = 0
+
+    def __init__(
+        self, units: int, unroll: bool = True, dtype: Any = None, name: str | None = None
+    ) -> None:
+        super().__init__(unroll, dtype, name)
+        self.units = self.output_size = positive_int("units", units)
+        self.dense = keras.layers.Dense(self.units, "relu", dtype=self.dtype_policy, name="dense")
+
+    def build(self, inputs_shape: Shape) -> None:
+        self.dense.build((None, inputs_shape[-1]))
+
+    def project(self, inputs: Tensor, seen: Tensor | None) -> Tensor:
+        return dense_on_rows(self.dense, inputs)
+
+    def advance(self, step: Tensor, memory: Tensor) -> Tensor:
+        return memory
+
+    def read(self, steps: Tensor, before: Tensor, after: Tensor) -> Tensor:
+        return steps
+
+
+def _forget_bias(shape, dtype=None):
+    """1 for the forget gate, 0 for the three others."""
+    units = shape[0] // 4
+    return ops.concatenate(
+        [ops.zeros(units, dtype), ops.ones(units, dtype), ops.zeros(2 * units, dtype)]
+    )
+
+
+def _in_a_loop(go, memory, sequences):
+    """The memory `(B, T, M)` after every step; `go(memory, inputs)` gives it, twice."""
+    inputs = keras.tree.map_structure(lambda x: ops.swapaxes(x, 0, 1), sequences)
+    return ops.swapaxes(ops.scan(go, memory, inputs)[1], 0, 1)
+
+
+def _written_out(go, memory, sequences):
+    """The same, without a loop in the graph."""
+    # Unstacked: the gradient of as many slices takes longer.
+    parts = [ops.unstack(x, axis=1) for x in keras.tree.flatten(sequences)]
+    memories = []
+    for inputs in zip(*parts):
+        memory, _ = go(memory, keras.tree.pack_sequence_as(sequences, inputs))
+        memories.append(memory)
+    return ops.stack(memories, axis=1)
+
+
+def join_time(sequences: Tensor) -> Tensor:
+    """`(B, T, F)` → `(B * T, F)`."""
+    return ops.reshape(sequences, (-1, sequences.shape[-1]))
+
+
+def split_time(values: Tensor, times: int) -> Tensor:
+    """`(B * T, ...)` → `(B, T, ...)`."""
+    return ops.reshape(values, (-1, times, *ops.shape(values)[1:]))

@@ -1,0 +1,62 @@
+"""Named configurations of `RecurrentQNetwork`; see `presets` for those of the other models."""
+
+from __future__ import annotations
+
+from rrl_tf.models.presets import RELATIONAL_Q_NETWORK, Preset
+
+_MEMORIES = {
+    "relational-memory-entities": (
+        "a Relational Memory of 4 slots that attend to the cells in sight, one by one",
+        {
+            "core": "relational_memory",
+            "core_arguments": {"mem_slots": 4, "head_size": 16, "num_heads": 2},
+            "memory_input": "entities",
+        },
+    ),
+    "relational-memory": (
+        "a Relational Memory of 4 slots, fed with one vector a step",
+        {
+            "core": "relational_memory",
+            "core_arguments": {"mem_slots": 4, "head_size": 16, "num_heads": 2},
+        },
+    ),
+    "lstm": ("an LSTM of 64 units", {"core": "lstm", "core_arguments": {"units": 64}}),
+    "window": (
+        "a causal transformer over the last 16 steps",
+        {"core": "window", "core_arguments": {"context_length": 16, "width": 64}},
+    ),
+    "none": (
+        "no memory but a dense layer, to compare with",
+        {"core": "none", "core_arguments": {"units": 64}},
+    ),
+}
+
+
+def _recurrent_q_networks():
+    """Every memory behind both encoders; only the relational one has entities to attend to."""
+    grid = RELATIONAL_Q_NETWORK["fast"]["config"]
+    names = ("conv_filters", "position_embedding", "block", "num_rounds")
+    relational = {name: grid[name] for name in names}
+    encoders = {
+        "": ("The cells and relations of `fast`", "relational", relational),
+        "-dense": ("Two dense layers", "dense", {"hidden_units": (64, 32)}),
+    }
+    return {
+        f"{name}{suffix}": {
+            "description": f"{view}, and {memory}.",
+            "source": "rrl_tf; sizes as in Kapturowski et al. (2019) scaled down to small grids",
+            "config": {
+                "num_actions": 5,
+                "encoder": encoder,
+                "encoder_arguments": arguments,
+                "hidden_units": (64,),
+                **core,
+            },
+        }
+        for name, (memory, core) in _MEMORIES.items()
+        for suffix, (view, encoder, arguments) in encoders.items()
+        if encoder == "relational" or "memory_input" not in core
+    }
+
+
+RECURRENT_Q_NETWORK: dict[str, Preset] = _recurrent_q_networks()

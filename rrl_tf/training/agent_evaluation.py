@@ -1,0 +1,99 @@
+"""How well an agent plays: from every evaluation start, greedily and with a few random actions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from rrl_tf.agents.double_dqn import DoubleDQN
+from rrl_tf.envs import Task
+from rrl_tf.training.evaluation import Evaluation, evaluate
+from rrl_tf.training.graph_evaluation import GraphEvaluation
+
+if TYPE_CHECKING:
+    from rrl_tf.training.double_dqn import DoubleDQNConfig
+
+Player: TypeAlias = Callable[[int, float], Evaluation]
+"""`play(level, epsilon)`: what came of one episode from each evaluation start of that level."""
+
+NOISE = 0.05
+"""Share of random actions that takes an agent out of a loop."""
+
+
+def make_player(agent: DoubleDQN, task: Task, config: DoubleDQNConfig) -> Player:
+    """Plays the policy of an agent where the configuration trains it: in Python or in the graph.
+
+    Args:
+        agent, task, config: as in `train_double_dqn`.
+    """
+
+    def resets(level):
+        return task.evaluation_resets(level, config.evaluation_episodes)
+
+    def play(level: int, epsilon: float) -> Evaluation:
+        make = functools.partial(task.make_test_env, level)
+        return evaluate(agent.greedy, make, resets(level), epsilon)
+
+    @functools.cache
+    def in_graph(level):
+        env = task.make_test_env(level)
+        starts = []
+        for reset in resets(level):
+            env.reset(**reset)
+            starts.append(env.get_wrapper_attr("start"))
+        return GraphEvaluation(agent.policy_values, task.levels[level].make_test_graph(), starts)
+
+    def play_in_graph(level: int, epsilon: float) -> Evaluation:
+        return in_graph(level)(epsilon)
+
+    return play_in_graph if config.loop == "graph" else play
+
+
+def scores(play: Player, level: int, levels: int) -> dict[str, float]:
+    """Metrics of greedy play and of play with 5 % random actions, from every evaluation start.
+
+    Args:
+        play: what `make_player` returned.
+        level: number of the level that is played.
+        levels: how many there are.
+    """
+    greedy, noisy = (play(level, epsilon).summary() for epsilon in (0.0, NOISE))
+    measure = "return"
+    if "success" in {*greedy, *noisy} or levels > 1:
+        measure = "success"  # who never told of one had none
+        greedy.setdefault(measure, 0.0)
+        noisy.setdefault(measure, 0.0)
+    return {
+        **{f"eval/{name}": value for name, value in greedy.items()},
+        f"eval/{measure}_epsilon_{NOISE}": noisy[measure],
+        "eval/level": level + 1,
+    }
+
+
+def in_words(scores: dict[str, float], episodes: int) -> str:
+    """The outcome in a sentence."""
+    said = f"greedily a mean return of {scores['eval/return']:.4g} in {episodes} episodes"
+    if "eval/success" not in scores:
+        return f"{said}, {scores['eval/return_epsilon_0.05']:.4g} with 5 % of random actions"
+    loops = f" ({scores['eval/loops']:.1%} ended in a loop)" if "eval/loops" in scores else ""
+    return (
+        f"{said}; {scores['eval/success']:.1%} of them solved{loops}, "
+        f"{scores['eval/success_epsilon_0.05']:.1%} with 5 % of random actions"
+    )
+
+
+def first_perfect(rows: list[dict[str, float]], levels: int) -> int | None:
+    """The first step at which every start of the last level was solved greedily, or `None`."""
+    for row in rows:
+        if row.get("eval/success") == 1 and row["eval/level"] == levels:
+            return int(row["step"])
+    return None
+
+
+def is_solved(rows: list[dict[str, float]], levels: int, evaluations: int) -> bool:
+    """Whether so many last evaluations, of the last level, were without a failure."""
+    last = [row for row in rows if "eval/success" in row][-evaluations:]
+    return 0 < evaluations <= len(last) and all(
+        row["eval/success"] == 1 and row["eval/level"] == levels for row in last
+    )

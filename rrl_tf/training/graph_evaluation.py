@@ -1,0 +1,93 @@
+"""Playing given starts to the end inside the graph: one call for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rrl_tf.agents import graph_random
+from rrl_tf.envs import doorkey_rules
+from rrl_tf.envs.doorkey import DoorKeyStart
+from rrl_tf.envs.doorkey_graph import DoorKeyGraph
+from rrl_tf.training.evaluation import Evaluation
+
+
+class GraphEvaluation:
+    """Plays one episode per start in one compiled call, as `evaluate` does step by step in Python.
+
+    Greedy episodes are the same. What is random is drawn by another generator.
+
+    Args:
+        values: function of tensors, raw observations `(B, 7, 7, C)` → Q values `(B, A)`.
+        env: `DoorKeyGraph` whose rules are played by.
+        starts: one an episode.
+
+    Raises:
+        InvalidInput: if there is no start, or one of another size.
+
+    Example:
+        >>> play = GraphEvaluation(agent.policy_values, DoorKeyGraph(6), enumerate_starts(6))
+        >>> play().summary(), play(epsilon=0.05).summary()
+    """
+
+    def __init__(
+        self, values: Callable[[Any], Any], env: DoorKeyGraph, starts: Sequence[DoorKeyStart]
+    ) -> None:
+        self.values = values
+        self.env = env
+        self._start = tf.stack(env.state_of(starts))
+        self._limit = env.max_steps or 10 * env.size**2
+        self._step = tf.function(self._one_step, jit_compile=True)
+        self._play = tf.function(self._to_the_end)
+
+    def __call__(self, epsilon: float = 0.0, seed: int = 0) -> Evaluation:
+        """Outcome of M episodes, one per start.
+
+        Args:
+            epsilon: share of random actions mixed in; loops are only counted at 0.
+            seed: of the random actions.
+        """
+        outcome = self._play(tf.constant(epsilon), tf.constant((seed, 0), tf.int64))
+        success, length, reward, loop = (each.numpy() for each in outcome)
+        return Evaluation(success, length, reward.astype(np.float64), loop)
+
+    def _to_the_end(self, epsilon, seed):
+        state = doorkey_rules.DoorKeyState(*tf.unstack(self._start))
+        observation, key = self.env.observe(state), doorkey_rules.state_key(state)
+        no = tf.zeros_like(state.x, tf.bool)
+        over, success, loop = no, no, no
+        length, reward = tf.zeros_like(state.x), tf.zeros(state.x.shape)
+        # Row t is where the episodes were after t steps; nothing is at -1.
+        visited = tf.fill((self._limit + 1, len(key)), tf.constant(-1, tf.int64))
+        steps = 0
+        while steps < self._limit and not tf.reduce_all(over):
+            visited = tf.tensor_scatter_nd_update(visited, [[steps]], key[None])
+            steps += 1
+            action = self._actions(observation, over, epsilon, seed, steps)
+            state, observation, key, reward_t, terminated, truncated = self._step(state, action)
+            length += tf.cast(~over, tf.int32)
+            reward += tf.where(over, 0.0, reward_t)
+            success |= terminated & ~over
+            ended = over | terminated | truncated
+            returned = tf.reduce_any(visited[:steps] == key, axis=0) & (epsilon == 0) & ~ended
+            loop |= returned
+            over = ended | returned
+        return success, length, reward, loop
+
+    def _actions(self, observation, over, epsilon, seed, steps):
+        running = tf.where(~over)  # only they are looked at
+        values = self.values(tf.gather(observation, running[:, 0]))
+        action = tf.argmax(values, axis=-1, output_type=tf.int32)
+        action = tf.scatter_nd(running, action, tf.shape(over, tf.int64))
+        for_whether, for_which = graph_random.split(graph_random.fold_in(seed, steps), 2)
+        count = int(self.env.action_space.n)
+        drawn = graph_random.integers(over.shape, for_which, count)
+        explore = graph_random.uniform(over.shape, for_whether) < epsilon
+        return tf.where(explore, drawn, action)
+
+    def _one_step(self, state, action):
+        state, observation, *outcome = self.env.step(state, action)
+        return state, observation, doorkey_rules.state_key(state), *outcome

@@ -1,0 +1,136 @@
+"""The training loop that a configuration asks for: in Python, in the graph, or with actors."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import keras
+import tensorflow as tf
+
+from rrl_tf.agents import ActorLoop, DoubleDQN, Loop, ReplayBuffer, linear_schedule
+from rrl_tf.agents.curriculum import training_env
+from rrl_tf.agents.graph_loop import CurriculumGraph, GraphLoop
+from rrl_tf.agents.timeline import Timeline
+from rrl_tf.envs import Task
+from rrl_tf.errors import InvalidInput
+from rrl_tf.training.ray_actors import ray_actors
+from rrl_tf.training.replicas import Replicas
+
+if TYPE_CHECKING:
+    from rrl_tf.training.double_dqn import DoubleDQNConfig
+
+
+def make_loop(
+    task: Task, network: keras.Model, config: DoubleDQNConfig, replicas: Replicas | None = None
+) -> Loop | GraphLoop:
+    """The training loop with its agent, environments and replay, all new.
+
+    Args:
+        task, network, config, replicas: as in `train_double_dqn`; by default one device.
+    """
+    numbers: dict[str, Any] = {
+        "epsilon": functools.partial(
+            linear_schedule,
+            start=config.epsilon_start,
+            end=config.epsilon_end,
+            steps=config.epsilon_steps,
+        ),
+        "updates_per_step": config.updates_per_step,
+        "batch_size": config.batch_size,
+        "learning_starts": config.learning_starts,
+        "seed": config.seed,
+    }
+    if config.loop == "graph":
+        return _graph_loop(task, network, config, replicas, numbers)
+    agent = make_agent(task, network, config, replicas)
+    make_env = functools.partial(
+        training_env, task, config.num_envs, reset_on_truncation=not config.ignore_time_limit
+    )
+    replay = _make_replay(ReplayBuffer, task, config)
+    numbers["trace"] = tf.profiler.experimental.Trace
+    if config.actors is None:
+        return Loop(agent, make_env(config.seed), replay, **numbers)
+    return ActorLoop(agent, ray_actors(agent, make_env, config, replicas), replay, **numbers)
+
+
+def _graph_loop(task, network, config, replicas, numbers):
+    if replicas and replicas.count > 1:
+        raise InvalidInput(
+            f"loop='graph' trains on one device; received {replicas.count}: use loop='python'"
+        )
+    if config.actors is not None:
+        raise InvalidInput(
+            f"loop='graph' plays itself; received {config.actors} actors: use loop='python'"
+        )
+    makers = [level.make_graph for level in task.levels]
+    if None in makers:
+        raise InvalidInput(
+            f"loop='graph' needs a task whose levels have a make_graph, as those of DoorKey with "
+            f"one frame; received task {task.name!r}: use loop='python'"
+        )
+    levels = [make(reset_on_truncation=not config.ignore_time_limit) for make in makers]
+    timeline = functools.partial(Timeline, jit_compile=config.jit_compile)
+    return GraphLoop(
+        make_agent(task, network, config),
+        CurriculumGraph(levels, config.num_envs),
+        _make_replay(timeline, task, config),
+        pauses=(config.log_every, config.evaluate_every, config.checkpoint_every),
+        **numbers,
+    )
+
+
+def _make_replay(kind, task, config):
+    return kind(
+        config.replay_capacity,
+        task.observation_space.shape,
+        task.observation_space.dtype,
+        num_envs=config.num_envs * (config.actors or 1),
+        n_step=config.n_step,
+        discount=config.discount,
+        priority_exponent=config.priority_exponent,
+        positive_copies=config.positive_copies,
+        observe_returns=config.observe_returns,
+    )
+
+
+def make_agent(
+    task: Task, network: keras.Model, config: DoubleDQNConfig, replicas: Replicas | None = None
+) -> DoubleDQN:
+    """A double DQN with the weights that the network has; they are made if there are none yet.
+
+    Args:
+        task, network, config, replicas: as in `train_double_dqn`; by default one device.
+
+    Raises:
+        InvalidInput: if the network does not answer prepared observations with A values each.
+    """
+    shape = task.preparation.shape
+    try:
+        if not network.built:
+            network.build((None, *shape))
+        answer = tuple(network(keras.ops.zeros((2, *shape)), training=False).shape)
+    except Exception as error:
+        raise InvalidInput(
+            f"network {network.name!r} cannot answer prepared observations (B, "
+            f"{', '.join(map(str, shape))}): {error}"
+        ) from error
+    if answer != (2, task.num_actions):
+        raise InvalidInput(
+            f"network {network.name!r} must answer 2 observations with Q values of shape "
+            f"(2, {task.num_actions}); received {answer}"
+        )
+    return DoubleDQN(
+        network,
+        task.preparation,
+        learning_rate=keras.optimizers.schedules.PolynomialDecay(
+            config.learning_rate, config.learning_rate_updates, config.learning_rate_end
+        ),
+        clip_norm=config.clip_norm,
+        loss=config.loss,
+        target_period=config.target_period,
+        target_rate=config.target_rate,
+        select_at_t=config.select_at_t,
+        jit_compile=config.jit_compile,
+        spread=replicas.spread if replicas and replicas.count > 1 else None,
+    )

@@ -1,0 +1,284 @@
+"""Memory and KeyCorridor: MiniGrid's own where nothing is asked for, every start, their tasks."""
+
+import gymnasium
+import minigrid  # noqa: F401  registers the stock environments
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rrl_tf.envs import (
+    MemoryStart,
+    enumerate_memory_starts,
+    key_corridor_task,
+    make_memory,
+    memory_task,
+)
+from rrl_tf.errors import InvalidInput
+
+LEFT, RIGHT, FORWARD = range(3)
+KINDS = {5: "key", 6: "ball"}  # MiniGrid's codes
+
+
+def stock(size, random_length):
+    kwargs = {"size": size, "random_length": random_length}
+    return gymnasium.make("MiniGrid-MemoryS7-v0", **kwargs).unwrapped
+
+
+def read_start(env):
+    """Reads a MemoryStart from the grid of a freshly reset stock environment."""
+    codes = env.grid.encode()[..., 0]
+    middle = env.height // 2
+    placed = {tuple(map(int, cell)): KINDS[codes[tuple(cell)]] for cell in np.argwhere(codes > 4)}
+    shown = placed.pop((1, middle - 1))
+    (hallway_end,) = {x - 1 for x, _ in placed}
+    assert env.agent_dir == 0 and env.agent_pos[1] == middle
+    upper = placed[hallway_end + 1, middle - 2]
+    return MemoryStart(env.width, hallway_end, int(env.agent_pos[0]), shown, upper)
+
+
+def way(start, right_one=True):
+    """The moves to one of the two objects."""
+    goes_up = (start.shown == start.upper) == right_one
+    return [FORWARD] * (start.hallway_end + 1 - start.agent) + [LEFT if goes_up else RIGHT, FORWARD]
+
+
+@pytest.mark.parametrize(("size", "random_length"), [(7, False), (13, True), (17, True)])
+def test_without_options_it_is_minigrids_own(size, random_length):
+    ours = make_memory(size, random_length, actions="all", reward="env")
+    theirs = stock(size, random_length)
+    rng = np.random.default_rng(size)
+    for seed in range(4):
+        observation, _ = ours.reset(seed=seed)
+        expected, _ = theirs.reset(seed=seed)
+        assert ours.unwrapped.start == read_start(theirs) == read_start(ours.unwrapped)
+        for _ in range(150):
+            np.testing.assert_array_equal(observation[..., :3], expected["image"])
+            assert (observation[..., 3] == expected["direction"]).all()
+            action = int(rng.choice(7, p=[0.15, 0.15, 0.4, 0.1, 0.05, 0.1, 0.05]))
+            observation, *outcome, info = ours.step(action)
+            expected, *expected_outcome, _ = theirs.step(action)
+            assert outcome == expected_outcome
+            if outcome[1] or outcome[2]:
+                assert info["success"] == (outcome[0] > 0)
+                observation, _ = ours.reset()
+                expected, _ = theirs.reset()
+
+
+@pytest.mark.parametrize(
+    ("size", "random_length", "starts"),
+    [(7, False, 16), (9, False, 24), (11, False, 32), (13, False, 40), (9, True, 60)],
+)
+def test_enumerated_starts_are_those_minigrid_generates(size, random_length, starts):
+    enumerated = enumerate_memory_starts(size, random_length)
+    assert len(enumerated) == len(set(enumerated)) == starts
+    env = stock(size, random_length)
+    env.reset(seed=0)
+    seen = set()
+    for _ in range(15 * starts):
+        env.reset()
+        seen.add(read_start(env))
+    assert seen == set(enumerated)
+
+
+@pytest.mark.parametrize(("size", "starts"), [(13, 196), (17, 396)])
+def test_random_starts_of_a_larger_grid_stay_in_its_enumeration(size, starts):
+    enumerated, env = set(enumerate_memory_starts(size, random_length=True)), stock(size, True)
+    assert len(enumerated) == starts
+    for seed in range(200):
+        env.reset(seed=seed)
+        assert read_start(env) in enumerated
+
+
+@pytest.mark.parametrize(("size", "random_length"), [(7, False), (11, False), (9, True)])
+def test_every_start_is_built_as_asked_and_solved_by_the_right_object_alone(size, random_length):
+    env = make_memory(size, random_length)
+    for start in enumerate_memory_starts(size, random_length):
+        for right_one in (True, False):
+            env.reset(options={"start": start})
+            assert env.unwrapped.start == start == read_start(env.unwrapped)
+            *moves, last = way(start, right_one)
+            for move in moves:
+                _, reward, terminated, truncated, info = env.step(move)
+                assert (reward, terminated, truncated, info) == (0, False, False, {})
+            _, reward, terminated, truncated, info = env.step(last)
+            assert (reward, terminated, truncated) == (right_one, True, False)
+            assert info == {"success": right_one}
+    env.reset(seed=1)
+    assert env.unwrapped.start == read_start(env.unwrapped)  # a request holds for one episode
+
+
+def test_a_time_out_is_no_success():
+    env = make_memory(7, max_steps=2)
+    env.reset(seed=0)
+    env.step(LEFT)
+    _, reward, terminated, truncated, info = env.step(LEFT)
+    assert (reward, terminated, truncated, info) == (0, False, True, {"success": False})
+
+
+def test_starts_are_drawn_from_those_given_and_by_seed():
+    starts = enumerate_memory_starts(9)[::5]
+    env = make_memory(9, starts=starts)
+    drawn = [env.reset(seed=seed) and env.unwrapped.start for seed in range(60)]
+    assert set(drawn) == set(starts)
+    assert drawn[:9] == [env.reset(seed=seed) and env.unwrapped.start for seed in range(9)]
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    start=st.sampled_from(enumerate_memory_starts(9, random_length=True)),
+    other=st.sampled_from(enumerate_memory_starts(9, random_length=True)),
+    moves=st.lists(st.integers(0, 2), max_size=6),
+)
+def test_a_state_key_tells_states_apart(start, other, moves):
+    env = make_memory(9, random_length=True)
+    key = env.get_wrapper_attr("state_key")
+    env.reset(options={"start": start})
+    before = key()
+    env.step(LEFT)
+    assert key() != before
+    env.step(RIGHT)
+    assert key() == before == (*start.layout, start.shown, start.upper, start.agent, 4, 0)
+    env.reset(options={"start": other})
+    assert (key() == before) == (start == other)
+
+
+def test_gymnasium_finds_nothing_to_say():
+    check_env(make_memory(7).unwrapped, skip_render_check=True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"size": 8},
+        {"size": 5},
+        {"hallway_end": 3},
+        {"hallway_end": 5},
+        {"agent": 0},
+        {"agent": 5},
+        {"shown": "box"},
+        {"upper": None},
+    ],
+    ids=str,
+)
+def test_impossible_starts_are_refused(change):
+    values = {"size": 7, "hallway_end": 4, "agent": 1, "shown": "key", "upper": "ball"}
+    with pytest.raises(InvalidInput, match=r"a Memory episode starts with .*received MemoryStart"):
+        MemoryStart(**(values | change))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"size": 8}, "size must be odd and at least 7; received 8"),
+        ({"size": 7.0}, "size must be odd and at least 7; received 7.0"),
+        ({"actions": "some"}, "`actions` must be one of .*received 'some'"),
+        ({"reward": "book"}, "`reward` must be one of .*received 'book'"),
+        ({"frames": 0}, "`frames` must be a positive integer; received 0"),
+        ({"max_steps": 0}, "max_steps` must be a positive integer; received 0"),
+        ({"starts": []}, "starts must be at least one MemoryStart"),
+        ({"starts": enumerate_memory_starts(9)[:1]}, "MemoryStart of size 7; received MemoryStart"),
+        ({"size": 9, "starts": enumerate_memory_starts(9, True)[:1]}, "without random_length"),
+    ],
+)
+def test_unknown_arguments_are_refused(arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        make_memory(**arguments)
+    with pytest.raises(InvalidInput, match="expected a MemoryStart of size 7; received 3"):
+        make_memory(7).reset(options={"start": 3})
+
+
+def test_a_curriculum_shares_its_spaces_and_tests_every_start():
+    task = memory_task((9, 13, 17), random_length=True)
+    assert (task.name, task.num_actions) == ("MemoryS17Random", 3)
+    assert task.preparation.shape == (7, 7, 24)
+    assert (task.preparation.unseen_feature, task.preparation.agent_cell) == (0, (3, 6))
+    assert [len(task.evaluation_resets(level, 1000)) for level in range(3)] == [60, 196, 396]
+    env = task.make_test_env()
+    observation, _ = env.reset(**task.evaluation_resets(at_most=1000)[0])
+    assert task.observation_space.contains(observation)
+    assert env.get_wrapper_attr("start").hallway_end == 4
+    assert task.entities(observation)["agent"] == (3, 6)
+    assert task.view(env).shape[-1] == 3
+    assert memory_task((7,), frames=4).preparation.shape == (7, 7, 96)
+
+
+def test_held_out_lengths_are_tested_and_never_trained_on():
+    task = memory_task((9, 17), random_length=True, held_out=True)
+    held = {r["options"]["start"].hallway_end for r in task.evaluation_resets(at_most=1000)}
+    assert len(held) == 4  # of 11
+    env = task.make_env()
+    met = {env.reset(seed=s) and env.get_wrapper_attr("start").hallway_end for s in range(150)}
+    assert len(met) == 7 and not met & held
+    assert len(task.evaluation_resets(level=0, at_most=1000)) == 60
+    other = memory_task((17,), random_length=True, held_out=True, held_out_seed=1)
+    assert held != {r["options"]["start"].hallway_end for r in other.evaluation_resets()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"sizes": ()}, "at least one side of a grid; received none"),
+        ({"sizes": (8,)}, "size must be odd"),
+        ({"held_out": True}, "received random_length=False, one length"),
+        ({"reward": "book"}, "`reward` must be one of"),
+        ({"frames": 0}, "`frames` must be a positive integer"),
+    ],
+)
+def test_what_memory_cannot_be_is_told(arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        memory_task(**arguments)
+
+
+def test_key_corridor_is_minigrids_with_six_actions():
+    task = key_corridor_task((1, 2, 3))
+    assert [level.name for level in task.levels] == ["S3R1", "S3R2", "S3R3"]
+    assert task.preparation.shape == (7, 7, 24)
+    for level, rows in enumerate((1, 2, 3)):
+        ours, theirs = task.make_env(level), gymnasium.make(f"MiniGrid-KeyCorridorS3R{rows}-v0")
+        rng = np.random.default_rng(rows)
+        for seed in range(2):
+            observation, _ = ours.reset(seed=seed)
+            expected, _ = theirs.reset(seed=seed)
+            ended = False
+            while not ended:
+                np.testing.assert_array_equal(observation[..., :3], expected["image"])
+                action = int(rng.integers(6))
+                observation, reward, *ends, info = ours.step(action)
+                expected, their_reward, *their_ends, _ = theirs.step(action)
+                assert (reward, ends) == (their_reward > 0, their_ends)
+                ended = any(ends)
+            assert info["success"] == (their_reward > 0)
+
+
+def test_the_ball_is_a_success_and_the_time_limit_none():
+    task = key_corridor_task((1,), max_steps=400)
+    successes = []
+    for seed in range(30):
+        env = task.make_env()
+        env.reset(seed=seed)
+        rng = np.random.default_rng(seed)
+        ended = False
+        while not ended:
+            _, reward, terminated, truncated, info = env.step(int(rng.integers(6)))
+            ended = terminated or truncated
+        assert info["success"] == terminated == (reward == 1)
+        successes.append(terminated)
+    assert {True, False} == set(successes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rows": ()}, "at least one number of rows; received none"),
+        ({"rows": (0,)}, "`rows` must be a positive integer; received 0"),
+        ({"room_size": 2}, "room_size must be at least 3; received 2"),
+        ({"reward": "book"}, "`reward` must be one of .*received 'book'"),
+        ({"frames": 0}, "`frames` must be a positive integer"),
+        ({"max_steps": 0}, "`max_steps` must be a positive integer"),
+    ],
+)
+def test_what_key_corridor_cannot_be_is_told(arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        key_corridor_task(**arguments)

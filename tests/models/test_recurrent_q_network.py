@@ -1,0 +1,242 @@
+"""RecurrentQNetwork: steps and sequences, resets, files, graphs, and what it refuses."""
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recurrent_networks import (
+    ACTIONS,
+    CORES,
+    GRID,
+    SEEN,
+    SMALL,
+    array,
+    sequences,
+    shared,
+    some_memory,
+)
+
+from rrl_tf.errors import InvalidInput
+from rrl_tf.models import RecurrentQNetwork
+
+REMEMBERING = [preset for preset in CORES if preset != "none"]
+
+every_core = pytest.mark.parametrize("preset", CORES)
+
+
+def step_by_step(model, inputs, memory, first):
+    """What `call` makes of sequences, the resets done by hand."""
+    q, memories = [], []
+    for t in range(first.shape[1]):
+        memory = model.reset_memory(memory, first[:, t])
+        step = {name: value[:, t].copy() for name, value in inputs.items()}
+        step["previous_action"][first[:, t]] = -1
+        step["previous_reward"][first[:, t]] = 0.0
+        values, memory = model(step, memory)
+        q.append(array(values))
+        memories.append(array(memory))
+    return np.stack(q, axis=1), np.stack(memories, axis=1)
+
+
+@every_core
+@settings(max_examples=5, deadline=None)
+@given(
+    batch=st.integers(1, 3),
+    times=st.integers(1, 4),
+    often=st.sampled_from([0.0, 0.3, 1.0]),
+    seed=st.integers(0, 100),
+)
+def test_a_sequence_is_its_steps(preset, batch, times, often, seed):
+    model = shared(preset)
+    inputs = sequences(batch, times, seed)
+    first = np.random.default_rng(seed).random((batch, times)) < often
+    memory = some_memory(model, batch)
+    q, memories = model.unroll(inputs, memory, first)
+    expected_q, expected_memories = step_by_step(model, inputs, memory, first)
+    np.testing.assert_allclose(array(q), expected_q, atol=1e-5)
+    np.testing.assert_allclose(array(memories), expected_memories, atol=1e-5)
+
+
+@every_core
+def test_nothing_from_before_a_first_step_counts_after_it(preset):
+    model, inputs = shared(preset), sequences()
+    first = np.zeros((2, 5), bool)
+    first[:, 2] = True
+    q, memories = model.unroll(inputs, some_memory(model, 2), first)
+    rest = {name: value[:, 2:].copy() for name, value in inputs.items()}
+    rest["previous_action"][:, 0] = -1
+    rest["previous_reward"][:, 0] = 0.0
+    fresh_q, fresh_memories = model.unroll(rest)
+    np.testing.assert_allclose(array(q)[:, 2:], array(fresh_q), atol=1e-6)
+    np.testing.assert_allclose(array(memories)[:, 2:], array(fresh_memories), atol=1e-6)
+
+
+@every_core
+@pytest.mark.parametrize("name", ["observation", "previous_action", "previous_reward"])
+def test_what_came_before_matters_to_those_who_remember(preset, name):
+    model, inputs = shared(preset), sequences()
+    changed = {**inputs, name: inputs[name].copy()}
+    changed[name][:, 0] = sequences(seed=9)[name][:, 0]
+    changed["previous_action"][:, 0] = (inputs["previous_action"][:, 0] + 2) % ACTIONS
+    before, after = (array(model.unroll(x)[0]) for x in (inputs, changed))
+    assert (np.abs(before - after)[:, 0].max() > 1e-4) != (name == "previous")
+    assert (np.abs(before - after)[:, 3].max() > 1e-6) == (preset != "none")
+
+
+def test_a_head_of_zeros_values_nothing_in_the_beginning():
+    model = RecurrentQNetwork.from_preset(
+        "relational-memory", SEEN, head_initializer="zeros", **SMALL
+    )
+    assert not array(model.unroll(sequences())[0]).any()
+
+
+@every_core
+def test_a_network_saved_by_itself_gives_the_same_output(preset, tmp_path):
+    model, inputs = shared(preset), sequences()
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    for ours, theirs in zip(model.unroll(inputs), again.unroll(inputs)):
+        np.testing.assert_array_equal(array(ours), array(theirs))
+
+
+def test_memories_stay_float32_under_a_mixed_policy():
+    for preset in CORES:
+        arguments = {**SMALL, "core_arguments": CORES[preset]}
+        model = RecurrentQNetwork.from_preset(preset, SEEN, dtype="mixed_bfloat16", **arguments)
+        q, memories = model.unroll(sequences(), first=np.ones((2, 5), bool))
+        step = {name: value[:, 0] for name, value in sequences().items()}
+        dtypes = {x.dtype for x in (q, memories, *model(step), model.initial_memory(1))}
+        assert {keras.backend.standardize_dtype(dtype) for dtype in dtypes} == {"float32"}
+
+
+@pytest.mark.parametrize("preset", [p for p in RecurrentQNetwork.presets if p.endswith("dense")])
+def test_a_dense_encoder_takes_any_observation(preset):
+    for shape in ((4,), (3, 3, 5)):
+        model = RecurrentQNetwork.from_preset(preset, SEEN, num_actions=2)
+        inputs = {
+            "observation": np.ones((2, *shape), "float32"),
+            "previous_action": np.array([-1, 1]),
+            "previous_reward": np.zeros(2, "float32"),
+        }
+        q, memory = model(inputs)
+        assert (tuple(q.shape), tuple(memory.shape)) == ((2, 2), (2, model.memory_size))
+
+
+@pytest.mark.tf_only
+@pytest.mark.parametrize("preset", REMEMBERING)
+def test_gradients_go_back_in_time_to_the_first_step_and_no_further(preset):
+    import tensorflow as tf
+
+    model, inputs = shared(preset), sequences(times=4)
+    first = np.zeros((2, 4), bool)
+    first[1, 2] = True
+    observation = tf.constant(inputs["observation"])
+    with tf.GradientTape() as tape:
+        tape.watch(observation)
+        q, _ = model.unroll({**inputs, "observation": observation}, first=first)
+        last = tf.reduce_sum(tf.square(q[:, -1]))
+    reached = np.abs(tape.gradient(last, observation)).max(axis=(2, 3, 4)) > 0
+    np.testing.assert_array_equal(reached, [[True] * 4, [False, False, True, True]])
+
+
+@pytest.mark.tf_only
+@every_core
+def test_a_graph_takes_any_batch(preset):
+    import tensorflow as tf
+
+    model, inputs = shared(preset), sequences(3, 2)
+    memory, first = some_memory(model, 3), np.random.default_rng(0).random((3, 2)) < 0.5
+    signature = tf.nest.map_structure(
+        lambda x: tf.TensorSpec((None, *x.shape[1:]), x.dtype), (inputs, memory, first)
+    )
+    graph = tf.function(model.unroll, input_signature=signature)
+    for ours, expected in zip(graph(inputs, memory, first), model.unroll(inputs, memory, first)):
+        np.testing.assert_allclose(array(ours), array(expected), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_actions": 0}, "num_actions.*0"),
+        ({"core": "gru"}, "core.*lstm.*'gru'"),
+        ({"encoder": "cnn"}, "encoder.*dense.*'cnn'"),
+        ({"memory_input": "cells"}, "memory_input.*entities.*'cells'"),
+        ({"memory_input": "entities"}, "memory_input='entities'.*core='lstm'"),
+        ({"core_arguments": {"units": 0}}, "units.*0"),
+        ({"core_arguments": {"slots": 3}}, "core_arguments.*'lstm'.*slots"),
+        ({"encoder_arguments": {"filters": 3}}, "encoder_arguments.*'relational'.*filters"),
+        ({"encoder_arguments": {"num_rounds": 0}}, "num_rounds.*0"),
+        ({"hidden_units": (0,)}, "hidden_units.*0"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(InvalidInput, match=f"(?s){message}"):
+        RecurrentQNetwork.from_preset("lstm", **arguments)
+
+
+def without(inputs, name):
+    return {key: value for key, value in inputs.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x: (x["observation"],), "takes a dict of .*previous_reward.*received"),
+        (lambda x: (without(x, "observation"),), "takes a dict of .*received.*previous_action"),
+        (lambda x: (without(x, "previous_action"),), r"received \['observation', 'previous_reward"),
+        (lambda x: ({**x, "done": x["previous_reward"]},), "takes a dict of .*'done'"),
+        (lambda x: ({**x, "observation": x["observation"][..., 1:]},), r"`observation`.*3, 3, 4\)"),
+        (lambda x: ({**x, "previous_action": np.zeros(3)},), r"`previous_action`.*\(2,.*\(3,\)"),
+        (lambda x: ({**x, "previous_reward": np.zeros((2, 2))},), r"`previous_reward`.*\(2, 2\)"),
+        (lambda x: (x, np.zeros((3, 12))), r"`memory`.*\(2, 12\).*received.*\(3, 12\)"),
+        (lambda x: (x, np.zeros((2, 24))), r"`memory`.*\(2, 12\).*received.*\(2, 24\)"),
+        (lambda x: (x, np.zeros((2, 1, 12))), r"`memory`.*\(2, 12\).*received.*\(2, 1, 12\)"),
+    ],
+)
+def test_bad_inputs(change, message):
+    step = {name: value[:, 0] for name, value in sequences().items()}
+    with pytest.raises(InvalidInput, match=f"(?s){message}"):
+        shared("lstm")(*change(step))
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (3, 5), (2,)])
+def test_first_steps_of_other_sequences_are_refused(shape):
+    with pytest.raises(InvalidInput, match=r"(?s)`first`.*\(2, 5\).*received"):
+        shared("lstm").unroll(sequences(), first=np.zeros(shape, bool))
+    with pytest.raises(InvalidInput, match=r"(?s)`observation`.*received the shape"):
+        shared("lstm").unroll({**sequences(), "observation": np.zeros((2, *GRID), "float32")})
+
+
+def test_a_sequence_of_unknown_length_is_refused():
+    inputs = {
+        "observation": keras.Input((None, *GRID)),
+        "previous_action": keras.Input((None,), dtype="int32"),
+        "previous_reward": keras.Input((None,)),
+    }
+    with pytest.raises(InvalidInput, match="known number of steps T"):
+        shared("lstm").unroll(inputs)
+
+
+def test_what_only_the_observation_can_tell_is_refused_at_building():
+    with pytest.raises(InvalidInput, match="grid of known size"):
+        RecurrentQNetwork.from_preset(
+            "relational-memory-entities", encoder_arguments={"position_embedding": False}
+        ).build({"observation": (None, None, None, 5)})
+    with pytest.raises(InvalidInput, match="dense encoder takes observations"):
+        RecurrentQNetwork.from_preset("lstm-dense").build({"observation": (None, None)})
+    with pytest.raises(InvalidInput, match=r"\(B, height, width, F\)"):
+        RecurrentQNetwork.from_preset("lstm").build({"observation": (None, 4)})
+    with pytest.raises(InvalidInput, match="takes a dict of"):
+        RecurrentQNetwork.from_preset("lstm").build((None, 4))
+
+
+def test_a_preparation_settles_what_the_encoder_reads():
+    model = RecurrentQNetwork.from_preset("lstm", SEEN)
+    encoder = model.encoder_layer
+    assert (encoder.unseen_feature, encoder.readout, encoder.readout_cell) == (0, "cell", (1, 2))
+    assert RecurrentQNetwork.from_preset("lstm").encoder_layer.readout == "max"
+    mine = {"readout": "flatten"}
+    assert RecurrentQNetwork.from_preset("lstm", SEEN, encoder_arguments=mine).encoder_arguments[
+        "readout"
+    ] == ("flatten")

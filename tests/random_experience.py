@@ -1,0 +1,66 @@
+"""Random episodes for the tests of replays, and what should be made of them, by brute force."""
+
+import numpy as np
+
+
+def play(replay, steps, num_envs, seed, ends=0.2):
+    """Feeds random episodes whose observations are unique numbers; returns the trajectory."""
+    rng = np.random.default_rng(seed)
+    clock = 0
+    current = np.arange(num_envs)
+    trajectory = []
+    for _ in range(steps):
+        clock += num_envs
+        after = clock + np.arange(num_envs)
+        end = rng.random(num_envs) < ends
+        terminated = end & (rng.random(num_envs) < 0.5)
+        step = {
+            "observation_t": current.astype("int64")[:, None],
+            "action_t": rng.integers(5, size=num_envs),
+            "reward_t": rng.normal(size=num_envs),
+            "terminated": terminated,
+            "truncated": end & ~terminated,
+            "observation_tp1": after.astype("int64")[:, None],
+        }
+        replay.add(**step)
+        trajectory.append(step)
+        # A new episode begins with an observation that must never be bootstrapped from.
+        current = np.where(end, -after, after)
+    return trajectory
+
+
+def expected_transitions(trajectory, n, discount, num_envs):
+    """All finished n-step transitions, by brute force from the definition."""
+    transitions = {}
+    for env in range(num_envs):
+        for start, step in enumerate(trajectory):
+            total, k, over = 0.0, 0, False
+            while k < n and start + k < len(trajectory) and not over:
+                now = trajectory[start + k]
+                total += discount**k * now["reward_t"][env]
+                over = now["terminated"][env] or now["truncated"][env]
+                k += 1
+            if k < n and not over:
+                continue
+            last = trajectory[start + k - 1]
+            bootstrap = 0.0 if last["terminated"][env] else discount**k
+            transitions[int(step["observation_t"][env, 0])] = (
+                int(step["action_t"][env]),
+                total,
+                bootstrap,
+                int(last["observation_tp1"][env, 0]),
+            )
+    return transitions
+
+
+def observed_returns(trajectory, discount, num_envs):
+    """Observation -> its return to the episode's end, -inf where that is not a termination."""
+    expected = {}
+    for env in range(num_envs):
+        value, known = 0.0, False
+        for step in reversed(trajectory):
+            if step["terminated"][env] or step["truncated"][env]:
+                value, known = 0.0, bool(step["terminated"][env])
+            value = step["reward_t"][env] + discount * value
+            expected[int(step["observation_t"][env, 0])] = value if known else -np.inf
+    return expected
