@@ -129,7 +129,7 @@ def double_dqn(options, small):
         arrays = [v for k, v in vars(batch).items() if k != "index"]
         return agent.update_in_graph.get_concrete_function(*arrays).graph
 
-    return Step(lambda: agent.update(batch)[0]["loss"], agent._optimizer, graph, 1)
+    return Step(lambda: agent.update(batch)[0]["loss"], agent.learner.optimizer, graph, 1)
 
 
 def _of_fit(model, batch, loop_steps=1):
