@@ -64,10 +64,9 @@ class BatchingParameters:
         for name in ("max_batch_size", "max_enqueued_batches", "num_batch_threads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1; received {getattr(self, name)}")
-        if self.batch_timeout_micros < 0:
-            raise ValueError(
-                f"batch_timeout_micros must not be negative; received {self.batch_timeout_micros}"
-            )
+        for name in ("batch_timeout_micros", "max_execution_batch_size"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative; received {getattr(self, name)}")
         sizes = self.allowed_batch_sizes
         if sizes and (list(sizes) != sorted(set(sizes)) or sizes[-1] != self.max_batch_size):
             raise ValueError(
@@ -363,8 +362,8 @@ class Scheduler:
             self._dispatch_at(asyncio.get_running_loop(), 0.0)
 
     def close(self) -> None:
-        """Lets running batches finish and ends the threads."""
-        self._executor.shutdown()
+        """Ends the threads, each when its batch has finished."""
+        self._executor.shutdown(wait=False)
 
 
 def _check_rows(inputs, parameters):

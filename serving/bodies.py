@@ -17,6 +17,7 @@ from serving.errors import TooLarge, invalid
 _PIECE = 1 << 20
 # Of zlib: looks whether it is gzip or deflate.
 _ANY_HEADER = 47
+_MOST_MEMBERS = 100  # of a gzip file; each takes the time of a copy of all that follow
 
 
 def read_predict(
@@ -63,7 +64,9 @@ def _unpacked(body: bytes, encoding: str, limit: int) -> Iterator[bytes]:
         raise invalid(f"Content-Encoding must be gzip or deflate; received {encoding!r}")
     size, packed = 0, body
     try:
-        while packed:  # a gzip file may consist of several
+        for _ in range(_MOST_MEMBERS + 1):  # a gzip file may consist of several
+            if not packed:
+                return
             member = zlib.decompressobj(_ANY_HEADER)
             while not member.eof:
                 piece = member.decompress(packed, _PIECE)
@@ -74,5 +77,6 @@ def _unpacked(body: bytes, encoding: str, limit: int) -> Iterator[bytes]:
                 if not piece and not member.eof:
                     raise invalid(f"the {encoding} body ends early")
                 yield piece
+        raise invalid(f"the body is more than {_MOST_MEMBERS} {encoding} files in a row")
     except zlib.error as error:
         raise invalid(f"the body is no {encoding}: {error}") from error

@@ -191,6 +191,6 @@ def _problem(flags):
             return f"--grpc_channel_arguments are name=value,...; received {argument!r}"
     for field in dataclasses.fields(flags):
         value = getattr(flags, field.name)
-        if isinstance(value, (int, float)) and value < 0:
+        if isinstance(value, (int, float)) and not value >= 0:  # nor NaN
             return f"--{field.name} must not be negative; received {value}"
     return None

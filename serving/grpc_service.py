@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import time
-from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -19,14 +17,14 @@ from tensorflow_serving.apis import (
     prediction_service_pb2,
 )
 
-from serving import tensors
-from serving.errors import ServingError
-from serving.inference import asked_model, fill_spec
+from serving import tensors, wire
+from serving.errors import ServingError, TooLarge
+from serving.inference import LARGE, aside, asked_model, fill_spec
 
 _log = logging.getLogger("serving")
 _LONGEST_DETAILS = 1024
-# Bytes that take longer to read or to write than the hand-over to a thread.
-_LARGE = 1 << 16
+_COUNTED = {"Predict", "Classify", "Regress", "MultiInference"}
+_MOST_FIELDS = 1 << 20  # of a message, which are read while all others wait
 
 
 def add_services(server: Any, inference: Any, as_content: bool = False) -> None:
@@ -60,54 +58,53 @@ def _handler(inference, servicer, described):
     request_class = message_factory.GetMessageClass(described.input_type)
 
     async def rpc(data, context):
+        start, request, response = time.perf_counter(), request_class(), b""
+        code, details = "OK", ""
         try:
             with inference.accepted():
-                request = await aside(len(data), request_class.FromString, data)
+                request = await aside(len(data), _read, request_class, data)
                 response = await method(request, len(data))
-                return response if isinstance(response, bytes) else response.SerializeToString()
+                if not isinstance(response, bytes):
+                    response = response.SerializeToString()
         except ServingError as error:
-            code, details = grpc.StatusCode[error.code], error.message
+            code, details = error.code, error.message
         except DecodeError as error:
-            code, details = grpc.StatusCode.INVALID_ARGUMENT, str(error)
+            code, details = "INVALID_ARGUMENT", str(error)
+        except asyncio.CancelledError:
+            left = context.time_remaining()
+            code = "CANCELLED" if left is None or left > 0 else "DEADLINE_EXCEEDED"
+            raise
         except Exception as error:
             _log.exception("unexpected error in %s", described.name)
-            code, details = grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}"
+            code, details = "INTERNAL", f"{type(error).__name__}: {error}"
+        finally:
+            _count(inference, described.name, request, code, start)
+        if code == "OK":
+            return response
         if len(details) > _LONGEST_DETAILS:
             details = details[:_LONGEST_DETAILS] + "...TRUNCATED"
-        await context.abort(code, details)
+        await context.abort(grpc.StatusCode[code], details)
 
     return grpc.unary_unary_rpc_method_handler(rpc)
 
 
-async def aside(size: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Returns what a function does, called in a thread if it has many bytes to work on."""
-    if size <= _LARGE:
-        return function(*arguments)
-    return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+def _read(message_class, data):
+    most = _MOST_FIELDS
+    if len(data) > LARGE and wire.count_fields(data, message_class.DESCRIPTOR, most) > most:
+        raise TooLarge(f"a message may have {most} fields; received more")
+    return message_class.FromString(data)
 
 
-def _counted(api):
-    """Counts the calls of an inference method, and times those that succeed."""
-
-    def decorate(method):
-        @functools.wraps(method)
-        async def counted(self, request, size):
-            metrics = self._inference.metrics
-            name = self._inference.repository.known_name(_model_name(request))
-            start = time.perf_counter()
-            try:
-                response = await method(self, request, size)
-            except ServingError as error:
-                metrics.request_count.labels(name, error.code).inc()
-                raise
-            metrics.request_count.labels(name, "OK").inc()
-            latency = (time.perf_counter() - start) * 1e6
-            metrics.request_latency.labels(name, api, "GRPC").observe(latency)
-            return response
-
-        return counted
-
-    return decorate
+def _count(inference, api, request, code, start):
+    """Counts a call of an inference method, and times one that succeeded."""
+    if api not in _COUNTED:
+        return
+    metrics = inference.metrics
+    name = inference.repository.known_name(_model_name(request))
+    metrics.request_count.labels(name, code).inc()
+    if code == "OK":
+        latency = (time.perf_counter() - start) * 1e6
+        metrics.request_latency.labels(name, api, "GRPC").observe(latency)
 
 
 def _model_name(request):
@@ -123,27 +120,26 @@ class PredictionService:
         self._inference = inference
         self._as_content = as_content
 
-    @_counted("Predict")
     async def Predict(self, request: Any, size: int) -> bytes:
         async def read(servable):
             name = request.model_spec.signature_name
-            inputs = servable.signature(name).inputs
-            return name, await aside(size, self._arrays, request.inputs, inputs)
+            signature = servable.signature(name)
+            return name, await aside(size, self._arrays, request.inputs, signature)
 
         servable, signature, outputs = await self._inference.predict(
             asked_model(request), read, request.output_filter
         )
-        values = sum(array.nbytes for array in outputs.values())
+        values = sum(map(tensors.num_bytes, outputs.values()))
         return await aside(values, self._reply, servable, signature, outputs)
 
-    def _arrays(self, protos, specs):
+    def _arrays(self, protos, signature):
+        signature.check_names(protos.keys())
         for name, proto in protos.items():
             # Before anything is made of it: a few bytes may ask for any shape.
-            if name in specs:
-                shape = [dim.size for dim in proto.tensor_shape.dim]
-                specs[name].check_shape(shape)
-                if specs[name].rows:
-                    self._inference.check_rows(shape[0])
+            shape = [dim.size for dim in proto.tensor_shape.dim]
+            signature.inputs[name].check_shape(shape)
+            if signature.inputs[name].rows:
+                self._inference.check_rows(shape[0])
         return {name: tensors.from_proto(proto) for name, proto in protos.items()}
 
     def _reply(self, servable, signature, outputs):
@@ -154,17 +150,14 @@ class PredictionService:
             tensors.fill_proto(response.outputs[name], array, spec, self._as_content)
         return response.SerializeToString()
 
-    @_counted("Classify")
-    async def Classify(self, request: Any, _: int) -> Any:
-        return await self._inference.classify(request)
+    async def Classify(self, request: Any, size: int) -> Any:
+        return await self._inference.classify(request, size)
 
-    @_counted("Regress")
-    async def Regress(self, request: Any, _: int) -> Any:
-        return await self._inference.regress(request)
+    async def Regress(self, request: Any, size: int) -> Any:
+        return await self._inference.regress(request, size)
 
-    @_counted("MultiInference")
-    async def MultiInference(self, request: Any, _: int) -> Any:
-        return await self._inference.multi(request)
+    async def MultiInference(self, request: Any, size: int) -> Any:
+        return await self._inference.multi(request, size)
 
     async def GetModelMetadata(self, request: Any, _: int) -> Any:
         return self._inference.metadata(request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import dataclasses
 import json
@@ -24,6 +25,7 @@ from serving.errors import ServingError, TooLarge, invalid
 from serving.metrics import Metrics, render
 from serving.model import DEFAULT_SIGNATURE, Servable, Signature
 from serving.peers import Peers
+from serving.tensors import num_bytes
 from serving.tf_examples import CLASSIFY, REGRESS, Task, count_examples
 
 if TYPE_CHECKING:
@@ -31,6 +33,19 @@ if TYPE_CHECKING:
 
     from serving.batching import Scheduler
     from serving.repository import Repository
+
+
+_MOST_COPIED = 1 << 26  # bytes of a context that goes into each example
+_EACH = 16  # bytes that are written as fast as one class or value
+#: Bytes that take longer to read or to write than the hand-over to a thread.
+LARGE = 1 << 16
+
+
+async def aside(size: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Returns what a function does, called in a thread if it has many bytes to work on."""
+    if size <= LARGE:
+        return function(*arguments)
+    return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
 
 
 def asked_model(request: Any) -> tuple[str, int | None, str | None]:
@@ -165,50 +180,68 @@ class Inference:
         """Returns name -> array, of a servable under lease."""
         start = time.perf_counter()
         results = await self._scheduler.run(servable, signature, inputs, outputs)
-        self._check_reply(sum(array.nbytes for array in results.values()))
+        self._check_reply(sum(map(num_bytes, results.values())))
         latency = self.metrics.runtime_latency.labels(servable.name, api, "TF1")
         latency.observe((time.perf_counter() - start) * 1e6)
         return results
 
-    async def classify(self, request: Any) -> Any:
-        """Answers a ClassificationRequest."""
+    async def classify(self, request: Any, size: int) -> Any:
+        """Answers a ClassificationRequest of so many bytes."""
         response = classification_pb2.ClassificationResponse()
-        await self._examples("Classify", CLASSIFY, request, response)
+        await self._examples("Classify", CLASSIFY, request, response, size)
         return response
 
-    async def regress(self, request: Any) -> Any:
-        """Answers a RegressionRequest."""
+    async def regress(self, request: Any, size: int) -> Any:
+        """Answers a RegressionRequest of so many bytes."""
         response = regression_pb2.RegressionResponse()
-        await self._examples("Regress", REGRESS, request, response)
+        await self._examples("Regress", REGRESS, request, response, size)
         return response
 
-    async def _examples(self, api, method, request, response):
+    async def _examples(self, api, method, request, response, size):
         with self.repository.lease(*asked_model(request)) as servable:
-            self.check_rows(count_examples(request.input))
-            task = Task(servable, method, request.model_spec.signature_name, request.input)
+            size = self._check_examples(request.input, size)
+            name = request.model_spec.signature_name
+            task = await aside(size, Task, servable, method, name, request.input)
             response.result.CopyFrom(await self._run_task(api, servable, task))
             fill_spec(response.model_spec, servable, task.signature.name)
+
+    def _check_examples(self, input, size):
+        """Refuses too many examples; returns how many bytes they take in a request of `size`."""
+        count = count_examples(input)
+        self.check_rows(count)
+        copies = count * input.example_list_with_context.context.ByteSize()
+        if copies > _MOST_COPIED:
+            raise TooLarge(
+                f"the examples may hold {_MOST_COPIED} bytes of copies of the context; "
+                f"received {count} examples, {copies} bytes"
+            )
+        return size + copies
 
     async def _run_task(self, api, servable, task):
         self.metrics.example_counts.labels(servable.name).observe(task.num_examples)
         self.metrics.example_count_total.labels(servable.name).inc(task.num_examples)
         run = self.run(api, servable, task.signature, task.inputs, task.outputs)
-        return task.result(await run)
+        outputs = await run
+        return await aside(_EACH * sum(a.size for a in outputs.values()), task.result, outputs)
 
-    async def multi(self, request: Any) -> Any:
-        """Answers a MultiInferenceRequest: several heads of one model on one input."""
+    async def multi(self, request: Any, size: int) -> Any:
+        """Answers a MultiInferenceRequest of so many bytes: several heads of one model."""
         if not request.tasks:
             raise invalid("Inference request needs at least one task")
+        self.check_rows(len(request.tasks))
         if len({task.model_spec.name for task in request.tasks}) > 1:
             raise invalid("All ModelSpecs of a MultiInferenceRequest must name the same model")
         asked = [task.model_spec.signature_name or DEFAULT_SIGNATURE for task in request.tasks]
-        for name in asked:
-            if asked.count(name) > 1:
-                raise invalid(f"Duplicate evaluation of signature: {name}")
+        ((name, times),) = collections.Counter(asked).most_common(1)
+        if times > 1:
+            raise invalid(f"Duplicate evaluation of signature: {name}")
         response = inference_pb2.MultiInferenceResponse()
         with self.repository.lease(*asked_model(request.tasks[0])) as servable:
-            self.check_rows(count_examples(request.input))
-            tasks = [multi_task(servable, task, request.input) for task in request.tasks]
+            size = self._check_examples(request.input, size)
+            tasks = [
+                await aside(size, multi_task, servable, task, request.input)
+                for task in request.tasks
+            ]
             runs = (self._run_task("MultiInference", servable, task) for task in tasks)
             for task, result in zip(tasks, await asyncio.gather(*runs)):
                 entry = response.results.add()
@@ -220,7 +253,7 @@ class Inference:
     def metadata(self, request: Any) -> Any:
         """Answers a GetModelMetadataRequest."""
         if not request.metadata_field or set(request.metadata_field) != {"signature_def"}:
-            received = list(request.metadata_field)
+            received = list(request.metadata_field[:8])
             raise invalid(f'metadata_field must be ["signature_def"]; received {received}')
         with self.repository.lease(*asked_model(request)) as servable:
             response = get_model_metadata_pb2.GetModelMetadataResponse()

@@ -55,7 +55,7 @@ class Numbers:
             self.was_read = True
             brackets = self.text.translate(None, _NUMBERS)
             flat, shape = np.frombuffer(buffer, dtype), _shape(brackets)
-            if not flat.size or len(shape) > _MOST_AXES or math.prod(shape) != flat.size:
+            if not flat.size or math.prod(shape) != flat.size:
                 raise Unusual
             return flat.reshape(shape)
         raise Unusual
@@ -77,6 +77,8 @@ def _shape(brackets):
 
 def _find_shape(brackets):
     depth = len(brackets) - len(brackets.lstrip(b"["))
+    if depth > _MOST_AXES:  # each axis takes a look at all of the text
+        raise Unusual
     shape, leaves, expected = [], 1, b""
     for level in range(1, depth + 1):
         # The first list of this level ends where so many brackets close for the first time.

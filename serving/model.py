@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import grpc
@@ -16,6 +16,7 @@ from serving import tensors
 from serving.errors import ServingError, invalid
 
 DEFAULT_SIGNATURE = "serving_default"
+_MOST_NAMED = 8  # of a client's names, in a message
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,22 +69,28 @@ class Signature:
                 does not fit; the message names what was received and what was expected.
         """
         inputs = self.defaults | inputs
-        if inputs.keys() != self.inputs.keys():
-            extra = sorted(inputs.keys() - self.inputs.keys())
-            missing = sorted(self.inputs.keys() - inputs.keys())
-            raise invalid(
-                f"inputs do not match signature {self.name!r}: "
-                f"sent extra: {extra}, missing but required: {missing}"
-            )
+        self.check_names(inputs)
         for name, spec in self.inputs.items():
             spec.check(inputs[name])
         return {name: inputs[name] for name in self.inputs}
 
+    def check_names(self, names: Collection[str]) -> None:
+        """Raises INVALID_ARGUMENT unless these and the defaults are the inputs."""
+        given = {*names, *self.defaults}
+        if given != self.inputs.keys():
+            extra = sorted(given - self.inputs.keys())[:_MOST_NAMED]
+            missing = sorted(self.inputs.keys() - given)
+            raise invalid(
+                f"inputs do not match signature {self.name!r}: "
+                f"sent extra: {extra}, missing but required: {missing}"
+            )
+
     def choose_outputs(self, names: Sequence[str]) -> tuple[str, ...]:
         """Returns the output names of a request's filter, all for an empty one."""
+        names = names[: len(self.outputs) + 1]  # one too many is as wrong as a million
         if len(set(names)) != len(names):
-            raise invalid(f"output_filter repeats an output: {list(names)}")
-        unknown = [name for name in names if name not in self.outputs]
+            raise invalid(f"output_filter repeats an output: {list(names[:_MOST_NAMED])}")
+        unknown = [name for name in names if name not in self.outputs][:_MOST_NAMED]
         if unknown:
             raise invalid(f"output_filter names {unknown}; outputs are {list(self.outputs)}")
         return tuple(names) or tuple(self.outputs)

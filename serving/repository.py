@@ -326,13 +326,15 @@ class Repository:
     async def _in_loader(self, function, *arguments):
         return await asyncio.get_running_loop().run_in_executor(self._loader, function, *arguments)
 
-    async def close(self) -> None:
-        """Frees all models, once their requests are done."""
+    async def close(self, seconds: float | None = None) -> bool:
+        """Frees all models, once their requests are done; returns whether that came in time."""
         for name, model in self._models.items():
             for version in model.versions.values():
                 self._unload(name, version)
-        await asyncio.gather(*self._unloading)
-        self._loader.shutdown()
+        last = asyncio.ensure_future(self._in_loader(int))  # behind what is being loaded
+        _, late = await asyncio.wait({*self._unloading, last}, timeout=seconds)
+        self._loader.shutdown(wait=False, cancel_futures=True)
+        return not late
 
 
 def _batching_of(directory, options):

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import pickle
 import re
 import time
@@ -24,6 +25,8 @@ from tensorflow_serving.apis import (
 
 from serving import bodies, json_replies, tf_examples
 from serving.errors import ServingError, TooLarge, invalid
+from serving.inference import aside
+from serving.tensors import num_bytes
 
 if TYPE_CHECKING:
     from serving.inference import Inference
@@ -34,6 +37,7 @@ _MODEL = r"/v1/models/(?P<name>[^/:?]+)(?:/versions/(?P<version>\d+)|/labels/(?P
 _POST = re.compile(_MODEL + r":(?P<verb>predict|classify|regress)", re.ASCII)
 # What takes longer than the hand-over to a worker: bytes of a body, values of a reply.
 _LARGE_BODY, _LARGE_REPLY = 1 << 14, 1 << 12
+_BYTES_OF_A_NUMBER = 16  # of a text, which take as long to write
 _GET = re.compile(_MODEL + r"(?P<metadata>/metadata)?", re.ASCII)
 
 
@@ -156,7 +160,8 @@ class RestApi:
                 self._bytes_held += len(chunk)
                 if len(body) > limit:
                     raise TooLarge(f"the body is larger than {limit} bytes")
-                if self._bytes_held > 4 * limit:
+                # The small pass: a few large ones that never end must not keep out all others.
+                if self._bytes_held > 4 * limit and len(body) > _LARGE_BODY:
                     raise ServingError("UNAVAILABLE", "too many large requests are waiting")
             yield body, request.headers.get("Content-Encoding", "").lower(), limit
         finally:
@@ -181,7 +186,7 @@ class RestApi:
             return name, inputs
 
         _, _, outputs = await self._inference.predict(model, read)
-        if sum(array.size for array in outputs.values()) <= _LARGE_REPLY:
+        if _weight(outputs) <= _LARGE_REPLY:
             return json_replies.predictions(outputs, form["rows"])
         return await self._workers.call(json_replies.predictions, outputs, form["rows"])
 
@@ -195,7 +200,8 @@ class RestApi:
         request.input.ParseFromString(examples)
         _fill_spec(request.model_spec, *model)
         request.model_spec.signature_name = name
-        return tf_examples.result_to_json((await ask(request)).result)
+        result = (await ask(request, len(examples))).result
+        return await aside(result.ByteSize(), tf_examples.result_to_json, result)
 
     async def _status(self, model):
         request = get_model_status_pb2.GetModelStatusRequest()
@@ -215,6 +221,13 @@ class RestApi:
             "metadata": {"signature_def": _as_dict(signatures)},
         }
         return json.dumps(document).encode()
+
+
+def _weight(outputs):
+    """Returns about how many numbers would take as long to write."""
+    # The lists of an empty array are written too: [[], [], ...].
+    count = sum(math.prod(max(size, 1) for size in array.shape) for array in outputs.values())
+    return max(count, sum(map(num_bytes, outputs.values())) // _BYTES_OF_A_NUMBER)
 
 
 _NOTHING = re.compile(r"(?!)")

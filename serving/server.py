@@ -17,8 +17,10 @@ import contextlib
 import dataclasses
 import gc
 import logging
+import os
 import resource
 import signal
+import socket
 import sys
 import threading
 from typing import Any
@@ -53,6 +55,8 @@ from serving.workers import Workers
 _log = logging.getLogger("serving")
 _SWITCH_SECONDS = 0.001
 _FAREWELL_SECONDS = 0.2
+# For the models to be freed; what is still at work then would keep the process for ever.
+_FREEING_SECONDS = 3.0
 
 
 class Server:
@@ -115,16 +119,18 @@ class Server:
             await asyncio.sleep(self._flags.model_config_file_poll_wait_seconds)
             try:
                 await self.repository.configure(read_models(self._flags))
-            except (ServingError, config_files.ConfigError) as error:
+            except Exception as error:  # whatever it is, the next look may find it mended
                 _log.error("the model list stays as it was: %s", error)
 
     async def _start_grpc(self):
-        limit = self._flags.max_request_bytes or -1
+        limit = self._flags.max_request_bytes
         options = {
-            "grpc.max_receive_message_length": limit,
+            "grpc.max_receive_message_length": limit if 0 < limit < 1 << 31 else -1,
             "grpc.max_send_message_length": -1,
             # A second server on the port is an error, not a share, unless it is meant.
             "grpc.so_reuseport": int(self._shares_ports),
+            # Idle ones would take all descriptors, of which REST may have half.
+            "grpc.max_allowed_incoming_connections": _most_descriptors() // 4,
             **self._flags.channel_arguments,
         }
         self._grpc = grpc.aio.server(options=tuple(options.items()))
@@ -134,6 +140,7 @@ class Server:
         if self._flags.enable_grpc_healthcheck_service:
             self._health = await _add_health(self._grpc)
         if self._flags.grpc_socket_path and self._place[1] == 0:
+            _refuse_if_taken(self._flags.grpc_socket_path)
             self._listen_grpc(f"unix:{self._flags.grpc_socket_path}")
         if self._flags.port or not self._flags.grpc_socket_path:
             self.grpc_port = self._listen_grpc(_address(self._flags.host, self._flags.port))
@@ -174,8 +181,13 @@ class Server:
             raise StartError(f"cannot listen on {address} for REST: {error.strerror}") from error
         self.rest_port = port
 
-    async def stop(self) -> None:
-        """Takes no new requests, lets those in flight finish, and frees the models."""
+    async def stop(self) -> bool:
+        """Takes no new requests, lets those in flight finish, and frees the models.
+
+        Returns:
+            Whether all has ended. A computation that nobody waits for any more, or the loading of
+            a model, cannot be ended but with the process.
+        """
         for watcher in self._watchers:
             watcher.cancel()
         if self._health is not None:
@@ -192,8 +204,11 @@ class Server:
         await asyncio.gather(*stopping)
         self._workers.close()
         await self._inference.peers.stop()
-        await self.repository.close()
+        ended = await self.repository.close(_FREEING_SECONDS)
         self._scheduler.close()
+        if not ended:
+            _log.warning("a computation or the loading of a model has not ended")
+        return ended
 
 
 def _most_descriptors():
@@ -202,6 +217,19 @@ def _most_descriptors():
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
+
+
+def _refuse_if_taken(path):
+    """Raises StartError if someone listens on a Unix socket, which gRPC would take away."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(path)
+        except TimeoutError:
+            pass  # someone does, and is too busy to answer
+        except OSError:
+            return
+    raise StartError(f"cannot listen on unix:{path} for gRPC: another server does")
 
 
 def _address(host, port):
@@ -252,7 +280,11 @@ def running(flags: Flags) -> Iterator[Server]:
 
 
 async def _serve(flags, arguments):
-    """Serves until SIGTERM or SIGINT, or until one of the processes has ended; returns the code."""
+    """Serves until SIGTERM or SIGINT, or until one of the processes has ended.
+
+    Returns:
+        (exit code, whether all threads have ended).
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGTERM, signal.SIGINT):
@@ -260,9 +292,9 @@ async def _serve(flags, arguments):
     if flags.process_of:
         directory, _, index = flags.process_of.rpartition(":")
         place = (directory, int(index), flags.num_processes)
-        return await _serve_one(flags, place, (stop.wait(), wait_for_parent_to_end()))
+        return 0, await _serve_one(flags, place, (stop.wait(), wait_for_parent_to_end()))
     if flags.num_processes == 1:
-        return await _serve_one(flags, (None, 0, 1), (stop.wait(),))
+        return 0, await _serve_one(flags, (None, 0, 1), (stop.wait(),))
     return await _serve_together(flags, arguments, stop)
 
 
@@ -279,13 +311,13 @@ async def _serve_together(flags, arguments, stop):
         try:
             await family.start(flags.port)
             place = (family.directory, 0, flags.num_processes)
-            code = await _serve_one(flags, place, (stop.wait(), family.wait_for_one()), family)
+            ended = await _serve_one(flags, place, (stop.wait(), family.wait_for_one()), family)
         finally:
             await family.stop()
     if not stop.is_set():
         _log.error("one of the processes has ended, and so do the others")
-        return 1
-    return code
+        return 1, ended
+    return 0, ended
 
 
 def _reserve(ports, host, port):
@@ -297,7 +329,7 @@ def _reserve(ports, host, port):
 
 
 async def _serve_one(flags, place, ends, family=None):
-    """Serves in this process until one of the awaitables `ends` is done; returns 0."""
+    """Serves in this process until one of `ends` is done; returns whether all has ended."""
     server = Server(flags, place)
     start = asyncio.create_task(server.start())
     ending = [asyncio.ensure_future(end) for end in ends]
@@ -323,8 +355,8 @@ async def _serve_one(flags, place, ends, family=None):
             task.cancel()
         if family is not None:
             family.end()
-        await server.stop()
-    return 0
+        ended = await server.stop()
+    return ended
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -338,10 +370,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in ignored:
         _log.warning("--%s has no effect here", name)
     try:
-        return asyncio.run(_serve(flags, arguments))
+        code, ended = asyncio.run(_serve(flags, arguments))
     except (StartError, config_files.ConfigError) as error:
         print(f"serving.server: {error}", file=sys.stderr)
         return 1
+    if not ended:  # Python would wait for its threads
+        logging.shutdown()
+        os._exit(code)
+    return code
 
 
 if __name__ == "__main__":

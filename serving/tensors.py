@@ -109,6 +109,13 @@ def _join(sizes):
     return ",".join(str(size) for size in sizes)
 
 
+def num_bytes(array: np.ndarray) -> int:
+    """Returns how many bytes an array's values take, those of its strings included."""
+    if array.dtype.kind != "O":
+        return array.nbytes
+    return array.nbytes + sum(map(len, array.ravel().tolist()))
+
+
 def from_proto(proto: Any) -> np.ndarray:
     """Returns a TensorProto's array; raises INVALID_ARGUMENT where it does not hold one."""
     if proto.dtype not in _LAYOUTS:

@@ -7,9 +7,11 @@ without; `RestForm` and `GrpcForm` are that, the transports here carry it for `s
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
 import ssl
+import time
 import urllib.parse
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ import numpy as np
 
 from serving.errors import HTTP_STATUS, ServingError
 
+_PIECE = 1 << 20
 _DTYPES = {
     "DT_FLOAT": "float32",
     "DT_DOUBLE": "float64",
@@ -128,15 +131,18 @@ class RestTransport(RestForm):
         return http.client.HTTPSConnection(self.host, self.port, context=self.tls)
 
     def _ask(self, method, path, body, timeout):
-        reused = bool(self._idle)
-        connection = self._idle.pop() if reused else self._connection()
+        deadline = time.monotonic() + timeout
+        connection, reused = self._connection(), False
+        with contextlib.suppress(IndexError):  # another thread may take the last one meanwhile
+            connection, reused = self._idle.pop(), True
         try:
             connection.timeout = timeout
             if connection.sock is not None:
                 connection.sock.settimeout(timeout)
             connection.request(method, path, body, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            text = response.read()
+            sock = connection.sock
+            with connection.getresponse() as response:
+                text = _read_all(response, sock, deadline)
         except TimeoutError as error:
             connection.close()
             raise ServingError("DEADLINE_EXCEEDED", f"no answer in {timeout:.3g} s") from error
@@ -151,6 +157,23 @@ class RestTransport(RestForm):
     def close(self) -> None:
         while self._idle:
             self._idle.pop().close()
+
+
+def _read_all(response, sock, deadline):
+    """Returns the body of a response; a socket's own timeout begins again with each byte."""
+    body, size = bytearray(), response.length
+    while size is None or len(body) < size:
+        part = response.read1(_PIECE if size is None else size - len(body))
+        if not part:
+            break
+        body += part
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        sock.settimeout(left)
+    if size is not None and len(body) < size:
+        raise http.client.IncompleteRead(bytes(body), size - len(body))
+    return bytes(body)
 
 
 def _jsonable(value):

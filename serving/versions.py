@@ -50,13 +50,14 @@ def wanted_versions(config: Any) -> dict[int, Path] | None:
 
 def check_configs(configs: Sequence[Any], root: str) -> None:
     """Raises ServingError for a list of models that cannot be served."""
-    names = [config.name for config in configs]
+    names: set[str] = set()
     for config in configs:
         if not config.name:
             raise invalid("a model in the configuration has no name")
-        if names.count(config.name) > 1:
+        if config.name in names:
             raise invalid(f"the configuration names model {config.name!r} twice")
-        if not Path(config.base_path).is_absolute():
+        names.add(config.name)
+        if not Path(config.base_path).is_absolute() or "\0" in config.base_path:
             raise invalid(
                 f"model {config.name!r}: base_path must be absolute; received {config.base_path!r}"
             )
@@ -70,5 +71,11 @@ def check_configs(configs: Sequence[Any], root: str) -> None:
 
 def check_root(path: Path, root: str) -> None:
     """Raises PERMISSION_DENIED unless a path is in the folder that all models must lie in."""
-    if root and not path.resolve().is_relative_to(Path(root).resolve()):
+    if not root:
+        return
+    try:
+        inside = path.resolve().is_relative_to(Path(root).resolve())
+    except RuntimeError:  # a link to itself
+        inside = False
+    if not inside:
         raise ServingError("PERMISSION_DENIED", f"{path} is not in --model_root {root}")

@@ -5,10 +5,67 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 _BLOCK = 1 << 18  # numbers that are made at a time
-_LENGTH_DELIMITED = 2
+_VARINT, _LENGTH_DELIMITED = 0, 2
+_FIXED = {1: 8, 5: 4}  # bytes
+_VARINT_TYPES = {
+    getattr(FieldDescriptor, f"TYPE_{name}")
+    for name in ("INT32", "INT64", "UINT32", "UINT64", "SINT32", "SINT64", "BOOL", "ENUM")
+}
+_LONGEST_SHIFT = 63
+_PACKED_PER_FIELD = 16  # packed varints that take as long to read as a field
+
+
+def count_fields(data: bytes, described: Descriptor, most: int) -> int:
+    """Returns of how many fields a message consists, those of messages in it included.
+
+    Reading a message keeps all other threads waiting, for as long as it has fields, however few
+    bytes they are; to count them does not. It ends beyond `most`, and at what is no message.
+
+    Args:
+        data: The message as it came.
+        described: Its type.
+        most: How many it may have.
+    """
+    count, parts = 0, [(0, len(data), described)]
+    try:
+        while parts and count <= most:
+            position, end, described = parts.pop()
+            while position < end and count <= most:
+                tag, position = _read_varint(data, position)
+                count += 1
+                if tag & 7 == _VARINT:
+                    _, position = _read_varint(data, position)
+                elif tag & 7 != _LENGTH_DELIMITED:
+                    position += _FIXED.get(tag & 7, 0)
+                else:
+                    size, position = _read_varint(data, position)
+                    field = described.fields_by_number.get(tag >> 3)
+                    if field is not None and field.message_type is not None:
+                        parts.append((position, position + size, field.message_type))
+                    elif field is not None and field.type in _VARINT_TYPES:
+                        count += size // _PACKED_PER_FIELD
+                    position += size
+    except IndexError:
+        pass  # whoever reads it says what is wrong
+    return count
+
+
+def _read_varint(data, position):
+    """Returns (value, where the next one begins)."""
+    value = shift = 0
+    while True:
+        code = data[position]
+        position += 1
+        value |= (code & 127) << shift
+        shift += 7
+        if code < 128:
+            return value, position
+        if shift > _LONGEST_SHIFT:
+            raise IndexError("a number of more than ten bytes")
 
 
 def read_packed(message: Message, number: int, dtype: np.dtype) -> np.ndarray:
@@ -80,26 +137,15 @@ def _varint(value):
 def _payloads(data: bytes, wanted: int) -> Iterator[bytes]:
     """Yields what the fields of a number hold, of a message as protobuf itself writes it."""
     position = 0
-
-    def varint():
-        nonlocal position
-        value = shift = 0
-        while True:
-            code = data[position]
-            position += 1
-            value |= (code & 127) << shift
-            shift += 7
-            if code < 128:
-                return value
-
     while position < len(data):
-        number, kind = divmod(varint(), 8)
+        tag, position = _read_varint(data, position)
+        number, kind = divmod(tag, 8)
         if kind == _LENGTH_DELIMITED:
-            size = varint()
+            size, position = _read_varint(data, position)
             if number == wanted:
                 yield data[position : position + size]
             position += size
-        elif kind == 0:
-            varint()
+        elif kind == _VARINT:
+            _, position = _read_varint(data, position)
         else:
-            position += 8 if kind == 1 else 4
+            position += _FIXED[kind]

@@ -147,7 +147,9 @@ def _answer(question):
     try:
         function, arguments = question
         result = function(*arguments)
-        return True, pickle.PickleBuffer(result) if isinstance(result, bytes) else result
+        if isinstance(result, bytes):  # arrives as a bytearray; bytes would as a view of some
+            result = pickle.PickleBuffer(bytearray(result))
+        return True, result
     except ServingError as error:
         return False, error
     except MemoryError:

@@ -318,6 +318,7 @@ def test_the_loop_goes_on_while_a_model_runs():
         {"num_batch_threads": 0},
         {"max_enqueued_batches": -1},
         {"batch_timeout_micros": -1},
+        {"max_execution_batch_size": -1},
         {"allowed_batch_sizes": (1, 2)},
         {"allowed_batch_sizes": (2, 1, 1000)},
     ],

@@ -1,10 +1,12 @@
 """The client: one `act` for both transports."""
 
+import contextlib
 import http.server
 import json
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -164,6 +166,47 @@ def flaky():
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+def test_answers_that_trickle_in_are_given_up_in_time():
+    """Each byte began the time anew: an answer in small pieces took as long as it liked."""
+
+    class Trickling(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", "100")
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                for _ in range(100):
+                    self.wfile.write(b" ")
+                    time.sleep(0.1)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Trickling) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        begun = time.monotonic()
+        client = connect(f"http://127.0.0.1:{server.server_address[1]}", "tiny", timeout=0.5)
+        with pytest.raises(ServingError, match="no answer") as refusal:
+            client.signatures
+        assert refusal.value.code == "DEADLINE_EXCEEDED" and time.monotonic() - begun < 5
+        server.shutdown()
+        thread.join()
+
+
+def test_another_thread_may_take_the_last_idle_connection(flaky):
+    """Between the look whether there is one and the taking of it: an IndexError before."""
+
+    class Taken(list):
+        def __len__(self):
+            return 1
+
+    with connect(f"http://127.0.0.1:{flaky.server_address[1]}", "tiny") as client:
+        client._transport._idle = Taken()
+        assert client.signatures == {}
+        client._transport._idle = list(client._transport._idle)
 
 
 @pytest.mark.parametrize(

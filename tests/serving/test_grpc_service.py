@@ -1,5 +1,7 @@
 """gRPC: answers, and the canonical code of everything that can go wrong."""
 
+import time
+
 import grpc
 import numpy as np
 import pytest
@@ -156,6 +158,15 @@ def test_deadline(tmp_path, tools):
         with pytest.raises(grpc.RpcError) as refusal:
             stub.Predict(request, timeout=0.05)
         assert refusal.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        call = stub.Predict.future(request)
+        time.sleep(0.3)
+        assert call.cancel()
+        deadline = time.monotonic() + 20
+        counts = server._inference.metrics.request_count
+        for code in ("DEADLINE_EXCEEDED", "CANCELLED"):
+            while counts.labels("tiny", code)._value.get() < 1:
+                assert time.monotonic() < deadline, code
+                time.sleep(0.01)
         # The loop still answers while TensorFlow works on the abandoned request.
         status = get_model_status_pb2.GetModelStatusRequest()
         status.model_spec.name = "tiny"

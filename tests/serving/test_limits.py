@@ -210,12 +210,37 @@ def test_headers_that_never_come_and_too_many_connections(exported, tools):
         again = open_one(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b'{"ready": true}' in again.recv(4096)
         again.sendall(b"GET /rea")
-        refused = everything(open_one(b""))
-        assert refused.startswith(b"HTTP/1.1 503") and b"too many connections" in refused
         begun = time.monotonic()
         assert [everything(connection) for connection in (*slow, again)] == [b"", b"", b""]
         assert time.monotonic() - begun < 5
         assert b" 200 " in everything(open_one(b"GET /readyz HTTP/1.0\r\n\r\n"))
+
+
+def test_who_is_idle_makes_room_and_who_asks_does_not(exported, tools):
+    """Idle connections, which last ten minutes, had all others refused."""
+    ask = b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"
+    begun = f"POST {PREDICT} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{{".encode()
+    with (
+        tools.serve(exported, rest_api_max_connections=3) as server,
+        contextlib.ExitStack() as stack,
+    ):
+
+        def open_one(text):
+            address = ("127.0.0.1", server.rest_port)
+            connection = stack.enter_context(socket.create_connection(address, timeout=20))
+            connection.sendall(text)
+            return connection
+
+        idle = [open_one(ask) for _ in range(3)]
+        assert all(b" 200 " in connection.recv(4096) for connection in idle)
+        idle[0].sendall(ask)
+        assert b" 200 " in idle[0].recv(4096)
+        for closed in (idle[1], idle[2], idle[0]):
+            new = open_one(begun)
+            assert everything(closed) == b""
+            new.sendall(b"   ")
+        refused = everything(open_one(b""))
+        assert refused.startswith(b"HTTP/1.1 503") and b"too many connections" in refused
 
 
 def test_rows_and_replies_have_limits(exported, tools):

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -334,6 +335,15 @@ def test_a_unix_socket_and_the_arguments_of_grpc(exported, tmp_path, tools):
                 with pytest.raises(grpc.RpcError) as refusal:
                     call(b"x" * length, timeout=20)
                 assert refusal.value.code().name == code
+        # It took the socket away.
+        refused = pytest.raises(StartError, match="another server")
+        with refused, tools.serve(exported, **changes):
+            pass
+        assert (tmp_path / "s.sock").is_socket()
+    os.mkfifo(tmp_path / "other")
+    changes["grpc_socket_path"] = str(tmp_path / "other")
+    with pytest.raises(StartError, match="cannot listen"), tools.serve(exported, **changes):
+        pass
 
 
 def test_models_bring_their_own_batching(exported, tmp_path, tools):

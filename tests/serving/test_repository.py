@@ -193,6 +193,7 @@ def test_configuration_replaces_the_list_of_models(tmp_path, exported):
     [
         ('base_path: "/x" model_platform: "tensorflow"', "no name"),
         ('name: "m" base_path: "x" model_platform: "tensorflow"', "absolute"),
+        ('name: "m" base_path: "/x\\000y" model_platform: "tensorflow"', "absolute"),
         ('name: "m" base_path: "/x" model_platform: "other"', "other"),
         ('name: "m" base_path: "/x"', "model_platform"),
     ],

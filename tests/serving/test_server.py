@@ -131,6 +131,32 @@ def test_hot_swap_fails_no_request(tmp_path, tools, num_clients, num_swaps, enab
     assert not failures and seen == {1, 2}
 
 
+def test_sigterm_ends_a_server_whose_model_does_not_come(exported, tmp_path, tools):
+    """A file that is never read to its end, as on a disk that hangs, kept it for ever."""
+    shutil.copytree(exported / "1", tmp_path / "1")
+    rest_port = tools.free_port()
+    command = [sys.executable, "-m", "serving.server", "--port=0", "--model_name=tiny"]
+    command += [f"--rest_api_port={rest_port}", f"--model_base_path={tmp_path}"]
+    command += ["--file_system_poll_wait_seconds=0.05"]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    try:
+        with connect(f"http://127.0.0.1:{rest_port}", "tiny", timeout=300) as client:
+            raw = tools.observations(2)
+            actions = client.act(raw)
+            (tmp_path / ".aside").mkdir()
+            os.mkfifo(tmp_path / ".aside" / "saved_model.pb")
+            os.rename(tmp_path / ".aside", tmp_path / "2")
+            time.sleep(1.0)
+            assert client.act(raw).tolist() == actions.tolist()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert "has not ended" in process.stderr.read()
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
 def test_sigterm_drains_and_exits_cleanly(exported, tools):
     """The process as a user starts it: serves, finishes what it has begun, exits with 0."""
     port, rest_port = tools.free_port(), tools.free_port()

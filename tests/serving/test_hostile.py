@@ -1,0 +1,283 @@
+"""Requests made to hold up, starve or fill the server: each did before."""
+
+import contextlib
+import gzip
+import http.client
+import json
+import socket
+import threading
+import time
+
+import grpc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tensorflow_serving.apis import (
+    classification_pb2,
+    get_model_metadata_pb2,
+    inference_pb2,
+    predict_pb2,
+    prediction_service_pb2_grpc,
+)
+
+from serving import bodies, http_connections, json_numbers, json_replies, wire
+from serving.errors import ServingError
+
+pytestmark = pytest.mark.tf_only
+
+
+class Readiness:
+    """Asks again and again whether the server is ready; `longest` is how long it ever took."""
+
+    def __init__(self, server):
+        self._port, self.longest = server.rest_port, 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._ask)
+
+    def _ask(self):
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+        while not self._stop.wait(0.002):
+            begun = time.perf_counter()
+            connection.request("GET", "/readyz")
+            assert connection.getresponse().read() == b'{"ready": true}'
+            self.longest = max(self.longest, time.perf_counter() - begun)
+        connection.close()
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+
+
+def post(server, document, verb="predict"):
+    """Returns (status, reply) of a request on a connection of its own."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.rest_port, timeout=60)
+    with contextlib.closing(connection):
+        connection.request("POST", f"/v1/models/tiny:{verb}", json.dumps(document))
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory, tools):
+    """A server of a model that classifies examples by their length."""
+    import tensorflow as tf
+
+    def classify(inputs):
+        return {"scores": tf.cast(tf.strings.length(inputs), "float32")[:, None]}
+
+    def echo(text):
+        return {"text": tf.identity(text)}
+
+    def anything(x):
+        return {"x": tf.identity(x)}
+
+    base = tmp_path_factory.mktemp("texts")
+    functions = {
+        "serving_default": (classify, [tf.TensorSpec([None], "string", name="inputs")]),
+        "echo": (echo, [tf.TensorSpec([None], "string", name="text")]),
+        "anything": (anything, [tf.TensorSpec(None, "float32", name="x")]),
+    }
+    tools.save_module(base / "1", functions)
+    with tools.serve(base) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def stub(texts):
+    with grpc.insecure_channel(f"127.0.0.1:{texts.grpc_port}") as channel:
+        yield prediction_service_pb2_grpc.PredictionServiceStub(channel)
+
+
+def refusal_of(call, request):
+    with pytest.raises(grpc.RpcError) as refusal:
+        call(request, timeout=60)
+    return refusal.value.code().name, refusal.value.details()
+
+
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 300), st.integers(1, 400))
+def test_fields_are_counted(num_inputs, num_texts, num_bytes, most):
+    request = predict_pb2.PredictRequest()
+    request.model_spec.version.value = 3  # three fields: spec, version, value
+    for index in range(num_inputs):
+        tensor = request.inputs[str(index)]  # three: entry, key, value
+        tensor.string_val.extend([b"text"] * num_texts)
+        if num_bytes:
+            tensor.int_val.extend([1] * num_bytes)  # one that is packed
+    packed = bool(num_bytes) + num_bytes // wire._PACKED_PER_FIELD
+    expected = 3 + num_inputs * (3 + num_texts + packed)
+    data, described = request.SerializeToString(), predict_pb2.PredictRequest.DESCRIPTOR
+    assert wire.count_fields(data, described, 1 << 20) == expected
+    assert (wire.count_fields(data, described, most) > most) == (expected > most)
+
+
+@given(st.binary(max_size=60))
+def test_what_is_no_message_is_counted_as_well(data):
+    assert wire.count_fields(data, predict_pb2.PredictRequest.DESCRIPTOR, 1 << 20) <= len(data)
+
+
+def test_messages_of_many_small_parts_hold_nobody_up(texts, stub):
+    """300 kB of tasks stopped the server for 22 seconds, 40 MB of empty names for four."""
+    tasks = inference_pb2.MultiInferenceRequest()
+    for index in range(40_000):
+        tasks.tasks.add().model_spec.signature_name = f"{index}"
+    names = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=[""] * 4_000_000)
+    outputs = predict_pb2.PredictRequest(output_filter=[""] * 900_000)
+    outputs.model_spec.name = "tiny"
+    outputs.inputs["inputs"].dtype = 7
+    outputs.inputs["inputs"].tensor_shape.dim.add(size=0)
+    with Readiness(texts) as readiness:
+        assert refusal_of(stub.MultiInference, tasks)[0] == "RESOURCE_EXHAUSTED"
+        assert refusal_of(stub.GetModelMetadata, names)[0] == "RESOURCE_EXHAUSTED"
+        code, details = refusal_of(stub.Predict, outputs)
+        assert code == "INVALID_ARGUMENT" and "repeats an output" in details
+    assert readiness.longest < 5.0  # the machine may be busy
+
+
+def test_a_context_is_not_copied_without_end(texts, stub):
+    """Half a megabyte of context, copied into 4,000 examples, took gigabytes."""
+    request = classification_pb2.ClassificationRequest()
+    request.model_spec.name = "tiny"
+    examples = request.input.example_list_with_context
+    examples.context.features.feature["c"].bytes_list.value.append(b"x" * 500_000)
+    for _ in range(50):
+        examples.examples.add()
+    with Readiness(texts) as readiness:
+        assert len(stub.Classify(request, timeout=60).result.classifications) == 50
+        for _ in range(1000):
+            examples.examples.add()
+        code, details = refusal_of(stub.Classify, request)
+    assert code == "RESOURCE_EXHAUSTED" and "copies of the context" in details
+    assert readiness.longest < 5.0
+    body = {"context": {"c": "x" * 500_000}, "examples": [{}] * 1000}
+    status, reply = post(texts, body, "classify")
+    assert status == 413 and "copies of the context" in reply["error"]
+
+
+def test_bodies_that_never_end_keep_no_small_one_out(exported, tools):
+    """Four clients that sent nearly 16 MB and no more had all others refused, for 30 seconds."""
+    limit = 1 << 18
+    head = b"POST /v1/models/tiny:predict HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % limit
+    with (
+        tools.serve(exported, rest_api_max_request_bytes=limit) as server,
+        contextlib.ExitStack() as stack,
+    ):
+        for _ in range(4):
+            slow = stack.enter_context(socket.create_connection(("127.0.0.1", server.rest_port)))
+            slow.sendall(head + b" " * (limit - 1))
+        deadline = time.monotonic() + 30
+        while server._rest.server.request_handler._bytes_held < 4 * (limit - 1):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert post(server, {"instances": tools.observations(300).tolist()})[0] == 503
+        assert post(server, {"instances": tools.observations(2).tolist()})[0] == 200
+
+
+@pytest.mark.parametrize("members", [1, bodies._MOST_MEMBERS])
+def test_gzip_files_in_a_row_are_read(members):
+    packed = b"".join(gzip.compress(b" ", mtime=0) for _ in range(members))
+    assert bodies._text(packed, "gzip", 1 << 20, None) == b" " * members
+    with pytest.raises(ServingError, match="files in a row"):
+        bodies._text(gzip.compress(b"", mtime=0) * 300_000, "gzip", 1 << 24, None)
+
+
+def test_lists_deeper_than_arrays_are_not_measured():
+    """Each of 900 levels took a look at the whole text: a reader was busy for half a minute."""
+    depth = 900
+    text = b"[" * depth + b",".join([b"1"] * 3_000_000) + b"]" * depth
+    begun = time.perf_counter()
+    with pytest.raises(json_numbers.Unusual):
+        json_numbers.Numbers(text).array("f")
+    assert time.perf_counter() - begun < 5.0
+
+
+def test_replies_of_texts_and_of_nothing_are_large_ones(texts, monkeypatch):
+    """One text of 15 MB, or millions of empty lists, were written on the event loop."""
+    called, call = [], texts._workers.call
+
+    async def spy(function, *arguments):
+        called.append(function)
+        return await call(function, *arguments)
+
+    monkeypatch.setattr(texts._workers, "call", spy)
+    for signature, rows in (("echo", ["\n" * 100_000]), ("anything", [[]] * 100_000)):
+        document = {"signature_name": signature, "instances": rows}
+        assert post(texts, document) == (200, {"predictions": rows})
+        assert called.pop() is json_replies.predictions
+        called.clear()
+    assert post(texts, {"signature_name": "echo", "instances": ["short"]})[0] == 200
+    assert not called
+
+
+def test_a_replys_texts_count_as_its_bytes(tmp_path, tools):
+    import tensorflow as tf
+
+    def longer(text):
+        return {"text": tf.strings.join([text] * 8)}
+
+    spec = tf.TensorSpec([None], "string", name="text")
+    tools.save_module(tmp_path / "1", {"serving_default": (longer, [spec])})
+    with tools.serve(tmp_path, max_reply_bytes=1000) as server:
+        assert post(server, {"instances": ["x" * 100]})[0] == 200
+        status, reply = post(server, {"instances": ["x" * 200]})
+    assert status == 413 and "would have 1608" in reply["error"]
+
+
+def test_a_client_that_has_said_all_is_answered(server, tools):
+    """`nc -N` closes its half of the connection: it got no answer."""
+    body = json.dumps({"instances": tools.observations(1).tolist()}).encode()
+    head = b"POST /v1/models/tiny:predict HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+    for text, answers in (
+        (head % len(body) + body, 1),
+        (3 * (head % len(body) + body), 3),
+        (head % len(body) + body[:-1], 0),
+        (b"", 0),
+    ):
+        with socket.create_connection(("127.0.0.1", server.rest_port), timeout=20) as connection:
+            connection.sendall(text)
+            connection.shutdown(socket.SHUT_WR)
+            reply = b"".join(iter(lambda: connection.recv(4096), b""))
+        assert reply.count(b"HTTP/1.1 200 OK") == reply.count(b"predictions") == answers
+
+
+def test_chunks_of_one_byte_have_to_pause(server, tools, monkeypatch):
+    """Each takes as long to read as hundreds of bytes in one piece: others waited 400 ms."""
+    pauses = []
+    go_on = http_connections._Connection._go_on
+    monkeypatch.setattr(
+        http_connections._Connection, "_go_on", lambda self: (pauses.append(self), go_on(self))
+    )
+    body = json.dumps({"instances": tools.observations(1).tolist()}).encode()
+    head = b"POST /v1/models/tiny:predict HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    last = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+    for chunks, costly in (
+        (b"%x\r\n%b\r\n" % (1 << 22, b" " * (1 << 22)), False),
+        (
+            b"1\r\n \r\n" * 100_000,
+            True,
+        ),
+    ):
+        with socket.create_connection(("127.0.0.1", server.rest_port), timeout=60) as connection:
+            connection.sendall(head + chunks + last)
+            assert connection.recv(4096).startswith(b"HTTP/1.1 200 OK")
+        assert (len(pauses) >= 5) == costly
+
+
+def test_idle_grpc_connections_leave_descriptors(exported, tools, monkeypatch):
+    """They took all there were, and nobody could ask over REST."""
+    from serving import server as module
+
+    monkeypatch.setattr(module, "_most_descriptors", lambda: 40)
+    hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0"
+    with tools.serve(exported) as server, contextlib.ExitStack() as stack:
+        answered = 0
+        for _ in range(30):
+            address = ("127.0.0.1", server.grpc_port)
+            idle = stack.enter_context(socket.create_connection(address, timeout=20))
+            with contextlib.suppress(ConnectionError):
+                idle.sendall(hello)
+                answered += bool(idle.recv(1))
+        assert 5 <= answered <= 10
