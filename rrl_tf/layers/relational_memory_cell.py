@@ -254,7 +254,8 @@ class RelationalMemoryCell(keras.layers.Layer):
         """`project_inputs`' result, taken apart again; `None` for what it does not hold."""
         sizes = [size for size in self._projection_sizes if size]
         # A split, here and below: the gradient of a slice takes longer on TensorFlow.
-        parts = iter(ops.split(projected, np.cumsum(sizes)[:-1].tolist(), axis=-1))
+        places = np.cumsum(sizes)[:-1].tolist()
+        parts = iter(ops.split(projected, places, axis=-1) if places else [projected])
         fused, rows, gates = (next(parts) if size else None for size in self._projection_sizes)
         if fused is not None:
             fused = ops.reshape(fused, (-1, self.num_rows, fused.shape[-1] // self.num_rows))
