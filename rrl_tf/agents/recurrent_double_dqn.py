@@ -132,6 +132,10 @@ class RecurrentDoubleDQN:
         values, memory = network(inputs, inputs.pop("memory"), training=False)
         return tf.cast(values, tf.float32), memory
 
+    def greedy_player(self) -> GreedyPlayer:
+        """The `policy`, as `rrl_tf.training.evaluate` plays it."""
+        return GreedyPlayer(self)
+
     def _update_step(self, sequence: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
         """One gradient step.
 
@@ -222,6 +226,46 @@ class RecurrentDoubleDQN:
             InvalidInput: if it does not fit; nothing is changed then.
         """
         self.learner.set_state(arrays)
+
+
+class GreedyPlayer:
+    """Plays what `policy` values most, remembering: arrays in, arrays out.
+
+    Args:
+        agent: `RecurrentDoubleDQN`.
+
+    Example:
+        >>> player = agent.greedy_player()
+        >>> action, memory = player(observations, player.initial_recall(len(observations)))
+    """
+
+    def __init__(self, agent: RecurrentDoubleDQN) -> None:
+        self.agent = agent
+        self._values = tf.function(self._values_of_policy, reduce_retracing=True)
+
+    def _values_of_policy(self, observation, recall):
+        return self.agent.values(self.agent.policy, observation, recall)
+
+    def initial_recall(self, num_envs: int) -> dict[str, np.ndarray]:
+        """What is known at the start of episodes."""
+        return _arrays(self.agent.initial_recall(num_envs))
+
+    def __call__(
+        self, observation: np.ndarray, recall: Mapping[str, np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Actions `(B,)` and the memory after looking, `(B, M)`."""
+        values, memory = self._values(*tf.nest.map_structure(tf.constant, (observation, recall)))
+        return values.numpy().argmax(axis=-1).astype(np.int32), memory.numpy()
+
+    def next_recall(self, recall: Any, *step: np.ndarray) -> dict[str, np.ndarray]:
+        """What is known after a step: memory, action, reward, and which episodes are over."""
+        memory, action, reward, over = step
+        step = (memory, action.astype(np.int32), reward.astype(np.float32), over)
+        return _arrays(self.agent.next_recall(recall, *step))
+
+
+def _arrays(tensors):
+    return {name: np.asarray(value) for name, value in tensors.items()}
 
 
 def _part(steps: Any, memory: Any, begin: int, end: int | None) -> tuple[Any, Any, Any]:

@@ -12,9 +12,16 @@ from rrl_tf.agents.graph_envs import CurriculumGraph, PythonEnvs
 from rrl_tf.agents.graph_loop import GraphLoop
 from rrl_tf.agents.recurrent_double_dqn import RecurrentDoubleDQN
 from rrl_tf.agents.timeline import SequenceTimeline
-from rrl_tf.envs import DoorKeyGraph, SeededVectorEnv, doorkey_task, make_doorkey
+from rrl_tf.envs import (
+    DoorKeyGraph,
+    SeededVectorEnv,
+    doorkey_task,
+    enumerate_starts,
+    make_doorkey,
+)
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RecurrentQNetwork
+from rrl_tf.training import evaluate
 
 pytestmark = pytest.mark.tf_only
 TASK = doorkey_task((5,))
@@ -202,3 +209,29 @@ def test_a_sequence_too_short_is_refused():
 def test_its_state_fits_no_other_core():
     with pytest.raises(InvalidInput, match="does not fit"):
         make_agent("lstm").set_state(make_agent("relational-memory").get_state())
+
+
+def test_each_episode_of_an_evaluation_has_its_own_memory():
+    agent, starts = make_agent(seed=3), enumerate_starts(5)[::4]
+    resets = [{"options": {"start": start}} for start in starts]
+    make = functools.partial(make_doorkey, 5, "compass", max_steps=15)
+    together = evaluate(agent.greedy_player(), make, resets)
+    alone = [evaluate(agent.greedy_player(), make, [reset]) for reset in resets]
+    np.testing.assert_array_equal(together.length, [one.length[0] for one in alone])
+    np.testing.assert_allclose(together.reward, [one.reward[0] for one in alone])
+
+    for start, length in zip(starts, together.length):  # step by step, from the definition
+        env, recall = make(), agent.initial_recall(1)
+        observation, _ = env.reset(options={"start": start})
+        over, steps = False, 0
+        while not over:
+            values, memory = agent.values(agent.policy, tf.constant(observation[None]), recall)
+            action = int(values.numpy().argmax())
+            observation, reward, terminated, truncated, _ = env.step(action)
+            recall = {
+                "memory": memory,
+                "previous_action": tf.constant([action]),
+                "previous_reward": tf.constant([reward], tf.float32),
+            }
+            over, steps = terminated or truncated, steps + 1
+        assert steps == length
