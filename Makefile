@@ -3,7 +3,7 @@ export PYTHON ?= python3.11
 RUN := .venv/bin/python
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test-slow package lint format results benchmarks
+.PHONY: demo test test-slow package lint format results benchmarks gpu-check
 
 demo: .venv/installed
 	$(RUN) -m train_scripts.demo
@@ -33,6 +33,10 @@ benchmarks: .venv/installed
 TRAINED := doorkey mnist nth_farthest text offline
 results: .venv/installed
 	set -e; for name in $(TRAINED); do $(RUN) -m benchmarks reproductions/$$name --jobs 2; done
+
+# Every task's training step on this machine's GPU, and whether it computes what the CPU does.
+gpu-check: .venv/installed
+	$(RUN) -m benchmarks speed/gpu_check
 
 lint: .venv/installed
 	.venv/bin/ruff check .

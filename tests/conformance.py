@@ -329,8 +329,6 @@ CASES = [
         {**ROUNDS, "block_1": (2, 2, 10, 10)},
         **SLOTS,
     ),
-    recurrent("relational-memory", 524 + 516 + 252, {**ROUNDS, "block_1": (2, 2, 4, 4)}, **SLOTS),
-    recurrent("lstm", 524 + 360 + 148, ROUNDS, core_arguments={"units": 5}),
     recurrent(
         "lstm-dense",
         150 + 320 + 132,

@@ -51,6 +51,8 @@ def run(main: Callable[[Any], Any], config_class: type, **options: Any) -> None:
         **options: `default` and `description`, as `tyro.cli` takes them.
     """
     config: Any = None
+    # Otherwise TensorFlow takes all of a GPU's memory when it begins, whatever it needs.
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     with quiet_when_nobody_reads():
         try:
             config = _parsed(config_class, {"description": main.__doc__, **options})

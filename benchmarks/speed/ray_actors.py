@@ -35,9 +35,9 @@ class Config:
     """Processes that play."""
     replay_capacity: int = 5000
     """Transitions; the replay is full before anything is measured."""
-    rounds: int = 10
+    rounds: int = 20
     """Turns, alone and with actors."""
-    updates: int = 500
+    updates: int = 256
     """Of a turn."""
     kill_every: float = 10.0
     """Seconds between losses of an actor."""
@@ -107,8 +107,9 @@ def learn_and_lose(records, config):
     over = threading.Event()
 
     def kill_now_and_then():
-        while not over.wait(config.kill_every):
-            kill_oldest_actor()
+        for _ in range(int(config.kill_for // config.kill_every)):
+            if not over.wait(config.kill_every):
+                kill_oldest_actor()
 
     killer = threading.Thread(target=kill_now_and_then)
     killer.start()

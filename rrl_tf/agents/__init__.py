@@ -17,11 +17,17 @@ __all__ = [
     "Batch",
     "Curriculum",
     "CurriculumEnv",
+    "CurriculumGraph",
     "DoubleDQN",
+    "GraphLoop",
     "Loop",
+    "PythonEnvs",
     "Record",
+    "RecurrentDoubleDQN",
     "ReplayBuffer",
     "Rollout",
+    "SequenceTimeline",
+    "Timeline",
     "TrajectoryPolicy",
     "double_dqn_loss",
     "double_dqn_target",
@@ -31,7 +37,13 @@ __all__ = [
 
 # What compiles its step with tf.function; the losses above run on any backend.
 _WITH_TENSORFLOW = {
+    "CurriculumGraph": "graph_envs",
     "DoubleDQN": "double_dqn",
+    "GraphLoop": "graph_loop",
+    "PythonEnvs": "graph_envs",
+    "RecurrentDoubleDQN": "recurrent_double_dqn",
+    "SequenceTimeline": "timeline",
+    "Timeline": "timeline",
     "TrajectoryPolicy": "trajectory_policy",
     "play_episodes": "trajectory_policy",
 }

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from rrl_tf.agents import graph_random
+from rrl_tf.agents.learner import Learner
 from rrl_tf.agents.losses import LOSSES, double_dqn_loss, double_dqn_target
 from rrl_tf.agents.replay import Batch
 from rrl_tf.errors import InvalidInput
@@ -19,21 +20,15 @@ class DoubleDQN:
     """A Q network, its slowly following target network, and one compiled update of both.
 
     The online network chooses the action at `t + n`, the target network values it
-    (`double_dqn_target`). After every `target_period` updates the target network moves
-    `target_rate` of the way to the online one: `(100, 1.0)` copies it every 100 updates,
-    `(1, 0.01)` lets it follow softly. A target that follows softly is a running average of the
-    online weights, with less noise in its values: then it is the `policy`, which is evaluated and
-    exported, while the online network gathers experience.
+    (`double_dqn_target`). How the target follows, and which of the two is the `policy`, is said in
+    `Learner`.
 
     Args:
         network: any built `keras.Model`, prepared observations `(B, ...)` → Q values `(B, A)`.
         prepare: `Preparation`, or another function of `keras.ops` from raw observations to
             prepared ones; runs in the graph.
-        learning_rate: float or Keras schedule, Adam's step size.
-        clip_norm: float or None, largest global norm of the gradient.
+        learning_rate, clip_norm, target_period, target_rate: as in `Learner`.
         loss: `"huber"` or `"mse"`.
-        target_period: int ≥ 1, updates between moves of the target network.
-        target_rate: float in (0, 1], how far it moves.
         select_at_t: bool. The book's mistake, kept to measure what it costs: the action that is
             valued at `t + n` is chosen from the Q values at `t`.
         jit_compile: bool, compile the update with XLA.
@@ -67,27 +62,14 @@ class DoubleDQN:
         jit_compile: bool = True,
         spread: Callable[..., Callable[[Any], tuple[Any, Any]]] | None = None,
     ) -> None:
-        if not network.built:
-            raise InvalidInput(
-                f"network {network.name!r} has no weights yet: call its build() first"
-            )
         if loss not in LOSSES:
             raise InvalidInput(f"loss must be one of {LOSSES}; received {loss!r}")
-        if target_period < 1:
-            raise InvalidInput(f"target_period must be at least 1; received {target_period}")
-        if not 0 < target_rate <= 1:
-            raise InvalidInput(f"target_rate must be in (0, 1]; received {target_rate}")
         self.network = network
         self.prepare = prepare
-        self.learning_rate = learning_rate
-        self.clip_norm = clip_norm
+        self.learner = Learner(network, learning_rate, clip_norm, target_period, target_rate)
         self.loss = loss
-        self.target_period = target_period
-        self.target_rate = target_rate
         self.select_at_t = select_at_t
         self.jit_compile = jit_compile
-        self._target = _copy(network)
-        self._optimizer = _optimizer(learning_rate, clip_norm, network)
         self._num_actions: int | None = None
         self._gradients_of_batch: Callable[[Any], tuple[Any, Any]] = self._gradients
         if spread:
@@ -105,20 +87,36 @@ class DoubleDQN:
     @property
     def policy(self) -> keras.Model:
         """The network to evaluate and export: the averaged one, if there is one."""
-        return self._target if self.target_rate < 1 else self.network
+        return self.learner.policy
 
     def q_values(self, observation: Any) -> np.ndarray:
         """Q values `(B, A)` float32 that the online network gives raw observations `(B, ...)`."""
         return self._values(tf.convert_to_tensor(observation)).numpy()
 
-    def act_in_graph(self, observation: Any, epsilon: Any, seed: Any) -> Any:
-        """As `act`, of tensors: actions `(B,)` int32, drawn by a stateless seed of two integers."""
+    def initial_recall(self, num_envs: int) -> dict[str, Any]:
+        """What is known before E episodes' first look: nothing, as it remembers nothing."""
+        return {}
+
+    def next_recall(self, recall: Any, *step: Any) -> dict[str, Any]:
+        """What is known after a step: nothing."""
+        return {}
+
+    def act_in_graph(
+        self, observation: Any, recall: Any, epsilon: Any, seed: Any
+    ) -> tuple[Any, Any]:
+        """As `act`, of tensors, and a memory, which is empty.
+
+        Args:
+            observation: `(E, ...)`, raw observations.
+            recall: as `initial_recall` or `next_recall` gave it.
+            epsilon: share of random actions.
+            seed: two integers, or a tensor `(2,)`.
+
+        Returns:
+            Actions `(E,)` int32, and `(E, 0)`.
+        """
         values = self.network(self.prepare(observation), training=False)
-        greedy = tf.argmax(values, axis=-1, output_type=tf.int32)
-        for_whether, for_which = graph_random.split(seed, 2)
-        explore = graph_random.uniform(greedy.shape, for_whether) < epsilon
-        drawn = graph_random.integers(greedy.shape, for_which, values.shape[-1])
-        return tf.where(explore, drawn, greedy)
+        return graph_random.epsilon_greedy(values, epsilon, seed), values[:, :0]
 
     def greedy(self, observation: Any) -> np.ndarray:
         """Actions `(B,)` that `policy` values most for raw observations `(B, ...)`."""
@@ -164,12 +162,7 @@ class DoubleDQN:
 
     def _update_step(self, *batch):
         sums, error = self._gradients_of_batch(batch)
-        gradients = sums["gradients"]
-        scale = self._optimizer.scale_loss(1.0)
-        with tf.name_scope("optimizer"):
-            self._optimizer.apply(gradients, self.network.trainable_variables)
-            self._follow()
-        norm = tf.linalg.global_norm(gradients) / scale
+        norm = self.learner.apply(sums["gradients"])
         metrics = {"loss": sums["loss"], "q_mean": sums["q_mean"], "gradient_norm": norm}
         return metrics, error
 
@@ -181,7 +174,7 @@ class DoubleDQN:
         observation_t, action_t, return_t, discount_t, floor_t, observation_tpn, weight_t = batch
         with tf.name_scope("target"):
             next_input = self.prepare(observation_tpn)
-            q_tpn_target = tf.cast(self._target(next_input, training=False), "float32")
+            q_tpn_target = tf.cast(self.learner.target(next_input, training=False), "float32")
             if not self.select_at_t:
                 q_select = tf.cast(self.network(next_input, training=False), "float32")
         weights = [variable.value for variable in self.network.trainable_variables]
@@ -198,28 +191,21 @@ class DoubleDQN:
             parts = tf.distribute.get_strategy().num_replicas_in_sync
             if parts > 1:
                 loss, q_mean = loss / parts, q_mean / parts
-            scaled_loss = self._optimizer.scale_loss(loss)
+            scaled_loss = self.learner.optimizer.scale_loss(loss)
         with tf.name_scope("backward"):
             gradients = tape.gradient(scaled_loss, weights)
         return {"loss": loss, "q_mean": q_mean, "gradients": gradients}, error
 
     def _read_by_gradients(self):
-        scale = getattr(self._optimizer, "dynamic_scale", None)  # where losses are scaled
+        scale = getattr(self.learner.optimizer, "dynamic_scale", None)  # where losses are scaled
         return [
-            *(*self.network.variables, *self._target.variables),
+            *(*self.network.variables, *self.learner.target.variables),
             *([] if scale is None else [scale]),
         ]
 
-    def _follow(self):
-        due = tf.equal(self._optimizer.iterations % self.target_period, 0)
-        rate = tf.where(due, self.target_rate, 0.0)
-        for target, online in zip(self._target.variables, self.network.variables):
-            if keras.backend.is_float_dtype(target.dtype):  # the state of a random seed is none
-                target.assign_add(rate * (online - target))
-
     def get_state(self) -> dict[str, np.ndarray]:
         """All weights, target weights and optimiser variables as a dict name → array."""
-        return {name: np.asarray(variable.numpy()) for name, variable in self._variables().items()}
+        return self.learner.get_state()
 
     def set_state(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Restores what `get_state` returned.
@@ -228,31 +214,7 @@ class DoubleDQN:
             InvalidInput: naming what is missing, unknown or of another shape, three of them;
                 nothing is changed then.
         """
-        variables = self._variables()
-        wrong = [f"missing {name}" for name in variables if name not in arrays]
-        wrong += [f"unknown {name}" for name in arrays if name not in variables]
-        wrong += [
-            f"{name} is {arrays[name].shape}, expected {tuple(variable.shape)}"
-            for name, variable in variables.items()
-            if name in arrays and arrays[name].shape != tuple(variable.shape)
-        ]
-        if wrong:
-            more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
-            raise InvalidInput(f"agent state does not fit this agent: {'; '.join(wrong[:3])}{more}")
-        for name, variable in variables.items():
-            variable.assign(arrays[name])
-
-    def _variables(self):
-        groups = {
-            "online": self.network.variables,
-            "target": self._target.variables,
-            "optimizer": self._optimizer.variables,
-        }
-        return {
-            f"{group}/{position:03d}": variable
-            for group, variables in groups.items()
-            for position, variable in enumerate(variables)
-        }
+        self.learner.set_state(arrays)
 
 
 def _compiled_values(network, prepare):
@@ -260,20 +222,3 @@ def _compiled_values(network, prepare):
         return tf.cast(network(prepare(observation), training=False), "float32")
 
     return tf.function(values, reduce_retracing=True)
-
-
-def _optimizer(learning_rate, clip_norm, network):
-    adam = keras.optimizers.Adam(learning_rate, global_clipnorm=clip_norm)
-    # Small gradients would be zeros in half precision.
-    if any(layer.compute_dtype == "float16" for layer in (network, *network.layers)):
-        adam = keras.optimizers.LossScaleOptimizer(adam)
-    adam.build(network.trainable_variables)
-    return adam
-
-
-def _copy(network):
-    """A second network of the same configuration and weights."""
-    twin = network.__class__.from_config(network.get_config())
-    twin.build_from_config(network.get_build_config())
-    twin.set_weights(network.get_weights())
-    return twin

@@ -5,92 +5,20 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from rrl_tf._arguments import number_from, positive_int
 from rrl_tf.agents import graph_random
+from rrl_tf.agents.graph_envs import CurriculumGraph, PythonEnvs
 from rrl_tf.agents.loop import Record
 from rrl_tf.agents.timeline import Timeline
-from rrl_tf.envs import doorkey_rules
-from rrl_tf.envs.doorkey_graph import DoorKeyGraph
-from rrl_tf.envs.doorkey_rules import DoorKeyState
 from rrl_tf.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from rrl_tf.agents.double_dqn import DoubleDQN
 
 _ACTIONS, _RESETS, _SAMPLES = range(3)  # streams of random numbers, so that none is used twice
 _METRICS = ("loss", "q_mean", "gradient_norm")
-
-
-class CurriculumGraph:
-    """E environments in the graph, of growing difficulty: what `CurriculumEnv` is in Python.
-
-    Args:
-        levels: `DoorKeyGraph`s of equal observations and actions, the easiest first.
-        num_envs: E.
-        current_share: share of new episodes that are of `reset_options["level"]`; the others are
-            of the easier ones.
-
-    Attributes:
-        reset_options: `{"level": number}`, or `None` for the first.
-
-    Raises:
-        InvalidInput: if there is no level, their spaces differ, or a number is out of range.
-
-    Example:
-        >>> env = CurriculumGraph([DoorKeyGraph(5), DoorKeyGraph(6)], num_envs=64)
-        >>> env.reset_options = {"level": 1}
-    """
-
-    def __init__(
-        self, levels: Sequence[DoorKeyGraph], num_envs: int, current_share: float = 0.7
-    ) -> None:
-        spaces = {(repr(level.observation_space), repr(level.action_space)) for level in levels}
-        if len(spaces) != 1:
-            raise InvalidInput(
-                "the levels of a curriculum must be at least one and share their spaces; received "
-                f"{sorted(spaces)}"
-            )
-        self.levels = tuple(levels)
-        self.num_envs = positive_int("num_envs", num_envs)
-        self.current_share = number_from("current_share", current_share, 0, 1)
-        self.reset_options: dict[str, Any] | None = None
-
-    @property
-    def level(self) -> int:
-        """Number of the level that is trained on."""
-        return (self.reset_options or {}).get("level", 0)
-
-    def initial_state(self, seed: Any, level: Any) -> DoorKeyState:
-        """New episodes, `current_share` of them of the level, the others of easier ones."""
-        seeds = graph_random.split(seed, len(self.levels) + 2)
-        shape = (self.num_envs,)
-        easier = graph_random.uniform(shape, seeds[-1]) * tf.cast(level, tf.float32)
-        is_current = graph_random.uniform(shape, seeds[-2]) < self.current_share
-        chosen = tf.where(is_current, level, tf.cast(easier, tf.int32))
-        state = self.levels[0].initial_state(self.num_envs, seeds[0])
-        for number, (each, own) in enumerate(zip(self.levels, seeds)):
-            if number > 0:
-                new = each.initial_state(self.num_envs, own)
-                state = doorkey_rules.choose(chosen == number, new, state)
-        return state
-
-    def observe(self, state: DoorKeyState) -> Any:
-        """Observations `(E, 7, 7, C)`."""
-        return self.levels[0].observe(state)
-
-    def step_and_restart(self, state: DoorKeyState, action: Any, seed: Any, level: Any) -> Any:
-        """As `DoorKeyGraph.step_and_restart`; new episodes are those of `initial_state`."""
-        # What a step does depends on the size in the state and on nothing else of a level.
-        state, final_observation, reward, terminated, truncated = self.levels[0].step(state, action)
-        truncated &= ~terminated
-        new = self.initial_state(seed, level)
-        state = doorkey_rules.choose(terminated | truncated, new, state)
-        return state, self.observe(state), reward, terminated, truncated, final_observation
 
 
 class GraphLoop:
@@ -103,9 +31,9 @@ class GraphLoop:
     the agent's update is.
 
     Args:
-        agent: `DoubleDQN`.
-        env: `CurriculumGraph` of E environments.
-        replay: `Timeline` fed by E environments.
+        agent: `DoubleDQN`, or `RecurrentDoubleDQN`.
+        env: `CurriculumGraph` of E environments, or `PythonEnvs`.
+        replay: `Timeline` fed by E environments, or `SequenceTimeline`.
         epsilon, updates_per_step, batch_size, learning_starts, seed: as for `Loop`.
         pauses: a record is made at every multiple of these numbers of steps.
 
@@ -119,8 +47,8 @@ class GraphLoop:
 
     def __init__(
         self,
-        agent: DoubleDQN,
-        env: CurriculumGraph,
+        agent: Any,
+        env: CurriculumGraph | PythonEnvs,
         replay: Timeline,
         *,
         epsilon: Callable[[int], float],
@@ -167,9 +95,18 @@ class GraphLoop:
             yield self._advance_to(min(until_step, *pauses))
 
     def _begun(self):
-        state = self.env.initial_state(self._seed(_RESETS, -1), self.env.level)
-        zeros = tf.zeros((self.env.num_envs,))
-        return {"state": state, "observation": self.env.observe(state), "return": zeros}
+        return self._from(*self.env.begin(self._seed(_RESETS, -1)))
+
+    def _from(self, state, observation, **more):
+        nothing = tf.zeros((self.env.num_envs,))
+        return {
+            "state": state,
+            "observation": observation,
+            "recall": self.agent.initial_recall(self.env.num_envs),
+            "return": nothing,
+            "length": nothing,
+            **more,
+        }
 
     def _advance_to(self, step):
         began, num_envs = time.perf_counter(), self.env.num_envs
@@ -225,24 +162,29 @@ class GraphLoop:
         return now, episodes.stack(), sums
 
     def _play_one(self, now, epsilon, number, level):
-        observation_t = now["observation"]
+        seen, recall = now["observation"], now["recall"]
         with tf.name_scope("act"):
             seed = self._seed(_ACTIONS, number)
-            action_t = self.agent.act_in_graph(observation_t, epsilon, seed)
+            action_t, memory = self.agent.act_in_graph(seen, recall, epsilon, seed)
         with tf.name_scope("environment"):
             seed = self._seed(_RESETS, number)
-            state, observation, *outcome = self.env.step_and_restart(
+            state, observation, outcome, success = self.env.step_and_restart(
                 now["state"], action_t, seed, level
             )
-        reward_t, terminated, truncated, _ = outcome
         with tf.name_scope("replay"):
-            self.replay.add(observation_t, action_t, *outcome)
-        returned, length = now["return"] + reward_t, now["state"].steps + 1
+            self.replay.add(seen, action_t, *outcome, recall)
+        reward_t, terminated, truncated, _ = outcome
         over = terminated | truncated
-        outcome = [tf.cast(each, tf.float32) for each in (over, returned, length, terminated)]
-        returned = tf.where(over, 0.0, returned)
-        now = {"state": state, "observation": observation, "return": returned}
-        return now, tf.stack(outcome)
+        returned, length = now["return"] + reward_t, now["length"] + 1.0
+        episode = [tf.cast(each, tf.float32) for each in (over, returned, length, success)]
+        now = {
+            "state": state,
+            "observation": observation,
+            "recall": self.agent.next_recall(recall, memory, action_t, reward_t, over),
+            "return": tf.where(over, 0.0, returned),
+            "length": tf.where(over, 0.0, length),
+        }
+        return now, tf.stack(episode)
 
     def _seed(self, stream, number):
         # What one seed draws must not depend on where a run was stopped and continued.
@@ -257,11 +199,9 @@ class GraphLoop:
                 "updates": self._updates,
                 "updates_owed": self._updates_owed,
             },
-            "environment": {
-                "reset_options": self.env.reset_options,
-                "state": tf.stack(now["state"]).numpy(),
-                "return": now["return"].numpy(),
-            },
+            "environment": self.env.get_state(now["state"]),
+            "episodes": {name: now[name].numpy() for name in ("return", "length")},
+            "recall": {name: value.numpy() for name, value in now["recall"].items()},
             "agent": self.agent.get_state(),
             "replay": self.replay.get_state(),
         }
@@ -273,22 +213,11 @@ class GraphLoop:
             InvalidInput: if a part does not fit this loop's agent, replay or environments.
             KeyError, TypeError, ...: if something is missing, or of another type.
         """
-        environment = state["environment"]
-        expected = (len(DoorKeyState._fields), self.env.num_envs)
-        if environment["state"].shape != expected:
-            raise InvalidInput(
-                f"expected the state of {self.env.num_envs} environments, {expected}; received "
-                f"{environment['state'].shape}"
-            )
         self.agent.set_state(state["agent"])
         self.replay.set_state(state["replay"])
-        self.env.reset_options = environment["reset_options"]
-        now = DoorKeyState(*tf.unstack(tf.constant(environment["state"], tf.int32)))
-        self._now = {
-            "state": now,
-            "observation": self.env.observe(now),
-            "return": tf.constant(environment["return"], tf.float32),
-        }
+        state_now, observation = self.env.set_state(state["environment"])
+        kept = tf.nest.map_structure(tf.constant, {**state["episodes"], "recall": state["recall"]})
+        self._now = self._from(state_now, observation, **kept)
         self._step = int(state["loop"]["step"])
         self._updates = int(state["loop"]["updates"])
         self._updates_owed = float(state["loop"]["updates_owed"])

@@ -37,3 +37,16 @@ def fold_in(seed: Any, number: Any) -> Tensor:
 def split(seed: Any, count: int) -> list[Tensor]:
     """So many seeds `(2,)`, of which no two draw the same."""
     return tf.unstack(tf.random.experimental.stateless_split(seed, count, _ALGORITHM))
+
+
+def epsilon_greedy(values: Tensor, epsilon: Any, seed: Any) -> Tensor:
+    """Actions `(B,)` int32 of Q values `(B, A)`: the most valued, or any, with probability ε.
+
+    Example:
+        >>> epsilon_greedy(tf.constant([[0.0, 1.0]]), 0.0, seed=(0, 1))
+        <tf.Tensor: shape=(1,), dtype=int32, numpy=array([1], dtype=int32)>
+    """
+    greedy = tf.argmax(values, axis=-1, output_type=tf.int32)
+    for_whether, for_which = split(seed, 2)
+    explore = uniform(tf.shape(greedy), for_whether) < epsilon
+    return tf.where(explore, integers(tf.shape(greedy), for_which, values.shape[-1]), greedy)

@@ -37,6 +37,8 @@ class Timeline:
         positive_copies: how much likelier a transition with a positive reward is drawn.
         observe_returns: fill in `floor_t` when an episode has terminated.
         jit_compile: compile with XLA.
+        recall: name → shape and dtype of what else is kept of a step: what an agent knew before it
+            looked.
 
     Raises:
         InvalidInput: if a number is out of range, or that many transitions do not fit in memory.
@@ -64,6 +66,7 @@ class Timeline:
         positive_copies: int = 1,
         observe_returns: bool = False,
         jit_compile: bool = True,
+        recall: Mapping[str, tuple[Sequence[int], Any]] | None = None,
     ) -> None:
         for name, value, least in (
             ("num_envs", num_envs, 1),
@@ -84,6 +87,8 @@ class Timeline:
         self.importance_exponent = importance_exponent
         self.positive_copies = positive_copies
         self.observe_returns = observe_returns
+        self.period = 1  # from a draw's first step to the next one's
+        self._recall = dict(recall or {})
         self._columns = self._empty_columns(tuple(observation_shape), observation_dtype)
         self._added = tf.Variable(0, dtype=tf.int32, name="added")  # steps, not transitions
         self._largest_priority = tf.Variable(1.0, name="largest_priority")
@@ -114,6 +119,7 @@ class Timeline:
             "over": ((), "bool"),
             "floor_t": ((), "float32"),
             "weight": ((), "float32"),
+            **self._recall,
         }
         try:
             return {
@@ -134,6 +140,7 @@ class Timeline:
         terminated: Tensor,
         truncated: Tensor,
         observation_tp1: Tensor,
+        recall: Mapping[str, Tensor] | None = None,
     ) -> None:
         """Takes one step of every environment.
 
@@ -144,6 +151,7 @@ class Timeline:
             terminated: `(E,)` bool, the episode came to an end of its own.
             truncated: `(E,)` bool, the episode was cut by its time limit.
             observation_tp1: `(E, ...)`, what was seen after acting, never a new episode's start.
+            recall: name → `(E, ...)`, what else is kept.
         """
         terminated = tf.convert_to_tensor(terminated)
         now = self._block(0)
@@ -157,11 +165,14 @@ class Timeline:
             over=terminated | truncated,
             floor_t=tf.fill((self.num_envs,), -np.inf),
             weight=tf.zeros((self.num_envs,)),
+            **(recall or {}),
         )
         complete = self._block(self.n_step - 1)
         weight = self._copies(complete) * self._largest_priority**self.priority_exponent
         # Before n steps there are, that block is one of those that nothing was written to yet.
-        self._write(complete, weight=tf.where(self._added + 1 >= self.n_step, weight, 0.0))
+        begins = self._added + 1 - self.n_step
+        may_begin = (begins >= 0) & (begins % self.period == 0)
+        self._write(complete, weight=tf.where(may_begin, weight, 0.0))
         if self.observe_returns:
             self._set_floors(terminated)
         self._added.assign_add(1)
@@ -245,8 +256,8 @@ class Timeline:
         if self.priority_exponent == 0:
             return index, tf.ones((batch_size,))
         probability = self._read("weight", index) / total
-        drawable = self.num_envs * (tf.minimum(self._added, self.steps) - self.n_step + 1)
-        weight_t = (tf.cast(drawable, tf.float32) * probability) ** -self.importance_exponent
+        # Times the number of rows it is the importance, but that is divided by the largest anyway.
+        weight_t = probability**-self.importance_exponent
         return index, weight_t / tf.reduce_max(weight_t)
 
     def _n_steps(self, index):
@@ -301,6 +312,72 @@ class Timeline:
             column.assign(whole)
         self._added.assign(state["added"])
         self._largest_priority.assign(largest)
+
+
+class SequenceTimeline(Timeline):
+    """A `Timeline` from which sequences are drawn, with what the agent knew at their first steps.
+
+    A sequence may go over the end of an episode: `previous_action` is -1 where the next one begins.
+
+    Args:
+        capacity, observation_shape, observation_dtype, num_envs: as for `Timeline`.
+        length: L, steps of a sequence.
+        period: steps from the beginning of one sequence to that of the next.
+        memory_size: M, numbers an agent remembers.
+        options: `discount`, exponents, `observe_returns` and `jit_compile`, as for `Timeline`.
+
+    Example:
+        >>> replay = SequenceTimeline(
+        ...     50_000, (7, 7, 4), "uint8", num_envs=16, length=24, period=8, memory_size=128
+        ... )
+        >>> (sequence,), index = replay.sample(8, seed=(0, 0))
+        >>> sequence["action_t"].shape, sequence["memory"].shape
+        (TensorShape([8, 24]), TensorShape([8, 128]))
+
+    Source: Kapturowski et al. (2019), "stored state".
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        observation_shape: Sequence[int],
+        observation_dtype: Any,
+        *,
+        length: int,
+        period: int,
+        memory_size: int,
+        **options: Any,
+    ) -> None:
+        recall = {
+            "memory": ((number_from("memory_size", memory_size, 0),), "float32"),
+            "previous_action": ((), "int32"),
+            "previous_reward": ((), "float32"),
+        }
+        number_from("length", length, 1)
+        super().__init__(
+            capacity, observation_shape, observation_dtype, n_step=length, recall=recall, **options
+        )
+        self.period = number_from("period", period, 1)
+
+    def _sample(self, batch_size: int, seed: Any) -> Any:
+        """Draws sequences with replacement; there must be one.
+
+        Args:
+            batch_size, seed: as for `Timeline`.
+
+        Returns:
+            A tuple of one dict: columns `(B, L, ...)`, `memory` `(B, M)` at the first step and
+            `weight_t` `(B,)`; and the rows `(B,)` they begin in, for `set_priorities`.
+        """
+        index, weight_t = self._draw(batch_size, seed)
+        later = tf.range(self.n_step) * self.num_envs
+        rows = (index[:, None] + later) % self.capacity
+        names = ("observation_t", "action_t", "reward_t", "terminated", "over", "floor_t")
+        sequence = {
+            name: self._read(name, rows) for name in (*names, "previous_action", "previous_reward")
+        }
+        sequence |= {"memory": self._read("memory", index), "weight_t": weight_t}
+        return (sequence,), index
 
 
 def _choose(weight, drawn):

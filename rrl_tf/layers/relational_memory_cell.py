@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from rrl_tf._arguments import one_of, optional_positive_int, positive_int
@@ -142,10 +143,11 @@ class RelationalMemoryCell(keras.layers.Layer):
             self.attention_norms.append(self._norm(f"attention_norm_{i}"))
             self.mlp_norms.append(self._norm(f"mlp_norm_{i}"))
         fused_size = self.num_heads * (2 * self.key_size + self.head_size)
-        # A step's queries, keys and values in the first block, rows for later ones, and gates.
+        # A step's queries, keys and values in the first block, rows, and gates. One row is sooner
+        # projected together with the slots.
         self._projection_sizes = (
-            self.num_rows * fused_size,
-            self.rows_size if self.num_blocks > 1 else 0,
+            self.num_rows * fused_size if self.is_matrix else 0,
+            self.rows_size if self.num_blocks > 1 or not self.is_matrix else 0,
             self.gates_size,
         )
         self.projection_size = sum(self._projection_sizes)
@@ -230,27 +232,35 @@ class RelationalMemoryCell(keras.layers.Layer):
     def project_inputs(self, inputs: Tensor) -> Tensor:
         """What a step needs of its input and no memory changes: `(..., projection_size)`.
 
-        A sequence of inputs goes through at once, `(B, T, F)` or `(B, T, n, F)`. The result holds
-        the queries, keys and values of the `num_rows` projected rows in the first block; if there
-        are more blocks, the rows; and if there are gates, the rows' part in these.
+        A sequence of inputs goes through at once, `(B, T, F)` or `(B, T, n, F)`. The result holds,
+        of a matrix, the queries, keys and values of its projected rows in the first block; of a
+        vector, or if there are more blocks, the rows; and if there are gates, their part in these.
         """
         rows = dense_on_rows(self.input_projection, inputs)
         leading = ops.shape(inputs)[: len(inputs.shape) - (2 if self.is_matrix else 1)]
-        fused = self.attentions[0].query_key_values(rows)
-        parts = [ops.reshape(fused, (*leading, self._projection_sizes[0]))]
+        fused_size, rows_size, _ = self._projection_sizes
+        parts = []
+        if fused_size:
+            fused = self.attentions[0].query_key_values(rows)
+            parts.append(ops.reshape(fused, (*leading, fused_size)))
         rows = ops.reshape(rows, (*leading, self.rows_size))
-        if self.num_blocks > 1:
+        if rows_size:
             parts.append(rows)
         if self.gate_style is not None:
             parts.append(dense_on_rows(self.input_gates, rows))
         return ops.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
 
     def _parts(self, projected):
-        """`project_inputs`' result, taken apart again; rows and gates may be empty."""
-        fused_size, rows_size, _ = self._projection_sizes
+        """`project_inputs`' result, taken apart again; `None` for what it does not hold."""
+        sizes = [size for size in self._projection_sizes if size]
         # A split, here and below: the gradient of a slice takes longer on TensorFlow.
-        fused, rows, gates = ops.split(projected, [fused_size, fused_size + rows_size], axis=-1)
-        fused = ops.reshape(fused, (-1, self.num_rows, fused_size // self.num_rows))
+        places = np.cumsum(sizes)[:-1].tolist()
+        parts = iter(ops.split(projected, places, axis=-1) if places else [projected])
+        fused, rows, gates = (next(parts) if size else None for size in self._projection_sizes)
+        if fused is not None:
+            fused = ops.reshape(fused, (-1, self.num_rows, fused.shape[-1] // self.num_rows))
+        if rows is not None:
+            rows = ops.reshape(rows, (-1, self.num_rows, self.mem_size))
         return fused, rows, gates
 
     def update(
@@ -310,14 +320,11 @@ class RelationalMemoryCell(keras.layers.Layer):
         if seen is not None:
             seen = ops.cast(seen, "bool")
             seen = ops.concatenate([ops.ones_like(slots[..., 0], dtype="bool"), seen], axis=1)
-        z = slots
-        if self.num_blocks > 1:
-            rows = ops.reshape(rows, (-1, self.num_rows, self.mem_size))
-            z = ops.concatenate([slots, rows], axis=1)  # (B, N, mem_size)
+        z = slots if rows is None else ops.concatenate([slots, rows], axis=1)  # (B, N, mem_size)
         scores = {}
         blocks = zip(self.attentions, self.attention_norms, self.mlp_norms)
         for i, (attention, attention_norm, mlp_norm) in enumerate(blocks, start=1):
-            if i == 1:
+            if i == 1 and fused is not None:
                 of_slots = attention.query_key_values(slots)
                 fused = ops.concatenate([of_slots, fused], axis=1)
             else:

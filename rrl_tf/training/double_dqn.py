@@ -31,7 +31,7 @@ from rrl_tf.training.divergence import require_finite
 from rrl_tf.training.interruption import Interruption
 from rrl_tf.training.loops import make_loop
 from rrl_tf.training.pictures import draw_episode
-from rrl_tf.training.profiling import first_profiled, profiled
+from rrl_tf.training.profiling import WARM_UP, profiled
 from rrl_tf.training.replicas import Replicas, make_replicas
 from rrl_tf.training.rollout import RolloutStatistics
 from rrl_tf.training.run import Run
@@ -202,11 +202,7 @@ def _train(run, loop, play, curriculum, statistics, config, interruption):
     bar_options = {"unit": "step", "mininterval": 0.5, "disable": not run.replicas.is_chief}
     with tqdm(total=run.steps, initial=run.step, **bar_options) as bar:
         until = 0 if run.is_over() else config.steps
-        first = None
-        if config.profile and until:
-            before = config.learning_starts // config.num_envs + config.n_step
-            first = first_profiled((until - loop.step) // config.num_envs, before)
-        for record in profiled(loop.run(until), run.folder.path, first):
+        for record in profiled(loop.run(until), run.folder.path, *_profile(loop, until, config)):
             statistics.add(record)
             bar.update(record.step - bar.n)
             last = interruption.agreed(run.replicas) or record.step >= until
@@ -227,6 +223,15 @@ def _train(run, loop, play, curriculum, statistics, config, interruption):
                 break
         if loop.step > run.step:
             save()
+
+
+def _profile(loop, until, config):
+    """When a profile begins, and how many records of the loop it takes in."""
+    # Every part of a step takes part only when the replay is full enough to learn from.
+    before = config.learning_starts + (config.n_step + WARM_UP) * config.num_envs
+    first = loop.step + min(before, (until - loop.step) // 2)
+    count = 20 if config.loop == "python" else 1  # in the graph a record is hundreds of steps
+    return lambda number: config.profile and loop.step >= first, count
 
 
 def finish(run: Run, agent: DoubleDQN, play: Player, task: Task, config: DoubleDQNConfig) -> None:

@@ -49,7 +49,7 @@ class Evaluation:
 
 
 def evaluate(
-    act: Callable[[np.ndarray], Any],
+    act: Any,
     make_env: Callable[[], gymnasium.Env],
     resets: Sequence[Mapping[str, Any]],
     epsilon: float = 0.0,
@@ -58,7 +58,10 @@ def evaluate(
     """Plays one episode per start, all of them side by side.
 
     Args:
-        act: function of raw observations `(B, ...)` → actions `(B,)`; the policy.
+        act: function of raw observations `(B, ...)` → actions `(B,)`; the policy. One that
+            remembers is called with what it recalls as well and returns its memory, too, as
+            `RecurrentDoubleDQN.greedy_player` does; of it no loops are counted, since it may act
+            otherwise where it comes back to.
         make_env: function without arguments → any Gymnasium environment with discrete actions. One
             that reports `info["success"]` has successes counted; one that has a `state_key()` (what
             its future depends on, hashable) has loops counted.
@@ -79,17 +82,27 @@ def evaluate(
     """
     if not resets:
         raise InvalidInput("evaluate needs at least one start; received none")
+    remembers = hasattr(act, "initial_recall")
+    recall = act.initial_recall(len(resets)) if remembers else {}
     episodes = [_Episode(make_env(), reset) for reset in resets]
     rng = np.random.default_rng(seed)
     running = episodes
     while running:
-        action = np.asarray(act(np.stack([episode.observation for episode in running])))
+        observation = np.stack([episode.observation for episode in running])
+        action, *memory = act(observation, recall) if remembers else (act(observation),)
+        action = np.asarray(action)
         if epsilon > 0:
             count = running[0].env.action_space.n
             explore = rng.random(len(running)) < epsilon
             action = np.where(explore, rng.integers(count, size=len(running)), action)
+        before = np.array([episode.reward for episode in running])
         for episode, choice in zip(running, action):
-            episode.step(int(choice), watch_for_loops=epsilon == 0)
+            episode.step(int(choice), watch_for_loops=epsilon == 0 and not remembers)
+        over = np.array([episode.over for episode in running])
+        if remembers:
+            reward = np.array([episode.reward for episode in running]) - before
+            recall = act.next_recall(recall, *memory, action, reward, over)
+            recall = {name: value[~over] for name, value in recall.items()}
         running = [episode for episode in running if not episode.over]
     for episode in episodes:
         episode.env.close()

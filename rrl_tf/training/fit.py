@@ -28,7 +28,7 @@ from rrl_tf.training.callbacks import Checkpoint, LogMetrics, StopWhen
 from rrl_tf.training.config import RunConfig
 from rrl_tf.training.divergence import require_finite
 from rrl_tf.training.interruption import Interruption
-from rrl_tf.training.profiling import Profile, first_profiled
+from rrl_tf.training.profiling import WARM_UP, Profile
 from rrl_tf.training.run import Run
 from rrl_tf.training.train_function import train_function, train_step
 
@@ -148,7 +148,7 @@ class FitRun(Run):
     def _profile(self) -> list[Profile]:
         if not self.config.profile:
             return []
-        return [Profile(self.folder.path, first_profiled(self.steps - self.step))]
+        return [Profile(self.folder.path, min(WARM_UP, (self.steps - self.step) // 2))]
 
     def _progress_bar(self) -> list[keras.callbacks.Callback]:
         bar = TqdmCallback(verbose=0, tqdm_class=tqdm, mininterval=0.5)

@@ -80,13 +80,9 @@ class GraphEvaluation:
     def _actions(self, observation, over, epsilon, seed, steps):
         running = tf.where(~over)  # only they are looked at
         values = self.values(tf.gather(observation, running[:, 0]))
-        action = tf.argmax(values, axis=-1, output_type=tf.int32)
-        action = tf.scatter_nd(running, action, tf.shape(over, tf.int64))
-        for_whether, for_which = graph_random.split(graph_random.fold_in(seed, steps), 2)
-        count = int(self.env.action_space.n)
-        drawn = graph_random.integers(over.shape, for_which, count)
-        explore = graph_random.uniform(over.shape, for_whether) < epsilon
-        return tf.where(explore, drawn, action)
+        seed = graph_random.fold_in(seed, steps)
+        action = graph_random.epsilon_greedy(values, epsilon, seed)
+        return tf.scatter_nd(running, action, tf.shape(over, tf.int64))
 
     def _one_step(self, state, action):
         state, observation, *outcome = self.env.step(state, action)

@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from rrl_tf.agents import ActorLoop, DoubleDQN, Loop, ReplayBuffer, linear_schedule
 from rrl_tf.agents.curriculum import training_env
-from rrl_tf.agents.graph_loop import CurriculumGraph, GraphLoop
+from rrl_tf.agents.graph_envs import CurriculumGraph
+from rrl_tf.agents.graph_loop import GraphLoop
 from rrl_tf.agents.timeline import Timeline
 from rrl_tf.envs import Task
 from rrl_tf.errors import InvalidInput

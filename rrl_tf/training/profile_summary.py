@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 from rrl_tf.errors import InvalidInput
 
-PARTS = ("act", "environment", "replay", "update")
-"""What `Loop` does in a step, in the order in which it begins."""
-SCOPES = ("target", "forward", "backward", "optimizer")
-"""What an update does; TensorFlow puts the operations of a gradient in a scope of its own."""
+PARTS = ("wait", "act", "environment", "replay", "update")
+"""What a loop in Python does in a step; with actors it waits, and they act."""
+SCOPES = ("act", "environment", "replay", "target", "forward", "backward", "optimizer")
+"""What the graph does: the last four in an update, the others in `GraphLoop` only."""
+# TensorFlow puts the operations of a gradient in a scope of its own.
 _SCOPE_OF = {scope: scope for scope in SCOPES} | {"gradient_tape": "backward"}
 
 
@@ -22,8 +23,8 @@ class ProfileSummary(NamedTuple):
 
     Attributes:
         step_seconds: of each step that was recorded.
-        parts: dict part of a step → its share of the steps' time; empty for a `fit`.
-        scopes: dict scope of an update → its share of the time that all threads spent in
+        parts: dict part of a step → its share of the steps' time; empty without a loop in Python.
+        scopes: dict scope of the graph → its share of the time that all threads spent in
             operations of any scope.
     """
 
@@ -47,20 +48,21 @@ def read_profile(folder: str | os.PathLike) -> ProfileSummary:
     """
     host, names_in_xla = _host(_newest(folder))
     steps: list[float] = []
-    totals: dict[str, float] = collections.defaultdict(float)
+    parts: dict[str, float] = collections.defaultdict(float)
+    scopes: dict[str, float] = collections.defaultdict(float)
     for line in host.lines:
         for name, seconds, own in _events(host, line, names_in_xla):
             if name == "train":
                 steps.append(seconds)
             elif name in PARTS:
-                totals[name] += seconds
+                parts[name] += seconds
             elif scope := next((_SCOPE_OF[s] for s in name.split("/") if s in _SCOPE_OF), None):
-                totals[scope] += own
-    in_scopes = sum(totals[scope] for scope in SCOPES)
+                scopes[scope] += own
+    in_scopes = sum(scopes.values())
     return ProfileSummary(
         steps,
-        {part: totals[part] / sum(steps) for part in PARTS if part in totals},
-        {scope: totals[scope] / in_scopes for scope in SCOPES if scope in totals},
+        {part: parts[part] / sum(steps) for part in PARTS if part in parts},
+        {scope: scopes[scope] / in_scopes for scope in SCOPES if scope in scopes},
     )
 
 
@@ -75,7 +77,7 @@ def _newest(folder):
 
 
 def _host(space):
-    """What ran on the host, and name → the operation of TensorFlow that a part of XLA's is of."""
+    """What ran on the host, and program of XLA's → its parts → the operations they come from."""
     planes = {plane.name: plane for plane in space.planes}
     devices = [name for name in planes if name.startswith("/device:")]
     if devices or "/host:CPU" not in planes:
@@ -84,17 +86,27 @@ def _host(space):
     return planes["/host:CPU"], names
 
 
-def _names_in_xla(plane) -> Iterator[tuple[str, str]]:
+def _names_in_xla(plane) -> Iterator[tuple[str, dict[str, str]]]:
     from tensorflow.compiler.xla.service.hlo_pb2 import HloProto
 
     for program in plane.event_metadata.values():
         for stat in program.stats:
-            for computation in HloProto.FromString(stat.bytes_value).hlo_module.computations:
-                for instruction in computation.instructions:
-                    yield instruction.name, instruction.metadata.op_name
+            module = HloProto.FromString(stat.bytes_value).hlo_module
+            instructions = (each for part in module.computations for each in part.instructions)
+            yield module.name, {each.name: each.metadata.op_name for each in instructions}
 
 
-def _events(plane, line, names_in_xla: dict[str, str]) -> Iterator[tuple[str, float, float]]:
+def _name(plane, event, names_in_xla):
+    """An event's name, or what stands behind it in XLA's program: names repeat in others."""
+    name = plane.event_metadata[event.metadata_id].name
+    for stat in event.stats:
+        if plane.stat_metadata[stat.metadata_id].name == "hlo_module":
+            module = stat.str_value or plane.stat_metadata[stat.ref_value].name
+            return names_in_xla.get(module, {}).get(name, name)
+    return name
+
+
+def _events(plane, line, names_in_xla) -> Iterator[tuple[str, float, float]]:
     """Name, seconds, and seconds without those of events within, of every event of a thread."""
     open_events: list[list[Any]] = []  # each within the one before: name, end, seconds, own
 
@@ -104,11 +116,10 @@ def _events(plane, line, names_in_xla: dict[str, str]) -> Iterator[tuple[str, fl
             yield (name, *times)
 
     for event in sorted(line.events, key=lambda each: (each.offset_ps, -each.duration_ps)):
-        name = plane.event_metadata[event.metadata_id].name
         seconds = event.duration_ps / 1e12
         yield from closed(event.offset_ps)
         if open_events:
             open_events[-1][3] -= seconds
         end = event.offset_ps + event.duration_ps
-        open_events.append([names_in_xla.get(name, name), end, seconds, seconds])
+        open_events.append([_name(plane, event, names_in_xla), end, seconds, seconds])
     yield from closed(float("inf"))

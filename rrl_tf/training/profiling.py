@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import keras
@@ -13,22 +13,15 @@ import tensorflow as tf
 Item = TypeVar("Item")
 
 
-def first_profiled(steps: int, warm_up: int = 0) -> int:
-    """Where to begin in a run of so many steps: half way, or earlier, past what only begins.
-
-    Args:
-        steps: of this process.
-        warm_up: steps before all parts of a step take part. Ten more make graphs, and fill caches.
-
-    Example:
-        >>> first_profiled(1000), first_profiled(8)
-        (10, 4)
-    """
-    return min(warm_up + 10, steps // 2)
+WARM_UP = 10
+"""Steps that make graphs, compile and fill caches."""
 
 
 def profiled(
-    iterator: Iterable[Item], folder: str | os.PathLike, first: int | None = None, count: int = 20
+    iterator: Iterable[Item],
+    folder: str | os.PathLike,
+    begins: Callable[[int], bool] | None = None,
+    count: int = 20,
 ) -> Iterator[Item]:
     """Passes an iterator on, recording `count` of its items for TensorBoard's profiler.
 
@@ -38,14 +31,14 @@ def profiled(
     Args:
         iterator: any iterator, such as `Loop.run(...)`.
         folder: path the profile is written to, as TensorBoard's log directory.
-        first: the item at which to begin; `None` records nothing.
+        begins: function of an item's number → whether to record from it on; by default never.
         count: items to record.
 
     Example:
-        >>> for record in profiled(loop.run(30_000), folder.path, first=500):
+        >>> for record in profiled(loop.run(30_000), folder.path, lambda number: number == 500):
         ...     ...
     """
-    recorder = _Recorder(folder, range(0) if first is None else range(first, first + count))
+    recorder = _Recorder(folder, begins or (lambda number: False), count)
     iterator = iter(iterator)
     try:
         while True:
@@ -77,7 +70,7 @@ class Profile(keras.callbacks.Callback):
 
     def __init__(self, folder: str | os.PathLike, first: int, count: int = 20) -> None:
         super().__init__()
-        self._recorder = _Recorder(folder, range(first, first + count))
+        self._recorder = _Recorder(folder, lambda number: number == first, count)
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._recorder.begin()
@@ -90,33 +83,34 @@ class Profile(keras.callbacks.Callback):
 
 
 class _Recorder:
-    """Counts steps, and records those within a window."""
+    """Counts steps, and records some, once."""
 
-    def __init__(self, folder, window):
-        self._folder, self._window = str(folder), window
+    def __init__(self, folder, begins, count):
+        self._folder, self._begins, self._left = str(folder), begins, count
         self._step = 0
         self._marker = None
         self._recording = False
 
     def begin(self):
-        if self._step in self._window:
-            if not self._recording:
-                tf.profiler.experimental.start(self._folder)
-                self._recording = True
+        if self._left and not self._recording and self._begins(self._step):
+            tf.profiler.experimental.start(self._folder)
+            self._recording = True
+        if self._recording:
             self._marker = tf.profiler.experimental.Trace("train", step_num=self._step, _r=1)
             self._marker.__enter__()
 
     def end(self):
+        self._step += 1
         if self._marker is not None:
             self._marker.__exit__(None, None, None)
             self._marker = None
-        self._step += 1
-        if self._step == self._window.stop:
-            self.stop()
+            self._left -= 1
+            if not self._left:
+                self.stop()
 
     def stop(self):
         if self._recording:
-            self._recording = False
+            self._recording, self._left = False, 0
             tf.profiler.experimental.stop()
             print(f"written: a profile; tensorboard --logdir {self._folder} shows it{_missing()}")
 

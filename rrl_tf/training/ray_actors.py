@@ -181,13 +181,13 @@ class RayLauncher:
 
 
 def _process_class():
-    """What Ray runs. Defined in here, it is sent whole: nothing is imported before it is nice."""
+    """What Ray runs. Defined in here, it is sent whole: nothing is imported before TensorFlow's
+    environment is set."""
 
     class ActorProcess:
         def __init__(self, make_actor, seed, niceness):
             import os
 
-            os.nice(niceness)
             os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
             os.environ["KERAS_BACKEND"] = "tensorflow"
 
@@ -201,6 +201,7 @@ def _process_class():
             tf.config.threading.set_inter_op_parallelism_threads(1)
             self.fetch = ray.get
             self.actor = ray.cloudpickle.loads(make_actor)(seed)
+            os.nice(niceness)  # not before: whoever replaces a lost one is in a hurry
 
         def play(self, order, weights):
             return self.actor.play(order, lambda: self.fetch(weights[0]))

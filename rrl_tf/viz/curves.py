@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -70,9 +71,11 @@ def learning_curves(
         for label, curve in curves.items()
     }
     references = references or {}
-    figure = style.new_figure(style.FIGURE_WIDTH, 4.4)
+    more_rows = max(0, math.ceil((len(checked) + 1) / 2) - 2)  # of the legend; two have room
+    top = 0.55 + 0.22 * more_rows
+    figure = style.new_figure(style.FIGURE_WIDTH, 3.85 + top)
     right = max(0.3, style.references_width(references))
-    axes = style.place(figure, 0.75, 0.55, style.FIGURE_WIDTH - 0.75 - right, 3.25)
+    axes = style.place(figure, 0.75, top, style.FIGURE_WIDTH - 0.75 - right, 3.25)
     style.plain(axes)
     style.name_axes(axes, xlabel, ylabel)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda steps, _: f"{steps:,.0f}"))

@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from rrl_tf.agents import DoubleDQN, linear_schedule
-from rrl_tf.agents.graph_loop import CurriculumGraph, GraphLoop
+from rrl_tf.agents.graph_envs import CurriculumGraph
+from rrl_tf.agents.graph_loop import GraphLoop
 from rrl_tf.agents.timeline import Timeline
 from rrl_tf.envs import DoorKeyGraph, doorkey_task
 from rrl_tf.errors import InvalidInput

@@ -52,6 +52,17 @@ def test_a_preset_is_overridden(monkeypatch):
     assert seen == [Config("slow", 30, "b", False)]
 
 
+@pytest.mark.parametrize(("before", "after"), [(None, "true"), ("false", "false")])
+def test_a_script_takes_of_a_gpu_what_it_needs_unless_told_otherwise(monkeypatch, before, after):
+    name = "TF_FORCE_GPU_ALLOW_GROWTH"
+    monkeypatch.setenv(name, "")  # so that it is put back
+    monkeypatch.delenv(name)
+    if before:
+        monkeypatch.setenv(name, before)
+    run(monkeypatch, main=lambda c: None)
+    assert os.environ[name] == after
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

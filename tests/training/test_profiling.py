@@ -1,5 +1,6 @@
 """A recorded profile holds steps that took time, and what they did by the names the docs use."""
 
+import dataclasses
 import functools
 import importlib.util
 import json
@@ -12,13 +13,15 @@ import tensorflow as tf
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training import FitRun, Profile, RunConfig, profiled, read_profile
-from rrl_tf.training.profile_summary import PARTS, SCOPES
-from rrl_tf.training.profiling import first_profiled
+from rrl_tf.training.profile_summary import SCOPES
 from rrl_tf.training.train_function import train_step
+from train_scripts import train_doorkey
 
 pytestmark = pytest.mark.tf_only
 
 IN_A_LOOP = ("double_dqn",)
+PARTS = ("act", "environment", "replay", "update")
+UPDATE = ("target", "forward", "backward", "optimizer")
 SLOW = [pytest.param(t, marks=pytest.mark.slow) for t in shared_runs.NAMES if t not in IN_A_LOOP]
 with_and_without_xla = pytest.mark.parametrize("jit_compile", [False, True], ids=["plain", "xla"])
 
@@ -28,7 +31,7 @@ def check(folder, task, jit_compile):
     assert 8 < len(summary.step_seconds) <= 20
     assert all(seconds > 0 for seconds in summary.step_seconds)
     assert tuple(summary.parts) == (PARTS if task in IN_A_LOOP else ())
-    assert tuple(summary.scopes) == (SCOPES if task in IN_A_LOOP else SCOPES[1:])
+    assert tuple(summary.scopes) == (UPDATE if task in IN_A_LOOP else UPDATE[1:])
     assert all(0 < share < 1 for share in (*summary.parts.values(), *summary.scopes.values()))
     assert sum(summary.parts.values()) < 1
     assert sum(summary.scopes.values()) == pytest.approx(1)
@@ -73,6 +76,30 @@ def test_every_script_records_steps_and_names(tmp_path, task, jit_compile, capsy
     assert f"tensorboard --logdir {tmp_path / 'run'}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["plain", "xla"]
+)
+def test_the_loop_in_the_graph_has_all_names_in_one_call(tmp_path, jit_compile):
+    sizes = {"steps": 96, "num_envs": 4, "batch_size": 8, "replay_capacity": 200}
+    rest = {"learning_starts": 15, "evaluate_every": 96, "evaluation_episodes": 2, "log_every": 24}
+    train_doorkey.main(
+        dataclasses.replace(
+            train_doorkey.FAST,
+            **sizes,
+            **rest,
+            checkpoint_every=96,
+            loop="graph",
+            jit_compile=jit_compile,
+            profile=True,
+            runs=str(tmp_path),
+        )
+    )
+    summary = read_profile(tmp_path)
+    assert len(summary.step_seconds) == 1 and summary.step_seconds[0] > 0
+    assert not summary.parts
+    assert tuple(summary.scopes) == SCOPES
+
+
 @with_and_without_xla
 def test_any_fit_run_records_steps_and_names(tmp_path, jit_compile):
     model = compiled(jit_compile=jit_compile)
@@ -83,12 +110,31 @@ def test_any_fit_run_records_steps_and_names(tmp_path, jit_compile):
     check(tmp_path, "fit", jit_compile)
 
 
+def test_programs_whose_parts_have_the_same_names_are_told_apart(tmp_path):
+    def work(scope):
+        @tf.function(jit_compile=True)
+        def multiply(x):
+            with tf.name_scope(scope):
+                return x @ x
+
+        return multiply
+
+    programs = [work("forward"), work("target")]
+    for number in range(2):
+        folder, x = tmp_path / str(number), tf.random.normal((200, 200))
+        for program in programs:
+            program(x)
+        made = (programs[number](x).numpy() for _ in range(3))
+        list(profiled(made, folder, lambda number: True))
+        assert read_profile(folder).scopes == {["forward", "target"][number]: 1.0}
+
+
 def test_without_its_page_the_reader_is_told_what_to_install(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    list(profiled(range(2), tmp_path, first=0))
+    list(profiled(range(2), tmp_path, lambda number: True))
     assert 'pip install "rrl_tf[profile]"' in capsys.readouterr().out
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    list(profiled(range(2), tmp_path, first=0))
+    list(profiled(range(2), tmp_path, lambda number: True))
     assert "pip" not in capsys.readouterr().out
 
 
@@ -98,14 +144,14 @@ def test_a_window_of_items_is_recorded(tmp_path, count):
         for i in range(6):
             yield tf.reduce_sum(tf.ones((i + 1, 8))).numpy()
 
-    items = list(profiled(work(), tmp_path, first=2, count=count))
+    items = list(profiled(work(), tmp_path, lambda number: number == 2, count=count))
     assert items == [8.0 * (i + 1) for i in range(6)]
     recorded = 3 if count == 3 else 5  # the last one finds out that there are no more
     assert len(read_profile(tmp_path).step_seconds) == recorded
 
 
 def test_whoever_stops_within_the_window_has_what_came_before(tmp_path):
-    for item in profiled(range(10), tmp_path, first=2):
+    for item in profiled(range(10), tmp_path, lambda number: number == 2):
         if item == 4:
             break
     assert len(read_profile(tmp_path).step_seconds) == 3
@@ -124,15 +170,6 @@ def test_the_callback_records_steps_of_any_fit(tmp_path, count):
     profile = Profile(tmp_path, first=3, count=count)
     model.fit(np.ones((12, 4)), np.ones((12, 2)), batch_size=2, verbose=0, callbacks=[profile])
     assert len(read_profile(tmp_path).step_seconds) == min(count, 3)
-
-
-def test_a_profile_begins_past_the_first_steps_and_well_before_the_last():
-    for steps in range(100):
-        for warm_up in (0, 30):
-            first = first_profiled(steps, warm_up)
-            assert 0 <= first <= warm_up + 10
-            assert first < steps or steps == 0
-    assert first_profiled(10_000, 60) == 70
 
 
 def compiled(jit_compile=False, **options):

@@ -16,11 +16,13 @@ import psutil
 import pytest
 import shared_runs
 
+from rrl_tf.agents import Record
 from rrl_tf.envs import gymnasium_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import dense_q_network
 from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
 from rrl_tf.training.loops import make_loop
+from rrl_tf.training.rollout import RolloutStatistics
 
 pytestmark = pytest.mark.tf_only
 with_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs ray")
@@ -109,6 +111,7 @@ def test_a_training_goes_on_when_an_actor_is_killed(tmp_path):
 
 
 @with_ray
+@pytest.mark.slow
 def test_a_run_that_is_stopped_goes_on(tmp_path):
     process = begin(tmp_path, steps=1_000_000)
     wait_for(lambda: any("train/loss" in row for row in rows(tmp_path)))
@@ -149,6 +152,7 @@ def test_a_learner_on_two_devices_has_actors(tmp_path):
 
 
 @with_ray
+@pytest.mark.slow
 def test_a_learner_that_is_killed_leaves_no_process(tmp_path):
     process = begin(tmp_path, steps=1_000_000)
     wait_for(lambda: rows(tmp_path))
@@ -226,6 +230,16 @@ def test_without_ray_there_is_one_clear_error_and_no_folder(tmp_path, monkeypatc
 def test_a_number_of_actors_is_positive(actors):
     with pytest.raises(InvalidInput, match=f"actors must be greater than 0; received {actors}"):
         DoubleDQNConfig(actors=actors)
+
+
+def test_what_a_record_says_of_its_actors_is_logged_as_it_is_now():
+    statistics = RolloutStatistics()
+    for lag, restarts in ((3, 0), (5, 2)):
+        gauges = {"actor_lag": lag, "actor_restarts": restarts}
+        statistics.add(Record(16, 4, 0.5, [], {}, {"wait": 1.0}, gauges))
+    averages = statistics.averages()
+    assert averages["time/actor_lag"] == 5 and averages["time/actor_restarts"] == 2
+    assert averages["time/wait_share"] == 1.0
 
 
 def test_several_hosts_have_no_actors():

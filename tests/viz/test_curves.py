@@ -124,7 +124,9 @@ def test_bad_input_is_named(curves, band, message):
         learning_curves(curves, "success", band=band)
 
 
-@pytest.mark.parametrize("labels", [["ours"], ["a" * 28, "b" * 28, "c" * 28], ["x" * 12] * 3])
+@pytest.mark.parametrize(
+    "labels", [["ours"], ["a" * 28, "b" * 28, "c" * 28], ["x" * 12] * 3, ["y" * 22] * 7]
+)
 def test_the_legend_stays_inside_the_figure(labels):
     steps, values = np.arange(3), np.zeros((3, 3))
     figure = learning_curves(

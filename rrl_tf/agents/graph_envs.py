@@ -1,0 +1,191 @@
+"""Environments as a loop in the graph wants them: DoorKey in tensors, or any in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rrl_tf._arguments import number_from, positive_int
+from rrl_tf.agents import graph_random
+from rrl_tf.envs import doorkey_rules
+from rrl_tf.envs.doorkey_graph import DoorKeyGraph
+from rrl_tf.envs.doorkey_rules import DoorKeyState
+from rrl_tf.envs.vector import SeededVectorEnv
+from rrl_tf.errors import InvalidInput
+
+
+class CurriculumGraph:
+    """E environments in the graph, of growing difficulty: what `CurriculumEnv` is in Python.
+
+    Args:
+        levels: `DoorKeyGraph`s of equal observations and actions, the easiest first.
+        num_envs: E.
+        current_share: share of new episodes that are of `reset_options["level"]`; the others are
+            of the easier ones.
+
+    Attributes:
+        reset_options: `{"level": number}`, or `None` for the first.
+
+    Raises:
+        InvalidInput: if there is no level, their spaces differ, or a number is out of range.
+
+    Example:
+        >>> env = CurriculumGraph([DoorKeyGraph(5), DoorKeyGraph(6)], num_envs=64)
+        >>> env.reset_options = {"level": 1}
+    """
+
+    def __init__(
+        self, levels: Sequence[DoorKeyGraph], num_envs: int, current_share: float = 0.7
+    ) -> None:
+        spaces = {(repr(level.observation_space), repr(level.action_space)) for level in levels}
+        if len(spaces) != 1:
+            raise InvalidInput(
+                "the levels of a curriculum must be at least one and share their spaces; received "
+                f"{sorted(spaces)}"
+            )
+        self.levels = tuple(levels)
+        self.num_envs = positive_int("num_envs", num_envs)
+        self.current_share = number_from("current_share", current_share, 0, 1)
+        self.reset_options: dict[str, Any] | None = None
+
+    @property
+    def level(self) -> int:
+        """Number of the level that is trained on."""
+        return (self.reset_options or {}).get("level", 0)
+
+    def initial_state(self, seed: Any, level: Any) -> DoorKeyState:
+        """New episodes, `current_share` of them of the level, the others of easier ones."""
+        seeds = graph_random.split(seed, len(self.levels) + 2)
+        shape = (self.num_envs,)
+        easier = graph_random.uniform(shape, seeds[-1]) * tf.cast(level, tf.float32)
+        is_current = graph_random.uniform(shape, seeds[-2]) < self.current_share
+        chosen = tf.where(is_current, level, tf.cast(easier, tf.int32))
+        state = self.levels[0].initial_state(self.num_envs, seeds[0])
+        for number, (each, own) in enumerate(zip(self.levels, seeds)):
+            if number > 0:
+                new = each.initial_state(self.num_envs, own)
+                state = doorkey_rules.choose(chosen == number, new, state)
+        return state
+
+    def begin(self, seed: Any) -> tuple[DoorKeyState, Any]:
+        """E new episodes: their state, and what is seen, `(E, 7, 7, C)`."""
+        state = self.initial_state(seed, self.level)
+        return state, self.levels[0].observe(state)
+
+    def step_and_restart(
+        self, state: DoorKeyState, action: Any, seed: Any, level: Any
+    ) -> tuple[DoorKeyState, Any, tuple[Any, ...], Any]:
+        """One step of every environment; where an episode ends, one of `initial_state` begins.
+
+        Args:
+            state: of E environments.
+            action: `(E,)`.
+            seed: two integers or a tensor, another one at every step.
+            level: number, a tensor.
+
+        Returns:
+            The state and the observation to act on next; a tuple of reward, terminated, truncated
+            and the observation after the action; and which episodes are a success, `(E,)` bool.
+        """
+        # What a step does depends on the size in the state and on nothing else of a level.
+        state, final_observation, reward, terminated, truncated = self.levels[0].step(state, action)
+        truncated &= ~terminated
+        new = self.initial_state(seed, level)
+        state = doorkey_rules.choose(terminated | truncated, new, state)
+        outcome = (reward, terminated, truncated, final_observation)
+        return state, self.levels[0].observe(state), outcome, terminated
+
+    def get_state(self, state: DoorKeyState) -> dict[str, Any]:
+        """The environments' state, as a dict of arrays and JSON-able values."""
+        return {"reset_options": self.reset_options, "state": tf.stack(state).numpy()}
+
+    def set_state(self, stored: Mapping[str, Any]) -> tuple[DoorKeyState, Any]:
+        """State and observation of what `get_state` returned.
+
+        Raises:
+            InvalidInput: if it is of another number of environments.
+        """
+        expected = (len(DoorKeyState._fields), self.num_envs)
+        if stored["state"].shape != expected:
+            raise InvalidInput(
+                f"expected the state of {self.num_envs} environments, {expected}; received "
+                f"{stored['state'].shape}"
+            )
+        self.reset_options = stored["reset_options"]
+        state = DoorKeyState(*tf.unstack(tf.constant(stored["state"], tf.int32)))
+        return state, self.levels[0].observe(state)
+
+
+class PythonEnvs:
+    """Environments in Python, to be stepped from within the graph.
+
+    A `GraphLoop` with them leaves the graph at every step, for any Gymnasium environment.
+
+    Args:
+        env: `SeededVectorEnv` of E environments.
+
+    Example:
+        >>> env = PythonEnvs(SeededVectorEnv(lambda: task.make_env(0), 16, seed=0))
+    """
+
+    def __init__(self, env: SeededVectorEnv) -> None:
+        self.env = env
+        self.num_envs = env.num_envs
+
+    @property
+    def reset_options(self) -> dict[str, Any] | None:
+        """What new episodes are begun with."""
+        return self.env.reset_options
+
+    @reset_options.setter
+    def reset_options(self, options: dict[str, Any] | None) -> None:
+        self.env.reset_options = options
+
+    @property
+    def level(self) -> int:
+        """Number of the level that is trained on."""
+        return (self.reset_options or {}).get("level", 0)
+
+    def begin(self, seed: Any) -> tuple[tuple[()], Any]:
+        """E new episodes: no state, as they keep it themselves, and what is seen."""
+        return (), tf.constant(self.env.reset()[0])
+
+    def step_and_restart(
+        self, state: tuple[()], action: Any, seed: Any, level: Any
+    ) -> tuple[tuple[()], Any, tuple[Any, ...], Any]:
+        """As of `CurriculumGraph`; the environments draw by seeds of their own."""
+        space = self.env.single_observation_space
+        seen = (tf.as_dtype(space.dtype), (self.num_envs, *(space.shape or ())))
+        reward, flag = (tf.float32, (self.num_envs,)), (tf.bool, (self.num_envs,))
+        kinds = [seen, reward, flag, flag, seen, flag]
+        results = tf.numpy_function(self._step, [action], [kind for kind, _ in kinds])
+        for result, (_, shape) in zip(results, kinds):
+            result.set_shape(shape)
+        observation, *outcome, success = results
+        return (), observation, tuple(outcome), success
+
+    def _step(self, action):
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        success = np.zeros(self.num_envs, bool)
+        if "_episode" in info:
+            episode = info["episode"]
+            success = np.asarray(episode["success"] & episode["_success"], bool)
+        return (
+            observation.copy(),
+            np.asarray(reward, np.float32),
+            np.asarray(terminated, bool),
+            np.asarray(truncated, bool),
+            np.asarray(info["final_obs"], observation.dtype),
+            success,
+        )
+
+    def get_state(self, state: tuple[()]) -> dict[str, Any]:
+        """The environments' state, ready for JSON."""
+        return self.env.get_state()
+
+    def set_state(self, stored: Mapping[str, Any]) -> tuple[tuple[()], Any]:
+        """Goes on from what `get_state` returned."""
+        return (), tf.constant(self.env.set_state(stored))

@@ -1,0 +1,237 @@
+"""The recurrent double DQN: its targets by brute force, its loop, what it can learn."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rrl_tf.agents import linear_schedule
+from rrl_tf.agents.graph_envs import CurriculumGraph, PythonEnvs
+from rrl_tf.agents.graph_loop import GraphLoop
+from rrl_tf.agents.recurrent_double_dqn import RecurrentDoubleDQN
+from rrl_tf.agents.timeline import SequenceTimeline
+from rrl_tf.envs import (
+    DoorKeyGraph,
+    SeededVectorEnv,
+    doorkey_task,
+    enumerate_starts,
+    make_doorkey,
+)
+from rrl_tf.errors import InvalidInput
+from rrl_tf.models import RecurrentQNetwork
+from rrl_tf.training import evaluate
+
+pytestmark = pytest.mark.tf_only
+TASK = doorkey_task((5,))
+BURN_IN, LEARNED, N_STEP = 2, 4, 3
+LENGTH = BURN_IN + LEARNED + N_STEP
+ENVS = 3
+
+
+def make_agent(core="lstm", seed=0, **changes):
+    keras.utils.set_random_seed(seed)
+    network = RecurrentQNetwork.from_preset(
+        f"{core}-dense",
+        num_actions=TASK.num_actions,
+        encoder_arguments={"hidden_units": (8,)},
+        hidden_units=(8,),
+    )
+    network.build({"observation": (None, *TASK.preparation.shape)})
+    arguments = {"burn_in": BURN_IN, "n_step": N_STEP, "discount": 0.9, **changes}
+    return RecurrentDoubleDQN(network, TASK.preparation, **arguments)
+
+
+def make_loop(agent=None, seed=0, python=False):
+    agent = agent or make_agent(seed=seed)
+    if python:
+        make = functools.partial(make_doorkey, 5, "compass", max_steps=12)
+        env = PythonEnvs(SeededVectorEnv(make, ENVS, seed))
+    else:
+        env = CurriculumGraph([DoorKeyGraph(5, reward="success", max_steps=12)], ENVS)
+    replay = SequenceTimeline(
+        150,
+        (7, 7, 4),
+        "uint8",
+        num_envs=ENVS,
+        length=LENGTH,
+        period=2,
+        memory_size=agent.network.memory_size,
+        discount=0.9,
+        priority_exponent=0.6,
+        observe_returns=True,
+        jit_compile=False,
+    )
+    return GraphLoop(
+        agent,
+        env,
+        replay,
+        epsilon=functools.partial(linear_schedule, start=1.0, end=0.2, steps=300),
+        updates_per_step=0.1,
+        batch_size=4,
+        learning_starts=60,
+        seed=seed,
+        pauses=(60,),
+    )
+
+
+def outcome(record):
+    return record.step, record.updates, record.metrics, record.episodes
+
+
+@pytest.mark.parametrize("python", [False, True])
+def test_a_restored_loop_goes_on_to_the_same_bits(python):
+    whole = make_loop(seed=1, python=python)
+    records = [outcome(record) for record in whole.run(240)]
+    first = make_loop(seed=1, python=python)
+    before = [outcome(record) for record in first.run(120)]
+    second = make_loop(seed=1, python=python)
+    second.agent.network.set_weights([w + 1 for w in second.agent.network.get_weights()])
+    second.set_state(first.get_state())
+    assert before + [outcome(record) for record in second.run(240)] == records
+    assert records[-1][1] > 0
+    for part, values in whole.get_state().items():
+        for name, value in values.items():
+            np.testing.assert_array_equal(value, second.get_state()[part][name], err_msg=name)
+
+
+def test_what_is_stored_is_what_the_agent_knew():
+    loop = make_loop()
+    loop.updates_per_step = 0.0
+    for _ in loop.run(60):
+        pass
+    (sequence,), _ = loop.replay.sample(16, (0, 3))
+    first = sequence["previous_action"].numpy() < 0
+    over = sequence["over"].numpy()
+    np.testing.assert_array_equal(first[:, 1:], over[:, :-1])  # what follows an end is a beginning
+    action, reward = sequence["action_t"].numpy(), sequence["reward_t"].numpy()
+    kept = ~first[:, 1:]
+    np.testing.assert_array_equal(
+        sequence["previous_action"].numpy()[:, 1:][kept], action[:, :-1][kept]
+    )
+    np.testing.assert_array_equal(
+        sequence["previous_reward"].numpy()[:, 1:][kept], reward[:, :-1][kept]
+    )
+    # From the stored memory, the network comes to the memories that are stored further on.
+    inputs = loop.agent._network_inputs(sequence)
+    _, memories = loop.agent.network.unroll(inputs, sequence["memory"], first)
+    state = loop.replay.get_state()
+    _, index = loop.replay.sample(16, (0, 3))
+    later = (index.numpy() + ENVS) % len(state["memory"])
+    going_on = ~over[:, 0]
+    np.testing.assert_allclose(
+        memories.numpy()[:, 0][going_on], state["memory"][later][going_on], atol=1e-5
+    )
+
+
+def random_sequences(batch=5, seed=0):
+    rng = np.random.default_rng(seed)
+    over = rng.random((batch, LENGTH)) < 0.25
+    terminated = over & (rng.random((batch, LENGTH)) < 0.6)
+    action = rng.integers(TASK.num_actions, size=(batch, LENGTH)).astype("int32")
+    reward = rng.normal(size=(batch, LENGTH)).astype("float32")
+    previous_action, previous_reward = np.roll(action, 1, 1), np.roll(reward, 1, 1)
+    first = np.roll(over, 1, 1)
+    floor = np.where(rng.random((batch, LENGTH)) < 0.3, rng.normal(size=(batch, LENGTH)), -np.inf)
+    return {
+        "observation_t": rng.integers(3, size=(batch, LENGTH, 7, 7, 4)).astype("uint8"),
+        "action_t": action,
+        "reward_t": reward,
+        "terminated": terminated,
+        "over": over,
+        "floor_t": floor.astype("float32"),
+        "previous_action": np.where(first, -1, previous_action).astype("int32"),
+        "previous_reward": np.where(first, 0, previous_reward).astype("float32"),
+        "weight_t": rng.random(batch).astype("float32"),
+    }
+
+
+@pytest.mark.parametrize("core", ["lstm", "relational-memory", "window", "none"])
+def test_loss_and_priorities_equal_the_definition(core):
+    agent = make_agent(core, learning_rate=0.0)
+    # Otherwise online and target networks would be the same.
+    agent.learner.target.set_weights([1.1 * w for w in agent.learner.target.get_weights()])
+    sequence = random_sequences()
+    size = (len(sequence["action_t"]), agent.network.memory_size)
+    sequence["memory"] = np.random.default_rng(1).normal(size=size).astype("float32") * 0.1
+    sequence = {name: tf.constant(value) for name, value in sequence.items()}
+    inputs = agent._network_inputs(sequence)
+    first = sequence["previous_action"].numpy() < 0
+    q, target = (
+        network.unroll(inputs, sequence["memory"], first)[0].numpy()
+        for network in (agent.network, agent.learner.target)
+    )
+    metrics, priority = agent.update_in_graph(sequence)
+    arrays = {name: value.numpy() for name, value in sequence.items()}
+    losses, priorities = [], []
+    for b in range(size[0]):
+        errors = []
+        for t in range(BURN_IN, BURN_IN + LEARNED):
+            value, cut, k = 0.0, False, 0
+            while k < N_STEP:
+                value += 0.9**k * arrays["reward_t"][b, t + k]
+                if arrays["over"][b, t + k]:
+                    cut = not arrays["terminated"][b, t + k]
+                    break
+                k += 1
+            else:
+                best = q[b, t + N_STEP].argmax()
+                value += 0.9**N_STEP * target[b, t + N_STEP, best]
+            value = max(value, arrays["floor_t"][b, t])
+            error = value - q[b, t, arrays["action_t"][b, t]]
+            size_ = abs(error)
+            loss = 0.5 * error**2 if size_ <= 1 else size_ - 0.5
+            losses.append(0.0 if cut else loss * arrays["weight_t"][b])
+            errors += [] if cut else [size_]
+        priorities.append(0.9 * max(errors, default=0) + 0.1 * (np.mean(errors) if errors else 0))
+    assert float(metrics["loss"]) == pytest.approx(np.mean(losses), rel=1e-4)
+    np.testing.assert_allclose(priority, priorities, rtol=1e-4, atol=1e-6)
+
+
+def test_updates_fit_fixed_sequences():
+    agent = make_agent(learning_rate=5e-3)
+    sequence = random_sequences()
+    sequence["memory"] = np.zeros((5, agent.network.memory_size), "float32")
+    sequence = {name: tf.constant(value) for name, value in sequence.items()}
+    losses = [float(agent.update_in_graph(sequence)[0]["loss"]) for _ in range(60)]
+    assert losses[-1] < 0.3 * losses[0]
+
+
+def test_a_sequence_too_short_is_refused():
+    agent = make_agent(burn_in=LENGTH - N_STEP)
+    sequence = random_sequences()
+    sequence["memory"] = np.zeros((5, agent.network.memory_size), "float32")
+    with pytest.raises(InvalidInput, match="longer than burn_in and n_step, 6 \\+ 3; received 9"):
+        agent.update_in_graph({name: tf.constant(value) for name, value in sequence.items()})
+
+
+def test_its_state_fits_no_other_core():
+    with pytest.raises(InvalidInput, match="does not fit"):
+        make_agent("lstm").set_state(make_agent("relational-memory").get_state())
+
+
+def test_each_episode_of_an_evaluation_has_its_own_memory():
+    agent, starts = make_agent(seed=3), enumerate_starts(5)[::4]
+    resets = [{"options": {"start": start}} for start in starts]
+    make = functools.partial(make_doorkey, 5, "compass", max_steps=15)
+    together = evaluate(agent.greedy_player(), make, resets)
+    alone = [evaluate(agent.greedy_player(), make, [reset]) for reset in resets]
+    np.testing.assert_array_equal(together.length, [one.length[0] for one in alone])
+    np.testing.assert_allclose(together.reward, [one.reward[0] for one in alone])
+
+    for start, length in zip(starts, together.length):  # step by step, from the definition
+        env, recall = make(), agent.initial_recall(1)
+        observation, _ = env.reset(options={"start": start})
+        over, steps = False, 0
+        while not over:
+            values, memory = agent.values(agent.policy, tf.constant(observation[None]), recall)
+            action = int(values.numpy().argmax())
+            observation, reward, terminated, truncated, _ = env.step(action)
+            recall = {
+                "memory": memory,
+                "previous_action": tf.constant([action]),
+                "previous_reward": tf.constant([reward], tf.float32),
+            }
+            over, steps = terminated or truncated, steps + 1
+        assert steps == length
