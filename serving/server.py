@@ -98,7 +98,8 @@ class Server:
             StartError: If a model cannot be loaded or a port not be opened.
         """
         # Begun before others can ask, so that no list of theirs is overruled by the one at start.
-        loading = asyncio.ensure_future(self.repository.configure(read_models(self._flags)))
+        models = read_models(self._flags)
+        loading = asyncio.ensure_future(self.repository.configure(models, waits=True))
         try:
             await self._inference.peers.start()
             await loading
