@@ -76,7 +76,7 @@ ZEROS = b'{"instances":[' + b"0," * (MEGABYTES << 19) + b"0]}"
         (gzip.compress(ZEROS, mtime=0), "gzip", 1 << 30, 400),
         (ZEROS, "", 1 << 20, 413),
         (ZEROS, "", 1 << 30, 400),
-        (ZEROS.replace(b"[0", b"[NaN"), "", 1 << 30, 400),
+        (ZEROS.replace(b"[0", b"[NaN"), "", 1 << 30, 413),
         (b'{"instances":[' + b'"",' * 500_000 + b'""]}', "", 1 << 30, 400),
         (b'{"instances":' + b"[" * 1_000_000, "", 1 << 30, 400),
     ],
