@@ -27,7 +27,6 @@ from serving.turns import Budget
 _log = logging.getLogger("serving")
 _LONGEST_DETAILS = 1024
 _COUNTED = {"Predict", "Classify", "Regress", "MultiInference"}
-_MOST_FIELDS = 1 << 20  # of a message, which are read while all others wait
 # Of a request with Examples: protobuf copies each again and again, while all others wait.
 _MOST_EXAMPLE_BYTES = 1 << 25
 
@@ -117,9 +116,8 @@ def _read(message_class, data):
         raise TooLarge(
             f"a request with Examples may have {_MOST_EXAMPLE_BYTES} bytes; received {len(data)}"
         )
-    most = _MOST_FIELDS
-    if len(data) > LARGE and wire.count_fields(data, message_class.DESCRIPTOR, most) > most:
-        raise TooLarge(f"a message may have {most} fields; received more")
+    if len(data) > LARGE:
+        wire.check_fields(data, message_class.DESCRIPTOR)
     return message_class.FromString(data)
 
 
