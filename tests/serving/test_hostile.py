@@ -228,10 +228,8 @@ def test_costly_values_are_counted_before_they_are_made(monkeypatch, value):
 def test_examples_of_many_features_are_refused_where_they_are_read(monkeypatch):
     """The server itself read them, in one go."""
     monkeypatch.setattr(wire, "MOST_FIELDS", 1000)
-    few, many = (
-        json.dumps({"examples": [{f"{n}": n for n in range(count)}]}).encode()
-        for count in (100, 1000)
-    )
+    examples = ({"examples": [{f"{n}": n for n in range(count)}]} for count in (100, 1000))
+    few, many = (json.dumps(document).encode() for document in examples)
     assert bodies.read_examples(few, "", 1 << 24, None)
     with pytest.raises(ServingError, match="may have 1000 fields") as refusal:
         bodies.read_examples(many, "", 1 << 24, None)
