@@ -11,7 +11,9 @@ Behind the server, from the wire inwards:
 
     flags, config_files, options, tls    what the server is told, and what follows from it
     grpc_service, rest                   the two transports
+    addresses                            where they listen
     http_connections, bodies             how slow and how large a REST client may be
+    turns                                fairness among clients
     tensors, wire                        TensorProto to and from NumPy
     json_values, json_numbers, json_examples, json_replies    JSON to and from NumPy
     workers                              processes that read and write what is large

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from serving import json_values
+from serving import json_values, wire
 from serving.errors import TooLarge, invalid
 
 _PIECE = 1 << 20
@@ -47,7 +47,10 @@ def read_examples(
 
     document = json_values.parse(_text(body, encoding, limit, most_values))
     name = json_values.signature_name(document)
-    return name, json_examples.input_from_json(document).SerializeToString()
+    message = json_examples.input_from_json(document)
+    examples = message.SerializeToString()
+    wire.check_fields(examples, message.DESCRIPTOR)  # for the server reads them at a stretch
+    return name, examples
 
 
 def _text(body, encoding, limit, most_values):

@@ -23,6 +23,8 @@ from tensorflow_serving.config import model_server_config_pb2
 
 from serving.batching import BatchingParameters
 
+# A version's own batching, with --enable_per_model_batching_parameters.
+_BATCHING_FILE = "batching_params.pbtxt"
 # message -> field -> (number, type); a type that is a message begins with a dot.
 _MESSAGES = {
     "BatchingParameters": {
@@ -74,6 +76,16 @@ def read_batching(path: str | os.PathLike[str]) -> BatchingParameters:
         return BatchingParameters(**values)
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from error
+
+
+def batching_of(
+    directory: Path, general: BatchingParameters | None, by_model: bool
+) -> BatchingParameters | None:
+    """Returns the BatchingParameters of a version; its own or none, if models have theirs."""
+    if general is None or not by_model:
+        return general
+    path = directory / _BATCHING_FILE
+    return read_batching(path) if path.exists() else None
 
 
 def read_session(path: str | os.PathLike[str]) -> Any:

@@ -53,6 +53,21 @@ class TooLarge(ServingError):
         return type(self), (self.message,)
 
 
+class TooSlow(ServingError):
+    """A request that does not come in time, DEADLINE_EXCEEDED."""
+
+    http_status = 408
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            "DEADLINE_EXCEEDED", f"the body comes too slowly: nearly nothing in {seconds:g} seconds"
+        )
+        self.seconds = seconds
+
+    def __reduce__(self):
+        return type(self), (self.seconds,)
+
+
 def invalid(message: str) -> ServingError:
     """Returns the error of a request that can never succeed as it is."""
     return ServingError("INVALID_ARGUMENT", message)

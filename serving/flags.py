@@ -84,7 +84,9 @@ class Flags:
     max_reply_bytes: int = _flag(1 << 26, "most bytes of a reply's values; 0 for any number")
     rest_api_max_connections: int = _flag(4096, "REST connections at once")
     rest_api_header_timeout_in_ms: int = _flag(
-        10000, "longest that a client may take to send a request's headers, or to take an answer"
+        10000,
+        "longest that a client may take to send a request's headers, 16 KiB more of its body, or "
+        "to take an answer",
     )
     rest_api_num_readers: int = _flag(2, "processes that read and write what is large over REST")
     drain_seconds: float = _flag(10.0, "longest that requests in flight may take after SIGTERM")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import sys
 import time
 from typing import Any
 
@@ -20,21 +22,27 @@ from tensorflow_serving.apis import (
 from serving import tensors, wire
 from serving.errors import ServingError, TooLarge
 from serving.inference import LARGE, aside, asked_model, fill_spec
+from serving.turns import Budget
 
 _log = logging.getLogger("serving")
 _LONGEST_DETAILS = 1024
 _COUNTED = {"Predict", "Classify", "Regress", "MultiInference"}
-_MOST_FIELDS = 1 << 20  # of a message, which are read while all others wait
+# Of a request with Examples: protobuf copies each again and again, while all others wait.
+_MOST_EXAMPLE_BYTES = 1 << 25
 
 
-def add_services(server: Any, inference: Any, as_content: bool = False) -> None:
+def add_services(
+    server: Any, inference: Any, as_content: bool = False, most_bytes: int = sys.maxsize
+) -> None:
     """Adds PredictionService and ModelService to a `grpc.aio` server.
 
     Args:
         server: The server, not yet started.
         inference: `Inference` over the loaded models.
         as_content: Whether output tensors go out as `tensor_content`.
+        most_bytes: Of all requests that are being answered.
     """
+    budget = Budget(most_bytes, code="RESOURCE_EXHAUSTED")
     services = {
         PredictionService(inference, as_content): prediction_service_pb2.DESCRIPTOR,
         ModelService(inference): model_service_pb2.DESCRIPTOR,
@@ -42,13 +50,14 @@ def add_services(server: Any, inference: Any, as_content: bool = False) -> None:
     for servicer, file in services.items():
         described = file.services_by_name[type(servicer).__name__]
         handlers = {
-            method.name: _handler(inference, servicer, method) for method in described.methods
+            method.name: _handler(inference, servicer, method, budget)
+            for method in described.methods
         }
         generic = grpc.method_handlers_generic_handler(described.full_name, handlers)
         server.add_generic_rpc_handlers((generic,))
 
 
-def _handler(inference, servicer, described):
+def _handler(inference, servicer, described, budget):
     """Returns the RPC handler of a described method.
 
     The request is parsed here and not by gRPC, which would answer bytes that are no message with
@@ -61,7 +70,7 @@ def _handler(inference, servicer, described):
         start, request, response = time.perf_counter(), request_class(), b""
         code, details = "OK", ""
         try:
-            with inference.accepted():
+            async with _held(inference, budget, context, data):
                 request = await aside(len(data), _read, request_class, data)
                 response = await method(request, len(data))
                 if not isinstance(response, bytes):
@@ -88,10 +97,27 @@ def _handler(inference, servicer, described):
     return grpc.unary_unary_rpc_method_handler(rpc)
 
 
+@contextlib.asynccontextmanager
+async def _held(inference, budget, context, data):
+    """Counts a request as begun, and what it holds if it is a large one."""
+    with inference.accepted():
+        if len(data) <= LARGE:
+            yield
+            return
+        peer = context.peer()  # ipv4:127.0.0.1:1234, or unix:
+        async with budget.share(peer.rpartition(":")[0] or peer) as share:
+            share.complete()
+            share.grow(len(data))
+            yield
+
+
 def _read(message_class, data):
-    most = _MOST_FIELDS
-    if len(data) > LARGE and wire.count_fields(data, message_class.DESCRIPTOR, most) > most:
-        raise TooLarge(f"a message may have {most} fields; received more")
+    if "input" in message_class.DESCRIPTOR.fields_by_name and len(data) > _MOST_EXAMPLE_BYTES:
+        raise TooLarge(
+            f"a request with Examples may have {_MOST_EXAMPLE_BYTES} bytes; received {len(data)}"
+        )
+    if len(data) > LARGE:
+        wire.check_fields(data, message_class.DESCRIPTOR)
     return message_class.FromString(data)
 
 

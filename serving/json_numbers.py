@@ -22,6 +22,8 @@ _NUMBERS = b"0123456789+-.eE \t\n\r"
 _MARK = "\0"
 _MOST_AXES = 32
 _SHORT = 4096
+#: Values of a body that may be made as objects, which take a microsecond or two each.
+MOST_VALUES = 1 << 20
 _REFUSALS = (ValueError, TypeError, RuntimeError)  # of simdjson
 # Kind of a NumPy dtype -> simdjson's types that hold its values, the first that does is taken.
 _TYPES = {"f": (("d", "f8"),), "i": (("i", "i8"),), "u": (("i", "i8"), ("u", "u8"))}
@@ -29,6 +31,11 @@ _TYPES = {"f": (("d", "f8"),), "i": (("i", "i8"),), "u": (("i", "i8"), ("u", "u8
 
 class Unusual(Exception):
     """A text that is left to `json`."""
+
+
+def count_values(text: bytes) -> int:
+    """Returns how many values a JSON text has at most: commas and brackets in strings count too."""
+    return 1 + sum(map(text.count, (b",", b"[", b"{")))
 
 
 class Numbers:
@@ -106,6 +113,8 @@ def cut(text: bytes) -> tuple[dict, list[Numbers]]:
     """Returns (a request's object with `Numbers` where lists were, all of these)."""
     if b"\\" in text:
         raise Unusual
+    if text.count(b'"') > 4 * MOST_VALUES:  # those of as many names and texts
+        raise Unusual
     lists: list[Numbers] = []
     parts = text.split(b'"')
     for index in range(0, len(parts), 2):  # what is not inside a string
@@ -118,8 +127,11 @@ def cut(text: bytes) -> tuple[dict, list[Numbers]]:
         if stop:
             parts[index] = b'%b"\\u0000%d"%b' % (part[:start], len(lists), part[stop:])
             lists.append(Numbers(part[start:stop]))
+    rest = b'"'.join(parts)
+    if count_values(rest) > MOST_VALUES:
+        raise Unusual
     try:
-        document = json.loads(b'"'.join(parts).decode("utf-8"))
+        document = json.loads(rest.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise Unusual from error
     if not isinstance(document, dict) or _put_back(document, lists) != len(lists):

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from serving.errors import ServingError, invalid
-from serving.json_numbers import Numbers, Unusual, cut, joined
+from serving.errors import ServingError, TooLarge, invalid
+from serving.json_numbers import MOST_VALUES, Numbers, Unusual, count_values, cut, joined
 
 _LEAVES = {"f": {int, float}, "i": {int}, "u": {int}, "b": {bool}, "O": {str, dict}}
 _EXPECTED = {
@@ -29,7 +29,13 @@ _EXPECTED = {
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """Returns the object in a request body."""
+    """Returns the object in a request body; raises ServingError for too large a one, or none."""
+    count = count_values(body)
+    if count > MOST_VALUES:
+        raise TooLarge(
+            f"a body may have {MOST_VALUES} values beside those of plain lists of numbers; "
+            f"received {count}"
+        )
     try:
         document = json.loads(body.decode("utf-8"))
     except (ValueError, RecursionError) as error:

@@ -7,6 +7,7 @@ import logging
 import time
 
 _SIMILAR = 40  # letters in which lines of one kind agree
+_LONGEST, _TAIL = 1000, 100  # letters of a message, and those of them that are its end
 
 
 class RateLimit(logging.Filter):
@@ -43,10 +44,26 @@ class RateLimit(logging.Filter):
         return self._counts[kind] <= self._most
 
 
+class OneLine(logging.Formatter):
+    """Writes a message as one line of bearable length, whatever a client put into it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        text = record.message
+        if len(text) > _LONGEST:
+            cut = f"... ({len(text)} letters) ..."
+            text = text[: _LONGEST - _TAIL] + cut + text[-_TAIL:]
+        record.message = "".join(
+            letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+            for letter in text
+        )
+        return super().formatMessage(record)
+
+
 def set_up() -> None:
     """Writes the server's log to stderr."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.basicConfig(level=logging.INFO)
     for handler in logging.getLogger().handlers:
+        handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(message)s"))
         handler.addFilter(RateLimit())
     # aiohttp would write a traceback for each request that is no HTTP.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)

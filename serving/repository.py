@@ -19,16 +19,13 @@ from serving import config_files
 from serving.batching import BatchingParameters
 from serving.errors import ServingError, invalid
 from serving.model import Servable, from_tensorflow
-from serving.versions import check_configs, check_root, wanted_versions
+from serving.versions import check_configs, check_root, check_versions, wanted_versions
 from serving.warmup import warm_up
 
 _log = logging.getLogger("serving")
 
 # Versions that ended and are no longer on disk, of which a model's status still tells.
 _REMEMBERED = 32
-
-#: A version's own batching, with --enable_per_model_batching_parameters.
-BATCHING_FILE = "batching_params.pbtxt"
 
 
 class State(enum.IntEnum):
@@ -83,15 +80,19 @@ class Model:
         return sorted(n for n, v in self.versions.items() if v.state == State.AVAILABLE)
 
     @property
-    def failed(self) -> list[int]:
-        """The versions on disk that could not be loaded, ascending."""
-        return sorted(n for n, v in self.versions.items() if v.state == State.END and v.error)
+    def errors(self) -> dict[int, ServingError]:
+        """number -> why it could not be loaded, at the last attempt."""
+        return {number: v.error for number, v in self.versions.items() if v.error}
+
+    @property
+    def pending(self) -> bool:
+        """Whether a version may yet be loaded."""
+        return any(v.state in (State.START, State.LOADING) for v in self.versions.values())
 
     @property
     def settled(self) -> bool:
         """Whether there is an answer to how loading went: something available, or only failures."""
-        loading = any(v.state in (State.START, State.LOADING) for v in self.versions.values())
-        return bool(self.available or (self.failed and not loading))
+        return bool(self.available or (self.errors and not self.pending))
 
 
 class Repository:
@@ -181,43 +182,68 @@ class Repository:
         """Whether every configured model answers."""
         return bool(self._models) and all(model.available for model in self._models.values())
 
-    async def configure(self, configs: Iterable[Any]) -> None:
-        """Replaces the list of models (ModelConfig messages) and waits for those that are new.
+    async def configure(self, configs: Iterable[Any], waits: bool = False) -> None:
+        """Replaces the list of models (ModelConfig messages), once those that are new are loaded.
+
+        If that fails, or is cancelled, the list is as it was.
+
+        Args:
+            configs: The new list.
+            waits: Whether to wait for a first version where there is none, and to try again.
 
         Raises:
-            ServingError: INVALID_ARGUMENT for a list that cannot be served (nothing changes),
-                UNKNOWN if a new model cannot be loaded, FAILED_PRECONDITION for a label on a
-                version that is not available.
+            ServingError: INVALID_ARGUMENT for a list that cannot be served, NOT_FOUND for a model
+                without a version, UNKNOWN if a new model cannot be loaded, FAILED_PRECONDITION for
+                a label on a version that is not available.
         """
         configs = list(configs)
         check_configs(configs, self._options.model_root)
+        if not waits:
+            await asyncio.to_thread(check_versions, self._changed(configs))
         async with self._configuring:
-            known = {config.name for config in configs}
-            for name in set(self._models) - known:
-                for version in self._models.pop(name).versions.values():
-                    self._unload(name, version)
-            new = [config.name for config in configs if config.name not in self._models]
+            before = {name: (model, model.config) for name, model in self._models.items()}
+            try:
+                for config in configs:
+                    self._models.setdefault(config.name, Model(config)).config = config
+                await self.look()
+                for config in configs:
+                    if config.name not in before:
+                        await self._wait_until_settled(config.name, waits)
+                for config in configs:
+                    self._check_labels(config)
+            except BaseException:
+                for model, config in before.values():
+                    model.config = config
+                self._drop(set(self._models) - set(before))
+                raise
+            self._drop(set(self._models) - {config.name for config in configs})
             for config in configs:
-                self._models.setdefault(config.name, Model(config)).config = config
-            await self.look()
-            for name in new:
-                await self._wait_until_settled(name)
-            for config in configs:
-                self._assign_labels(config)
+                self._models[config.name].labels = dict(config.version_labels)
 
-    async def _wait_until_settled(self, name):
-        model = self._models.get(name)
-        while model is not None and not model.settled:
+    def _changed(self, configs):
+        """Returns those of whose models nothing is loaded from where they are said to lie."""
+        places = {name: model.config.base_path for name, model in self._models.items()}
+        return [config for config in configs if places.get(config.name) != config.base_path]
+
+    def _drop(self, names):
+        for name in names:
+            for version in self._models.pop(name).versions.values():
+                self._unload(name, version)
+
+    async def _wait_until_settled(self, name, waits):
+        model = self._models[name]
+        while not model.settled and (waits or (model.pending and not model.errors)):
             await asyncio.sleep(0.05)
             await self.look()
-            model = self._models.get(name)
-        if model is not None and not model.available:
-            error = model.versions[model.failed[-1]].error
-            raise ServingError(
-                "UNKNOWN", f"model {name!r}: version {model.failed[-1]} failed to load: {error}"
-            )
+        if model.available:
+            return
+        if not model.errors:  # it went while others were loaded
+            raise ServingError("NOT_FOUND", f"model {name!r} has no version any more")
+        number, error = max(model.errors.items())
+        text = f"model {name!r}: version {number} failed to load: {error}"
+        raise ServingError("UNKNOWN", text)
 
-    def _assign_labels(self, config):
+    def _check_labels(self, config):
         model = self._models[config.name]
         for label, number in config.version_labels.items():
             fresh = self._allow_unavailable_labels and label not in model.labels
@@ -227,7 +253,6 @@ class Repository:
                     f"Request to assign label {label!r} to version {number} of model "
                     f"{config.name!r}, which is not currently available for inference",
                 )
-        model.labels = dict(config.version_labels)
 
     async def watch(self, interval: float) -> None:
         """Looks at the disk every `interval` seconds, for ever; 0 ends when nothing is pending."""
@@ -337,14 +362,6 @@ class Repository:
         return not late
 
 
-def _batching_of(directory, options):
-    """Returns the BatchingParameters of a version; its own, if models may have theirs."""
-    if options.batching is None or not options.batching_by_model:
-        return options.batching
-    path = directory / BATCHING_FILE
-    return config_files.read_batching(path) if path.exists() else None
-
-
 def _load_servable(name, number, directory, options, metrics):
     """Loads and warms up; runs in the loader's thread and raises only ServingError."""
     servable = None
@@ -357,7 +374,7 @@ def _load_servable(name, number, directory, options, metrics):
             directory,
             options.saved_model_tags,
             options.session_config,
-            _batching_of(directory, options),
+            config_files.batching_of(directory, options.batching, options.batching_by_model),
             options.check_methods,
         )
         if options.enable_model_warmup:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import logging
 import math
@@ -24,9 +25,10 @@ from tensorflow_serving.apis import (
 )
 
 from serving import bodies, json_replies, tf_examples
-from serving.errors import ServingError, TooLarge, invalid
+from serving.errors import ServingError, TooLarge, TooSlow, invalid
 from serving.inference import aside
 from serving.tensors import num_bytes
+from serving.turns import SMALL, Budget
 
 if TYPE_CHECKING:
     from serving.inference import Inference
@@ -35,10 +37,17 @@ if TYPE_CHECKING:
 _log = logging.getLogger("serving")
 _MODEL = r"/v1/models/(?P<name>[^/:?]+)(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:?]+))?"
 _POST = re.compile(_MODEL + r":(?P<verb>predict|classify|regress)", re.ASCII)
-# What takes longer than the hand-over to a worker: bytes of a body, values of a reply.
-_LARGE_BODY, _LARGE_REPLY = 1 << 14, 1 << 12
+_ORIGIN = re.compile(r"https?://[^/?]*", re.IGNORECASE)  # of a URI that names the host as well
+_LARGE_REPLY = 1 << 12  # values, which take longer than the hand-over to a worker
 _BYTES_OF_A_NUMBER = 16  # of a text, which take as long to write
 _GET = re.compile(_MODEL + r"(?P<metadata>/metadata)?", re.ASCII)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Body:
+    data: bytearray
+    encoding: str
+    peer: str
 
 
 class RestApi:
@@ -53,6 +62,7 @@ class RestApi:
         cors: Whether any web page may ask.
         monitoring_path: Where Prometheus reads metrics, if it may.
         most_bytes: Of a body, unpacked; four times as much may wait to be read.
+        patience: Seconds in which more of a body must come.
     """
 
     def __init__(
@@ -63,20 +73,21 @@ class RestApi:
         cors: bool = False,
         monitoring_path: str | None = None,
         most_bytes: int = 1 << 24,
+        patience: float = 10.0,
     ) -> None:
         self._inference, self._workers = inference, workers
         self._timeout = timeout
         self._cors = {"Access-Control-Allow-Origin": "*"} if cors else {}
         self._monitoring_path = monitoring_path
-        self._most_bytes, self._bytes_held = most_bytes, 0
+        self._most_bytes, self._budget = most_bytes, Budget(4 * most_bytes, patience)
 
     async def __call__(self, request: web.BaseRequest) -> web.Response:
         """Answers one request; every failure is a JSON body `{"error": ...}`."""
-        path = request.raw_path
+        path = _path(request)
         if path == self._monitoring_path and request.method == "GET":
             page = await self._inference.metrics_page()
             return web.Response(body=page, content_type="text/plain")
-        if path == "/readyz" and request.method == "GET":
+        if path == "/readyz" and request.method in ("GET", "HEAD"):
             return self._readiness()
         start = time.perf_counter()
         match = {"POST": _POST, "GET": _GET}.get(request.method, _NOTHING).fullmatch(path)
@@ -86,7 +97,7 @@ class RestApi:
         response = web.Response(
             body=body, status=status, content_type="application/json", headers=self._cors
         )
-        if self._inference.draining:
+        if self._inference.draining or status == TooSlow.http_status:
             response.force_close()
         return response
 
@@ -121,7 +132,7 @@ class RestApi:
         return web.Response(body=body, status=status, content_type="application/json")
 
     async def _answer(self, request, match):
-        path = request.raw_path
+        path = _path(request)
         if not path.startswith("/v1/"):
             raise web.HTTPNotFound(text=f"Not Found: {path}")
         if request.method == "OPTIONS" and self._cors:
@@ -146,34 +157,30 @@ class RestApi:
 
     @contextlib.asynccontextmanager
     async def _body(self, request):
-        """Gives (body, its encoding, the limit), and counts its bytes as held meanwhile."""
+        """Gives a `_Body`, and counts its bytes as held meanwhile."""
         if request.headers.get("Expect", "").lower() == "100-continue":
             await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
             request.writer.output_size = 0
         limit = self._most_bytes
         if (request.content_length or 0) > limit:
             raise TooLarge(f"the body is larger than {limit} bytes")
-        body = bytearray()
-        try:
+        data, peer = bytearray(), request.remote or ""
+        async with self._budget.share(peer) as share:
             while chunk := await request.content.readany():
-                body += chunk
-                self._bytes_held += len(chunk)
-                if len(body) > limit:
+                data += chunk
+                if len(data) > limit:
                     raise TooLarge(f"the body is larger than {limit} bytes")
-                # The small pass: a few large ones that never end must not keep out all others.
-                if self._bytes_held > 4 * limit and len(body) > _LARGE_BODY:
-                    raise ServingError("UNAVAILABLE", "too many large requests are waiting")
-            yield body, request.headers.get("Content-Encoding", "").lower(), limit
-        finally:
-            self._bytes_held -= len(body)
+                share.grow(len(chunk))
+            share.complete()
+            yield _Body(data, request.headers.get("Content-Encoding", "").lower(), peer)
 
     async def _read(self, function, body, *arguments):
         """Reads a body here, or in a worker if that may take long."""
-        packed, encoding, limit = body
-        if not encoding and len(packed) <= _LARGE_BODY:
-            return function(bytes(packed), encoding, limit, *arguments)
-        whole = pickle.PickleBuffer(packed)
-        return await self._workers.call(function, whole, encoding, limit, *arguments)
+        arguments = (body.encoding, self._most_bytes, *arguments)
+        if not body.encoding and len(body.data) <= SMALL:
+            return function(bytes(body.data), *arguments)
+        whole = pickle.PickleBuffer(body.data)
+        return await self._workers.call(function, whole, *arguments, peer=body.peer)
 
     async def _predict(self, body, model, _):
         form = {}
@@ -188,7 +195,8 @@ class RestApi:
         _, _, outputs = await self._inference.predict(model, read)
         if _weight(outputs) <= _LARGE_REPLY:
             return json_replies.predictions(outputs, form["rows"])
-        return await self._workers.call(json_replies.predictions, outputs, form["rows"])
+        write = json_replies.predictions
+        return await self._workers.call(write, outputs, form["rows"], peer=body.peer)
 
     async def _examples(self, body, model, verb):
         message, ask = {
@@ -221,6 +229,13 @@ class RestApi:
             "metadata": {"signature_def": _as_dict(signatures)},
         }
         return json.dumps(document).encode()
+
+
+def _path(request):
+    """Returns the path that a request asks for; as in TensorFlow Serving, without its query."""
+    path = request.raw_path
+    origin = _ORIGIN.match(path)
+    return (path[origin.end() :] if origin else path).partition("?")[0]
 
 
 def _weight(outputs):

@@ -20,7 +20,6 @@ import logging
 import os
 import resource
 import signal
-import socket
 import sys
 import threading
 from typing import Any
@@ -39,6 +38,7 @@ except ModuleNotFoundError as error:
 
 from serving import config_files, logs, tls
 from serving import flags as flags_module
+from serving.addresses import refuse_if_taken, why_not, written
 from serving.batching import BatchingParameters, Scheduler
 from serving.errors import ServingError
 from serving.flags import Flags
@@ -98,7 +98,8 @@ class Server:
             StartError: If a model cannot be loaded or a port not be opened.
         """
         # Begun before others can ask, so that no list of theirs is overruled by the one at start.
-        loading = asyncio.ensure_future(self.repository.configure(read_models(self._flags)))
+        models = read_models(self._flags)
+        loading = asyncio.ensure_future(self.repository.configure(models, waits=True))
         try:
             await self._inference.peers.start()
             await loading
@@ -135,15 +136,18 @@ class Server:
         }
         self._grpc = grpc.aio.server(options=tuple(options.items()))
         add_services(
-            self._grpc, self._inference, self._flags.enable_serialization_as_tensor_content
+            self._grpc,
+            self._inference,
+            self._flags.enable_serialization_as_tensor_content,
+            4 * (limit or sys.maxsize),
         )
         if self._flags.enable_grpc_healthcheck_service:
             self._health = await _add_health(self._grpc)
         if self._flags.grpc_socket_path and self._place[1] == 0:
-            _refuse_if_taken(self._flags.grpc_socket_path)
+            refuse_if_taken(self._flags.grpc_socket_path)
             self._listen_grpc(f"unix:{self._flags.grpc_socket_path}")
         if self._flags.port or not self._flags.grpc_socket_path:
-            self.grpc_port = self._listen_grpc(_address(self._flags.host, self._flags.port))
+            self.grpc_port = self._listen_grpc(written(self._flags.host, self._flags.port))
         await self._grpc.start()
 
     def _listen_grpc(self, address):
@@ -152,7 +156,8 @@ class Server:
                 return self._grpc.add_insecure_port(address)
             return self._grpc.add_secure_port(address, self._credentials)
         except RuntimeError as error:
-            raise StartError(f"cannot listen on {address} for gRPC: is the port in use?") from error
+            reason = why_not(address)
+            raise StartError(f"cannot listen on {address} for gRPC: {reason}") from error
 
     @property
     def _shares_ports(self):
@@ -161,6 +166,7 @@ class Server:
     async def _start_rest(self):
         flags, monitoring = self._flags, self._flags.monitoring_config_file
         self._workers.start()
+        patience = flags.rest_api_header_timeout_in_ms / 1000
         api = RestApi(
             self._inference,
             self._workers,
@@ -168,16 +174,17 @@ class Server:
             flags.rest_api_enable_cors_support,
             config_files.read_monitoring(monitoring) if monitoring else None,
             flags.rest_api_max_request_bytes or flags.max_request_bytes or sys.maxsize,
+            patience,
         )
         most = min(flags.rest_api_max_connections, _most_descriptors() // 2)
-        server = Connections(api, most, flags.rest_api_header_timeout_in_ms / 1000)
+        server = Connections(api, most, patience)
         self._rest = web.ServerRunner(server, shutdown_timeout=_FAREWELL_SECONDS)
         await self._rest.setup()
         host, port = self._flags.host, self._flags.rest_api_port
         try:
             await web.TCPSite(self._rest, host, port, reuse_port=self._shares_ports).start()
         except OSError as error:
-            address = _address(host, port)
+            address = written(host, port)
             raise StartError(f"cannot listen on {address} for REST: {error.strerror}") from error
         self.rest_port = port
 
@@ -217,23 +224,6 @@ def _most_descriptors():
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
-
-
-def _refuse_if_taken(path):
-    """Raises StartError if someone listens on a Unix socket, which gRPC would take away."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(path)
-        except TimeoutError:
-            pass  # someone does, and is too busy to answer
-        except OSError:
-            return
-    raise StartError(f"cannot listen on unix:{path} for gRPC: another server does")
-
-
-def _address(host, port):
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def _add_health(server):
@@ -325,7 +315,7 @@ def _reserve(ports, host, port):
     try:
         return ports.enter_context(reserved(host, port))
     except OSError as error:
-        raise StartError(f"cannot listen on {_address(host, port)}: {error.strerror}") from error
+        raise StartError(f"cannot listen on {written(host, port)}: {error.strerror}") from error
 
 
 async def _serve_one(flags, place, ends, family=None):

@@ -69,6 +69,16 @@ def check_configs(configs: Sequence[Any], root: str) -> None:
             )
 
 
+def check_versions(configs: Sequence[Any]) -> None:
+    """Raises NOT_FOUND unless there is a version of each model that its policy asks for."""
+    for config in configs:
+        if not wanted_versions(config):
+            raise ServingError(
+                "NOT_FOUND",
+                f"model {config.name!r}: no version to serve in {config.base_path!r}",
+            )
+
+
 def check_root(path: Path, root: str) -> None:
     """Raises PERMISSION_DENIED unless a path is in the folder that all models must lie in."""
     if not root:

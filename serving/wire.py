@@ -8,6 +8,10 @@ import numpy as np
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
+from serving.errors import TooLarge
+
+#: Of a message, which are read while all others wait.
+MOST_FIELDS = 1 << 20
 _BLOCK = 1 << 18  # numbers that are made at a time
 _VARINT, _LENGTH_DELIMITED = 0, 2
 _FIXED = {1: 8, 5: 4}  # bytes
@@ -17,6 +21,12 @@ _VARINT_TYPES = {
 }
 _LONGEST_SHIFT = 63
 _PACKED_PER_FIELD = 16  # packed varints that take as long to read as a field
+
+
+def check_fields(data: bytes, described: Descriptor) -> None:
+    """Raises RESOURCE_EXHAUSTED for a message of too many fields; arguments as `count_fields`."""
+    if count_fields(data, described, MOST_FIELDS) > MOST_FIELDS:
+        raise TooLarge(f"a message may have {MOST_FIELDS} fields; received more")
 
 
 def count_fields(data: bytes, described: Descriptor, most: int) -> int:

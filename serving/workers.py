@@ -21,19 +21,22 @@ import subprocess
 import sys
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from serving.errors import ServingError
+from serving.turns import Turns
 
 _COUNT = struct.Struct("<Q")
 _SOCKET_BUFFER = 1 << 20
 _PRELOADED = ("serving.bodies", "serving.json_replies")
 # The server's threads, which answer everybody else, go first where cores are few.
 _NICENESS = 5
+_ROOT = Path(__file__).resolve().parents[1]  # where the package is found, installed or not
 
 
 class Workers:
-    """A few processes that are each asked for one thing at a time, in the order of asking.
+    """A few processes that are each asked for one thing at a time, by peers that take turns.
 
     They are started when they are first needed, and again if they end. All methods belong to the
     event loop's thread.
@@ -47,7 +50,7 @@ class Workers:
     """
 
     def __init__(self, count: int) -> None:
-        self._free = asyncio.Semaphore(count)
+        self._turns = Turns(count)
         self._idle: list[_Worker] = []
         self._count, self._closed = count, False
 
@@ -56,7 +59,7 @@ class Workers:
         while len(self._idle) < self._count:
             self._idle.append(_Worker())
 
-    async def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    async def call(self, function: Callable[..., Any], *arguments: Any, peer: str = "") -> Any:
         """Returns what a function of this package returns in one of the processes.
 
         Whoever stops waiting ends the process: what it is at may take long.
@@ -64,7 +67,7 @@ class Workers:
         Raises:
             ServingError: What the function raised, or UNAVAILABLE if the process ended.
         """
-        async with self._free:
+        async with self._turns.place(peer):
             worker = self._idle.pop() if self._idle else _Worker()
             try:
                 succeeded, result = await worker.ask((function, arguments))
@@ -107,7 +110,7 @@ class _Worker:
         self._socket.setblocking(False)
         with theirs:
             command = [sys.executable, "-m", "serving.workers"]
-            self.process = subprocess.Popen(command, stdin=theirs)
+            self.process = subprocess.Popen(command, stdin=theirs, cwd=_ROOT)
 
     async def ask(self, question):
         loop = asyncio.get_running_loop()

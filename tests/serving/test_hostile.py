@@ -9,6 +9,7 @@ import threading
 import time
 
 import grpc
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from serving import bodies, http_connections, json_numbers, json_replies, wire
+from serving import bodies, http_connections, json_numbers, json_replies, turns, wire
 from serving.errors import ServingError
 
 pytestmark = pytest.mark.tf_only
@@ -157,23 +158,138 @@ def test_a_context_is_not_copied_without_end(texts, stub):
     assert status == 413 and "copies of the context" in reply["error"]
 
 
-def test_bodies_that_never_end_keep_no_small_one_out(exported, tools):
+LIMIT = 1 << 18
+HEAD = b"POST /v1/models/tiny:predict HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % LIMIT
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("stalled", [False, True])
+def test_bodies_that_never_end_keep_none_out(exported, tools, monkeypatch, stalled):
     """Four clients that sent nearly 16 MB and no more had all others refused, for 30 seconds."""
-    limit = 1 << 18
-    head = b"POST /v1/models/tiny:predict HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % limit
+    monkeypatch.setattr(turns, "_STALLED", 0.0 if stalled else 3600.0)
     with (
-        tools.serve(exported, rest_api_max_request_bytes=limit) as server,
+        tools.serve(exported, rest_api_max_request_bytes=LIMIT) as server,
         contextlib.ExitStack() as stack,
     ):
+        slow = []
         for _ in range(4):
-            slow = stack.enter_context(socket.create_connection(("127.0.0.1", server.rest_port)))
-            slow.sendall(head + b" " * (limit - 1))
-        deadline = time.monotonic() + 30
-        while server._rest.server.request_handler._bytes_held < 4 * (limit - 1):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        assert post(server, {"instances": tools.observations(300).tolist()})[0] == 503
+            address = ("127.0.0.1", server.rest_port)
+            slow.append(stack.enter_context(socket.create_connection(address, timeout=60)))
+            slow[-1].sendall(HEAD + b" " * (LIMIT - 1))
+        budget = server._rest.server.request_handler._budget
+        wait_until(lambda: budget.held >= 4 * (LIMIT - 1))
+        status, reply = post(server, {"instances": tools.observations(300).tolist()})
+        assert status == (200 if stalled else 503)
+        assert stalled or f"hold {4 * LIMIT} bytes" in reply["error"]
         assert post(server, {"instances": tools.observations(2).tolist()})[0] == 200
+        if stalled:
+            assert slow[0].recv(4096).startswith(b"HTTP/1.1 408")
+        for each in slow:
+            each.close()
+        wait_until(lambda: not budget.held)
+
+
+@pytest.mark.parametrize("sent", [0, 5, 100_000])
+def test_a_body_that_comes_to_a_stop_is_ended(exported, tools, sent):
+    changes = {"rest_api_max_request_bytes": LIMIT, "rest_api_header_timeout_in_ms": 300}
+    with tools.serve(exported, **changes) as server:
+        with socket.create_connection(("127.0.0.1", server.rest_port), timeout=60) as slow:
+            slow.sendall(HEAD + b" " * sent)
+            reply = b"".join(iter(lambda: slow.recv(4096), b""))  # and it is closed
+        assert reply.startswith(b"HTTP/1.1 408") and b"nearly nothing in 0.3 seconds" in reply
+        assert not server._rest.server.request_handler._budget.held
+
+
+@pytest.mark.parametrize(
+    "value", [b'""', b"[]", b"{}", b"NaN", b'"\\n"', b'{"a":1}', b"[1,[]]", b"null"]
+)
+def test_costly_values_are_counted_before_they_are_made(monkeypatch, value):
+    """16 MB of `"",` or `[],` took ten seconds each."""
+    made, loads = [], json.loads
+    monkeypatch.setattr(json, "loads", lambda text: (made.append(len(text)), loads(text))[1])
+    count = json_numbers.MOST_VALUES
+    text = b'{"instances":[' + b",".join([value] * count) + b"]}"
+    for read, arguments in (
+        (bodies.read_predict, (None, {"": {"x": np.dtype("float32")}})),
+        (bodies.read_examples, (None,)),
+    ):
+        with pytest.raises(ServingError, match=f"may have {count} values") as refusal:
+            read(text, "", 1 << 24, *arguments)
+        assert refusal.value.http_status == 413
+    assert sum(made) < 1000
+
+
+def test_examples_of_many_features_are_refused_where_they_are_read(monkeypatch):
+    """The server itself read them, in one go."""
+    monkeypatch.setattr(wire, "MOST_FIELDS", 1000)
+    examples = ({"examples": [{f"{n}": n for n in range(count)}]} for count in (100, 1000))
+    few, many = (json.dumps(document).encode() for document in examples)
+    assert bodies.read_examples(few, "", 1 << 24, None)
+    with pytest.raises(ServingError, match="may have 1000 fields") as refusal:
+        bodies.read_examples(many, "", 1 << 24, None)
+    assert refusal.value.http_status == 413
+
+
+def test_numbers_in_lists_are_no_costly_values():
+    count = 2 * json_numbers.MOST_VALUES
+    text = b'{"instances":[' + b",".join([b"1"] * count) + b"]}"
+    dtypes = {"": {"x": np.dtype("float32")}}
+    _, arrays, _ = bodies.read_predict(text, "", 1 << 24, None, dtypes)
+    assert arrays["x"].shape == (count,)
+
+
+def test_large_requests_with_examples_are_refused_unread(texts, stub):
+    """One of 160 MB stopped the server for a second."""
+    request = classification_pb2.ClassificationRequest()
+    request.model_spec.name = "tiny"
+    example = request.input.example_list.examples.add()
+    example.features.feature["x"].bytes_list.value.append(b"x" * (1 << 25))
+    code, details = refusal_of(stub.Classify, request)
+    assert code == "RESOURCE_EXHAUSTED" and f"may have {1 << 25} bytes" in details
+    task = inference_pb2.MultiInferenceRequest(input=request.input)
+    assert refusal_of(stub.MultiInference, task)[0] == "RESOURCE_EXHAUSTED"
+    example.features.feature["x"].bytes_list.value[0] = b"x" * (1 << 24)
+    assert len(stub.Classify(request, timeout=60).result.classifications) == 1
+
+
+def test_grpc_requests_together_are_limited(exported, tools, monkeypatch):
+    """Each had its limit, and there was none on all."""
+    from serving import grpc_service
+
+    limit, free, held = 1 << 20, threading.Event(), []
+    read = grpc_service._read
+
+    def slowly(message_class, data):
+        if len(data) > 1000:
+            held.append(data)
+            assert free.wait(60)
+        return read(message_class, data)
+
+    monkeypatch.setattr(grpc_service, "_read", slowly)
+    large = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["x" * (limit - 100)])
+    small = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["x"])
+    with (
+        tools.serve(exported, max_request_bytes=limit) as server,
+        grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel,
+    ):
+        call = prediction_service_pb2_grpc.PredictionServiceStub(channel).GetModelMetadata
+        first = [call.future(large, timeout=60) for _ in range(4)]
+        try:
+            wait_until(lambda: len(held) == 4)
+            code, details = refusal_of(call, large)
+            assert code == "RESOURCE_EXHAUSTED" and f"hold {4 * limit} bytes" in details
+            assert refusal_of(call, small)[0] == "INVALID_ARGUMENT"
+        finally:
+            free.set()
+        for each in first:
+            assert each.exception(timeout=60).code().name == "INVALID_ARGUMENT"
+        assert refusal_of(call, large)[0] == "INVALID_ARGUMENT"
 
 
 @pytest.mark.parametrize("members", [1, bodies._MOST_MEMBERS])
@@ -198,9 +314,9 @@ def test_replies_of_texts_and_of_nothing_are_large_ones(texts, monkeypatch):
     """One text of 15 MB, or millions of empty lists, were written on the event loop."""
     called, call = [], texts._workers.call
 
-    async def spy(function, *arguments):
+    async def spy(function, *arguments, peer):
         called.append(function)
-        return await call(function, *arguments)
+        return await call(function, *arguments, peer=peer)
 
     monkeypatch.setattr(texts._workers, "call", spy)
     for signature, rows in (("echo", ["\n" * 100_000]), ("anything", [[]] * 100_000)):

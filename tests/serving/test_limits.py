@@ -14,6 +14,8 @@ import time
 import grpc
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from serving import logs
@@ -74,7 +76,7 @@ ZEROS = b'{"instances":[' + b"0," * (MEGABYTES << 19) + b"0]}"
         (gzip.compress(ZEROS, mtime=0), "gzip", 1 << 30, 400),
         (ZEROS, "", 1 << 20, 413),
         (ZEROS, "", 1 << 30, 400),
-        (ZEROS.replace(b"[0", b"[NaN"), "", 1 << 30, 400),
+        (ZEROS.replace(b"[0", b"[NaN"), "", 1 << 30, 413),
         (b'{"instances":[' + b'"",' * 500_000 + b'""]}', "", 1 << 30, 400),
         (b'{"instances":' + b"[" * 1_000_000, "", 1 << 30, 400),
     ],
@@ -350,6 +352,17 @@ def test_what_was_accepted_is_answered_when_the_server_stops(exported, tools):
     assert len(outcomes) == 9 and outcomes.count((200, "close")) >= 3
     late = {(503, "close"), ("UNAVAILABLE", None)}
     assert set(outcomes) <= {(200, "close"), (200, None), (200, (1000,))} | late
+
+
+@given(st.text(max_size=3000), st.sampled_from(["model %s", "%s"]))
+def test_a_line_of_the_log_is_one_line(text, form):
+    """Newlines forged lines, and a name of 100 KB was written whole."""
+    record = logging.LogRecord("serving", logging.ERROR, "f", 1, form, (text,), None)
+    line = logs.OneLine("%(levelname)s %(message)s").format(record)
+    assert line.isprintable() and line.startswith("ERROR ")
+    assert len(line) <= 10 * (logs._LONGEST + 100)
+    if text.isprintable() and len(text) < 900:
+        assert line.endswith(text)
 
 
 def test_an_answer_that_is_not_taken_is_taken_back(exported, tools):

@@ -58,6 +58,7 @@ def test_reload_replaces_models_and_moves_labels(exported, tmp_path, tools):
                 (model_management_pb2.ReloadConfigRequest(), "INVALID_ARGUMENT"),
                 (reload_request(model_text("tiny", "relative")), "INVALID_ARGUMENT"),
                 (reload_request(both + model_text("x", tmp_path / "broken")), "UNKNOWN"),
+                (reload_request(both + model_text("x", tmp_path / "missing")), "NOT_FOUND"),
                 (
                     reload_request(model_text("tiny", exported, label.replace("1", "2"))),
                     "FAILED_PRECONDITION",

@@ -213,6 +213,80 @@ def test_configurations_that_cannot_be_served_change_nothing(tmp_path, exported,
     scenario(steps)
 
 
+@pytest.mark.parametrize("trouble", ["no folder", "no version", "broken", "label", "cancelled"])
+def test_a_list_that_fails_changes_nothing(tmp_path, exported, trouble, monkeypatch):
+    """Models were dropped, added and moved before it failed, and a missing folder was awaited."""
+    stuck = asyncio.Event()
+
+    async def steps(repository):
+        for name in ("old", "kept"):
+            (tmp_path / name).mkdir()
+            add_version(exported, tmp_path / name, "1")
+        stable = 'version_labels { key: "stable" value: 1 }'
+        before = [config_for(tmp_path / name, "", name, stable) for name in ("old", "kept")]
+        await repository.configure(before)
+        (tmp_path / "new").mkdir()
+        if trouble in ("broken", "cancelled"):
+            (tmp_path / "new" / "7").mkdir()
+        elif trouble == "label":
+            add_version(exported, tmp_path / "new", "1")
+        wrong = 'version_labels { key: "stable" value: 3 }' if trouble == "label" else ""
+        missing = tmp_path / ("missing" if trouble == "no folder" else "new")
+        after = [config_for(tmp_path / "kept", "", "kept"), config_for(missing, "", "new", wrong)]
+        if trouble == "cancelled":
+            looked = repository.look
+
+            async def look():
+                await looked()
+                stuck.set()
+                await asyncio.sleep(60)
+
+            monkeypatch.setattr(repository, "look", look)
+            task = asyncio.ensure_future(repository.configure(after))
+            await stuck.wait()
+            task.cancel()
+            await asyncio.wait([task])
+            monkeypatch.setattr(repository, "look", looked)
+        else:
+            with pytest.raises(ServingError) as refusal:
+                await repository.configure(after)
+            codes = {"broken": "UNKNOWN", "label": "FAILED_PRECONDITION"}
+            assert refusal.value.code == codes.get(trouble, "NOT_FOUND")
+        assert {n: m.config for n, m in repository.models.items()} == {c.name: c for c in before}
+        for name in ("old", "kept"):
+            with repository.lease(name, label="stable") as servable:
+                assert servable.version == 1
+        await repository.configure(before[:1])  # and the next one need not wait
+        assert list(repository.models) == ["old"]
+
+    # With a retry in a minute, which nobody waits for.
+    scenario(steps, LoadOptions(max_num_load_retries=1))
+
+
+def test_a_model_that_moves_to_nowhere_stays(tmp_path, exported):
+    async def steps(repository):
+        await repository.configure([config_for(exported)])
+        with pytest.raises(ServingError, match="no version to serve") as refusal:
+            await repository.configure([config_for(tmp_path / "missing")])
+        assert refusal.value.code == "NOT_FOUND"
+        assert repository.models["tiny"].config.base_path == str(exported)
+
+    scenario(steps)
+
+
+def test_at_start_a_model_is_waited_for(tmp_path, exported):
+    async def steps(repository):
+        starting = asyncio.ensure_future(repository.configure([config_for(tmp_path)], waits=True))
+        while "tiny" not in repository.models:
+            await asyncio.sleep(0.01)
+        assert not starting.done()
+        add_version(exported, tmp_path, "1")
+        await starting
+        assert repository.ready
+
+    scenario(steps)
+
+
 def test_a_new_model_that_cannot_be_loaded_is_an_error(tmp_path):
     async def steps(repository):
         (tmp_path / "3").mkdir()

@@ -78,7 +78,7 @@ def test_status_and_metadata(ask):
         ("GET", "/v1/models", 400),
         ("GET", "/v1/models/", 400),
         ("GET", "/v1/nothing", 400),
-        ("GET", "/v1/models/tiny?verbose=1", 400),
+        ("GET", "/v1/models?verbose=1", 400),
         ("GET", "/v1/models/tiny:predict", 400),
         ("PUT", "/v1/models/tiny:predict", 400),
         ("DELETE", "/v1/models/tiny", 400),
@@ -163,3 +163,20 @@ def test_a_graph_error_on_bad_data_is_a_400(tmp_path, tools):
         assert ask({}, "OPTIONS")[0].status == 400
         assert ask({"instances": [0] * 1000})[0].status == 413
         connection.close()
+
+
+@pytest.mark.parametrize("prefix", ["", "http://127.0.0.1", "HTTPS://any.host:8501"])
+@pytest.mark.parametrize("query", ["", "?", "?verbose=1&path=/v1/models/other:predict"])
+def test_queries_and_whole_uris_are_accepted(ask, server, tools, prefix, query):
+    """They were 404, and 400 with a query."""
+    status, reply = ask("GET", f"{prefix}/v1/models/tiny{query}")
+    assert status == 200 and reply["model_version_status"]
+    body = {"instances": tools.observations(2).tolist()}
+    status, reply = ask("POST", f"{prefix}/v1/models/tiny:predict{query}", body)
+    assert status == 200 and len(reply["predictions"]) == 2
+    connection = http.client.HTTPConnection("127.0.0.1", server.rest_port, timeout=20)
+    for method, expected in (("GET", b'{"ready": true}'), ("HEAD", b"")):
+        connection.request(method, f"{prefix}/readyz{query}")
+        response = connection.getresponse()
+        assert (response.status, response.read()) == (200, expected)
+    connection.close()

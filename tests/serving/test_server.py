@@ -60,13 +60,16 @@ def test_failures_to_start_are_one_line(exported, tmp_path, tools, capfd):
     assert "no model_config_list" in stderr_of_failed_start(config, capfd)
     (tmp_path / "file").write_text("model_config_list { config { name: ")
     assert "Expected string" in stderr_of_failed_start(config, capfd)
+    elsewhere = [f"--model_base_path={exported}", "--host=192.0.2.1", "--port=0"]
+    assert "annot assign requested address" in stderr_of_failed_start(elsewhere, capfd)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         base = f"--model_base_path={exported}"
         for ports in ([f"--port={port}"], ["--port=0", f"--rest_api_port={port}"]):
-            assert f":{port}" in stderr_of_failed_start([base, *ports], capfd)
+            said = stderr_of_failed_start([base, *ports], capfd)
+            assert f":{port}" in said and "ddress already in use" in said
 
 
 def test_models_from_a_configuration_file(exported, tmp_path, tools):

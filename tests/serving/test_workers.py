@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -63,6 +64,19 @@ def test_one_that_ends_is_replaced():
         assert {bytes(each) for each in await asyncio.gather(*answers)} == {
             b'{"predictions": [1,1,1]}'
         }
+
+    run(scenario)
+
+
+def test_readers_are_found_from_any_folder(tmp_path, monkeypatch):
+    """With the package in the working directory only, they were dead in another one."""
+    monkeypatch.chdir(tmp_path)
+
+    async def scenario(workers):
+        workers.start()
+        folders = {os.readlink(f"/proc/{worker.process.pid}/cwd") for worker in workers._idle}
+        assert folders == {str(Path(bodies.__file__).parents[1])}
+        assert await workers.call(json_replies.predictions, {"x": np.ones(1)}, True)
 
     run(scenario)
 
