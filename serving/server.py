@@ -282,9 +282,9 @@ async def _serve(flags, arguments):
     if flags.process_of:
         directory, _, index = flags.process_of.rpartition(":")
         place = (directory, int(index), flags.num_processes)
-        return 0, await _serve_one(flags, place, (stop.wait(), wait_for_parent_to_end()))
+        return 0, await _serve_one(flags, place, (stop.wait, wait_for_parent_to_end))
     if flags.num_processes == 1:
-        return 0, await _serve_one(flags, (None, 0, 1), (stop.wait(),))
+        return 0, await _serve_one(flags, (None, 0, 1), (stop.wait,))
     return await _serve_together(flags, arguments, stop)
 
 
@@ -301,7 +301,7 @@ async def _serve_together(flags, arguments, stop):
         try:
             await family.start(flags.port)
             place = (family.directory, 0, flags.num_processes)
-            ended = await _serve_one(flags, place, (stop.wait(), family.wait_for_one()), family)
+            ended = await _serve_one(flags, place, (stop.wait, family.wait_for_one), family)
         finally:
             await family.stop()
     if not stop.is_set():
@@ -319,10 +319,10 @@ def _reserve(ports, host, port):
 
 
 async def _serve_one(flags, place, ends, family=None):
-    """Serves in this process until one of `ends` is done; returns whether all has ended."""
+    """Serves in this process until one of `ends()` is done; returns whether all has ended."""
     server = Server(flags, place)
     start = asyncio.create_task(server.start())
-    ending = [asyncio.ensure_future(end) for end in ends]
+    ending = [asyncio.ensure_future(end()) for end in ends]
     try:
         await asyncio.wait((start, *ending), return_when=asyncio.FIRST_COMPLETED)
         if start.done():

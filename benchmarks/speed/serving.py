@@ -184,12 +184,12 @@ def free_ports(count):
 
 
 @contextlib.contextmanager
-def serve(folder, processes):
+def serve(folder, processes, *flags):
     """A server in processes of its own; yields its ports, and its process if it is one."""
     ports = free_ports(2)
     command = [sys.executable, "-m", "serving.server", "--model_name=policy", "--enable_batching"]
     command += [f"--model_base_path={folder}", f"--num_processes={processes}"]
-    command += [f"--port={ports[0]}", f"--rest_api_port={ports[1]}"]
+    command += [f"--port={ports[0]}", f"--rest_api_port={ports[1]}", *flags]
     with tempfile.TemporaryFile() as log, running(command, log) as process:
         wait_for(process, lambda: b"serving gRPC on" in written(log), "the server")
         yield ports, process.pid if processes == 1 else None
