@@ -82,27 +82,19 @@ def evaluate(
     """
     if not resets:
         raise InvalidInput("evaluate needs at least one start; received none")
-    remembers = hasattr(act, "initial_recall")
-    recall = act.initial_recall(len(resets)) if remembers else {}
+    player = _Player(act, len(resets))
     episodes = [_Episode(make_env(), reset) for reset in resets]
     rng = np.random.default_rng(seed)
     running = episodes
     while running:
-        observation = np.stack([episode.observation for episode in running])
-        action, *memory = act(observation, recall) if remembers else (act(observation),)
-        action = np.asarray(action)
+        action = player.act(np.stack([episode.observation for episode in running]))
         if epsilon > 0:
             count = running[0].env.action_space.n
             explore = rng.random(len(running)) < epsilon
             action = np.where(explore, rng.integers(count, size=len(running)), action)
-        before = np.array([episode.reward for episode in running])
         for episode, choice in zip(running, action):
-            episode.step(int(choice), watch_for_loops=epsilon == 0 and not remembers)
-        over = np.array([episode.over for episode in running])
-        if remembers:
-            reward = np.array([episode.reward for episode in running]) - before
-            recall = act.next_recall(recall, *memory, action, reward, over)
-            recall = {name: value[~over] for name, value in recall.items()}
+            episode.step(int(choice), watch_for_loops=epsilon == 0 and not player.remembers)
+        player.look_back(action, running)
         running = [episode for episode in running if not episode.over]
     for episode in episodes:
         episode.env.close()
@@ -112,6 +104,32 @@ def evaluate(
         reward=np.array([episode.reward for episode in episodes]),
         loop=_where_known([episode.loop for episode in episodes]),
     )
+
+
+class _Player:
+    """A policy, and what it recalls of the episodes that still run."""
+
+    def __init__(self, act, count):
+        self._act = act
+        self.remembers = hasattr(act, "initial_recall")
+        self._recall = act.initial_recall(count) if self.remembers else None
+        self._memory = None
+
+    def act(self, observation):
+        if not self.remembers:
+            return np.asarray(self._act(observation))
+        action, self._memory = self._act(observation, self._recall)
+        return action
+
+    def look_back(self, action, episodes):
+        if not self.remembers:
+            return
+        reward, over = (
+            np.array([getattr(episode, name) for episode in episodes])
+            for name in ("last_reward", "over")
+        )
+        recall = self._act.next_recall(self._recall, self._memory, action, reward, over)
+        self._recall = {name: value[~over] for name, value in recall.items()}
 
 
 def _where_known(values):
@@ -125,7 +143,7 @@ class _Episode:
     def __init__(self, env, reset):
         self.env = env
         self.observation, _ = env.reset(**reset)
-        self.length, self.reward = 0, 0.0
+        self.length, self.reward, self.last_reward = 0, 0.0, 0.0
         self.over = False
         self.success = None
         self._key = env.get_wrapper_attr("state_key") if env.has_wrapper_attr("state_key") else None
@@ -135,7 +153,8 @@ class _Episode:
     def step(self, action, watch_for_loops):
         self.observation, reward, terminated, truncated, info = self.env.step(action)
         self.length += 1
-        self.reward += float(reward)
+        self.last_reward = float(reward)
+        self.reward += self.last_reward
         self.over = terminated or truncated
         if self.over:
             self.success = info.get("success")
