@@ -7,10 +7,10 @@ from rrl_tf.training.loops import make_agent
 from train_scripts import train_decision_transformer, train_doorkey
 
 
-def double_dqn(training):
+def double_dqn(training, replicas=None):
     """Task and agent of a configuration of `train_doorkey`."""
     task = train_doorkey.make_task(training)
-    return task, make_agent(task, train_doorkey.make_network(training, task), training)
+    return task, make_agent(task, train_doorkey.make_network(training, task), training, replicas)
 
 
 def decision_transformer(data, **changes):

@@ -13,7 +13,6 @@ import functools
 import importlib.util
 import time
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -25,7 +24,7 @@ from rrl_tf.envs import DoorKeyGraph
 from rrl_tf.layers import RelationalBlock, RelationalMemory
 from rrl_tf.models import DecisionTransformer
 from rrl_tf.training.loops import make_loop
-from rrl_tf.training.replicas import Replicas
+from rrl_tf.training.replicas import make_replicas
 from train_scripts import train_doorkey
 
 ROWS, FEATURES = 16, 32
@@ -141,17 +140,8 @@ def _with_gradient(model, inputs, read=lambda output: output):
 
 def update(batch_size, devices=1):
     """An update of the double DQN."""
-    config = dataclasses.replace(train_doorkey.FAST, jit_compile=False)
-    if devices > 1:
-        names = [f"CPU:{i}" for i in range(devices)]
-        task = train_doorkey.make_task(config)
-        strategy = tf.distribute.MirroredStrategy(
-            names, cross_device_ops=tf.distribute.ReductionToOneDevice()
-        )
-        network = train_doorkey.make_network(config, task)
-        agent = make_loop(task, network, config, Replicas(strategy)).agent
-    else:
-        task, agent = untrained.double_dqn(config)
+    config = dataclasses.replace(train_doorkey.FAST, jit_compile=False, devices=devices)
+    task, agent = untrained.double_dqn(config, make_replicas(config, batch_size))
     shape, rng = task.observation_space.shape, np.random.default_rng(0)
     seen = rng.integers(3, size=(2, batch_size, *shape), dtype=np.uint8)
     batch = Batch(
@@ -196,7 +186,6 @@ def actors(count, config):
         record = next(records)
     rate = (record.step - first) / (time.perf_counter() - began)
     records.close()
-    keras.backend.clear_session()
     return {"varied": "actors", "value": count, "steps a second": rate}
 
 

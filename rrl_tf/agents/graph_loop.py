@@ -59,7 +59,9 @@ class GraphLoop:
         pauses: Sequence[int],
     ) -> None:
         number_from("updates_per_step", updates_per_step, 0)
-        number_from("learning_starts", learning_starts, 0, replay.capacity)
+        # Never more can be drawn at once, so beyond it nothing would ever be learned.
+        most = replay.drawable(replay.steps) - 1
+        number_from("learning_starts", learning_starts, 0, most)
         if replay.num_envs != env.num_envs:
             raise InvalidInput(
                 f"the replay must be fed by {env.num_envs} environments; received one of "

@@ -31,7 +31,8 @@ class Record:
             those that ended now.
         metrics: dict of floats from the last update of this step, empty without one.
         seconds: dict of floats, where the time of this step went: `act`, `environment`,
-            `replay`, `update`.
+            `replay`, `update`; `graph` alone of a `GraphLoop`, `wait` instead of the first two of
+            an `ActorLoop`.
         gauges: dict of floats, what else is logged under `time/`, as it is now.
     """
 

@@ -60,7 +60,7 @@ class RecurrentDoubleDQN:
     """
 
     jit_compile = False
-    """XLA takes a minute to compile an unrolled memory, and the result is no faster on a CPU."""
+    """XLA takes long to compile a memory that is written out step by step."""
 
     def __init__(
         self,

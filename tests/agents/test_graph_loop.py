@@ -140,7 +140,7 @@ def test_a_state_of_other_environments_is_refused():
 
 @pytest.mark.parametrize(
     ("argument", "value"),
-    [("batch_size", 0), ("updates_per_step", -1.0), ("learning_starts", 10**6), ("pauses", (0,))],
+    [("batch_size", 0), ("updates_per_step", -1.0), ("learning_starts", 192), ("pauses", (0,))],
 )
 def test_a_loop_that_cannot_learn_is_refused(argument, value):
     with pytest.raises(InvalidInput, match=f"{argument}.*received"):
