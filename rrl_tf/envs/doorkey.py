@@ -15,6 +15,7 @@ from minigrid.envs import DoorKeyEnv
 
 from rrl_tf._arguments import number_from, optional_positive_int
 from rrl_tf.envs import wrappers
+from rrl_tf.envs.chosen_starts import ChosenStarts
 from rrl_tf.envs.field_of_view import FieldOfView
 from rrl_tf.envs.minigrid_view import ACTION_NAMES
 from rrl_tf.errors import InvalidInput
@@ -141,7 +142,7 @@ def split_layouts(
     return train, test
 
 
-class DoorKey(DoorKeyEnv):
+class DoorKey(ChosenStarts, DoorKeyEnv):
     """MiniGrid's DoorKey, that can also begin where one wants and tell its state.
 
     Without `starts` and `options` it is MiniGrid's own: the same seed gives the same grid, and the
@@ -165,6 +166,7 @@ class DoorKey(DoorKeyEnv):
     """
 
     action_names = ACTION_NAMES
+    start_type = DoorKeyStart
 
     def __init__(
         self,
@@ -176,22 +178,8 @@ class DoorKey(DoorKeyEnv):
         _check_size(size)
         max_steps = optional_positive_int("max_steps", max_steps)
         super().__init__(size=size, max_steps=max_steps, render_mode=render_mode)
-        self.start = None
-        self._requested_start = None
         self._contents: tuple[Any, ...] | None = None
-        self._starts = None
-        if starts is not None:
-            self._starts = tuple(self._check_start(start) for start in starts)
-            if not self._starts:
-                raise InvalidInput("starts is empty: expected at least one DoorKeyStart, or None.")
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode, at `options["start"]` if there is one."""
-        start = (options or {}).get("start")
-        self._requested_start = None if start is None else self._check_start(start)
-        return super().reset(seed=seed)
+        self.draw_from(starts)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Takes one of the seven actions of MiniGrid."""
@@ -221,9 +209,7 @@ class DoorKey(DoorKeyEnv):
         return (self.width, *map(int, numbers), int(self.agent_dir))
 
     def _gen_grid(self, width, height):
-        start = self._requested_start
-        if start is None and self._starts is not None:
-            start = self._starts[self.np_random.integers(len(self._starts))]
+        start = self._chosen_start()
         if start is None:
             super()._gen_grid(width, height)
         else:
@@ -247,11 +233,6 @@ class DoorKey(DoorKeyEnv):
         self.agent_pos = start.agent
         self.agent_dir = start.direction
         self.mission = self._gen_mission()
-
-    def _check_start(self, start):
-        if not isinstance(start, DoorKeyStart) or start.size != self.width:
-            raise InvalidInput(f"Expected a DoorKeyStart of size {self.width}, received {start!r}.")
-        return start
 
 
 def make_doorkey(

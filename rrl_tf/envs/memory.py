@@ -13,6 +13,7 @@ from minigrid.envs import MemoryEnv
 
 from rrl_tf._arguments import one_of, optional_positive_int, positive_int
 from rrl_tf.envs import wrappers
+from rrl_tf.envs.chosen_starts import ChosenStarts
 from rrl_tf.envs.field_of_view import FieldOfView
 from rrl_tf.envs.minigrid_view import ACTION_NAMES
 from rrl_tf.errors import InvalidInput
@@ -103,7 +104,7 @@ def enumerate_memory_starts(size: int, random_length: bool = False) -> tuple[Mem
     )
 
 
-class Memory(MemoryEnv):
+class Memory(ChosenStarts, MemoryEnv):
     """MiniGrid's Memory, that can also begin where one wants and tell its state.
 
     Without `starts` and `options` it is MiniGrid's own: the same seed gives the same grid, and the
@@ -128,6 +129,7 @@ class Memory(MemoryEnv):
     """
 
     action_names = ACTION_NAMES
+    start_type = MemoryStart
 
     def __init__(
         self,
@@ -140,23 +142,9 @@ class Memory(MemoryEnv):
         _check_size(size)
         max_steps = optional_positive_int("max_steps", max_steps)
         super().__init__(size, random_length, max_steps, render_mode=render_mode)
-        self.start: Any = None
-        self._requested_start: MemoryStart | None = None
         self._draws: list[int] = []  # what the generator draws next, last first
         self._drawn: list[int] = []
-        self._starts = None
-        if starts is not None:
-            self._starts = tuple(self._check_start(start) for start in starts)
-            if not self._starts:
-                raise InvalidInput("starts must be at least one MemoryStart or None; received none")
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode, at `options["start"]` if there is one."""
-        start = (options or {}).get("start")
-        self._requested_start = None if start is None else self._check_start(start)
-        return super().reset(seed=seed)
+        self.draw_from(starts)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Takes one of the seven actions of MiniGrid."""
@@ -180,9 +168,7 @@ class Memory(MemoryEnv):
         return (*start.layout, start.shown, start.upper, *position, int(self.agent_dir))
 
     def _gen_grid(self, width, height):
-        start = self._requested_start
-        if start is None and self._starts is not None:
-            start = self._starts[self.np_random.integers(len(self._starts))]
+        start = self._chosen_start()
         if start is not None:  # MiniGrid builds it, as if it had drawn these numbers
             objects = (_UPPER_OBJECTS.index(start.upper), _OBJECTS.index(start.shown))
             length = [start.hallway_end] if self.random_length else []
@@ -199,9 +185,8 @@ class Memory(MemoryEnv):
         return self._drawn[-1]
 
     def _check_start(self, start):
+        super()._check_start(start)
         longest = self.width - 3
-        if not isinstance(start, MemoryStart) or start.size != self.width:
-            raise InvalidInput(f"expected a MemoryStart of size {self.width}; received {start!r}")
         if start.hallway_end < longest and not self.random_length:
             raise InvalidInput(
                 f"without random_length, hallways end at x = {longest}; received {start!r}"

@@ -180,8 +180,8 @@ def test_impossible_starts_are_refused(change):
         ({"frames": 0}, "frames must be at least 1, received 0"),
         ({"max_steps": 0}, "max_steps` must be a positive integer; received 0"),
         ({"max_steps": float("nan")}, "max_steps` must be a positive integer; received nan"),
-        ({"starts": []}, "starts is empty"),
-        ({"size": 6, "starts": [START]}, "Expected a DoorKeyStart of size 6, received DoorKey"),
+        ({"starts": []}, "starts must be at least one DoorKeyStart"),
+        ({"size": 6, "starts": [START]}, "expected a DoorKeyStart of size 6; received DoorKey"),
     ],
 )
 def test_unknown_arguments_are_refused(arguments, message):
@@ -191,7 +191,7 @@ def test_unknown_arguments_are_refused(arguments, message):
 
 @pytest.mark.parametrize("start", [enumerate_starts(6)[0], (5, 2, 1)], ids=["size", "type"])
 def test_a_start_of_another_grid_is_refused_at_reset(start):
-    with pytest.raises(ValueError, match="Expected a DoorKeyStart of size 5, received"):
+    with pytest.raises(ValueError, match="expected a DoorKeyStart of size 5; received"):
         make_doorkey(5).reset(options={"start": start})
 
 

@@ -354,8 +354,8 @@ def test_a_packed_view_is_the_observation():
         ({"actions": "some"}, "Unknown actions 'some'"),
         ({"reward": "dense"}, "Unknown reward 'dense'"),
         ({"max_steps": 0}, "`max_steps` must be a positive integer; received 0"),
-        ({"starts": []}, "starts is empty"),
-        ({"size": 6, "starts": [START]}, "Expected a DoorKeyStart of size 6, received DoorKey"),
+        ({"starts": []}, "starts must be at least one DoorKeyStart"),
+        ({"size": 6, "starts": [START]}, "expected a DoorKeyStart of size 6; received DoorKey"),
     ],
 )
 def test_unknown_arguments_are_refused(arguments, message):
