@@ -80,8 +80,11 @@ class Share:
         """So many bytes more have come.
 
         Raises:
-            ServingError: If there is no room for them.
+            ServingError: If there is no room for them, or this request has just made room: what
+                comes before it is told so would be counted and never released.
         """
+        if not self._budget.holds(self):
+            raise self.error
         self.size += count
         self._budget.held += count
         if self.size >= self._next:
@@ -134,8 +137,12 @@ class Budget:
         finally:
             self._release(share)
 
+    def holds(self, share: Share) -> bool:
+        """Whether the bytes of a request are still counted."""
+        return share in self._shares
+
     def _release(self, share):
-        if share in self._shares:
+        if self.holds(share):
             del self._shares[share]
             self.held -= share.size
 

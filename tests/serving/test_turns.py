@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,3 +109,29 @@ def test_who_holds_most_makes_room_for_others():
 def test_no_more_is_held_than_may_be(sizes):
     outcomes = held_by([(peer, number, size) for number, (peer, size) in enumerate(sizes)])
     assert len(outcomes) == len(sizes)
+
+
+def test_what_comes_after_room_was_made_is_not_counted():
+    async def scenario():
+        budget, shares, released = Budget(10 * SMALL), [], asyncio.Event()
+
+        async def hold():
+            async with budget.share("a") as share:
+                shares.append(share)
+                share.grow(5 * SMALL)
+                await released.wait()
+
+        first, second = asyncio.create_task(hold()), asyncio.create_task(hold())
+        await asyncio.sleep(0)
+        async with budget.share("b") as share:
+            share.grow(4 * SMALL)
+            with pytest.raises(ServingError, match="too many large requests"):
+                shares[1].grow(SMALL)  # in the same turn of the loop, before it is told
+            with pytest.raises(ServingError):
+                await second
+            assert budget.held == 9 * SMALL
+        released.set()
+        await first
+        assert budget.held == 0
+
+    asyncio.run(scenario())
