@@ -85,7 +85,8 @@ def gather_batch(training):
     """A batch of real transitions."""
     task = train_doorkey.make_task(training)
     network = train_doorkey.make_network(training, task)
-    loop = make_loop(task, network, dataclasses.replace(training, learning_starts=1_000_000))
+    never = dataclasses.replace(training, learning_starts=training.replay_capacity - 1)
+    loop = make_loop(task, network, never)
     for _ in loop.run(1000):
         pass
     return loop.replay.sample(training.batch_size, np.random.default_rng(0))
