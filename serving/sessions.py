@@ -47,12 +47,13 @@ class _Session:
         self._single = num_envs is None
         self._size = num_envs or 1
 
-    def _inputs_of(self, needed):
+    def _inputs_of(self, needed, optional=frozenset()):
         """Returns name -> (dtype, shape) of what `act` takes; raises unless it takes `needed`."""
         inputs = self._client.signatures["act"]["inputs"]
-        if inputs.keys() != needed:
+        if not needed <= inputs.keys() <= needed | optional:
+            perhaps = f" and perhaps {sorted(optional)}" if optional else ""
             raise ValueError(
-                f"{type(self).__name__} is for policies that take {sorted(needed)}; "
+                f"{type(self).__name__} is for policies that take {sorted(needed)}{perhaps}; "
                 f"received one that takes {sorted(inputs)}"
             )
         return inputs
@@ -87,6 +88,15 @@ class _Session:
                 f"received the shape {list(value.shape[self._single :])}"
             )
         return value
+
+    def _rewards(self, reward):
+        """Returns one reward, or one for each environment, as (B,)."""
+        rewards = np.asarray(reward, float)
+        if rewards.shape not in ((), (self._size,)):
+            raise ValueError(
+                f"expected a reward or {self._size} of them; received the shape {rewards.shape}"
+            )
+        return np.broadcast_to(rewards, (self._size,))
 
     def _predict(self, inputs, with_attention, timeout):
         signature = "act_with_attention" if with_attention else "act"
@@ -123,7 +133,8 @@ class MemorySession(_Session):
 
     def __init__(self, client: Any, num_envs: int | None = None) -> None:
         super().__init__(client, num_envs)
-        inputs = self._inputs_of({"observation", "memory"})
+        inputs = self._inputs_of({"observation", "memory"}, {"reward"})
+        self._looks_at_rewards = "reward" in inputs
         self._dtype, shape = inputs["observation"]
         self._shape = shape[1:]
         self._memory: Any = None
@@ -145,7 +156,7 @@ class MemorySession(_Session):
     def act(
         self,
         observation: Any,
-        reward: Any = None,
+        reward: Any = 0.0,
         return_attention_scores: bool = False,
         *,
         timeout: float | None = None,
@@ -154,7 +165,8 @@ class MemorySession(_Session):
 
         Args:
             observation: As the environment gives it, or (B, ...) of them.
-            reward: Not looked at; sessions of all kinds are called alike.
+            reward: What the last action earned, a number or (B,), where the policy looks at it;
+                not looked at in an episode's first step.
             return_attention_scores: Whether to return (action, dict of scores) instead.
             timeout: Seconds, instead of the client's.
 
@@ -166,6 +178,8 @@ class MemorySession(_Session):
         if self._memory is None:
             self._memory = self._initial()
         inputs = {"observation": batch, "memory": self._memory}
+        if self._looks_at_rewards:
+            inputs["reward"] = self._rewards(reward).astype(np.float32)
         outputs = self._predict(inputs, return_attention_scores, timeout)
         self._memory = outputs["next_memory"]
         return self._answer(outputs, return_attention_scores)
@@ -264,12 +278,7 @@ class WindowSession(_Session):
         """
         dtype, shape = self._specs["states"]
         states = self._batch("an observation", observation, dtype, shape[2:])
-        rewards = np.asarray(reward, float)
-        if rewards.shape not in ((), (self._size,)):
-            raise ValueError(
-                f"expected a reward or {self._size} of them; received the shape {rewards.shape}"
-            )
-        rewards = np.where(self._step > 0, rewards, 0.0)
+        rewards = np.where(self._step > 0, self._rewards(reward), 0.0)
         step = {
             "states": states,
             "actions": 0,

@@ -78,9 +78,7 @@ class FastNetwork(nn.Module):
         seen = observation[..., 0].flatten(1)[:, None, None] < 0.5  # (B, 1, 1, N)
         x = self.convolution_1(observation).relu().flatten(1, 2) + self.embeddings
         x = self.block_2(self.block(x, seen), seen, entity=3 * 7 + 6)  # only the agent is read
-        outputs = _in_full_precision(self.head, self.hidden_1(x[:, 0]).relu())
-        value, advantage = outputs[:, :1], outputs[:, 1:]
-        return value + advantage - advantage.mean(1, keepdim=True)
+        return dueling(_in_full_precision(self.head, self.hidden_1(x[:, 0]).relu()))
 
 
 class FastBlock(nn.Module):
@@ -137,6 +135,12 @@ class BookClassifier(nn.Module):
         x = self.linear1(scores.softmax(-1).to(value.dtype) @ value).relu()
         x = functional.layer_norm(x, x.shape[1:])
         return _in_full_precision(self.linear2, x.amax(1))
+
+
+def dueling(outputs):
+    """`(..., 1 + A)` → Q values `(..., A)`, whose mean is the first output."""
+    value, advantage = outputs[..., :1], outputs[..., 1:]
+    return value + advantage - advantage.mean(-1, keepdim=True)
 
 
 def _heads(projected, num_heads):

@@ -81,8 +81,7 @@ class DoubleDQN:
             self._update_step, jit_compile=jit_compile and not spread
         )
         self._values = _compiled_values(network, prepare)
-        # Raw observations (B, ...) → what `policy` thinks their actions are worth (B, A), tensors.
-        self.policy_values = _compiled_values(self.policy, prepare)
+        self._policy_values = _compiled_values(self.policy, prepare)
 
     @property
     def policy(self) -> keras.Model:
@@ -118,9 +117,22 @@ class DoubleDQN:
         values = self.network(self.prepare(observation), training=False)
         return graph_random.epsilon_greedy(values, epsilon, seed), values[:, :0]
 
+    def policy_values(self, observation: Any, recall: Any) -> tuple[Any, Any]:
+        """What `policy` thinks actions are worth, `(B, A)`, and a memory, which is empty: tensors.
+
+        Args:
+            observation, recall: as for `act_in_graph`.
+        """
+        values = self._policy_values(observation)
+        return values, values[:, :0]
+
     def greedy(self, observation: Any) -> np.ndarray:
         """Actions `(B,)` that `policy` values most for raw observations `(B, ...)`."""
-        return self.policy_values(tf.convert_to_tensor(observation)).numpy().argmax(axis=-1)
+        return self._policy_values(tf.convert_to_tensor(observation)).numpy().argmax(axis=-1)
+
+    def greedy_player(self) -> Callable[[Any], np.ndarray]:
+        """`greedy`, as `rrl_tf.training.evaluate` plays it."""
+        return self.greedy
 
     def act(self, observation: np.ndarray, epsilon: float, rng: np.random.Generator) -> np.ndarray:
         """Actions `(B,)` to gather experience with: random ones with probability `epsilon`.

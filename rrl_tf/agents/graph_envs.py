@@ -37,6 +37,8 @@ class CurriculumGraph:
         >>> env.reset_options = {"level": 1}
     """
 
+    jit_compile = True
+
     def __init__(
         self, levels: Sequence[DoorKeyGraph], num_envs: int, current_share: float = 0.7
     ) -> None:
@@ -130,6 +132,9 @@ class PythonEnvs:
     Example:
         >>> env = PythonEnvs(SeededVectorEnv(lambda: task.make_env(0), 16, seed=0))
     """
+
+    jit_compile = False
+    """XLA cannot call Python."""
 
     def __init__(self, env: SeededVectorEnv) -> None:
         self.env = env

@@ -28,13 +28,14 @@ class GraphLoop:
     next pause is one call of a `tf.function`: nothing but the outcome comes back to Python. What
     is drawn at random is drawn by other generators than `Loop`'s, so that two runs of one seed are
     alike in distribution and not in numbers. A step of the environments is compiled with XLA where
-    the agent's update is.
+    agent and environments allow it.
 
     Args:
         agent: `DoubleDQN`, or `RecurrentDoubleDQN`.
         env: `CurriculumGraph` of E environments, or `PythonEnvs`.
         replay: `Timeline` fed by E environments, or `SequenceTimeline`.
-        epsilon, updates_per_step, batch_size, learning_starts, seed: as for `Loop`.
+        epsilon, updates_per_step, batch_size, learning_starts, seed: as for `Loop`; `epsilon` may
+            give each environment its own, `(E,)`.
         pauses: a record is made at every multiple of these numbers of steps.
 
     Raises:
@@ -51,7 +52,7 @@ class GraphLoop:
         env: CurriculumGraph | PythonEnvs,
         replay: Timeline,
         *,
-        epsilon: Callable[[int], float],
+        epsilon: Callable[[int], Any],
         updates_per_step: float,
         batch_size: int,
         learning_starts: int,
@@ -80,7 +81,7 @@ class GraphLoop:
         self._updates = 0
         self._updates_owed = 0.0
         self._now: Any = None
-        self._play = tf.function(self._play_one, jit_compile=agent.jit_compile)
+        self._play = tf.function(self._play_one, jit_compile=agent.jit_compile and env.jit_compile)
         self._advance = tf.function(self._advance_many)
 
     @property
@@ -131,7 +132,8 @@ class GraphLoop:
         }
         finished = _finished(episodes.numpy())
         seconds = {"graph": time.perf_counter() - began}
-        return Record(self._step, self._updates, epsilons[-1], finished, metrics, seconds)
+        epsilon = float(np.mean(epsilons[-1]))
+        return Record(self._step, self._updates, epsilon, finished, metrics, seconds)
 
     def _due(self, added):
         """How many updates follow the step after which so many are in the replay."""

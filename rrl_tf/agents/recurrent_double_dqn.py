@@ -43,6 +43,7 @@ class RecurrentDoubleDQN:
         n_step: n.
         discount: γ, in [0, 1].
         max_share: η.
+        stored_memory: whether a sequence begins with the memory it was played with, or with none.
         loss: `"huber"` or `"mse"`.
         learning_rate, clip_norm, target_period, target_rate: as in `Learner`.
 
@@ -59,8 +60,8 @@ class RecurrentDoubleDQN:
     (2019), without its rescaled values.
     """
 
-    jit_compile = False
-    """XLA takes long to compile a memory that is written out step by step."""
+    jit_compile = True
+    """Acting, that is; XLA takes long to compile an update that is written out step by step."""
 
     def __init__(
         self,
@@ -71,6 +72,7 @@ class RecurrentDoubleDQN:
         n_step: int = 3,
         discount: float = 0.97,
         max_share: float = 0.9,
+        stored_memory: bool = True,
         loss: str = "huber",
         learning_rate: Any = 1e-3,
         clip_norm: float | None = 10.0,
@@ -83,6 +85,7 @@ class RecurrentDoubleDQN:
         self.n_step = positive_int("n_step", n_step)
         self.discount = number_from("discount", discount, 0, 1)
         self.max_share = number_from("max_share", max_share, 0, 1)
+        self.stored_memory = stored_memory
         self.loss = one_of("loss", loss, LOSSES)
         self.learner = Learner(network, learning_rate, clip_norm, target_period, target_rate)
         self.update_in_graph = tf.function(self._update_step, autograph=False)
@@ -132,6 +135,10 @@ class RecurrentDoubleDQN:
         values, memory = network(inputs, inputs.pop("memory"), training=False)
         return tf.cast(values, tf.float32), memory
 
+    def policy_values(self, observation: Tensor, recall: Recall) -> tuple[Tensor, Tensor]:
+        """`values` of the `policy`."""
+        return self.values(self.policy, observation, recall)
+
     def greedy_player(self) -> GreedyPlayer:
         """The `policy`, as `rrl_tf.training.evaluate` plays it."""
         return GreedyPlayer(self)
@@ -155,6 +162,8 @@ class RecurrentDoubleDQN:
             )
         steps = self._network_inputs(sequence)
         memory = sequence["memory"]
+        if not self.stored_memory:
+            memory = self.network.initial_memory(len(memory))
         with tf.name_scope("target"):
             q_target, _ = self.learner.target.unroll(*_part(steps, memory, 0, None))
             if begin:
@@ -241,10 +250,7 @@ class GreedyPlayer:
 
     def __init__(self, agent: RecurrentDoubleDQN) -> None:
         self.agent = agent
-        self._values = tf.function(self._values_of_policy, reduce_retracing=True)
-
-    def _values_of_policy(self, observation, recall):
-        return self.agent.values(self.agent.policy, observation, recall)
+        self._values = tf.function(agent.policy_values, reduce_retracing=True)
 
     def initial_recall(self, num_envs: int) -> dict[str, np.ndarray]:
         """What is known at the start of episodes."""

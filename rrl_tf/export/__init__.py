@@ -3,7 +3,7 @@
 from rrl_tf.export.classifier import export_classifier
 from rrl_tf.export.decision_transformer import export_decision_transformer
 from rrl_tf.export.load import load_policy
-from rrl_tf.export.q_policy import export_policy
+from rrl_tf.export.q_policy import export_policy, export_recurrent_policy
 from rrl_tf.export.session import SavedModelSession
 from rrl_tf.export.versions import newest_version, next_version
 from rrl_tf.export.writer import input_spec, model_endpoints, write_version
@@ -13,6 +13,7 @@ __all__ = [
     "export_classifier",
     "export_decision_transformer",
     "export_policy",
+    "export_recurrent_policy",
     "input_spec",
     "load_policy",
     "model_endpoints",

@@ -76,6 +76,74 @@ def export_policy(
     return write_version(directory, model, {**endpoints, **others}, policy, version)
 
 
+def export_recurrent_policy(
+    directory: str | os.PathLike,
+    network: keras.Model,
+    prepare: Callable[[Any], Any],
+    observation_shape: Sequence[int],
+    observation_dtype: Any = "uint8",
+    policy: Mapping[str, Any] | None = None,
+    version: int | None = None,
+) -> Path:
+    """Writes a `RecurrentQNetwork` with its preprocessing, as `export_policy` does other networks.
+
+    The network also looks at its last action and at what that earned. The action goes with the
+    memory, as it is the one that was answered; the reward is asked for:
+
+    - `act`, also called `serving_default`: `{"observation" (B, ...), "memory" (B, M + 1),
+      "reward" (B,)} -> {"action" (B,), "q_values" (B, A), "next_memory" (B, M + 1)}`. In the first
+      step of an episode the reward is not looked at.
+    - `act_with_attention` and `initial_memory`: as of `export_policy`.
+
+    Args:
+        network: `RecurrentQNetwork`.
+        directory, prepare, observation_shape, observation_dtype, policy, version: As in
+            `export_policy`.
+
+    Returns:
+        The version folder.
+
+    Raises:
+        InvalidInput: If an argument cannot describe a policy; nothing is written.
+        FileExistsError: If the version is already there.
+
+    Example:
+
+    >>> export_recurrent_policy("runs/memory/lstm/export", network, task.preparation, (7, 7, 4))
+    PosixPath('runs/memory/lstm/export/1')
+    """
+    start = _initial_memory(lambda batch_size: _packed(network.initial_memory(batch_size), -1))
+    inputs = [
+        input_spec("observation", observation_shape, observation_dtype),
+        _memory_spec(start),
+        input_spec("reward", (), "float32"),
+    ]
+    names = (policy or {}).get("action_names")
+
+    def act(ask, observation, memory, reward):
+        memory, previous_action = memory[:, :-1], memory[:, -1]
+        step = {
+            "observation": prepare(observation),
+            "previous_action": ops.cast(previous_action, "int32"),
+            "previous_reward": ops.where(previous_action < 0, 0.0, reward),
+        }
+        q_values, next_memory = ask(step, memory)
+        answer = _greedy(q_values, names)
+        return {**answer, "next_memory": _packed(next_memory, answer["action"])}
+
+    endpoints = {
+        **model_endpoints("act", network, act, inputs),
+        "initial_memory": (start, [tf.TensorSpec((), "int32", name="batch_size")]),
+    }
+    return write_version(directory, network, endpoints, policy, version)
+
+
+def _packed(memory, action):
+    """A network's memory and its last action, as one array."""
+    action = ops.cast(action, "float32") * ops.ones_like(memory[:, 0])
+    return ops.concatenate([memory, action[:, None]], axis=-1)
+
+
 def _answer(prepare, action_names):
     def act(ask, observation, *memory):
         results = ask(prepare(observation), *memory)

@@ -6,13 +6,13 @@ import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
-from rrl_tf.agents.double_dqn import DoubleDQN
+from rrl_tf.agents import DoubleDQN, RecurrentDoubleDQN
 from rrl_tf.envs import Task
 from rrl_tf.training.evaluation import Evaluation, evaluate
 from rrl_tf.training.graph_evaluation import GraphEvaluation
 
 if TYPE_CHECKING:
-    from rrl_tf.training.double_dqn import DoubleDQNConfig
+    from rrl_tf.training.agent_run import AgentConfig
 
 Player: TypeAlias = Callable[[int, float], Evaluation]
 """`play(level, epsilon)`: what came of one episode from each evaluation start of that level."""
@@ -21,19 +21,21 @@ NOISE = 0.05
 """Share of random actions that takes an agent out of a loop."""
 
 
-def make_player(agent: DoubleDQN, task: Task, config: DoubleDQNConfig) -> Player:
+def make_player(agent: DoubleDQN | RecurrentDoubleDQN, task: Task, config: AgentConfig) -> Player:
     """Plays the policy of an agent where the configuration trains it: in Python or in the graph.
 
     Args:
-        agent, task, config: as in `train_double_dqn`.
+        agent, task, config: as in `train_agent`.
     """
+
+    player = agent.greedy_player()
 
     def resets(level):
         return task.evaluation_resets(level, config.evaluation_episodes)
 
     def play(level: int, epsilon: float) -> Evaluation:
         make = functools.partial(task.make_test_env, level)
-        return evaluate(agent.greedy, make, resets(level), epsilon)
+        return evaluate(player, make, resets(level), epsilon)
 
     @functools.cache
     def in_graph(level):
@@ -42,7 +44,7 @@ def make_player(agent: DoubleDQN, task: Task, config: DoubleDQNConfig) -> Player
         for reset in resets(level):
             env.reset(**reset)
             starts.append(env.get_wrapper_attr("start"))
-        return GraphEvaluation(agent.policy_values, task.levels[level].make_test_graph(), starts)
+        return GraphEvaluation(agent, task.levels[level].make_test_graph(), starts)
 
     def play_in_graph(level: int, epsilon: float) -> Evaluation:
         return in_graph(level)(epsilon)
@@ -69,6 +71,18 @@ def scores(play: Player, level: int, levels: int) -> dict[str, float]:
         f"eval/{measure}_epsilon_{NOISE}": noisy[measure],
         "eval/level": level + 1,
     }
+
+
+def untrained_scores(play: Player, level: int) -> dict[str, float]:
+    """Successes on a level before it is trained on, as `scores` has them, under `zero_shot/`.
+
+    Args:
+        play: what `make_player` returned.
+        level: number of the level that training comes to now.
+    """
+    told = scores(play, level, level + 1)
+    kept = ("success", f"success_epsilon_{NOISE}", "level")
+    return {f"zero_shot/{name}": told[f"eval/{name}"] for name in kept}
 
 
 def in_words(scores: dict[str, float], episodes: int) -> str:

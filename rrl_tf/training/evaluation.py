@@ -23,7 +23,8 @@ class Evaluation:
         reward: `(M,)` float, undiscounted returns.
         loop: `(M,)` bool, a greedy policy came back to a state it had been in: as it and the
             environment are deterministic, it would have gone round until the time limit, so the
-            episode was stopped there. `None` where the environment has no `state_key`.
+            episode was stopped there. `None` where the environment has no `state_key`, or the
+            policy remembers: it may act otherwise where it comes back to.
     """
 
     success: np.ndarray | None
@@ -60,8 +61,7 @@ def evaluate(
     Args:
         act: function of raw observations `(B, ...)` → actions `(B,)`; the policy. One that
             remembers is called with what it recalls as well and returns its memory, too, as
-            `RecurrentDoubleDQN.greedy_player` does; of it no loops are counted, since it may act
-            otherwise where it comes back to.
+            `RecurrentDoubleDQN.greedy_player` does; of it no loops are counted.
         make_env: function without arguments → any Gymnasium environment with discrete actions. One
             that reports `info["success"]` has successes counted; one that has a `state_key()` (what
             its future depends on, hashable) has loops counted.
@@ -102,7 +102,7 @@ def evaluate(
         success=_where_known([episode.success for episode in episodes]),
         length=np.array([episode.length for episode in episodes]),
         reward=np.array([episode.reward for episode in episodes]),
-        loop=_where_known([episode.loop for episode in episodes]),
+        loop=None if player.remembers else _where_known([each.loop for each in episodes]),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ class GraphEvaluation:
     Greedy episodes are the same. What is random is drawn by another generator.
 
     Args:
-        values: function of tensors, raw observations `(B, 7, 7, C)` → Q values `(B, A)`.
+        agent: `DoubleDQN` or `RecurrentDoubleDQN`, whose policy plays.
         env: `DoorKeyGraph` whose rules are played by.
         starts: one an episode.
 
@@ -29,14 +29,13 @@ class GraphEvaluation:
         InvalidInput: if there is no start, or one of another size.
 
     Example:
-        >>> play = GraphEvaluation(agent.policy_values, DoorKeyGraph(6), enumerate_starts(6))
+        >>> play = GraphEvaluation(agent, DoorKeyGraph(6), enumerate_starts(6))
         >>> play().summary(), play(epsilon=0.05).summary()
     """
 
-    def __init__(
-        self, values: Callable[[Any], Any], env: DoorKeyGraph, starts: Sequence[DoorKeyStart]
-    ) -> None:
-        self.values = values
+    def __init__(self, agent: Any, env: DoorKeyGraph, starts: Sequence[DoorKeyStart]) -> None:
+        self.agent = agent
+        self.remembers = bool(agent.initial_recall(1))
         self.env = env
         self._start = tf.stack(env.state_of(starts))
         self._limit = env.max_steps or 10 * env.size**2
@@ -52,7 +51,9 @@ class GraphEvaluation:
         """
         outcome = self._play(tf.constant(epsilon), tf.constant((seed, 0), tf.int64))
         success, length, reward, loop = (each.numpy() for each in outcome)
-        return Evaluation(success, length, reward.astype(np.float64), loop)
+        return Evaluation(
+            success, length, reward.astype(np.float64), None if self.remembers else loop
+        )
 
     def _to_the_end(self, epsilon, seed):
         state = doorkey_rules.DoorKeyState(*tf.unstack(self._start))
@@ -62,12 +63,14 @@ class GraphEvaluation:
         length, reward = tf.zeros_like(state.x), tf.zeros(state.x.shape)
         # Row t is where the episodes were after t steps; nothing is at -1.
         visited = tf.fill((self._limit + 1, len(key)), tf.constant(-1, tf.int64))
+        recall = self.agent.initial_recall(self._start.shape[1])
         steps = 0
         while steps < self._limit and not tf.reduce_all(over):
             visited = tf.tensor_scatter_nd_update(visited, [[steps]], key[None])
             steps += 1
-            action = self._actions(observation, over, epsilon, seed, steps)
+            action, memory = self._act(observation, recall, over, epsilon, seed, steps)
             state, observation, key, reward_t, terminated, truncated = self._step(state, action)
+            recall = self.agent.next_recall(recall, memory, action, reward_t, over)
             length += tf.cast(~over, tf.int32)
             reward += tf.where(over, 0.0, reward_t)
             success |= terminated & ~over
@@ -77,12 +80,18 @@ class GraphEvaluation:
             over = ended | returned
         return success, length, reward, loop
 
-    def _actions(self, observation, over, epsilon, seed, steps):
-        running = tf.where(~over)  # only they are looked at
-        values = self.values(tf.gather(observation, running[:, 0]))
+    def _act(self, observation, recall, over, epsilon, seed, steps):
+        """Actions and memories of all episodes; those that are over are not looked at."""
+        running = tf.where(~over)
+        seen, known = tf.nest.map_structure(
+            lambda x: tf.gather(x, running[:, 0]), (observation, recall)
+        )
+        values, memory = self.agent.policy_values(seen, known)
         seed = graph_random.fold_in(seed, steps)
         action = graph_random.epsilon_greedy(values, epsilon, seed)
-        return tf.scatter_nd(running, action, tf.shape(over, tf.int64))
+        count = tf.shape(over, tf.int64)
+        everyone = tf.concat([count, memory.shape[1:]], axis=0)
+        return tf.scatter_nd(running, action, count), tf.scatter_nd(running, memory, everyone)
 
     def _one_step(self, state, action):
         state, observation, *outcome = self.env.step(state, action)

@@ -29,7 +29,7 @@ def make_agent(seed):
 def test_greedy_episodes_are_the_same(seed):
     agent, starts = make_agent(seed), enumerate_starts(6)[::9]
     make = functools.partial(make_doorkey, 6, "compass", max_steps=40)
-    found = GraphEvaluation(agent.policy_values, DoorKeyGraph(6, max_steps=40), starts)()
+    found = GraphEvaluation(agent, DoorKeyGraph(6, max_steps=40), starts)()
     expected = evaluate(agent.greedy, make, [{"options": {"start": start}} for start in starts])
     for name in ("success", "length", "reward", "loop"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), err_msg=name)
@@ -39,7 +39,7 @@ def test_greedy_episodes_are_the_same(seed):
 def test_random_play_ends_as_often_in_both():
     # Always random: what is played does not depend on the network, and no loop is counted.
     agent, starts = make_agent(0), enumerate_starts(5) * 8
-    play = GraphEvaluation(agent.policy_values, DoorKeyGraph(5), starts)
+    play = GraphEvaluation(agent, DoorKeyGraph(5), starts)
     found = play(epsilon=1.0)
     expected = evaluate(
         agent.greedy,

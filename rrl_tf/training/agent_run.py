@@ -1,0 +1,273 @@
+"""The run of an agent on any task: train, evaluate, draw, export; the same command goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+from tqdm import tqdm
+
+from rrl_tf.agents import DoubleDQN, GraphLoop, Loop, RecurrentDoubleDQN
+from rrl_tf.agents.curriculum import Curriculum
+from rrl_tf.envs import Task
+from rrl_tf.errors import InvalidInput
+from rrl_tf.export import export_policy, export_recurrent_policy
+from rrl_tf.training.agent_evaluation import (
+    Player,
+    first_perfect,
+    in_words,
+    is_solved,
+    make_player,
+    scores,
+    untrained_scores,
+)
+from rrl_tf.training.config import (
+    RunConfig,
+    require_not_negative,
+    require_positive,
+    require_share,
+)
+from rrl_tf.training.divergence import require_finite
+from rrl_tf.training.interruption import Interruption
+from rrl_tf.training.pictures import draw_episode
+from rrl_tf.training.profiling import WARM_UP, profiled
+from rrl_tf.training.replicas import Replicas
+from rrl_tf.training.rollout import RolloutStatistics
+from rrl_tf.training.run import Run
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentConfig(RunConfig):
+    """The numbers of every agent's run. Steps are environment steps, over all environments."""
+
+    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    """Precision of the network."""
+    learning_rate: float = 1e-3
+    """Adam's step size in the beginning."""
+    learning_rate_end: float = 1e-4
+    """Adam's step size from `learning_rate_updates` on, a straight line between."""
+    learning_rate_updates: int = 5000
+    clip_norm: float = 10.0
+    """Largest global norm of the gradient."""
+    loss: Literal["huber", "mse"] = "huber"
+    """Of the temporal-difference errors: squared, or beyond 1 only their size."""
+    target_period: int = 1
+    """Updates between moves of the target network."""
+    target_rate: float = 0.01
+    """How far it moves towards the online network; 1 copies it. Below 1 the target network is a
+    running average, and it is that which is evaluated and exported."""
+
+    steps: int = 25_000
+    """When to stop. The same command with a larger number goes on."""
+    stop_after_perfect: int = 0
+    """Stop after so many evaluations in a row without a failure; 0 never does."""
+    loop: Literal["python", "graph"] = "python"
+    """Where it acts: in Python, which any environment allows, or with environment and replay in
+    TensorFlow's graph, where nothing comes back to Python between two rows of the log."""
+    num_envs: int = 16
+    """Environments side by side; a run ends with the step of all of them that comes to `steps`."""
+    updates_per_step: float = 0.25
+    """Gradient steps an environment step."""
+    batch_size: int = 64
+    """Transitions, or sequences, of a gradient step."""
+    learning_starts: int = 1000
+    """Transitions gathered before the first update."""
+    replay_capacity: int = 50_000
+    """Transitions kept; the oldest make way."""
+    n_step: int = 3
+    """Rewards summed before a value is asked for."""
+    discount: float = 0.93
+    """What a reward is worth a step later."""
+    priority_exponent: float = 0.6
+    """0 samples uniformly."""
+    observe_returns: bool = False
+    """Raise targets to returns that were observed; right in a deterministic environment only."""
+    epsilon_start: float = 1.0
+    """Share of random actions in the beginning."""
+    epsilon_end: float = 0.15
+    """Share of random actions from `epsilon_steps` on."""
+    epsilon_steps: int = 10_000
+    """Steps from the first to the last exploration rate."""
+
+    evaluation_episodes: int = 300
+    """At most so many, always the same ones."""
+    log_every: int = 500
+    """Steps between rows of the log; an evaluation or a checkpoint writes one as well."""
+    evaluate_every: int = 1000
+    """Steps between evaluations."""
+    checkpoint_every: int = 5000
+    """Steps between checkpoints."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(
+            self,
+            *("steps", "num_envs", "batch_size", "replay_capacity", "n_step", "learning_rate"),
+            *("learning_rate_updates", "clip_norm", "evaluation_episodes"),
+            *("log_every", "evaluate_every", "checkpoint_every", "target_period"),
+        )
+        require_not_negative(
+            self,
+            *("updates_per_step", "learning_starts", "epsilon_steps", "stop_after_perfect"),
+            *("learning_rate_end", "priority_exponent"),
+        )
+        if self.learning_starts >= self.replay_capacity:
+            raise InvalidInput(
+                f"learning_starts must be less than the replay_capacity of {self.replay_capacity}; "
+                f"received {self.learning_starts}"
+            )
+        require_share(self, "discount", "target_rate", "epsilon_start", "epsilon_end")
+
+
+def train_agent(
+    task: Task, loop: Loop | GraphLoop, config: AgentConfig, replicas: Replicas
+) -> tuple[Run, Any]:
+    """Trains the agent of a loop on a task, evaluates it, draws an episode and exports the policy.
+
+    The same call again goes on from the last checkpoint; a run that is finished is left as it is.
+    Ctrl-C and SIGTERM save first.
+
+    Args:
+        task: what is to be learned.
+        loop: of `rrl_tf.training.loops`, new: agent, environments and replay.
+        config: every number, and the folder.
+        replicas: the devices and hosts that share every update.
+
+    Returns:
+        The `Run`, whose folder holds everything, and the trained agent.
+
+    Raises:
+        InvalidInput: if the folder holds another run, or the training diverges: loss, weights or
+            rewards are nan.
+
+    Example:
+        >>> run, agent = train_agent(task, make_loop(task, network, config), config, Replicas())
+    """
+    play = make_player(loop.agent, task, config)
+    curriculum, statistics = Curriculum(len(task.levels)), RolloutStatistics()
+    run = Run(
+        config,
+        config.steps,
+        may_change=("steps",),
+        identity={"task": task.name},
+        stop=lambda rows: is_solved(rows, len(task.levels), config.stop_after_perfect),
+        replicas=replicas,
+    )
+    if (state := run.load()) is not None:
+        with run.folder.restoring():
+            loop.set_state(state)
+            curriculum.set_state(state["curriculum"])
+            statistics.set_state(state["statistics"])
+    if not run.is_finished():
+        with replicas.losses_told(), Interruption() as interruption:
+            _train(run, loop, play, curriculum, statistics, config, interruption)
+        interruption.obey()
+        run.by_chief(finish, run, loop.agent, play, task, config)
+    return run, loop.agent
+
+
+def _train(run, loop, play, curriculum, statistics, config, interruption):
+    """Goes on until the run is over or interrupted, and saves."""
+
+    def save():
+        parts = {"curriculum": curriculum.get_state(), "statistics": statistics.get_state()}
+        state = loop.get_state()
+        require_finite(loop.step, state["agent"])
+        run.save(loop.step, state | parts, loop.agent.policy)
+
+    def due(every):
+        """Whether a multiple of `every` was passed by the last step of all environments."""
+        return loop.step % every < config.num_envs
+
+    bar_options = {"unit": "step", "mininterval": 0.5, "disable": not run.replicas.is_chief}
+    with tqdm(total=run.steps, initial=run.step, **bar_options) as bar:
+        until = 0 if run.is_over() else config.steps
+        for record in profiled(loop.run(until), run.folder.path, *_profile(loop, until, config)):
+            statistics.add(record)
+            bar.update(record.step - bar.n)
+            last = interruption.agreed(run.replicas) or record.step >= until
+            evaluates, saves = due(config.evaluate_every), due(config.checkpoint_every)
+            if not (last or evaluates or saves or due(config.log_every)):
+                continue
+            metrics = statistics.averages()
+            require_finite(record.step, {"train/loss": metrics.get("train/loss", 0.0)})
+            if evaluates:
+                metrics |= scores(play, curriculum.level, curriculum.levels)
+                if curriculum.report(metrics.get("eval/success", 0.0)):
+                    loop.env.reset_options = {"level": curriculum.level}
+                    metrics |= untrained_scores(play, curriculum.level)
+            run.log.write(record.step, metrics)
+            bar.set_postfix(_shown(metrics), refresh=False)
+            if saves:
+                save()
+            if run.replicas.any(last or run.is_over(record.step)):
+                break
+        if loop.step > run.step:
+            save()
+
+
+def _profile(loop, until, config):
+    """When a profile begins, and how many records of the loop it takes in."""
+    # Every part of a step takes part only when the replay is full enough to learn from.
+    before = config.learning_starts + (config.n_step + WARM_UP) * config.num_envs
+    first = loop.step + min(before, (until - loop.step) // 2)
+    count = 20 if isinstance(loop, Loop) else 1  # of others a record is hundreds of steps
+    return lambda number: config.profile and loop.step >= first, count
+
+
+def finish(
+    run: Run,
+    agent: DoubleDQN | RecurrentDoubleDQN,
+    play: Player,
+    task: Task,
+    config: AgentConfig,
+) -> None:
+    """Final evaluation, pictures and export of a run that has just been trained."""
+    last = len(task.levels) - 1
+    summary: dict[str, Any] = scores(play, last, len(task.levels))
+    report = in_words(summary, len(task.evaluation_resets(-1, config.evaluation_episodes)))
+    if "eval/success" in summary:
+        summary["first_perfect"] = first_perfect(run.log.rows, len(task.levels))
+    pictures = _pictures(agent.policy, task, run)
+    remembers = isinstance(agent, RecurrentDoubleDQN)
+    export = export_recurrent_policy if remembers else export_policy
+    version = export(
+        run.folder.export,
+        agent.policy,
+        task.preparation,
+        task.observation_space.shape,
+        task.observation_space.dtype,
+        policy={
+            "environment": task.name,
+            "action_names": list(task.action_names),
+            "scores": {"step": run.step, **summary},
+        },
+    )
+    run.finish(summary, report, [*pictures, version])
+
+
+def _pictures(network, task, run):
+    """Paths of what could be drawn; an environment's pictures may fail in any way of its own."""
+    try:
+        return draw_episode(network, task, run.folder.figures, run.log)
+    except Exception as error:
+        print(f"no pictures of {task.name}: {type(error).__name__}: {error}")
+        return []
+
+
+def _shown(metrics):
+    """What the progress bar shows: greedy play is what a reader takes `success` for.
+
+    That of the training episodes is not shown: the first few to finish are those that succeed.
+    """
+    names = {
+        "greedy success": ("eval/success", ".1%"),
+        "greedy return": ("eval/return", ".4g"),
+        "loss": ("train/loss", ".3g"),
+        "epsilon": ("train/epsilon", ".2f"),
+    }
+    return {
+        short: format(metrics[name], form)
+        for short, (name, form) in names.items()
+        if name in metrics and not (short == "greedy return" and "eval/success" in metrics)
+    }

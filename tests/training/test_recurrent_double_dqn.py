@@ -1,0 +1,210 @@
+"""Runs of agents that remember: trained, stopped, gone on with, exported, played."""
+
+import dataclasses
+import functools
+
+import keras
+import numpy as np
+import pytest
+
+from rrl_tf.envs import DoorKeyGraph, doorkey_task, enumerate_starts, make_doorkey, memory_task
+from rrl_tf.errors import InvalidInput
+from rrl_tf.export import load_policy
+from rrl_tf.models import RecurrentQNetwork, dense_q_network
+from rrl_tf.training import evaluate
+from rrl_tf.training.graph_evaluation import GraphEvaluation
+from rrl_tf.training.loops import make_recurrent_agent, make_recurrent_loop
+from rrl_tf.training.recurrent_double_dqn import (
+    RecurrentDoubleDQNConfig,
+    train_recurrent_double_dqn,
+)
+from serving.sessions import MemorySession
+
+pytestmark = pytest.mark.tf_only
+SMALL = {
+    "encoder_arguments": {"hidden_units": (16,)},
+    "hidden_units": (8,),
+}
+CORES = {
+    "lstm-dense": {"units": 6},
+    "relational-memory-dense": {"mem_slots": 2, "head_size": 3},
+    "none-dense": {"units": 6},
+}
+TOY = RecurrentDoubleDQNConfig(
+    name="toy",
+    steps=120,
+    num_envs=2,
+    batch_size=3,
+    learning_starts=20,
+    burn_in=2,
+    learned_steps=3,
+    n_step=2,
+    sequence_period=2,
+    updates_per_step=0.5,
+    observe_returns=True,
+    epsilon_exponent=2.0,
+    log_every=20,
+    evaluate_every=60,
+    evaluation_episodes=2,
+    checkpoint_every=40,
+)
+
+
+@functools.cache
+def memory():
+    return memory_task((7,), max_steps=12)
+
+
+def network(task, preset="lstm-dense"):
+    keras.utils.set_random_seed(1)
+    return RecurrentQNetwork.from_preset(
+        preset,
+        task.preparation,
+        num_actions=task.num_actions,
+        core_arguments=CORES[preset],
+        **SMALL,
+    )
+
+
+def train(path, preset="lstm-dense", task=None, **changes):
+    task = task or memory()
+    config = dataclasses.replace(TOY, runs=str(path), **changes)
+    return train_recurrent_double_dqn(task, network(task, preset), config)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("trained"))
+
+
+def weights(agent):
+    return agent.get_state()
+
+
+@pytest.mark.parametrize("loop", ["python", "graph"])
+def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path, loop, trained):
+    changes = {"loop": loop, "task": memory() if loop == "python" else small_doorkey()}
+    run, whole = trained if loop == "python" else train(tmp_path / "whole", **changes)
+    train(tmp_path, **changes, steps=60)
+    again, resumed = train(tmp_path, **changes)
+    assert again.step == run.step == 120
+    for name, value in weights(whole).items():
+        np.testing.assert_array_equal(weights(resumed)[name], value, err_msg=name)
+    rows = [row for row in again.log.rows if "train/loss" in row]
+    assert [row["train/loss"] for row in rows] == [
+        row["train/loss"] for row in run.log.rows if "train/loss" in row
+    ]
+
+
+@functools.cache
+def small_doorkey():
+    return doorkey_task((5,), max_steps=12)
+
+
+def test_another_core_does_not_go_on_with_a_run_of_this_one(tmp_path):
+    train(tmp_path, steps=40)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "toy").rglob("*")}
+    with pytest.raises(InvalidInput, match=r"0000000040|received"):
+        train(tmp_path, "relational-memory-dense", steps=80)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "toy").rglob("*")} == before
+
+
+def test_an_exported_agent_plays_as_the_trained_one_does(trained):
+    run, agent = trained
+    player = agent.greedy_player()
+    policy = load_policy(run.folder.export)
+    env = memory().make_test_env()
+    for reset in memory().evaluation_resets(at_most=4):
+        session = MemorySession(policy)
+        observation, _ = env.reset(**reset)
+        recall, reward, over = player.initial_recall(1), 0.0, False
+        while not over:
+            action, after = player(observation[None], recall)
+            assert session.act(observation, reward) == action[0]
+            observation, reward, terminated, truncated, _ = env.step(int(action[0]))
+            over = terminated or truncated
+            recall = player.next_recall(recall, after, action, np.array([reward]), np.array([over]))
+    policy.close()
+
+
+def test_the_served_agent_looks_at_its_last_action_and_reward(trained):
+    run, agent = trained
+    policy = load_policy(run.folder.export)
+    observation = memory().observation_space.sample()[None]
+    memories = np.random.default_rng(0).normal(size=(4, agent.network.memory_size + 1))
+    memories[:, -1] = [-1, 0, 0, 2]  # the last action; none before an episode
+    rewards = np.array([5.0, 0.0, 5.0, 0.0], np.float32)
+    inputs = {
+        "observation": np.repeat(observation, 4, axis=0),
+        "memory": np.repeat(memories[:1], 4, axis=0).astype(np.float32),
+        "reward": rewards,
+    }
+    inputs["memory"][:, -1] = memories[:, -1]
+    values = policy.predict(inputs)["q_values"]
+    assert len(np.unique(values.round(6), axis=0)) == 4
+    inputs["reward"] = np.array([-3.0, 0.0, 5.0, 0.0], np.float32)
+    np.testing.assert_array_equal(policy.predict(inputs)["q_values"], values)  # a first step
+    expected, after = agent.policy_values(
+        inputs["observation"],
+        {
+            "memory": inputs["memory"][:, :-1],
+            "previous_action": memories[:, -1].astype(np.int32),
+            "previous_reward": np.where(memories[:, -1] < 0, 0, rewards).astype(np.float32),
+        },
+    )
+    np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)
+    answer = policy.predict(inputs)
+    np.testing.assert_allclose(answer["next_memory"][:, :-1], after, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(answer["next_memory"][:, -1], answer["action"])
+    policy.close()
+
+
+@pytest.mark.parametrize("preset", CORES)
+def test_evaluation_in_the_graph_and_in_python_are_the_same(preset):
+    task = doorkey_task((6,))
+    agent = make_recurrent_agent(task, network(task, preset), TOY)
+    for variable in agent.policy.trainable_variables:  # not to stand still
+        variable.assign(variable * 3)
+    starts = enumerate_starts(6)[::40]
+    found = GraphEvaluation(agent, DoorKeyGraph(6, max_steps=40), starts)()
+    expected = evaluate(
+        agent.greedy_player(),
+        functools.partial(make_doorkey, 6, "compass", max_steps=40),
+        [{"options": {"start": start}} for start in starts],
+    )
+    for name in ("success", "length", "reward"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), err_msg=name)
+    assert found.loop is None and expected.loop is None
+    assert "loops" not in found.summary()
+
+
+def test_every_environment_explores_with_an_epsilon_of_its_own():
+    task = memory()
+    config = dataclasses.replace(TOY, num_envs=3, epsilon_start=0.5, epsilon_end=0.5)
+    loop = make_recurrent_loop(task, network(task), config)
+    np.testing.assert_allclose(loop.epsilon(10**6), [0.5, 0.25, 0.125])
+    alone = dataclasses.replace(config, num_envs=1)
+    np.testing.assert_allclose(make_recurrent_loop(task, network(task), alone).epsilon(0), [0.5])
+
+
+def test_what_cannot_be_trained_is_refused_before_anything_is_written(tmp_path):
+    cases = {
+        "a sequence .* 60 steps of each environment; received 70": {"learned_steps": 66},
+        "learned_steps must be greater than 0; received 0": {"learned_steps": 0},
+        "burn_in must be a number from 0 up; received -1": {"burn_in": -1},
+        "max_share must be from 0 to 1; received 2": {"max_share": 2},
+        "one device; received devices=2": {"devices": 2},
+        "learning_starts must be .* received 119": {"learning_starts": 119},
+        r"make_graph.*received task 'MemoryS7'": {"loop": "graph"},
+    }
+    for message, changes in cases.items():
+        with pytest.raises(InvalidInput, match=message):
+            train(tmp_path, **{"replay_capacity": 120, **changes})
+    with pytest.raises(InvalidInput, match="needs a RecurrentQNetwork; received"):
+        train_recurrent_double_dqn(memory(), dense_q_network(3), TOY)
+    wrong = network(memory())
+    wrong.num_actions = 2
+    with pytest.raises(InvalidInput, match="must answer 2 observations"):
+        other = doorkey_task((5,))
+        make_recurrent_agent(other, network(memory()), TOY)
+    assert not list(tmp_path.iterdir())
