@@ -6,6 +6,7 @@ display and neither reads nor changes matplotlib's process-wide state.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -141,6 +142,32 @@ def row_of_panels(
     for axes in panels:
         plain(axes)
     return figure, panels
+
+
+def fill(count: int, width: float, height: float, gap: float, heading: float) -> tuple[int, float]:
+    """Return how many columns of squares, and which side of each, fill a place best.
+
+    Args:
+        count: how many squares.
+        width, height: of the place, as everything here in inches.
+        gap: between two of them.
+        heading: above each.
+    """
+
+    def side(columns):
+        rows = math.ceil(count / columns)
+        across = (width + gap) / columns - gap
+        return min(across, (height + gap) / rows - gap - heading)
+
+    if count == 0:
+        return 0, 0.0
+    columns = max(range(1, count + 1), key=side)
+    return columns, side(columns)
+
+
+def whole_numbers() -> MaxNLocator:
+    """Return what places the ticks of an axis on some whole numbers."""
+    return MaxNLocator(12, integer=True)
 
 
 def legend_columns(labels: Iterable[str], width: float) -> int:
