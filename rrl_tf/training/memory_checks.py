@@ -63,14 +63,14 @@ class ZeroedMemory:
 
 
 class ShuffledMemory(ZeroedMemory):
-    """A player who has the memory of another episode before every step, never its own.
+    """A player who acts by the memory of another episode at every step, never by its own.
 
-    The others are those played side by side. Who is left alone gets what an episode remembered when
-    it ended.
+    What an episode remembers comes from what was seen in it, as ever, but another one goes by it:
+    one of those played side by side, or, for the last of them, one that is over.
 
     Args:
         player: `agent.greedy_player()`.
-        seed: of who gets whose.
+        seed: of who goes by whose.
     """
 
     def __init__(self, player: Player, seed: int = 0) -> None:
@@ -89,13 +89,17 @@ class ShuffledMemory(ZeroedMemory):
         self._ended = None
         return super().initial_recall(num_envs)
 
+    def __call__(self, observation: np.ndarray, recall: Recall) -> tuple[np.ndarray, np.ndarray]:
+        """What the player does with others' memories, and what it remembers with its own."""
+        _, memory = self.player(observation, recall)
+        return super().__call__(observation, recall)[0], memory
+
     def changed(self, memory: np.ndarray) -> np.ndarray:
         """The memories `(B, M)`, each in another's place."""
-        count = len(memory)
-        if count == 1:
+        if len(memory) == 1:
             return self._ended[None]  # there were two in the beginning
         # Round a circle in random order: nobody comes out in his own place.
-        circle = self._rng.permutation(count)
+        circle = self._rng.permutation(len(memory))
         shuffled = np.empty_like(memory)
         shuffled[circle] = memory[np.roll(circle, 1)]
         return shuffled
@@ -158,7 +162,7 @@ def memory_ablations(
 
     Returns:
         Dict of an `Evaluation` each: `"trained"`, as it is; `"zeroed"` before every step;
-        `"shuffled"` between episodes at every step; and, of a Relational Memory,
+        `"shuffled"`, another episode's at every step; and, of a Relational Memory,
         `"uniform attention"` of its slots.
 
     Raises:

@@ -108,22 +108,18 @@ def _film(episode, task):
 
 def most_in_view(task: Task, env: gymnasium.Env) -> dict[str, Any]:
     """The first evaluation reset that shows most entities and, among those, most of the grid."""
-
-    def seen(reset):
-        observation, _ = env.reset(**reset)
-        hidden = task.unseen(observation).sum() if task.unseen else 0
-        return len(task.entities(observation)), -hidden
-
-    return max(task.evaluation_resets(), key=seen)
+    return max(task.evaluation_resets(), key=lambda reset: _in_view(task, env, reset))
 
 
 def least_in_view(task: Task, env: gymnasium.Env) -> dict[str, Any]:
-    """The first evaluation reset that shows fewest entities."""
+    """The first evaluation reset that shows fewest entities and, among those, least of the grid."""
+    return min(task.evaluation_resets(), key=lambda reset: _in_view(task, env, reset))
 
-    def seen(reset):
-        return len(task.entities(env.reset(**reset)[0]))
 
-    return min(task.evaluation_resets(), key=seen)
+def _in_view(task, env, reset):
+    observation, _ = env.reset(**reset)
+    hidden = task.unseen(observation).sum() if task.unseen else 0
+    return len(task.entities(observation)), -hidden
 
 
 def play(network: keras.Model, task: Task, env: gymnasium.Env, reset: dict[str, Any]) -> Episode:

@@ -43,6 +43,7 @@ class _Places(NamedTuple):
 
     side: float  # of a map
     columns: int
+    heading: float  # above maps, matrix and bars
     square: float  # side of a square of the matrix
     matrix_left: float
     maps_height: float
@@ -56,17 +57,18 @@ class _Places(NamedTuple):
         bars = (_BAR + _GAP) * len(_shown_gates(memory))
         room = width - 2 * _MARGIN - names - bars
         square = min(_SQUARE, room / entities)
-        matrix_height = _HEADING + slots * square + _names_width(memory.entities)
+        heading = _HEADING if bars or memory.grid else 0.0  # above the squares alone is nothing
+        matrix_height = heading + slots * square + _names_width(memory.entities)
         if memory.grid is None:
-            return cls(0.0, 0, square, _MARGIN + names, 0.0, matrix_height)
+            return cls(0.0, 0, heading, square, _MARGIN + names, 0.0, matrix_height)
         room -= entities * square + 2 * _GAP
         height = max(_MAPS_HEIGHT, matrix_height)
-        columns, side = style.fill(slots, room, height, _GAP, _HEADING)
+        columns, side = style.fill(slots, room, height, _GAP, heading)
         maps = columns * (side + _GAP) - _GAP
         rows = -(-slots // columns)
-        maps_height = rows * (_HEADING + side + _GAP)
+        maps_height = rows * (heading + side + _GAP)
         left = _MARGIN + maps + 2 * _GAP + names
-        return cls(side, columns, square, left, maps_height, matrix_height)
+        return cls(side, columns, heading, square, left, maps_height, matrix_height)
 
 
 class _Panels:
@@ -88,7 +90,7 @@ class _Panels:
 
     def _title(self):
         largest = self._squares.max() or 1.0
-        text = f"memory: attention of its slots, 0 to {largest:.2f}"
+        text = f"attention of the memory, 0 to {largest:.2f}"
         if self._memory.grid is not None:
             text += f", to single cells 0 to {self._largest:.2f}"
         return text
@@ -98,7 +100,7 @@ class _Panels:
         for slot, weights in enumerate(self._cells[0]):
             row, column = divmod(slot, self._places.columns)
             left = _MARGIN + column * (side + _GAP)
-            top = self._top + _HEADING + row * (side + _GAP + _HEADING)
+            top = self._top + self._places.heading + row * (side + _GAP + self._places.heading)
             axes = style.place(figure, left, top, side, side)
             images.append(draw_weights(axes, weights, self._largest))
             name = self._memory.slots[slot]
@@ -108,7 +110,7 @@ class _Panels:
     def _add_matrix(self, figure):
         slots, entities = self._memory.slots, self._memory.entities
         width, height = (len(each) * self._places.square for each in (entities, slots))
-        left, top = self._places.matrix_left, self._top + _HEADING
+        left, top = self._places.matrix_left, self._top + self._places.heading
         axes = style.place(figure, left, top, width, height)
         image = draw_weights(axes, self._squares[0], self._squares.max() or 1.0)
         axes.set_aspect("auto")
@@ -126,7 +128,7 @@ class _Panels:
         left = self._places.matrix_left + len(self._memory.entities) * self._places.square + _GAP
         added = {}
         for number, gate in enumerate(_shown_gates(self._memory)):
-            place = left + number * (_BAR + _GAP), self._top + _HEADING
+            place = left + number * (_BAR + _GAP), self._top + self._places.heading
             axes = style.place(figure, *place, _BAR, len(slots) * self._places.square)
             bars = axes.barh(slots, np.zeros(len(slots)), height=0.62, color=style.BAR)
             axes.set(xlim=(0, _BAR_ROOM), ylim=(len(slots) - 0.5, -0.5), xticks=[], yticks=[])
@@ -166,9 +168,8 @@ class _Strip:
         width = figure.get_figwidth() - _STRIP_LEFT - _MARGIN
         axes = style.place(figure, _STRIP_LEFT, top + _TITLE, width, _STRIP_HEIGHT)
         style.plain(axes)
-        axes.set(xlim=(0.5, memory.steps + 0.5), ylim=(0, 1), yticks=(0, 0.5, 1))
-        axes.xaxis.set_major_locator(style.whole_numbers())
-        style.name_axes(axes, "")
+        axes.set(ylim=(0, 1), yticks=(0, 0.5, 1))
+        style.number_steps(axes, memory.steps)
         style.write(figure, _MARGIN, top, "memory, mean of its gates:", style.SMALL_SIZE)
         left = _MARGIN + 27 * style.LETTER
         self._lines = {}

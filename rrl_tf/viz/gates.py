@@ -77,8 +77,7 @@ def gates_figure(
         _draw_in_view(panels[-1], cells, labels)
         _mark_arrivals(panels, cells, labels)
     for axes in panels:
-        axes.set_xlim(0.5, memory.steps + 0.5)
-        axes.xaxis.set_major_locator(style.whole_numbers())
+        style.number_steps(axes, memory.steps)
         axes.tick_params(labelbottom=axes is panels[-1])
     style.name_axes(panels[-1], "step of the episode")
     return figure
@@ -113,7 +112,7 @@ def _mark_arrivals(
 ) -> None:
     for begin in sorted({begin for label in labels for begin, _ in _stays(cells, label)}):
         for axes in panels:
-            axes.axvline(begin, color=style.ACCENT, lw=1, linestyle=style.DASHED, zorder=1)
+            axes.axvline(begin, color=style.MUTED, lw=1, linestyle=style.DASHED, zorder=1)
 
 
 def _stays(cells: Sequence[Mapping[str, tuple[int, int]]], label: str) -> Iterator[tuple[int, int]]:

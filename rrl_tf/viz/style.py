@@ -165,9 +165,11 @@ def fill(count: int, width: float, height: float, gap: float, heading: float) ->
     return columns, side(columns)
 
 
-def whole_numbers() -> MaxNLocator:
-    """Return what places the ticks of an axis on some whole numbers."""
-    return MaxNLocator(12, integer=True)
+def number_steps(axes: Axes, steps: int) -> None:
+    """Write some of the numbers 1 to `steps` along the horizontal axis, which ends with them."""
+    axes.set_xlim(0.5, steps + 0.5)
+    ticks = MaxNLocator(12, integer=True).tick_values(1, steps)
+    axes.set_xticks([tick for tick in ticks if 1 <= tick <= steps])
 
 
 def legend_columns(labels: Iterable[str], width: float) -> int:

@@ -133,10 +133,8 @@ def test_an_episode_goes_on_in_another_session(client, exported_network, tools):
 
 
 def refusal(client):
-    """What a client raises where a policy refuses its inputs."""
-    return (
-        ServingError if hasattr(client, "close") and not hasattr(client, "details") else ValueError
-    )
+    """What is raised where a policy refuses its inputs."""
+    return ValueError if isinstance(client, Policy) else ServingError
 
 
 def test_a_memory_of_another_batch_or_size_is_refused(client, tools):

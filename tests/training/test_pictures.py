@@ -11,7 +11,7 @@ from rrl_tf.envs import memory_task
 from rrl_tf.models import RecurrentQNetwork, RelationalQNetwork
 from rrl_tf.training import MetricsLog, evaluate
 from rrl_tf.training.loops import make_recurrent_agent
-from rrl_tf.training.pictures import draw_episode, least_in_view, play
+from rrl_tf.training.pictures import draw_episode, least_in_view, most_in_view, play
 from rrl_tf.training.recurrent_double_dqn import RecurrentDoubleDQNConfig
 
 pytestmark = pytest.mark.tf_only
@@ -51,7 +51,6 @@ def network(preset, **core):
 def drawn(folder, model, of=None):
     log = MetricsLog(folder / "run")
     paths = draw_episode(model, of or task(), folder / "figures", log)
-    log.close()
     assert {path.parent for path in paths} == {folder / "figures"}
     return sorted(path.name for path in paths)
 
@@ -151,6 +150,11 @@ def test_the_film_shows_what_the_evaluation_plays(preset):
 
 def test_an_agent_with_a_memory_begins_where_it_has_to_look():
     env = task().make_test_env()
-    observation, _ = env.reset(**least_in_view(task(), env))
-    counts = [len(task().entities(env.reset(**reset)[0])) for reset in task().evaluation_resets()]
-    assert len(task().entities(observation)) == min(counts) < max(counts)
+    chosen = least_in_view(task(), env)
+
+    def hidden(reset):
+        return task().unseen(env.reset(**reset)[0]).sum()
+
+    assert hidden(chosen) == max(map(hidden, task().evaluation_resets()))
+    assert chosen["options"]["start"].agent > 1  # not beside the object
+    assert hidden(most_in_view(task(), env)) < hidden(chosen)
