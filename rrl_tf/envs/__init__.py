@@ -3,11 +3,7 @@
 import importlib
 
 from rrl_tf.envs import preparation
-from rrl_tf.envs.comparison import (
-    ComparisonStart,
-    enumerate_comparison_starts,
-    make_comparison,
-)
+from rrl_tf.envs.comparison import ComparisonStart, enumerate_comparison_starts, make_comparison
 from rrl_tf.envs.comparison_task import comparison_task
 from rrl_tf.envs.doorkey import (
     DoorKey,

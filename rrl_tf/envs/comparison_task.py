@@ -7,12 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 from rrl_tf.envs import minigrid_view
-from rrl_tf.envs.comparison import (
-    KINDS,
-    MINIMUM_SIZE,
-    enumerate_comparison_starts,
-    make_comparison,
-)
+from rrl_tf.envs.comparison import KINDS, MINIMUM_SIZE, enumerate_comparison_starts, make_comparison
 from rrl_tf.envs.doorkey_task import level_of_starts
 from rrl_tf.envs.preparation import one_hot
 from rrl_tf.envs.task import Task
