@@ -22,17 +22,19 @@ class Report:
         title: heading.
         rows: list of dicts column → cell, strings or numbers; JSON-able.
         notes: sentences below the table.
+        apart_with_amx: whether what a CPU with AMX does goes to files of its own, `<file>_amx`.
     """
 
     title: str
     rows: list
     notes: tuple
+    apart_with_amx: bool = False
 
     def write(self, name, config, folder=RESULTS):
         """Prints the table and writes it, and all numbers beside it.
 
         Args:
-            name: `room/file` of the benchmark, which names `<file>.md` and `<file>.json`.
+            name: `room/file` of the benchmark; it names `<file>.md` and `<file>.json`.
             config: its configuration, a dataclass.
             folder: where to.
         """
@@ -44,7 +46,8 @@ class Report:
             "rows": self.rows,
             "notes": self.notes,
         }
-        file = pathlib.Path(folder) / f"{name.rpartition('/')[2]}.json"
+        own = "_amx" if self.apart_with_amx and has_amx() else ""
+        file = pathlib.Path(folder) / f"{name.rpartition('/')[2]}{own}.json"
         write_text(file, json.dumps(document, indent=2) + "\n")
         write_text(file.with_suffix(".md"), markdown(document))
         print(f"\n{markdown(document)}\nwritten: {file.with_suffix('')}.md, .json", flush=True)

@@ -1,9 +1,12 @@
 """Trains a double DQN that remembers: R2D2 on MiniGrid's DoorKey, Memory and KeyCorridor.
 
+Comparison is ours: two objects are seen one after the other, and compared later.
+
 python -m train_scripts.train_recurrent                          # MemoryS7
 python -m train_scripts.train_recurrent --preset memory-s17
 python -m train_scripts.train_recurrent --preset doorkey-8x8     # 5, 6, 8; tested on new layouts
 python -m train_scripts.train_recurrent --preset doorkey-16x16
+python -m train_scripts.train_recurrent --preset comparison
 python -m train_scripts.train_recurrent --network relational-memory-entities
 """
 
@@ -14,7 +17,7 @@ from typing import Literal
 
 import keras
 
-from rrl_tf.envs import Task, doorkey_task, key_corridor_task, memory_task
+from rrl_tf.envs import Task, comparison_task, doorkey_task, key_corridor_task, memory_task
 from rrl_tf.models import RecurrentQNetwork
 from rrl_tf.training.recurrent_double_dqn import (
     RecurrentDoubleDQNConfig,
@@ -32,11 +35,11 @@ class Config(RecurrentDoubleDQNConfig):
     runs: str = "runs/recurrent"
     """Where runs are kept."""
 
-    environment: Literal["memory", "doorkey", "key_corridor"] = "memory"
-    """MiniGrid's Memory, DoorKey or KeyCorridor."""
+    environment: Literal["memory", "doorkey", "key_corridor", "comparison"] = "memory"
+    """MiniGrid's Memory, DoorKey or KeyCorridor, or two objects to compare."""
     sizes: tuple[int, ...] = (7,)
-    """Sides of the grid, or rows of KeyCorridor's rooms: a curriculum from first to last; the last
-    one is evaluated."""
+    """Sides of the grid, Comparison's widths, or rows of KeyCorridor's rooms: a curriculum from
+    first to last; the last one is evaluated."""
     held_out: bool = False
     """Keep a third of the last size's layouts for evaluation; of Memory, of the lengths."""
     held_out_seed: int = 0
@@ -79,6 +82,14 @@ PRESETS = {
         steps=150_000,
         discount=0.97,
     ),
+    "comparison": dataclasses.replace(
+        MEMORY,
+        preset="comparison",
+        environment="comparison",
+        sizes=(11, 14),
+        steps=100_000,
+        discount=0.97,
+    ),
     "doorkey-6x6": DOORKEY,
     "doorkey-8x8": dataclasses.replace(
         DOORKEY, preset="doorkey-8x8", sizes=(5, 6, 8), steps=100_000, learning_rate_updates=12_000
@@ -117,7 +128,12 @@ def main(config: Config):
 
 def make_task(config: Config) -> Task:
     """The environment as the configuration wants it."""
-    make = {"memory": _memory, "doorkey": _doorkey, "key_corridor": _key_corridor}
+    make = {
+        "memory": _memory,
+        "doorkey": _doorkey,
+        "key_corridor": _key_corridor,
+        "comparison": _comparison,
+    }
     return make[config.environment](config, frames=config.frames, max_steps=config.max_steps)
 
 
@@ -133,6 +149,10 @@ def _doorkey(config, **options):
 
 def _key_corridor(config, **options):
     return key_corridor_task(config.sizes, **options)
+
+
+def _comparison(config, **options):
+    return comparison_task(config.sizes, **options)
 
 
 def make_network(config: Config, task: Task) -> RecurrentQNetwork:

@@ -66,7 +66,8 @@ def compare(config, title, keys, steps, products, notes, versus=(EAGER, COMPILED
         rivals[f"of {EAGER} in float32"] = (*task, "float32", EAGER)
         return cells | {column: ratio(seconds, name, rival) for column, rival in rivals.items()}
 
-    return Report(title, [row(name) for name in steps], notes(seconds) + common_notes(rate))
+    said = notes(seconds) + common_notes(rate)
+    return Report(title, [row(name) for name in steps], said, apart_with_amx=True)
 
 
 def large_product(precision, size):

@@ -50,11 +50,9 @@ def main(config):
             (sequence,), _ = loop.replay.sample(loop.batch_size, (0, 0))
             updates[name, "float32", OURS] = our_update(loop.agent, sequence)
             if name == "lstm":
-                theirs = torch_agent(loop.agent)
-                arrays = {key: value.numpy() for key, value in sequence.items()}
-                losses = {OURS: updates[name, "float32", OURS](), EAGER: theirs.update(arrays)[0]}
+                theirs = updates[name, "float32", EAGER] = torch_update(loop.agent, sequence)
+                losses = {OURS: updates[name, "float32", OURS](), EAGER: theirs()}
                 comparison.check_equal(losses, "float32")
-                updates[name, "float32", EAGER] = lambda: theirs.update(arrays)
             acts[f"{SERVED}: {name}"] = served_step(f"{folder}/{name}", loop)
         return comparison.compare(
             config,
@@ -104,6 +102,13 @@ def our_update(agent, sequence):
         return float(metrics["loss"])
 
     return update
+
+
+def torch_update(agent, sequence):
+    """A function that updates the same agent in PyTorch, and returns the loss."""
+    theirs = torch_agent(agent)
+    arrays = {key: value.numpy() for key, value in sequence.items()}
+    return lambda: theirs.update(arrays)[0]
 
 
 def torch_agent(agent):

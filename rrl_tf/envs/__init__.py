@@ -3,6 +3,8 @@
 import importlib
 
 from rrl_tf.envs import preparation
+from rrl_tf.envs.comparison import ComparisonStart, enumerate_comparison_starts, make_comparison
+from rrl_tf.envs.comparison_task import comparison_task
 from rrl_tf.envs.doorkey import (
     DoorKey,
     DoorKeyStart,
@@ -24,6 +26,7 @@ __all__ = [
     "ACTION_NAMES",
     "AGENT_CELL",
     "TASK_ACTIONS",
+    "ComparisonStart",
     "DoorKey",
     "DoorKeyGraph",
     "DoorKeyStart",
@@ -34,11 +37,14 @@ __all__ = [
     "Preparation",
     "SeededVectorEnv",
     "Task",
+    "comparison_task",
     "doorkey_task",
+    "enumerate_comparison_starts",
     "enumerate_memory_starts",
     "enumerate_starts",
     "gymnasium_task",
     "key_corridor_task",
+    "make_comparison",
     "make_doorkey",
     "make_memory",
     "memory_task",

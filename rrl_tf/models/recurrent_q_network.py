@@ -102,6 +102,9 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         - [Hausknecht and Stone, 2015](https://arxiv.org/abs/1507.06527)
     """
 
+    # Keras would trace a call with what `build` was given, alone and in float32, for every export.
+    _default_save_signature = None
+
     def __init__(
         self,
         num_actions: int,

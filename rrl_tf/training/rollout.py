@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,7 @@ class RolloutStatistics:
     """Collects a loop's records and averages them for the log.
 
     Episodes are averaged over the last `window` of them; losses and times since the last call of
-    `averages`.
+    `averages`. Minutes of CPU time are those of this process and of the run's earlier ones.
 
     Args:
         window: int, episodes.
@@ -31,6 +32,7 @@ class RolloutStatistics:
         self._step = self._updates = 0
         self._epsilon = float("nan")
         self._gauges: Mapping[str, float] = {}
+        self._earlier_minutes = 0.0
         self._clear()
 
     def _clear(self):
@@ -59,10 +61,14 @@ class RolloutStatistics:
             "train/updates": self._updates,
             **{f"time/{name}_share": seconds / total for name, seconds in self._seconds.items()},
             "time/steps_per_second": (self._step - self._first_step) / total,
+            "time/cpu_minutes": self._cpu_minutes(),
             **{f"time/{name}": value for name, value in self._gauges.items()},
         }
         self._clear()
         return averages
+
+    def _cpu_minutes(self):
+        return self._earlier_minutes + time.process_time() / 60
 
     def _episode_means(self):
         means = {}
@@ -74,7 +80,11 @@ class RolloutStatistics:
 
     def get_state(self) -> dict[str, Any]:
         """The recent episodes, as a JSON-able dict; call it after `averages`."""
-        return {"episodes": list(self._episodes), "step": self._step}
+        return {
+            "episodes": list(self._episodes),
+            "step": self._step,
+            "cpu_minutes": self._cpu_minutes(),
+        }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restores what `get_state` returned."""
@@ -82,3 +92,5 @@ class RolloutStatistics:
             {name: float(value) for name, value in episode.items()} for episode in state["episodes"]
         )
         self._step = self._first_step = int(state["step"])
+        # What this process did before is not the run's.
+        self._earlier_minutes = float(state["cpu_minutes"]) - time.process_time() / 60

@@ -90,10 +90,11 @@ def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path, loop, trained):
     assert again.step == run.step == 120
     for name, value in weights(whole).items():
         np.testing.assert_array_equal(weights(resumed)[name], value, err_msg=name)
-    rows = [row for row in again.log.rows if "train/loss" in row]
-    assert [row["train/loss"] for row in rows] == [
-        row["train/loss"] for row in run.log.rows if "train/loss" in row
-    ]
+    losses, expected = (
+        [row["train/loss"] for row in each.log.rows if "train/loss" in row] for each in (again, run)
+    )
+    assert len(losses) > 3
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)  # as many digits as the file has
 
 
 @functools.cache
@@ -204,9 +205,6 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(tmp_path):
             train(tmp_path, **{"replay_capacity": 120, **changes})
     with pytest.raises(InvalidInput, match="needs a RecurrentQNetwork; received"):
         train_recurrent_double_dqn(memory(), dense_q_network(3), TOY)
-    wrong = network(memory())
-    wrong.num_actions = 2
     with pytest.raises(InvalidInput, match="must answer 2 observations"):
-        other = doorkey_task((5,))
-        make_recurrent_agent(other, network(memory()), TOY)
+        make_recurrent_agent(doorkey_task((5,)), network(memory()), TOY)
     assert not list(tmp_path.iterdir())

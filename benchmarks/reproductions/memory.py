@@ -1,0 +1,140 @@
+"""Trains every agent with a memory that the docs report, several seeds each, and draws the tables.
+
+    python -m benchmarks reproductions/memory --tasks memory-s7 --variants lstm-dense none-dense
+
+What is finished is not trained again, and what was stopped goes on, so the runs may be spread over
+as many sittings as they need.
+"""
+
+import dataclasses
+import pathlib
+
+from benchmarks import runs
+from benchmarks.runs import percent, spread, summaries
+from benchmarks.tables import markdown_table
+from rrl_tf.training.agent_evaluation import NOISE
+
+RESULTS = pathlib.Path("docs/results/memory")
+TASKS = {
+    "memory-s7": "MemoryS7",
+    "memory-s17": "MemoryS17",
+    "memory-s17-random": "MemoryS17Random",
+    "doorkey-6x6": "DoorKey-6x6, new layouts",
+    "doorkey-8x8": "DoorKey-8x8, new layouts",
+    "doorkey-16x16": "DoorKey-16x16",
+    "key-corridor-s3r3": "KeyCorridorS3R3",
+}
+"""Presets of `train_scripts.train_recurrent`, in the words of the tables."""
+VARIANTS = {
+    "lstm": ("LSTM, relations", "lstm", ()),
+    "lstm-dense": ("LSTM, dense layers", "lstm-dense", ()),
+    "rmc-entities": ("Relational Memory of the cells in view", "relational-memory-entities", ()),
+    "rmc": ("Relational Memory of one vector, relations", "relational-memory", ()),
+    "rmc-dense": (
+        "Relational Memory of one vector, dense layers",
+        "relational-memory-dense",
+        (),
+    ),
+    "window": ("the last 16 steps, relations", "window", ()),
+    "none": ("no memory, relations", "none", ()),
+    "none-dense": ("no memory, dense layers", "none-dense", ()),
+    "four-frames": ("no memory, relations, four frames", "none", ("--frames=4",)),
+    "four-frames-dense": ("no memory, dense layers, four frames", "none-dense", ("--frames=4",)),
+    "zero-memory": ("LSTM, relations; memory not stored", "lstm", ("--no-stored-memory",)),
+    "no-burn-in": ("LSTM, relations; no burn-in", "lstm", ("--burn-in=0",)),
+    "no-floor": ("LSTM, relations; no floor", "lstm", ("--no-observe-returns",)),
+}
+"""Agents: in the tables' words, preset of `RecurrentQNetwork`, more options of the script."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(runs.Config):
+    """Which runs, and how many at a time."""
+
+    tasks: tuple[str, ...] = tuple(TASKS)
+    """Presets of `train_scripts.train_recurrent`."""
+    variants: tuple[str, ...] = tuple(VARIANTS)
+    """Agents."""
+    runs: str = "runs/recurrent"
+
+
+def main(config):
+    """Trains agents with a memory and writes the tables and figures of the docs."""
+    wanted = [
+        (task, variant, seed)
+        for seed in config.seeds
+        for task in config.tasks
+        for variant in config.variants
+    ]
+    runs.train_all(config, train, wanted)
+    runs.publish(RESULTS, {"table": table, "zero_shot": zero_shot}, FIGURES)
+
+
+def train(config, task, variant, seed):
+    """Trains one agent, and keeps what the tables need."""
+    _, network, options = VARIANTS[variant]
+    name = f"{task}-{variant}-seed{seed}"
+    run = runs.train(
+        config, "train_recurrent", task, seed, f"--network={network}", *options, name=name
+    )
+    rows = runs.metrics(run / "metrics.csv")
+    zero_shot = [
+        [row["zero_shot/level"], row["zero_shot/success"]]
+        for row in rows
+        if "zero_shot/level" in row
+    ]
+    runs.keep(run, RESULTS, cpu_minutes=rows[-1]["time/cpu_minutes"], zero_shot=zero_shot)
+
+
+def table(results):
+    """The runs' last evaluations as a Markdown table."""
+    rows = []
+    for task, task_label in TASKS.items():
+        for variant, (label, *_) in VARIANTS.items():
+            agents = summaries(results, f"{task}-{variant}")
+            if not agents:
+                continue
+            rows.append(
+                {
+                    "task": task_label,
+                    "agent": label,
+                    "seeds": len(agents),
+                    "steps": f"{max(agent['step'] for agent in agents):,}",
+                    "greedy success": percent(agents, "eval/success"),
+                    f"success, ε = {NOISE}": percent(agents, f"eval/success_epsilon_{NOISE}"),
+                    "CPU minutes": spread([agent["cpu_minutes"] for agent in agents], ".0f"),
+                }
+            )
+    return markdown_table(rows)
+
+
+def zero_shot(results):
+    """How a curriculum's next level goes before it is trained on, as a Markdown table."""
+    rows = []
+    for task, task_label in TASKS.items():
+        for variant, (label, *_) in VARIANTS.items():
+            agents = [each["zero_shot"] for each in summaries(results, f"{task}-{variant}")]
+            for levels in zip(*agents):
+                shares = [100 * success for _, success in levels]
+                rows.append(
+                    {
+                        "task": task_label,
+                        "agent": label,
+                        "level": int(levels[0][0]),
+                        "greedy success, untrained": spread(shares, ".1f", " %"),
+                    }
+                )
+    return markdown_table(rows)
+
+
+def curves(task):
+    """A function of the results: greedy success on a task against steps, a line an agent."""
+
+    def figure(results):
+        labels = {f"{task}-{variant}": label for variant, (label, *_) in VARIANTS.items()}
+        return runs.curves(results, labels, "eval/success", "greedy success", ylim=(-0.02, 1.02))
+
+    return figure
+
+
+FIGURES = {task: curves(task) for task in TASKS}
