@@ -99,8 +99,8 @@ def test_an_episode_is_that_of_the_network(client, exported_network, tools):
             np.testing.assert_allclose(session.memory[0, :-2], memory, rtol=1e-3, atol=1e-4)
             assert session.memory[0, -2] == action
         session.reset()
-    without, _ = expected_episode(network, tools, raw, np.zeros(15))
-    assert without != actions  # so rewards matter
+    _, without = expected_episode(network, tools, raw, np.zeros(15))
+    assert np.abs(without - memories).max() > 0.05  # so rewards matter
 
 
 def test_episodes_side_by_side_are_as_alone(client, exported_network, tools):
@@ -109,27 +109,32 @@ def test_episodes_side_by_side_are_as_alone(client, exported_network, tools):
     raw = tools.observations(steps * size).reshape(steps, size, *tools.SHAPE)
     rewards = some_rewards(steps * size).reshape(steps, size)
     new = np.random.default_rng(2).random((steps, size)) < 0.25
-    session, answers = MemorySession(client, num_envs=size), []
+    session, answers, memories = MemorySession(client, num_envs=size), [], []
     for t in range(steps):
         session.reset(new[t])
         answers.append(session.act(raw[t], rewards[t]))
+        memories.append(session.memory[:, :-2])
     for row in range(size):
         begins = [0, *np.flatnonzero(new[1:, row]) + 1, steps]
         for begin, end in itertools.pairwise(begins):
             part = slice(begin, end)
-            expected, _ = expected_episode(network, tools, raw[part, row], rewards[part, row])
+            steps_of_row = raw[part, row], rewards[part, row]
+            expected, remembered = expected_episode(network, tools, *steps_of_row)
             assert [answer[row] for answer in answers[part]] == expected
+            found = [memory[row] for memory in memories[part]]
+            np.testing.assert_allclose(found, remembered, rtol=1e-3, atol=1e-4)
 
 
 def test_an_episode_goes_on_in_another_session(client, exported_network, tools):
     raw, rewards = tools.observations(8), some_rewards(8)
-    expected, _ = expected_episode(exported_network[0], tools, raw, rewards)
+    expected, memories = expected_episode(exported_network[0], tools, raw, rewards)
     session = MemorySession(client)
     answers = [session.act(o, r) for o, r in zip(raw[:4], rewards)]
     later = MemorySession(client)
     later.memory = session.memory.tolist()  # as from a file
     answers += [later.act(o, r) for o, r in zip(raw[4:], rewards[4:])]
     assert answers == expected
+    np.testing.assert_allclose(later.memory[0, :-2], memories[-1], rtol=1e-3, atol=1e-4)
 
 
 def refusal(client):
