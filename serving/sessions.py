@@ -23,7 +23,8 @@ In Gymnasium's other mode, NEXT_STEP, the observation after an episode's last co
 there, `new` are the rows that had ended before the step, not in it.
 
 A policy loaded with `rrl_tf.export.load_policy` takes the place of the client. Of a client, connect
-it to one version, if an episode must not go on with another after a hot swap.
+it to one version, if an episode must not end with a hot swap: another version of a recurrent
+double DQN refuses the memory of this one, and any other policy goes on with it.
 """
 
 from __future__ import annotations
@@ -137,6 +138,7 @@ class MemorySession(_Session):
         self._looks_at_rewards = "reward" in inputs
         self._dtype, shape = inputs["observation"]
         self._shape = shape[1:]
+        self._memory_shape = (self._size, *inputs["memory"][1][1:])
         self._memory: Any = None
 
     def reset(self, rows: Any = None) -> None:
@@ -172,7 +174,9 @@ class MemorySession(_Session):
 
         Raises:
             ServingError: If the server does not answer. The memory stays as it was, so the step may
-                be asked again.
+                be asked again. INVALID_ARGUMENT, of a policy loaded in this process a ValueError,
+                if the memory is of another policy or version, as after a hot swap: `reset`, and
+                begin again.
         """
         batch = self._batch("an observation", observation, self._dtype, self._shape)
         if self._memory is None:
@@ -186,8 +190,24 @@ class MemorySession(_Session):
 
     @property
     def memory(self) -> np.ndarray | None:
-        """What is remembered now, (B, ...), or None before the first step."""
+        """What is remembered now, (B, ...), or None before the first step.
+
+        Set it to go on with episodes of another session, such as one before a restart.
+
+        Raises:
+            ValueError: If it is set to a memory of another batch, or of another policy's size.
+        """
         return self._memory
+
+    @memory.setter
+    def memory(self, memory: Any) -> None:
+        memory = None if memory is None else np.array(memory, np.float32)
+        if memory is not None and memory.shape != self._memory_shape:
+            raise ValueError(
+                f"expected a memory of shape {list(self._memory_shape)} from this policy and "
+                f"{self._size} environments; received the shape {list(memory.shape)}"
+            )
+        self._memory = memory
 
 
 class WindowSession(_Session):

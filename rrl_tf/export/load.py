@@ -76,14 +76,26 @@ class Policy:
         """Returns name -> array of any signature, for name -> array of its inputs.
 
         Raises:
-            InvalidInput: If there is no such signature, or it takes other inputs.
+            InvalidInput: If there is no such signature, or it takes other inputs: of other names,
+                dtypes, shapes or values.
         """
         if signature not in self.signatures:
             raise InvalidInput(f"this policy has no signature {signature!r}")
         names = self.signatures[signature]["inputs"]
         if inputs.keys() != names.keys():
             raise InvalidInput(f"{signature!r} takes {sorted(names)}; received {sorted(inputs)}")
-        return self._session.run(signature, {name: np.asarray(inputs[name]) for name in names})
+        arrays = {name: np.asarray(inputs[name]) for name in names}
+        for name, array in arrays.items():
+            dtype, shape = names[name]
+            if array.dtype != dtype or not _fits(array.shape, shape):
+                raise InvalidInput(
+                    f"expected {name!r} of shape {shape}, dtype {dtype}; "
+                    f"received shape {array.shape}, dtype {array.dtype}"
+                )
+        try:
+            return self._session.run(signature, arrays)
+        except tf.errors.InvalidArgumentError as error:
+            raise InvalidInput(f"{signature!r} failed: {error.message}") from error
 
     def _as_batch(self, observation):
         dtype, (_, *shape) = self.signatures["act"]["inputs"]["observation"]
@@ -101,6 +113,12 @@ class Policy:
     def close(self) -> None:
         """Frees the model."""
         self._session.close()
+
+
+def _fits(shape, expected):
+    """Whether a shape is the expected one, where -1 is any size."""
+    sizes = zip(shape, expected)
+    return len(shape) == len(expected) and all(size == e or e == -1 for size, e in sizes)
 
 
 def _described(folder):

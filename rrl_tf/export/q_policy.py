@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import ops
 
@@ -88,11 +90,13 @@ def export_recurrent_policy(
     """Writes a `RecurrentQNetwork` with its preprocessing, as `export_policy` does other networks.
 
     The network also looks at its last action and at what that earned. The action goes with the
-    memory, as it is the one that was answered; the reward is asked for:
+    memory, as it is the one that was answered; the reward is asked for. With the memory goes a
+    number, too, that tells whose it is:
 
-    - `act`, also called `serving_default`: `{"observation" (B, ...), "memory" (B, M + 1),
-      "reward" (B,)} -> {"action" (B,), "q_values" (B, A), "next_memory" (B, M + 1)}`. In the first
-      step of an episode the reward is not looked at.
+    - `act`, also called `serving_default`: `{"observation" (B, ...), "memory" (B, M + 2),
+      "reward" (B,)} -> {"action" (B,), "q_values" (B, A), "next_memory" (B, M + 2)}`. In the first
+      step of an episode the reward is not looked at. A memory of another batch, or that a policy of
+      other weights returned, is refused; one of zeros, as warm-up requests have it, is not.
     - `act_with_attention` and `initial_memory`: as of `export_policy`.
 
     Args:
@@ -112,7 +116,8 @@ def export_recurrent_policy(
     >>> export_recurrent_policy("runs/memory/lstm/export", network, task.preparation, (7, 7, 4))
     PosixPath('runs/memory/lstm/export/1')
     """
-    start = _initial_memory(lambda batch_size: _packed(network.initial_memory(batch_size), -1))
+    owner = _owner(network)
+    start = _initial_memory(lambda size: _packed(network.initial_memory(size), -1, owner))
     inputs = [
         input_spec("observation", observation_shape, observation_dtype),
         _memory_spec(start),
@@ -121,7 +126,8 @@ def export_recurrent_policy(
     names = (policy or {}).get("action_names")
 
     def act(ask, observation, memory, reward):
-        memory, previous_action = memory[:, :-1], memory[:, -1]
+        memory = _checked(memory, owner, observation, reward)
+        memory, previous_action = memory[:, :-2], memory[:, -2]
         step = {
             "observation": prepare(observation),
             "previous_action": ops.cast(previous_action, "int32"),
@@ -129,7 +135,7 @@ def export_recurrent_policy(
         }
         q_values, next_memory = ask(step, memory)
         answer = _greedy(q_values, names)
-        return {**answer, "next_memory": _packed(next_memory, answer["action"])}
+        return {**answer, "next_memory": _packed(next_memory, answer["action"], owner)}
 
     endpoints = {
         **model_endpoints("act", network, act, inputs),
@@ -138,10 +144,37 @@ def export_recurrent_policy(
     return write_version(directory, network, endpoints, policy, version)
 
 
-def _packed(memory, action):
-    """A network's memory and its last action, as one array."""
-    action = ops.cast(action, "float32") * ops.ones_like(memory[:, 0])
-    return ops.concatenate([memory, action[:, None]], axis=-1)
+def _owner(network):
+    """A number of the network's weights: not 0, and one that float32 holds exactly."""
+    checksum = 0
+    for weight in network.get_weights():
+        checksum = zlib.crc32(np.ascontiguousarray(weight).tobytes(), checksum)
+    return float(1 + checksum % (2**24 - 1))
+
+
+def _packed(memory, action, owner):
+    """A network's memory, its last action, and whose they are, as one array."""
+    ones = tf.ones((tf.shape(memory)[0], 1))  # there may be no memory to make them like
+    action = ops.reshape(ops.cast(action, "float32"), (-1, 1)) * ones
+    return ops.concatenate([memory, action, owner * ones], axis=-1)
+
+
+def _checked(memory, owner, *others):
+    """The memory `(B, M + 2)`, if it is this policy's and of the same batch as the others."""
+    sizes = tf.stack([tf.shape(each)[0] for each in (memory, *others)])
+    owners = memory[:, -1]
+    checks = [
+        tf.debugging.Assert(
+            tf.reduce_all(tf.equal(sizes, sizes[0])),
+            ["memory, observation and reward must be one batch; received the sizes", sizes],
+        ),
+        tf.debugging.Assert(
+            tf.reduce_all(tf.equal(owners, owner) | tf.equal(owners, 0.0)),
+            [f"memory must come from this version of this policy, {owner:.0f}; received", owners],
+        ),
+    ]
+    with tf.control_dependencies([check for check in checks if check is not None]):
+        return tf.identity(memory)
 
 
 def _answer(prepare, action_names):

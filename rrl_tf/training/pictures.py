@@ -1,9 +1,8 @@
-"""What an agent attends to: one greedy episode played and drawn."""
+"""What an agent attends to and remembers: one greedy episode played and drawn."""
 
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import os
 import pathlib
 from typing import Any
@@ -11,11 +10,11 @@ from typing import Any
 import gymnasium
 import keras
 import numpy as np
-from keras import ops
 
 from rrl_tf import viz
 from rrl_tf.envs import Task
 from rrl_tf.training.metrics_log import MetricsLog
+from rrl_tf.training.watched import Look, Watched, picture_grid
 
 LONGEST_FILM = 60
 """Steps after which an episode is cut."""
@@ -33,21 +32,24 @@ class Episode:
     q_values: np.ndarray
     actions: np.ndarray
     rewards: np.ndarray
+    memory: viz.EpisodeMemory | None = None
 
 
 def draw_episode(
     network: keras.Model, task: Task, figures: pathlib.Path, log: MetricsLog
 ) -> list[pathlib.Path]:
-    """Plays one greedy episode and draws it as a film, with the network's attention if it has any.
+    """Plays one greedy episode and draws it as a film, with all that can be seen of the network.
 
-    Attention over the cells of a grid, where a task names entities in it, gets a figure of its
-    own. Of an environment without pictures nothing is drawn.
+    That is its attention over the cells of a grid, where a task names entities in it, and what its
+    memory attends to and when it is written. Both get a figure of their own, `attention.png` and
+    `memory.png`. Of an environment without pictures nothing is drawn.
 
     Args:
-        network: Q network, as `RelationalQNetwork`.
-        task: what is played; the evaluation episode with most in view is.
+        network: Q network, as `RelationalQNetwork` or `RecurrentQNetwork`.
+        task: what is played: the evaluation episode that shows most in its beginning, or, where
+            there is a memory to fill, the one that shows least.
         figures: folder that the pictures go to.
-        log: shows the figure in TensorBoard.
+        log: shows the figures in TensorBoard.
 
     Returns:
         Paths of what was drawn.
@@ -55,12 +57,43 @@ def draw_episode(
     env = _rendering_env(task)
     if env is None:
         return []
-    attends = attends_to_cells(network, task)
-    reset = most_in_view(task, env) if attends else task.evaluation_resets(at_most=1)[0]
-    episode = play(network, task, env, reset, attends)
+    watched = Watched(network, task)
+    episode = play(network, task, env, _reset(task, env, watched))
     env.close()
-    grid = _transposed(task, *task.preparation.shape[:2]) if attends else (1, 1)
-    film = viz.film(
+    drawn = {}
+    if episode.scores:
+        # A memory's episode is one that shows little at first.
+        step = np.argmax([len(cells) for cells in episode.cells]) if watched.remembers else 0
+        drawn["attention"] = _attention(episode, int(step), picture_grid(task))
+    if episode.memory is not None and episode.memory.gates:
+        drawn["memory"] = viz.gates_figure(episode.memory, episode.cells)
+    step = int(log.rows[-1]["step"]) if log.rows else 0
+    for name, figure in drawn.items():
+        log.image(step, name, viz.figure_to_image(figure))
+    paths = [viz.save_figure(figure, figures / f"{name}.png") for name, figure in drawn.items()]
+    return [*paths, viz.save_film(_film(episode, task), figures / "episode.gif")]
+
+
+def _reset(task, env, watched):
+    """How the episode begins that is drawn."""
+    if task.entities is None or not (watched.attends or watched.remembers):
+        return task.evaluation_resets(at_most=1)[0]
+    return (least_in_view if watched.remembers else most_in_view)(task, env)
+
+
+def _attention(episode, step, grid):
+    return viz.attention_figure(
+        episode.frames[step],
+        episode.views[step],
+        {name: scores[step] for name, scores in episode.scores.items()},
+        episode.cells[step],
+        unseen=episode.unseen[step],
+        grid=grid,
+    )
+
+
+def _film(episode, task):
+    return viz.film(
         episode.frames,
         next(iter(episode.scores.values()), None),
         episode.cells,
@@ -68,95 +101,68 @@ def draw_episode(
         episode.actions,
         episode.rewards,
         task.action_names,
-        grid=grid,
+        grid=picture_grid(task) if episode.scores else (1, 1),
+        memory=episode.memory,
     )
-    paths = [viz.save_film(film, figures / "episode.gif")]
-    if attends:
-        attention = viz.attention_figure(
-            episode.frames[0],
-            episode.views[0],
-            {name: scores[0] for name, scores in episode.scores.items()},
-            episode.cells[0],
-            unseen=episode.unseen[0],
-            grid=grid,
-        )
-        step = int(log.rows[-1]["step"]) if log.rows else 0
-        log.image(step, "attention", viz.figure_to_image(attention))
-        paths.insert(0, viz.save_figure(attention, figures / "attention.png"))
-    return paths
-
-
-def attends_to_cells(network: keras.Model, task: Task) -> bool:
-    """Whether a network can show its attention from cell to cell of the task's grid."""
-    shape = task.preparation.shape
-    if task.entities is None or len(shape) != 3 or not _can_attend(network):
-        return False
-    _, scores = network(ops.zeros((1, *shape)), return_attention_scores=True)
-    return all(each.shape[-2:] == (shape[0] * shape[1],) * 2 for each in scores.values())
 
 
 def most_in_view(task: Task, env: gymnasium.Env) -> dict[str, Any]:
     """The first evaluation reset that shows most entities and, among those, most of the grid."""
-
-    def seen(reset):
-        observation, _ = env.reset(**reset)
-        hidden = task.unseen(observation).sum() if task.unseen else 0
-        return len(task.entities(observation)), -hidden
-
-    return max(task.evaluation_resets(), key=seen)
+    return max(task.evaluation_resets(), key=lambda reset: _in_view(task, env, reset))
 
 
-def play(
-    network: keras.Model,
-    task: Task,
-    env: gymnasium.Env,
-    reset: dict[str, Any],
-    attends: bool = True,
-) -> Episode:
+def least_in_view(task: Task, env: gymnasium.Env) -> dict[str, Any]:
+    """The first evaluation reset that shows fewest entities and, among those, least of the grid."""
+    return min(task.evaluation_resets(), key=lambda reset: _in_view(task, env, reset))
+
+
+def _in_view(task, env, reset):
+    observation, _ = env.reset(**reset)
+    hidden = task.unseen(observation).sum() if task.unseen else 0
+    return len(task.entities(observation)), -hidden
+
+
+def play(network: keras.Model, task: Task, env: gymnasium.Env, reset: dict[str, Any]) -> Episode:
     """One greedy episode, cut after `LONGEST_FILM` steps."""
+    watched = Watched(network, task)
     observation, _ = env.reset(**reset)
     rows: list[dict[str, Any]] = []
     frames: list[Any] = [env.render()]
+    looks: list[Look] = []
     over = False
     while not over and len(rows) < LONGEST_FILM:
-        row = {"cells": {}, "scores": {}, "unseen": False, "views": False}
-        if attends:
-            q, scores = network(task.preparation(observation[None]), return_attention_scores=True)
-            row |= _looks(task, env, observation, scores)
-        else:
-            q = network(task.preparation(observation[None]))
-        q = ops.convert_to_numpy(q)[0].astype("float32")
-        observation, reward, terminated, truncated, _ = env.step(int(q.argmax()))
-        rows.append({**row, "q_values": q, "actions": int(q.argmax()), "rewards": float(reward)})
+        looks.append(watched.look(observation))
+        seen = _seen(task, env, observation, watched)
+        action = int(looks[-1].q_values.argmax())
+        observation, reward, terminated, truncated, _ = env.step(action)
+        watched.remember(action, float(reward))
+        rows.append({**seen, "actions": action, "rewards": float(reward)})
         frames.append(env.render())
         over = terminated or truncated
     columns = {name: [row[name] for row in rows] for name in rows[0]}
-    cells, scores = columns.pop("cells"), columns.pop("scores")
+    rounds = looks[0].rounds if watched.attends else ()
     return Episode(
         frames=np.stack(frames),
-        cells=cells,
-        scores={name: np.stack([each[name] for each in scores]) for name in scores[0]},
+        cells=columns.pop("cells"),
+        scores={name: np.stack([look.rounds[name] for look in looks]) for name in rounds},
+        q_values=np.stack([look.q_values for look in looks]),
+        memory=watched.memory_of(looks),
         **{name: np.stack(values) for name, values in columns.items()},
     )
 
 
-def _looks(task, env, observation, scores):
-    """One step's attention and where things are, with x before y in everything that is drawn."""
-    height_width = task.preparation.shape[:2]
-    unseen = task.unseen(observation) if task.unseen else np.zeros(height_width, bool)
-    order = np.arange(unseen.size).reshape(height_width)
-    order = (order.T if task.rows_first else order).ravel()
-    return {
-        "views": _view(task, env, observation),
-        "unseen": unseen.T if task.rows_first else unseen,
-        "cells": {
-            label: _transposed(task, *cell) for label, cell in task.entities(observation).items()
-        },
-        "scores": {
-            name: ops.convert_to_numpy(ops.cast(each, "float32"))[0][:, order][:, :, order]
-            for name, each in scores.items()
-        },
-    }
+def _seen(task, env, observation, watched):
+    """What is where in one step, with x before y in everything that is drawn."""
+    seen = {"cells": {}, "unseen": False, "views": False}
+    if task.entities is not None and (watched.attends or watched.remembers):
+        entities = task.entities(observation).items()
+        seen["cells"] = {label: _transposed(task, *cell) for label, cell in entities}
+    if watched.attends:
+        shape = task.preparation.shape[:2]
+        unseen = task.unseen(observation) if task.unseen else np.zeros(shape, bool)
+        seen["unseen"] = unseen.T if task.rows_first else unseen
+        seen["views"] = _view(task, env, observation)
+    return seen
 
 
 def _transposed(task, first, second):
@@ -171,10 +177,6 @@ def _view(task, env, observation):
     cells = cells if task.rows_first else cells.T
     grey = (255 * (1 - cells / max(1.0, float(cells.max())))).astype("uint8")
     return np.repeat(grey.repeat(32, 0).repeat(32, 1)[..., None], 3, axis=-1)
-
-
-def _can_attend(network):
-    return "return_attention_scores" in inspect.signature(network.call).parameters
 
 
 def _rendering_env(task):

@@ -4,14 +4,18 @@ from rrl_tf.viz.attention import attention_figure, attention_grid
 from rrl_tf.viz.cost import cost_figure
 from rrl_tf.viz.curves import learning_curves
 from rrl_tf.viz.digits import digits_figure, most_attended
+from rrl_tf.viz.episode_memory import VIEW, EpisodeMemory
 from rrl_tf.viz.equivariance import equivariance_figure
 from rrl_tf.viz.film import film
+from rrl_tf.viz.gates import gates_figure
 from rrl_tf.viz.memory import memory_attention_figure
 from rrl_tf.viz.output import figure_to_image, save_figure, save_film
 from rrl_tf.viz.returns import returns_figure
 from rrl_tf.viz.robustness import robustness_figure
 
 __all__ = [
+    "VIEW",
+    "EpisodeMemory",
     "attention_figure",
     "attention_grid",
     "cost_figure",
@@ -19,6 +23,7 @@ __all__ = [
     "equivariance_figure",
     "figure_to_image",
     "film",
+    "gates_figure",
     "learning_curves",
     "memory_attention_figure",
     "most_attended",

@@ -12,12 +12,15 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
 from rrl_tf.viz.attention import attention_grid, draw_weights, mark_cells, meaning
 from rrl_tf.viz.checks import checked_cells, checked_images, checked_scores
+from rrl_tf.viz.episode_memory import EpisodeMemory
+from rrl_tf.viz.film_memory import add_memory, memory_height
 from rrl_tf.viz.output import figure_to_image
 
 _DPI = 100
 _MARGIN, _TOP, _SIDE = 0.2, 0.72, 2.1  # inches, as everything here
 _ATTENTION_WIDTH, _NAMES_WIDTH, _VALUES_WIDTH = 2.7, 0.85, 1.25
 _HEADS_GAP, _HEADS_TITLE = 0.12, 0.2
+_MEMORY_GAP = 0.16
 
 
 def film(
@@ -30,12 +33,17 @@ def film(
     action_names: Sequence[str],
     source: str = "agent",
     grid: tuple[int, int] = (7, 7),
+    memory: EpisodeMemory | None = None,
 ) -> np.ndarray:
     """Draw an episode step by step; `save_film` writes the result as a GIF.
 
     Each picture shows the frame, the attention of each head from the `source` cell, if there is
     any, and a bar for the value of each action with the chosen one in orange. The last shows where
     the episode ended. Give `scores.mean(axis=1, keepdims=True)` to see the mean of the heads.
+
+    Below, if there is one, the memory: what each slot attends to, mean of the heads, in view and in
+    the memory itself, and how far its gates are open, how much is written and how much is kept; of
+    a memory without attention the gates of all steps so far.
 
     Args:
         frames: uint8 RGB `(T + 1, height, width, 3)`: before each of the `T` steps, and at the end.
@@ -48,6 +56,7 @@ def film(
         action_names: `A` strings.
         source: label of the cell whose attention is shown.
         grid: `(width, height)` of the view in cells.
+        memory: of the `T` steps; `None` shows none.
 
     Returns:
         uint8 array `(T + 1, height, width, 3)`, about 700 pixels wide.
@@ -66,15 +75,18 @@ def film(
     q_values, actions, rewards = np.asarray(q_values), np.asarray(actions), np.asarray(rewards)
     scores, cells = _checked_attention(scores, cells, grid, source, len(q_values))
     _check_episode(frames, scores, cells, q_values, actions, rewards, action_names, source)
+    if memory is not None and memory.steps != len(scores):
+        raise InvalidInput(f"memory must be of {len(scores)} steps; received {memory.steps}")
     looking = [each[source] for each in cells]
     pictures = _attention_from(looking, scores, grid)
-    page = _Page(frames[0], pictures, q_values, action_names, source)
+    page = _Page(frames[0], pictures, q_values, action_names, source, memory)
     page.show_meaning(dict.fromkeys(label for each in cells for label in each))
     images = []
     for t, action in enumerate(actions):
         page.show_frame(frames[t], f"step {t + 1} of {len(actions)}", f"reward {rewards[t]:.2f}")
         page.show_attention(pictures[t], cells[t], looking[t])
         page.show_values(q_values[t], action)
+        page.show_memory(t, cells[t])
         images.append(figure_to_image(page.figure))
     page.show_end(frames[-1], rewards)
     images.append(figure_to_image(page.figure))
@@ -126,13 +138,15 @@ def _check_episode(frames, scores, cells, q_values, actions, rewards, action_nam
 class _Page:
     """One figure whose artists are updated from picture to picture: setting up costs the most."""
 
-    def __init__(self, frame, pictures, q_values, action_names, source):
+    def __init__(self, frame, pictures, q_values, action_names, source, memory):
         columns, side = _heads_layout(pictures.shape[1])
         attention_width = max(0.0, columns * (side + _HEADS_GAP) - _HEADS_GAP)
         attention_left = _MARGIN + _SIDE + (0.3 if columns else 0.0)
         values_left = attention_left + attention_width + _NAMES_WIDTH
         right = values_left + _VALUES_WIDTH
-        self.figure = style.new_figure(right + _MARGIN, _TOP + _SIDE + 0.32, _DPI)
+        width, height = right + _MARGIN, _TOP + _SIDE + 0.32
+        below = 0.0 if memory is None else memory_height(memory, width) + _MEMORY_GAP
+        self.figure = style.new_figure(width, height + below, _DPI)
         self._caption = style.write(self.figure, _MARGIN, 0.13, "", style.TITLE_SIZE, weight="bold")
         self._reward = style.write(self.figure, right, 0.13, "", style.TITLE_SIZE, ha="right")
 
@@ -146,6 +160,9 @@ class _Page:
         self._marks = []
         self._heads = self._add_heads(pictures[0], source, attention_left, columns, side)
         self._bars, self._labels = self._add_values(q_values, action_names, values_left)
+        self._memory = None
+        if memory is not None:
+            self._memory = add_memory(self.figure, memory, height + _MEMORY_GAP / 2)
 
     def _add_heads(self, heads, source, attention_left, columns, side):
         if not len(heads):
@@ -205,6 +222,7 @@ class _Page:
         )
         self.show_attention([np.zeros(image.get_array().shape) for image in self._heads], {}, None)
         self.show_values(np.zeros(len(self._bars)), None)
+        self.show_memory(None, {})
 
     def show_attention(self, heads, cells, looking):
         for mark in self._marks:
@@ -214,6 +232,11 @@ class _Page:
             image.set_data(weights)
             scaled = weights / self._largest
             self._marks += mark_cells(image.axes, cells, looking, scaled, self._letters)
+
+    def show_memory(self, t, cells):
+        if self._memory is not None:
+            # Where no attention is drawn, the cells are those of no view.
+            self._memory.show(t, cells if self._heads else {})
 
     def show_values(self, values, action):
         for index, (bar, label, value) in enumerate(zip(self._bars, self._labels, values)):
@@ -231,13 +254,4 @@ class _Page:
 def _heads_layout(heads):
     """Return how many columns of heads, and which side of each, fill their place best."""
     heading = _HEADS_TITLE if heads > 1 else 0.0
-
-    def side(columns):
-        rows = math.ceil(heads / columns)
-        across = (_ATTENTION_WIDTH + _HEADS_GAP) / columns - _HEADS_GAP
-        return min(across, (_SIDE + _HEADS_GAP) / rows - _HEADS_GAP - heading)
-
-    if heads == 0:
-        return 0, 0.0
-    columns = max(range(1, heads + 1), key=side)
-    return columns, side(columns)
+    return style.fill(heads, _ATTENTION_WIDTH, _SIDE, _HEADS_GAP, heading)

@@ -6,6 +6,7 @@ display and neither reads nor changes matplotlib's process-wide state.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -141,6 +142,34 @@ def row_of_panels(
     for axes in panels:
         plain(axes)
     return figure, panels
+
+
+def fill(count: int, width: float, height: float, gap: float, heading: float) -> tuple[int, float]:
+    """Return how many columns of squares, and which side of each, fill a place best.
+
+    Args:
+        count: how many squares.
+        width, height: of the place, as everything here in inches.
+        gap: between two of them.
+        heading: above each.
+    """
+
+    def side(columns):
+        rows = math.ceil(count / columns)
+        across = (width + gap) / columns - gap
+        return min(across, (height + gap) / rows - gap - heading)
+
+    if count == 0:
+        return 0, 0.0
+    columns = max(range(1, count + 1), key=side)
+    return columns, side(columns)
+
+
+def number_steps(axes: Axes, steps: int) -> None:
+    """Write some of the numbers 1 to `steps` along the horizontal axis, which ends with them."""
+    axes.set_xlim(0.5, steps + 0.5)
+    ticks = MaxNLocator(12, integer=True).tick_values(1, steps)
+    axes.set_xticks([tick for tick in ticks if 1 <= tick <= steps])
 
 
 def legend_columns(labels: Iterable[str], width: float) -> int:

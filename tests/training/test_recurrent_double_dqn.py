@@ -132,15 +132,16 @@ def test_the_served_agent_looks_at_its_last_action_and_reward(trained):
     run, agent = trained
     policy = load_policy(run.folder.export)
     observation = memory().observation_space.sample()[None]
-    memories = np.random.default_rng(0).normal(size=(4, agent.network.memory_size + 1))
-    memories[:, -1] = [-1, 0, 0, 2]  # the last action; none before an episode
+    memories = np.random.default_rng(0).normal(size=(4, agent.network.memory_size + 2))
+    memories[:, -2] = [-1, 0, 0, 2]  # the last action; none before an episode
+    memories[:, -1] = policy.predict({"batch_size": np.int32(1)}, "initial_memory")["memory"][0, -1]
     rewards = np.array([5.0, 0.0, 5.0, 0.0], np.float32)
     inputs = {
         "observation": np.repeat(observation, 4, axis=0),
         "memory": np.repeat(memories[:1], 4, axis=0).astype(np.float32),
         "reward": rewards,
     }
-    inputs["memory"][:, -1] = memories[:, -1]
+    inputs["memory"][:, -2] = memories[:, -2]
     values = policy.predict(inputs)["q_values"]
     assert len(np.unique(values.round(6), axis=0)) == 4
     inputs["reward"] = np.array([-3.0, 0.0, 5.0, 0.0], np.float32)
@@ -148,15 +149,16 @@ def test_the_served_agent_looks_at_its_last_action_and_reward(trained):
     expected, after = agent.policy_values(
         inputs["observation"],
         {
-            "memory": inputs["memory"][:, :-1],
-            "previous_action": memories[:, -1].astype(np.int32),
-            "previous_reward": np.where(memories[:, -1] < 0, 0, rewards).astype(np.float32),
+            "memory": inputs["memory"][:, :-2],
+            "previous_action": memories[:, -2].astype(np.int32),
+            "previous_reward": np.where(memories[:, -2] < 0, 0, rewards).astype(np.float32),
         },
     )
     np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)
     answer = policy.predict(inputs)
-    np.testing.assert_allclose(answer["next_memory"][:, :-1], after, rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(answer["next_memory"][:, -1], answer["action"])
+    np.testing.assert_allclose(answer["next_memory"][:, :-2], after, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(answer["next_memory"][:, -2], answer["action"])
+    np.testing.assert_array_equal(answer["next_memory"][:, -1], memories[:, -1])
     policy.close()
 
 

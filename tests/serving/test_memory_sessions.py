@@ -1,0 +1,253 @@
+"""Sessions of recurrent double DQNs, which look at their last action and its reward."""
+
+import itertools
+import threading
+import time
+
+import keras
+import numpy as np
+import pytest
+
+from rrl_tf.export import export_recurrent_policy, load_policy
+from rrl_tf.export.load import Policy
+from rrl_tf.models import RecurrentQNetwork
+from serving.client import ServingError, connect
+from serving.sessions import MemorySession
+
+pytestmark = pytest.mark.tf_only
+CORES = {"lstm-dense": {"units": 5}, "relational-memory-dense": {"mem_slots": 2, "head_size": 3}}
+
+
+def make_network(tools, preset="lstm-dense", seed=0, **core):
+    keras.utils.set_random_seed(seed)
+    network = RecurrentQNetwork.from_preset(
+        preset,
+        num_actions=tools.ACTIONS,
+        core_arguments={**CORES[preset], **core},
+        encoder_arguments={"hidden_units": (8,)},
+        hidden_units=(8,),
+    )
+    network.build({"observation": (None, *tools.SHAPE)})
+    rng = np.random.default_rng(seed)
+    for weight in network.trainable_variables:  # so that everything matters
+        weight.assign(rng.normal(0.0, 0.7, size=weight.shape))
+    return network
+
+
+def export(base, tools, *args, version=None, **core):
+    network = make_network(tools, *args, **core)
+    export_recurrent_policy(base, network, tools.prepare, tools.SHAPE, version=version)
+    return network
+
+
+@pytest.fixture(scope="module", params=CORES)
+def exported_network(request, tmp_path_factory, tools):
+    """A network, and the base folder that it is exported to; read only."""
+    base = tmp_path_factory.mktemp(request.param)
+    return export(base, tools, request.param), base
+
+
+@pytest.fixture(scope="module", params=["grpc", "http", "in process"])
+def client(request, exported_network, tools):
+    """The same policy, near and far; the server merges requests."""
+    base = exported_network[1]
+    if request.param == "in process":
+        policy = load_policy(base)
+        yield policy
+        policy.close()
+        return
+    with tools.serve(base, enable_batching=True) as server, at(server, request.param) as client:
+        yield client
+
+
+def at(server, scheme):
+    port = server.grpc_port if scheme == "grpc" else server.rest_port
+    return connect(f"{scheme}://127.0.0.1:{port}", "tiny")
+
+
+def expected_episode(network, tools, raw, rewards):
+    """Actions and memories of an episode, from the network without export or server.
+
+    The reward of a step is what the action before it earned.
+    """
+    memory, action, actions, memories = None, -1, [], []
+    for observation, reward in zip(raw, rewards):
+        step = {
+            "observation": tools.prepare(observation[None]),
+            "previous_action": np.array([action], np.int32),
+            "previous_reward": np.array([0.0 if action < 0 else reward], np.float32),
+        }
+        q_values, memory = network(step, memory)
+        action = int(np.argmax(q_values))
+        actions.append(action)
+        memories.append(np.array(memory)[0])
+    return actions, np.stack(memories)
+
+
+def some_rewards(count, seed=1):
+    return np.random.default_rng(seed).normal(0.0, 3.0, count).astype(np.float32)
+
+
+def test_an_episode_is_that_of_the_network(client, exported_network, tools):
+    network, _ = exported_network
+    raw, rewards = tools.observations(15), some_rewards(15)
+    actions, memories = expected_episode(network, tools, raw, rewards)
+    session = MemorySession(client)
+    for _ in range(2):  # after a reset, all over again
+        for observation, reward, action, memory in zip(raw, rewards, actions, memories):
+            assert session.act(observation, reward) == action
+            np.testing.assert_allclose(session.memory[0, :-2], memory, rtol=1e-3, atol=1e-4)
+            assert session.memory[0, -2] == action
+        session.reset()
+    without, _ = expected_episode(network, tools, raw, np.zeros(15))
+    assert without != actions  # so rewards matter
+
+
+def test_episodes_side_by_side_are_as_alone(client, exported_network, tools):
+    network, _ = exported_network
+    steps, size = 12, 3
+    raw = tools.observations(steps * size).reshape(steps, size, *tools.SHAPE)
+    rewards = some_rewards(steps * size).reshape(steps, size)
+    new = np.random.default_rng(2).random((steps, size)) < 0.25
+    session, answers = MemorySession(client, num_envs=size), []
+    for t in range(steps):
+        session.reset(new[t])
+        answers.append(session.act(raw[t], rewards[t]))
+    for row in range(size):
+        begins = [0, *np.flatnonzero(new[1:, row]) + 1, steps]
+        for begin, end in itertools.pairwise(begins):
+            part = slice(begin, end)
+            expected, _ = expected_episode(network, tools, raw[part, row], rewards[part, row])
+            assert [answer[row] for answer in answers[part]] == expected
+
+
+def test_an_episode_goes_on_in_another_session(client, exported_network, tools):
+    raw, rewards = tools.observations(8), some_rewards(8)
+    expected, _ = expected_episode(exported_network[0], tools, raw, rewards)
+    session = MemorySession(client)
+    answers = [session.act(o, r) for o, r in zip(raw[:4], rewards)]
+    later = MemorySession(client)
+    later.memory = session.memory.tolist()  # as from a file
+    answers += [later.act(o, r) for o, r in zip(raw[4:], rewards[4:])]
+    assert answers == expected
+
+
+def refusal(client):
+    """What is raised where a policy refuses its inputs."""
+    return ValueError if isinstance(client, Policy) else ServingError
+
+
+def test_a_memory_of_another_batch_or_size_is_refused(client, tools):
+    session = MemorySession(client, num_envs=2)
+    session.act(tools.observations(2), [1.0, 2.0])
+    before = session.memory
+    for memory in (before[:1], np.repeat(before, 2, axis=0), before[:, :-1], before[0]):
+        with pytest.raises(ValueError, match=r"memory of shape \[2, \d+\] .* 2 environments; rec"):
+            session.memory = memory
+    assert session.memory is before
+    inputs = {
+        "observation": tools.observations(2),
+        "memory": before,
+        "reward": np.zeros(2, np.float32),
+    }
+    for changes in ({"memory": before[:1]}, {"reward": np.zeros(1, np.float32)}):
+        with pytest.raises(refusal(client), match=r"one batch; received|one size along axis 0"):
+            client.predict({**inputs, **changes}, "act")
+    with pytest.raises(refusal(client), match=r"'memory'.* shape .*\d"):
+        client.predict({**inputs, "memory": before[:, :-1]}, "act")
+
+
+def test_a_memory_of_another_policy_is_refused(client, exported_network, tools, tmp_path):
+    preset = next(name for name in CORES if CORES[name] == exported_network[0].core_arguments)
+    export(tmp_path, tools, preset, 1)  # other weights, all else the same
+    other = load_policy(tmp_path)
+    theirs, session = MemorySession(other), MemorySession(client)
+    theirs.act(tools.observations(1)[0])
+    session.memory = theirs.memory
+    with pytest.raises(refusal(client), match="memory must come from this version of this policy"):
+        session.act(tools.observations(1)[0])
+    np.testing.assert_array_equal(session.memory, theirs.memory)  # as it was
+    session.reset()
+    session.act(tools.observations(1)[0])
+    other.close()
+
+
+def test_the_same_weights_are_the_same_policy(tmp_path, tools):
+    export(tmp_path, tools, version=1)
+    export(tmp_path, tools, version=2)
+    one, two = load_policy(tmp_path / "1"), load_policy(tmp_path / "2")
+    session, later = MemorySession(one), MemorySession(two)
+    raw = tools.observations(3)
+    session.act(raw[0])
+    later.memory = session.memory
+    assert later.act(raw[1], 1.0) == session.act(raw[1], 1.0)
+    one.close()
+    two.close()
+
+
+@pytest.mark.parametrize("scheme", ["grpc", "http"])
+def test_an_episode_does_not_go_on_with_another_version(tmp_path, tools, scheme):
+    export(tmp_path, tools, version=1)
+    raw = tools.observations(4)
+    with tools.serve(tmp_path) as server, at(server, scheme) as client:
+        session = MemorySession(client)
+        session.act(raw[0])
+        network = export(tmp_path, tools, "lstm-dense", 1, version=2)
+        error = None
+        for _ in range(600):  # until the server has found it
+            before = session.memory
+            try:
+                session.act(raw[1], 1.0)
+            except ServingError as raised:
+                error = raised
+                break
+            time.sleep(0.05)
+        assert error is not None and error.code == "INVALID_ARGUMENT"
+        assert "this version" in error.message
+        assert session.memory is before
+        session.reset()
+        expected, _ = expected_episode(network, tools, raw, np.zeros(4))
+        assert [session.act(observation) for observation in raw] == expected
+
+
+def test_a_foreign_memory_spoils_no_other_episode(exported_network, tools):
+    """Requests merge into one batch; only the one with the wrong memory is refused."""
+    network, base = exported_network
+    raw, rewards = tools.observations(5), some_rewards(5)
+    expected, _ = expected_episode(network, tools, raw, rewards)
+    answers, errors = [None] * 16, []
+    with tools.serve(base, enable_batching=True) as server, at(server, "grpc") as client:
+
+        def play(index):
+            session = MemorySession(client)
+            if index % 4:
+                answers[index] = [session.act(o, r) for o, r in zip(raw, rewards)]
+                return
+            session.act(raw[0])
+            session.memory = session.memory + 1
+            for _ in range(4):
+                try:
+                    session.act(raw[0])
+                except ServingError as error:
+                    errors.append(error.code)
+
+        threads = [threading.Thread(target=play, args=(index,)) for index in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert errors == ["INVALID_ARGUMENT"] * 16
+    assert [answer for index, answer in enumerate(answers) if index % 4] == [expected] * 12
+
+
+def test_a_network_without_a_memory_is_served_alike(tmp_path, tools):
+    keras.utils.set_random_seed(0)
+    network = RecurrentQNetwork.from_preset("none-dense", num_actions=tools.ACTIONS)
+    network.build({"observation": (None, *tools.SHAPE)})
+    export_recurrent_policy(tmp_path, network, tools.prepare, tools.SHAPE)
+    policy = load_policy(tmp_path)
+    raw, rewards = tools.observations(6), some_rewards(6)
+    expected, _ = expected_episode(network, tools, raw, rewards)
+    session = MemorySession(policy)
+    assert [session.act(o, r) for o, r in zip(raw, rewards)] == expected
+    policy.close()
