@@ -57,7 +57,7 @@ class Config(RecurrentDoubleDQNConfig):
     """Preset of `RecurrentQNetwork`."""
 
 
-TASKS = {
+TASKS: dict[str, Callable[..., Task]] = {
     "memory": memory_task,
     "doorkey": doorkey_task,
     "key_corridor": key_corridor_task,
@@ -73,13 +73,12 @@ DOORKEY = Config(
     loop="graph",
     sizes=(5, 6),
     held_out=True,
-    network="lstm",
     steps=60_000,
+    learning_rate_updates=7000,
     discount=0.93,
     observe_returns=True,
-    batch_size=8,
     epsilon_end=0.15,
-    learning_rate_updates=7000,
+    evaluate_every=5000,
 )
 PRESETS = {
     "memory-s7": MEMORY,
@@ -144,7 +143,7 @@ def make_task(config: Config) -> Task:
     Raises:
         InvalidInput: if it has no such option, or an option is not possible.
     """
-    make: Callable[..., Task] = TASKS[config.environment]
+    make = TASKS[config.environment]
     takes = inspect.signature(make).parameters
     options = {name: getattr(config, name) for name in OPTIONS}
     for name, value in options.items():
