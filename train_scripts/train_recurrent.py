@@ -115,7 +115,8 @@ PRESETS = {
         updates_per_step=0.0625,
         replay_capacity=200_000,
         discount=0.97,
-        evaluate_every=20_000,
+        evaluate_every=10_000,
+        log_every=2000,
     ),
     "key-corridor-s3r3": dataclasses.replace(
         MEMORY,
