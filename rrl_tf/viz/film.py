@@ -21,6 +21,7 @@ _MARGIN, _TOP, _SIDE = 0.2, 0.72, 2.1  # inches, as everything here
 _ATTENTION_WIDTH, _NAMES_WIDTH, _VALUES_WIDTH = 2.7, 0.85, 1.25
 _HEADS_GAP, _HEADS_TITLE = 0.12, 0.2
 _MEMORY_GAP = 0.16
+_DIGIT = 0.046  # width of a letter at the bars
 
 
 def film(
@@ -191,7 +192,9 @@ class _Page:
         bars = axes.barh(rows, np.zeros(len(rows)), height=0.62)
         axes.set_yticks(rows, action_names)
         low, high = min(0.0, q_values.min()), max(0.0, q_values.max())
-        room = 0.4 * ((high - low) or 1.0)  # for the numbers at the ends of the bars
+        # For the numbers at the ends of the bars, on both sides.
+        longest = min(0.5, _DIGIT * max(len(f" {value:.2f} ") for value in (low, high)))
+        room = longest / (_VALUES_WIDTH - 2 * longest) * ((high - low) or 1.0)
         axes.set_xlim(low - (room if low < 0 else 0), high + room)
         axes.invert_yaxis()
         axes.tick_params(length=0, labelsize=style.SMALL_SIZE, labelcolor=style.TEXT)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _TOP, _RIGHT, _BOTTOM = 0.62, 0.2, 0.55
 _PANEL, _GAP, _ROW = 1.35, 0.42, 0.24
+_LEAST_RANGE = 0.2
 _TITLES = {
     "input": "how much is written (input gate)",
     "forget": "how much is kept (forget gate)",
@@ -88,6 +89,10 @@ def _draw_gate(axes: Axes, gate: np.ndarray, title: str) -> None:
     steps = np.arange(1, len(gate) + 1)
     for number, values in enumerate(gate.T):
         axes.plot(steps, values, color=style.colour(number), marker=".", lw=1.6)
+    # A gate that hardly moves looks like it.
+    middle, half = (gate.max() + gate.min()) / 2, (gate.max() - gate.min()) / 2
+    half = max(_LEAST_RANGE / 2, 1.1 * half)
+    axes.set_ylim(middle - half, middle + half)
     style.title(axes, title, style.SMALL_SIZE)
 
 

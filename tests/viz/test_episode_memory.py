@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from matplotlib.text import Text
 
 from rrl_tf.viz import EpisodeMemory, figure_to_image, film, gates_figure, style
+from rrl_tf.viz.film import _Page
 from rrl_tf.viz.film_memory import add_memory, memory_height
 
 NAMES = ("left", "right", "forward")
@@ -139,6 +140,14 @@ def test_a_film_has_the_memory_below_and_all_else_as_before(kind):
     assert difference.mean() < 3
     below = images[:, without.shape[1] :]
     assert all((one != other).any() for one, other in itertools.pairwise(below))
+
+
+@pytest.mark.parametrize("scale", [0.01, 1, 10, 1000])
+def test_the_values_of_actions_lie_beside_their_names(scale):
+    q = scale * np.array([[1.19, 0.02, -1.0]])
+    page = _Page(episode(1)["frames"][0], np.zeros((1, 0, 1, 1)), q, NAMES, "agent", None)
+    page.show_values(q[0], 0)
+    everything_lies_apart(page.figure)
 
 
 def artists(memory, width=7.6):
