@@ -150,7 +150,7 @@ def train_agent(
         config,
         config.steps,
         may_change=("steps",),
-        identity={"task": task.name},
+        identity={"task": task.name, "parameters": loop.agent.policy.count_params()},
         stop=lambda rows: is_solved(rows, len(task.levels), config.stop_after_perfect),
         replicas=replicas,
     )
