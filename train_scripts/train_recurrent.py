@@ -13,11 +13,14 @@ python -m train_scripts.train_recurrent --network relational-memory-entities
 from __future__ import annotations
 
 import dataclasses
+import inspect
+from collections.abc import Callable
 from typing import Literal
 
 import keras
 
 from rrl_tf.envs import Task, comparison_task, doorkey_task, key_corridor_task, memory_task
+from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RecurrentQNetwork
 from rrl_tf.training.recurrent_double_dqn import (
     RecurrentDoubleDQNConfig,
@@ -54,6 +57,15 @@ class Config(RecurrentDoubleDQNConfig):
     """Preset of `RecurrentQNetwork`."""
 
 
+TASKS: dict[str, Callable[..., Task]] = {
+    "memory": memory_task,
+    "doorkey": doorkey_task,
+    "key_corridor": key_corridor_task,
+    "comparison": comparison_task,
+}
+OPTIONS = ("held_out", "held_out_seed", "random_length", "frames", "max_steps")
+"""What tasks may take, besides the sizes."""
+
 MEMORY = Config(steps=30_000, learning_rate_updates=4000)
 DOORKEY = Config(
     preset="doorkey-6x6",
@@ -61,13 +73,12 @@ DOORKEY = Config(
     loop="graph",
     sizes=(5, 6),
     held_out=True,
-    network="lstm",
     steps=60_000,
+    learning_rate_updates=7000,
     discount=0.93,
     observe_returns=True,
-    batch_size=8,
     epsilon_end=0.15,
-    learning_rate_updates=7000,
+    evaluate_every=5000,
 )
 PRESETS = {
     "memory-s7": MEMORY,
@@ -104,7 +115,8 @@ PRESETS = {
         updates_per_step=0.0625,
         replay_capacity=200_000,
         discount=0.97,
-        evaluate_every=20_000,
+        evaluate_every=10_000,
+        log_every=2000,
     ),
     "key-corridor-s3r3": dataclasses.replace(
         MEMORY,
@@ -127,32 +139,18 @@ def main(config: Config):
 
 
 def make_task(config: Config) -> Task:
-    """The environment as the configuration wants it."""
-    make = {
-        "memory": _memory,
-        "doorkey": _doorkey,
-        "key_corridor": _key_corridor,
-        "comparison": _comparison,
-    }
-    return make[config.environment](config, frames=config.frames, max_steps=config.max_steps)
+    """The environment as the configuration wants it.
 
-
-def _memory(config, **options):
-    held_out = {"held_out": config.held_out, "held_out_seed": config.held_out_seed}
-    return memory_task(config.sizes, random_length=config.random_length, **held_out, **options)
-
-
-def _doorkey(config, **options):
-    held_out = {"held_out": config.held_out, "held_out_seed": config.held_out_seed}
-    return doorkey_task(config.sizes, **held_out, **options)
-
-
-def _key_corridor(config, **options):
-    return key_corridor_task(config.sizes, **options)
-
-
-def _comparison(config, **options):
-    return comparison_task(config.sizes, **options)
+    Raises:
+        InvalidInput: if it has no such option, or an option is not possible.
+    """
+    make = TASKS[config.environment]
+    takes = inspect.signature(make).parameters
+    options = {name: getattr(config, name) for name in OPTIONS}
+    for name, value in options.items():
+        if name not in takes and value != getattr(Config, name):
+            raise InvalidInput(f"{config.environment} has no {name}; received {value!r}")
+    return make(config.sizes, **{name: options[name] for name in OPTIONS if name in takes})
 
 
 def make_network(config: Config, task: Task) -> RecurrentQNetwork:

@@ -21,6 +21,7 @@ from rrl_tf.training.agent_evaluation import (
     scores,
     untrained_scores,
 )
+from rrl_tf.training.compilation import compilation_told
 from rrl_tf.training.config import (
     RunConfig,
     require_not_negative,
@@ -149,7 +150,7 @@ def train_agent(
         config,
         config.steps,
         may_change=("steps",),
-        identity={"task": task.name},
+        identity={"task": task.name, "parameters": loop.agent.policy.count_params()},
         stop=lambda rows: is_solved(rows, len(task.levels), config.stop_after_perfect),
         replicas=replicas,
     )
@@ -159,7 +160,7 @@ def train_agent(
             curriculum.set_state(state["curriculum"])
             statistics.set_state(state["statistics"])
     if not run.is_finished():
-        with replicas.losses_told(), Interruption() as interruption:
+        with replicas.losses_told(), compilation_told(), Interruption() as interruption:
             _train(run, loop, play, curriculum, statistics, config, interruption)
         interruption.obey()
         run.by_chief(finish, run, loop.agent, play, task, config)

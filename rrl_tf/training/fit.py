@@ -25,6 +25,7 @@ from tqdm.keras import TqdmCallback
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training.callbacks import Checkpoint, LogMetrics, StopWhen
+from rrl_tf.training.compilation import compilation_told
 from rrl_tf.training.config import RunConfig
 from rrl_tf.training.divergence import require_finite
 from rrl_tf.training.interruption import Interruption
@@ -121,7 +122,7 @@ class FitRun(Run):
         if not replicas.is_chief:
             measure, options = None, options | {"validation_data": None}
         # Whoever reads the log comes after the one who writes it, and the checkpoint last.
-        with replicas.losses_told(), Interruption() as interruption:
+        with replicas.losses_told(), compilation_told(), Interruption() as interruption:
             also = [
                 LogMetrics(self.log, measure),
                 *callbacks,

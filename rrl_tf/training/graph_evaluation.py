@@ -64,6 +64,8 @@ class GraphEvaluation:
         # Row t is where the episodes were after t steps; nothing is at -1.
         visited = tf.fill((self._limit + 1, len(key)), tf.constant(-1, tf.int64))
         recall = self.agent.initial_recall(self._start.shape[1])
+        # Who remembers may act otherwise where it comes back to.
+        watch = (epsilon == 0) & (not self.remembers)
         steps = 0
         while steps < self._limit and not tf.reduce_all(over):
             visited = tf.tensor_scatter_nd_update(visited, [[steps]], key[None])
@@ -75,7 +77,7 @@ class GraphEvaluation:
             reward += tf.where(over, 0.0, reward_t)
             success |= terminated & ~over
             ended = over | terminated | truncated
-            returned = tf.reduce_any(visited[:steps] == key, axis=0) & (epsilon == 0) & ~ended
+            returned = tf.reduce_any(visited[:steps] == key, axis=0) & watch & ~ended
             loop |= returned
             over = ended | returned
         return success, length, reward, loop
@@ -89,9 +91,11 @@ class GraphEvaluation:
         values, memory = self.agent.policy_values(seen, known)
         seed = graph_random.fold_in(seed, steps)
         action = graph_random.epsilon_greedy(values, epsilon, seed)
-        count = tf.shape(over, tf.int64)
-        everyone = tf.concat([count, memory.shape[1:]], axis=0)
-        return tf.scatter_nd(running, action, count), tf.scatter_nd(running, memory, everyone)
+        # Together, as nothing can be scattered of a memory without numbers.
+        both = tf.concat([tf.cast(action, memory.dtype)[:, None], memory], axis=-1)
+        shape = tf.constant((over.shape[0], both.shape[1]), running.dtype)
+        everyone = tf.scatter_nd(running, both, shape)
+        return tf.cast(everyone[:, 0], tf.int32), everyone[:, 1:]
 
     def _one_step(self, state, action):
         state, observation, *outcome = self.env.step(state, action)

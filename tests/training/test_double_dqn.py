@@ -8,6 +8,7 @@ import types
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -143,3 +144,18 @@ def test_what_cannot_be_trained_in_the_graph_is_refused_before_anything_is_writt
     with pytest.raises(InvalidInput, match="one device; received 2"):
         train_double_dqn(task, dense_q_network(5), config, two)
     assert not list(tmp_path.iterdir())
+
+
+@keras.saving.register_keras_serializable("tests")
+def by_python(inputs):
+    """The inputs, by a way that XLA cannot go."""
+    through = tf.numpy_function(lambda x: x, [inputs], tf.float32)
+    return inputs + keras.ops.stop_gradient(tf.ensure_shape(through, inputs.shape))
+
+
+def test_a_step_that_xla_cannot_compile_is_told_with_what_to_do(tmp_path):
+    network = keras.Sequential([keras.layers.Dense(2), keras.layers.Activation(by_python)])
+    with pytest.raises(InvalidInput, match="use --no-jit-compile; received one of which XLA says"):
+        train(tmp_path, network, jit_compile=True)
+    run, _ = train(tmp_path / "plain", network, jit_compile=False, steps=40)
+    assert run.is_finished()

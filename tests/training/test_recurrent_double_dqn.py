@@ -105,7 +105,7 @@ def small_doorkey():
 def test_another_core_does_not_go_on_with_a_run_of_this_one(tmp_path):
     train(tmp_path, steps=40)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "toy").rglob("*")}
-    with pytest.raises(InvalidInput, match=r"0000000040|received"):
+    with pytest.raises(InvalidInput, match=r"parameters is \d+ there and \d+ here"):
         train(tmp_path, "relational-memory-dense", steps=80)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "toy").rglob("*")} == before
 

@@ -1,0 +1,33 @@
+"""What XLA cannot compile, told in one sentence."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from rrl_tf.errors import InvalidInput
+
+
+@contextlib.contextmanager
+def compilation_told() -> Iterator[None]:
+    """A step that XLA cannot compile, while this is entered, is told with what to do.
+
+    Raises:
+        InvalidInput: instead of what TensorFlow raises, pages long.
+
+    Example:
+        >>> with compilation_told():
+        ...     model.fit(batches)
+    """
+    try:
+        yield
+    except tf.errors.OpError as error:
+        first = error.message.strip().splitlines()[0] if error.message else ""
+        if "XLA" not in error.message and "compil" not in first.lower():
+            raise
+        raise InvalidInput(
+            f"jit_compile needs a step that XLA can compile: use --no-jit-compile; received one "
+            f"of which XLA says: {first[:200]}"
+        ) from error
