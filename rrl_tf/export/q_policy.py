@@ -123,22 +123,9 @@ def export_recurrent_policy(
         _memory_spec(start),
         input_spec("reward", (), "float32"),
     ]
-    names = (policy or {}).get("action_names")
-
-    def act(ask, observation, memory, reward):
-        memory = _checked(memory, owner, observation, reward)
-        memory, previous_action = memory[:, :-2], memory[:, -2]
-        step = {
-            "observation": prepare(observation),
-            "previous_action": ops.cast(previous_action, "int32"),
-            "previous_reward": ops.where(previous_action < 0, 0.0, reward),
-        }
-        q_values, next_memory = ask(step, memory)
-        answer = _greedy(q_values, names)
-        return {**answer, "next_memory": _packed(next_memory, answer["action"], owner)}
-
+    answer = _recurrent_answer(prepare, owner, (policy or {}).get("action_names"))
     endpoints = {
-        **model_endpoints("act", network, act, inputs),
+        **model_endpoints("act", network, answer, inputs),
         "initial_memory": (start, [tf.TensorSpec((), "int32", name="batch_size")]),
     }
     return write_version(directory, network, endpoints, policy, version)
@@ -175,6 +162,22 @@ def _checked(memory, owner, *others):
     ]
     with tf.control_dependencies([check for check in checks if check is not None]):
         return tf.identity(memory)
+
+
+def _recurrent_answer(prepare, owner, names):
+    def act(ask, observation, memory, reward):
+        memory = _checked(memory, owner, observation, reward)
+        memory, previous_action = memory[:, :-2], memory[:, -2]
+        step = {
+            "observation": prepare(observation),
+            "previous_action": ops.cast(previous_action, "int32"),
+            "previous_reward": ops.where(previous_action < 0, 0.0, reward),
+        }
+        q_values, next_memory = ask(step, memory)
+        answer = _greedy(q_values, names)
+        return {**answer, "next_memory": _packed(next_memory, answer["action"], owner)}
+
+    return act
 
 
 def _answer(prepare, action_names):

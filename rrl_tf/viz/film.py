@@ -42,9 +42,8 @@ def film(
     any, and a bar for the value of each action with the chosen one in orange. The last shows where
     the episode ended. Give `scores.mean(axis=1, keepdims=True)` to see the mean of the heads.
 
-    Below, if there is one, the memory: what each slot attends to, mean of the heads, in view and in
-    the memory itself, and how far its gates are open, how much is written and how much is kept; of
-    a memory without attention the gates of all steps so far.
+    Below, the memory, if there is one: what each slot attends to, mean of the heads, and how much
+    is written and kept; where nothing attends, that of all steps so far.
 
     Args:
         frames: uint8 RGB `(T + 1, height, width, 3)`: before each of the `T` steps, and at the end.
@@ -76,22 +75,25 @@ def film(
     q_values, actions, rewards = np.asarray(q_values), np.asarray(actions), np.asarray(rewards)
     scores, cells = _checked_attention(scores, cells, grid, source, len(q_values))
     _check_episode(frames, scores, cells, q_values, actions, rewards, action_names, source)
-    if memory is not None and memory.steps != len(scores):
-        raise InvalidInput(f"memory must be of {len(scores)} steps; received {memory.steps}")
+    _check_memory(memory, len(scores))
     looking = [each[source] for each in cells]
     pictures = _attention_from(looking, scores, grid)
     page = _Page(frames[0], pictures, q_values, action_names, source, memory)
     page.show_meaning(dict.fromkeys(label for each in cells for label in each))
-    images = []
+    images = _images(page, frames, pictures, cells, looking, q_values, actions, rewards)
+    return np.stack(list(images))
+
+
+def _images(page, frames, pictures, cells, looking, q_values, actions, rewards):
+    """Yield the picture of every step, and that of the end."""
     for t, action in enumerate(actions):
         page.show_frame(frames[t], f"step {t + 1} of {len(actions)}", f"reward {rewards[t]:.2f}")
         page.show_attention(pictures[t], cells[t], looking[t])
         page.show_values(q_values[t], action)
         page.show_memory(t, cells[t])
-        images.append(figure_to_image(page.figure))
+        yield figure_to_image(page.figure)
     page.show_end(frames[-1], rewards)
-    images.append(figure_to_image(page.figure))
-    return np.stack(images)
+    yield figure_to_image(page.figure)
 
 
 def _checked_attention(scores, cells, grid, source, steps):
@@ -134,6 +136,11 @@ def _check_episode(frames, scores, cells, q_values, actions, rewards, action_nam
     for t, each in enumerate(cells):
         if source not in each:
             raise InvalidInput(f"cells[{t}] has no {source!r}; received labels {sorted(each)}")
+
+
+def _check_memory(memory, steps):
+    if memory is not None and memory.steps != steps:
+        raise InvalidInput(f"memory must be of {steps} steps; received {memory.steps}")
 
 
 class _Page:

@@ -213,7 +213,10 @@ def test_another_network_under_the_same_name_is_told(tmp_path):
     config = DoubleDQNConfig(**numbers, runs=str(tmp_path), name="taken")
     task = gymnasium_task("CartPole-v1", max_steps=12)
     train_double_dqn(task, dense_q_network(2, (32,)), config)
-    with pytest.raises(InvalidInput, match="taken holds a run of another configuration: parameters is 226 there and 114 here"):
+    with pytest.raises(
+        InvalidInput,
+        match="taken holds a run of another configuration: parameters is 226 there and 114 here",
+    ):
         train_double_dqn(task, dense_q_network(2, (16,)), config)
 
 
