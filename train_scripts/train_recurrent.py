@@ -66,7 +66,7 @@ TASKS: dict[str, Callable[..., Task]] = {
 OPTIONS = ("held_out", "held_out_seed", "random_length", "frames", "max_steps")
 """What tasks may take, besides the sizes."""
 
-MEMORY = Config(steps=30_000, learning_rate_updates=4000)
+MEMORY = Config(steps=60_000, updates_per_step=0.25, learning_rate_updates=10_000)
 DOORKEY = Config(
     preset="doorkey-6x6",
     environment="doorkey",
@@ -83,14 +83,14 @@ DOORKEY = Config(
 PRESETS = {
     "memory-s7": MEMORY,
     "memory-s17": dataclasses.replace(
-        MEMORY, preset="memory-s17", sizes=(9, 13, 17), steps=100_000, discount=0.97
+        MEMORY, preset="memory-s17", sizes=(9, 13, 17), steps=150_000, discount=0.97
     ),
     "memory-s17-random": dataclasses.replace(
         MEMORY,
         preset="memory-s17-random",
         sizes=(7, 9, 13, 17),
         random_length=True,
-        steps=150_000,
+        steps=200_000,
         discount=0.97,
     ),
     "comparison": dataclasses.replace(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from rrl_tf.models.presets import RELATIONAL_Q_NETWORK, Preset
 
+# A memory that forgets less in the beginning has more to be learned from.
+_SLOTS = {"mem_slots": 4, "head_size": 16, "num_heads": 2, "forget_bias": 2.0}
 _MEMORIES = {
     "relational-memory-entities": (
         "a Relational Memory of 4 slots that attend to the cells in sight, one by one",
         {
             "core": "relational_memory",
-            "core_arguments": {"mem_slots": 4, "head_size": 16, "num_heads": 2},
+            "core_arguments": _SLOTS,
             "memory_input": "entities",
         },
     ),
@@ -17,7 +19,7 @@ _MEMORIES = {
         "a Relational Memory of 4 slots, fed with one vector a step",
         {
             "core": "relational_memory",
-            "core_arguments": {"mem_slots": 4, "head_size": 16, "num_heads": 2},
+            "core_arguments": _SLOTS,
         },
     ),
     "lstm": ("an LSTM of 64 units", {"core": "lstm", "core_arguments": {"units": 64}}),
