@@ -102,8 +102,7 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         - [Hausknecht and Stone, 2015](https://arxiv.org/abs/1507.06527)
     """
 
-    # Keras would trace a call with what `build` was given, alone and in float32, for every export.
-    _default_save_signature = None
+    _default_save_signature = None  # Keras would trace a call of `build`'s shapes for every export
 
     def __init__(
         self,
@@ -193,10 +192,7 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         return self.core_layer.memory_size
 
     def initial_memory(self, batch_size: int | Tensor) -> Tensor:
-        """The memory at the start of `batch_size` episodes, `(batch_size, M)` float32.
-
-        Zeros, but for a Relational Memory, which starts as the identity.
-        """
+        """The memory at the start of episodes, `(batch_size, M)` float32: zeros, or identities."""
         return ops.cast(self.core_layer.initial_memory(batch_size), self.variable_dtype)
 
     def reset_memory(self, memory: Tensor, first: Tensor) -> Tensor:
