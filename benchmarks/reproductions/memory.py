@@ -7,12 +7,16 @@ as many sittings as they need.
 """
 
 import dataclasses
+import json
 import pathlib
 
 from benchmarks import runs
 from benchmarks.runs import percent, spread, summaries
 from benchmarks.tables import markdown_table
 from rrl_tf.training.agent_evaluation import NOISE
+from rrl_tf.training.loops import make_recurrent_agent
+from rrl_tf.training.memory_checks import memory_ablations, swap_of_memory
+from train_scripts import train_recurrent
 
 RESULTS = pathlib.Path("docs/results/memory")
 TASKS = {
@@ -67,7 +71,7 @@ def main(config):
         for variant in config.variants
     ]
     runs.train_all(config, train, wanted)
-    runs.publish(RESULTS, {"table": table, "zero_shot": zero_shot}, FIGURES)
+    runs.publish(RESULTS, TABLES, FIGURES)
 
 
 def train(config, task, variant, seed):
@@ -83,7 +87,27 @@ def train(config, task, variant, seed):
         for row in rows
         if "zero_shot/level" in row
     ]
-    runs.keep(run, RESULTS, cpu_minutes=rows[-1]["time/cpu_minutes"], zero_shot=zero_shot)
+    minutes = rows[-1]["time/cpu_minutes"]
+    runs.keep(run, RESULTS, cpu_minutes=minutes, zero_shot=zero_shot, **checks(run))
+
+
+def checks(run):
+    """What a finished run's memory decides: success without it, and what follows when swapped."""
+    stored = json.loads((run / "config.json").read_text())
+    names = {field.name for field in dataclasses.fields(train_recurrent.Config)}
+    numbers = {name: value for name, value in stored.items() if name in names}
+    config = train_recurrent.Config(**{**numbers, "sizes": tuple(stored["sizes"])})
+    task = train_recurrent.make_task(config)
+    network = runs.network(run)
+    if not network.memory_size:
+        return {}
+    agent = make_recurrent_agent(task, network, config)
+    resets = task.evaluation_resets(at_most=config.evaluation_episodes)
+    found = memory_ablations(agent, task, resets)
+    more = {"without": {name: each.summary()["success"] for name, each in found.items()}}
+    if config.environment == "memory":
+        more["swapped"] = swap_of_memory(agent.greedy_player(), task).summary()
+    return more
 
 
 def table(results):
@@ -127,6 +151,24 @@ def zero_shot(results):
     return markdown_table(rows)
 
 
+def without_memory(results):
+    """What an agent is worth when its memory is taken away or changed, as a Markdown table."""
+    rows = []
+    for task, task_label in TASKS.items():
+        for variant, (label, *_) in VARIANTS.items():
+            agents = [s for s in summaries(results, f"{task}-{variant}") if "without" in s]
+            if not agents:
+                continue
+            row = {"task": task_label, "agent": label, "seeds": len(agents)}
+            for name in ("trained", "zeroed", "shuffled", "uniform attention"):
+                shares = [100 * s["without"][name] for s in agents if name in s["without"]]
+                row[f"greedy, {name}"] = spread(shares, ".1f", " %") if shares else ""
+            swapped = [100 * s["swapped"]["outcome"] for s in agents if "swapped" in s]
+            row["follows a swapped memory"] = spread(swapped, ".0f", " %") if swapped else ""
+            rows.append(row)
+    return markdown_table(rows)
+
+
 def curves(task):
     """A function of the results: greedy success on a task against steps, a line an agent."""
 
@@ -137,4 +179,5 @@ def curves(task):
     return figure
 
 
+TABLES = {"table": table, "zero_shot": zero_shot, "without_memory": without_memory}
 FIGURES = {task: curves(task) for task in TASKS}
