@@ -38,3 +38,13 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(autouse=True)
 def _seed():
     keras.utils.set_random_seed(0)
+
+
+@pytest.fixture(scope="module")
+def short_films():
+    """Trainings that draw three frames of an episode: each takes as long as hundreds of steps."""
+    from rrl_tf.training import pictures
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pictures, "LONGEST_FILM", 3)
+        yield
