@@ -11,8 +11,9 @@ demo: .venv/installed
 test: .venv/installed lint
 	$(RUN) -m pytest -n 2 --dist loadfile
 
+# Learning takes long enough for XLA's optimisations, which tests/conftest.py leaves out.
 test-slow: .venv/installed
-	$(RUN) -m pytest -m slow
+	XLA_FLAGS= $(RUN) -m pytest -m slow
 
 # The wheel in an empty environment, from another folder: downloads TensorFlow, or takes pip's cache.
 package:

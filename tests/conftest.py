@@ -6,6 +6,11 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 # One thread a test process: sums come out in one order, so that a resumed run can be held against
 # one that was not stopped, bit by bit; and two processes do not fight over two cores.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+# What is compiled here runs a few times: XLA's optimisations take longer than they save.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
+)
 
 from rrl_tf.quiet import load_tensorflow
 
@@ -38,3 +43,13 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(autouse=True)
 def _seed():
     keras.utils.set_random_seed(0)
+
+
+@pytest.fixture(scope="module")
+def short_films():
+    """Trainings that draw three frames of an episode: each takes as long as hundreds of steps."""
+    from rrl_tf.training import pictures
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pictures, "LONGEST_FILM", 3)
+        yield

@@ -175,8 +175,11 @@ def _examples(specs, batch):
 def _write_graph(folder, model, endpoints):
     archive = keras.export.ExportArchive()
     archive.track(model)
+    (first, _), *_ = endpoints.values()
     for name, (function, specs) in endpoints.items():
-        archive.add_endpoint(name, function, input_signature=specs)
+        # Keras adds the first one under this name, too, without tracing and saving it twice.
+        if name != "serving_default" or function is not first:
+            archive.add_endpoint(name, function, input_signature=specs)
     archive.write_out(str(folder), verbose=False)
 
 

@@ -212,6 +212,7 @@ def test_names_and_options_exist(page):
             assert option[1].replace("-", "_") in options, text
 
 
+@functools.cache
 def known_options():
     """What our programs may be told, with underscores: fields of configurations, and flags."""
     from serving import flags
@@ -228,4 +229,4 @@ def known_options():
             elif isinstance(node, ast.Constant):
                 option = re.fullmatch(r"--([\w-]+)", str(node.value))
                 names |= {option[1].replace("-", "_")} if option else set()
-    return names | {*flags._WITHOUT_EFFECT}
+    return frozenset(names | {*flags._WITHOUT_EFFECT})

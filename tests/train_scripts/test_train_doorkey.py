@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import time
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.tf_only
+pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("short_films")]
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -70,12 +71,25 @@ def metrics(run):
         ]
 
 
-def test_a_run_leaves_everything_it_promises(tmp_path):
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, short_films):
+    """A run of `toy_config` and its agent, to be looked at."""
+    from train_scripts import train_doorkey
+
+    return train_doorkey.main(toy_config(tmp_path_factory.mktemp("trained")))
+
+
+@pytest.fixture
+def copied(trained, tmp_path):
+    """A copy of that run, to be gone on with."""
+    return shutil.copytree(trained[0].folder.path, tmp_path / "toy")
+
+
+def test_a_run_leaves_everything_it_promises(trained, copied):
     from rrl_tf.export import load_policy
     from train_scripts import train_doorkey
 
-    config = toy_config(tmp_path)
-    run, agent = train_doorkey.main(config)
+    run, agent = trained
     folder = run.folder
     assert json.loads((folder.path / "config.json").read_text())["steps"] == 640
     assert [int(row["step"]) for row in metrics(folder.path)] == [160, 320, 480, 640]
@@ -83,19 +97,21 @@ def test_a_run_leaves_everything_it_promises(tmp_path):
     assert 0 <= summary["eval/success"] <= 1
     assert {path.name for path in folder.figures.iterdir()} == {"attention.png", "episode.gif"}
     policy = load_policy(folder.export / "1")
-    task = train_doorkey.make_task(config)
+    task = train_doorkey.make_task(run.config)
     env = task.make_test_env()
     observations = np.stack([env.reset(**reset)[0] for reset in task.evaluation_resets()])
     np.testing.assert_array_equal(policy.act(observations), agent.greedy(observations))
     assert policy.details["scores"]["eval/success"] == summary["eval/success"]
 
-    again, _ = train_doorkey.main(config)  # nothing left to do, and nothing done
+    again, _ = train_doorkey.main(toy_config(copied.parent))  # nothing left to do, nothing done
     assert [path.name for path in again.folder.export.iterdir()] == ["1"]
 
 
-def test_a_killed_run_resumed_equals_one_that_was_not_killed(tmp_path):
-    whole, killed = tmp_path / "whole" / "toy", tmp_path / "killed" / "toy"
-    process = train(killed.parent)
+def test_a_killed_run_resumed_equals_one_that_was_not_killed(tmp_path, trained):
+    from train_scripts import train_doorkey
+
+    whole, killed = trained[0].folder.path, tmp_path / "toy"
+    process = train(tmp_path)
     while process.poll() is None and not list(killed.glob("checkpoints/0*")):
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGKILL)
@@ -103,10 +119,7 @@ def test_a_killed_run_resumed_equals_one_that_was_not_killed(tmp_path):
     assert process.returncode == -signal.SIGKILL, "it was over before it could be killed"
     assert not (killed / "evaluation.json").exists()
 
-    running = [train(killed.parent), train(whole.parent)]
-    for process in running:
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors
+    train_doorkey.main(toy_config(tmp_path))
     assert metrics(killed) == metrics(whole)
     arrays = [np.load(run / "checkpoints" / "0000000640" / "arrays.npz") for run in (killed, whole)]
     assert set(arrays[0].files) == set(arrays[1].files)
@@ -114,12 +127,13 @@ def test_a_killed_run_resumed_equals_one_that_was_not_killed(tmp_path):
         np.testing.assert_array_equal(arrays[0][name], arrays[1][name], err_msg=name)
 
 
-def test_a_run_goes_on_when_more_steps_are_asked_for(tmp_path):
+def test_a_run_goes_on_when_more_steps_are_asked_for(copied):
     from train_scripts import train_doorkey
 
-    train_doorkey.main(toy_config(tmp_path, steps=320))
-    run, _ = train_doorkey.main(toy_config(tmp_path, steps=640))
-    assert [int(row["step"]) for row in metrics(run.folder.path)] == [160, 320, 480, 640]
+    before = metrics(copied)
+    run, _ = train_doorkey.main(toy_config(copied.parent, steps=800))
+    after = metrics(run.folder.path)
+    assert after[:-1] == before and [int(row["step"]) for row in after[-1:]] == [800]
     assert sorted(path.name for path in run.folder.export.iterdir()) == ["1", "2"]
 
 
@@ -142,9 +156,9 @@ def test_a_run_in_the_graph_goes_on_as_if_it_had_not_stopped(tmp_path):
     assert json.loads((whole.path / "evaluation.json").read_text())["eval/level"] == 2
 
 
-@pytest.mark.parametrize("steps", [8, 100, 328])
+@pytest.mark.parametrize("steps", [8, 325])
 def test_any_number_of_steps_is_finished_once(tmp_path, steps):
-    """Before the first row, and between two of them."""
+    """Before the first row, and between two of them; and none that the environments can stop at."""
     from train_scripts import train_doorkey
 
     config = toy_config(tmp_path, steps=steps, evaluation_episodes=3)
@@ -185,18 +199,44 @@ def test_a_large_grid_is_evaluated_on_fresh_seeds(tmp_path):
     assert {path.name for path in run.folder.figures.iterdir()} == {"attention.png", "episode.gif"}
 
 
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_first(tmp_path, sign):
+def test_a_signal_saves_first(tmp_path):
     process = train(tmp_path, "--steps=100000", "--checkpoint-every=100000")
     run = tmp_path / "toy"
     while process.poll() is None and not (run / "metrics.csv").exists():
         time.sleep(0.02)
-    process.send_signal(sign)
+    process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=120)
-    assert process.returncode == 128 + sign, errors
+    assert process.returncode == 128 + signal.SIGTERM, errors
+    assert_saved(run)
+    assert "Traceback" not in errors
+
+
+def test_so_does_an_interruption(tmp_path, monkeypatch, capsys):
+    """In this process: what the command line makes of Ctrl-C."""
+    from rrl_tf.training import MetricsLog
+    from train_scripts import command_line, train_doorkey
+
+    write = MetricsLog.write
+
+    def interrupted(self, step, row):
+        write(self, step, row)
+        if step == 160:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(MetricsLog, "write", interrupted)
+    few = ["--steps=100000", "--checkpoint-every=100000"]
+    monkeypatch.setattr(sys, "argv", ["_", f"--runs={tmp_path}", "--name=toy", *TOY, *few])
+    with pytest.raises(SystemExit) as ended:
+        command_line.run_preset(train_doorkey.main, train_doorkey.PRESETS, default="fast")
+    assert ended.value.code == 128 + signal.SIGINT
+    assert_saved(tmp_path / "toy")
+    assert "the same command goes on" in capsys.readouterr().err
+
+
+def assert_saved(run):
+    """A run that was stopped has one checkpoint, of its last row, and was not finished."""
     [checkpoint] = (run / "checkpoints").iterdir()
     assert int(checkpoint.name) == int(metrics(run)[-1]["step"]) > 0
-    assert "Traceback" not in errors
     assert not (run / "evaluation.json").exists()
 
 
@@ -279,9 +319,8 @@ def test_a_mistake_is_one_line_and_nothing_is_written(
     assert not runs.exists()
 
 
-def test_another_configuration_in_the_same_folder_is_refused(tmp_path):
+def test_another_configuration_in_the_same_folder_is_refused(copied):
     from train_scripts import train_doorkey
 
-    train_doorkey.main(toy_config(tmp_path, steps=160))
     with pytest.raises(ValueError, match="seed is 0 there and 1 here"):
-        train_doorkey.main(toy_config(tmp_path, steps=160, seed=1))
+        train_doorkey.main(toy_config(copied.parent, seed=1))

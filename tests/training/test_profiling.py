@@ -1,6 +1,5 @@
 """A recorded profile holds steps that took time, and what they did by the names the docs use."""
 
-import dataclasses
 import functools
 import importlib.util
 import json
@@ -11,13 +10,14 @@ import pytest
 import shared_runs
 import tensorflow as tf
 
+from rrl_tf.envs import doorkey_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training import FitRun, Profile, RunConfig, profiled, read_profile
+from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
 from rrl_tf.training.profile_summary import SCOPES
 from rrl_tf.training.train_function import train_step
-from train_scripts import train_doorkey
 
-pytestmark = pytest.mark.tf_only
+pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("short_films")]
 
 IN_A_LOOP = ("double_dqn",)
 PARTS = ("act", "environment", "replay", "update")
@@ -82,18 +82,18 @@ def test_every_script_records_steps_and_names(tmp_path, task, jit_compile, capsy
 def test_the_loop_in_the_graph_has_all_names_in_one_call(tmp_path, jit_compile):
     sizes = {"steps": 96, "num_envs": 4, "batch_size": 8, "replay_capacity": 200}
     rest = {"learning_starts": 15, "evaluate_every": 96, "evaluation_episodes": 2, "log_every": 24}
-    train_doorkey.main(
-        dataclasses.replace(
-            train_doorkey.FAST,
-            **sizes,
-            **rest,
-            checkpoint_every=96,
-            loop="graph",
-            jit_compile=jit_compile,
-            profile=True,
-            runs=str(tmp_path),
-        )
+    config = DoubleDQNConfig(
+        **sizes,
+        **rest,
+        checkpoint_every=96,
+        loop="graph",
+        jit_compile=jit_compile,
+        profile=True,
+        runs=str(tmp_path),
     )
+    task = doorkey_task((5,), max_steps=20)
+    network = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(task.num_actions)])
+    train_double_dqn(task, network, config)
     summary = read_profile(tmp_path)
     assert len(summary.step_seconds) == 1 and summary.step_seconds[0] > 0
     assert not summary.parts
