@@ -64,8 +64,6 @@ class GraphEvaluation:
         # Row t is where the episodes were after t steps; nothing is at -1.
         visited = tf.fill((self._limit + 1, len(key)), tf.constant(-1, tf.int64))
         recall = self.agent.initial_recall(self._start.shape[1])
-        # Who remembers may act otherwise where it comes back to.
-        watch = (epsilon == 0) & (not self.remembers)
         steps = 0
         while steps < self._limit and not tf.reduce_all(over):
             visited = tf.tensor_scatter_nd_update(visited, [[steps]], key[None])
@@ -77,9 +75,11 @@ class GraphEvaluation:
             reward += tf.where(over, 0.0, reward_t)
             success |= terminated & ~over
             ended = over | terminated | truncated
-            returned = tf.reduce_any(visited[:steps] == key, axis=0) & watch & ~ended
-            loop |= returned
-            over = ended | returned
+            over = ended
+            if not self.remembers:  # who does may act otherwise where it comes back to
+                returned = tf.reduce_any(visited[:steps] == key, axis=0) & (epsilon == 0) & ~ended
+                loop |= returned
+                over |= returned
         return success, length, reward, loop
 
     def _act(self, observation, recall, over, epsilon, seed, steps):
