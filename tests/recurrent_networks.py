@@ -17,8 +17,8 @@ SMALL = {
     "encoder_arguments": {"conv_filters": (8,), "block": {"num_heads": 2, "key_size": 4}},
 }
 CORES = {
-    "relational-memory-entities": {"mem_slots": 3, "head_size": 4},
-    "relational-memory": {"mem_slots": 3, "head_size": 4},
+    "relational-memory-entities": {"mem_slots": 3, "head_size": 4, "forget_bias": 1.0},
+    "relational-memory": {"mem_slots": 3, "head_size": 4, "forget_bias": 1.0},
     "lstm": {"units": 6},
     "window": {"context_length": 4, "width": 8, "num_blocks": 2},
     "none": {"units": 6},

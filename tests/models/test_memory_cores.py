@@ -90,7 +90,7 @@ def test_a_relational_memory_is_the_layer():
 @pytest.mark.parametrize("blocks", [1, 2])
 def test_entities_in_sight_are_the_rows_a_memory_attends_to(blocks):
     """The layer on rows made by hand, everything in sight."""
-    core = {"mem_slots": 3, "head_size": 4, "num_blocks": blocks}
+    core = {"mem_slots": 3, "head_size": 4, "num_blocks": blocks, "forget_bias": 1.0}
     model, inputs = network("relational-memory-entities", core_arguments=core), sequences()
     inputs["observation"][..., 0] = 0
     views = inputs["observation"].reshape(-1, *GRID)
