@@ -23,10 +23,10 @@ def compilation_told() -> Iterator[None]:
     """
     try:
         yield
-    except tf.errors.OpError as error:
-        first = error.message.strip().splitlines()[0] if error.message else ""
-        if "XLA" not in error.message and "compil" not in first.lower():
+    except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError) as error:
+        if "XLA" not in error.message:
             raise
+        first = error.message.strip().splitlines()[0]
         raise InvalidInput(
             f"jit_compile needs a step that XLA can compile: use --no-jit-compile; received one "
             f"of which XLA says: {first[:200]}"

@@ -90,7 +90,7 @@ def beyond(figure):
     }
 
 
-def everything_lies_apart(figure):
+def assert_everything_lies_apart(figure):
     """No text and no axes of a figure leave it, and no two texts lie on each other."""
     figure_to_image(figure)
     renderer, whole = figure.canvas.get_renderer(), figure.bbox
@@ -125,7 +125,7 @@ def test_nothing_overlaps_or_is_clipped(memory, width):
     panel = add_memory(figure, memory, 0.05)
     for t in (1, None):
         panel.show(t, {})
-        everything_lies_apart(figure)
+        assert_everything_lies_apart(figure)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -147,7 +147,7 @@ def test_the_values_of_actions_lie_beside_their_names(scale):
     q = scale * np.array([[1.19, 0.02, -1.0]])
     page = _Page(episode(1)["frames"][0], np.zeros((1, 0, 1, 1)), q, NAMES, "agent", None)
     page.show_values(q[0], 0)
-    everything_lies_apart(page.figure)
+    assert_everything_lies_apart(page.figure)
 
 
 def artists(memory, width=7.6):
@@ -204,7 +204,7 @@ def test_gates_over_time_with_what_came_into_view(count):
     steps = 9
     memory = EpisodeMemory(slots(count), gates(steps, count))
     figure = gates_figure(memory, arriving(steps))
-    everything_lies_apart(figure)
+    assert_everything_lies_apart(figure)
     written, kept, in_view = figure.axes
     for axes, name in ((written, "input"), (kept, "forget")):
         for line, values in zip(axes.lines, memory.gates[name].T):
@@ -222,7 +222,7 @@ def test_gates_over_time_with_what_came_into_view(count):
 def test_gates_alone_where_nothing_is_ever_in_view():
     figure = gates_figure(lstm(3), [{"agent": (3, 6)}] * 3)
     assert len(figure.axes) == 2
-    everything_lies_apart(figure)
+    assert_everything_lies_apart(figure)
 
 
 @pytest.mark.parametrize(
