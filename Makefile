@@ -25,13 +25,13 @@ MEASURED := speed/update speed/mnist_step speed/acting speed/environments speed/
 	speed/scaling speed/serving speed/serving_bars speed/lone_request \
 	speed/relational_memory speed/relational_memory_scaling speed/decision_transformer \
 	speed/acting_decision_transformer speed/offline_data \
-	reproductions/book_defects reproductions/rmc_differences
+	reproductions/book_defects reproductions/rmc_differences reproductions/recall
 benchmarks: .venv/installed
 	set -e; for name in $(MEASURED); do $(RUN) -m benchmarks $$name; done
 	$(RUN) -m benchmarks tables
 
 # Trains every agent that the docs report: several hours on two cores.
-TRAINED := doorkey mnist nth_farthest text offline
+TRAINED := doorkey memory mnist nth_farthest text offline
 results: .venv/installed
 	set -e; for name in $(TRAINED); do $(RUN) -m benchmarks reproductions/$$name --jobs 2; done
 

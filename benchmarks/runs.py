@@ -92,6 +92,17 @@ def evaluation(run):
     return json.loads((run / "evaluation.json").read_text())
 
 
+def configuration(run, config_class):
+    """What a run folder was trained with."""
+    stored = json.loads((run / "config.json").read_text())
+    names = [field.name for field in dataclasses.fields(config_class)]
+    # JSON has no tuples.
+    values = {name: stored[name] for name in names if name in stored}
+    return config_class(
+        **{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+    )
+
+
 def network(run):
     """The network of the last checkpoint of a run folder."""
     [file] = (run / "checkpoints").glob("*/model.keras")

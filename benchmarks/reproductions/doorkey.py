@@ -1,7 +1,6 @@
 """Trains every DoorKey agent that the docs report, several seeds each, and writes the tables."""
 
 import dataclasses
-import json
 import pathlib
 import shutil
 
@@ -79,10 +78,7 @@ def train(config, preset, seed):
 
 def trained(run):
     """Configuration, task and network of a finished run."""
-    stored = json.loads((run / "config.json").read_text())
-    names = {field.name for field in dataclasses.fields(train_doorkey.Config)}
-    numbers = {name: value for name, value in stored.items() if name in names}
-    config = train_doorkey.Config(**{**numbers, "sizes": tuple(stored["sizes"])})
+    config = runs.configuration(run, train_doorkey.Config)
     return config, train_doorkey.make_task(config), runs.network(run)
 
 

@@ -7,7 +7,6 @@ as many sittings as they need.
 """
 
 import dataclasses
-import json
 import pathlib
 
 from benchmarks import runs
@@ -27,6 +26,7 @@ TASKS = {
     "doorkey-8x8": "DoorKey-8x8, new layouts",
     "doorkey-16x16": "DoorKey-16x16",
     "key-corridor-s3r3": "KeyCorridorS3R3",
+    "comparison": "ComparisonS14",
 }
 """Presets of `train_scripts.train_recurrent`, in the words of the tables."""
 VARIANTS = {
@@ -55,10 +55,10 @@ VARIANTS = {
 class Config(runs.Config):
     """Which runs, and how many at a time."""
 
-    tasks: tuple[str, ...] = tuple(TASKS)
-    """Presets of `train_scripts.train_recurrent`."""
-    variants: tuple[str, ...] = tuple(VARIANTS)
-    """Agents."""
+    tasks: tuple[str, ...] = ("memory-s7", "doorkey-6x6")
+    """Presets of `train_scripts.train_recurrent`, any of `TASKS`."""
+    variants: tuple[str, ...] = ("lstm-dense", "none-dense")
+    """Agents, any of `VARIANTS`."""
     runs: str = "runs/recurrent"
 
 
@@ -93,10 +93,7 @@ def train(config, task, variant, seed):
 
 def checks(run):
     """What a finished run's memory decides: success without it, and what follows when swapped."""
-    stored = json.loads((run / "config.json").read_text())
-    names = {field.name for field in dataclasses.fields(train_recurrent.Config)}
-    numbers = {name: value for name, value in stored.items() if name in names}
-    config = train_recurrent.Config(**{**numbers, "sizes": tuple(stored["sizes"])})
+    config = runs.configuration(run, train_recurrent.Config)
     task = train_recurrent.make_task(config)
     network = runs.network(run)
     if not network.memory_size:
@@ -106,66 +103,62 @@ def checks(run):
     found = memory_ablations(agent, task, resets)
     more = {"without": {name: each.summary()["success"] for name, each in found.items()}}
     if config.environment == "memory":
-        more["swapped"] = swap_of_memory(agent.greedy_player(), task).summary()
+        swap = swap_of_memory(agent.greedy_player(), task)
+        if swap.decided.any():
+            more["swapped"] = swap.summary()
     return more
+
+
+def found(results):
+    """Task and agent in words, and the summaries of its seeds, of all that was trained."""
+    for task, task_label in TASKS.items():
+        for variant, (label, *_) in VARIANTS.items():
+            if agents := summaries(results, f"{task}-{variant}"):
+                yield {"task": task_label, "agent": label}, agents
 
 
 def table(results):
     """The runs' last evaluations as a Markdown table."""
-    rows = []
-    for task, task_label in TASKS.items():
-        for variant, (label, *_) in VARIANTS.items():
-            agents = summaries(results, f"{task}-{variant}")
-            if not agents:
-                continue
-            rows.append(
-                {
-                    "task": task_label,
-                    "agent": label,
-                    "seeds": len(agents),
-                    "steps": f"{max(agent['step'] for agent in agents):,}",
-                    "greedy success": percent(agents, "eval/success"),
-                    f"success, ε = {NOISE}": percent(agents, f"eval/success_epsilon_{NOISE}"),
-                    "CPU minutes": spread([agent["cpu_minutes"] for agent in agents], ".0f"),
-                }
-            )
-    return markdown_table(rows)
+    return markdown_table(
+        [
+            {
+                **names,
+                "seeds": len(agents),
+                "steps": f"{max(agent['step'] for agent in agents):,}",
+                "greedy success": percent(agents, "eval/success"),
+                f"success, ε = {NOISE}": percent(agents, f"eval/success_epsilon_{NOISE}"),
+                "CPU minutes": spread([agent["cpu_minutes"] for agent in agents], ".0f"),
+            }
+            for names, agents in found(results)
+        ]
+    )
 
 
 def zero_shot(results):
     """How a curriculum's next level goes before it is trained on, as a Markdown table."""
     rows = []
-    for task, task_label in TASKS.items():
-        for variant, (label, *_) in VARIANTS.items():
-            agents = [each["zero_shot"] for each in summaries(results, f"{task}-{variant}")]
-            for levels in zip(*agents):
-                shares = [100 * success for _, success in levels]
-                rows.append(
-                    {
-                        "task": task_label,
-                        "agent": label,
-                        "level": int(levels[0][0]),
-                        "greedy success, untrained": spread(shares, ".1f", " %"),
-                    }
-                )
+    for names, agents in found(results):
+        for levels in zip(*(agent["zero_shot"] for agent in agents)):
+            shares = [100 * success for _, success in levels]
+            shown = {"greedy success, untrained": spread(shares, ".1f", " %")}
+            rows.append({**names, "level": int(levels[0][0]), **shown})
     return markdown_table(rows)
 
 
 def without_memory(results):
     """What an agent is worth when its memory is taken away or changed, as a Markdown table."""
     rows = []
-    for task, task_label in TASKS.items():
-        for variant, (label, *_) in VARIANTS.items():
-            agents = [s for s in summaries(results, f"{task}-{variant}") if "without" in s]
-            if not agents:
-                continue
-            row = {"task": task_label, "agent": label, "seeds": len(agents)}
-            for name in ("trained", "zeroed", "shuffled", "uniform attention"):
-                shares = [100 * s["without"][name] for s in agents if name in s["without"]]
-                row[f"greedy, {name}"] = spread(shares, ".1f", " %") if shares else ""
-            swapped = [100 * s["swapped"]["outcome"] for s in agents if "swapped" in s]
-            row["follows a swapped memory"] = spread(swapped, ".0f", " %") if swapped else ""
-            rows.append(row)
+    for names, agents in found(results):
+        changed = [agent["without"] for agent in agents if "without" in agent]
+        if not changed:
+            continue
+        row = {**names, "seeds": len(changed)}
+        for name in ("trained", "zeroed", "shuffled", "uniform attention"):
+            shares = [100 * each[name] for each in changed if name in each]
+            row[f"greedy, {name}"] = spread(shares, ".1f", " %") if shares else ""
+        swapped = [100 * agent["swapped"]["outcome"] for agent in agents if "swapped" in agent]
+        row["follows a swapped memory"] = spread(swapped, ".0f", " %") if swapped else ""
+        rows.append(row)
     return markdown_table(rows)
 
 
