@@ -73,9 +73,11 @@ def notes(seconds):
         for name in seconds
         if isinstance(name, str) and name.startswith(SERVED)
     )
+    training = train_recurrent.PRESETS[PRESET]
+    steps = f"{training.burn_in} + {training.learned_steps} + {training.n_step}"
     return (
-        "CPU time of an update of 8 sequences of 5 + 16 + 3 steps, one thread; the last columns "
-        "are ratios of medians. Aim: at most 0.6 of PyTorch eager.",
+        f"CPU time of an update of {training.batch_size} sequences of {steps} steps, one thread; "
+        "the last columns are ratios of medians. Aim: at most 0.6 of PyTorch eager.",
         f"A step with its memory, of one environment, by `MemorySession` in the process: "
         f"{', '.join(served)}. Aim: at most 0.5 ms.",
     )
