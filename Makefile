@@ -21,7 +21,7 @@ package:
 
 # The tables of the docs. Time them on an idle machine; what compares with PyTorch needs
 # pip install torch==2.13.0.
-MEASURED := speed/update speed/mnist_step speed/acting speed/environments speed/doorkey_in_graph \
+MEASURED := speed/update speed/recurrent_update speed/mnist_step speed/acting speed/environments speed/doorkey_in_graph \
 	speed/scaling speed/serving speed/serving_bars speed/lone_request \
 	speed/relational_memory speed/relational_memory_scaling speed/decision_transformer \
 	speed/acting_decision_transformer speed/offline_data \
