@@ -220,13 +220,15 @@ class WindowSession(_Session):
     Args:
         client: From `connect`, or a policy from `load_policy`.
         target_return: Sum of rewards that the policy is asked for: a number, or one for each
-            environment. After each step, what it earned is subtracted.
+            environment; by default the best of the policy's data. After each step, what it earned
+            is subtracted, unless the policy looks at whole returns.
         num_envs: B, the number of environments played side by side; by default a single one,
             without a batch dimension.
         context_length: K; by default, what the policy's signature says.
 
     Raises:
-        ValueError: If the policy takes no windows, or K is not known.
+        ValueError: If the policy takes no windows, K is not known, or nothing is asked for and the
+            policy has no default.
 
     Example:
 
@@ -240,7 +242,7 @@ class WindowSession(_Session):
     def __init__(
         self,
         client: Any,
-        target_return: Any,
+        target_return: Any = None,
         num_envs: int | None = None,
         context_length: int | None = None,
     ) -> None:
@@ -256,7 +258,11 @@ class WindowSession(_Session):
                 f"the policy takes windows of any length: context_length must be a positive "
                 f"number of steps; received {context_length}"
             )
-        self._target = np.broadcast_to(np.asarray(target_return, float), (self._size,))
+        default, self._subtracts = self._default_target()
+        if target_return is None and default is None:
+            raise ValueError("target_return must be given, as the policy has no default")
+        target = default if target_return is None else np.asarray(target_return, float)
+        self._target = np.broadcast_to(target, (self._size,))
         self._window = {
             name: np.zeros((self._size, length, *shape[2:]), dtype)
             for name, (dtype, shape) in self._specs.items()
@@ -264,6 +270,14 @@ class WindowSession(_Session):
         self._step: Any = None
         self._return: Any = None
         self.reset()
+
+    def _default_target(self):
+        """Returns what is asked for by default, and by which factor rewards are subtracted."""
+        if "default_target" not in self._client.signatures:
+            return None, 1
+        inputs = {"batch_size": np.array(self._size, np.int32)}
+        found = self._client.predict(inputs, "default_target")
+        return np.asarray(found["target_return"], float), np.asarray(found["subtracts_rewards"])
 
     def reset(self, rows: Any = None) -> None:
         """Begins new episodes, in every environment or in some rows (a mask, or indices)."""
@@ -298,7 +312,7 @@ class WindowSession(_Session):
         """
         dtype, shape = self._specs["states"]
         states = self._batch("an observation", observation, dtype, shape[2:])
-        rewards = np.where(self._step > 0, self._rewards(reward), 0.0)
+        rewards = np.where(self._step > 0, self._rewards(reward), 0.0) * self._subtracts
         step = {
             "states": states,
             "actions": 0,

@@ -317,6 +317,13 @@ CASES = [
     sequence_classifier("fast-transformer", 60_282, {f"block_{i}": (2, 4, 4) for i in (1, 2)}),
     windows("tokens", lambda **k: TrajectoryEmbedding(8, 9, **k), TOKENS, full_precision=False),
     windows("cloning", lambda **k: BehaviorCloning(4, 3, (6,), **k), 4 * 6 + 6 + 6 * 3 + 3),
+    windows(
+        "cloning-censored",
+        lambda **k: BehaviorCloning(
+            4, 3, (6,), return_conditioned=True, distribution="censored_normal", **k
+        ),
+        5 * 6 + 6 + 6 * 3 + 3 + 3,
+    ),
     decision_transformer("min-dt", TOKENS + 3 * BLOCK + 9 * (3 + 4 + 1)),
     decision_transformer("paper", TOKENS + 3 * BLOCK + 9 * (3 + 4 + 1) + 16),
     decision_transformer("fast", TOKENS + 3 * BLOCK + 9 * 3 + 16, discrete=True),

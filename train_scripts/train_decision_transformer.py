@@ -44,7 +44,12 @@ class Config(DecisionTransformerConfig):
     return_scale: float | None = None
     """What returns are divided by; the largest one in the data if not given."""
 
+    condition: Literal["return_to_go", "return"] = "return_to_go"
+    """What a step is told: the return that was still to come, or its episode's whole return."""
+
     model: Literal["decision_transformer", "behavior_cloning"] = "decision_transformer"
+    return_conditioned: bool = False
+    """Whether one that imitates is told a return; a Decision Transformer always is."""
     network: str = "fast"
     """Preset of `DecisionTransformer`."""
     width: int = 64
@@ -55,6 +60,11 @@ class Config(DecisionTransformerConfig):
     """Steps of a window; imitation sees one."""
     dropout: float = 0.1
     """Rate in the network in training."""
+    distribution: Literal["point", "censored_normal"] = "point"
+    """What is learned of continuous actions: a point, by its squared error, or where the normal
+    noise lies that was cut off at their bounds, by its likelihood."""
+    played_noise: float = 1.0
+    """Share of that noise over which an action is averaged as it is played."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -118,6 +128,21 @@ BC = dataclasses.replace(
     learning_rate=3e-4,
     evaluate_every=5000,
 )
+DENSE = dataclasses.replace(
+    BC,
+    preset="dense",
+    return_conditioned=True,
+    condition="return",
+    distribution="censored_normal",
+    dropout=0.0,
+    steps=10_000,
+    sampling="returns",
+    return_power=2.0,
+    starts=0.4,
+    start_steps=100,
+    learning_rate=1e-3,
+    warmup_steps=0,
+)
 PRESETS = {
     "doorkey": DOORKEY,
     "doorkey-bc": dataclasses.replace(
@@ -130,6 +155,7 @@ PRESETS = {
     ),
     "bc": BC,
     "bc-10": dataclasses.replace(BC, preset="bc-10", best_share=0.1),
+    "dense": DENSE,
 }
 
 
@@ -154,7 +180,8 @@ def load(config: Config) -> OfflineData:
 def make_scaling(config: Config, data: OfflineData) -> Scaling:
     """The scaling of the episodes that are trained on."""
     training, _ = config.split(data)
-    return Scaling.of(training, config.return_scale, PREPARATIONS[config.preparation](data))
+    prepare = PREPARATIONS[config.preparation](data)
+    return Scaling.of(training, config.return_scale, prepare, config.condition)
 
 
 def one_hot(data: OfflineData) -> Preparation:
@@ -182,18 +209,23 @@ def make_transformer(config: Config, data: OfflineData, scaling: Scaling) -> Dec
         num_heads=config.num_heads,
         context_length=config.context_length,
         dropout=config.dropout,
+        distribution=config.distribution,
+        played_noise=config.played_noise,
         heads=("action",),  # nothing is learned from the other predictions
         dtype=config.dtype,
     )
 
 
 def make_imitator(config: Config, data: OfflineData, scaling: Scaling) -> BehaviorCloning:
-    """A network that imitates, whatever came of it, with new weights."""
+    """A network that imitates, whatever came of it or what brought the return asked for."""
     return BehaviorCloning(
         scaling.state_size,
         data.action_size,
         discrete=data.discrete,
         dropout=config.dropout,
+        return_conditioned=config.return_conditioned,
+        distribution=config.distribution,
+        played_noise=config.played_noise,
         dtype=config.dtype,
     )
 

@@ -62,7 +62,9 @@ class TrajectoryPolicy:
     def begin(self, target_returns: Sequence[float] | np.ndarray) -> None:
         """Begins an episode for each of the returns `(E,)` that are to be reached."""
         model = self.model
-        self._steps = LastSteps(target_returns, model.context_length, model.action_size)
+        self._steps = LastSteps(
+            target_returns, model.context_length, model.action_size, self.scaling.condition
+        )
         self._cache: Any = None
         self._action: Any = None
 
@@ -116,7 +118,7 @@ class TrajectoryPolicy:
 def play_episodes(
     policy: TrajectoryPolicy,
     envs: Sequence[gymnasium.Env],
-    target_return: float,
+    target_return: float | None,
     seeds: Sequence[int],
 ) -> dict[str, np.ndarray]:
     """Plays one episode in each environment, all of them side by side.
@@ -124,7 +126,7 @@ def play_episodes(
     Args:
         policy: `TrajectoryPolicy`.
         envs: E environments.
-        target_return: the return that is asked for.
+        target_return: the return that is asked for; None is the scaling's, the best of its data.
         seeds: of the environments' resets.
 
     Returns:
@@ -132,7 +134,7 @@ def play_episodes(
         it.
 
     Raises:
-        ValueError: if there are no environments, or not as many as seeds.
+        ValueError: if there are no environments, not as many as seeds, or nothing to ask for.
 
     Example:
 
@@ -146,7 +148,10 @@ def play_episodes(
     total, length = np.zeros(len(envs)), np.zeros(len(envs), int)
     success = np.full(len(envs), np.nan)
     rewards, running = np.zeros(len(envs)), np.arange(len(envs))
-    policy.begin(np.full(len(envs), float(target_return)))
+    target = policy.scaling.target_return if target_return is None else target_return
+    if target is None:
+        raise InvalidInput("a target_return must be given where the scaling has none")
+    policy.begin(np.full(len(envs), float(target)))
     while len(running):
         actions = policy.act(observations, rewards)
         results = [envs[i].step(action) for i, action in zip(running.tolist(), actions)]

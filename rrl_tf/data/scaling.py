@@ -11,6 +11,8 @@ import numpy as np
 from gymnasium.spaces import Box
 from keras import ops
 
+from rrl_tf._arguments import one_of
+from rrl_tf.data.windows import CONDITIONS
 from rrl_tf.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -23,14 +25,16 @@ class Scaling:
 
     Attributes:
         state_offset, state_factor: `(S,)`; a state becomes `(state - offset) * factor`.
-        return_scale: what returns-to-go are divided by.
+        return_scale: what returns are divided by.
         action_low, action_high: `(A,)` bounds of continuous actions, which become [-1, 1]; or None
             where actions are discrete.
         prepare: function of raw observations `(B, ...)` → arrays of any shape, before they are
             flattened and scaled, such as a `Preparation`; None for vectors as they are.
+        condition: what a step is told, the `"return_to_go"` or its episode's whole `"return"`.
+        target_return: what is asked for where nobody says it.
 
     Raises:
-        InvalidInput: if `return_scale` is not a number greater than 0.
+        InvalidInput: if `return_scale` is not a number greater than 0, or the condition is unknown.
 
     Example:
 
@@ -44,8 +48,11 @@ class Scaling:
     action_low: np.ndarray | None = None
     action_high: np.ndarray | None = None
     prepare: Callable[[Any], Any] | None = None
+    condition: str = "return_to_go"
+    target_return: float | None = None
 
     def __post_init__(self) -> None:
+        one_of("condition", self.condition, CONDITIONS)
         if not 0 < self.return_scale < math.inf:
             raise InvalidInput(f"return_scale must be greater than 0; received {self.return_scale}")
 
@@ -55,16 +62,17 @@ class Scaling:
         data: OfflineData,
         return_scale: float | None = None,
         prepare: Callable[[Any], Any] | None = None,
+        condition: str = "return_to_go",
     ) -> Scaling:
         """The scaling of a data set.
 
         States are standardised by their mean and standard deviation over all steps, unless
-        `prepare` makes something of them.
+        `prepare` makes something of them. Who is not asked for a return plays for the data's best.
 
         Args:
             data: `OfflineData`.
             return_scale: float; None is the largest absolute return of an episode.
-            prepare: as the attribute.
+            prepare, condition: as the attributes.
 
         Raises:
             ValueError: if the states are no vectors and there is no `prepare`.
@@ -74,12 +82,14 @@ class Scaling:
         else:
             example = ops.convert_to_numpy(prepare(data.episodes[0].observations[:1]))
             offset, factor = np.zeros(example.size, "float32"), np.ones(example.size, "float32")
+        returns = data.returns()
         if return_scale is None:
-            return_scale = float(np.abs(data.returns()).max()) or 1.0
+            return_scale = float(np.abs(returns).max()) or 1.0
         low = high = None
         if isinstance(data.action_space, Box):
             low, high = data.action_space.low, data.action_space.high
-        return cls(offset, factor, float(return_scale), low, high, prepare)
+        best = float(returns.max())
+        return cls(offset, factor, float(return_scale), low, high, prepare, condition, best)
 
     @property
     def state_size(self) -> int:

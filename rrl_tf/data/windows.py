@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rrl_tf._arguments import number_from
+from rrl_tf._arguments import number_from, one_of, positive_int
 from rrl_tf.errors import InvalidInput
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from rrl_tf.data.episodes import OfflineData
+    from rrl_tf.data.episodes import Episode, OfflineData
     from rrl_tf.data.scaling import Scaling
 
 SAMPLING = ("steps", "returns", "episodes")
+CONDITIONS = ("return_to_go", "return")
 
 Window = dict[str, np.ndarray]
 """`"states"` `(B, K, ...)`, `"actions"` `(B, K, A)`, `"returns_to_go"` `(B, K, 1)`, `"timesteps"`
@@ -117,6 +118,7 @@ class LastSteps:
         target_returns: `(E,)`, the returns that are to be reached.
         context_length: K.
         action_size: A.
+        condition: `"return_to_go"`, what is still to be reached, or the whole `"return"`.
 
     Example:
 
@@ -129,11 +131,15 @@ class LastSteps:
     """
 
     def __init__(
-        self, target_returns: Sequence[float] | np.ndarray, context_length: int, action_size: int
+        self,
+        target_returns: Sequence[float] | np.ndarray,
+        context_length: int,
+        action_size: int,
+        condition: str = "return_to_go",
     ) -> None:
-        self.target_returns = target_returns
         self.context_length, self.action_size = context_length, action_size
-        self._returns = np.array(target_returns, "float64")  # what is still to be reached
+        self.condition = condition
+        self._returns = np.array(target_returns, "float64")
         self._count = 0
         self._last: dict[str, np.ndarray] = {}
 
@@ -147,7 +153,7 @@ class LastSteps:
             observations: `(E, ...)`, raw.
             rewards: `(E,)`, what the actions before earned; not looked at in a first step.
         """
-        if self._count:
+        if self._count and self.condition == "return_to_go":
             self._returns = self._returns - np.asarray(rewards)
         new = {
             "states": np.asarray(observations),
@@ -196,10 +202,15 @@ class Windows:
     Args:
         data: `OfflineData`; its arrays are not copied.
         context_length: K.
-        sampling: `"steps"`, `"returns"` or `"episodes"`.
-        starts: share of the windows that end within the first 2 K steps of their episode. Every
+        sampling: `"steps"`, `"returns"` or `"episodes"`, or an array of weights of the data's
+            steps, one episode after the other, such as `rrl_tf.training.advantages` finds.
+        starts: share of the windows that end within the first steps of their episode. Every
             episode that is played begins there, with nothing but the return to go by, and few
             steps of the data show how.
+        start_steps: how many steps these are; by default 2 K.
+        condition: what a step's `"returns_to_go"` holds: the `"return_to_go"`, or the whole
+            `"return"` of its episode.
+        return_power: of `"returns"`, the power of a return's share by which steps are drawn.
 
     References:
         - [Hong et al., 2023](https://arxiv.org/abs/2306.13085), for `"returns"`
@@ -217,22 +228,24 @@ class Windows:
         self,
         data: OfflineData,
         context_length: int,
-        sampling: str = "steps",
+        sampling: str | np.ndarray = "steps",
         starts: float = 0.0,
+        start_steps: int | None = None,
+        condition: str = "return_to_go",
+        return_power: float = 1.0,
     ) -> None:
-        if sampling not in SAMPLING:
-            raise InvalidInput(f"sampling must be one of {SAMPLING}; received {sampling!r}")
-        if context_length < 1:
-            raise InvalidInput(f"context_length must be positive; received {context_length!r}")
-        number_from("starts", starts, 0, 1)
-        self.data, self.context_length = data, int(context_length)
-        self.sampling, self.starts = sampling, starts
-        self._returns = [episode.returns_to_go().astype("float32") for episode in data.episodes]
-        self._lengths = np.array([len(episode) for episode in data.episodes])
-        weights = self._lengths.astype("float64")
-        if sampling == "returns":
-            weights *= _shares(data.returns())
+        self.data, self.context_length = data, positive_int("context_length", context_length)
+        self._starts = number_from("starts", starts, 0, 1)
+        within = positive_int("start_steps", start_steps or 2 * context_length)
+        self._returns = [
+            _conditions(episode, one_of("condition", condition, CONDITIONS)).astype("float32")
+            for episode in data.episodes
+        ]
+        self._first_steps = np.cumsum([0, *map(len, data.episodes)])
+        power = number_from("return_power", return_power, 0)
+        weights = _step_weights(data, context_length, sampling, power)
         self._ends = np.cumsum(weights)
+        self._early_ends = np.cumsum(_only_early(weights, self._first_steps, within))
 
     def batch(self, size: int, seed: int | Sequence[int]) -> Window:
         """`size` windows, as a dict of arrays.
@@ -245,18 +258,10 @@ class Windows:
             `Window` of raw values; actions are one-hot where they are discrete.
         """
         rng = np.random.default_rng(seed)
-        if self.sampling == "episodes":
-            episode = rng.integers(len(self._lengths), size=size)
-        else:
-            place = rng.random(size) * self._ends[-1]
-            episode = np.searchsorted(self._ends, place, side="right")
-        lengths = self._lengths[episode]
-        # With "episodes", from the first step that a full window ends at.
-        first = np.minimum(lengths, self.context_length) - 1 if self.sampling == "episodes" else 0
-        last = rng.integers(first, lengths)
-        early = rng.integers(first, np.minimum(lengths, 2 * self.context_length))
-        last = np.where(rng.random(size) < self.starts, early, last)
-        return self.windows(episode, last)
+        place, is_early = rng.random(size), rng.random(size) < self._starts
+        step = np.where(is_early, _drawn(self._early_ends, place), _drawn(self._ends, place))
+        episode = np.searchsorted(self._first_steps, step, side="right") - 1
+        return self.windows(episode, step - self._first_steps[episode])
 
     def check_batch(self, size: int) -> None:
         """Raises `InvalidInput` if `size` windows do not fit in memory; nothing is drawn."""
@@ -292,7 +297,7 @@ class Windows:
         return window
 
     def dataset(
-        self, size: int, scaling: Scaling, seed: int = 0, first: int = 0
+        self, size: int, scaling: Scaling, seed: int = 0, first: int = 0, output: str = "action"
     ) -> tf.data.Dataset:
         """An endless `tf.data.Dataset` of `(inputs, targets, weights)` for `fit`.
 
@@ -301,6 +306,7 @@ class Windows:
             scaling: `Scaling` that prepares the windows.
             seed: int.
             first: number of the first batch: the updates that were made before.
+            output: of the network, that is to tell the actions.
         """
         import tensorflow as tf  # what draws windows alone needs none of it
 
@@ -318,10 +324,68 @@ class Windows:
 
         def prepare(window):
             inputs = scaling.window(window)
-            return inputs, {"action": inputs["actions"]}, {"action": inputs["mask"]}
+            return inputs, {output: inputs["actions"]}, {output: inputs["mask"]}
 
         dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
         return dataset.map(prepare, num_parallel_calls=1).prefetch(4)
+
+
+def _conditions(episode: Episode, condition: str) -> np.ndarray:
+    """What every step of an episode is told, `(T,)`."""
+    if condition == "return":
+        return np.full(len(episode), episode.total)
+    return episode.returns_to_go()
+
+
+def _step_weights(
+    data: OfflineData, context_length: int, sampling: str | np.ndarray, return_power: float
+) -> np.ndarray:
+    """How often every step of the data ends a window, in proportion, `(steps,)`."""
+    if not isinstance(sampling, str):
+        return _checked_weights(np.asarray(sampling, "float64"), data.steps)
+    lengths = np.array([len(episode) for episode in data.episodes])
+    if sampling == "steps":
+        return np.ones(data.steps)
+    if sampling == "returns":
+        return np.repeat(_shares(data.returns()) ** return_power, lengths)
+    if sampling != "episodes":
+        raise InvalidInput(f"sampling must be one of {SAMPLING}; received {sampling!r}")
+    first = np.minimum(lengths, context_length) - 1  # that a full window ends at
+    steps = np.arange(data.steps) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return np.where(
+        steps < np.repeat(first, lengths), 0.0, np.repeat(1 / (lengths - first), lengths)
+    )
+
+
+def _checked_weights(weights: np.ndarray, steps: int) -> np.ndarray:
+    if weights.shape != (steps,):
+        raise InvalidInput(
+            f"sampling must be a weight for each of the {steps} steps; received the shape "
+            f"{weights.shape}"
+        )
+    if not (np.isfinite(weights).all() and weights.min() >= 0 and weights.sum() > 0):
+        raise InvalidInput(
+            "weights of steps must be finite, at least 0 and not all 0; received some from "
+            f"{weights.min()} to {weights.max()}"
+        )
+    return weights
+
+
+def _only_early(weights: np.ndarray, first_steps: np.ndarray, within: int) -> np.ndarray:
+    """Weights that draw as many windows from every episode, all from its first steps."""
+    begins, lengths = first_steps[:-1], np.diff(first_steps)
+    is_early = np.arange(len(weights)) - np.repeat(begins, lengths) < within
+    early = np.where(is_early, weights, 0.0)
+    if not early.any():
+        return weights
+    of_episode, of_early = (np.add.reduceat(each, begins) for each in (weights, early))
+    share = np.divide(of_episode, of_early, out=np.zeros_like(of_early), where=of_early > 0)
+    return early * np.repeat(share, lengths)
+
+
+def _drawn(ends: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """Numbers of the steps at places in [0, 1) of the cumulated weights."""
+    return np.searchsorted(ends, place * ends[-1], side="right")
 
 
 def _shares(returns: np.ndarray) -> np.ndarray:

@@ -7,23 +7,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import tensorflow as tf
+
 from rrl_tf.export.writer import input_spec, model_endpoints, write_version
 
 if TYPE_CHECKING:
     from rrl_tf.data.windows import Scaling
-    from rrl_tf.models import DecisionTransformer
+    from rrl_tf.models import BehaviorCloning, DecisionTransformer
 
 
 def export_decision_transformer(
     directory: str | os.PathLike,
-    model: DecisionTransformer,
+    model: DecisionTransformer | BehaviorCloning,
     scaling: Scaling,
     observation_shape: Sequence[int],
     observation_dtype: Any = "float32",
     policy: Mapping[str, Any] | None = None,
     version: int | None = None,
 ) -> Path:
-    """Writes a Decision Transformer with its scaling as `directory/<version>/`.
+    """Writes a Decision Transformer, or what is called alike, as `directory/<version>/`.
 
     A server keeps nothing, so the last K steps come with every request, padded with zeros in front
     (`serving.sessions.WindowSession` keeps them). Values are raw: states and actions are the
@@ -33,11 +35,13 @@ def export_decision_transformer(
       "returns_to_go" (B, K, 1), "timesteps" (B, K) int32, "mask" (B, K)} -> {"action" (B, A)}`, or
       `(B,)` where actions are discrete;
     - `act_with_attention`: the same and one output `attention_block_<i>` (B, H, 3 K, 3 K) for each
-      block, rows and columns `r_0 s_0 a_0 r_1 ...`.
+      block, rows and columns `r_0 s_0 a_0 r_1 ...`, where the model has any;
+    - `default_target`: `{"batch_size"} -> {"target_return" (B,), "subtracts_rewards" (B,) int32}`:
+      what is asked for where nobody says it, and whether what was earned is subtracted from it.
 
     Args:
         directory, version: As in `rrl_tf.export.writer.write_version`.
-        model: Built `DecisionTransformer`.
+        model: Built `DecisionTransformer` or `BehaviorCloning`.
         scaling: `rrl_tf.data.Scaling` of the data it was trained on.
         observation_shape, observation_dtype: Of one raw observation.
         policy: JSON-able dict for `policy.json`: `environment`, `scores`, ...
@@ -53,10 +57,24 @@ def export_decision_transformer(
     >>> export_decision_transformer("runs/walker2d/export", model, scaling, (17,))
     PosixPath('runs/walker2d/export/1')
     """
-    length = model.context_length
-    observation = input_spec("observation", observation_shape, observation_dtype)
-    inputs = [
-        input_spec(name, (length, *shape), dtype)
+    inputs = _window_specs(model, input_spec("observation", observation_shape, observation_dtype))
+
+    def act(ask, *window):
+        named = {spec.name: tensor for spec, tensor in zip(inputs, window)}
+        prediction = ask(scaling.window(named), last_action=True)
+        return {"action": scaling.action(prediction["action"])}
+
+    details = {"context_length": model.context_length, "discrete": model.discrete, **(policy or {})}
+    endpoints = dict(model_endpoints("act", model, act, inputs))
+    if scaling.target_return is not None:
+        endpoints["default_target"] = _default_target(scaling)
+    return write_version(directory, model, endpoints, details, version)
+
+
+def _window_specs(model, observation):
+    """What comes with every request: a window of raw values."""
+    return [
+        input_spec(name, (model.context_length, *shape), dtype)
         for name, shape, dtype in (
             ("states", observation.shape[1:], observation.dtype.name),
             ("actions", (model.action_size,), "float32"),
@@ -66,11 +84,15 @@ def export_decision_transformer(
         )
     ]
 
-    def act(ask, *window):
-        named = {spec.name: tensor for spec, tensor in zip(inputs, window)}
-        prediction = ask(scaling.window(named), last_action=True)
-        return {"action": scaling.action(prediction["action"])}
 
-    details = {"context_length": length, "discrete": model.discrete, **(policy or {})}
-    endpoints = model_endpoints("act", model, act, inputs)
-    return write_version(directory, model, endpoints, details, version)
+def _default_target(scaling):
+    """The endpoint that says what is asked for where nobody does."""
+
+    def default_target(batch_size):
+        rows = tf.reshape(batch_size, (1,))
+        return {
+            "target_return": tf.fill(rows, tf.constant(scaling.target_return, "float32")),
+            "subtracts_rewards": tf.fill(rows, int(scaling.condition == "return_to_go")),
+        }
+
+    return default_target, [tf.TensorSpec((), "int32", name="batch_size")]

@@ -2,6 +2,11 @@
 
 from rrl_tf.layers.append_coordinates import AppendCoordinates
 from rrl_tf.layers.causal_transformer_block import CausalTransformerBlock
+from rrl_tf.layers.censored_normal import (
+    CensoredNormal,
+    CensoredNormalLoss,
+    censored_normal_mean,
+)
 from rrl_tf.layers.multi_head_dot_product_attention import MultiHeadDotProductAttention
 from rrl_tf.layers.position_embedding import PositionEmbedding
 from rrl_tf.layers.relational_block import RelationalBlock
@@ -13,6 +18,8 @@ from rrl_tf.layers.trajectory_embedding import TrajectoryEmbedding
 __all__ = [
     "AppendCoordinates",
     "CausalTransformerBlock",
+    "CensoredNormal",
+    "CensoredNormalLoss",
     "MultiHeadDotProductAttention",
     "PositionEmbedding",
     "RelationalBlock",
@@ -20,4 +27,5 @@ __all__ = [
     "RelationalMemoryCell",
     "RelationalModule",
     "TrajectoryEmbedding",
+    "censored_normal_mean",
 ]

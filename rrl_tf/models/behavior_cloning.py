@@ -6,18 +6,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+from keras import ops
 
 from rrl_tf._arguments import dropout_rate, positive_int, positive_ints
 from rrl_tf._typing import Shape, Tensor
-from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
+from rrl_tf.layers._shapes import dense_on_rows
+from rrl_tf.models._actions import activation, distribution_layer, predicted, predicted_specs
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
 class BehaviorCloning(keras.Model):
-    """Says what was done in a state, whatever came of it: what a Decision Transformer must beat.
+    """Says what was done in a state: what a Decision Transformer must beat.
 
-    A network of ReLU layers that sees the state of a step and nothing else. It is called as
-    `DecisionTransformer` is. Trained on the best episodes only, it is known as %BC.
+    A network of ReLU layers that sees the state of a step and nothing else, or the return that is
+    asked for as well (RvS-R, Emmons et al., 2021). It is called as `DecisionTransformer` is.
+    Trained on the best episodes only, it is known as %BC.
 
     Args:
         state_size: S, size of a state.
@@ -25,15 +28,21 @@ class BehaviorCloning(keras.Model):
         hidden_units: sizes of the ReLU layers.
         dropout: rate after each of them in training.
         discrete: whether there are A actions to choose from. The prediction is their logits then;
-            a continuous one goes through `tanh`.
+            a continuous point goes through `tanh`.
+        return_conditioned: whether the network sees `"returns_to_go"`.
+        distribution: of continuous actions, a `"point"` or a `"censored_normal"`
+            (`rrl_tf.layers.CensoredNormal`).
+        played_noise: of a censored normal.
 
     Call arguments:
-        inputs: dict with `"states"` `(B, K, S)`; what else is in it is not looked at.
+        inputs: dict with `"states"` `(B, K, S)`, and `"returns_to_go"` `(B, K, 1)` where it is
+            conditioned on them; what else is in it is not looked at.
         last_action: whether only the last step's action is wanted, `(B, A)`.
         training: whether to apply dropout.
 
     Returns:
-        Dict `"action"` → `(B, K, A)`, float32 also under a mixed policy.
+        Dict `"action"` → `(B, K, A)`, and `"distribution"` → `(B, K, 2 A)` where there is one,
+        float32 also under a mixed policy.
 
     Raises:
         InvalidInput: for an argument out of its range.
@@ -43,6 +52,9 @@ class BehaviorCloning(keras.Model):
     >>> model = BehaviorCloning(state_size=17, action_size=6)
     >>> tuple(model({"states": keras.ops.ones((2, 1, 17))})["action"].shape)
     (2, 1, 6)
+
+    References:
+        - [Emmons et al., 2021](https://arxiv.org/abs/2112.10751)
     """
 
     context_length = 1
@@ -54,6 +66,9 @@ class BehaviorCloning(keras.Model):
         hidden_units: Sequence[int] = (256, 256),
         dropout: float = 0.1,
         discrete: bool = False,
+        return_conditioned: bool = False,
+        distribution: str = "point",
+        played_noise: float = 1.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -61,7 +76,9 @@ class BehaviorCloning(keras.Model):
         self.action_size = positive_int("action_size", action_size)
         self.hidden_units = positive_ints("hidden_units", hidden_units)
         self.dropout = dropout_rate("dropout", dropout)
-        self.discrete = bool(discrete)
+        self.discrete, self.return_conditioned = bool(discrete), bool(return_conditioned)
+        self.distribution, self.played_noise = distribution, played_noise
+        self.action_distribution = distribution_layer(distribution, discrete, played_noise)
         self.hidden = [
             keras.layers.Dense(units, "relu", dtype=self.dtype_policy, name=f"hidden_{i}")
             for i, units in enumerate(self.hidden_units, start=1)
@@ -71,35 +88,41 @@ class BehaviorCloning(keras.Model):
         ]
         self.head = keras.layers.Dense(
             self.action_size,
-            activation=None if self.discrete else "tanh",
+            activation=activation(distribution, self.discrete),
             dtype=self.dtype_policy.variable_dtype,
             name="head",
         )
 
     def build(self, inputs_shape: dict[str, Shape] | None = None) -> None:
-        features = self.state_size
+        features = self.state_size + self.return_conditioned
         for dense in [*self.hidden, self.head]:
             dense.build((None, features))
             features = dense.units
+        if self.action_distribution is not None:
+            self.action_distribution.build((None, self.action_size))
 
     def call(
         self, inputs: dict[str, Tensor], last_action: bool = False, training: bool = False
     ) -> dict[str, Tensor]:
-        x = inputs["states"][:, -1:] if last_action else inputs["states"]
+        x = inputs["states"]
+        if self.return_conditioned:
+            x = ops.concatenate([x, ops.cast(inputs["returns_to_go"], x.dtype)], axis=-1)
+        x = x[:, -1] if last_action else x
         for dense, dropout in zip(self.hidden, self.dropouts):
             x = dropout(dense_on_rows(dense, x), training=training)
-        action = dense_on_rows(self.head, x)
-        return {"action": action[:, 0] if last_action else action}
+        return predicted(self.head, self.action_distribution, x)
 
     def compute_output_shape(self, inputs_shape: dict[str, Shape]) -> dict[str, Shape]:
-        return {"action": (*inputs_shape["states"][:-1], self.action_size)}
+        shape = (*inputs_shape["states"][:-1], self.action_size)
+        specs = predicted_specs(self.head, self.action_distribution, shape)
+        return {name: spec.shape for name, spec in specs.items()}
 
     def compute_output_spec(
         self, inputs: dict[str, Tensor], last_action: bool = False, training: bool = False
     ) -> dict[str, keras.KerasTensor]:
         batch, steps, _ = inputs["states"].shape
         shape = (batch, self.action_size) if last_action else (batch, steps, self.action_size)
-        return {"action": tensor_spec(self.head, shape)}
+        return predicted_specs(self.head, self.action_distribution, shape)
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -109,4 +132,7 @@ class BehaviorCloning(keras.Model):
             "hidden_units": self.hidden_units,
             "dropout": self.dropout,
             "discrete": self.discrete,
+            "return_conditioned": self.return_conditioned,
+            "distribution": self.distribution,
+            "played_noise": self.played_noise,
         }

@@ -14,6 +14,7 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import CausalTransformerBlock, TrajectoryEmbedding
 from rrl_tf.layers._layer_norm import LayerNormalization
 from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
+from rrl_tf.models._actions import activation, distribution_layer, predicted, predicted_specs
 from rrl_tf.models.presets import DECISION_TRANSFORMER, FromPreset
 
 HEADS = ("action", "state", "return")
@@ -47,7 +48,10 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
         activation: of the blocks.
         epsilon: added to the variance in the norms.
         discrete: whether there are A actions to choose from. The prediction is their logits then;
-            a continuous one goes through `tanh`.
+            a continuous point goes through `tanh`.
+        distribution: of continuous actions, a `"point"` or a `"censored_normal"`
+            (`rrl_tf.layers.CensoredNormal`).
+        played_noise: of a censored normal.
         heads: what is predicted: `"action"`, and of `"state"` and `"return"` what is wanted, in
             any order. With the action alone, the last block updates the states' tokens only,
             which is all it needs.
@@ -65,7 +69,8 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
 
     Returns:
         Dict head → predictions, float32 also under a mixed policy: `"action"` `(B, K, A)`,
-        `"state"` `(B, K, S)`, `"return"` `(B, K, 1)`. With `return_attention_scores`, a pair of it
+        `"state"` `(B, K, S)`, `"return"` `(B, K, 1)`, and where there is one the action's
+        `"distribution"` `(B, K, 2 A)`. With `return_attention_scores`, a pair of it
         and of a dict `"block_1"`, ... → `(B, H, 3 K, 3 K)`, whose rows and columns are
         `r_0 s_0 a_0 r_1 ...`.
 
@@ -105,6 +110,8 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
         activation: Activation = "gelu",
         epsilon: float = 1e-5,
         discrete: bool = False,
+        distribution: str = "point",
+        played_noise: float = 1.0,
         heads: Collection[str] = HEADS,
         kernel_initializer: Initializer = "glorot_uniform",
         block_initializer: Initializer = "glorot_uniform",
@@ -116,11 +123,9 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
         self.action_size = positive_int("action_size", action_size)
         self.context_length = positive_int("context_length", context_length)
         self.discrete = bool(discrete)
-        if not {"action"} <= set(heads) <= set(HEADS):
-            raise InvalidInput(
-                f'`heads` must be "action" and others of {HEADS}; received {heads!r}'
-            )
-        self.heads = tuple(head for head in HEADS if head in heads)
+        self.distribution, self.played_noise = distribution, played_noise
+        self.action_distribution = distribution_layer(distribution, discrete, played_noise)
+        self.heads = _checked_heads(heads)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.embedding = TrajectoryEmbedding(
             width,
@@ -168,7 +173,7 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
         sizes = {"action": self.action_size, "state": self.state_size, "return": 1}
         return keras.layers.Dense(
             sizes[head],
-            activation="tanh" if head == "action" and not self.discrete else None,
+            activation=activation(self.distribution, self.discrete) if head == "action" else None,
             kernel_initializer=self.kernel_initializer.clone(),
             # Full precision under a mixed policy: the loss takes differences of predictions.
             dtype=self.dtype_policy.variable_dtype,
@@ -191,6 +196,8 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
             layer.build((None, None, self.width))
         for predictor in self.predictors.values():
             predictor.build((None, self.width))
+        if self.action_distribution is not None:
+            self.action_distribution.build((None, self.action_size))
 
     def _check_shapes(self, shapes):
         wanted = {
@@ -235,13 +242,15 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
                 x = block(x, mask=mask, training=training, **some)
         x = x if self.final_norm is None else self.final_norm(x)
         states = x if few else x[:, rows]
-        predictions = {"action": dense_on_rows(self.predictors["action"], states)}
-        if last_action:
-            predictions["action"] = predictions["action"][:, 0]
-        else:
+        states = states[:, 0] if last_action else states
+        predictions = self._predicted(states)
+        if not last_action:
             for head in self.heads[1:]:
                 predictions[head] = dense_on_rows(self.predictors[head], x[:, 2::3])
         return (predictions, attention) if return_attention_scores else predictions
+
+    def _predicted(self, states):
+        return predicted(self.predictors["action"], self.action_distribution, states)
 
     def initial_cache(self, batch_size: int) -> dict[str, Any]:
         """What `step` remembers before the first step of `batch_size` episodes.
@@ -292,12 +301,20 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
         for block in self.blocks:
             x, new[block.name] = block(x, mask=mask, cache=cache[block.name])
         x = x if self.final_norm is None else self.final_norm(x)
-        return dense_on_rows(self.predictors["action"], x[:, 2:])[:, 0], new
+        return self._predicted(x[:, 2])["action"], new
 
     def compute_output_shape(self, inputs_shape: dict[str, Shape]) -> dict[str, Shape]:
-        batch, steps = inputs_shape["timesteps"]
-        sizes = {"action": self.action_size, "state": self.state_size, "return": 1}
-        return {head: (batch, steps, sizes[head]) for head in self.heads}
+        specs = self._specs(inputs_shape["timesteps"], self.heads)
+        return {name: spec.shape for name, spec in specs.items()}
+
+    def _specs(self, rows, heads):
+        """Symbolic tensors of what is predicted for so many rows, `(B, K)` or `(B,)`."""
+        dense = self.predictors["action"]
+        specs = predicted_specs(dense, self.action_distribution, (*rows, self.action_size))
+        sizes = {"state": self.state_size, "return": 1}
+        for head in heads[1:]:
+            specs[head] = tensor_spec(self.predictors[head], (*rows, sizes[head]))
+        return specs
 
     def compute_output_spec(
         self,
@@ -307,12 +324,10 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
         return_attention_scores: bool = False,
     ) -> dict[str, keras.KerasTensor] | tuple[dict[str, keras.KerasTensor], ...]:
         batch, steps = inputs["timesteps"].shape
-        shapes = self.compute_output_shape({"timesteps": (batch, steps)})
         if last_action:
-            shapes = {"action": (batch, self.action_size)}
-        predictions = {
-            head: tensor_spec(self.predictors[head], shape) for head, shape in shapes.items()
-        }
+            predictions = self._specs((batch,), ("action",))
+        else:
+            predictions = self._specs((batch, steps), self.heads)
         if not return_attention_scores:
             return predictions
         tokens = None if steps is None else 3 * steps
@@ -331,9 +346,18 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
             "max_timestep": self.max_timestep,
             "embedding_dropout": self.embedding_dropout,
             "discrete": self.discrete,
+            "distribution": self.distribution,
+            "played_noise": self.played_noise,
             "heads": self.heads,
             "kernel_initializer": embedding["kernel_initializer"],
             "block_initializer": block["kernel_initializer"],
             "embeddings_initializer": embedding["embeddings_initializer"],
             **{name: block[name] for name in _OF_A_BLOCK},
         }
+
+
+def _checked_heads(heads):
+    """The heads in one order."""
+    if not {"action"} <= set(heads) <= set(HEADS):
+        raise InvalidInput(f'`heads` must be "action" and others of {HEADS}; received {heads!r}')
+    return tuple(head for head in HEADS if head in heads)

@@ -18,6 +18,7 @@ from rrl_tf.data.scaling import Scaling
 from rrl_tf.data.windows import Windows
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_decision_transformer
+from rrl_tf.layers import CensoredNormalLoss
 from rrl_tf.models import DecisionTransformer
 from rrl_tf.training.config import (
     FitConfig,
@@ -53,8 +54,12 @@ class DecisionTransformerConfig(FitConfig):
     sampling: Literal["steps", "returns", "episodes"] = "steps"
     """What is equally likely: every step to end a window, or every episode to be in one. Or steps
     count for more the higher their episode's return."""
+    return_power: float = 1.0
+    """Of sampling by returns: the power by which steps of higher returns count for more."""
     starts: float = 0.0
-    """Share of the windows that end within the first 2 K steps of an episode."""
+    """Share of the windows that end within the first steps of an episode."""
+    start_steps: int | None = None
+    """How many steps these are; by default twice the context."""
 
     steps: int = 3000
     """When to stop. The same command with a larger number goes on, unless the schedule is cosine,
@@ -87,7 +92,9 @@ class DecisionTransformerConfig(FitConfig):
             *("steps", "batch_size", "log_every", "checkpoint_every", "best_share"),
             *("evaluation_episodes", "progress_episodes"),
         )
-        require_not_negative(self, "evaluate_every", "weight_decay")
+        require_not_negative(self, "evaluate_every", "weight_decay", "return_power")
+        if self.start_steps is not None:
+            require_positive(self, "start_steps")
         require_share(self, "best_share", "held_out", "starts")
         require_multiple(self, ("steps", "checkpoint_every", "evaluate_every"), "log_every")
         if self.progress_episodes > self.evaluation_episodes:
@@ -119,8 +126,8 @@ def train_decision_transformer(
 
     Args:
         data: episodes; `config.split` tells which are trained on.
-        network: `DecisionTransformer`, or a `BehaviorCloning` to compare with: it does not listen
-            to what is asked for, and is not exported. Its weights are trained in place.
+        network: `DecisionTransformer`, or a `BehaviorCloning`, which may not listen to what is
+            asked for. Its weights are trained in place.
         scaling: of the episodes that are trained on.
         config: every number, and the folder.
         replicas: the devices and hosts that share every batch, by default those that `config`
@@ -145,11 +152,11 @@ def train_decision_transformer(
     """
     replicas = replicas or make_replicas(config, config.batch_size)
     training, held_out = config.split(data)
-    windows = _windows(training, network, config)
+    windows = _windows(training, network, scaling, config)
     compile_network(network, config)
     policy = TrajectoryPolicy(network, scaling, config.acting)
     targets = config.targets or default_targets(data.returns())
-    if not isinstance(network, DecisionTransformer):  # it does not listen
+    if not listens(network):
         targets = targets[-1:]
     play = TargetReturns(policy, make_envs(data, config.evaluation_episodes), targets)
     run = _opened(data, network, config, replicas)
@@ -158,19 +165,41 @@ def train_decision_transformer(
     reached = [row["eval/return"] for row in run.log.rows if "eval/return" in row]
     best = BestWeights(run.folder.path / "best.npz", network, max(reached, default=-math.inf))
     run.fit(
-        windows.dataset(config.batch_size, scaling, config.seed, run.step),
-        validation_data=validation_windows(held_out, scaling, network.context_length),
+        windows.dataset(config.batch_size, scaling, config.seed, run.step, output(network)),
+        validation_data=_validation(held_out, scaling, network),
         measure=functools.partial(_progress, play, best, config),
     )
     run.by_chief(finish, run, data, held_out, play, best)
     return run
 
 
-def _windows(data, network, config):
+def listens(network: keras.Model) -> bool:
+    """Whether it makes a difference which return a network is asked for."""
+    return isinstance(network, DecisionTransformer) or network.return_conditioned
+
+
+def output(network: keras.Model) -> str:
+    """The output of a network that tells the actions of what it was trained on."""
+    return "action" if network.action_distribution is None else "distribution"
+
+
+def _windows(data, network, scaling, config):
     """The windows of what is trained on, in batches that fit in memory."""
-    windows = Windows(data, network.context_length, config.sampling, config.starts)
+    windows = Windows(
+        data,
+        network.context_length,
+        config.sampling,
+        config.starts,
+        config.start_steps,
+        scaling.condition,
+        config.return_power,
+    )
     windows.check_batch(config.batch_size)
     return windows
+
+
+def _validation(data, scaling, network):
+    return validation_windows(data, scaling, network.context_length, output=output(network))
 
 
 def _opened(data, network, config, replicas):
@@ -196,15 +225,17 @@ def compile_network(network: keras.Model, config: DecisionTransformerConfig) -> 
     """
     if not network.built:
         network.build()
-    loss = keras.losses.MeanSquaredError
+    loss: Any = keras.losses.MeanSquaredError
     if network.discrete:
         loss = functools.partial(keras.losses.CategoricalCrossentropy, from_logits=True)
+    if network.action_distribution is not None:
+        loss = CensoredNormalLoss
     network.compile(
         keras.optimizers.AdamW(
             weight_decay=config.weight_decay, **config.optimizer_options(config.steps)
         ),
         # The mean over the steps that are there.
-        {"action": loss(reduction="mean_with_sample_weight")},
+        {output(network): loss(reduction="mean_with_sample_weight")},
         jit_compile=config.jit_compile,
     )
 
@@ -246,8 +277,7 @@ def finish(
         figure = draw_targets(summary)
         run.log.image(run.step, "targets", viz.figure_to_image(figure))
         written.append(viz.save_figure(figure, run.folder.figures / "targets.png"))
-    if isinstance(run.model, DecisionTransformer):
-        written.append(export(run, data, scaling, summary))
+    written.append(export(run, data, scaling, summary))
     run.finish(summary, in_words(summary), written)
 
 

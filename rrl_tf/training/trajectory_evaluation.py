@@ -144,7 +144,11 @@ class BestWeights:
 
 
 def validation_windows(
-    data: OfflineData, scaling: Scaling, context_length: int, count: int = 256
+    data: OfflineData,
+    scaling: Scaling,
+    context_length: int,
+    count: int = 256,
+    output: str = "action",
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Windows of held-out episodes as `validation_data` of `fit`, the same ones at every call.
 
@@ -153,13 +157,15 @@ def validation_windows(
         scaling: of the data that are trained on.
         context_length: K.
         count: B.
+        output: of the network, that is to tell the actions.
 
     Returns:
         `(inputs, targets, weights)`, as `Windows.dataset` has them.
     """
-    batch = Windows(data, context_length).batch(count, seed=0)
-    inputs = {name: np.asarray(values) for name, values in scaling.window(batch).items()}
-    return inputs, {"action": inputs["actions"]}, {"action": inputs["mask"]}
+    windows = Windows(data, context_length, condition=scaling.condition)
+    batch = scaling.window(windows.batch(count, seed=0))
+    inputs = {name: np.asarray(values) for name, values in batch.items()}
+    return inputs, {output: inputs["actions"]}, {output: inputs["mask"]}
 
 
 def action_error_by_return(

@@ -80,6 +80,47 @@ def test_a_share_of_the_windows_ends_in_the_first_steps(sampling):
     assert (last < 6).mean() == pytest.approx(expected, abs=0.015)
 
 
+def test_a_power_favours_the_best_episodes_more():
+    data = offline([1, 4, 15])  # shares 0, 9 / 119 and 1
+    last = Windows(data, 3, "returns", return_power=2.0).batch(40_000, seed=0)["states"][:, -1, 0]
+    steps, counts = np.unique(last, return_counts=True)
+    weights = np.where(steps < 200, 9.0, 119.0) ** 2
+    np.testing.assert_allclose(counts / 40_000, weights / weights.sum(), atol=0.006)
+
+
+@settings(max_examples=20)
+@given(lengths=lengths, within=st.integers(1, 5), seed=st.integers(0, 99))
+def test_steps_are_drawn_by_weights_of_their_own_at_a_start_too(lengths, within, seed):
+    data, rng = offline(lengths), np.random.default_rng(seed)
+    weights = rng.integers(0, 3, size=data.steps).astype(float)
+    weights[rng.integers(data.steps)] = 1.0
+    states = np.concatenate([episode.observations[:-1, 0] for episode in data.episodes])
+    of = dict(zip(states.tolist(), weights.tolist()))
+    windows = Windows(data, 2, weights, starts=0.5, start_steps=within)
+    drawn = windows.batch(500, seed)
+    assert all(of[state] > 0 for state in drawn["states"][:, -1, 0].tolist())
+    only_early = Windows(data, 2, weights, starts=1.0, start_steps=within).batch(200, seed)
+    early = {s for s in of if of[s] > 0 and s % 100 < within}
+    if early:
+        assert set(only_early["states"][:, -1, 0].tolist()) <= early
+
+
+def test_a_start_draws_as_many_windows_of_an_episode_as_elsewhere():
+    data = offline([4, 40])
+    drawn = Windows(data, 1, starts=1.0, start_steps=4).batch(20_000, seed=0)["states"][:, -1, 0]
+    assert (drawn >= 100).mean() == pytest.approx(40 / 44, abs=0.01)
+    assert (drawn % 100).max() == 3
+
+
+@given(lengths=lengths, seed=st.integers(0, 99))
+def test_whole_returns_are_told_to_every_step(lengths, seed):
+    data = offline(lengths)
+    batch = Windows(data, 3, condition="return").batch(10, seed)
+    totals = data.returns()[(batch["states"][:, -1, 0] // 100).astype(int)]
+    expected = batch["mask"] * totals[:, None]
+    np.testing.assert_allclose(batch["returns_to_go"][..., 0], expected, rtol=1e-6)
+
+
 @pytest.mark.tf_only
 def test_a_resumed_dataset_goes_on_with_the_same_batches():
     data = offline([5, 9])
@@ -101,7 +142,7 @@ def test_a_resumed_dataset_goes_on_with_the_same_batches():
 class Recording:
     """Answers as the recorded player did, and notes the windows that it is asked with."""
 
-    def __init__(self, states, answers, length, discrete):
+    def __init__(self, states, answers, length, discrete, targets, condition):
         self.answers, self.windows = iter(answers), []
         shapes = {
             "states": ("float32", [-1, length, *states.shape[1:]]),
@@ -110,16 +151,26 @@ class Recording:
             "timesteps": ("int32", [-1, length]),
             "mask": ("float32", [-1, length]),
         }
-        self.signatures = {"act": {"inputs": shapes}}
+        self.signatures = {"act": {"inputs": shapes}, "default_target": {}}
+        self.targets, self.subtracts = targets, int(condition == "return_to_go")
 
     def predict(self, inputs, signature):
+        if signature == "default_target":
+            size = int(inputs["batch_size"])
+            subtracts = np.full(size, self.subtracts, "int32")
+            return {"target_return": self.targets[:size], "subtracts_rewards": subtracts}
         self.windows.append({name: values.copy() for name, values in inputs.items()})
         return {"action": np.asarray(next(self.answers))}
 
 
 @settings(max_examples=25)
-@given(steps=st.integers(1, 12), length=st.integers(1, 6), discrete=st.booleans())
-def test_training_acting_and_a_client_see_the_same_windows(steps, length, discrete):
+@given(
+    steps=st.integers(1, 12),
+    length=st.integers(1, 6),
+    discrete=st.booleans(),
+    condition=st.sampled_from(["return_to_go", "return"]),
+)
+def test_training_acting_and_a_client_see_the_same_windows(steps, length, discrete, condition):
     """Two episodes, played side by side again as they were recorded."""
     data = offline([steps, steps], discrete)
     observations, actions, rewards = (
@@ -127,12 +178,12 @@ def test_training_acting_and_a_client_see_the_same_windows(steps, length, discre
         for name in ("observations", "actions", "rewards")
     )
     totals = data.returns()
-    acting = LastSteps(totals, length, data.action_size)
-    client = Recording(observations[0], actions, length, discrete)
-    session = WindowSession(client, totals, num_envs=2)
+    acting = LastSteps(totals, length, data.action_size, condition)
+    client = Recording(observations[0], actions, length, discrete, totals, condition)
+    session = WindowSession(client, num_envs=2)
     before = np.zeros(2)
     for t in range(steps):
-        expected = Windows(data, length).windows([0, 1], [t, t])
+        expected = Windows(data, length, condition=condition).windows([0, 1], [t, t])
         expected["actions"][:, -1] = 0  # not known yet
         acting.add(observations[t], before)
         session.act(observations[t], before)
@@ -174,5 +225,11 @@ def test_bad_windows():
         Windows(offline([3]), 2).check_batch(10**15)
     with pytest.raises(ValueError, match="sampling must be one of"):
         Windows(offline([3]), 4, "rows")
-    with pytest.raises(ValueError, match="context_length must be positive"):
+    with pytest.raises(ValueError, match=r"`condition` must be one of .*received 'reward'"):
+        Windows(offline([3]), 4, condition="reward")
+    with pytest.raises(ValueError, match=r"each of the 3 steps; received the shape \(2,\)"):
+        Windows(offline([3]), 4, np.ones(2))
+    with pytest.raises(ValueError, match=r"not all 0; received some from -1.0 to 1.0"):
+        Windows(offline([3]), 4, np.array([1.0, -1.0, 0.0]))
+    with pytest.raises(ValueError, match="`context_length` must be a positive"):
         Windows(offline([3]), 0)

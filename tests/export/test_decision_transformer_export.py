@@ -1,5 +1,7 @@
 """A served Decision Transformer acts as the one that was trained."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from rrl_tf.agents.trajectory_policy import TrajectoryPolicy
 from rrl_tf.data.scaling import Scaling
 from rrl_tf.envs import doorkey_task
 from rrl_tf.export import export_decision_transformer, load_policy
-from rrl_tf.models import DecisionTransformer
+from rrl_tf.models import BehaviorCloning, DecisionTransformer
 from serving.sessions import WindowSession
 
 pytestmark = pytest.mark.tf_only
@@ -63,4 +65,32 @@ def test_a_session_with_the_export_acts_as_the_trained_policy(make, tmp_path):
         np.testing.assert_allclose(attention["block_2"].sum(-1), 1.0, atol=1e-5)
     with pytest.raises(ValueError, match="through serving"):
         served.act(observations[0])
+    served.close()
+
+
+def test_a_policy_says_what_it_is_asked_for_by_default(tmp_path):
+    """A dense policy of whole returns: nothing is subtracted, and nobody has to ask."""
+    _, scaling, observations = continuous()
+    scaling = dataclasses.replace(scaling, condition="return", target_return=70.0)
+    model = BehaviorCloning(5, 3, (8,), return_conditioned=True, distribution="censored_normal")
+    model.build()
+    served = load_policy(export_decision_transformer(tmp_path, model, scaling, (5,)))
+    asked = WindowSession(served, target_return=70.0, num_envs=2)
+    unasked, local = WindowSession(served, num_envs=2), TrajectoryPolicy(model, scaling)
+    local.begin([70.0, 70.0])
+    for t, observation in enumerate(observations):
+        reward = np.array([1.0, 2.0]) * t
+        action = unasked.act(observation, reward)
+        np.testing.assert_allclose(action, local.act(observation, reward), atol=1e-5)
+        np.testing.assert_array_equal(action, asked.act(observation, reward))
+    other = WindowSession(served, target_return=0.0, num_envs=2).act(observations[-1])
+    assert not np.allclose(action, other)
+    served.close()
+
+
+def test_without_a_default_somebody_must_ask(tmp_path):
+    model, scaling, _ = continuous()
+    served = load_policy(export_decision_transformer(tmp_path, model, scaling, (5,)))
+    with pytest.raises(ValueError, match="target_return must be given"):
+        WindowSession(served)
     served.close()

@@ -1,9 +1,11 @@
-"""BehaviorCloning looks at the states and at nothing else."""
+"""BehaviorCloning looks at the states, and at the return where it is told one."""
 
 import keras
 import numpy as np
+import pytest
 
-from rrl_tf.models import BehaviorCloning
+from rrl_tf.errors import InvalidInput
+from rrl_tf.models import BehaviorCloning, DecisionTransformer
 
 
 def test_states_are_all_it_needs():
@@ -13,3 +15,49 @@ def test_states_are_all_it_needs():
     shape = model.compute_output_shape({"states": (2, 5, 4)})["action"]
     assert tuple(real.shape) == shape == (2, 5, 3)
     assert symbol.shape == (None, 5, 3)
+
+
+def windows(steps, seed=0):
+    rng = np.random.default_rng(seed)
+    return {
+        "states": rng.normal(size=(2, steps, 4)).astype("float32"),
+        "actions": rng.normal(size=(2, steps, 3)).astype("float32"),
+        "returns_to_go": rng.normal(size=(2, steps, 1)).astype("float32"),
+        "timesteps": np.tile(np.arange(steps, dtype="int32"), (2, 1)),
+        "mask": np.ones((2, steps), "float32"),
+    }
+
+
+@pytest.mark.parametrize("return_conditioned", [False, True])
+def test_the_return_makes_a_difference_where_it_is_told(return_conditioned):
+    model = BehaviorCloning(4, 3, (6,), return_conditioned=return_conditioned)
+    window = windows(5)
+    other = {**window, "returns_to_go": window["returns_to_go"] + 1.0}
+    same = np.array_equal(model(window)["action"], model(other)["action"])
+    assert same is not return_conditioned
+
+
+@pytest.mark.parametrize("last_action", [False, True])
+@pytest.mark.parametrize("model", [BehaviorCloning, DecisionTransformer])
+def test_a_distribution_comes_with_the_action_that_is_played(model, last_action):
+    network = model(4, 3, distribution="censored_normal", played_noise=0.0)
+    window = windows(5)
+    predicted = network(window, last_action=last_action)
+    rows = (2,) if last_action else (2, 5)
+    action, distribution = (
+        keras.ops.convert_to_numpy(predicted[name]) for name in ("action", "distribution")
+    )
+    assert action.shape == (*rows, 3) and distribution.shape == (*rows, 6)
+    np.testing.assert_allclose(action, np.clip(distribution[..., :3], -1, 1))
+    symbols = network.compute_output_spec(
+        {name: keras.KerasTensor((None, *value.shape[1:])) for name, value in window.items()},
+        last_action=last_action,
+    )
+    assert symbols["distribution"].shape == (None, *rows[1:], 6)
+
+
+def test_discrete_actions_have_no_such_distribution():
+    with pytest.raises(InvalidInput, match="discrete; received 'censored_normal'"):
+        BehaviorCloning(4, 3, discrete=True, distribution="censored_normal")
+    with pytest.raises(InvalidInput, match=r"`distribution` must be one of .*received 'normal'"):
+        DecisionTransformer(4, 3, distribution="normal")

@@ -1,0 +1,52 @@
+"""What a policy that imitates says of an action: logits, a point, or a distribution."""
+
+from __future__ import annotations
+
+import keras
+
+from rrl_tf._arguments import one_of
+from rrl_tf._typing import Tensor
+from rrl_tf.errors import InvalidInput
+from rrl_tf.layers import CensoredNormal
+from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
+
+DISTRIBUTIONS = ("point", "censored_normal")
+
+
+def distribution_layer(
+    distribution: str, discrete: bool, played_noise: float
+) -> CensoredNormal | None:
+    """What makes a distribution of an action's locations; nothing where a point is predicted.
+
+    Raises:
+        InvalidInput: for an unknown distribution, or one of discrete actions.
+    """
+    one_of("distribution", distribution, DISTRIBUTIONS)
+    if distribution == "point":
+        return None
+    if discrete:
+        raise InvalidInput(
+            f"`distribution` must be 'point' where actions are discrete; received {distribution!r}"
+        )
+    return CensoredNormal(played_noise, dtype="float32", name="distribution")
+
+
+def activation(distribution: str, discrete: bool) -> str | None:
+    """Of the layer that predicts actions."""
+    return "tanh" if distribution == "point" and not discrete else None
+
+
+def predicted(
+    dense: keras.layers.Layer, distribution: CensoredNormal | None, features: Tensor
+) -> dict[str, Tensor]:
+    """`"action"`, and `"distribution"` where there is one, of features `(..., F)`."""
+    prediction = dense_on_rows(dense, features)
+    return {"action": prediction} if distribution is None else distribution(prediction)
+
+
+def predicted_specs(
+    dense: keras.layers.Layer, distribution: CensoredNormal | None, shape: tuple
+) -> dict[str, keras.KerasTensor]:
+    """Symbolic tensors of what `predicted` returns, of a prediction of this shape."""
+    spec = tensor_spec(dense, shape)
+    return {"action": spec} if distribution is None else distribution.compute_output_spec(spec)
