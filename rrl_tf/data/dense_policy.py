@@ -63,11 +63,13 @@ class DensePolicy:
             self._normalise = _normaliser(arrays)
             values = self._normalise(np.zeros(self.observation_size))
             for weights, bias in self._layers:
+                if bias.shape != weights.shape[1:]:
+                    raise ValueError(f"a bias {bias.shape} of weights {weights.shape}")
                 values = values @ weights + bias
-            fits = values.ndim == 1 and bool(np.isfinite(self._end(values)).all())
+            finite = bool(np.isfinite(self._end(values)).all())
         except (KeyError, ValueError) as error:  # a name is missing, or a product impossible
             raise InvalidInput(f"{name} must hold {HELD}; received {_listed(arrays)}") from error
-        if not fits:
+        if not finite:
             raise InvalidInput(f"{name} must hold finite weights; received {_listed(arrays)}")
 
     @classmethod

@@ -7,6 +7,7 @@ standard deviation. A policy of None is nothing but exploration; a function is a
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import hashlib
@@ -60,15 +61,20 @@ class Recipe:
         Raises:
             InvalidInput: if files are missing, or do not hold a dense policy.
         """
-        folder, lines, kind = pathlib.Path(folder), self.lines, noise or self.noise
-        if noise == "none":
-            lines = tuple((share, who, 0.0) for share, who, _ in lines if who is not None)
-            kind = self.noise
+        folder = pathlib.Path(folder)
         self._check_files(folder)
+        kind = self.noise if noise in ("", "none") else noise
         return [
             Player(*_policy(who, folder), noise=kind, level=level, share=share)
-            for share, who, level in lines
+            for share, who, level in (self._noise_free() if noise == "none" else self.lines)
         ]
+
+    def _noise_free(self) -> list[Line]:
+        """A line for every policy, with all of its steps."""
+        shares: dict[Who, float] = collections.defaultdict(float)
+        for share, who, _ in self.lines:
+            shares[who] += share
+        return [(share, who, 0.0) for who, share in shares.items() if who is not None]
 
     def _check_files(self, folder: pathlib.Path) -> None:
         """Raises `InvalidInput` that names every file that is missing."""
