@@ -4,15 +4,17 @@ The arrays have the names that they have where the policies are trained:
 
 | arrays | network | of |
 |---|---|---|
-| `actor.latent_pi.I.weight`, `.bias`, `actor.mu.weight`, `.bias` | ReLU, tanh at the end | Stable-Baselines3: SAC, TQC |
-| `mlp_extractor.policy_net.I.weight`, `.bias`, `action_net.weight`, `.bias` | tanh, linear end | Stable-Baselines3: A2C, PPO, TRPO |
-| `action_net.weight` | linear | Stable-Baselines3: ARS |
-| `W0`, `b0`, `W1`, `b1`, ... | tanh, linear end; `W` is (in, out) | anything of yours |
+| `actor.latent_pi.I`, `actor.mu` | ReLU, tanh at the end | Stable-Baselines3: SAC, TQC |
+| `actor.mu.I` | ReLU, tanh at the end | Stable-Baselines3: TD3, DDPG |
+| `mlp_extractor.policy_net.I`, `action_net` | tanh, linear | Stable-Baselines3: A2C, PPO, TRPO |
+| `action_net`, `action_net.I` | linear; ReLU and tanh at the end | Stable-Baselines3: ARS |
+| `W0`, `b0`, `W1`, `b1`, ... | tanh, linear; `W` is (in, out) | anything of yours |
 
+PyTorch's have `.weight` and `.bias`, and their default activations are assumed.
 With `obs_mean` and `obs_std`, or `obs_mean`, `obs_var`, `epsilon` and `clip_obs` (`VecNormalize`),
 observations are standardised first. With `action_low` and `action_high`, the tanh at the end spans
 them instead of [-1, 1]. Whatever else is in the file, such as a critic, is not looked at.
-"""  # noqa: E501
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,7 @@ Function = Callable[[np.ndarray], np.ndarray]
 Layer = tuple[np.ndarray, np.ndarray]
 """Weights (in, out) and bias (out,)."""
 
-HELD = (
-    "the weights of dense layers: actor.latent_pi.I.weight and actor.mu.weight, "
-    "mlp_extractor.policy_net.I.weight and action_net.weight, or W0, b0, W1, b1, ..."
-)
+HELD = "weights of dense layers, named as Stable-Baselines3 names them or W0, b0, W1, b1, ..."
 """What a file has to hold, in words."""
 
 
@@ -109,22 +108,32 @@ class DensePolicy:
 
 def _network(arrays: Arrays) -> tuple[list[Layer], Function, Function]:
     """Layers, what follows every hidden one, and what follows the last."""
+    hidden: Function = _relu
     if "W0" in arrays:
         count = sum(re.fullmatch(r"W\d+", name) is not None for name in arrays)
         return [(arrays[f"W{i}"], arrays[f"b{i}"]) for i in range(count)], np.tanh, _as_it_is
     if "actor.mu.weight" in arrays:
-        layers = _torch_layers(arrays, "actor.latent_pi", "actor.mu")
-        return layers, lambda values: np.maximum(values, 0), _spanning(arrays)
-    layers = _torch_layers(arrays, "mlp_extractor.policy_net", "action_net")
-    return layers, np.tanh, _as_it_is
+        names, squashed = [*_numbered(arrays, "actor.latent_pi"), "actor.mu"], True
+    elif names := _numbered(arrays, "actor.mu"):
+        squashed = True
+    elif names := _numbered(arrays, "action_net"):
+        squashed = len(names) > 1
+    else:
+        names = [*_numbered(arrays, "mlp_extractor.policy_net"), "action_net"]
+        hidden, squashed = np.tanh, False
+    weights = {name: arrays[f"{name}.weight"].T for name in names}  # PyTorch's are (out, in)
+    layers = [(w, arrays.get(f"{name}.bias", np.zeros(w.shape[1:]))) for name, w in weights.items()]
+    return layers, hidden, _spanning(arrays) if squashed else _as_it_is
 
 
-def _torch_layers(arrays: Arrays, hidden: str, last: str) -> list[Layer]:
-    """PyTorch's weights are (out, in), and between its numbers are activations."""
-    numbers = [re.fullmatch(rf"{re.escape(hidden)}\.(\d+)\.weight", name) for name in arrays]
-    names = [f"{hidden}.{i}" for i in sorted(int(found[1]) for found in numbers if found)]
-    weights = {name: arrays[f"{name}.weight"].T for name in (*names, last)}
-    return [(w, arrays.get(f"{name}.bias", np.zeros(w.shape[1:]))) for name, w in weights.items()]
+def _numbered(arrays: Arrays, prefix: str) -> list[str]:
+    """Layers of a `torch.nn.Sequential`, whose numbers between them are activations."""
+    found = [re.fullmatch(rf"{re.escape(prefix)}\.(\d+)\.weight", name) for name in arrays]
+    return [f"{prefix}.{i}" for i in sorted(int(each[1]) for each in found if each)]
+
+
+def _relu(values: np.ndarray) -> np.ndarray:
+    return np.maximum(values, 0)
 
 
 def _spanning(arrays: Arrays) -> Function:

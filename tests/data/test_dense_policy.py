@@ -59,6 +59,10 @@ FORMS = {
         },
         ("tanh", "linear"),
     ),
+    "deterministic": (
+        lambda layers: torch_arrays(layers, "actor.mu", f"actor.mu.{2 * len(layers) - 2}"),
+        ("relu", "tanh"),
+    ),
     "own": (own_arrays, ("tanh", "linear")),
 }
 
@@ -83,8 +87,16 @@ def test_more_than_ten_layers_stay_in_their_order():
 
 def test_a_linear_policy_has_no_bias():
     weights = np.arange(6.0).reshape(2, 3)
-    policy = DensePolicy({"action_net.weight": weights})
-    np.testing.assert_array_equal(policy(np.array([1.0, 10.0, 100.0])), [210.0, 543.0])
+    for name in ("action_net.weight", "action_net.0.weight"):
+        policy = DensePolicy({name: weights})
+        np.testing.assert_array_equal(policy(np.array([1.0, 10.0, 100.0])), [210.0, 543.0])
+
+
+def test_a_searched_policy_with_hidden_layers_ends_in_a_tanh():
+    layers = layers_of([3, 4, 2], 0)
+    policy = DensePolicy(torch_arrays(layers, "action_net", "action_net.2"))
+    expected = np.array(keras_network(layers, "relu", "tanh")(np.ones((1, 3))))[0]
+    np.testing.assert_allclose(policy(np.ones(3)), expected, atol=1e-12)
 
 
 @given(seed=seeds)
