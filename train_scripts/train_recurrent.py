@@ -70,10 +70,12 @@ MEMORY = Config(steps=60_000, updates_per_step=0.25, learning_rate_updates=10_00
 DOORKEY = Config(
     preset="doorkey-6x6",
     environment="doorkey",
+    network="lstm",
     loop="graph",
     sizes=(5, 6),
     held_out=True,
     steps=60_000,
+    batch_size=8,
     learning_rate_updates=7000,
     discount=0.93,
     observe_returns=True,

@@ -29,21 +29,27 @@ TASKS = {
     "comparison": "ComparisonS14",
 }
 """Presets of `train_scripts.train_recurrent`, in the words of the tables."""
+DENSE = ("--batch-size=16",)
+"""Behind dense layers an update costs so little that it may draw more sequences."""
 VARIANTS = {
     "lstm": ("LSTM, relations", "lstm", ()),
-    "lstm-dense": ("LSTM, dense layers", "lstm-dense", ()),
+    "lstm-dense": ("LSTM, dense layers", "lstm-dense", DENSE),
     "rmc-entities": ("Relational Memory of the cells in view", "relational-memory-entities", ()),
     "rmc": ("Relational Memory of one vector, relations", "relational-memory", ()),
     "rmc-dense": (
         "Relational Memory of one vector, dense layers",
         "relational-memory-dense",
-        (),
+        DENSE,
     ),
     "window": ("the last 16 steps, relations", "window", ()),
     "none": ("no memory, relations", "none", ()),
-    "none-dense": ("no memory, dense layers", "none-dense", ()),
+    "none-dense": ("no memory, dense layers", "none-dense", DENSE),
     "four-frames": ("no memory, relations, four frames", "none", ("--frames=4",)),
-    "four-frames-dense": ("no memory, dense layers, four frames", "none-dense", ("--frames=4",)),
+    "four-frames-dense": (
+        "no memory, dense layers, four frames",
+        "none-dense",
+        (*DENSE, "--frames=4"),
+    ),
     "zero-memory": ("LSTM, relations; memory not stored", "lstm", ("--no-stored-memory",)),
     "no-burn-in": ("LSTM, relations; no burn-in", "lstm", ("--burn-in=0",)),
     "no-floor": ("LSTM, relations; no floor", "lstm", ("--no-observe-returns",)),
