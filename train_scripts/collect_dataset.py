@@ -4,6 +4,8 @@ python -m train_scripts.collect_dataset                        # our DoorKey age
 python -m train_scripts.collect_dataset --environment CartPole-v1 --policies random
 python -m train_scripts.collect_dataset --environment DoorKey-6x6 --policies \
     grpc://localhost:8500/doorkey --dataset rrl/doorkey-6x6/served-v0
+python -m train_scripts.collect_dataset --recipe pendulum
+python -m train_scripts.collect_dataset --recipe walker2d-medium --policy-folder FOLDER
 """
 
 from __future__ import annotations
@@ -13,10 +15,14 @@ import functools
 import pathlib
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Literal
 
 import gymnasium
 
+from rrl_tf._arguments import one_of
+from rrl_tf.data.dense_policy import DensePolicy
+from rrl_tf.data.exploration import Policy
+from rrl_tf.data.recipes import RECIPES
 from rrl_tf.data.recording import Player, check_dataset_id, record_episodes
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training.config import require_not_negative, require_positive
@@ -31,44 +37,88 @@ class Config:
     """`DoorKey-NxN`, or the id of a Gymnasium environment."""
     policies: tuple[str, ...] = ("random", "agent")
     """`random`; `agent`, our DoorKey agent, trained first if need be; the folder of an export or of
-    one version of it; or the address of a served policy, `grpc://HOST:PORT/NAME` or `http://...`."""
+    one version of it; the `.npz` file of a dense policy; or the address of a served policy,
+    `grpc://HOST:PORT/NAME` or `http://...`."""
     explorations: tuple[float, ...] = (0.05, 0.3, 0.6)
     """Shares of random actions that every policy but the random one plays with, one after the
-    other: its skill levels."""
-    episodes: int = 500
-    """Of each policy at each of its skill levels."""
+    other: its skill levels. With a noise, its standard deviations."""
+    recipe: str = ""
+    """A recipe of `rrl_tf.data.recipes` that says environment, policies and explorations:
+    `pendulum`, `cartpole`, or `walker2d-` and medium, medium-replay, medium-expert or expert."""
+    policy_folder: str = "policies"
+    """Holds `NAME.npz` for every policy that a recipe names."""
+    noise: Literal["random", "clipped", "tanh", "none"] | None = None
+    """How policies explore: by random actions, or, continuous ones, by normal noise that is clipped
+    to the bounds or added before a tanh; or not at all. By default what the recipe says, otherwise
+    random."""
+    episodes: int | None = None
+    """Of each policy at each of its skill levels; by default 500, without a recipe."""
+    steps: int | None = None
+    """Of all policies together, in place of episodes; by default what the recipe says."""
     dataset: str = ""
     """Id of the data set, NAMESPACE/NAME-vN; by default `rrl/`, the environment and `random-v0`, or
-    `mixed-v0` where others play too."""
+    `mixed-v0` where others play too, or the recipe's words, and the noise if it is another one."""
     folder: str = "runs/datasets"
     """Where Minari data sets are kept; `$MINARI_DATASETS_PATH` of others who read it."""
     seed: int = 0
-    """Of the environment, the random actions and, if it has to be trained, the agent."""
+    """Of the environment, the exploration and, if it has to be trained, the agent."""
 
     def __post_init__(self) -> None:
-        require_positive(self, "episodes")
         require_not_negative(self, "seed")
+        for name in ("episodes", "steps"):
+            if getattr(self, name) is not None:
+                require_positive(self, name)
+        if self.episodes is not None and self.steps is not None:
+            raise InvalidInput(
+                f"give either episodes or steps; received {self.episodes} and {self.steps}"
+            )
         if not self.policies:
             raise InvalidInput("policies must name who plays; received none")
+        if self.recipe:
+            self._check_recipe()
         check_dataset_id(self.dataset_id)
+
+    def _check_recipe(self) -> None:
+        one_of("recipe", self.recipe, tuple(RECIPES))
+        for name in ("environment", "policies", "explorations"):
+            given = getattr(self, name)
+            if given != getattr(Config, name):
+                raise InvalidInput(f"a recipe says its own {name}; received {given!r}")
 
     @property
     def dataset_id(self) -> str:
-        """Id of the data set: every environment has its own."""
-        environment = re.sub(r"[^a-z0-9_]+", "-", self.environment.lower()).strip("-")
-        players = "random" if set(self.policies) == {"random"} else "mixed"
-        return self.dataset or f"rrl/{environment}/{players}-v0"
+        """Id of the data set: every environment, recipe and noise has its own."""
+        if self.dataset:
+            return self.dataset
+        if self.recipe:
+            environment, _, kind = self.recipe.partition("-")
+            own = RECIPES[self.recipe].noise
+        else:
+            environment = re.sub(r"[^a-z0-9_]+", "-", self.environment.lower()).strip("-")
+            kind, own = "random" if set(self.policies) == {"random"} else "mixed", "random"
+        noise = "" if self.noise in (None, own) else f"-{self.noise}"
+        return f"rrl/{environment}/{kind or 'mixed'}{noise}-v0"
 
 
 def main(config: Config) -> pathlib.Path:
     """Records play as a Minari data set, and returns its folder; one that is there stays."""
+    recipe = RECIPES.get(config.recipe)
+    episodes, steps = config.episodes, config.steps
+    if episodes is None and steps is None:
+        episodes, steps = (None, recipe.steps) if recipe else (500, None)
+    if recipe:
+        players = recipe.players(config.policy_folder, config.noise or "")
+    else:
+        players = [player for name in config.policies for player in players_named(name, config)]
+    environment = recipe.environment if recipe else config.environment
     return record_episodes(
         config.folder,
         config.dataset_id,
-        functools.partial(make_env, config.environment),
-        [player_named(name, config) for name in config.policies],
-        config.episodes,
+        functools.partial(make_env, environment),
+        players,
+        episodes,
         config.seed,
+        steps,
     )
 
 
@@ -93,34 +143,42 @@ def make_env(name: str) -> gymnasium.Env:
         raise InvalidInput(f"cannot make the environment {name!r}: {error}") from error
 
 
-def player_named(name: str, config: Config) -> Player:
-    """Who plays under that name.
+def players_named(name: str, config: Config) -> list[Player]:
+    """Who plays under that name, at every level of skill.
 
     Raises:
         InvalidInput: if nobody does.
     """
     if name == "random":
-        return Player(name, random_shares=(1.0,))
+        return [Player(name, level=1.0)]
+    make, noise = functools.cache(_maker(name, config)), config.noise or "random"
+    if noise == "none":
+        return [Player(name, make)]
+    return [Player(name, make, noise, level) for level in config.explorations]
+
+
+def _maker(name: str, config: Config) -> Callable[[], Policy]:
+    """What makes the policy of that name."""
     if name == "agent":
         if config.environment != "DoorKey-5x5":
             raise InvalidInput(
                 "the agent is for DoorKey-5x5; give the folder of an export that plays in another "
                 f"environment; received {config.environment!r}"
             )
-        make = functools.partial(trained_agent, config.seed)
-    elif "://" in name:
-        make = functools.partial(served_policy, name)
-    elif pathlib.Path(name).is_dir():
-        make = functools.partial(loaded_policy, name)
-    else:
-        raise InvalidInput(
-            "a policy is random, agent, the folder of an export, or an address such as "
-            f"grpc://localhost:8500/doorkey; received {name!r}"
-        )
-    return Player(name, make, config.explorations)
+        return functools.partial(trained_agent, config.seed)
+    if "://" in name:
+        return functools.partial(served_policy, name)
+    if name.endswith(".npz"):
+        return functools.partial(DensePolicy.load, name)
+    if pathlib.Path(name).is_dir():
+        return functools.partial(loaded_policy, name)
+    raise InvalidInput(
+        "a policy is random, agent, the folder of an export, the .npz file of a dense policy, or "
+        f"an address such as grpc://localhost:8500/doorkey; received {name!r}"
+    )
 
 
-def trained_agent(seed: int) -> Callable[[Any], Any]:
+def trained_agent(seed: int) -> Policy:
     """Our DoorKey agent, trained here unless it has been."""
     from train_scripts import train_doorkey  # needed only where it is to be trained
 
@@ -131,14 +189,14 @@ def trained_agent(seed: int) -> Callable[[Any], Any]:
     return loaded_policy(exports)
 
 
-def loaded_policy(folder: str | pathlib.Path) -> Callable[[Any], Any]:
+def loaded_policy(folder: str | pathlib.Path) -> Policy:
     """The policy in the folder of an export, the newest, or of one version of it."""
     from rrl_tf.export import load_policy
 
     return load_policy(folder).act
 
 
-def served_policy(address: str) -> Callable[[Any], Any]:
+def served_policy(address: str) -> Policy:
     """The policy that a server at `grpc://HOST:PORT/NAME` answers for.
 
     Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 
 import gymnasium
@@ -130,6 +131,37 @@ class OfflineData:
     def returns(self) -> np.ndarray:
         """Return of every episode, `(M,)`."""
         return np.array([episode.total for episode in self.episodes])
+
+    def actions_at_bounds(self) -> np.ndarray:
+        """Share of the steps whose action sits at one of its bounds, per dimension, `(A,)`.
+
+        An action counts that is less than a millionth of the interval away, or beyond. Where noise
+        was clipped there are many, and a mean squared error learns a mean that is too small.
+
+        Raises:
+            ValueError: if the actions are discrete.
+        """
+        space = self.action_space
+        if isinstance(space, Discrete):
+            raise InvalidInput(f"only continuous actions have bounds; received {self.name}")
+        actions = np.concatenate([episode.actions for episode in self.episodes]).astype("float64")
+        low, high = space.low.astype("float64"), space.high.astype("float64")
+        near = 1e-6 * (high - low)
+        return ((actions <= low + near) | (actions >= high - near)).mean(axis=0)
+
+    def warn_of_bounds(self, most: float = 0.05) -> None:
+        """Warns in a line if more than this share of a dimension's actions sit at its bounds.
+
+        Args:
+            most: the share that is not worth a word.
+        """
+        if self.discrete or (largest := self.actions_at_bounds().max()) <= most:
+            return
+        warnings.warn(
+            f"{self.name}: {largest:.0%} of the actions of a dimension sit at their bounds; a "
+            "squared error learns a mean that is too small from them",
+            stacklevel=2,
+        )
 
     def best(self, share: float) -> OfflineData:
         """The data of the best episodes: so many that they hold a `share` of all steps.

@@ -4,59 +4,79 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
+import math
 import os
 import pathlib
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import NamedTuple
 
 import gymnasium
 import numpy as np
 from tqdm import tqdm
 
-from rrl_tf._arguments import positive_int
+from rrl_tf._arguments import number_from, one_of, positive_int
 from rrl_tf._drafts import draft_folder
 from rrl_tf.data._packages import optional_package
+from rrl_tf.data.exploration import EXPLORATIONS, Policy
 from rrl_tf.errors import InvalidInput
-
-Policy = Callable[[Any], Any]
-"""From an observation to an action."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Player:
-    """A policy at several levels of skill.
+    """A policy at one level of skill.
 
     Attributes:
         name: of the policy.
-        make: function without arguments → the policy; called when a recording begins.
-        random_shares: of random actions that it plays with, one level after the other. One who
-            plays at random needs no policy.
+        make: function without arguments → the policy; called when a recording begins. None plays
+            at random: any actions, or nothing but noise.
+        noise: how it explores, one of `EXPLORATIONS`: `"random"` replaces actions by random ones,
+            `"clipped"` and `"tanh"` add noise to continuous ones.
+        level: share of random actions, or the noise's standard deviation in half intervals between
+            the bounds of the actions.
+        share: of a recording's steps, beside the other players' shares.
 
     Raises:
-        ValueError: if there is no level, or a share is not from 0 to 1.
+        ValueError: if a number is not what it should be.
 
     Example:
 
-    >>> Player("random", random_shares=(1.0,))
-    Player(name='random', make=None, random_shares=(1.0,))
+    >>> players = [Player("random", level=1.0), Player("mine", lambda: lambda observation: 0)]
+    >>> print(*players, sep=", ")
+    random (100% random), mine (0% random)
     """
 
     name: str
     make: Callable[[], Policy] | None = None
-    random_shares: tuple[float, ...] = (0.0,)
+    noise: str = "random"
+    level: float = 0.0
+    share: float = 1.0
 
     def __post_init__(self) -> None:
-        least = 1.0 if self.make is None else 0.0
-        if not self.random_shares or not all(least <= s <= 1 for s in self.random_shares):
+        one_of("noise", self.noise, tuple(EXPLORATIONS))
+        if not 0 < self.share < math.inf:
             raise InvalidInput(
-                f"{self.name} must play with shares of random actions from {least:g} to 1; "
-                f"received {self.random_shares!r}"
+                f"{self.name}'s share of the steps must be greater than 0; received {self.share!r}"
             )
+        if self.noise == "random":
+            least = 1 if self.make is None else 0
+            number_from(f"{self.name}'s share of random actions", self.level, least, 1)
+        else:
+            number_from(f"{self.name}'s noise", self.level, 0)
 
     def __str__(self) -> str:
-        return ", ".join(f"{self.name} ({share:.0%} random)" for share in self.random_shares)
+        if self.noise == "random":
+            return f"{self.name} ({self.level:.0%} random)"
+        return f"{self.name} ({self.noise} noise {self.level:g})"
+
+
+class _Amount(NamedTuple):
+    """The least that a player plays: whole episodes, until there are as many of both."""
+
+    episodes: int = 0
+    steps: int = 0
 
 
 def record_episodes(
@@ -64,8 +84,9 @@ def record_episodes(
     dataset_id: str,
     make_env: Callable[[], gymnasium.Env],
     players: Sequence[Player],
-    episodes: int,
+    episodes: int | None = None,
     seed: int = 0,
+    steps: int | None = None,
 ) -> pathlib.Path:
     """Records play as a Minari data set; the same recording that is there already stays.
 
@@ -77,8 +98,10 @@ def record_episodes(
         dataset_id: `NAMESPACE/NAME-vN`.
         make_env: makes the environment; with a `spec`, readers of the data can make it again.
         players: who plays, one after the other.
-        episodes: of each player at each of its levels.
+        episodes: of each player.
         seed: of the environment and the random actions.
+        steps: of all players together, by their shares, in place of `episodes`. An episode that
+            has begun is played to its end.
 
     Returns:
         The data set's folder, `load_episodes("minari:FOLDER")`.
@@ -89,41 +112,57 @@ def record_episodes(
 
     Example:
 
-    >>> make_env, players = lambda: gymnasium.make("CartPole-v1"), [Player("random", None, (1.0,))]
+    >>> make_env, players = lambda: gymnasium.make("CartPole-v1"), [Player("random", level=1.0)]
     >>> folder = record_episodes("data", "me/random-v0", make_env, players, 100)  # doctest: +SKIP
     """
     check_dataset_id(dataset_id)
-    positive_int("episodes", episodes)
-    if not players:
-        raise InvalidInput("a recording must have players; received none")
+    amounts = _amounts(players, episodes, steps)
     folder = pathlib.Path(folder)
     with contextlib.closing(make_env()) as env:
         details = {
             "algorithm_name": ", ".join(map(str, players)),
-            "description": f"{episodes} episodes of each policy in {_name(env)}, seed {seed}",
+            "description": f"{_amounts_in_words(amounts)} in {_name(env)}, seed {seed}",
         }
         if (folder / dataset_id).exists():
             _check_same(folder / dataset_id, details)
             print(f"{folder / dataset_id} is there already")
             return folder / dataset_id
         policies = [_tried(player, env) for player in players]
-    levels = [
-        (policy, share)
-        for player, policy in zip(players, policies)
-        for share in player.random_shares
-        for _ in range(episodes)
-    ]
     folder.mkdir(parents=True, exist_ok=True)
     with draft_folder(folder, ".recording-") as draft, _minari_folder(draft):
-        returns = _record(dataset_id, make_env, levels, seed, details)
+        parts = list(zip(players, policies, amounts))
+        returns = _record(dataset_id, make_env, parts, seed, details)
         _move(draft, folder, dataset_id, details)
-    print(_in_words(returns) + f"\nwritten: {folder / dataset_id}")
+    for player, its in zip(players, returns):
+        print(f"{player}: {_returns_in_words(its)}")
+    print(f"all: {_returns_in_words(list(itertools.chain(*returns)))}")
+    print(f"written: {folder / dataset_id}")
     return folder / dataset_id
 
 
-def _in_words(returns: list[float]) -> str:
+def _amounts(players: Sequence[Player], episodes: int | None, steps: int | None) -> list[_Amount]:
+    """How much each of the players plays."""
+    if not players:
+        raise InvalidInput("a recording must have players; received none")
+    if (episodes is None) == (steps is None):
+        raise InvalidInput(
+            f"a recording needs either episodes or steps; received {episodes!r} and {steps!r}"
+        )
+    if steps is None:
+        return [_Amount(episodes=positive_int("episodes", episodes)) for _ in players]
+    steps, whole = positive_int("steps", steps), sum(player.share for player in players)
+    return [_Amount(steps=max(1, int(player.share / whole * steps))) for player in players]
+
+
+def _amounts_in_words(amounts: Sequence[_Amount]) -> str:
+    if amounts[0].episodes:
+        return f"{amounts[0].episodes} episodes of each policy"
+    return ", ".join(str(amount.steps) for amount in amounts) + " steps"
+
+
+def _returns_in_words(returns: Sequence[float]) -> str:
     low, mean, high = min(returns), np.mean(returns), max(returns)
-    return f"{len(returns):,} episodes, mean return {mean:.3g} ({low:.3g} to {high:.3g})"
+    return f"{len(returns):,} episodes, mean return {mean:.4g} ({low:.4g} to {high:.4g})"
 
 
 def check_dataset_id(dataset_id: str) -> None:
@@ -165,11 +204,10 @@ def _check_same(dataset: pathlib.Path, details: dict[str, str]) -> None:
 
 def _tried(player: Player, env: gymnasium.Env) -> Policy | None:
     """The player's policy, if its first action is one of the environment's."""
-    if player.make is None:
-        return None
-    policy = player.make()
+    policy = player.make() if player.make else None
     observation, _ = env.reset(seed=0)
-    action = policy(observation)
+    explore, rng = EXPLORATIONS[player.noise], np.random.default_rng(0)
+    action = explore(policy, env.action_space, rng, 0.0)(observation)
     if not env.action_space.contains(action):
         raise InvalidInput(
             f"{player.name} must choose actions of {env.action_space}; received {action!r}"
@@ -193,19 +231,23 @@ def _minari_folder(folder: pathlib.Path) -> Iterator[None]:
 def _record(
     dataset_id: str,
     make_env: Callable[[], gymnasium.Env],
-    levels: Sequence[tuple[Policy | None, float]],
+    parts: Sequence[tuple[Player, Policy | None, _Amount]],
     seed: int,
     details: dict[str, str],
-) -> list[float]:
-    """Plays an episode of each of the levels, writes the data set and returns the returns."""
+) -> list[list[float]]:
+    """Plays all parts, writes the data set and returns every player's returns."""
     import minari
 
     rng = np.random.default_rng(seed)
+    unit = "episode" if parts[0][2].episodes else "step"
+    total = sum(max(amount) for _, _, amount in parts)
     # Pixels as they were seen: by default, Minari would compress them with a loss.
-    with contextlib.closing(minari.DataCollector(make_env(), jpeg_encoding=False)) as env:
+    with (
+        contextlib.closing(minari.DataCollector(make_env(), jpeg_encoding=False)) as env,
+        tqdm(total=total, unit=unit, mininterval=0.5) as bar,
+    ):
         returns = [
-            _play(env, policy, share, rng)
-            for policy, share in tqdm(levels, unit="episode", mininterval=0.5)
+            _play_part(env, player, policy, amount, rng, bar) for player, policy, amount in parts
         ]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that nobody signed the data, and the like
@@ -213,20 +255,36 @@ def _record(
     return returns
 
 
+def _play_part(
+    env: gymnasium.Env,
+    player: Player,
+    policy: Policy | None,
+    amount: _Amount,
+    rng: np.random.Generator,
+    bar: tqdm,
+) -> list[float]:
+    """Plays what is one player's part and returns the returns."""
+    returns: list[float] = []
+    steps = 0
+    while len(returns) < amount.episodes or steps < amount.steps:
+        total, length = _play(env, player, policy, rng)
+        returns.append(total)
+        steps += length
+        bar.update(1 if amount.episodes else length)
+    return returns
+
+
 def _play(
-    env: gymnasium.Env, policy: Policy | None, random_share: float, rng: np.random.Generator
-) -> float:
-    """Plays one episode with a share of random actions and returns its return."""
+    env: gymnasium.Env, player: Player, policy: Policy | None, rng: np.random.Generator
+) -> tuple[float, int]:
+    """Plays one episode and returns its return and length."""
     observation, _ = env.reset(seed=int(rng.integers(2**31)))
-    env.action_space.seed(int(rng.integers(2**31)))
-    total, over = 0.0, False
+    act = EXPLORATIONS[player.noise](policy, env.action_space, rng, player.level)
+    total, length, over = 0.0, 0, False
     while not over:
-        explore = rng.random() < random_share
-        action = env.action_space.sample() if explore or policy is None else policy(observation)
-        observation, reward, terminated, truncated, _ = env.step(action)
-        total += float(reward)
-        over = terminated or truncated
-    return total
+        observation, reward, terminated, truncated, _ = env.step(act(observation))
+        total, length, over = total + float(reward), length + 1, terminated or truncated
+    return total, length
 
 
 def _move(

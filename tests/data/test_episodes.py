@@ -108,3 +108,43 @@ def test_what_is_held_out_is_a_share(share):
 def test_scores_are_for_d4rls_data():
     with pytest.raises(ValueError, match="only D4RL's data have scores; received test"):
         offline([3]).score(1.0)
+
+
+def with_actions(actions, low, high):
+    rows = [np.array(part, "float32").reshape(-1, len(low)) for part in actions]
+    episodes = [Episode(np.zeros((len(a) + 1, 1)), a, np.zeros(len(a)), True, False) for a in rows]
+    space = gymnasium.spaces.Box(np.array(low, "float32"), np.array(high, "float32"))
+    return OfflineData("clipped", tuple(episodes), space, "none")
+
+
+@given(
+    places=st.lists(
+        st.lists(st.sampled_from(["low", "high", "beyond", "inside"]), min_size=2, max_size=8),
+        min_size=1,
+        max_size=3,
+    ),
+    low=st.floats(-100, -1, width=32),
+    high=st.floats(1, 100, width=32),
+)
+def test_how_many_actions_sit_at_their_bounds(places, low, high):
+    """The second dimension is the first one's mirror; neither is the third, which stays inside."""
+    value = {"low": low, "high": high, "beyond": 2 * high, "inside": high - 1e-3 * (high - low)}
+    actions = [[(value[p], -value[p], 0.0) for p in part] for part in places]
+    data = with_actions(actions, [low, -high, -1], [high, -low, 1])
+    flat = [p != "inside" for part in places for p in part]
+    share = sum(flat) / len(flat)
+    np.testing.assert_allclose(data.actions_at_bounds(), [share, share, 0.0], atol=1e-12)
+
+
+def test_many_actions_at_their_bounds_are_worth_a_line(recwarn):
+    inside = [[(0.1 * i, 0.5)] * 19 for i in range(5)]
+    with_actions([*inside, [(1.0, 0.0)] * 5], [-1, -1], [1, 1]).warn_of_bounds()  # 5 of 100
+    offline([3], discrete=True).warn_of_bounds()
+    assert not recwarn
+    with pytest.warns(UserWarning, match=r"^clipped: 6% of the actions .* at their bounds"):
+        with_actions([*inside, [(1.0, 0.0)] * 6], [-1, -1], [1, 1]).warn_of_bounds()
+
+
+def test_discrete_actions_have_no_bounds():
+    with pytest.raises(ValueError, match="only continuous actions have bounds; received test"):
+        offline([3], discrete=True).actions_at_bounds()

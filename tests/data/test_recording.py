@@ -17,11 +17,15 @@ from rrl_tf.errors import InvalidInput
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # h5py's and Minari's own
 
-RANDOM = Player("random", random_shares=(1.0,))
+RANDOM = Player("random", level=1.0)
 
 
 def cart_pole():
     return gymnasium.make("CartPole-v1")
+
+
+def pendulum():
+    return gymnasium.make("Pendulum-v1")
 
 
 class Noise(gymnasium.Env):
@@ -52,7 +56,7 @@ def test_what_is_read_is_what_was_played(tmp_path_factory, seed, episodes):
         played.append(np.array(observation))
         return int(observation[2] > 0)
 
-    players = [RANDOM, Player("leaning", lambda: policy, random_shares=(0.0, 0.5))]
+    players = [RANDOM, *(Player("leaning", lambda: policy, level=level) for level in (0.0, 0.5))]
     folder = tmp_path_factory.mktemp("data")
     data = load_episodes(
         f"minari:{record_episodes(folder, 'me/cart/mixed-v0', cart_pole, players, episodes, seed)}"
@@ -63,8 +67,57 @@ def test_what_is_read_is_what_was_played(tmp_path_factory, seed, episodes):
     for episode in greedy:
         np.testing.assert_array_equal(episode.actions, episode.observations[:-1, 2] > 0)
     seen = np.concatenate([episode.observations[:-1] for episode in greedy])
-    np.testing.assert_array_equal(played[1 : 1 + len(seen)], seen)  # the first was a trial
+    np.testing.assert_array_equal(played[2 : 2 + len(seen)], seen)  # the first two were trials
     assert sorted(path.name for path in folder.iterdir()) == ["me"]
+
+
+def turned(observation):
+    return 1.5 * observation[1:2]
+
+
+@settings(max_examples=3)
+@given(seed=st.integers(0, 2**20))
+def test_noisy_play_draws_one_number_after_the_other(tmp_path_factory, seed):
+    """The generator gives the seed of an episode, then a normal number for each action."""
+    players = [
+        Player("random", None, "clipped", 1.0, share=0.25),
+        Player("turned", lambda: turned, "clipped", 0.4, share=0.75),
+    ]
+    folder = tmp_path_factory.mktemp("data")
+    path = record_episodes(folder, "me/turned-v0", pendulum, players, seed=seed, steps=1000)
+    data = load_episodes(f"minari:{path}")
+    assert len(data.episodes) == 2 + 4  # 250 and 750 steps, of episodes of 200
+    rng = np.random.default_rng(seed)
+    env = pendulum()
+    for number, episode in enumerate(data.episodes):
+        policy, noise = (lambda observation: 0.0, 2.0) if number < 2 else (turned, 0.8)
+        observation, _ = env.reset(seed=int(rng.integers(2**31)))
+        for step, action in enumerate(episode.actions):
+            np.testing.assert_array_equal(episode.observations[step], observation)
+            expected = np.clip(policy(observation) + rng.normal(size=1) * noise, -2, 2)
+            np.testing.assert_array_equal(action, expected.astype("float32"))
+            observation, *_ = env.step(action)
+
+
+@settings(max_examples=3)
+@given(steps=st.integers(5, 200), shares=st.lists(st.floats(0.1, 9.0), min_size=1, max_size=3))
+def test_every_player_plays_its_share_of_the_steps(tmp_path_factory, steps, shares):
+    """It plays whole episodes, and begins none that it need not."""
+    actions = [0, 1, 0]  # the same until the pole falls, so that neighbours are told apart
+    players = [
+        Player(f"player {i}", lambda action=action: lambda observation: action, share=share)
+        for i, (share, action) in enumerate(zip(shares, actions))
+    ]
+    folder = tmp_path_factory.mktemp("data")
+    path = record_episodes(folder, "me/cart-v0", cart_pole, players, steps=steps)
+    episodes = list(load_episodes(f"minari:{path}").episodes)
+    for share, action in zip(shares, actions):
+        needed = max(1, int(share / sum(shares) * steps))
+        while needed > 0:
+            episode = episodes.pop(0)
+            np.testing.assert_array_equal(episode.actions, action)
+            needed -= len(episode)
+    assert not episodes
 
 
 def test_pictures_are_kept_as_they_were_seen(tmp_path):
@@ -81,6 +134,8 @@ def test_the_same_recording_stays_and_another_is_refused(tmp_path, capsys):
     assert "is there already" in capsys.readouterr().out
     with pytest.raises(InvalidInput, match=r"holds 2 episodes .* received 3 episodes"):
         record_episodes(*arguments, episodes=3)
+    with pytest.raises(InvalidInput, match=r"holds 2 episodes .* received 90 steps"):
+        record_episodes(*arguments, steps=90)
     with pytest.raises(InvalidInput, match=r"seed 0.* received .*seed 1"):
         record_episodes(*arguments, episodes=2, seed=1)
     with pytest.raises(InvalidInput, match=r"in CartPole-v1.* received .* in Noise"):
@@ -99,12 +154,18 @@ def failing():
     ("changes", "message"),
     [
         ({"episodes": 0}, "`episodes` must be a positive integer"),
+        ({"steps": 10}, "either episodes or steps; received 1000000000 and 10"),
+        ({"episodes": None}, "either episodes or steps; received None and None"),
+        ({"episodes": None, "steps": 0}, "`steps` must be a positive integer; received 0"),
         ({"dataset_id": "me/cart"}, "dataset must be NAMESPACE/NAME-vN .* received 'me/cart'"),
         ({"dataset_id": "a b-v0"}, "received 'a b-v0'"),
         ({"dataset_id": "../up-v0"}, "received '../up-v0'"),
         ({"players": []}, "must have players; received none"),
         ({"players": [RANDOM, Player("broken", failing)]}, "no policy"),
         ({"players": [RANDOM, Player("lost", lambda: lambda o: 7)]}, "lost must choose .* 7"),
+        # Though nearly all of its actions are random ones.
+        ({"players": [Player("lost", lambda: lambda o: 7, level=0.99)]}, "lost must choose .* 7"),
+        ({"players": [Player("noisy", None, "tanh", 1.0)]}, "noise is for .* received Discrete"),
     ],
 )
 def test_mistakes_are_found_before_anything_is_played(tmp_path, changes, message):
@@ -114,10 +175,32 @@ def test_mistakes_are_found_before_anything_is_played(tmp_path, changes, message
     assert not (tmp_path / "data").exists()
 
 
-@pytest.mark.parametrize(("make", "shares"), [(None, (0.5,)), (failing, ()), (failing, (1.1,))])
-def test_shares_that_nobody_plays_with(make, shares):
-    with pytest.raises(InvalidInput, match="shares of random actions from"):
-        Player("me", make, shares)
+@pytest.mark.parametrize("noise", ["clipped", "tanh"])
+def test_a_policy_that_noise_cannot_be_added_to(tmp_path, noise):
+    for action, message in [
+        (np.zeros(3), r"must have the shape \(1,\); received \(3,\)"),
+        (np.array([np.nan]), "mine must choose actions of .*nan"),
+    ]:
+        players = [Player("mine", lambda action=action: lambda observation: action, noise, 0.1)]
+        with pytest.raises(InvalidInput, match=message):
+            record_episodes(tmp_path / "data", "me/mine-v0", pendulum, players, 10**9)
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((None, "random", 0.5), "me's share of random actions must be from 1 to 1; received 0.5"),
+        ((failing, "random", 1.1), "share of random actions must be from 0 to 1; received 1.1"),
+        ((failing, "clipped", -0.1), "me's noise must be at least 0 and finite; received -0.1"),
+        ((failing, "tanh", np.inf), "me's noise must be at least 0 and finite; received inf"),
+        ((failing, "loud", 1.0), "`noise` must be one of .*'tanh'.*; received 'loud'"),
+        ((failing, "tanh", 1.0, 0.0), "me's share of the steps must be greater than 0; received 0"),
+    ],
+)
+def test_nobody_can_play_like_this(arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        Player("me", *arguments)
 
 
 def test_a_missing_package_is_named_before_anything_is_played(tmp_path, monkeypatch):

@@ -77,13 +77,13 @@ def export_mnist(folder):
     export_classifier(folder, model, clean, (28, 28))
 
 
-def export_walker2d(folder):
+def export_windows(states, actions, bound, dtype, folder):
     model = DecisionTransformer.from_preset(
-        "fast", state_size=17, action_size=6, width=8, num_blocks=1, context_length=3
+        "fast", state_size=states, action_size=actions, width=8, num_blocks=1, context_length=3
     )
-    high = np.ones(6, "float32")
-    scaling = Scaling(np.zeros(17, "float32"), np.ones(17, "float32"), 1.0, -high, high)
-    export_decision_transformer(folder, model, scaling, (17,), "float64")
+    high, ones = np.full(actions, bound, "float32"), np.ones(states, "float32")
+    scaling = Scaling(0 * ones, ones, 1.0, -high, high)
+    export_decision_transformer(folder, model, scaling, (states,), dtype)
 
 
 def export_maze(folder):
@@ -95,7 +95,8 @@ MODELS = {
     "doorkey": export_doorkey,
     "cartpole": export_cartpole,
     "mnist": export_mnist,
-    "walker2d": export_walker2d,
+    "walker2d": functools.partial(export_windows, 17, 6, 1.0, "float64"),
+    "pendulum": functools.partial(export_windows, 3, 1, 2.0, "float32"),
     "maze": export_maze,
 }
 

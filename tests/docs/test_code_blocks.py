@@ -22,7 +22,8 @@ import sys
 import pytest
 from code_blocks import FENCE, PAGES, ROOT, Command, blocks, commands
 
-pytestmark = pytest.mark.tf_only
+# ResourceWarning: h5py's and Minari's own
+pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
 # Configuration of other programs, and what a reader is not to type in.
 NO_CODE = {"text", "nginx"}

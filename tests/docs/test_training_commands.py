@@ -33,7 +33,7 @@ TOY = {
 }
 # Instead of 2,000 episodes of an agent that is trained first.
 RECORDED = ("--data", "minari:runs/datasets/rrl/doorkey-5x5/random-v0")
-NEEDS_A_DOWNLOAD = ("tfds:", "minari:mujoco")
+NEEDS_A_DOWNLOAD = ("tfds:", "minari:mujoco", "policies")
 
 
 def training(page):

@@ -8,6 +8,8 @@ import keras
 import numpy as np
 import pytest
 
+from rrl_tf.data.dense_policy import DensePolicy
+from rrl_tf.data.recipes import RECIPES, Recipe, swing_up
 from rrl_tf.data.sources import load_episodes
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_policy
@@ -33,6 +35,84 @@ def test_every_environment_has_its_own_data_set(tmp_path):
     )
     with pytest.raises(InvalidInput, match=r"in CartPole-v1.* received .*in rrl_tf/DoorKey-5x5"):
         collect_dataset.main(there)
+
+
+def test_every_recipe_and_noise_has_its_own_data_set():
+    ids = {
+        (recipe, noise): collect_dataset.Config(recipe=recipe, noise=noise).dataset_id
+        for recipe in RECIPES
+        for noise in (None, "tanh", "none")
+    }
+    assert len(set(ids.values())) == len(ids)
+    assert ids["walker2d-medium", None] == "rrl/walker2d/medium-v0"
+    assert ids["walker2d-medium-replay", "tanh"] == "rrl/walker2d/medium-replay-tanh-v0"
+    assert ids["pendulum", None] == "rrl/pendulum/mixed-v0"
+    same = collect_dataset.Config(recipe="walker2d-medium", noise="clipped")
+    assert same.dataset_id == ids["walker2d-medium", None]
+
+
+def test_a_recipe_without_files_is_played(tmp_path):
+    """Each of four players plays whole episodes of 200 steps."""
+    folder = str(tmp_path)
+    config = collect_dataset.Config(recipe="pendulum", steps=1200, folder=folder)
+    data = load_episodes(f"minari:{collect_dataset.main(config)}")
+    assert data.environment == "Pendulum-v1" and data.steps == 4 * 400
+    assert data.returns()[-4:].mean() > data.returns()[:4].mean() + 300
+    free = dataclasses.replace(config, noise="none")
+    data = load_episodes(f"minari:{collect_dataset.main(free)}")
+    for episode in data.episodes:
+        own = [swing_up(observation) for observation in episode.observations[:-1]]
+        np.testing.assert_allclose(episode.actions, own, rtol=1e-5, atol=1e-5)
+    carts = collect_dataset.Config(recipe="cartpole", episodes=2, folder=folder)
+    assert len(load_episodes(f"minari:{collect_dataset.main(carts)}").episodes) == 4 * 2
+
+
+def write_policy(file, observation_size, action_size):
+    rng = np.random.default_rng(0)
+    np.savez(file, W0=rng.normal(size=(observation_size, action_size)), b0=np.zeros(action_size))
+
+
+def test_a_recipe_plays_the_policies_of_a_folder(tmp_path, monkeypatch):
+    lines = ((0.5, None, 1.0), (0.5, "mine", 0.1))
+    monkeypatch.setitem(RECIPES, "mine", Recipe("Pendulum-v1", lines, 300, "clipped"))
+    config = collect_dataset.Config(
+        recipe="mine", policy_folder=str(tmp_path), folder=str(tmp_path / "data")
+    )
+    with pytest.raises(InvalidInput, match=r"the recipe needs mine.npz .* received .*"):
+        collect_dataset.main(config)
+    write_policy(tmp_path / "mine.npz", 17, 6)
+    with pytest.raises(InvalidInput, match=r"mine.npz is for observations of the shape \(17,\)"):
+        collect_dataset.main(config)
+    write_policy(tmp_path / "mine.npz", 3, 2)
+    with pytest.raises(InvalidInput, match=r"must have the shape \(1,\); received \(2,\)"):
+        collect_dataset.main(config)
+    assert not (tmp_path / "data").exists()
+    write_policy(tmp_path / "mine.npz", 3, 1)
+    data = load_episodes(f"minari:{collect_dataset.main(config)}")
+    assert len(data.episodes) == 2
+    write_policy(tmp_path / "other.npz", 3, 1)
+    (tmp_path / "mine.npz").write_bytes((tmp_path / "other.npz").read_bytes() + b" ")
+    with pytest.raises(InvalidInput, match=r"holds .*; choose another name"):
+        collect_dataset.main(config)
+
+
+def test_a_dense_policy_plays_without_a_recipe(tmp_path):
+    write_policy(tmp_path / "mine.npz", 3, 1)
+    config = collect_dataset.Config(
+        environment="Pendulum-v1",
+        policies=("random", str(tmp_path / "mine.npz")),
+        explorations=(0.1, 0.5),
+        noise="tanh",
+        steps=600,
+        folder=str(tmp_path),
+    )
+    data = load_episodes(f"minari:{collect_dataset.main(config)}")
+    assert data.name.endswith("rrl/pendulum-v1/mixed-tanh-v0") and len(data.episodes) == 3
+    free = dataclasses.replace(config, noise="none", policies=config.policies[1:])
+    policy = DensePolicy.load(tmp_path / "mine.npz")
+    for episode in load_episodes(f"minari:{collect_dataset.main(free)}").episodes:
+        own = [np.clip(policy(observation), -2, 2) for observation in episode.observations[:-1]]
+        np.testing.assert_allclose(episode.actions, own, rtol=1e-5)
 
 
 def test_doorkey_is_recorded_with_its_environment(tmp_path):
@@ -97,6 +177,10 @@ def test_mistakes_are_found_before_anything_is_played(tmp_path, changes, message
     ("arguments", "message"),
     [
         (["--episodes=0"], "episodes must be greater than 0; received 0"),
+        (["--episodes=3", "--steps=9"], "either episodes or steps; received 3 and 9"),
+        (["--recipe=pendulum"], "a recipe says its own environment; received 'CartPole-v1'"),
+        (["--recipe=walker"], "`recipe` must be one of ('walker2d-medium', "),
+        (["--noise=loud"], "noise must be one of "),
         (["--dataset=cartpole"], "dataset must be NAMESPACE/NAME-vN"),
         (["--policies=grpc://nowhere/doorkey"], "no server can have this address"),
     ],
