@@ -159,7 +159,7 @@ class OfflineData:
             return
         warnings.warn(
             f"{self.name}: {largest:.0%} of the actions of a dimension sit at their bounds; a "
-            "squared error learns a mean that is too small from them",
+            "squared error learns a mean that is too small from them, a censored normal does not",
             stacklevel=2,
         )
 

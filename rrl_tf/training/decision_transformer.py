@@ -151,6 +151,8 @@ def train_decision_transformer(
     >>> run = train_decision_transformer(data, network, scaling, config)
     """
     replicas = replicas or make_replicas(config, config.batch_size)
+    if network.action_distribution is None:
+        data.warn_of_bounds()
     training, held_out = config.split(data)
     windows = _windows(training, network, scaling, config)
     compile_network(network, config)

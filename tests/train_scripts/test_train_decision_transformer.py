@@ -30,6 +30,14 @@ def recorded(tmp_path_factory):
     return collect_dataset.main(config)
 
 
+@pytest.fixture(scope="module")
+def recorded_torques(tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("datasets"))
+    return collect_dataset.main(
+        collect_dataset.Config(recipe="pendulum", episodes=2, folder=folder)
+    )
+
+
 TOY = {
     "name": "toy",
     "preparation": "standardise",
@@ -112,6 +120,32 @@ def test_baselines(recorded, tmp_path):
     config = tiny(recorded, tmp_path, model="behavior_cloning", best_share=0.4, steps=2)
     summary = summary_of(script.main(config))
     assert len(summary["last"]) == 1  # it does not listen to what is asked for
+
+
+def test_a_dense_policy_needs_nobody_to_ask(recorded_torques, tmp_path, recwarn):
+    """Told whole returns, with a likelihood for torques that were clipped."""
+    choices = {"return_conditioned": True, "condition": "return", "start_steps": 3, "starts": 0.5}
+    choices |= {"distribution": "censored_normal", "return_power": 2.0, "sampling": "returns"}
+    config = tiny(recorded_torques, tmp_path, model="behavior_cloning", **choices)
+    config = dataclasses.replace(config, targets=(-1500.0, -900.0))
+    run = script.main(config)
+    assert not [each for each in recwarn if "bounds" in str(each.message)]
+    assert summary_of(run)["last"].keys() == {"-1500", "-900"}
+    served = load_policy(run.folder.export / "1")
+    session, data = WindowSession(served), load_episodes(config.data)
+    best = config.split(data)[0].returns().max()
+    asked = WindowSession(served, target_return=best)
+    for reward in (0.0, -5.0):  # which is not subtracted
+        observation = np.ones(3, "float32")
+        np.testing.assert_array_equal(
+            session.act(observation, reward), asked.act(observation, reward)
+        )
+    served.close()
+
+
+def test_a_point_is_warned_of_actions_at_their_bounds(recorded_torques, tmp_path):
+    with pytest.warns(UserWarning, match="of a dimension sit at their bounds"):
+        script.main(tiny(recorded_torques, tmp_path, steps=2, **QUICK))
 
 
 def test_step_sizes_are_those_of_the_originals():
