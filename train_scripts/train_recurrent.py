@@ -85,14 +85,22 @@ DOORKEY = Config(
 PRESETS = {
     "memory-s7": MEMORY,
     "memory-s17": dataclasses.replace(
-        MEMORY, preset="memory-s17", sizes=(9, 13, 17), steps=150_000, discount=0.97
+        MEMORY,
+        preset="memory-s17",
+        sizes=(7, 9, 13, 17),
+        learned_steps=24,
+        steps=120_000,
+        learning_rate_updates=30_000,
+        discount=0.97,
     ),
     "memory-s17-random": dataclasses.replace(
         MEMORY,
         preset="memory-s17-random",
         sizes=(7, 9, 13, 17),
         random_length=True,
+        learned_steps=24,
         steps=200_000,
+        learning_rate_updates=40_000,
         discount=0.97,
     ),
     "comparison": dataclasses.replace(
@@ -112,8 +120,8 @@ PRESETS = {
         preset="doorkey-16x16",
         sizes=(5, 6, 8, 16),
         held_out=False,
-        steps=1_000_000,
-        learning_rate_updates=60_000,
+        steps=500_000,
+        learning_rate_updates=30_000,
         updates_per_step=0.0625,
         replay_capacity=200_000,
         discount=0.97,
