@@ -1,6 +1,7 @@
 """Trains a Decision Transformer on recorded episodes and asks it for different returns.
 
 python -m train_scripts.train_decision_transformer                   # DoorKey, data made here
+python -m train_scripts.train_decision_transformer --preset pendulum  # as well
 python -m train_scripts.train_decision_transformer --preset fast \
     --data tfds:d4rl_mujoco_walker2d/v2-medium
 python -m train_scripts.train_decision_transformer --preset bc-10 --data minari:FOLDER
@@ -9,6 +10,7 @@ python -m train_scripts.train_decision_transformer --preset bc-10 --data minari:
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Literal
 
 import keras
@@ -37,8 +39,8 @@ class Config(DecisionTransformerConfig):
     """Where runs are kept."""
 
     data: str = "doorkey"
-    """`minari:ID`, `tfds:NAME`, `hdf5:FILE`, a path after minari: or tfds:, or `doorkey`, which
-    `train_scripts.collect_dataset` records."""
+    """`minari:ID`, `tfds:NAME`, `hdf5:FILE`, a path after minari: or tfds:, or `doorkey`,
+    `pendulum` or `cartpole`, which `train_scripts.collect_dataset` records."""
     preparation: Literal["standardise", "one_hot"] = "one_hot"
     """How observations become states: vectors standardised, or codes of a grid one-hot."""
     return_scale: float | None = None
@@ -80,7 +82,11 @@ class Config(DecisionTransformerConfig):
         return f"{name}-seed{self.seed}"
 
 
-RECORDED = {"doorkey": collect_dataset.Config}
+RECORDED = {
+    "doorkey": collect_dataset.Config,
+    "pendulum": functools.partial(collect_dataset.Config, recipe="pendulum"),
+    "cartpole": functools.partial(collect_dataset.Config, recipe="cartpole"),
+}
 """Data that are recorded when they are first asked for: name → what makes their configuration."""
 
 # Most steps of DoorKey's data are random play, as it lasts longest; most episodes are not.
@@ -101,6 +107,16 @@ FAST = dataclasses.replace(
     log_every=250,
     evaluate_every=1250,
     checkpoint_every=1000,
+)
+PENDULUM = dataclasses.replace(
+    FAST,
+    preset="pendulum",
+    data="pendulum",
+    width=64,
+    num_blocks=2,
+    steps=1000,
+    evaluation_episodes=20,
+    evaluate_every=0,
 )
 MIN_DT = dataclasses.replace(
     FAST,
@@ -148,6 +164,8 @@ PRESETS = {
     "doorkey-bc": dataclasses.replace(
         DOORKEY, preset="doorkey-bc", model="behavior_cloning", context_length=1
     ),
+    "pendulum": PENDULUM,
+    "cartpole": dataclasses.replace(PENDULUM, preset="cartpole", data="cartpole"),
     "fast": FAST,
     "min-dt": MIN_DT,
     "paper": dataclasses.replace(

@@ -1,8 +1,7 @@
 """Microseconds until one observation has become a Decision Transformer's action, in this process.
 
-Our preset with new weights, in the shape of Walker2d, plays its two ways, `recompute` and `cached`,
-one episode or a hundred side by side, and is asked as an export through `WindowSession`. Windows
-are full before anything is timed.
+Our preset with new weights, in the shape of Walker2d, plays one episode or a hundred side by side,
+and is asked as an export through `WindowSession`. Windows are full before anything is timed.
 """
 
 import dataclasses
@@ -15,12 +14,12 @@ from benchmarks import untrained
 from benchmarks.measure import Rounds, latencies
 from benchmarks.report import Report
 from benchmarks.speed.offline_data import STATES, made_up_data
-from rrl_tf.agents.trajectory_policy import ACTING, TrajectoryPolicy
+from rrl_tf.agents.trajectory_policy import TrajectoryPolicy
 from rrl_tf.export import export_decision_transformer, load_policy
 from serving.sessions import WindowSession
 from train_scripts.train_decision_transformer import FAST
 
-RECOMPUTE, EXPORT = ACTING[0], "export, WindowSession"
+LOCAL, EXPORT = "TrajectoryPolicy", "export, WindowSession"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +41,7 @@ def main(config):
         for episodes in config.episodes:
             with tempfile.TemporaryDirectory() as folder:
                 contestants = ways(model, scaling, episodes, folder)
-                cells = latencies(contestants, config, RECOMPUTE, "µs of a step")
+                cells = latencies(contestants, config, LOCAL, "µs of a step")
             task = {"K": length, "episodes": episodes}
             rows += [{**task, "how": how, **each} for how, each in cells.items()]
     notes = (f"One thread; {FAST.num_blocks} blocks of width {FAST.width}; full windows.",)
@@ -54,11 +53,9 @@ def ways(model, scaling, episodes, folder):
     rng = np.random.default_rng(0)
     observations = rng.normal(size=(episodes, STATES)).astype("float32")
     rewards = np.ones(episodes)
-    found = {}
-    for acting in ACTING:
-        policy = TrajectoryPolicy(model, scaling, acting)
-        policy.begin(np.full(episodes, 3000.0))
-        found[acting] = functools.partial(policy.act, observations, rewards)
+    policy = TrajectoryPolicy(model, scaling)
+    policy.begin(np.full(episodes, 3000.0))
+    found = {LOCAL: functools.partial(policy.act, observations, rewards)}
     version = export_decision_transformer(folder, model, scaling, (STATES,))
     session = WindowSession(load_policy(version), 3000.0, num_envs=episodes)
     found[EXPORT] = functools.partial(session.act, observations, rewards)
@@ -71,5 +68,5 @@ def check_equal(contestants, length):
     for step in range(length):
         actions = {how: act() for how, act in contestants.items()}
         for how, action in actions.items():
-            if not np.allclose(action, actions[RECOMPUTE], atol=1e-4):
+            if not np.allclose(action, actions[LOCAL], atol=1e-4):
                 raise ValueError(f"{how} acts differently in step {step}: {actions}")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
 import tensorflow as tf
-from keras import ops
 
-from rrl_tf.data.windows import LastSteps, action_vectors
+from rrl_tf.data.windows import LastSteps
 from rrl_tf.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -18,24 +17,16 @@ if TYPE_CHECKING:
 
     from rrl_tf.data.scaling import Scaling
 
-ACTING = ("recompute", "cached")
-
 
 class TrajectoryPolicy:
     """Plays episodes side by side with a model that looks at the last K steps.
 
-    With `acting="recompute"` the model reads the whole window at every step. With `"cached"` it
-    reads the new tokens only and keeps the keys and values of the others: the same numbers while an
-    episode is no longer than K steps. Afterwards what it keeps was computed when the window still
-    held steps that have left it, so the actions differ.
+    It reads the whole window at every step. Keys and values of the steps before could be kept, but
+    those of all blocks but the first would be of windows that held steps which have left since.
 
     Args:
         model: `DecisionTransformer`, or any model that is called alike.
         scaling: `Scaling` of the data it was trained on.
-        acting: `"recompute"` or `"cached"`.
-
-    Raises:
-        ValueError: for another way of acting, or a model that keeps nothing.
 
     Example:
 
@@ -44,20 +35,9 @@ class TrajectoryPolicy:
     >>> actions = policy.act(observations, rewards)  # doctest: +SKIP
     """
 
-    def __init__(self, model: keras.Model, scaling: Scaling, acting: str = "recompute") -> None:
-        if acting not in ACTING:
-            raise InvalidInput(f"acting must be one of {ACTING}; received {acting!r}")
-        if acting == "cached":
-            if not hasattr(model, "initial_cache"):
-                raise InvalidInput(
-                    "acting 'cached' needs a model that keeps keys and values; received "
-                    f"{model.name}"
-                )
-            model.initial_cache(1)  # raises where a window is too short
-        self.model, self.scaling, self.acting = model, scaling, acting
-        self._from_window = tf.function(self._window_action, reduce_retracing=True)
-        self._from_cache = tf.function(self._cached_action, reduce_retracing=True)
-        self._choose = {"recompute": self._recompute, "cached": self._read_newest}[acting]
+    def __init__(self, model: keras.Model, scaling: Scaling) -> None:
+        self.model, self.scaling = model, scaling
+        self._choose = tf.function(self._action_of, reduce_retracing=True)
 
     def begin(self, target_returns: Sequence[float] | np.ndarray) -> None:
         """Begins an episode for each of the returns `(E,)` that are to be reached."""
@@ -65,8 +45,6 @@ class TrajectoryPolicy:
         self._steps = LastSteps(
             target_returns, model.context_length, model.action_size, self.scaling.condition
         )
-        self._cache: Any = None
-        self._action: Any = None
 
     def act(self, observations: np.ndarray, rewards: np.ndarray | None = None) -> np.ndarray:
         """The actions of the next step.
@@ -79,40 +57,17 @@ class TrajectoryPolicy:
             `(E,)` or `(E, A)`, as the environment takes them.
         """
         self._steps.add(observations, rewards)
-        action = self._choose()
+        action = self._choose(self._steps.window()).numpy()
         self._steps.choose(action)
         return action
 
     def keep(self, rows: np.ndarray) -> None:
         """Goes on with some of the episodes, by mask or indices; the others have ended."""
         self._steps.keep(rows)
-        if self._cache is not None:
-            indices = np.arange(len(rows))[rows] if np.asarray(rows).dtype == bool else rows
-            self._action = self._action[rows]
-            self._cache = keras.tree.map_structure(
-                lambda tensor: ops.take(tensor, indices, axis=0), self._cache
-            )
 
-    def _recompute(self) -> np.ndarray:
-        return self._from_window(self._steps.window()).numpy()
-
-    def _window_action(self, window):
+    def _action_of(self, window):
         prediction = self.model(self.scaling.window(window), last_action=True)
         return self.scaling.action(prediction["action"])
-
-    def _read_newest(self) -> np.ndarray:
-        window = self._steps.window(length=1)
-        if self._cache is None:
-            self._cache = self.model.initial_cache(len(self._steps))
-        else:  # an action is read with the step after it
-            window["actions"][:, 0] = self._action
-        action, self._cache = self._from_cache(window, self._cache)
-        self._action = action_vectors(action.numpy(), self.model.action_size)
-        return action.numpy()
-
-    def _cached_action(self, window, cache):
-        prediction, cache = self.model.step(self.scaling.window(window), cache)
-        return self.scaling.action(prediction), cache
 
 
 def play_episodes(

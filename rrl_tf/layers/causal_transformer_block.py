@@ -48,17 +48,14 @@ class CausalTransformerBlock(keras.layers.Layer):
     Call arguments:
         inputs: sequences `(B, T, F)`.
         mask: `(B, T)`, true for real positions; all are, if left out.
-        cache: pair of keys and values `(B, L, H, D)` of the L positions before the inputs, as the
-            last call returned it. `mask` is `(B, L + T)` then.
         rows: slice of the only positions whose output is wanted, such as `slice(1, None, 3)`; N of
             them.
         training: whether to apply dropout.
         return_attention_scores: whether to return the attention as well.
 
     Returns:
-        `(B, N, F)`, where N is T unless `rows` says less. With `return_attention_scores` or `cache`
-        a tuple of that and of the attention before dropout, `(B, H, N, L + T)`, and of the cache of
-        the last L positions.
+        `(B, N, F)`, where N is T unless `rows` says less. With `return_attention_scores` a pair of
+        that and of the attention before dropout, `(B, H, N, T)`.
 
     Raises:
         InvalidInput: for an argument out of its range, or sequences that the heads cannot share.
@@ -148,7 +145,6 @@ class CausalTransformerBlock(keras.layers.Layer):
         self,
         inputs: Tensor,
         mask: Tensor | None = None,
-        cache: tuple[Tensor, Tensor] | None = None,
         rows: slice | None = None,
         training: bool = False,
         return_attention_scores: bool = False,
@@ -159,12 +155,8 @@ class CausalTransformerBlock(keras.layers.Layer):
         key, value = ops.split(dense_on_rows(self.key_value, x), 2, axis=-1)
         key, value = self._split_heads(key), self._split_heads(value)  # (B, T, H, D)
         allowed = None
-        if cache is not None:
-            size = cache[0].shape[1]
-            key, value = (ops.concatenate(pair, axis=1) for pair in zip(cache, (key, value)))
-            cache = (key[:, -size:], value[:, -size:])
-        if not (mask is None and cache is None and rows is None):
-            allowed = _allowed(ops.shape(key)[1], ops.shape(inputs)[1], mask, rows)
+        if not (mask is None and rows is None):
+            allowed = _allowed(ops.shape(key)[1], mask, rows)
         padding = carried_mask(inputs)
         if rows is not None:
             inputs, x = inputs[:, rows], x[:, rows]
@@ -180,8 +172,7 @@ class CausalTransformerBlock(keras.layers.Layer):
         x = x if pre else self.output_norm(x)
         if rows is not None:
             carry_mask(x, padding, rows)
-        more = [extra for extra in (scores, cache) if extra is not None]
-        return (x, *more) if more else x
+        return x if scores is None else (x, scores)
 
     def _split_heads(self, projected):
         width = projected.shape[-1]
@@ -196,7 +187,7 @@ class CausalTransformerBlock(keras.layers.Layer):
             causal = {"is_causal": True} if allowed is None else {"mask": allowed}
             return ops.dot_product_attention(query, key, value, **causal), None
         if allowed is None:
-            allowed = _allowed(ops.shape(key)[1], ops.shape(key)[1])
+            allowed = _allowed(ops.shape(key)[1])
         query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
         scaled = query * query.shape[-1] ** -0.5
         scores = ops.matmul(scaled, ops.transpose(key, (0, 1, 3, 2)))  # (B, H, N, S)
@@ -209,7 +200,7 @@ class CausalTransformerBlock(keras.layers.Layer):
         return heads, scores if want_scores else None
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
-        return carried_mask(inputs)  # with a cache, the one that was passed is of more positions
+        return carried_mask(inputs)
 
     def compute_output_shape(self, inputs_shape: Shape) -> Shape:
         return tuple(inputs_shape)
@@ -218,24 +209,20 @@ class CausalTransformerBlock(keras.layers.Layer):
         self,
         inputs: Tensor,
         mask: Tensor | None = None,
-        cache: tuple[Tensor, Tensor] | None = None,
         rows: slice | None = None,
         training: bool = False,
         return_attention_scores: bool = False,
     ) -> keras.KerasTensor | tuple[keras.KerasTensor, ...]:
         batch, steps, features = inputs.shape
-        keys = steps if cache is None or steps is None else steps + cache[0].shape[1]
+        rows_wanted = steps
         if rows is not None and steps is not None:
-            steps = len(range(*rows.indices(steps)))
-        more = []
-        if return_attention_scores:
-            more.append(tensor_spec(self, (batch, self.num_heads, steps, keys)))
-        if cache is not None:
-            more.append(tuple(tensor_spec(self, part.shape) for part in cache))
-        output = tensor_spec(self, (batch, steps, features))
+            rows_wanted = len(range(*rows.indices(steps)))
+        output = tensor_spec(self, (batch, rows_wanted, features))
         if rows is not None:
             carry_mask(output, carried_mask(inputs), rows)
-        return (output, *more) if more else output
+        if not return_attention_scores:
+            return output
+        return output, tensor_spec(self, (batch, self.num_heads, rows_wanted, steps))
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -252,11 +239,10 @@ class CausalTransformerBlock(keras.layers.Layer):
         }
 
 
-def _allowed(keys, queries, mask=None, rows=None):
-    """Where the last `queries` of so many `keys` may attend to, `(1 or B, 1, N, S)`."""
-    positions = ops.arange(keys)
-    own = positions[keys - queries :]
-    own = (own if rows is None else own[rows])[:, None]
+def _allowed(steps, mask=None, rows=None):
+    """Where positions, or some rows of them, may attend to, `(1 or B, 1, N, T)`."""
+    positions = ops.arange(steps)
+    own = (positions if rows is None else positions[rows])[:, None]
     causal = (positions <= own)[None, None]
     if mask is None:
         return causal

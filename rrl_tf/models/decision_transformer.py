@@ -38,7 +38,7 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
         width: F, size of a token.
         num_blocks: number of transformer blocks.
         num_heads: H, heads of each.
-        context_length: K, the steps of a window; `cache` holds so many.
+        context_length: K, the steps of a window.
         max_timestep: number of time steps that have an embedding; later ones share the last.
         dropout: rate in the blocks in training.
         embedding_dropout: rate at which the tokens' features are dropped in training.
@@ -243,65 +243,11 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
         x = x if self.final_norm is None else self.final_norm(x)
         states = x if few else x[:, rows]
         states = states[:, 0] if last_action else states
-        predictions = self._predicted(states)
+        predictions = predicted(self.predictors["action"], self.action_distribution, states)
         if not last_action:
             for head in self.heads[1:]:
                 predictions[head] = dense_on_rows(self.predictors[head], x[:, 2::3])
         return (predictions, attention) if return_attention_scores else predictions
-
-    def _predicted(self, states):
-        return predicted(self.predictors["action"], self.action_distribution, states)
-
-    def initial_cache(self, batch_size: int) -> dict[str, Any]:
-        """What `step` remembers before the first step of `batch_size` episodes.
-
-        Returns:
-            Dict of keys and values of every block, and of `"mask"`: which of them are there.
-        """
-        tokens = 3 * self.context_length - 4
-        if tokens < 1:
-            raise InvalidInput(
-                f"A cache needs a context of 2 steps; received {self.context_length}"
-            )
-        shape = (batch_size, tokens, self.num_heads, self.width // self.num_heads)
-        return {
-            **{
-                block.name: tuple(ops.zeros(shape, self.compute_dtype) for _ in range(2))
-                for block in self.blocks
-            },
-            "mask": ops.zeros((batch_size, tokens), "bool"),
-        }
-
-    def step(
-        self, inputs: dict[str, Tensor], cache: dict[str, Any]
-    ) -> tuple[Tensor, dict[str, Any]]:
-        """The action of one more step, from the keys and values of the steps before.
-
-        The numbers are those of `call` on the window as long as the episode is no longer than K.
-        Afterwards a window forgets its oldest step altogether, whereas what the cache keeps of
-        later steps was computed when they still saw it.
-
-        Args:
-            inputs: dict of `"states"` `(B, 1, S)`, `"returns_to_go"` `(B, 1, 1)`, `"timesteps"`
-                `(B, 1)`, and the step before's `"actions"` `(B, 1, A)`, zeros in a first step.
-            cache: as `initial_cache` or the last call returned it. Where an episode begins, its
-                row of `"mask"` is false.
-
-        Returns:
-            The action `(B, A)` (logits of a discrete one), and the new cache.
-        """
-        tokens = self.embedding({**inputs, "timesteps": inputs["timesteps"]})  # r, s, a of a step
-        before = self.embedding({**inputs, "timesteps": inputs["timesteps"] - 1})
-        x = ops.concatenate([before[:, 2:], tokens[:, :2]], axis=1)  # a, r, s
-        begun = ops.ones_like(inputs["timesteps"], dtype="bool")
-        mask = ops.concatenate(
-            [cache["mask"], inputs["timesteps"] > 0, begun, begun], axis=1
-        )  # (B, L + 3)
-        new = {"mask": mask[:, 3:]}
-        for block in self.blocks:
-            x, new[block.name] = block(x, mask=mask, cache=cache[block.name])
-        x = x if self.final_norm is None else self.final_norm(x)
-        return self._predicted(x[:, 2])["action"], new
 
     def compute_output_shape(self, inputs_shape: dict[str, Shape]) -> dict[str, Shape]:
         specs = self._specs(inputs_shape["timesteps"], self.heads)

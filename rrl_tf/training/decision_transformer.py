@@ -72,8 +72,6 @@ class DecisionTransformerConfig(FitConfig):
 
     targets: tuple[float, ...] = ()
     """Returns to ask for; by default some between the data's worst and best."""
-    acting: Literal["recompute", "cached"] = "recompute"
-    """Read the whole window at every step, or keep keys and values."""
     evaluation_episodes: int = 100
     """Played in the end for each target with the last weights, for the largest with the best."""
     progress_episodes: int = 20
@@ -156,11 +154,9 @@ def train_decision_transformer(
     training, held_out = config.split(data)
     windows = _windows(training, network, scaling, config)
     compile_network(network, config)
-    policy = TrajectoryPolicy(network, scaling, config.acting)
-    targets = config.targets or default_targets(data.returns())
-    if not listens(network):
-        targets = targets[-1:]
-    play = TargetReturns(policy, make_envs(data, config.evaluation_episodes), targets)
+    policy = TrajectoryPolicy(network, scaling)
+    envs = make_envs(data, config.evaluation_episodes)
+    play = TargetReturns(policy, envs, _targets(data, network, config))
     run = _opened(data, network, config, replicas)
     if run.is_finished():
         return run
@@ -183,6 +179,12 @@ def listens(network: keras.Model) -> bool:
 def output(network: keras.Model) -> str:
     """The output of a network that tells the actions of what it was trained on."""
     return "action" if network.action_distribution is None else "distribution"
+
+
+def _targets(data, network, config):
+    """What is asked for: where it makes no difference, one return."""
+    targets = config.targets or default_targets(data.returns())
+    return targets if listens(network) else targets[-1:]
 
 
 def _windows(data, network, scaling, config):

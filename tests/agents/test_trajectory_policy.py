@@ -86,20 +86,8 @@ def test_actions_are_those_of_windows_put_together_by_hand():
         np.testing.assert_allclose(env.actions, expected, atol=1e-4)
 
 
-def test_cached_acting_is_the_same_up_to_the_window():
-    model, scale = transformer(), scaling()
-    actions = {}
-    for acting in ("recompute", "cached"):
-        envs = [Countdown() for _ in range(3)]
-        play_episodes(TrajectoryPolicy(model, scale, acting), envs, 30.0, seeds=[4, 9, 2])
-        actions[acting] = [np.array(env.actions) for env in envs]
-    for recomputed, cached in zip(actions["recompute"], actions["cached"]):
-        np.testing.assert_allclose(cached[:K], recomputed[:K], atol=1e-4)
-
-
-@pytest.mark.parametrize("acting", ["recompute", "cached"])
-def test_discrete_actions_are_indices(acting):
-    policy = TrajectoryPolicy(transformer(discrete=True), scaling(discrete=True), acting)
+def test_discrete_actions_are_indices():
+    policy = TrajectoryPolicy(transformer(discrete=True), scaling(discrete=True))
     policy.begin(np.array([1.0, 2.0]))
     for _ in range(3):
         action = policy.act(np.zeros((2, S), "float32"), np.zeros(2))
@@ -133,7 +121,7 @@ def test_behavior_cloning_is_played_alike():
 
 
 def test_bad_arguments():
-    with pytest.raises(ValueError, match="acting must be one of"):
-        TrajectoryPolicy(transformer(), scaling(), "guess")
+    with pytest.raises(ValueError, match="target_return must be given"):
+        play_episodes(TrajectoryPolicy(transformer(), scaling()), [Countdown()], None, [1])
     with pytest.raises(ValueError, match="a seed for each environment"):
         play_episodes(TrajectoryPolicy(transformer(), scaling()), [Countdown()], 0.0, [1, 2])

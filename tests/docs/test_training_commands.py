@@ -45,7 +45,8 @@ def training(page):
             if any(each.startswith(NEEDS_A_DOWNLOAD) for each in words):
                 continue
             if script in TOY and "--help" not in words:
-                recorded = script == "train_decision_transformer" and "--data" not in words
+                own = {"--data", "pendulum", "cartpole"}  # data of a command's own
+                recorded = script == "train_decision_transformer" and not own & {*words}
                 yield command, [*words, *TOY[script].split(), *(RECORDED if recorded else ())]
             elif script == "serving.server":
                 yield command, words

@@ -141,33 +141,6 @@ def test_rows_are_those_of_all(norm, rows):
     assert symbol.shape[1:] == some.shape[1:]
 
 
-@NORMS
-@given(
-    pieces=st.lists(st.integers(1, 3), min_size=1, max_size=4).filter(
-        lambda p: 2 <= sum(p) <= STEPS
-    )
-)
-def test_pieces_with_a_cache_are_the_whole(norm, pieces):
-    block = built(norm=norm)
-    whole, whole_scores = block(X[:, : sum(pieces)], return_attention_scores=True)
-    cache = (np.zeros((3, STEPS, 2, WIDTH // 2), "float32"),) * 2
-    mask = np.zeros((3, STEPS), bool)
-    begin = 0
-    for piece in pieces:
-        end = begin + piece
-        mask = np.concatenate([mask, np.ones((3, piece), bool)], axis=1)
-        x = X[:, begin:end]
-        output, scores, after = block(x, mask=mask, cache=cache, return_attention_scores=True)
-        plain, _ = block(x, mask=mask, cache=cache)
-        np.testing.assert_allclose(array(output), array(whole)[:, begin:end], atol=2e-5)
-        np.testing.assert_allclose(array(plain), array(output), atol=2e-5)
-        np.testing.assert_allclose(
-            array(scores)[..., -end:], array(whole_scores)[:, :, begin:end, :end], atol=1e-5
-        )
-        cache, mask, begin = after, mask[:, -STEPS:], end
-        assert tuple(cache[0].shape) == (3, STEPS, 2, WIDTH // 2)
-
-
 @pytest.mark.parametrize("placement", ["output", "probabilities"])
 def test_dropout_is_for_training(placement):
     block = built(dropout=0.5, dropout_placement=placement)

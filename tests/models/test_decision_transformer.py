@@ -98,38 +98,6 @@ def test_asking_for_less_gives_the_same(preset):
     np.testing.assert_allclose(array(asked["action"]), array(last["action"]), atol=1e-5)
 
 
-@PRESETS
-@pytest.mark.parametrize("discrete", [False, True])
-def test_cached_steps_are_the_window_while_it_has_not_slid(preset, discrete):
-    model = built(preset, discrete=discrete)
-    x = window(K + 2, first=0)
-    cache = model.initial_cache(2)
-    for t in range(K + 2):
-        step = {name: x[name][:, t : t + 1] for name in ("states", "returns_to_go", "timesteps")}
-        step["actions"] = x["actions"][:, t - 1 : t] if t else np.zeros((2, 1, A), "float32")
-        action, cache = model.step(step, cache)
-        seen = {name: values[:, max(0, t + 1 - K) : t + 1] for name, values in x.items()}
-        expected = array(model(seen, last_action=True)["action"])
-        if t < K:
-            np.testing.assert_allclose(array(action), expected, atol=2e-5)
-        else:  # what is cached was computed when the window still held the step that left it
-            assert np.abs(array(action) - expected).max() > 1e-6
-
-
-def test_one_block_cached_is_exact_beyond_the_window():
-    """A single block's keys and values depend on their own token only."""
-    model = built("fast", num_blocks=1)
-    x = window(2 * K, first=0)
-    cache = model.initial_cache(2)
-    for t in range(2 * K):
-        step = {name: x[name][:, t : t + 1] for name in ("states", "returns_to_go", "timesteps")}
-        step["actions"] = x["actions"][:, t - 1 : t] if t else np.zeros((2, 1, A), "float32")
-        action, cache = model.step(step, cache)
-        seen = {name: values[:, max(0, t + 1 - K) : t + 1] for name, values in x.items()}
-        expected = array(model(seen, last_action=True)["action"])
-        np.testing.assert_allclose(array(action), expected, atol=2e-5)
-
-
 @given(heads=st.permutations(["action", "state", "return"]), wanted=st.integers(1, 3))
 @settings(max_examples=12)
 def test_heads_are_a_choice_in_any_order(heads, wanted):
@@ -220,5 +188,3 @@ def test_bad_inputs():
         DecisionTransformer(S, A)({name: x[name] for name in ("states", "actions")})
     with pytest.raises(ValueError, match="`actions` must be of the shape"):
         DecisionTransformer(S, A + 1)(x)
-    with pytest.raises(ValueError, match="context of 2 steps"):
-        built(context_length=1).initial_cache(1)

@@ -190,8 +190,6 @@ def test_a_run_is_named_after_its_preset_and_data():
         ({"context_length": 0}, "context_length"),
         ({"preparation": "one_hot"}, "codes"),
         ({"sampling": "rows"}, "sampling must be one of"),
-        ({"acting": "cached", "context_length": 1}, "context of 2 steps"),
-        ({"acting": "cached", "model": "behavior_cloning"}, "keeps keys and values"),
     ],
 )
 def test_a_mistake_leaves_nothing_behind(recorded, tmp_path, changes, message):
