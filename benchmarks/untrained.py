@@ -17,4 +17,4 @@ def decision_transformer(data, **changes):
     """Model and `Scaling` of our Decision Transformer with some changes, for recorded data."""
     config = dataclasses.replace(train_decision_transformer.FAST, **changes)
     scaling = Scaling.of(data, config.return_scale)
-    return train_decision_transformer.make_model(config, data, scaling), scaling
+    return train_decision_transformer.make_transformer(config, data, scaling), scaling

@@ -320,7 +320,7 @@ class WindowSession(_Session):
             "timesteps": self._step,
             "mask": 1,
         }
-        window = {name: np.roll(values, -1, axis=1) for name, values in self._window.items()}
+        window = {name: _moved_on(values) for name, values in self._window.items()}
         for name, value in step.items():
             window[name][:, -1] = value
         outputs = self._predict(window, return_attention_scores, timeout)
@@ -334,3 +334,10 @@ class WindowSession(_Session):
         """Returns the action as windows hold it: a discrete one as one of A."""
         size = self._specs["actions"][1][2]
         return np.eye(size)[action] if action.ndim == 1 else action
+
+
+def _moved_on(values):
+    """Returns windows (B, K, ...) without their oldest step; the newest is to be written."""
+    moved = np.empty_like(values)  # np.roll takes several times as long
+    moved[:, :-1] = values[:, 1:]
+    return moved

@@ -6,11 +6,12 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import report
+from benchmarks import report, untrained
 from benchmarks.__main__ import main, names
 from benchmarks.measure import Rounds, latencies, take_turns, timed
 from benchmarks.report import Report
-from benchmarks.speed import acting, environments
+from benchmarks.speed import acting, acting_decision_transformer, environments
+from benchmarks.speed.offline_data import made_up_data
 from train_scripts import train_doorkey
 
 
@@ -111,6 +112,18 @@ def test_every_way_to_act_gives_the_same_action(tmp_path):
     acting.check_equal(contestants)
     with pytest.raises(ValueError, match="the actions differ"):
         acting.check_equal({**contestants, "other": lambda: -1})
+
+
+@pytest.mark.tf_only
+def test_a_decision_transformer_acts_alike_in_every_way(tmp_path):
+    """Once, what makes an untrained one called a function that had another name by then."""
+    data = made_up_data(episodes=1, steps=5)
+    changes = {"width": 8, "num_blocks": 1, "context_length": 3}
+    model, scaling = untrained.decision_transformer(data, **changes)
+    contestants = acting_decision_transformer.ways(model, scaling, 2, tmp_path)
+    assert list(contestants) == ["TrajectoryPolicy", "export, WindowSession"]
+    with pytest.raises(ValueError, match="other acts differently in step 0"):
+        acting_decision_transformer.check_equal({**contestants, "other": lambda: 9.0}, 1)
 
 
 def test_environments_are_measured():
