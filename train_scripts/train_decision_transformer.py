@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Literal
 
 import keras
@@ -82,7 +83,7 @@ class Config(DecisionTransformerConfig):
         return f"{name}-seed{self.seed}"
 
 
-RECORDED = {
+RECORDED: dict[str, Callable[[], collect_dataset.Config]] = {
     "doorkey": collect_dataset.Config,
     "pendulum": functools.partial(collect_dataset.Config, recipe="pendulum"),
     "cartpole": functools.partial(collect_dataset.Config, recipe="cartpole"),
