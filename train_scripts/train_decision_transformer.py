@@ -66,6 +66,8 @@ class Config(DecisionTransformerConfig):
     distribution: Literal["point", "censored_normal"] = "point"
     """What is learned of continuous actions: a point, by its squared error, or where the normal
     noise lies that was cut off at their bounds, by its likelihood."""
+    members: int = 1
+    """Networks that imitate side by side, and whose mean is played."""
     played_noise: float = 1.0
     """Share of that noise over which an action is averaged as it is played."""
 
@@ -245,6 +247,7 @@ def make_imitator(config: Config, data: OfflineData, scaling: Scaling) -> Behavi
         return_conditioned=config.return_conditioned,
         distribution=config.distribution,
         played_noise=config.played_noise,
+        members=config.members,
         dtype=config.dtype,
     )
 

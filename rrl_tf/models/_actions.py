@@ -8,7 +8,6 @@ from rrl_tf._arguments import one_of
 from rrl_tf._typing import Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import CensoredNormal
-from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
 
 DISTRIBUTIONS = ("point", "censored_normal")
 
@@ -36,17 +35,13 @@ def activation(distribution: str, discrete: bool) -> str | None:
     return "tanh" if distribution == "point" and not discrete else None
 
 
-def predicted(
-    dense: keras.layers.Layer, distribution: CensoredNormal | None, features: Tensor
-) -> dict[str, Tensor]:
-    """`"action"`, and `"distribution"` where there is one, of features `(..., F)`."""
-    prediction = dense_on_rows(dense, features)
+def predicted(prediction: Tensor, distribution: CensoredNormal | None) -> dict[str, Tensor]:
+    """`"action"`, and `"distribution"` where there is one, of what was predicted `(..., A)`."""
     return {"action": prediction} if distribution is None else distribution(prediction)
 
 
 def predicted_specs(
-    dense: keras.layers.Layer, distribution: CensoredNormal | None, shape: tuple
+    spec: keras.KerasTensor, distribution: CensoredNormal | None
 ) -> dict[str, keras.KerasTensor]:
-    """Symbolic tensors of what `predicted` returns, of a prediction of this shape."""
-    spec = tensor_spec(dense, shape)
+    """What `predicted` returns, of a symbolic tensor."""
     return {"action": spec} if distribution is None else distribution.compute_output_spec(spec)

@@ -10,7 +10,7 @@ from keras import ops
 
 from rrl_tf._arguments import dropout_rate, positive_int, positive_ints
 from rrl_tf._typing import Shape, Tensor
-from rrl_tf.layers._shapes import dense_on_rows
+from rrl_tf.errors import InvalidInput
 from rrl_tf.models._actions import activation, distribution_layer, predicted, predicted_specs
 
 
@@ -33,6 +33,8 @@ class BehaviorCloning(keras.Model):
         distribution: of continuous actions, a `"point"` or a `"censored_normal"`
             (`rrl_tf.layers.CensoredNormal`).
         played_noise: of a censored normal.
+        members: M, networks that are trained side by side, each on its share of every batch; what
+            is played is the mean of their predictions.
 
     Call arguments:
         inputs: dict with `"states"` `(B, K, S)`, and `"returns_to_go"` `(B, K, 1)` where it is
@@ -45,7 +47,8 @@ class BehaviorCloning(keras.Model):
         float32 also under a mixed policy.
 
     Raises:
-        InvalidInput: for an argument out of its range.
+        InvalidInput: for an argument out of its range, or a batch in training that the members
+            cannot share.
 
     Example:
 
@@ -69,6 +72,7 @@ class BehaviorCloning(keras.Model):
         return_conditioned: bool = False,
         distribution: str = "point",
         played_noise: float = 1.0,
+        members: int = 1,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -79,25 +83,27 @@ class BehaviorCloning(keras.Model):
         self.discrete, self.return_conditioned = bool(discrete), bool(return_conditioned)
         self.distribution, self.played_noise = distribution, played_noise
         self.action_distribution = distribution_layer(distribution, discrete, played_noise)
-        self.hidden = [
-            keras.layers.Dense(units, "relu", dtype=self.dtype_policy, name=f"hidden_{i}")
-            for i, units in enumerate(self.hidden_units, start=1)
-        ]
-        self.dropouts = [
-            keras.layers.Dropout(dropout, dtype=self.dtype_policy) for _ in self.hidden
-        ]
-        self.head = keras.layers.Dense(
+        self.members = positive_int("members", members)
+        self.networks = [self._network(i) for i in range(self.members)]
+
+    def _network(self, number):
+        layers = []
+        for i, units in enumerate(self.hidden_units, start=1):
+            layers += [
+                keras.layers.Dense(units, "relu", dtype=self.dtype_policy, name=f"hidden_{i}"),
+                keras.layers.Dropout(self.dropout, dtype=self.dtype_policy, name=f"dropout_{i}"),
+            ]
+        head = keras.layers.Dense(
             self.action_size,
-            activation=activation(distribution, self.discrete),
+            activation=activation(self.distribution, self.discrete),
             dtype=self.dtype_policy.variable_dtype,
             name="head",
         )
+        return keras.Sequential([*layers, head], name=f"member_{number}")
 
     def build(self, inputs_shape: dict[str, Shape] | None = None) -> None:
-        features = self.state_size + self.return_conditioned
-        for dense in [*self.hidden, self.head]:
-            dense.build((None, features))
-            features = dense.units
+        for network in self.networks:
+            network.build((None, self.state_size + self.return_conditioned))
         if self.action_distribution is not None:
             self.action_distribution.build((None, self.action_size))
 
@@ -108,21 +114,38 @@ class BehaviorCloning(keras.Model):
         if self.return_conditioned:
             x = ops.concatenate([x, ops.cast(inputs["returns_to_go"], x.dtype)], axis=-1)
         x = x[:, -1] if last_action else x
-        for dense, dropout in zip(self.hidden, self.dropouts):
-            x = dropout(dense_on_rows(dense, x), training=training)
-        return predicted(self.head, self.action_distribution, x)
+        rows = ops.reshape(x, (-1, x.shape[-1]))
+        prediction = self._parts(rows) if training else self._mean(rows)
+        prediction = ops.reshape(prediction, (*ops.shape(x)[:-1], self.action_size))
+        return predicted(prediction, self.action_distribution)
+
+    def _mean(self, rows):
+        """The mean of all members' predictions for every row."""
+        return sum(network(rows) for network in self.networks) / self.members
+
+    def _parts(self, rows):
+        """Every member's predictions for its share of the rows."""
+        if isinstance(rows.shape[0], int) and rows.shape[0] % self.members:
+            raise InvalidInput(
+                f"a batch must be shared by {self.members} members; received {rows.shape[0]} steps"
+            )
+        parts = zip(self.networks, ops.split(rows, self.members))
+        return ops.concatenate([network(part, training=True) for network, part in parts])
 
     def compute_output_shape(self, inputs_shape: dict[str, Shape]) -> dict[str, Shape]:
-        shape = (*inputs_shape["states"][:-1], self.action_size)
-        specs = predicted_specs(self.head, self.action_distribution, shape)
+        specs = self._specs((*inputs_shape["states"][:-1], self.action_size))
         return {name: spec.shape for name, spec in specs.items()}
+
+    def _specs(self, shape):
+        spec = keras.KerasTensor(shape, dtype=self.dtype_policy.variable_dtype)
+        return predicted_specs(spec, self.action_distribution)
 
     def compute_output_spec(
         self, inputs: dict[str, Tensor], last_action: bool = False, training: bool = False
     ) -> dict[str, keras.KerasTensor]:
         batch, steps, _ = inputs["states"].shape
         shape = (batch, self.action_size) if last_action else (batch, steps, self.action_size)
-        return predicted_specs(self.head, self.action_distribution, shape)
+        return self._specs(shape)
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -135,4 +158,5 @@ class BehaviorCloning(keras.Model):
             "return_conditioned": self.return_conditioned,
             "distribution": self.distribution,
             "played_noise": self.played_noise,
+            "members": self.members,
         }

@@ -243,7 +243,8 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
         x = x if self.final_norm is None else self.final_norm(x)
         states = x if few else x[:, rows]
         states = states[:, 0] if last_action else states
-        predictions = predicted(self.predictors["action"], self.action_distribution, states)
+        action = dense_on_rows(self.predictors["action"], states)
+        predictions = predicted(action, self.action_distribution)
         if not last_action:
             for head in self.heads[1:]:
                 predictions[head] = dense_on_rows(self.predictors[head], x[:, 2::3])
@@ -255,8 +256,8 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
 
     def _specs(self, rows, heads):
         """Symbolic tensors of what is predicted for so many rows, `(B, K)` or `(B,)`."""
-        dense = self.predictors["action"]
-        specs = predicted_specs(dense, self.action_distribution, (*rows, self.action_size))
+        action = tensor_spec(self.predictors["action"], (*rows, self.action_size))
+        specs = predicted_specs(action, self.action_distribution)
         sizes = {"state": self.state_size, "return": 1}
         for head in heads[1:]:
             specs[head] = tensor_spec(self.predictors[head], (*rows, sizes[head]))

@@ -56,6 +56,20 @@ def test_a_distribution_comes_with_the_action_that_is_played(model, last_action)
     assert symbols["distribution"].shape == (None, *rows[1:], 6)
 
 
+def test_members_share_a_batch_in_training_and_are_averaged_in_play():
+    model, window = BehaviorCloning(4, 3, (6,), dropout=0.0, members=2), windows(5)
+    model.build()
+    states = window["states"].reshape(-1, 4)
+    apart = [keras.ops.convert_to_numpy(member(states)) for member in model.networks]
+    assert not np.allclose(*apart)
+    played = keras.ops.convert_to_numpy(model(window)["action"]).reshape(-1, 3)
+    np.testing.assert_allclose(played, np.mean(apart, axis=0), atol=1e-6)
+    trained = keras.ops.convert_to_numpy(model(window, training=True)["action"]).reshape(-1, 3)
+    np.testing.assert_allclose(trained, np.concatenate([apart[0][:5], apart[1][5:]]), atol=1e-6)
+    with pytest.raises(InvalidInput, match="shared by 3 members; received 10 steps"):
+        BehaviorCloning(4, 3, members=3)(window, training=True)
+
+
 def test_discrete_actions_have_no_such_distribution():
     with pytest.raises(InvalidInput, match="discrete; received 'censored_normal'"):
         BehaviorCloning(4, 3, discrete=True, distribution="censored_normal")
