@@ -20,7 +20,7 @@ from rrl_tf.data import OfflineData, Scaling, load_episodes
 from rrl_tf.envs import Preparation, preparation
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import BehaviorCloning, DecisionTransformer
-from rrl_tf.training import FitRun, make_replicas, require_positive
+from rrl_tf.training import FitRun, make_replicas, require_multiple, require_positive
 from rrl_tf.training.decision_transformer import (
     DecisionTransformerConfig,
     train_decision_transformer,
@@ -73,6 +73,8 @@ class Config(DecisionTransformerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require_positive(self, "members")
+        require_multiple(self, ("batch_size",), "members")
         if self.return_scale is not None:
             require_positive(self, "return_scale")
 
@@ -153,8 +155,11 @@ DENSE = dataclasses.replace(
     return_conditioned=True,
     condition="return",
     distribution="censored_normal",
+    played_noise=0.7,
+    members=4,
+    batch_size=1024,
     dropout=0.0,
-    steps=10_000,
+    steps=20_000,
     sampling="returns",
     return_power=2.0,
     starts=0.4,

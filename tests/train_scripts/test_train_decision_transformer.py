@@ -190,6 +190,11 @@ def test_a_run_is_named_after_its_preset_and_data():
         ({"context_length": 0}, "context_length"),
         ({"preparation": "one_hot"}, "codes"),
         ({"sampling": "rows"}, "sampling must be one of"),
+        ({"condition": "reward"}, "`condition` must be one of .*received 'reward'"),
+        ({"members": 3}, "batch_size must be a multiple of members; received 64 and 3"),
+        ({"distribution": "censored_normal"}, "discrete; received 'censored_normal'"),
+        ({"start_steps": 0}, "start_steps must be greater than 0; received 0"),
+        ({"return_power": -1.0}, "return_power must be a number from 0 up; received -1.0"),
     ],
 )
 def test_a_mistake_leaves_nothing_behind(recorded, tmp_path, changes, message):
