@@ -16,10 +16,6 @@ from rrl_tf.quiet import load_tensorflow
 
 if os.environ["KERAS_BACKEND"] == "tensorflow":
     load_tensorflow()
-    import tensorflow as tf
-
-    # So does Grappler's rewriting of graphs.
-    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
 
 import keras
 import pytest
