@@ -92,6 +92,12 @@ def evaluation(run):
     return json.loads((run / "evaluation.json").read_text())
 
 
+def keep_pictures(run, folder, name):
+    """Copies what a run drew last of an episode, for the docs."""
+    for picture in ("attention.png", "episode.gif"):
+        shutil.copy(run / "figures" / picture, pathlib.Path(folder) / f"{name}-{picture}")
+
+
 def configuration(run, config_class):
     """What a run folder was trained with."""
     stored = json.loads((run / "config.json").read_text())

@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-import shutil
 
 import keras
 import numpy as np
@@ -72,8 +71,7 @@ def train(config, preset, seed):
         more["solved_of_layouts"] = solved_of_layouts(run)
     runs.keep(run, RESULTS, **more)
     if seed == 0:
-        for picture in ("attention.png", "episode.gif"):
-            shutil.copy(run / "figures" / picture, RESULTS / f"{preset}-{picture}")
+        runs.keep_pictures(run, RESULTS, preset)
 
 
 def trained(run):

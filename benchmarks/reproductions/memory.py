@@ -57,6 +57,10 @@ VARIANTS = {
 """Agents: in the tables' words, preset of `RecurrentQNetwork`, more options of the script."""
 
 
+SHOWN = ("doorkey-8x8", "lstm", 0)
+"""Whose pictures are in the docs."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Config(runs.Config):
     """Which runs, and how many at a time."""
@@ -95,6 +99,8 @@ def train(config, task, variant, seed):
     ]
     minutes = rows[-1]["time/cpu_minutes"]
     runs.keep(run, RESULTS, cpu_minutes=minutes, zero_shot=zero_shot, **checks(run))
+    if (task, variant, seed) == SHOWN:
+        runs.keep_pictures(run, RESULTS, f"{task}-{variant}")
 
 
 def checks(run):

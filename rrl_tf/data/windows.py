@@ -202,8 +202,7 @@ class Windows:
     Args:
         data: `OfflineData`; its arrays are not copied.
         context_length: K.
-        sampling: `"steps"`, `"returns"` or `"episodes"`, or an array of weights of the data's
-            steps, one episode after the other, such as `rrl_tf.training.advantages` finds.
+        sampling: `"steps"`, `"returns"` or `"episodes"`.
         starts: share of the windows that end within the first steps of their episode. Every
             episode that is played begins there, with nothing but the return to go by, and few
             steps of the data show how.
@@ -228,7 +227,7 @@ class Windows:
         self,
         data: OfflineData,
         context_length: int,
-        sampling: str | np.ndarray = "steps",
+        sampling: str = "steps",
         starts: float = 0.0,
         start_steps: int | None = None,
         condition: str = "return_to_go",
@@ -338,11 +337,9 @@ def _conditions(episode: Episode, condition: str) -> np.ndarray:
 
 
 def _step_weights(
-    data: OfflineData, context_length: int, sampling: str | np.ndarray, return_power: float
+    data: OfflineData, context_length: int, sampling: str, return_power: float
 ) -> np.ndarray:
     """How often every step of the data ends a window, in proportion, `(steps,)`."""
-    if not isinstance(sampling, str):
-        return _checked_weights(np.asarray(sampling, "float64"), data.steps)
     lengths = np.array([len(episode) for episode in data.episodes])
     if sampling == "steps":
         return np.ones(data.steps)
@@ -357,26 +354,12 @@ def _step_weights(
     )
 
 
-def _checked_weights(weights: np.ndarray, steps: int) -> np.ndarray:
-    if weights.shape != (steps,):
-        raise InvalidInput(
-            f"sampling must be a weight for each of the {steps} steps; received the shape "
-            f"{weights.shape}"
-        )
-    if not (np.isfinite(weights).all() and weights.min() >= 0 and weights.sum() > 0):
-        raise InvalidInput(
-            "weights of steps must be finite, at least 0 and not all 0; received some from "
-            f"{weights.min()} to {weights.max()}"
-        )
-    return weights
-
-
 def _only_early(weights: np.ndarray, first_steps: np.ndarray, within: int) -> np.ndarray:
     """Weights that draw as many windows from every episode, all from its first steps."""
     begins, lengths = first_steps[:-1], np.diff(first_steps)
     is_early = np.arange(len(weights)) - np.repeat(begins, lengths) < within
     early = np.where(is_early, weights, 0.0)
-    if not early.any():
+    if not early.any():  # full windows end later
         return weights
     of_episode, of_early = (np.add.reduceat(each, begins) for each in (weights, early))
     share = np.divide(of_episode, of_early, out=np.zeros_like(of_early), where=of_early > 0)

@@ -31,7 +31,7 @@ class CensoredNormal(keras.layers.Layer):
 
     Args:
         played_noise: c, share of the noise that is averaged over where an action is played.
-        scale_initializer: σ before training.
+        initial_scale: σ before training.
 
     Call arguments:
         inputs: locations μ, `(..., A)`.
@@ -54,16 +54,16 @@ class CensoredNormal(keras.layers.Layer):
     """
 
     def __init__(
-        self, played_noise: float = 1.0, scale_initializer: float = 0.4, **kwargs: Any
+        self, played_noise: float = 1.0, initial_scale: float = 0.4, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         self.played_noise = number_from("played_noise", played_noise, 0)
-        self.scale_initializer = number_from("scale_initializer", scale_initializer, 1e-6)
+        self.initial_scale = number_from("initial_scale", initial_scale, 1e-6)
 
     def build(self, inputs_shape: Shape) -> None:
         self.log_scale = self.add_weight(
             shape=(inputs_shape[-1],),
-            initializer=keras.initializers.Constant(math.log(self.scale_initializer)),
+            initializer=keras.initializers.Constant(math.log(self.initial_scale)),
             name="log_scale",
         )
 
@@ -86,7 +86,7 @@ class CensoredNormal(keras.layers.Layer):
         return {
             **super().get_config(),
             "played_noise": self.played_noise,
-            "scale_initializer": self.scale_initializer,
+            "initial_scale": self.initial_scale,
         }
 
 

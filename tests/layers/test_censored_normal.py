@@ -86,7 +86,7 @@ def test_the_noise_that_was_clipped_is_found_again():
 
 @pytest.mark.parametrize("share, expected", [(0.0, 1.0), (1.0, 0.8405)])
 def test_an_action_is_played_with_a_share_of_the_noise(share, expected):
-    outputs = CensoredNormal(played_noise=share, scale_initializer=0.4)(ops.array([[1.0]]))
+    outputs = CensoredNormal(played_noise=share, initial_scale=0.4)(ops.array([[1.0]]))
     assert float(outputs["action"][0, 0]) == pytest.approx(expected, abs=1e-4)
     np.testing.assert_allclose(
         ops.convert_to_numpy(outputs["distribution"])[0], [1.0, math.log(0.4)], rtol=1e-6

@@ -1,4 +1,4 @@
-"""DecisionTransformer: presets, padding, time, and acting step by step."""
+"""DecisionTransformer: presets, padding and time."""
 
 import keras
 import numpy as np
