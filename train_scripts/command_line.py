@@ -13,6 +13,7 @@ import pathlib
 import re
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
@@ -43,7 +44,7 @@ def run(main: Callable[[Any], Any], config_class: type, **options: Any) -> None:
     """Parses the command line, then calls `main(config)`.
 
     A user's mistake is one line on standard error and exit code 1, an unknown option exit code 2;
-    any other exception is a bug and keeps its traceback.
+    any other exception is a bug and keeps its traceback. A warning is one line, too.
 
     Args:
         main: function of the configuration; its docstring is the description.
@@ -53,7 +54,7 @@ def run(main: Callable[[Any], Any], config_class: type, **options: Any) -> None:
     config: Any = None
     # Otherwise TensorFlow takes all of a GPU's memory when it begins, whatever it needs.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-    with quiet_when_nobody_reads():
+    with quiet_when_nobody_reads(), _warnings_in_a_line():
         try:
             config = _parsed(config_class, {"description": main.__doc__, **options})
             main(config)
@@ -83,6 +84,17 @@ def quiet_when_nobody_reads() -> Iterator[None]:
         # What is still to be written goes nowhere, or Python would complain at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(128 + signal.SIGPIPE) from None
+
+
+@contextlib.contextmanager
+def _warnings_in_a_line() -> Iterator[None]:
+    """Where in the code a warning was given says nothing to who runs a script."""
+    before = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def _out_of_memory():

@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import warnings
 from typing import Literal
 
 import pytest
@@ -154,6 +155,18 @@ def test_what_the_user_can_mend_is_one_line(monkeypatch, capsys, error):
         run(monkeypatch, main=raising(error))
     assert ended.value.code == 1
     assert capsys.readouterr().err == f"error: {error}\n"
+
+
+def test_a_warning_is_one_line_as_long_as_a_script_runs(monkeypatch, capsys):
+    """Once, file and source line of who warned stood around it."""
+    before = warnings.formatwarning
+
+    def main(config):
+        print(warnings.formatwarning("a number is odd", UserWarning, "file.py", 3, "x = 3"), end="")
+
+    run(monkeypatch, main=main)
+    assert capsys.readouterr().out == "warning: a number is odd\n"
+    assert warnings.formatwarning is before
 
 
 @pytest.mark.parametrize("error", [ValueError("a bug in Keras"), KeyError("missing")])
