@@ -200,7 +200,7 @@ class Windows:
     goes on with the batches it would have had.
 
     Args:
-        data: `OfflineData`; its arrays are not copied.
+        data: `OfflineData`; its episodes are copied, one behind the other.
         context_length: K.
         sampling: `"steps"`, `"returns"` or `"episodes"`.
         starts: share of the windows that end within the first steps of their episode. Every
@@ -236,10 +236,7 @@ class Windows:
         self.data, self.context_length = data, positive_int("context_length", context_length)
         self._starts = number_from("starts", starts, 0, 1)
         within = positive_int("start_steps", start_steps or 2 * context_length)
-        self._returns = [
-            _conditions(episode, one_of("condition", condition, CONDITIONS)).astype("float32")
-            for episode in data.episodes
-        ]
+        self._steps = _all_steps(data, one_of("condition", condition, CONDITIONS))
         self._first_steps = np.cumsum([0, *map(len, data.episodes)])
         power = number_from("return_power", return_power, 0)
         weights = _step_weights(data, context_length, sampling, power)
@@ -278,22 +275,18 @@ class Windows:
         self, episodes: Sequence[int] | np.ndarray, last: Sequence[int] | np.ndarray
     ) -> Window:
         """The windows of given episodes that end with given steps, as `batch` returns them."""
-        states, actions = self.data.episodes[0].observations, self.data.action_size
-        window = empty_windows(
-            len(episodes), self.context_length, states.shape[1:], states.dtype, actions
-        )
-        for row, (i, end) in enumerate(zip(episodes, last)):
-            episode, begin = self.data.episodes[i], max(0, end + 1 - self.context_length)
-            steps = slice(begin, end + 1)
-            write_steps(
-                window,
-                row,
-                begin,
-                episode.observations[steps],
-                action_vectors(episode.actions[steps], actions),
-                self._returns[i][steps],
-            )
-        return window
+        numbers, begins = np.asarray(last), self._first_steps[np.asarray(episodes)]
+        timesteps = numbers[:, None] + np.arange(1 - self.context_length, 1)
+        is_real = timesteps >= 0
+        timesteps = np.maximum(timesteps, 0)
+        window = {name: steps[begins[:, None] + timesteps] for name, steps in self._steps.items()}
+        for values in window.values():
+            values[~is_real] = 0
+        return {
+            **window,
+            "timesteps": timesteps.astype("int32"),
+            "mask": is_real.astype("float32"),
+        }
 
     def dataset(
         self, size: int, scaling: Scaling, seed: int = 0, first: int = 0, output: str = "action"
@@ -327,6 +320,17 @@ class Windows:
 
         dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
         return dataset.map(prepare, num_parallel_calls=1).prefetch(4)
+
+
+def _all_steps(data: OfflineData, condition: str) -> dict[str, np.ndarray]:
+    """What a window shows of every step of the data, `(steps, ...)` each."""
+    actions = np.concatenate([episode.actions for episode in data.episodes])
+    returns = np.concatenate([_conditions(episode, condition) for episode in data.episodes])
+    return {
+        "states": np.concatenate([episode.observations[:-1] for episode in data.episodes]),
+        "actions": action_vectors(actions, data.action_size).astype("float32"),
+        "returns_to_go": returns.astype("float32")[:, None],
+    }
 
 
 def _conditions(episode: Episode, condition: str) -> np.ndarray:
