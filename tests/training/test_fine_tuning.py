@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rrl_tf.agents.trajectory_policy import TrajectoryPolicy, play_episodes
+from rrl_tf.agents.trajectory_policy import TrajectoryPolicy
 from rrl_tf.data import OfflineData, Scaling
 from rrl_tf.data.episodes import Episode
 from rrl_tf.errors import InvalidInput
