@@ -44,7 +44,7 @@ class Config(runs.Config):
 def main(config):
     """Trains on the data that can be had, and writes the scores beside published ones."""
     sources = [config.source.format(name) for name in SETS]
-    there = [source for source in sources if can_be_had(source)]
+    there = [source for source in sources if config.train and can_be_had(source)]
     wanted = [(d, p, s) for s in config.seeds for d in there for p in config.presets]
     runs.train_all(config, train, wanted)
     runs.publish(RESULTS, {"table": table}, {})

@@ -339,7 +339,7 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
 
     @classmethod
     def from_preset(cls, name: str, preparation: Any = None, **overrides: Any) -> Self:
-        """A network with one of our configurations, and new weights.
+        """A network with one of our configurations, and new weights; or a trained one.
 
         What an observation holds, its preparation knows, as in `RelationalQNetwork.from_preset`.
 
@@ -348,8 +348,9 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
                 in `rrl_tf.models.recurrent_presets`.
             preparation: what has an `unseen_feature` (index or `None`) and an `agent_cell`
                 ((row, column) or `None`), as `rrl_tf.envs.Preparation`.
-            **overrides: arguments that replace the preset's and the preparation's. A dict
-                (`core_arguments=`, `encoder_arguments=`) replaces single entries of the preset's.
+            **overrides: `load_weights`, as of other models, and arguments that replace the
+                preset's and the preparation's. A dict (`core_arguments=`, `encoder_arguments=`)
+                replaces single entries of the preset's.
 
         Raises:
             InvalidInput: for an unknown name; it lists the known ones.
@@ -360,7 +361,11 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         >>> model.memory_size
         64
         """
-        if preset_config(RECURRENT_Q_NETWORK, name, overrides)["encoder"] == "relational":
+        is_new = name in RECURRENT_Q_NETWORK
+        if (
+            is_new
+            and preset_config(RECURRENT_Q_NETWORK, name, overrides)["encoder"] == "relational"
+        ):
             settled = with_preparation(preparation, overrides.get("encoder_arguments", {}))
             overrides = {**overrides, "encoder_arguments": settled}
         return super().from_preset(name, **overrides)

@@ -155,7 +155,7 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
 
     @classmethod
     def from_preset(cls, name: str, preparation: Any = None, **overrides: Any) -> Self:
-        """A network with a published configuration, or ours, and new weights.
+        """A network with a published configuration, or ours, and new weights; or a trained one.
 
         What an observation holds, its preparation knows: `"fast"` hides the cells that the
         preparation says are out of sight, and reads the agent's cell, or by `"max"` where the
@@ -167,8 +167,9 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
                 their numbers and sources.
             preparation: what has an `unseen_feature` (index or `None`) and an `agent_cell`
                 ((row, column) or `None`), as `rrl_tf.envs.Preparation`.
-            **overrides: arguments that replace the preset's and the preparation's. A dict
-                (`block=`, `coordinates=`) replaces single entries of the preset's dict.
+            **overrides: `load_weights`, as of other models, and arguments that replace the
+                preset's and the preparation's. A dict (`block=`, `coordinates=`) replaces single
+                entries of the preset's dict.
 
         Raises:
             InvalidInput: for an unknown name; it lists the known ones.
