@@ -124,6 +124,12 @@ def usage(name: str, signatures: dict[str, Any]) -> str:
     )
 
 
+def table(what: str, cells: dict[str, str]) -> str:
+    """A Markdown table of names and values."""
+    rows = "".join(f"| `{name}` | {value} |\n" for name, value in cells.items())
+    return f"| {what} | value |\n|---|---|\n{rows}"
+
+
 def card(
     config: Config,
     description: str,
@@ -137,16 +143,8 @@ def card(
     class_name, count = type(model).__name__, model.count_params()
     command = config.command or "see the settings below"
     took = "" if cpu_minutes is None else f", {cpu_minutes:.0f} CPU minutes"
-    scores = "\n".join(
-        f"| `{name}` | {value:.6g} |"
-        for name, value in outcome.items()
-        if isinstance(value, int | float)
-    )
-    numbers = "\n".join(
-        f"| `{name}` | {json.dumps(value)} |"
-        for name, value in settings.items()
-        if name not in WITHOUT
-    )
+    measured = {k: f"{v:.6g}" for k, v in outcome.items() if isinstance(v, int | float)}
+    trained = {k: json.dumps(v) for k, v in settings.items() if k not in WITHOUT}
     return f"""# {config.name}
 
 {description}
@@ -167,10 +165,7 @@ Environment: {policy.get("environment")}.
 
 With the weights of the last step, on what the run's evaluation always plays:
 
-| metric | value |
-|---|---|
-{scores}
-
+{table("metric", measured)}
 This is one seed; what others reach is in the documentation's tables.
 
 ## Limits
@@ -183,10 +178,7 @@ This is one seed; what others reach is in the documentation's tables.
 
 ## Settings
 
-| name | value |
-|---|---|
-{numbers}
-"""
+{table("name", trained)}"""
 
 
 if __name__ == "__main__":

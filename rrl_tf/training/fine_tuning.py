@@ -114,13 +114,15 @@ class KeptEpisodes:
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Takes the place of what is held by what `get_state` gave."""
         ends = np.cumsum(state["lengths"])[:-1]
-        parts = zip(
-            np.split(state["observations"], ends + np.arange(1, len(ends) + 1)),
-            np.split(state["actions"], ends),
-            np.split(state["rewards"], ends),
-            state["ends"].tolist(),
-        )
-        self.episodes = [Episode(*arrays, *how) for *arrays, how in parts]
+        self.episodes = [
+            Episode(observations, actions, rewards, *how)
+            for observations, actions, rewards, how in zip(
+                np.split(state["observations"], ends + np.arange(1, len(ends) + 1)),
+                np.split(state["actions"], ends),
+                np.split(state["rewards"], ends),
+                state["ends"].tolist(),
+            )
+        ]
 
 
 class RecordedEnv(gymnasium.Wrapper):
@@ -136,7 +138,9 @@ class RecordedEnv(gymnasium.Wrapper):
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         observation, info = self.env.reset(**options)
-        self._observations, self._actions, self._rewards = [observation], [], []
+        self._observations = [observation]
+        self._actions: list[Any] = []
+        self._rewards: list[float] = []
         self._ended = (False, False)
         return observation, info
 
@@ -150,8 +154,12 @@ class RecordedEnv(gymnasium.Wrapper):
 
     def episode(self) -> Episode:
         """The steps since the last reset."""
-        arrays = map(np.array, (self._observations, self._actions, self._rewards))
-        return Episode(*arrays, *self._ended)
+        return Episode(
+            np.array(self._observations),
+            np.array(self._actions),
+            np.array(self._rewards),
+            *self._ended,
+        )
 
 
 def fine_tune(
@@ -168,8 +176,7 @@ def fine_tune(
     the return they had and not what was asked for. It begins with the best recorded episodes. In
     the end it is asked for the data's best return and for the best it has learned from.
 
-    The same call again goes on from the last checkpoint; a run that is finished is left as it is.
-    Ctrl-C and SIGTERM save first.
+    The same call again goes on from the last checkpoint. Ctrl-C and SIGTERM save first.
 
     Args:
         data: what the network was trained on, with an environment.
@@ -202,18 +209,13 @@ def fine_tune(
     if not (envs := make_envs(data, training.evaluation_episodes)):
         raise InvalidInput(f"fine-tuning needs data with an environment; received {data.name}")
     tuning = _FineTuning(data, network, scaling, training, config)
-    policy = TrajectoryPolicy(network, scaling)
-    play = TargetReturns(policy, envs, [float(data.returns().max())])
-    reached = [row["eval/return"] for row in tuning.run.log.rows if "eval/return" in row]
-    best = BestWeights(
-        tuning.run.folder.path / "best.npz", network, max(reached, default=-math.inf)
-    )
+    play = TargetReturns(TrajectoryPolicy(network, scaling), envs, [float(data.returns().max())])
+    best = tuning.best_weights()
     if not tuning.run.is_finished():
         with compilation_told(), Interruption() as interruption:
             tuning.go_on(functools.partial(progress, play, best, training), interruption)
         interruption.obey()
-        policy.scaling = dataclasses.replace(scaling, target_return=tuning.kept.best)
-        play.targets = sorted({*play.targets, tuning.kept.best})
+        tuning.ask_for_the_best(play)
         finish(tuning.run, data, training.split(data)[1], play, best)
     return tuning.run
 
@@ -264,6 +266,18 @@ class _FineTuning:
                 bar.set_postfix({"return": f"{metrics['rollout/return']:.4g}"})
                 self.run.log.write(self.step, metrics)
                 self.save()
+
+    def best_weights(self):
+        """What did best so far, in the run's folder."""
+        reached = [row["eval/return"] for row in self.run.log.rows if "eval/return" in row]
+        file = self.run.folder.path / "best.npz"
+        return BestWeights(file, self.network, max(reached, default=-math.inf))
+
+    def ask_for_the_best(self, play):
+        """Has the last evaluation and the export ask for the best return that was learned from."""
+        target = self.kept.best
+        play.policy.scaling = dataclasses.replace(self.scaling, target_return=target)
+        play.targets = sorted({*play.targets, target})
 
     def play(self):
         """A round of episodes, each asked for the best return there is to learn from."""
