@@ -48,6 +48,9 @@ class Flags:
     )
     rest_api_timeout_in_ms: int = _flag(30000, "longest that a REST request may take")
     rest_api_enable_cors_support: bool = _flag(False, "let web pages of any origin ask")
+    playground: bool = _flag(
+        False, "answer /playground/ on the REST port: a page where DoorKey policies act"
+    )
     enable_batching: bool = _flag(False, "merge requests that wait at the same time")
     batching_parameters_file: str = _flag("", "text file of BatchingParameters")
     enable_per_model_batching_parameters: bool = _flag(
@@ -189,6 +192,8 @@ def _problem(flags):
             return f"--{name} must be 0 to 65535; received {getattr(flags, name)}"
     if flags.port and flags.port == flags.rest_api_port:
         return f"--port and --rest_api_port are both {flags.port}"
+    if flags.playground and not flags.rest_api_port:
+        return "--playground needs --rest_api_port"
     if flags.num_processes < 1:
         return f"--num_processes must be at least 1; received {flags.num_processes}"
     for name in ("rest_api_max_connections", "rest_api_num_readers"):

@@ -32,6 +32,7 @@ from serving.turns import SMALL, Budget
 
 if TYPE_CHECKING:
     from serving.inference import Inference
+    from serving.page import Page
     from serving.workers import Workers
 
 _log = logging.getLogger("serving")
@@ -63,6 +64,7 @@ class RestApi:
         monitoring_path: Where Prometheus reads metrics, if it may.
         most_bytes: Of a body, unpacked; four times as much may wait to be read.
         patience: Seconds in which more of a body must come.
+        page: `Page` that answers what is no path of the protocol, if there is one.
     """
 
     def __init__(
@@ -74,8 +76,9 @@ class RestApi:
         monitoring_path: str | None = None,
         most_bytes: int = 1 << 24,
         patience: float = 10.0,
+        page: Page | None = None,
     ) -> None:
-        self._inference, self._workers = inference, workers
+        self._inference, self._workers, self._page = inference, workers, page
         self._timeout = timeout
         self._cors = {"Access-Control-Allow-Origin": "*"} if cors else {}
         self._monitoring_path = monitoring_path
@@ -89,6 +92,10 @@ class RestApi:
             return web.Response(body=page, content_type="text/plain")
         if path == "/readyz" and request.method in ("GET", "HEAD"):
             return self._readiness()
+        if self._page is not None:
+            found = await self._page.answer(request.method, path, request.headers)
+            if found is not None:
+                return found
         start = time.perf_counter()
         match = {"POST": _POST, "GET": _GET}.get(request.method, _NOTHING).fullmatch(path)
         body, status, code = await self._outcome(request, match)

@@ -47,6 +47,7 @@ from serving.http_connections import Connections
 from serving.inference import Inference
 from serving.metrics import Metrics
 from serving.options import StartError, limits, load_options, read_models
+from serving.page import ROOT, Page
 from serving.peers import Family, mark_serving, reserved, wait_for_parent_to_end
 from serving.repository import Repository
 from serving.rest import RestApi
@@ -175,6 +176,7 @@ class Server:
             config_files.read_monitoring(monitoring) if monitoring else None,
             flags.rest_api_max_request_bytes or flags.max_request_bytes or sys.maxsize,
             patience,
+            Page(self.repository) if flags.playground else None,
         )
         most = min(flags.rest_api_max_connections, _most_descriptors() // 2)
         server = Connections(api, most, patience)
@@ -338,6 +340,8 @@ async def _serve_one(flags, place, ends, family=None):
             else:
                 ports = (server.grpc_port or flags.grpc_socket_path, server.rest_port)
                 _log.info("serving gRPC on %s, REST on %s", *ports)
+                if flags.playground:
+                    _log.info("playground at http://localhost:%s%s", server.rest_port, ROOT)
             await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
             _log.info("stopping")
     finally:

@@ -1,0 +1,54 @@
+/** Changes a level: places the key, the door with its wall, and the agent. */
+import { problemOf } from "./doorkey.js";
+
+export class Editor {
+  /**
+   * @param {Document} page
+   * @param {() => import("./doorkey.js").Start} start the level as it is
+   * @param {(start: import("./doorkey.js").Start) => void} changed called with a level that is valid
+   */
+  constructor(page, start, changed) {
+    this.start = start;
+    this.changed = changed;
+    this.panel = page.getElementById("editor");
+    this.refusal = page.getElementById("refusal");
+    this.cursor = [1, 1];
+    page.getElementById("turn").addEventListener("click", () => {
+      const level = this.start();
+      this.#propose({ ...level, direction: (level.direction + 1) % 4 });
+    });
+  }
+
+  get isOpen() {
+    return this.panel.open;
+  }
+
+  /** Puts the chosen piece into a cell, or says why it cannot be there. */
+  place(cell) {
+    this.cursor = cell;
+    const piece = this.panel.querySelector("input[name=piece]:checked").value;
+    const [x, y] = cell;
+    const change = piece === "door" ? { wall: x, door: y } : { [piece]: cell };
+    this.#propose({ ...this.start(), ...change });
+  }
+
+  #propose(start) {
+    const problem = problemOf(start);
+    this.refusal.textContent = problem ?? "";
+    if (!problem) this.changed(start);
+  }
+}
+
+/** @param {import("./doorkey.js").Start} start @returns {string} for the address: a level to share */
+export function written(start) {
+  return new URLSearchParams(Object.entries(start).map(([name, value]) => [name, String(value)])).toString();
+}
+
+/** @param {string} text from `written` @returns {import("./doorkey.js").Start | null} */
+export function read(text) {
+  const fields = new URLSearchParams(text);
+  const numbers = (name) => (fields.get(name) ?? "").split(",").map((part) => parseInt(part, 10));
+  const [[size], [wall], [door], [direction]] = ["size", "wall", "door", "direction"].map(numbers);
+  const start = { size, wall, door, key: numbers("key"), agent: numbers("agent"), direction };
+  return problemOf(start) ? null : start;
+}

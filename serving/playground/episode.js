@@ -1,0 +1,49 @@
+/**
+ * An episode as the list of its moments, through which one goes back and forth.
+ *
+ * @typedef {object} Moment
+ * @property {import("./doorkey.js").State} state
+ * @property {Moment | null} previous
+ * @property {number} reward of the step to here
+ * @property {"" | "goal" | "time"} end why the episode ended here, if it did
+ * @property {string | null} action taken from here
+ * @property {Promise<import("./policy.js").Reply> | null} reply the policy's, once asked for
+ */
+import { begin, step } from "./doorkey.js";
+
+export class Episode {
+  /** @param {import("./doorkey.js").Start} start */
+  constructor(start) {
+    this.start = start;
+    this.index = 0;
+    this.moments = [moment(begin(start), null)];
+  }
+
+  /** @returns {Moment} the one that is shown */
+  get now() {
+    return this.moments[this.index];
+  }
+
+  /** Takes an action from the moment shown; what had come after it is forgotten. */
+  act(action) {
+    if (this.now.end) return;
+    const { state, reward, terminated, truncated } = step(this.now.state, action);
+    const end = terminated ? "goal" : truncated ? "time" : "";
+    this.now.action = action;
+    this.moments.splice(++this.index, Infinity, moment(state, this.moments[this.index - 1], reward, end));
+  }
+
+  /** @param {number} index of the moment to show */
+  goTo(index) {
+    this.index = Math.max(0, Math.min(index, this.moments.length - 1));
+  }
+
+  /** Forgets what a policy said: another one is asked from now on. */
+  forgetReplies() {
+    for (const each of this.moments) each.reply = null;
+  }
+}
+
+function moment(state, previous, reward = 0, end = "") {
+  return { state, previous, reward, end, action: null, reply: null };
+}
