@@ -39,9 +39,10 @@ export class Editor {
   }
 }
 
-/** @param {import("./doorkey.js").Start} start @returns {string} for the address: a level to share */
-export function written(start) {
-  return new URLSearchParams(Object.entries(start).map(([name, value]) => [name, String(value)])).toString();
+/** @param {object} fields a level, and the model that plays it @returns {string} for the address */
+export function written(fields) {
+  const texts = Object.entries(fields).filter(([, value]) => value !== "");
+  return texts.map(([name, value]) => `${name}=${encodeURIComponent(value).replaceAll("%2C", ",")}`).join("&");
 }
 
 /** @param {string} text from `written` @returns {import("./doorkey.js").Start | null} */

@@ -31,7 +31,7 @@ class Playground {
 
   /** Asks the server what it serves, and begins. */
   async open() {
-    const given = read(location.hash.slice(1));
+    const address = location.hash.slice(1), given = read(address);
     this.actions.name(TASK_ACTIONS);
     this.begin(given ?? randomStart(5));
     try {
@@ -39,22 +39,24 @@ class Playground {
       if (!this.models.length) throw new Problem("The server has no model that is loaded; you can play.");
       $("model").replaceChildren(...this.models.map(({ name }) => new Option(name)));
       $("model-choice").hidden = this.models.length < 2;
-      this.#choose(0, given);
+      const asked = new URLSearchParams(address).get("model");
+      this.#choose(Math.max(0, this.models.findIndex(({ name }) => name === asked)), given);
     } catch (error) {
       this.#tell(error);
     }
   }
 
-  /** Lets the model of this number play, on a level of the size that it was trained on. */
-  #choose(number, given = null) {
+  /** Lets the model of this number play, a level that is given or of the size it was trained on. */
+  #choose(number, given) {
     const model = this.models[number], problem = whyNot(model);
+    $("model").selectedIndex = number;
     document.title = `${model.name} – Playground`;
     this.policy = problem ? null : new Policy(model);
     this.reply = null;
     this.actions.name(this.policy?.actions ?? TASK_ACTIONS);
     this.#tell(problem && new Problem(problem));
-    const trained = parseInt(this.policy?.environment.match(/^DoorKey-(\d+)x/)?.[1] ?? "5", 10);
-    this.begin(given ?? randomStart(trained));
+    const { start } = this.episode, trained = this.policy?.trainedSize ?? start.size;
+    this.begin(given ?? (trained === start.size ? start : randomStart(trained)));
   }
 
   /** @param {import("./doorkey.js").Start} start of a new episode */
@@ -66,7 +68,7 @@ class Playground {
       sizes.add(new Option(`${start.size} × ${start.size}`, start.size));
     }
     sizes.value = start.size;
-    history.replaceState(null, "", `#${written(start)}`);
+    history.replaceState(null, "", `#${written({ model: $("model").value, ...start })}`);
     this.show();
   }
 

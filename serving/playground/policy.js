@@ -38,7 +38,8 @@ export class Policy {
   /** @param {object} model of `servedModels`, for which `whyNot` is null */
   constructor({ name, version, policy }) {
     this.actions = policy.action_names;
-    this.environment = policy.environment ?? "";
+    /** Side of the grids that it was trained on, where its environment's name tells. */
+    this.trainedSize = Number(policy.environment?.match(/^DoorKey-(\d+)x/)?.[1]) || null;
     // One version for a whole episode: the next one would not know this one's memory.
     this.address = `/v1/models/${encodeURIComponent(name)}/versions/${version}:predict`;
     const { signatures } = policy;
