@@ -29,13 +29,26 @@ export const AGENT_CELL = [3, 6];
 /** MiniGrid's actions; a policy knows those that it names. */
 export const ACTIONS = ["left", "right", "forward", "pickup", "drop", "toggle", "done"];
 /** The unit vector of each direction. */
-export const VECTORS = [[1, 0], [0, 1], [-1, 0], [0, -1]];
-export const OPEN = 0, CLOSED = 1, LOCKED = 2;
+export const VECTORS = [
+  [1, 0],
+  [0, 1],
+  [-1, 0],
+  [0, -1],
+];
+export const OPEN = 0;
+export const CLOSED = 1;
+export const LOCKED = 2;
 const SMALLEST = 5;
 
 // MiniGrid's codes of what may be in a cell: object, colour, state.
 const UNSEEN = [0, 0, 0];
-const CODES = { empty: [1, 0, 0], wall: [2, 5, 0], door: [4, 4, 0], key: [5, 4, 0], goal: [8, 1, 0] };
+const CODES = {
+  empty: [1, 0, 0],
+  wall: [2, 5, 0],
+  door: [4, 4, 0],
+  key: [5, 4, 0],
+  goal: [8, 1, 0],
+};
 
 const same = (a, b) => a !== null && b !== null && a[0] === b[0] && a[1] === b[1];
 
@@ -75,15 +88,23 @@ export function step(state, action, limit = 10 * state.size ** 2) {
 
 /** What an action changes of a state. */
 function change(state, action) {
-  const front = ahead(state), thing = thingAt(state, front);
+  const front = ahead(state);
+  const thing = thingAt(state, front);
   switch (action) {
-    case "left": return { direction: (state.direction + 3) % 4 };
-    case "right": return { direction: (state.direction + 1) % 4 };
-    case "forward": return canEnter(state, thing) ? { agent: front } : {};
-    case "pickup": return thing === "key" ? { key: null } : {};
-    case "drop": return state.key === null && thing === "empty" ? { key: front } : {};
-    case "toggle": return thing === "door" ? { lock: toggled(state) } : {};
-    default: return {};
+    case "left":
+      return { direction: (state.direction + 3) % 4 };
+    case "right":
+      return { direction: (state.direction + 1) % 4 };
+    case "forward":
+      return canEnter(state, thing) ? { agent: front } : {};
+    case "pickup":
+      return thing === "key" ? { key: null } : {};
+    case "drop":
+      return state.key === null && thing === "empty" ? { key: front } : {};
+    case "toggle":
+      return thing === "door" ? { lock: toggled(state) } : {};
+    default:
+      return {};
   }
 }
 
@@ -101,7 +122,8 @@ function toggled(state) {
  */
 export function cellOfView(state, [x, y]) {
   const [dx, dy] = VECTORS[state.direction];
-  const aside = x - AGENT_CELL[0], forward = AGENT_CELL[1] - y;
+  const aside = x - AGENT_CELL[0];
+  const forward = AGENT_CELL[1] - y;
   const [agentX, agentY] = state.agent;
   return [agentX + dx * forward - dy * aside, agentY + dy * forward + dx * aside];
 }
@@ -114,10 +136,12 @@ export function cellOfView(state, [x, y]) {
  */
 export function observe(state, channels = 4) {
   const seen = visible(state);
-  return seen.map((column, x) => column.map((isSeen, y) => {
-    const code = isSeen ? codeOf(state, [x, y]) : UNSEEN;
-    return channels === 4 ? [...code, state.direction] : [...code];
-  }));
+  return seen.map((column, x) =>
+    column.map((isSeen, y) => {
+      const code = isSeen ? codeOf(state, [x, y]) : UNSEEN;
+      return channels === 4 ? [...code, state.direction] : [...code];
+    }),
+  );
 }
 
 function codeOf(state, cell) {
@@ -162,7 +186,8 @@ function isClear(state, cell) {
  */
 export function randomStart(size, random = Math.random) {
   const below = (limit) => Math.floor(random() * limit);
-  const wall = 2 + below(size - 4), door = 1 + below(size - 3);
+  const wall = 2 + below(size - 4);
+  const door = 1 + below(size - 3);
   const cell = () => [1 + below(wall - 1), 1 + below(size - 2)];
   const agent = cell();
   let key = cell();
@@ -178,7 +203,8 @@ export function problemOf({ size, wall, door, key, agent, direction }) {
   const isWithin = (value, low, high) => Number.isInteger(value) && value >= low && value <= high;
   const isLeft = ([x, y]) => isWithin(x, 1, wall - 1) && isWithin(y, 1, size - 2);
   if (!isWithin(size, SMALLEST, 255)) return `A grid has ${SMALLEST} to 255 cells on a side.`;
-  if (!isWithin(wall, 2, size - 3)) return `The door goes into columns 2 to ${size - 3}: each side needs room.`;
+  if (!isWithin(wall, 2, size - 3))
+    return `The door goes into columns 2 to ${size - 3}: each side needs room.`;
   if (!isWithin(door, 1, size - 3)) return `The door goes into rows 1 to ${size - 3}.`;
   if (!isLeft(key)) return "The key must lie to the left of the wall, or nobody could fetch it.";
   if (!isLeft(agent)) return "The agent begins to the left of the wall.";

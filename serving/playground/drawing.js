@@ -1,6 +1,13 @@
-/** Grids as SVG: the world from above, and what the agent sees. Colours are classes of style.css. */
+/** Grids as SVG: the world from above, and what the agent sees. style.css has the colours. */
 import {
-  AGENT_CELL, CLOSED, LOCKED, observe, OPEN, thingAt, VECTORS, VIEW_SIZE,
+  AGENT_CELL,
+  CLOSED,
+  LOCKED,
+  observe,
+  OPEN,
+  thingAt,
+  VECTORS,
+  VIEW_SIZE,
 } from "./doorkey.js";
 
 const THING_OF_CODE = { 0: "unseen", 1: "empty", 2: "wall", 4: "door", 5: "key", 8: "goal" };
@@ -32,34 +39,59 @@ function tile([x, y], thing, lock) {
 
 function key() {
   const shaft = "M.5 .5V.84M.5 .83H.64M.5 .7H.6";
-  return svg("g", { class: "key" }, svg("circle", { cx: 0.5, cy: 0.33, r: 0.15 }), svg("path", { d: shaft }));
+  return svg(
+    "g",
+    { class: "key" },
+    svg("circle", { cx: 0.5, cy: 0.33, r: 0.15 }),
+    svg("path", { d: shaft }),
+  );
 }
 
 function door(lock) {
-  if (lock === OPEN) return [svg("rect", { class: "door", x: 0.14, y: 0.08, width: 0.72, height: 0.12, rx: 0.04 })];
-  const parts = [svg("rect", { class: "door", x: 0.2, y: 0.12, width: 0.6, height: 0.76, rx: 0.06 })];
+  if (lock === OPEN)
+    return [svg("rect", { class: "door", x: 0.14, y: 0.08, width: 0.72, height: 0.12, rx: 0.04 })];
+  const parts = [
+    svg("rect", { class: "door", x: 0.2, y: 0.12, width: 0.6, height: 0.76, rx: 0.06 }),
+  ];
   if (lock === CLOSED) parts.push(svg("circle", { class: "lock", cx: 0.68, cy: 0.5, r: 0.06 }));
-  if (lock === LOCKED) parts.push(svg("path", { class: "lock", d: "M.5 .34a.1 .1 0 0 1 .06 .18l.05 .2h-.22l.05-.2a.1 .1 0 0 1 .06-.18z" }));
+  if (lock === LOCKED)
+    parts.push(
+      svg("path", {
+        class: "lock",
+        d: "M.5 .34a.1 .1 0 0 1 .06 .18l.05 .2h-.22l.05-.2a.1 .1 0 0 1 .06-.18z",
+      }),
+    );
   return parts;
 }
 
 function agent([x, y], direction, carries) {
   const turn = `translate(${x} ${y}) rotate(${90 * direction} .5 .5)`;
-  const parts = [svg("path", { class: "agent", transform: turn, d: "M.2 .2 .84 .5 .2 .8 .32 .5z" })];
+  const parts = [
+    svg("path", { class: "agent", transform: turn, d: "M.2 .2 .84 .5 .2 .8 .32 .5z" }),
+  ];
   // A carried key hangs in the cell's corner.
-  if (carries) parts.push(svg("g", { transform: `translate(${x + 0.56} ${y + 0.54}) scale(.44)` }, key()));
+  if (carries)
+    parts.push(svg("g", { transform: `translate(${x + 0.56} ${y + 0.54}) scale(.44)` }, key()));
   return parts;
 }
 
 /** Attention over cells, as fills: the strongest of `weights` is drawn full. */
 function overlay(cells, weights) {
   const most = Math.max(...weights);
-  return cells.map(([x, y], i) => svg("rect", {
-    class: "attention", x, y, width: 1, height: 1, "fill-opacity": (0.75 * weights[i]) / most,
-  }));
+  return cells.map(([x, y], i) =>
+    svg("rect", {
+      class: "attention",
+      x,
+      y,
+      width: 1,
+      height: 1,
+      "fill-opacity": (0.75 * weights[i]) / most,
+    }),
+  );
 }
 
-const frame = ([x, y], name) => svg("rect", { class: name, x: x + 0.04, y: y + 0.04, width: 0.92, height: 0.92, rx: 0.06 });
+const frame = ([x, y], name) =>
+  svg("rect", { class: name, x: x + 0.04, y: y + 0.04, width: 0.92, height: 0.92, rx: 0.06 });
 
 /**
  * The world from above.
@@ -72,19 +104,30 @@ const frame = ([x, y], name) => svg("rect", { class: name, x: x + 0.04, y: y + 0
  * @param {[number, number]} [look.cursor] of the editor
  */
 export function world(state, { seen, cells = [], weights = [], from, cursor }) {
-  const grounds = [], standing = [], veils = [], isSeen = new Set(seen.map(String));
+  const grounds = [];
+  const standing = [];
+  const veils = [];
+  const isSeen = new Set(seen.map(String));
   for (let x = 0; x < state.size; x++) {
     for (let y = 0; y < state.size; y++) {
       const drawn = tile([x, y], thingAt(state, [x, y]), state.lock);
       grounds.push(drawn.ground);
       standing.push(drawn.standing);
-      if (!isSeen.has(`${x},${y}`)) veils.push(svg("rect", { class: "veil", x, y, width: 1, height: 1 }));
+      if (!isSeen.has(`${x},${y}`))
+        veils.push(svg("rect", { class: "veil", x, y, width: 1, height: 1 }));
     }
   }
   const marks = agent(state.agent, state.direction, state.key === null);
   if (from) marks.push(frame(from, "from"));
   if (cursor) marks.push(frame(cursor, "cursor"));
-  return picture(state.size, ...grounds, ...overlay(cells, weights), ...standing, ...veils, ...marks);
+  return picture(
+    state.size,
+    ...grounds,
+    ...overlay(cells, weights),
+    ...standing,
+    ...veils,
+    ...marks,
+  );
 }
 
 /**
@@ -94,7 +137,10 @@ export function world(state, { seen, cells = [], weights = [], from, cursor }) {
  * @param {[number, number]} from the cell that attends
  */
 export function view(state, weights, from) {
-  const cells = [], grounds = [], standing = [], codes = observe(state);
+  const cells = [];
+  const grounds = [];
+  const standing = [];
+  const codes = observe(state);
   for (let x = 0; x < VIEW_SIZE; x++) {
     for (let y = 0; y < VIEW_SIZE; y++) {
       const [code, , lock] = codes[x][y];

@@ -5,7 +5,7 @@ export class Editor {
   /**
    * @param {Document} page
    * @param {() => import("./doorkey.js").Start} start the level as it is
-   * @param {(start: import("./doorkey.js").Start) => void} changed called with a level that is valid
+   * @param {(start: import("./doorkey.js").Start) => void} changed called with a valid level
    */
   constructor(page, start, changed) {
     this.start = start;
@@ -42,7 +42,9 @@ export class Editor {
 /** @param {object} fields a level, and the model that plays it @returns {string} for the address */
 export function written(fields) {
   const texts = Object.entries(fields).filter(([, value]) => value !== "");
-  return texts.map(([name, value]) => `${name}=${encodeURIComponent(value).replaceAll("%2C", ",")}`).join("&");
+  return texts
+    .map(([name, value]) => `${name}=${encodeURIComponent(value).replaceAll("%2C", ",")}`)
+    .join("&");
 }
 
 /** @param {string} text from `written` @returns {import("./doorkey.js").Start | null} */

@@ -30,7 +30,11 @@ export class Episode {
     const { state, reward, terminated, truncated } = step(this.now.state, action);
     const end = terminated ? "goal" : truncated ? "time" : "";
     this.now.action = action;
-    this.moments.splice(++this.index, Infinity, moment(state, this.moments[this.index - 1], reward, end));
+    this.moments.splice(
+      ++this.index,
+      Infinity,
+      moment(state, this.moments[this.index - 1], reward, end),
+    );
   }
 
   /** @param {number} index of the moment to show */

@@ -7,15 +7,25 @@ import { Actions, Heads, moved, TASK_ACTIONS } from "./panels.js";
 import { Policy, Problem, servedModels, whyNot } from "./policy.js";
 
 const ACTION_OF_KEY = {
-  ArrowLeft: "left", ArrowRight: "right", ArrowUp: "forward", " ": "pickup", Enter: "toggle",
+  ArrowLeft: "left",
+  ArrowRight: "right",
+  ArrowUp: "forward",
+  " ": "pickup",
+  Enter: "toggle",
 };
 const SECONDS_A_STEP = [1.6, 0.8, 0.4, 0.2, 0.05]; // by the speed chosen
 const EXPLORED = 0.05;
 const LOOKS = ["right", "down", "left", "up"];
 
 const $ = (id) => document.getElementById(id);
-const isWithin = ({ size }) => ([x, y]) => x >= 0 && y >= 0 && x < size && y < size;
-const viewCells = Array.from({ length: VIEW_SIZE ** 2 }, (_, i) => [Math.floor(i / VIEW_SIZE), i % VIEW_SIZE]);
+const isWithin =
+  ({ size }) =>
+  ([x, y]) =>
+    x >= 0 && y >= 0 && x < size && y < size;
+const viewCells = Array.from({ length: VIEW_SIZE ** 2 }, (_, i) => [
+  Math.floor(i / VIEW_SIZE),
+  i % VIEW_SIZE,
+]);
 
 class Playground {
   constructor() {
@@ -25,22 +35,34 @@ class Playground {
     this.isPlaying = false;
     this.actions = new Actions($("actions"), (action) => this.#byHand(action));
     this.heads = new Heads($("heads"), () => this.#draw());
-    this.editor = new Editor(document, () => this.episode.start, (start) => this.begin(start));
+    this.editor = new Editor(
+      document,
+      () => this.episode.start,
+      (start) => this.begin(start),
+    );
     this.#listen();
   }
 
   /** Asks the server what it serves, and begins. */
   async open() {
-    const address = location.hash.slice(1), given = read(address);
+    const address = location.hash.slice(1);
+    const given = read(address);
     this.actions.name(TASK_ACTIONS);
     this.begin(given ?? randomStart(5));
     try {
       this.models = await servedModels();
-      if (!this.models.length) throw new Problem("The server has no model that is loaded; you can play.");
+      if (!this.models.length)
+        throw new Problem("The server has no model that is loaded; you can play.");
       $("model").replaceChildren(...this.models.map(({ name }) => new Option(name)));
       $("model-choice").hidden = this.models.length < 2;
       const asked = new URLSearchParams(address).get("model");
-      this.#choose(Math.max(0, this.models.findIndex(({ name }) => name === asked)), given);
+      this.#choose(
+        Math.max(
+          0,
+          this.models.findIndex(({ name }) => name === asked),
+        ),
+        given,
+      );
     } catch (error) {
       this.#tell(error);
     }
@@ -48,14 +70,16 @@ class Playground {
 
   /** Lets the model of this number play, a level that is given or of the size it was trained on. */
   #choose(number, given) {
-    const model = this.models[number], problem = whyNot(model);
+    const model = this.models[number];
+    const problem = whyNot(model);
     $("model").selectedIndex = number;
     document.title = `${model.name} – Playground`;
     this.policy = problem ? null : new Policy(model);
     this.reply = null;
     this.actions.name(this.policy?.actions ?? TASK_ACTIONS);
     this.#tell(problem && new Problem(problem));
-    const { start } = this.episode, trained = this.policy?.trainedSize ?? start.size;
+    const { start } = this.episode;
+    const trained = this.policy?.trainedSize ?? start.size;
     this.begin(given ?? (trained === start.size ? start : randomStart(trained)));
   }
 
@@ -92,12 +116,14 @@ class Playground {
 
   /** Lets the policy take a step. */
   async step() {
-    const { policy, episode } = this, moment = episode.now;
+    const { policy, episode } = this;
+    const moment = episode.now;
     if (!policy || moment.end) return;
     try {
       const { action } = await policy.reply(moment);
       if (episode !== this.episode || moment !== episode.now) return;
-      const { actions } = policy, explores = $("explore").checked && Math.random() < EXPLORED;
+      const { actions } = policy;
+      const explores = $("explore").checked && Math.random() < EXPLORED;
       episode.act(explores ? actions[Math.floor(Math.random() * actions.length)] : action);
     } catch (error) {
       this.#tell(error);
@@ -138,7 +164,8 @@ class Playground {
   }
 
   #draw() {
-    const { now, index, moments } = this.episode, { reply } = this;
+    const { now, index, moments } = this.episode;
+    const { reply } = this;
     $("play").textContent = this.isPlaying ? "Pause" : "Play";
     for (const id of ["play", "step"]) $(id).disabled = !this.policy;
     $("step").disabled ||= Boolean(now.end);
@@ -157,26 +184,34 @@ class Playground {
   }
 
   #drawWorld(state) {
-    const inside = isWithin(state), sees = visible(state);
-    const seen = viewCells.filter(([x, y]) => sees[x][y]).map((cell) => cellOfView(state, cell)).filter(inside);
+    const inside = isWithin(state);
+    const sees = visible(state);
+    const seen = viewCells
+      .filter(([x, y]) => sees[x][y])
+      .map((cell) => cellOfView(state, cell))
+      .filter(inside);
     const head = this.reply?.heads[this.heads.chosen];
     const shown = viewCells.map((cell) => cellOfView(state, cell));
     const weights = head ? this.heads.weights(head).filter((_, i) => inside(shown[i])) : [];
     const from = cellOfView(state, this.heads.from);
-    $("board").replaceChildren(world(state, {
-      seen,
-      weights,
-      cells: head ? shown.filter(inside) : [],
-      from: head && inside(from) ? from : undefined,
-      cursor: this.editor.isOpen ? this.editor.cursor : undefined,
-    }));
+    $("board").replaceChildren(
+      world(state, {
+        seen,
+        weights,
+        cells: head ? shown.filter(inside) : [],
+        from: head && inside(from) ? from : undefined,
+        cursor: this.editor.isOpen ? this.editor.cursor : undefined,
+      }),
+    );
   }
 
   #attentionHint() {
     if (!this.policy) return "No policy plays.";
     if (this.reply && !this.reply.heads.length) return "This policy has none to show.";
-    return "What the framed cell attends to: the agent's own, or the one that you point at. In a picture "
-      + "the arrows move the frame; a pressed picture lies over the grid as well.";
+    return (
+      "What the framed cell attends to: the agent's own, or the one that you point at. In a " +
+      "picture the arrows move the frame; a pressed picture lies over the grid as well."
+    );
   }
 
   /** Shows a problem to the user, or hides the last one. */
@@ -210,14 +245,17 @@ class Playground {
   }
 
   #listenToBoard() {
-    const board = $("board"), size = () => this.episode.start.size;
+    const board = $("board");
+    const size = () => this.episode.start.size;
     board.addEventListener("click", (event) => {
       if (this.editor.isOpen) this.#edit(cellUnder(event, board, size()));
     });
     board.addEventListener("pointermove", (event) => {
       const cell = cellUnder(event, board, size());
       const { state } = this.episode.now;
-      this.heads.lookFrom(viewCells.find((each) => `${cellOfView(state, each)}` === `${cell}`) ?? null);
+      this.heads.lookFrom(
+        viewCells.find((each) => `${cellOfView(state, each)}` === `${cell}`) ?? null,
+      );
     });
     board.addEventListener("pointerleave", () => this.heads.lookFrom(null));
     document.addEventListener("keydown", (event) => this.#key(event));
@@ -230,7 +268,7 @@ class Playground {
 
   #key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.target.closest("button, input, select, summary")) return; // these have keys of their own
+    if (event.target.closest("button, input, select, summary")) return; // they have keys
     const action = ACTION_OF_KEY[event.key];
     if (this.editor.isOpen && event.target === $("board")) {
       const cell = moved(this.editor.cursor, event.key, this.episode.start.size);
@@ -247,12 +285,14 @@ class Playground {
 
 /** A moment of an episode as a sentence. */
 function described({ state, reward, end }) {
-  if (end === "goal") return `Goal reached after ${state.steps} steps: reward ${reward.toFixed(3)}.`;
+  if (end === "goal")
+    return `Goal reached after ${state.steps} steps: reward ${reward.toFixed(3)}.`;
   if (end === "time") return `Time is up after ${state.steps} steps.`;
   const lock = state.lock === OPEN ? "open" : state.lock === LOCKED ? "locked" : "closed";
   const key = state.key ? `in column ${state.key[0]}, row ${state.key[1]}` : "carried";
   const [x, y] = state.agent;
-  return `Agent in column ${x}, row ${y}, looks ${LOOKS[state.direction]}; key ${key}; door ${lock}.`;
+  const looks = LOOKS[state.direction];
+  return `Agent in column ${x}, row ${y}, looks ${looks}; key ${key}; door ${lock}.`;
 }
 
 new Playground().open();

@@ -3,8 +3,13 @@ import { AGENT_CELL, VIEW_SIZE } from "./doorkey.js";
 import { cellUnder, view } from "./drawing.js";
 
 export const ACTION_WORDS = {
-  left: "Turn left", right: "Turn right", forward: "Forward", pickup: "Pick up",
-  drop: "Drop", toggle: "Toggle", done: "Done",
+  left: "Turn left",
+  right: "Turn right",
+  forward: "Forward",
+  pickup: "Pick up",
+  drop: "Drop",
+  toggle: "Toggle",
+  done: "Done",
 };
 const KEY_WORDS = { left: "←", right: "→", forward: "↑", pickup: "Space", toggle: "Enter" };
 /** Actions that DoorKey needs, for who plays without a policy. */
@@ -16,6 +21,10 @@ export function moved(cell, key, size) {
   const by = ARROWS[key];
   return by ? cell.map((at, i) => Math.max(0, Math.min(size - 1, at + by[i]))) : null;
 }
+
+/** The cell of the view that is entity number `i` of the network. */
+const cellNumber = (i) => [Math.floor(i / VIEW_SIZE), i % VIEW_SIZE];
+const spoken = (cell) => cell.map((at) => at + 1).join();
 
 function html(name, className = "", ...children) {
   const element = document.createElement(name);
@@ -35,7 +44,8 @@ export class Actions {
   /** @param {string[]} names of the actions, in the order of the Q values */
   name(names) {
     this.rows = names.map((action) => {
-      const bar = html("span", "bar"), value = html("span", "value");
+      const bar = html("span", "bar");
+      const value = html("span", "value");
       const word = html("span", "word", ACTION_WORDS[action]);
       if (KEY_WORDS[action]) word.append(html("kbd", "", KEY_WORDS[action]));
       const button = html("button", "action", word, html("span", "track", bar), value);
@@ -49,13 +59,16 @@ export class Actions {
   /** @param {import("./policy.js").Reply | null} reply */
   show(reply) {
     const values = reply ? reply.qValues : [];
-    const low = Math.min(0, ...values), span = Math.max(0, ...values) - low || 1;
+    const low = Math.min(0, ...values);
+    const span = Math.max(0, ...values) - low || 1;
     this.rows.forEach(({ action, button, bar, value }, i) => {
       const isChosen = reply?.action === action;
       bar.style.width = reply ? `${(100 * (values[i] - low)) / span}%` : "0";
       value.textContent = reply ? values[i].toFixed(3) : "";
       button.classList.toggle("chosen", isChosen);
-      const said = reply ? `, Q value ${values[i].toFixed(3)}${isChosen ? ", the policy's choice" : ""}` : "";
+      const said = reply
+        ? `, Q value ${values[i].toFixed(3)}${isChosen ? ", the policy's choice" : ""}`
+        : "";
       button.setAttribute("aria-label", ACTION_WORDS[action] + said);
     });
   }
@@ -75,7 +88,7 @@ export class Heads {
     this.buttons = [];
   }
 
-  /** @param {[number, number] | null} cell of the view whose attention to show; null: the agent's */
+  /** @param {[number, number] | null} cell of the view that attends; null is the agent's */
   lookFrom(cell) {
     const from = cell ?? AGENT_CELL;
     if (`${from}` === `${this.from}`) return;
@@ -83,7 +96,7 @@ export class Heads {
     this.changed();
   }
 
-  /** @param {import("./policy.js").Head} head @returns {number[]} what the looked-from cell attends to */
+  /** @param {import("./policy.js").Head} head @returns {number[]} what the cell attends to */
   weights(head) {
     return head.scores[this.from[0] * VIEW_SIZE + this.from[1]];
   }
@@ -94,27 +107,37 @@ export class Heads {
     while (this.buttons.length > heads.length) this.buttons.pop().button.remove();
     this.chosen = Math.min(this.chosen, Math.max(0, heads.length - 1));
     heads.forEach((head, i) => {
-      const { button, canvas, caption } = this.buttons[i], weights = this.weights(head);
-      const most = Math.max(...weights), where = weights.indexOf(most);
+      const { button, canvas, caption } = this.buttons[i];
+      const weights = this.weights(head);
+      const most = Math.max(...weights);
+      const share = `${Math.round(100 * most)} %`;
       canvas.replaceChildren(view(state, weights, this.from));
-      caption.textContent = `${head.name} · up to ${Math.round(100 * most)} %`;
+      caption.textContent = `${head.name} · up to ${share}`;
       button.setAttribute("aria-pressed", i === this.chosen);
-      button.setAttribute("aria-label", `${head.name}: cell ${this.from.map((c) => c + 1)} of the view attends `
-        + `most, ${Math.round(100 * most)} %, to cell ${[Math.floor(where / VIEW_SIZE) + 1, (where % VIEW_SIZE) + 1]}`);
+      const [from, to] = [this.from, cellNumber(weights.indexOf(most))].map(spoken);
+      const label = `${head.name}: cell ${from} of the view attends most, ${share}, to cell ${to}`;
+      button.setAttribute("aria-label", label);
     });
   }
 
   #add() {
-    const canvas = html("span", "view"), caption = html("span", "caption");
-    const button = html("button", "head", canvas, caption), i = this.buttons.length;
+    const canvas = html("span", "view");
+    const caption = html("span", "caption");
+    const button = html("button", "head", canvas, caption);
+    const i = this.buttons.length;
     button.type = "button";
     button.addEventListener("click", () => {
       this.chosen = i;
       this.changed();
     });
-    canvas.addEventListener("pointermove", (event) => this.lookFrom(cellUnder(event, canvas, VIEW_SIZE)));
+    canvas.addEventListener("pointermove", (event) =>
+      this.lookFrom(cellUnder(event, canvas, VIEW_SIZE)),
+    );
     // A finger that is lifted leaves as well, but goes on being interested.
-    canvas.addEventListener("pointerleave", ({ pointerType }) => pointerType === "mouse" && this.lookFrom(null));
+    canvas.addEventListener(
+      "pointerleave",
+      ({ pointerType }) => pointerType === "mouse" && this.lookFrom(null),
+    );
     button.addEventListener("blur", () => this.lookFrom(null));
     button.addEventListener("keydown", (event) => {
       const cell = moved(this.from, event.key, VIEW_SIZE);

@@ -114,7 +114,8 @@ async function ask(address, options) {
   } catch {
     throw new Problem("The server does not answer; you can go on by yourself.");
   }
-  if (response.status === 404) throw new Problem("The server no longer has this model: reload the page.");
+  if (response.status === 404)
+    throw new Problem("The server no longer has this model: reload the page.");
   if (!response.ok) throw new Problem(`The server refuses: ${answer.error}.`);
   return answer;
 }
