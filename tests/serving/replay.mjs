@@ -24,5 +24,5 @@ episodes.forEach(({ start, limit, observations, actions, results }, number) => {
   });
 });
 const problems = starts.map((start) => doorkey.problemOf(start));
-const drawn = [5, 6].map((size) => Array.from({ length: 4000 }, () => doorkey.randomStart(size)));
+const drawn = [5, 6].map((size) => Array.from({ length: 12000 }, () => doorkey.randomStart(size)));
 console.log(JSON.stringify({ steps, problems, drawn, differences: differences.slice(0, 5) }));

@@ -221,4 +221,4 @@ def test_the_pages_generator_draws_every_level(replayed):
         every = {json.dumps(as_json(start)) for start in enumerate_starts(size)}
         found = {json.dumps({name: level[name] for name in level}) for level in drawn}
         assert found <= every
-        assert len(found) > 0.95 * len(every)
+        assert len(found) > 0.98 * len(every)  # the rarest comes nine times on average
