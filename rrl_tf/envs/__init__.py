@@ -3,6 +3,8 @@
 import importlib
 
 from rrl_tf.envs import preparation
+from rrl_tf.envs.box_world import BoxWorld
+from rrl_tf.envs.box_world_levels import BoxWorldLevels, BoxWorldStart, held_out_pairs
 from rrl_tf.envs.comparison import ComparisonStart, enumerate_comparison_starts, make_comparison
 from rrl_tf.envs.comparison_task import comparison_task
 from rrl_tf.envs.doorkey import (
@@ -26,6 +28,9 @@ __all__ = [
     "ACTION_NAMES",
     "AGENT_CELL",
     "TASK_ACTIONS",
+    "BoxWorld",
+    "BoxWorldLevels",
+    "BoxWorldStart",
     "ComparisonStart",
     "DoorKey",
     "DoorKeyGraph",
@@ -43,6 +48,7 @@ __all__ = [
     "enumerate_memory_starts",
     "enumerate_starts",
     "gymnasium_task",
+    "held_out_pairs",
     "key_corridor_task",
     "make_comparison",
     "make_doorkey",
