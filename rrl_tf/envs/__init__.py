@@ -5,6 +5,7 @@ import importlib
 from rrl_tf.envs import preparation
 from rrl_tf.envs.box_world import BoxWorld
 from rrl_tf.envs.box_world_levels import BoxWorldLevels, BoxWorldStart, held_out_pairs
+from rrl_tf.envs.box_world_task import box_world_cells, box_world_task
 from rrl_tf.envs.comparison import ComparisonStart, enumerate_comparison_starts, make_comparison
 from rrl_tf.envs.comparison_task import comparison_task
 from rrl_tf.envs.doorkey import (
@@ -29,8 +30,10 @@ __all__ = [
     "AGENT_CELL",
     "TASK_ACTIONS",
     "BoxWorld",
+    "BoxWorldGraph",
     "BoxWorldLevels",
     "BoxWorldStart",
+    "BoxWorldState",
     "ComparisonStart",
     "DoorKey",
     "DoorKeyGraph",
@@ -42,6 +45,8 @@ __all__ = [
     "Preparation",
     "SeededVectorEnv",
     "Task",
+    "box_world_cells",
+    "box_world_task",
     "comparison_task",
     "doorkey_task",
     "enumerate_comparison_starts",
@@ -61,6 +66,8 @@ __all__ = [
 
 # What is made of TensorFlow's operations; the rest is NumPy.
 _WITH_TENSORFLOW = {
+    "BoxWorldGraph": "box_world_graph",
+    "BoxWorldState": "box_world_graph",
     "DoorKeyGraph": "doorkey_graph",
     "DoorKeyState": "doorkey_rules",
     "DoorKeyVectorEnv": "doorkey_vector",

@@ -125,7 +125,7 @@ class BoxWorld(gymnasium.Env):
         self._cells = np.frombuffer(self.start.cells, np.uint8).reshape(2 * [self.start.size])
         self._cells = self._cells.copy()
         self._agent, self._held, self._steps = self.start.agent, 0, 0
-        return self._observation(), {}
+        return self.observe(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Moves up, down, left or right.
@@ -142,10 +142,10 @@ class BoxWorld(gymnasium.Env):
         self._steps += 1
         truncated = self._steps >= self.max_steps
         info = {"success": terminated and reward > 0} if terminated or truncated else {}
-        return self._observation(), reward, terminated, truncated, info
+        return self.observe(), reward, terminated, truncated, info
 
     def _move(self, down, right):
-        """What the authors' player, keys, locks and gem do in one step: (reward, whether it ends)."""
+        """What the authors' player, keys, locks and gem do in a step: (reward, whether it ends)."""
         row, column = self._agent[0] + down, self._agent[1] + right
         size = self.start.size
         if not (0 <= row < size and 0 <= column < size):
@@ -172,6 +172,12 @@ class BoxWorld(gymnasium.Env):
             DISTRACTOR,
         )
 
+    def observe(self) -> np.ndarray:
+        """What is seen now, `(size, size, 2)` uint8."""
+        seen = LOOKS[self._cells]
+        seen[self._agent] = (AGENT, self._held)
+        return seen
+
     def state_key(self) -> tuple[Any, ...]:
         """Returns a tuple that is equal for two states exactly when they have the same future.
 
@@ -183,16 +189,11 @@ class BoxWorld(gymnasium.Env):
         """The room with its walls, `(height, width, 3)` uint8; top left the key that is held."""
         if self.render_mode is None:
             return None
-        room = draw_room(self._observation(), self.levels.num_colours)
+        room = draw_room(self.observe(), self.levels.num_colours)
         picture = np.pad(room, ((_TILE, _TILE), (_TILE, _TILE), (0, 0)))
         if self._held:
             picture[:_TILE, :_TILE] = _tile(KEY, self._held, self.levels.num_colours)
         return picture
-
-    def _observation(self):
-        seen = LOOKS[self._cells]
-        seen[self._agent] = (AGENT, self._held)
-        return seen
 
     def _checked(self, start):
         if (

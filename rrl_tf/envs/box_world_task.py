@@ -1,0 +1,145 @@
+"""Box-World as a task: a curriculum of more and more boxes, and pairs of colours kept apart."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from rrl_tf.envs.box_world import ACTION_NAMES, AGENT, BoxWorld, draw_room, observation_space
+from rrl_tf.envs.box_world_levels import GEM, KEY, LOCK, PARTS
+from rrl_tf.envs.preparation import one_hot
+from rrl_tf.envs.task import Level, Task
+from rrl_tf.errors import InvalidInput
+
+CURRICULUM = ((1,), (1, 2), (1, 2, 3))
+"""How many boxes lead to the gem, level by level."""
+
+
+def box_world_task(
+    size: int = 8,
+    *,
+    goal_lengths: Sequence[int | Sequence[int]] = CURRICULUM,
+    num_distractors: int | Sequence[int] = (0, 1, 2),
+    train_part: str = "train",
+    test_part: str = "train",
+    test_goal_length: int | Sequence[int] | None = None,
+    max_steps: int = 120,
+    **options: Any,
+) -> Task:
+    """Box-World as a `Task`, evaluated on levels that training does not meet.
+
+    Args:
+        size: side of the room in cells, without its walls.
+        goal_lengths: of every level of the curriculum, from first to last, how many boxes lead to
+            the gem.
+        num_distractors: as in `BoxWorld`, for all levels.
+        train_part: `"train"` keeps `held_out_pairs` out of training; `"all"` keeps nothing out.
+        test_part: what is evaluated: `"train"`, new levels of known pairs; `"test"`, levels that
+            need a held-out pair, from two boxes up; or `"all"`.
+        test_goal_length: how many boxes are evaluated, if it is another number.
+        max_steps: time limit of an episode.
+        **options: others of `BoxWorld`, for all levels, as `distractor_length` and `num_colours`.
+
+    Raises:
+        InvalidInput: if an argument is not possible.
+
+    Example:
+        >>> task = box_world_task(8, goal_lengths=(1, (1, 2)))
+        >>> task.preparation.shape, task.action_names
+        ((8, 8, 26), ('up', 'down', 'left', 'right'))
+    """
+    if not goal_lengths:
+        raise InvalidInput("goal_lengths needs at least one number of boxes; received none")
+    for name, part in (("train_part", train_part), ("test_part", test_part)):
+        if part not in PARTS:
+            raise InvalidInput(f"{name} must be one of {PARTS}; received {part!r}")
+    common: dict[str, Any] = {
+        "size": size,
+        "num_distractors": num_distractors,
+        "max_steps": max_steps,
+        **options,
+    }
+
+    def level(length):
+        training = {**common, "goal_length": length, "part": train_part}
+        tested = length if test_goal_length is None else test_goal_length
+        testing = {**common, "goal_length": tested, "part": _part(test_part, tested)}
+        return Level(
+            _name(length),
+            functools.partial(BoxWorld, **training),
+            functools.partial(BoxWorld, **testing),
+            make_graph=functools.partial(_make_graph, **training),
+            make_test_graph=functools.partial(_make_graph, **testing),
+        )
+
+    colours = BoxWorld(**common, goal_length=goal_lengths[-1]).levels.num_colours
+    return Task(
+        name=f"BoxWorld-{size}x{size}",
+        levels=tuple(map(level, goal_lengths)),
+        preparation=one_hot(observation_space(size, colours)),
+        action_names=ACTION_NAMES,
+        entities=box_world_cells,
+        view=_room,
+    )
+
+
+def box_world_cells(observation: np.ndarray) -> dict[str, tuple[int, int]]:
+    """Finds the agent, the gem, and keys and locks, those that matter now by a name of their own.
+
+    Args:
+        observation: `(size, size, 2)`.
+
+    Returns:
+        Label → cell (row, column): `agent`; `gem`; `key`, which lies free; `open` for the locks
+        that the held key opens; `box` for any other lock; each numbered from the second on.
+
+    Example:
+        >>> view = np.zeros((8, 8, 2), "uint8")
+        >>> view[2, 5], view[4, 4] = (AGENT, 7), (LOCK, 7)
+        >>> box_world_cells(view)
+        {'agent': (2, 5), 'open': (4, 4)}
+    """
+    kinds, colours = observation[..., 0], observation[..., 1]
+    held = int(colours[kinds == AGENT].max(initial=0))
+    locks = kinds == LOCK
+    closed = np.zeros(kinds.shape, bool)
+    closed[:, :-1] = locks[:, 1:]
+    found = {
+        "agent": kinds == AGENT,
+        "gem": kinds == GEM,
+        "key": (kinds == KEY) & ~closed,
+        "open": locks & (colours == held),
+        "box": locks & (colours != held),
+    }
+    return {
+        label if number == 1 else f"{label} {number}": (row, column)
+        for label, where in found.items()
+        for number, (row, column) in enumerate(np.argwhere(where).tolist(), start=1)
+    }
+
+
+def _part(part, goal_length):
+    """The part of a level that is too short for a held-out pair is that of known ones."""
+    longest = goal_length if isinstance(goal_length, int) else max(goal_length)
+    return "train" if part == "test" and longest < 2 else part
+
+
+def _name(goal_length):
+    lengths = (goal_length,) if isinstance(goal_length, int) else tuple(goal_length)
+    return f"{'-'.join(map(str, sorted({min(lengths), max(lengths)})))} boxes"
+
+
+def _room(env: gymnasium.Env) -> np.ndarray:
+    """The cells alone, without walls."""
+    box_world: Any = env.unwrapped
+    return draw_room(box_world.observe(), box_world.levels.num_colours)
+
+
+def _make_graph(**options):
+    from rrl_tf.envs.box_world_graph import BoxWorldGraph  # it loads TensorFlow
+
+    return BoxWorldGraph(**options)
