@@ -80,7 +80,7 @@ def box_world_task(
     return Task(
         name=f"BoxWorld-{size}x{size}",
         levels=tuple(map(level, goal_lengths)),
-        preparation=one_hot(observation_space(size, colours)),
+        preparation=one_hot(observation_space(size, colours), agent_code=AGENT),
         action_names=ACTION_NAMES,
         entities=box_world_cells,
         view=_room,

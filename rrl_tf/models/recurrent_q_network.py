@@ -346,8 +346,9 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         Args:
             name: one of `presets`, which says what each of them is; their numbers and sources are
                 in `rrl_tf.models.recurrent_presets`.
-            preparation: what has an `unseen_feature` (index or `None`) and an `agent_cell`
-                ((row, column) or `None`), as `rrl_tf.envs.Preparation`.
+            preparation: what has an `unseen_feature` (index or `None`), an `agent_cell` ((row,
+                column) or `None`) and an `agent_feature` (index or `None`), as
+                `rrl_tf.envs.Preparation`.
             **overrides: arguments that replace the preset's and the preparation's. A dict
                 (`core_arguments=`, `encoder_arguments=`) replaces single entries of the preset's.
 
