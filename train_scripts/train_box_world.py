@@ -108,8 +108,14 @@ def make_network(config: Config, task: Task) -> keras.Model:
     if config.network not in RelationalQNetwork.presets:
         known = ", ".join(("convolutional", *RelationalQNetwork.presets))
         raise InvalidInput(f"network must be one of {known}; received {config.network!r}")
+    # How far it is to a cell, and in which direction, follows from coordinates for all cells alike.
+    more = {"coordinates": {"low": -1.0, "high": 1.0, "divisor": "size_minus_one"}}
     return RelationalQNetwork.from_preset(
-        config.network, task.preparation, num_actions=task.num_actions, dtype=config.dtype
+        config.network,
+        task.preparation,
+        num_actions=task.num_actions,
+        dtype=config.dtype,
+        **more,
     )
 
 
