@@ -36,20 +36,19 @@ class Config(DoubleDQNConfig):
     """As of every agent; in the graph it is many times as fast."""
     observe_returns: bool = True
     """Raise targets to returns that were observed; Box-World is deterministic."""
-    steps: int = 1_500_000
+    steps: int = 1_000_000
     """When to stop. The same command with a larger number goes on."""
     num_envs: int = 64
-    updates_per_step: float = 0.0625
-    batch_size: int = 128
+    updates_per_step: float = 0.125
     replay_capacity: int = 200_000
     learning_starts: int = 5000
     n_step: int = 5
     discount: float = 0.97
     learning_rate_updates: int = 60_000
     epsilon_end: float = 0.1
-    epsilon_steps: int = 150_000
+    epsilon_steps: int = 50_000
     log_every: int = 10_000
-    evaluate_every: int = 50_000
+    evaluate_every: int = 20_000
     checkpoint_every: int = 100_000
 
     size: int = 8
@@ -62,6 +61,8 @@ class Config(DoubleDQNConfig):
     """Boxes of a branch."""
     max_steps: int = 120
     """Time limit of an episode."""
+    pool: int = 20_000
+    """Levels that are drawn beforehand for each level of the curriculum, with `--loop graph`."""
     network: str = "fast"
     """convolutional, or a preset of `RelationalQNetwork`."""
 
@@ -73,7 +74,7 @@ class Config(DoubleDQNConfig):
 
 PRESETS = {
     "box-world": Config(),
-    "one-box": Config(preset="one-box", boxes=1, distractors=0, steps=500_000),
+    "one-box": Config(preset="one-box", boxes=1, distractors=0, steps=200_000),
 }
 
 
@@ -97,6 +98,7 @@ def make_task(config: Config, **changes: Any) -> Task:
         "num_distractors": tuple(range(config.distractors + 1)),
         "distractor_length": config.distractor_length,
         "max_steps": config.max_steps,
+        "pool": config.pool,
     }
     return box_world_task(config.size, **{**arguments, **changes})
 
@@ -108,14 +110,10 @@ def make_network(config: Config, task: Task) -> keras.Model:
     if config.network not in RelationalQNetwork.presets:
         known = ", ".join(("convolutional", *RelationalQNetwork.presets))
         raise InvalidInput(f"network must be one of {known}; received {config.network!r}")
-    # How far it is to a cell, and in which direction, follows from coordinates for all cells alike.
-    more = {"coordinates": {"low": -1.0, "high": 1.0, "divisor": "size_minus_one"}}
+    # By coordinates which way a cell lies is learned for all cells at once; `zambaldi` has them.
+    more: dict[str, Any] = {"coordinates": {}} if config.network == "fast" else {}
     return RelationalQNetwork.from_preset(
-        config.network,
-        task.preparation,
-        num_actions=task.num_actions,
-        dtype=config.dtype,
-        **more,
+        config.network, task.preparation, num_actions=task.num_actions, dtype=config.dtype, **more
     )
 
 

@@ -103,7 +103,7 @@ class CurriculumGraph:
     def get_state(self, state: Any) -> dict[str, Any]:
         """The environments' state, as a dict of arrays and JSON-able values."""
         columns = {name: column.numpy() for name, column in state._asdict().items()}
-        return {"reset_options": self.reset_options, "state": columns}
+        return {"reset_options": self.reset_options, **columns}
 
     def set_state(self, stored: Mapping[str, Any]) -> tuple[Any, Any]:
         """State and observation of what `get_state` returned.
@@ -111,9 +111,9 @@ class CurriculumGraph:
         Raises:
             InvalidInput: if it is of another number of environments, or of other ones.
         """
-        example, columns = self.initial_state((0, 0), 0), stored["state"]
+        example = self.initial_state((0, 0), 0)
         expected = {name: tuple(column.shape) for name, column in example._asdict().items()}
-        received = {name: np.shape(column) for name, column in columns.items()}
+        received = {name: np.shape(stored[name]) for name in expected}
         if received != expected:
             raise InvalidInput(
                 f"expected the state of {self.num_envs} environments, {expected}; received "
@@ -121,7 +121,7 @@ class CurriculumGraph:
             )
         self.reset_options = stored["reset_options"]
         state = type(example)(
-            **{n: tf.constant(columns[n], c.dtype) for n, c in example._asdict().items()}
+            **{n: tf.constant(stored[n], c.dtype) for n, c in example._asdict().items()}
         )
         return state, self.levels[0].observe(state)
 

@@ -32,9 +32,6 @@ from rrl_tf.envs.box_world_levels import (
 )
 from rrl_tf.errors import InvalidInput
 
-POOL = 20_000
-"""Levels that are drawn beforehand, for the graph to choose from."""
-
 
 class BoxWorldState(NamedTuple):
     """Where everything is in E environments of N cells each: int32 tensors, or NumPy arrays.
@@ -82,7 +79,7 @@ class BoxWorldGraph:
 
     def __init__(
         self,
-        pool: int = POOL,
+        pool: int = 20_000,
         pool_seed: int = 0,
         reset_on_truncation: bool = True,
         **options: Any,

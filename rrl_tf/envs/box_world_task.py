@@ -28,6 +28,7 @@ def box_world_task(
     test_part: str = "train",
     test_goal_length: int | Sequence[int] | None = None,
     max_steps: int = 120,
+    pool: int = 20_000,
     **options: Any,
 ) -> Task:
     """Box-World as a `Task`, evaluated on levels that training does not meet.
@@ -42,6 +43,7 @@ def box_world_task(
             need a held-out pair, from two boxes up; or `"all"`.
         test_goal_length: how many boxes are evaluated, if it is another number.
         max_steps: time limit of an episode.
+        pool: as in `BoxWorldGraph`, of every level.
         **options: others of `BoxWorld`, for all levels, as `distractor_length` and `num_colours`.
 
     Raises:
@@ -72,7 +74,7 @@ def box_world_task(
             _name(length),
             functools.partial(BoxWorld, **training),
             functools.partial(BoxWorld, **testing),
-            make_graph=functools.partial(_make_graph, **training),
+            make_graph=functools.partial(_make_graph, pool=pool, **training),
             make_test_graph=functools.partial(_make_graph, **testing),
         )
 

@@ -131,9 +131,8 @@ def test_ignoring_the_time_limit():
 
 
 def test_a_curriculum_of_levels_and_its_state():
-    task = box_world_task(8, goal_lengths=(1, (2,)), num_distractors=0)
-    levels = [level.make_graph.func(pool=20, **level.make_graph.keywords) for level in task.levels]
-    env = CurriculumGraph(levels, num_envs=6)
+    task = box_world_task(8, goal_lengths=(1, (2,)), num_distractors=0, pool=20)
+    env = CurriculumGraph([level.make_graph() for level in task.levels], num_envs=6)
     env.reset_options = {"level": 1}
     state, observation = env.begin((0, 0))
     kinds = observation.numpy()[..., 0]
@@ -146,7 +145,7 @@ def test_a_curriculum_of_levels_and_its_state():
     np.testing.assert_array_equal(seen, observation)
     for a, b in zip(state, again):
         np.testing.assert_array_equal(a, b)
-    stored["state"]["cells"] = stored["state"]["cells"][:, 1:]
+    stored["cells"] = stored["cells"][:, 1:]
     with pytest.raises(InvalidInput, match="6 environments"):
         env.set_state(stored)
 

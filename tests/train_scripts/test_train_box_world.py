@@ -16,6 +16,7 @@ def toy_config(tmp_path, **changes):
         "steps": 160,
         "boxes": 2,
         "distractors": 1,
+        "pool": 200,
         "max_steps": 12,  # short evaluations, short films
         "num_envs": 8,
         "batch_size": 8,
@@ -34,7 +35,12 @@ def toy_config(tmp_path, **changes):
 
 @pytest.mark.parametrize(
     ("network", "loop"),
-    [("fast", "graph"), ("fast", "python"), ("zambaldi", "graph"), ("convolutional", "graph")],
+    [
+        ("fast", "graph"),
+        pytest.param("fast", "python", marks=pytest.mark.slow),
+        pytest.param("zambaldi", "graph", marks=pytest.mark.slow),
+        pytest.param("convolutional", "graph", marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_from_the_beginning_to_the_end(tmp_path, network, loop):
     from rrl_tf.export import load_policy
@@ -56,6 +62,7 @@ def test_a_run_from_the_beginning_to_the_end(tmp_path, network, loop):
     assert policy.details["action_names"] == ["up", "down", "left", "right"]
 
 
+@pytest.mark.slow
 def test_stopped_and_continued_is_as_if_never_stopped(tmp_path):
     from train_scripts.train_box_world import main
 
