@@ -54,7 +54,7 @@ class Config(DoubleDQNConfig):
     size: int = 8
     """Side of the room in cells."""
     boxes: int = 3
-    """At most so many lead to the gem; a curriculum from one up."""
+    """At most so many lead to the gem; a curriculum from one up, at first without distractors."""
     distractors: int = 2
     """At most so many branches of distractors."""
     distractor_length: int = 1
@@ -94,13 +94,26 @@ def main(config: Config):
 def make_task(config: Config, **changes: Any) -> Task:
     """Box-World as the configuration wants it, with the held-out pairs kept out of training."""
     arguments: dict[str, Any] = {
-        "goal_lengths": [tuple(range(1, most + 1)) for most in range(1, config.boxes + 1)],
-        "num_distractors": tuple(range(config.distractors + 1)),
+        "levels": [
+            (tuple(range(1, boxes + 1)), tuple(range(distractors + 1)))
+            for boxes, distractors in curriculum(config.boxes, config.distractors)
+        ],
         "distractor_length": config.distractor_length,
         "max_steps": config.max_steps,
         "pool": config.pool,
     }
     return box_world_task(config.size, **{**arguments, **changes})
+
+
+def curriculum(boxes: int, distractors: int) -> list[tuple[int, int]]:
+    """The most boxes and the most distractors of every level: one more of both at each.
+
+    Example:
+        >>> curriculum(3, 2)
+        [(1, 0), (2, 1), (3, 2)]
+    """
+    easier = [(most, min(most - 1, distractors)) for most in range(1, boxes)]
+    return [*easier, (boxes, distractors)]
 
 
 def make_network(config: Config, task: Task) -> keras.Model:

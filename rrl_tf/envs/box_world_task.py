@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
 
-from rrl_tf.envs.box_world import ACTION_NAMES, AGENT, BoxWorld, draw_room, observation_space
+from rrl_tf.envs.box_world import ACTION_NAMES, AGENT, BoxWorld, draw_room
 from rrl_tf.envs.box_world_levels import GEM, KEY, LOCK, PARTS
 from rrl_tf.envs.preparation import one_hot
 from rrl_tf.envs.task import Level, Task
 from rrl_tf.errors import InvalidInput
 
-CURRICULUM = ((1,), (1, 2), (1, 2, 3))
-"""How many boxes lead to the gem, level by level."""
+Numbers: TypeAlias = int | tuple[int, ...]
+"""A number, or those that one is drawn from."""
+
+CURRICULUM = ((1, 0), ((1, 2), (0, 1)), ((1, 2, 3), (0, 1, 2)))
+"""Level by level: how many boxes lead to the gem, and how many distractors there are."""
 
 
 def box_world_task(
     size: int = 8,
     *,
-    goal_lengths: Sequence[int | Sequence[int]] = CURRICULUM,
-    num_distractors: int | Sequence[int] = (0, 1, 2),
+    levels: Sequence[tuple[Numbers, Numbers]] = CURRICULUM,
     train_part: str = "train",
     test_part: str = "train",
-    test_goal_length: int | Sequence[int] | None = None,
+    test_goal_length: Numbers | None = None,
     max_steps: int = 120,
     pool: int = 20_000,
     **options: Any,
@@ -35,9 +37,8 @@ def box_world_task(
 
     Args:
         size: side of the room in cells, without its walls.
-        goal_lengths: of every level of the curriculum, from first to last, how many boxes lead to
-            the gem.
-        num_distractors: as in `BoxWorld`, for all levels.
+        levels: the curriculum from first to last, of each level `goal_length` and
+            `num_distractors` as in `BoxWorld`.
         train_part: `"train"` keeps `held_out_pairs` out of training; `"all"` keeps nothing out.
         test_part: what is evaluated: `"train"`, new levels of known pairs; `"test"`, levels that
             need a held-out pair, from two boxes up; or `"all"`.
@@ -50,39 +51,35 @@ def box_world_task(
         InvalidInput: if an argument is not possible.
 
     Example:
-        >>> task = box_world_task(8, goal_lengths=(1, (1, 2)))
+        >>> task = box_world_task(8, levels=((1, 0), ((1, 2), 1)))
         >>> task.preparation.shape, task.action_names
         ((8, 8, 26), ('up', 'down', 'left', 'right'))
     """
-    if not goal_lengths:
-        raise InvalidInput("goal_lengths needs at least one number of boxes; received none")
+    if not levels:
+        raise InvalidInput("levels needs at least one pair of boxes and distractors; received none")
     for name, part in (("train_part", train_part), ("test_part", test_part)):
         if part not in PARTS:
             raise InvalidInput(f"{name} must be one of {PARTS}; received {part!r}")
-    common: dict[str, Any] = {
-        "size": size,
-        "num_distractors": num_distractors,
-        "max_steps": max_steps,
-        **options,
-    }
 
-    def level(length):
+    def level(length, distractors):
+        common = {"size": size, "num_distractors": distractors, "max_steps": max_steps, **options}
         training = {**common, "goal_length": length, "part": train_part}
         tested = length if test_goal_length is None else test_goal_length
         testing = {**common, "goal_length": tested, "part": _part(test_part, tested)}
         return Level(
-            _name(length),
+            f"{_name(length)} boxes, {_name(distractors)} distractors",
             functools.partial(BoxWorld, **training),
             functools.partial(BoxWorld, **testing),
             make_graph=functools.partial(_make_graph, pool=pool, **training),
             make_test_graph=functools.partial(_make_graph, **testing),
         )
 
-    colours = BoxWorld(**common, goal_length=goal_lengths[-1]).levels.num_colours
+    tasks = tuple(level(*each) for each in levels)
+    space: Any = tasks[0].make_env().observation_space
     return Task(
         name=f"BoxWorld-{size}x{size}",
-        levels=tuple(map(level, goal_lengths)),
-        preparation=one_hot(observation_space(size, colours), agent_code=AGENT),
+        levels=tasks,
+        preparation=one_hot(space, agent_code=AGENT),
         action_names=ACTION_NAMES,
         entities=box_world_cells,
         view=_room,
@@ -130,9 +127,9 @@ def _part(part, goal_length):
     return "train" if part == "test" and longest < 2 else part
 
 
-def _name(goal_length):
-    lengths = (goal_length,) if isinstance(goal_length, int) else tuple(goal_length)
-    return f"{'-'.join(map(str, sorted({min(lengths), max(lengths)})))} boxes"
+def _name(numbers):
+    numbers = {numbers} if isinstance(numbers, int) else {min(numbers), max(numbers)}
+    return "-".join(map(str, sorted(numbers)))
 
 
 def _room(env: gymnasium.Env) -> np.ndarray:

@@ -131,7 +131,7 @@ def test_ignoring_the_time_limit():
 
 
 def test_a_curriculum_of_levels_and_its_state():
-    task = box_world_task(8, goal_lengths=(1, (2,)), num_distractors=0, pool=20)
+    task = box_world_task(8, levels=((1, 0), (2, 0)), pool=20)
     env = CurriculumGraph([level.make_graph() for level in task.levels], num_envs=6)
     env.reset_options = {"level": 1}
     state, observation = env.begin((0, 0))
@@ -173,7 +173,7 @@ def test_starts_that_are_none_are_refused(graph, starts):
 
 
 def test_the_task():
-    task = box_world_task(8, test_part="test", goal_lengths=(1, (1, 2)), num_distractors=(0, 1))
+    task = box_world_task(8, test_part="test", levels=((1, 1), ((1, 2), (0, 1))))
     held = held_out_pairs()
     for reset in task.evaluation_resets(at_most=20):
         env = task.make_test_env()
@@ -185,9 +185,12 @@ def test_the_task():
     easy = task.make_test_env(0)
     easy.reset(seed=0)  # one box has no pair to hold out
     assert not easy.unwrapped.start.pairs & held
-    assert [level.name for level in task.levels] == ["1 boxes", "1-2 boxes"]
+    assert [level.name for level in task.levels] == [
+        "1 boxes, 1 distractors",
+        "1-2 boxes, 0-1 distractors",
+    ]
     assert task.preparation.shape == (8, 8, 26)
-    longer = box_world_task(8, goal_lengths=(1,), test_goal_length=4, num_distractors=0)
+    longer = box_world_task(8, levels=((1, 0),), test_goal_length=4)
     env = longer.make_test_env()
     env.reset(seed=0)
     assert len(env.unwrapped.start.boxes) == 4
@@ -208,7 +211,7 @@ def test_cells_are_named_by_what_they_are_for():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"goal_lengths": ()}, "goal_lengths"),
+        ({"levels": ()}, "levels needs"),
         ({"train_part": "some"}, "train_part"),
         ({"test_part": "some"}, "test_part"),
         ({"size": 4}, "no room"),
