@@ -247,8 +247,8 @@ def random_success(episodes, **settings):
 
 
 def test_random_play_is_as_lucky_as_in_the_authors_code():
-    """There 48 % of 60 episodes of one box in 6 x 6, about 6 either way."""
-    assert 0.36 < random_success(300, size=6, goal_length=1, num_distractors=0) < 0.6
+    """There 32 % of 400 episodes of one box in 6 x 6, give or take 2.3."""
+    assert 0.27 < random_success(300, size=6, goal_length=1, num_distractors=0) < 0.43
 
 
 def test_gymnasium_knows_it():
