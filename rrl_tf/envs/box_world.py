@@ -215,7 +215,8 @@ def observation_space(size: int, num_colours: int) -> Box:
         >>> observation_space(8, 20).shape
         (8, 8, 2)
     """
-    return Box(0, np.tile(np.uint8([AGENT, num_colours]), (size, size, 1)), dtype=np.uint8)
+    codes: Any = np.uint8
+    return Box(0, np.tile(np.array([AGENT, num_colours], codes), (size, size, 1)), dtype=codes)
 
 
 def draw_room(observation: np.ndarray, num_colours: int) -> np.ndarray:
@@ -250,7 +251,7 @@ def _tile(kind, colour, num_colours):
 def rgb(colour: int, num_colours: int) -> np.ndarray:
     """One of the pale colours of the authors' wheel, brightened, `(3,)` uint8."""
     hue = (colour - 1) / num_colours
-    return np.uint8(np.round(255 * np.array(colorsys.hsv_to_rgb(hue, 0.62, 0.9))))
+    return np.round(255 * np.array(colorsys.hsv_to_rgb(hue, 0.62, 0.9))).astype(np.uint8)
 
 
 gymnasium.register("rrl_tf/BoxWorld-v0", "rrl_tf.envs.box_world:BoxWorld")

@@ -197,8 +197,9 @@ class BoxWorldLevels:
             if start is not None:
                 return start
         raise InvalidInput(
-            f"{max(self.goal_length)} boxes and {max(self.num_distractors)} distractors have no "
-            f"room in a grid of size {self.size}: in {_TRIES} tries nothing could be placed"
+            f"boxes have no room in a grid of size {self.size}: nothing could be placed in {_TRIES} "
+            f"tries; received goal_length={self.goal_length}, "
+            f"num_distractors={self.num_distractors}"
         )
 
     def _coloured(self, rng):

@@ -60,25 +60,20 @@ def box_world_task(
     for name, part in (("train_part", train_part), ("test_part", test_part)):
         if part not in PARTS:
             raise InvalidInput(f"{name} must be one of {PARTS}; received {part!r}")
-
-    def level(length, distractors):
-        common = {"size": size, "num_distractors": distractors, "max_steps": max_steps, **options}
-        training = {**common, "goal_length": length, "part": train_part}
+    options = {**options, "size": size, "max_steps": max_steps}
+    tasks = []
+    for length, distractors in levels:
         tested = length if test_goal_length is None else test_goal_length
-        testing = {**common, "goal_length": tested, "part": _part(test_part, tested)}
-        return Level(
-            f"{_name(length)} boxes, {_name(distractors)} distractors",
-            functools.partial(BoxWorld, **training),
-            functools.partial(BoxWorld, **testing),
-            make_graph=functools.partial(_make_graph, pool=pool, **training),
-            make_test_graph=functools.partial(_make_graph, **testing),
+        training = {"goal_length": length, "part": train_part}
+        testing = {"goal_length": tested, "part": _part(test_part, tested)}
+        name = f"{_name(length)} boxes, {_name(distractors)} distractors"
+        tasks.append(
+            _level(name, training, testing, pool, {**options, "num_distractors": distractors})
         )
-
-    tasks = tuple(level(*each) for each in levels)
     space: Any = tasks[0].make_env().observation_space
     return Task(
         name=f"BoxWorld-{size}x{size}",
-        levels=tasks,
+        levels=tuple(tasks),
         preparation=one_hot(space, agent_code=AGENT),
         action_names=ACTION_NAMES,
         entities=box_world_cells,
@@ -119,6 +114,16 @@ def box_world_cells(observation: np.ndarray) -> dict[str, tuple[int, int]]:
         for label, where in found.items()
         for number, (row, column) in enumerate(np.argwhere(where).tolist(), start=1)
     }
+
+
+def _level(name, training, testing, pool, options):
+    return Level(
+        name,
+        functools.partial(BoxWorld, **training, **options),
+        functools.partial(BoxWorld, **testing, **options),
+        make_graph=functools.partial(_make_graph, pool=pool, **training, **options),
+        make_test_graph=functools.partial(_make_graph, **testing, **options),
+    )
 
 
 def _part(part, goal_length):
