@@ -197,8 +197,8 @@ class BoxWorldLevels:
             if start is not None:
                 return start
         raise InvalidInput(
-            f"boxes have no room in a grid of size {self.size}: nothing could be placed in {_TRIES} "
-            f"tries; received goal_length={self.goal_length}, "
+            f"boxes have no room in a grid of size {self.size}, in {_TRIES} tries; "
+            f"received goal_length={self.goal_length}, "
             f"num_distractors={self.num_distractors}"
         )
 
