@@ -6,7 +6,11 @@ from rrl_tf.models.decision_transformer import DecisionTransformer
 from rrl_tf.models.memory_sequence_classifier import MemorySequenceClassifier
 from rrl_tf.models.mlp_classifier import MLPClassifier
 from rrl_tf.models.patch_attention_classifier import PatchAttentionClassifier
-from rrl_tf.models.q_networks import convolutional_q_network, dense_q_network
+from rrl_tf.models.q_networks import (
+    convolutional_q_network,
+    dense_q_network,
+    grid_q_network,
+)
 from rrl_tf.models.recurrent_q_network import RecurrentQNetwork
 from rrl_tf.models.relational_classifier import RelationalClassifier
 from rrl_tf.models.relational_q_network import RelationalQNetwork
@@ -23,4 +27,5 @@ __all__ = [
     "RelationalQNetwork",
     "convolutional_q_network",
     "dense_q_network",
+    "grid_q_network",
 ]

@@ -84,7 +84,7 @@ RELATIONAL_Q_NETWORK: dict[str, Preset] = {
             "door and goal has come to the agent by attention."
         ),
         "source": "rrl_tf, chosen by measurement; see docs/doorkey.md",
-        # `unseen_feature` and `readout_cell` are the preparation's.
+        # `unseen_feature`, `readout_cell` and `readout_feature` are the preparation's.
         "takes_preparation": True,
         "config": {
             "num_actions": 5,
