@@ -20,12 +20,14 @@ from rrl_tf.layers import (
 )
 from rrl_tf.models import (
     BehaviorCloning,
+    ConvolutionalAnswerer,
     ConvolutionalClassifier,
     DecisionTransformer,
     MemorySequenceClassifier,
     MLPClassifier,
     PatchAttentionClassifier,
     RecurrentQNetwork,
+    RelationalAnswerer,
     RelationalClassifier,
     RelationalQNetwork,
 )
@@ -235,6 +237,36 @@ class OfTwoSteps(OfOneArray):
         return (shape[0], self.layer.num_actions)
 
 
+@keras.saving.register_keras_serializable(package="tests")
+class OfOnePicture(OfOneArray):
+    """Asks about a picture what stands in its first row."""
+
+    def _split(self, inputs):
+        yield from {"images": inputs, "questions": inputs[:, 0]}.items()
+
+    def compute_output_shape(self, shape):
+        shapes = {"images": shape, "questions": (shape[0], *shape[2:])}
+        return self.layer.compute_output_shape(shapes)
+
+    def _join(self, outputs):
+        return outputs
+
+
+def answerer(kind, parameters, attention=None, **arguments):
+    small = {"num_classes": 5, "conv_filters": (4, 6), "conv_kernel_sizes": (3, 2)}
+    small |= {"conv_strides": (2, 2), "hidden_units": (7,), **arguments}
+    return Case(
+        kind.__name__,
+        lambda dtype=None, **kwargs: OfOnePicture(
+            kind(**small, dtype=dtype), dtype=dtype, **kwargs
+        ),
+        (7, 6, 3),
+        parameters,
+        attention,
+        full_precision=True,
+    )
+
+
 def recurrent(preset, parameters, attention=None, **arguments):
     small = {"encoder_arguments": {"conv_filters": (8,), "block": {"num_heads": 2, "key_size": 3}}}
     small = {} if preset.endswith("dense") else small
@@ -315,6 +347,15 @@ CASES = [
     sequence_classifier("fast", 60_036, {"block_1": (4, 4, 5, 5)}),
     sequence_classifier("fast-lstm", 60_516),
     sequence_classifier("fast-transformer", 60_282, {f"block_{i}": (2, 4, 4) for i in (1, 2)}),
+    answerer(
+        RelationalAnswerer,
+        112 + 102 + 72 + 32 + 2 * (8 * 30 + 30 + 10 * 8 + 8) + 63 + 40,
+        {f"round_{i}": (2, 10, 10) for i in (1, 2)},
+        width=8,
+        block={"num_heads": 2, "key_size": 5},
+        num_rounds=2,
+    ),
+    answerer(ConvolutionalAnswerer, 112 + 102 + 24 * 7 + 7 + 21 + 40),
     windows("tokens", lambda **k: TrajectoryEmbedding(8, 9, **k), TOKENS, full_precision=False),
     windows("cloning", lambda **k: BehaviorCloning(4, 3, (6,), **k), 4 * 6 + 6 + 6 * 3 + 3),
     windows(

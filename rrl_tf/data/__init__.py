@@ -20,6 +20,7 @@ _MODULES = {
     ),
     "recording": ("Player", "record_episodes"),
     "scaling": ("Scaling",),
+    "sort_of_clevr": ("Pictures", "SortOfClevr", "sort_of_clevr"),
     "sources": ("load_episodes",),
     "text": (
         "Characters",
