@@ -330,6 +330,7 @@ CASES = [
     block("default", 270 + 10 * 8 + 8),
     block("zambaldi", 270 + 88 + 72 + 16, units=(8, 8), activation="relu", norm="entity"),
     block("joint-norm", 270 + 10 * 7 + 7, units=(7,), residual=False, norm="joint"),
+    block("edges", 358 + 3 * 2, edge_size=3),
     module("one-round", 358, 1),
     module("own-weights", 3 * 358, 3, num_rounds=3),
     module("shared-weights", 358, 3, num_rounds=3, share_weights=True),

@@ -7,6 +7,7 @@ import importlib
 
 _MODULES = {
     "episodes": ("Episode", "OfflineData"),
+    "graphs": ("Graphs", "RandomGraphs", "random_graphs"),
     "mnist": ("Split", "load_mnist"),
     "mnist_batches": ("batches", "prepared"),
     "nth_farthest_task": ("NthFarthest", "nth_farthest", "nth_farthest_floors"),
