@@ -372,6 +372,13 @@ CASES = [
     q_network("book", (7, 7, 3), 91_597, {"round_1": (3, 49, 49)}),
     q_network("zambaldi", (4, 3, 3), 217_661, {f"round_{i}": (2, 12, 12) for i in (1, 2)}),
     q_network("fast", (7, 7, 20), 13_190, {f"round_{i}": (2, 49, 49) for i in (1, 2)}, **SEEN),
+    q_network(
+        "fast-relative",
+        (7, 7, 20),
+        13_190 - 49 * 32 + 2 * 2 * 13**2,
+        {f"round_{i}": (2, 49, 49) for i in (1, 2)},
+        **SEEN,
+    ),
     recurrent(
         "relational-memory-entities",
         524 + 40 + 924 + 252,

@@ -17,7 +17,7 @@ class Graphs(NamedTuple):
     """M undirected graphs of N nodes, one of them marked.
 
     Attributes:
-        nodes: `(M, N, 1)` float32, 1 for the marked node.
+        nodes: `(M, N, 2)` float32, (1, 0) for the marked node and (0, 1) for the others.
         edges: `(M, N, N)` bool, symmetric, without loops.
         distances: `(M, N)` int32, edges on the shortest path from the marked node; -1 for none.
     """
@@ -52,7 +52,7 @@ def random_graphs(
 
     >>> graphs = random_graphs(100, num_nodes=12)
     >>> graphs.nodes.shape, graphs.edges.shape, graphs.distances.shape
-    ((100, 12, 1), (100, 12, 12), (100, 12))
+    ((100, 12, 2), (100, 12, 12), (100, 12))
     """
     count, size = positive_int("num_graphs", num_graphs), positive_int("num_nodes", num_nodes)
     low, high = (number_from("neighbors", each, 0, size - 1) for each in neighbors)
@@ -61,7 +61,8 @@ def random_graphs(
     upper = np.triu(rng.random((count, size, size)) < probability, k=1)
     edges = upper | upper.transpose(0, 2, 1)
     marked = rng.integers(size, size=count)
-    nodes = np.eye(size, dtype="float32")[marked][..., None]
+    is_marked = np.arange(size) == marked[:, None]
+    nodes = np.stack([is_marked, ~is_marked], axis=-1).astype("float32")
     return Graphs(nodes, edges, _distances(edges, marked))
 
 

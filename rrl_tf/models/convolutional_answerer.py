@@ -20,7 +20,8 @@ from rrl_tf.models._questions import (
     convolutions,
     one_for_each,
 )
-from rrl_tf.models.presets import CONVOLUTIONAL_ANSWERER, FromPreset
+from rrl_tf.models.answerer_presets import CONVOLUTIONAL_ANSWERER
+from rrl_tf.models.presets import FromPreset
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")

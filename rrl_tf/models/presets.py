@@ -100,6 +100,18 @@ RELATIONAL_Q_NETWORK: dict[str, Preset] = {
         },
     },
 }
+RELATIONAL_Q_NETWORK["fast-relative"] = {
+    **RELATIONAL_Q_NETWORK["fast"],
+    "description": (
+        "As `fast`, with relative positions: instead of a learned vector for every cell, a learned "
+        "bias for the way from a cell to another, so that it takes grids of any size."
+    ),
+    "config": {
+        **RELATIONAL_Q_NETWORK["fast"]["config"],
+        "position_embedding": False,
+        "block": {"num_heads": 2, "key_size": 16, "max_offset": 6},
+    },
+}
 
 
 def _sequence_classifiers(name, task, memory, lstm_units, transformer, hidden_units):
@@ -215,33 +227,6 @@ CONVOLUTIONAL_CLASSIFIER: dict[str, Preset] = {
             "hidden_units": (128,),
             "kernel_initializer": _TORCH_UNIFORM,
         },
-    },
-}
-
-RELATIONAL_ANSWERER: dict[str, Preset] = {
-    "fast": {
-        "description": (
-            "Ours, for Sort-of-CLEVR: three convolutions down to 7 x 7 cells of a (75, 75, 3) "
-            "picture, and three rounds of four heads among them and the questions."
-        ),
-        "source": "rrl_tf, chosen by measurement; see docs/sort_of_clevr.md",
-        "config": {
-            "block": {"num_heads": 4, "key_size": 16, "qkv_norm": "entity", "norm": "entity"},
-        },
-    },
-}
-
-CONVOLUTIONAL_ANSWERER: dict[str, Preset] = {
-    "fast": {
-        "description": (
-            "What the relations are compared with on Sort-of-CLEVR: four convolutions of 24 "
-            "channels and dense layers, with about as many parameters."
-        ),
-        "source": (
-            "convolutions of github.com/kimhc6028/relational-networks without their batch norms; "
-            "sizes of the dense layers ours"
-        ),
-        "config": {},
     },
 }
 

@@ -20,7 +20,8 @@ from rrl_tf.models._questions import (
     convolutions,
     one_for_each,
 )
-from rrl_tf.models.presets import RELATIONAL_ANSWERER, FromPreset
+from rrl_tf.models.answerer_presets import RELATIONAL_ANSWERER
+from rrl_tf.models.presets import FromPreset
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
@@ -158,6 +159,7 @@ class RelationalAnswerer(FromPreset, keras.Model, presets=RELATIONAL_ANSWERER):
         x, attention = self.relations(
             ops.concatenate([cells, questions], axis=1),  # (B, N + Q, F)
             mask=self._allowed(rows * columns, ops.shape(questions)[1]),
+            grid=(rows, columns),
             training=training,
             return_attention_scores=True,
         )

@@ -186,7 +186,9 @@ class RelationalClassifier(FromPreset, keras.Model, presets=RELATIONAL_CLASSIFIE
             x = layer(x)
         _, rows, columns, features = ops.shape(x)
         x = ops.reshape(x, (-1, rows * columns, features))  # (B, N, F)
-        x, attention = self.relations(x, training=training, return_attention_scores=True)
+        x, attention = self.relations(
+            x, grid=(rows, columns), training=training, return_attention_scores=True
+        )
         logits = self.head(ops.max(x, axis=1))
         return (logits, attention) if return_attention_scores else logits
 

@@ -1,0 +1,32 @@
+"""Presets of the models that answer questions about pictures."""
+
+from __future__ import annotations
+
+from rrl_tf.models.presets import Preset
+
+RELATIONAL_ANSWERER: dict[str, Preset] = {
+    "fast": {
+        "description": (
+            "Ours, for Sort-of-CLEVR: three convolutions down to 7 x 7 cells of a (75, 75, 3) "
+            "picture, and three rounds of four heads among them and the questions."
+        ),
+        "source": "rrl_tf, chosen by measurement; see docs/sort_of_clevr.md",
+        "config": {
+            "block": {"num_heads": 4, "key_size": 16, "qkv_norm": "entity", "norm": "entity"},
+        },
+    },
+}
+
+CONVOLUTIONAL_ANSWERER: dict[str, Preset] = {
+    "fast": {
+        "description": (
+            "What the relations are compared with on Sort-of-CLEVR: four convolutions of 24 "
+            "channels and dense layers, with about as many parameters."
+        ),
+        "source": (
+            "convolutions of github.com/kimhc6028/relational-networks without their batch norms; "
+            "sizes of the dense layers ours"
+        ),
+        "config": {},
+    },
+}
