@@ -326,6 +326,7 @@ CASES = [
     attention("additive", 8 * 30 + 30 + (25 + 5) + 25 + 5, score="additive"),
     attention("book", 8 * 30 + 30 + 2 * (30 + 6) + 36 + 6, False, score="book_additive"),
     Case("coordinates", AppendCoordinates, GRID, 0),
+    Case("waves", lambda **kwargs: AppendCoordinates(frequencies=(1.0, 2.5), **kwargs), GRID, 0),
     Case("positions", PositionEmbedding, ENTITIES, 48, equivariant=False),
     block("default", 270 + 10 * 8 + 8),
     block("zambaldi", 270 + 88 + 72 + 16, units=(8, 8), activation="relu", norm="entity"),
@@ -350,8 +351,9 @@ CASES = [
     sequence_classifier("fast-transformer", 60_282, {f"block_{i}": (2, 4, 4) for i in (1, 2)}),
     answerer(
         RelationalAnswerer,
-        112 + 102 + 72 + 32 + 2 * (8 * 30 + 30 + 10 * 8 + 8) + 63 + 40,
+        112 + 102 + (90 + 80) + 32 + 2 * (8 * 30 + 30 + 10 * 8 + 8) + 63 + 40,
         {f"round_{i}": (2, 10, 10) for i in (1, 2)},
+        cell_units=(9,),
         width=8,
         block={"num_heads": 2, "key_size": 5},
         num_rounds=2,

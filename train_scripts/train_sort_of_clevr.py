@@ -24,6 +24,7 @@ from rrl_tf.data.sort_of_clevr import (
     SortOfClevr,
     examples,
     in_words,
+    ink,
     kinds_of,
     sort_of_clevr,
 )
@@ -172,6 +173,7 @@ def finish(run: FitRun) -> None:
     version = export_answerer(
         folder.export,
         model,
+        ink,
         IMAGE_SHAPE,
         QUESTION_SIZE,
         {"answer_names": list(ANSWERS), "scores": summary},
@@ -226,7 +228,9 @@ def attention_figure(model: keras.Model, shown: Pictures) -> Figure | None:
     titles = [
         title(*each) for each in zip(inputs["questions"][:, 0], answers, shown.answers[which])
     ]
-    return viz.questions_figure(inputs["images"], titles, maps, np.prod(model.conv_strides))
+    return viz.questions_figure(
+        shown.images[which[0]] / 255, titles, maps, np.prod(model.conv_strides)
+    )
 
 
 def title(question: np.ndarray, answer: int, right: int) -> str:

@@ -225,6 +225,14 @@ class SortOfClevr(keras.utils.PyDataset):
 
 
 def examples(pictures: Pictures) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """What a model is shown, images in [0, 1], and what it is to answer."""
-    images = pictures.images / np.float32(255)
-    return {"images": images, "questions": pictures.questions}, pictures.answers
+    """What a model is shown, images in [0, 1] without their white, and what it is to answer."""
+    inputs = {"images": ink(pictures.images), "questions": pictures.questions}
+    return inputs, pictures.answers
+
+
+def ink(images: Any) -> Any:
+    """Pictures in [0, 255] as how far they are from white, in [0, 1], also in a graph.
+
+    Convolutions pad with zeros, which are white paper then and no black frame.
+    """
+    return 1 - images / np.float32(255)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from rrl_tf.export.writer import input_spec, model_endpoints, write_version
 def export_answerer(
     directory: str | os.PathLike,
     model: keras.Layer,
+    prepare: Callable[[Any], Any],
     image_shape: Sequence[int],
     question_size: int,
     details: Mapping[str, Any] | None = None,
@@ -32,7 +33,8 @@ def export_answerer(
 
     Args:
         directory, version: As in `rrl_tf.export.writer.write_version`.
-        model: `RelationalAnswerer` or `ConvolutionalAnswerer`; images are shown to it in [0, 1].
+        model: `RelationalAnswerer` or `ConvolutionalAnswerer`.
+        prepare: Function of tensors, raw images (B, ...) as float32 to the model's images.
         image_shape: Shape of one raw image, without the batch.
         question_size: Bits of a question.
         details: JSON-able dict for `policy.json`: `answer_names`, `scores`, ...
@@ -45,12 +47,12 @@ def export_answerer(
 
     Example:
 
-    >>> export_answerer("runs/sort_of_clevr/fast-seed0/export", model, (75, 75, 3), 11)
+    >>> export_answerer("runs/sort_of_clevr/fast-seed0/export", model, ink, (75, 75, 3), 11)
     PosixPath('runs/sort_of_clevr/fast-seed0/export/1')
     """
 
     def answer(ask, image, question):
-        images = ops.cast(image, "float32") / 255
+        images = prepare(ops.cast(image, "float32"))
         logits = ask({"images": images, "questions": question[:, None]})[:, 0]
         return {"answer": ops.argmax(logits, axis=-1), "probabilities": ops.softmax(logits)}
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 from rrl_tf.models.presets import Preset
 
 RELATIONAL_ANSWERER: dict[str, Preset] = {
     "fast": {
         "description": (
             "Ours, for Sort-of-CLEVR: three convolutions down to 7 x 7 cells of a (75, 75, 3) "
-            "picture, and three rounds of four heads among them and the questions."
+            "picture, sines and cosines of their places, and three rounds of four heads among them "
+            "and the questions."
         ),
         "source": "rrl_tf, chosen by measurement; see docs/sort_of_clevr.md",
         "config": {
-            "block": {"num_heads": 4, "key_size": 16, "qkv_norm": "entity", "norm": "entity"},
+            "coordinates": {"frequencies": [math.pi / 4 * w for w in (1, 2, 4, 8)]},
+            "block": {"num_heads": 4, "key_size": 16, "norm": "entity"},
         },
     },
 }

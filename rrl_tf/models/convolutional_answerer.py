@@ -30,7 +30,8 @@ class ConvolutionalAnswerer(FromPreset, keras.Model, presets=CONVOLUTIONAL_ANSWE
 
     Args:
         num_classes: K, the number of answers.
-        conv_filters: channels of each convolution; a ReLU follows each. They are padded.
+        conv_filters: channels of each convolution; a ReLU follows each. They are padded by
+            zeros, so that the ground of a picture had better be 0, too.
         conv_kernel_sizes: edge of the kernels of each, in pixels.
         conv_strides: step of the kernels of each.
         hidden_units: sizes of the ReLU layers that take picture and question to the answers; at

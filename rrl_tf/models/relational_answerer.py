@@ -37,9 +37,12 @@ class RelationalAnswerer(FromPreset, keras.Model, presets=RELATIONAL_ANSWERER):
 
     Args:
         num_classes: K, the number of answers.
-        conv_filters: channels of each convolution; a ReLU follows each. They are padded.
+        conv_filters: channels of each convolution; a ReLU follows each. They are padded by
+            zeros, so that the ground of a picture had better be 0, too.
         conv_kernel_sizes: edge of the kernels of each, in pixels.
         conv_strides: step of the kernels of each.
+        coordinates: arguments of `AppendCoordinates`.
+        cell_units: sizes of the ReLU layers from a cell, with its coordinates, to its entity.
         width: F, the size of an entity.
         block: arguments of `RelationalBlock`.
         num_rounds: rounds of message passing.
@@ -80,6 +83,8 @@ class RelationalAnswerer(FromPreset, keras.Model, presets=RELATIONAL_ANSWERER):
         conv_filters: Sequence[int] = (24, 32, 64),
         conv_kernel_sizes: Sequence[int] = (5, 3, 3),
         conv_strides: Sequence[int] = (3, 2, 2),
+        coordinates: Mapping[str, Any] | None = None,
+        cell_units: Sequence[int] = (128,),
         width: int = 64,
         block: Mapping[str, Any] | None = None,
         num_rounds: int = 3,
@@ -94,6 +99,8 @@ class RelationalAnswerer(FromPreset, keras.Model, presets=RELATIONAL_ANSWERER):
         count = len(self.conv_filters)
         self.conv_kernel_sizes = one_for_each("conv_kernel_sizes", conv_kernel_sizes, count)
         self.conv_strides = one_for_each("conv_strides", conv_strides, count)
+        self.coordinates = {} if coordinates is None else dict(coordinates)
+        self.cell_units = positive_ints("cell_units", cell_units)
         self.width = positive_int("width", width)
         self.block = {"num_heads": 4, "key_size": 16} if block is None else dict(block)
         self.num_rounds = positive_int("num_rounds", num_rounds)
@@ -103,9 +110,13 @@ class RelationalAnswerer(FromPreset, keras.Model, presets=RELATIONAL_ANSWERER):
         self._make_layers()
 
     def _make_layers(self):
-        coordinates = AppendCoordinates(dtype=self.dtype_policy, name="coordinates")
-        self.grid_layers = [*convolutions(self), coordinates]
-        self.cell = dense(self, "cell", self.width)
+        places = AppendCoordinates(**self.coordinates, dtype=self.dtype_policy, name="places")
+        self.grid_layers = [*convolutions(self), places]
+        self.cell_layers = [
+            dense(self, f"cell_{i}", units, "relu")
+            for i, units in enumerate(self.cell_units, start=1)
+        ]
+        self.cell_layers.append(dense(self, "cell", self.width))
         self.question = dense(self, "question", self.width)
         self.relations = RelationalModule(
             RelationalBlock(
@@ -128,7 +139,7 @@ class RelationalAnswerer(FromPreset, keras.Model, presets=RELATIONAL_ANSWERER):
         self._expected_shapes = check_inputs_shape("RelationalAnswerer", inputs_shape)
         images, questions = self._expected_shapes
         *_, features = build_in_turn(self.grid_layers, images)
-        self.cell.build((None, features))
+        build_in_turn(self.cell_layers, (None, features))
         self.question.build((None, questions[-1]))
         entities = (None, None, self.width)
         self.relations.build(entities)
@@ -154,7 +165,8 @@ class RelationalAnswerer(FromPreset, keras.Model, presets=RELATIONAL_ANSWERER):
             x = layer(x)
         rows, columns = self.grid_shape(self._expected_shapes[0])
         cells = ops.reshape(x, (-1, rows * columns, x.shape[-1]))  # (B, N, features)
-        cells = dense_on_rows(self.cell, cells)
+        for layer in self.cell_layers:
+            cells = dense_on_rows(layer, cells)
         questions = dense_on_rows(self.question, inputs["questions"])
         x, attention = self.relations(
             ops.concatenate([cells, questions], axis=1),  # (B, N + Q, F)
@@ -201,6 +213,8 @@ class RelationalAnswerer(FromPreset, keras.Model, presets=RELATIONAL_ANSWERER):
             "conv_filters": self.conv_filters,
             "conv_kernel_sizes": self.conv_kernel_sizes,
             "conv_strides": self.conv_strides,
+            "coordinates": dict(self.coordinates),
+            "cell_units": self.cell_units,
             "width": self.width,
             "block": dict(self.block),
             "num_rounds": self.num_rounds,

@@ -165,17 +165,19 @@ class RelationalClassifier(FromPreset, keras.Model, presets=RELATIONAL_CLASSIFIE
         Returns:
             `(rows, columns)`; `None` where the size of the image is.
         """
+        _, rows, columns, _ = self._cells_shape(images_shape)
+        return rows, columns
+
+    def _cells_shape(self, images_shape):
         shape = images_shape
         for layer in self.grid_layers:
             shape = layer.compute_output_shape(shape)
-        _, rows, columns, _ = shape
-        return rows, columns
+        return shape
 
     def _nodes_shape(self, images_shape):
-        rows, columns = self.grid_shape(images_shape)
+        batch, rows, columns, features = self._cells_shape(images_shape)
         nodes = None if None in (rows, columns) else rows * columns
-        places = 0 if self.coordinates is None else 2
-        return images_shape[0], nodes, self.conv_filters[-1] + places
+        return batch, nodes, features
 
     def call(
         self, images: Tensor, training: bool = False, return_attention_scores: bool = False

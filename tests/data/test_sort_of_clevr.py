@@ -100,7 +100,8 @@ def test_a_model_is_shown_images_from_0_to_1():
     pictures = sort_of_clevr(2)
     inputs, answers = examples(pictures)
     assert inputs["images"].dtype == np.float32
-    np.testing.assert_allclose(inputs["images"] * 255, pictures.images, atol=1e-4)
+    np.testing.assert_allclose(255 * (1 - inputs["images"]), pictures.images, atol=1e-4)
+    assert inputs["images"].min() == 0  # white paper
     assert (inputs["questions"] == pictures.questions).all() and (answers == pictures.answers).all()
 
 

@@ -87,7 +87,8 @@ def test_no_training_picture_is_one_of_the_test():
     assert (test != validation).any()
     for seed in (0, 1):
         for epoch in (0, 1):
-            shown = SortOfClevr(4, 2, seed=seed, epoch=epoch)[0][0]["images"] * 255
+            shown = SortOfClevr(4, 2, seed=seed, epoch=epoch)[0][0]["images"]
+            shown = 255 * (1 - shown)
             for held in (test, validation):
                 assert not np.isclose(shown[:, None], held[None]).all(axis=(2, 3, 4)).any()
 
