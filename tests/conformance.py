@@ -238,6 +238,25 @@ class OfTwoSteps(OfOneArray):
 
 
 @keras.saving.register_keras_serializable(package="tests")
+class OfOneGraph(OfOneArray):
+    """Makes the features of an edge of those of its two nodes."""
+
+    def build(self, shape):
+        if not self.layer.built:
+            self.layer.build(shape)
+
+    def call(self, inputs, **options):
+        few = inputs[..., :3]
+        return self.layer(inputs, edges=few[:, :, None] * few[:, None], **options)
+
+    def compute_output_spec(self, inputs, **options):
+        return self.layer.compute_output_spec(inputs, **options)
+
+    def compute_output_shape(self, shape):
+        return self.layer.compute_output_shape(shape)
+
+
+@keras.saving.register_keras_serializable(package="tests")
 class OfOnePicture(OfOneArray):
     """Asks about a picture what stands in its first row."""
 
@@ -331,7 +350,16 @@ CASES = [
     block("default", 270 + 10 * 8 + 8),
     block("zambaldi", 270 + 88 + 72 + 16, units=(8, 8), activation="relu", norm="entity"),
     block("joint-norm", 270 + 10 * 7 + 7, units=(7,), residual=False, norm="joint"),
-    block("edges", 358 + 3 * 2, edge_size=3),
+    Case(
+        "block-edges",
+        lambda dtype=None, **kwargs: OfOneGraph(
+            RelationalBlock(2, 5, edge_size=3, dtype=dtype), dtype=dtype, **kwargs
+        ),
+        ENTITIES,
+        358 + 3 * 2,
+        {"": (2, NODES, NODES)},
+        equivariant=True,
+    ),
     module("one-round", 358, 1),
     module("own-weights", 3 * 358, 3, num_rounds=3),
     module("shared-weights", 358, 3, num_rounds=3, share_weights=True),
