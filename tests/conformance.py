@@ -379,7 +379,7 @@ CASES = [
     sequence_classifier("fast-transformer", 60_282, {f"block_{i}": (2, 4, 4) for i in (1, 2)}),
     answerer(
         RelationalAnswerer,
-        112 + 102 + (90 + 80) + 32 + 2 * (8 * 30 + 30 + 10 * 8 + 8) + 63 + 40,
+        112 + 102 + (81 + 80) + 32 + 2 * (8 * 30 + 30 + 10 * 8 + 8) + 63 + 40,
         {f"round_{i}": (2, 10, 10) for i in (1, 2)},
         cell_units=(9,),
         width=8,

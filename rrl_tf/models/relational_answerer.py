@@ -70,7 +70,7 @@ class RelationalAnswerer(FromPreset, keras.Model, presets=RELATIONAL_ANSWERER):
     >>> inputs = {"images": ops.ones((1, 75, 75, 3)), "questions": ops.ones((1, 20, 11))}
     >>> logits, attention = model(inputs, return_attention_scores=True)
     >>> tuple(logits.shape), tuple(attention["round_1"].shape)
-    ((1, 20, 10), (1, 4, 69, 69))
+    ((1, 20, 10), (1, 4, 101, 101))
 
     References:
         - [Santoro et al., 2017](https://arxiv.org/abs/1706.01427)
@@ -80,9 +80,9 @@ class RelationalAnswerer(FromPreset, keras.Model, presets=RELATIONAL_ANSWERER):
     def __init__(
         self,
         num_classes: int = 10,
-        conv_filters: Sequence[int] = (24, 32, 64),
-        conv_kernel_sizes: Sequence[int] = (5, 3, 3),
-        conv_strides: Sequence[int] = (3, 2, 2),
+        conv_filters: Sequence[int] = (32, 64),
+        conv_kernel_sizes: Sequence[int] = (5, 5),
+        conv_strides: Sequence[int] = (3, 3),
         coordinates: Mapping[str, Any] | None = None,
         cell_units: Sequence[int] = (128,),
         width: int = 64,

@@ -31,5 +31,5 @@ def test_answers_probabilities_and_attention(tmp_path, kind):
             assert answer["answer"].dtype == np.int32
     if attends:
         attention = session.run("answer_with_attention", asked)["attention_round_3"]
-        assert attention.shape == (3, 4, 50, 50)
+        assert attention.shape == (3, 4, 82, 82)
         np.testing.assert_allclose(attention.sum(-1), 1, atol=1e-5)

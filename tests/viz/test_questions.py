@@ -16,7 +16,7 @@ def test_a_map_lies_in_the_middle_of_its_picture():
         cells, picture = figure.axes[2 * i + 1].get_images()
         np.testing.assert_array_equal(cells.get_array(), MAPS["round 1"][i])
         left, right, bottom, top = cells.get_extent()
-        # Cell i of the model is centred at pixel 12 i + 1: the first at 1, the last at 73.
+        # With strides 3, 2 and 2, cell i is centred at pixel 12 i + 1: the last of 7 at 73.
         assert (left, right, top, bottom) == (-5, 79, -5, 79)
         assert (picture.get_array()[..., 3] == 0).all()  # white ground hides no cell
 
