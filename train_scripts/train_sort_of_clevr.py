@@ -7,6 +7,7 @@ python -m train_scripts.train_sort_of_clevr --preset cnn   # convolutions and de
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 from typing import Any, Literal
 
@@ -218,19 +219,20 @@ def attention_figure(model: keras.Model, shown: Pictures) -> Figure | None:
     answers = keras.ops.convert_to_numpy(logits)[:, 0].argmax(-1)
     grid = model.grid_shape(inputs["images"].shape)
     maps = {
-        name.replace("_", " "): keras.ops.convert_to_numpy(keras.ops.cast(each, "float32"))[
-            :, :, -1, : grid[0] * grid[1]
-        ]
-        .max(axis=1)
-        .reshape(-1, *grid)
+        name.replace("_", " "): to_cells(keras.ops.convert_to_numpy(each), grid)
         for name, each in scores.items()
     }
     titles = [
         title(*each) for each in zip(inputs["questions"][:, 0], answers, shown.answers[which])
     ]
-    return viz.questions_figure(
-        shown.images[which[0]] / 255, titles, maps, np.prod(model.conv_strides)
-    )
+    stride = math.prod(model.conv_strides)
+    return viz.questions_figure(shown.images[which[0]] / 255, titles, maps, stride)
+
+
+def to_cells(scores: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
+    """The largest attention over the heads of the last entity, a question, to the cells."""
+    rows, columns = grid
+    return scores[:, :, -1, : rows * columns].max(axis=1).astype("float32").reshape(-1, *grid)
 
 
 def title(question: np.ndarray, answer: int, right: int) -> str:
