@@ -6,7 +6,10 @@
     envs                      gymnasium and numpy
     data                      data sets and generators, numpy in, numpy or tf.data out
     agents, training, export  the double DQN, its runs, and policies as SavedModels
+    presets                   trained models that are part of the package
     viz                       pictures of attention, films, learning curves
+
+`rrl_tf.load_policy("doorkey-5x5")` is a trained policy that acts on raw observations.
 """
 
 import importlib
@@ -21,6 +24,7 @@ _SUBPACKAGES = (
     "export",
     "layers",
     "models",
+    "presets",
     "training",
     "viz",
 )
@@ -29,4 +33,6 @@ _SUBPACKAGES = (
 def __getattr__(name):
     if name in _SUBPACKAGES:
         return importlib.import_module(f"rrl_tf.{name}")
+    if name == "load_policy":
+        return importlib.import_module("rrl_tf.export").load_policy
     raise AttributeError(f"module 'rrl_tf' has no attribute {name!r}")

@@ -22,8 +22,11 @@ class Flags:
     grpc_socket_path: str = _flag("", "path of a Unix socket to answer gRPC on, with --port=0 only")
     rest_api_port: int = _flag(0, "TCP port of REST; 0 for none")
     host: str = _flag("127.0.0.1", "address to listen on; 0.0.0.0 to be reached from elsewhere")
-    model_name: str = _flag("default", "name of the model in --model_base_path")
+    model_name: str = _flag(
+        "default", "name of the model in --model_base_path; that of --preset, where it is given"
+    )
     model_base_path: str = _flag("", "folder of the model's integer version folders")
+    preset: str = _flag("", "name or folder of a trained preset, in place of --model_base_path")
     model_root: str = _flag(
         "",
         "folder that every model must lie in, links resolved; '' for any place",
@@ -174,8 +177,11 @@ def _boolean(text):
 
 def _problem(flags):
     """Returns what is wrong with flags that each parse, or None."""
-    if not flags.model_base_path and not flags.model_config_file:
-        return "give --model_base_path or --model_config_file"
+    places = [flags.preset, flags.model_base_path, flags.model_config_file]
+    if not any(places):
+        return "give --model_base_path, --model_config_file or --preset"
+    if flags.preset and any(places[1:]):
+        return "--preset goes without --model_base_path and --model_config_file"
     if not flags.model_name:
         return "--model_name must not be empty"
     for name in ("port", "rest_api_port"):

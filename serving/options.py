@@ -9,6 +9,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow_serving.config import model_server_config_pb2
 
+from rrl_tf.errors import InvalidInput
+from rrl_tf.presets import POLICY, preset_folder
 from serving import config_files
 from serving.batching import BatchingParameters
 from serving.flags import Flags
@@ -72,7 +74,7 @@ def read_models(flags: Flags) -> list[Any]:
     """
     if flags.model_config_file:
         return config_files.read_models(flags.model_config_file)
-    base = Path(flags.model_base_path).absolute()
+    base, name = _base_and_name(flags)
     try:
         found = version_folders(base)
     except OSError as error:
@@ -81,9 +83,21 @@ def read_models(flags: Flags) -> list[Any]:
         _say_that_there_is_none(base, waits=flags.file_system_poll_wait_seconds > 0)
     return [
         model_server_config_pb2.ModelConfig(
-            name=flags.model_name, base_path=str(base), model_platform="tensorflow"
+            name=name, base_path=str(base), model_platform="tensorflow"
         )
     ]
+
+
+def _base_and_name(flags):
+    """Returns the folder of the only model's versions, and its name."""
+    if not flags.preset:
+        return Path(flags.model_base_path).absolute(), flags.model_name
+    try:
+        folder = preset_folder(flags.preset).absolute()
+    except InvalidInput as error:
+        raise StartError(str(error)) from error
+    named = flags.model_name != type(flags).model_name
+    return folder / POLICY, flags.model_name if named else folder.name
 
 
 def _say_that_there_is_none(base, waits):

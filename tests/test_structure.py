@@ -14,7 +14,7 @@ FILES = [
 LONGEST_FILE, LONGEST_FUNCTION = 400, 60
 
 # Who may be imported by a room of rrl_tf, beside itself.
-COMMON = {"errors", "quiet", "_arguments", "_drafts", "_typing"}
+COMMON = {"errors", "quiet", "presets", "_arguments", "_drafts", "_typing"}
 ORDER = ("layers", "models", "convert", "envs", "data", "agents", "export", "training")
 ALLOWED = {room: {*ORDER[:place], "viz"} for place, room in enumerate(ORDER)}
 ALLOWED["envs"] -= {"data", "convert", "models", "layers"}

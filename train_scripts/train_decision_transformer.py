@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import keras
 
@@ -20,11 +20,13 @@ from rrl_tf.data import OfflineData, Scaling, load_episodes
 from rrl_tf.envs import Preparation, preparation
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import BehaviorCloning, DecisionTransformer
-from rrl_tf.training import FitRun, make_replicas, require_multiple, require_positive
+from rrl_tf.training import FitRun, Run, make_replicas, require_multiple, require_positive
+from rrl_tf.training.config import require_not_negative
 from rrl_tf.training.decision_transformer import (
     DecisionTransformerConfig,
     train_decision_transformer,
 )
+from rrl_tf.training.fine_tuning import FineTuningConfig, fine_tune
 from train_scripts import collect_dataset, command_line
 
 
@@ -71,12 +73,25 @@ class Config(DecisionTransformerConfig):
     played_noise: float = 1.0
     """Share of that noise over which an action is averaged as it is played."""
 
+    fine_tune: int = 0
+    """Steps that the trained policy then plays in its environment and learns from, in a run of its
+    own whose name ends in `-fine-tuned`."""
+    exploration: float | None = None
+    """How it explores meanwhile: noise on continuous actions, in half intervals between their
+    bounds, by default 0.1; of discrete ones the temperature, by default 1."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "members")
+        require_not_negative(self, "fine_tune")
         require_multiple(self, ("batch_size",), "members")
         if self.return_scale is not None:
             require_positive(self, "return_scale")
+
+    def settings(self) -> dict[str, Any]:
+        """All fields, by name, but those of what comes after the run."""
+        later = ("fine_tune", "exploration")
+        return {name: value for name, value in super().settings().items() if name not in later}
 
     @property
     def default_name(self) -> str:
@@ -185,8 +200,23 @@ PRESETS = {
 }
 
 
-def main(config: Config) -> FitRun:
+def main(config: Config) -> Run:
     """Trains a Decision Transformer on recorded episodes; the same command again continues."""
+    if not config.fine_tune:
+        return train(config)
+    online = FineTuningConfig(
+        seed=config.seed,
+        name=f"{config.name or config.default_name}-fine-tuned",
+        runs=config.runs,
+        steps=config.fine_tune,
+        exploration=config.exploration,
+    )
+    run, data = train(config), load(config)
+    return fine_tune(data, run.model, make_scaling(config, data), config, online)
+
+
+def train(config: Config) -> FitRun:
+    """The run on recorded episodes."""
     replicas = make_replicas(config, config.batch_size)
     data = load(config)
     scaling = make_scaling(config, data)

@@ -42,15 +42,19 @@ def main(config):
     runs.publish(RESULTS, TABLES, FIGURES)
 
 
-def train(config, data, preset, seed):
+def train(config, data, preset, seed, results=RESULTS):
     """Trains one agent, and keeps what the tables need."""
     targets = ("--targets", *map(str, config.targets)) if config.targets else ()
     script = "train_decision_transformer"
     runs.train(config, script, preset, seed, f"--data={data}", *targets)
-    training = dataclasses.replace(
-        train_decision_transformer.PRESETS[preset], data=data, seed=seed, runs=config.runs
-    )
-    runs.keep(training.path, RESULTS, preset=preset, seed=seed, data=data_name(data))
+    run = training(config, data, preset, seed).path
+    runs.keep(run, results, preset=preset, seed=seed, data=data_name(data))
+
+
+def training(config, data, preset, seed):
+    """The configuration of a run."""
+    numbers = train_decision_transformer.PRESETS[preset]
+    return dataclasses.replace(numbers, data=data, seed=seed, runs=config.runs)
 
 
 def data_name(source):
@@ -80,7 +84,7 @@ def table(results):
         rows.append(
             {
                 "data (environment)": f"{data} ({found[0]['environment']})",
-                "mean return, best": "{mean:,.4g}, {max:,.4g}".format(**found[0]["data_return"]),
+                "mean return, best": recorded(found[0]),
                 "agent": preset,
                 "updates": f"{found[0]['step']:,}",
                 "seeds": len(found),
@@ -91,6 +95,11 @@ def table(results):
             }
         )
     return markdown_table(rows)
+
+
+def recorded(run):
+    """Mean and best return of the data, in words."""
+    return "{mean:,.4g}, {max:,.4g}".format(**run["data_return"])
 
 
 def best_target(runs):

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from rrl_tf._arguments import number_from
 from rrl_tf.data.windows import LastSteps
 from rrl_tf.errors import InvalidInput
 
@@ -27,6 +28,12 @@ class TrajectoryPolicy:
     Args:
         model: `DecisionTransformer`, or any model that is called alike.
         scaling: `Scaling` of the data it was trained on.
+        exploration: standard deviation of normal noise on continuous actions, in half intervals
+            between their bounds; of discrete ones the temperature at which they are drawn, where 1
+            is how often they were recorded. 0 does what is most likely.
+
+    Raises:
+        InvalidInput: if the exploration is negative.
 
     Example:
 
@@ -35,13 +42,22 @@ class TrajectoryPolicy:
     >>> actions = policy.act(observations, rewards)  # doctest: +SKIP
     """
 
-    def __init__(self, model: keras.Model, scaling: Scaling) -> None:
+    def __init__(self, model: keras.Model, scaling: Scaling, exploration: float = 0.0) -> None:
         self.model, self.scaling = model, scaling
+        self.exploration = number_from("exploration", exploration, 0)
         self._choose = tf.function(self._action_of, reduce_retracing=True)
 
-    def begin(self, target_returns: Sequence[float] | np.ndarray) -> None:
-        """Begins an episode for each of the returns `(E,)` that are to be reached."""
+    def begin(
+        self, target_returns: Sequence[float] | np.ndarray, seed: int | Sequence[int] = 0
+    ) -> None:
+        """Begins an episode for each of the returns `(E,)` that are to be reached.
+
+        Args:
+            target_returns: these.
+            seed: of the exploration.
+        """
         model = self.model
+        self._rng = np.random.default_rng(seed)
         self._steps = LastSteps(
             target_returns, model.context_length, model.action_size, self.scaling.condition
         )
@@ -57,7 +73,7 @@ class TrajectoryPolicy:
             `(E,)` or `(E, A)`, as the environment takes them.
         """
         self._steps.add(observations, rewards)
-        action = self._choose(self._steps.window()).numpy()
+        action = self._choose(self._steps.window(), self._noise(len(observations))).numpy()
         self._steps.choose(action)
         return action
 
@@ -65,9 +81,17 @@ class TrajectoryPolicy:
         """Goes on with some of the episodes, by mask or indices; the others have ended."""
         self._steps.keep(rows)
 
-    def _action_of(self, window):
+    def _noise(self, count):
+        """What is added to the predictions: of logits the largest is then drawn by the softmax."""
+        shape = (count, self.model.action_size)
+        if not self.exploration:
+            return np.zeros(shape, "float32")
+        draw = self._rng.gumbel if self.model.discrete else self._rng.normal
+        return (self.exploration * draw(size=shape)).astype("float32")
+
+    def _action_of(self, window, noise):
         prediction = self.model(self.scaling.window(window), last_action=True)
-        return self.scaling.action(prediction["action"])
+        return self.scaling.action(prediction["action"] + noise)
 
 
 def play_episodes(
@@ -82,7 +106,7 @@ def play_episodes(
         policy: `TrajectoryPolicy`.
         envs: E environments.
         target_return: the return that is asked for; None is the scaling's, the best of its data.
-        seeds: of the environments' resets.
+        seeds: of the environments' resets, and together of the policy's exploration.
 
     Returns:
         Dict of arrays `(E,)`: `"return"`, `"length"`, and `"success"` where the environment reports
@@ -106,7 +130,7 @@ def play_episodes(
     target = policy.scaling.target_return if target_return is None else target_return
     if target is None:
         raise InvalidInput("a target_return must be given where the scaling has none")
-    policy.begin(np.full(len(envs), float(target)))
+    policy.begin(np.full(len(envs), float(target)), seeds)
     while len(running):
         actions = policy.act(observations, rewards)
         results = [envs[i].step(action) for i, action in zip(running.tolist(), actions)]

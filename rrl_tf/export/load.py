@@ -15,6 +15,7 @@ import tensorflow as tf
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export.session import SavedModelSession
 from rrl_tf.export.versions import newest_version
+from rrl_tf.presets import METADATA, POLICY, preset_folder, trained_presets
 
 
 class Policy:
@@ -175,19 +176,29 @@ def _graph_spec(info):
 
 
 def load_policy(directory: str | os.PathLike) -> Policy:
-    """Loads an exported policy for use in this process, through the graph that a server runs.
+    """Loads an exported or a trained policy for use in this process, as the graph a server runs.
 
     Args:
-        directory: What `export_policy` returned, or a folder of such versions, for the newest.
+        directory: What `export_policy` returned, or a folder of such versions, for the newest. Or
+            the name or the folder of a trained preset: `rrl_tf.presets.trained_presets()`.
 
     Raises:
         InvalidInput: If there is no exported version, or its files are damaged.
 
     Example:
 
-    >>> policy = load_policy("runs/doorkey/fast/export/1")
-    >>> policy.act(observation)
-    2
+    >>> policy = load_policy("doorkey-5x5")
+    >>> policy.act(np.zeros((7, 7, 4), "uint8")) in range(5)
+    True
     """
-    is_version = (Path(directory) / "saved_model.pb").exists()
-    return Policy(directory if is_version else newest_version(directory))
+    folder = Path(directory)
+    if str(directory) in trained_presets() or (folder / METADATA).exists():
+        folder = preset_folder(directory) / POLICY
+    elif not folder.exists():
+        known = ", ".join(trained_presets())
+        raise InvalidInput(
+            f"expected the folder of an exported policy, or one of {known}; received "
+            f"{str(directory)!r}"
+        )
+    is_version = (folder / "saved_model.pb").exists()
+    return Policy(folder if is_version else newest_version(folder))

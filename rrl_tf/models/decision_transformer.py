@@ -15,7 +15,8 @@ from rrl_tf.layers import CausalTransformerBlock, TrajectoryEmbedding
 from rrl_tf.layers._layer_norm import LayerNormalization
 from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
 from rrl_tf.models._actions import activation, distribution_layer, predicted, predicted_specs
-from rrl_tf.models.presets import DECISION_TRANSFORMER, FromPreset
+from rrl_tf.models._from_preset import FromPreset
+from rrl_tf.models.presets import DECISION_TRANSFORMER
 
 HEADS = ("action", "state", "return")
 _OF_A_BLOCK = ("num_heads", "dropout", "dropout_placement", "norm", "activation", "epsilon")

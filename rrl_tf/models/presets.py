@@ -5,11 +5,8 @@ A preset is a dict with a `description`, a `source`, and a `config`: keyword arg
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self, TypeAlias
-
-from rrl_tf._arguments import one_of
+from typing import Any, TypeAlias
 
 Preset: TypeAlias = Mapping[str, Any]
 
@@ -308,71 +305,3 @@ DECISION_TRANSFORMER: dict[str, Preset] = {
         },
     },
 }
-
-
-class FromPreset:
-    """Beside `keras.Model` among the bases of a model with named configurations.
-
-    A model names its table in its header, `class Network(FromPreset, keras.Model, presets=TABLE)`.
-
-    Attributes:
-        presets: dict name -> what it is, in one sentence.
-    """
-
-    presets: ClassVar[dict[str, str]] = {}
-    _preset_table: ClassVar[Mapping[str, Preset]] = {}
-
-    def __init_subclass__(cls, presets: Mapping[str, Preset] | None = None, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if presets is not None:
-            cls._preset_table = presets
-            cls.presets = {name: preset["description"] for name, preset in presets.items()}
-
-    @classmethod
-    def from_preset(cls, name: str, **overrides: Any) -> Self:
-        """A model with a published configuration, or ours, and new weights.
-
-        Args:
-            name: one of `presets`, which says what each of them is; `rrl_tf.models.presets` has
-                their numbers and sources.
-            **overrides: arguments that replace the preset's, or that it leaves open. A dict
-                (`block=`, `coordinates=`, `core_arguments=`) replaces single entries of the
-                preset's dict.
-
-        Raises:
-            InvalidInput: for an unknown name; it lists the known ones.
-
-        Example:
-
-        >>> from rrl_tf.models import MLPClassifier
-        >>> list(MLPClassifier.presets)
-        ['patch-mnist']
-        >>> model = MLPClassifier.from_preset("patch-mnist", hidden_units=(64,))
-        """
-        return cls(**preset_config(cls._preset_table, name, overrides))
-
-
-def preset_config(
-    presets: Mapping[str, Preset], name: str, overrides: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The configuration of a preset, with some arguments replaced.
-
-    Args:
-        presets: dict name -> preset.
-        name: which one.
-        overrides: arguments to replace. Where both the preset's value and the override are dicts
-            (as `block=`), the override's entries replace the preset's one by one.
-
-    Returns:
-        A new dict of keyword arguments.
-
-    Raises:
-        InvalidInput: for an unknown name; it lists the known ones.
-    """
-    one_of("preset", name, tuple(presets))
-    config = copy.deepcopy(presets[name]["config"])
-    for argument, value in overrides.items():
-        if isinstance(value, dict) and isinstance(config.get(argument), dict):
-            value = {**config[argument], **value}
-        config[argument] = value
-    return config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -15,9 +16,9 @@ from rrl_tf.layers._shapes import dense_on_rows
 from rrl_tf.models import _memory_cores as cores
 from rrl_tf.models._dueling import dueling_values
 from rrl_tf.models._encoders import DenseEncoder, RelationalEncoder, with_preparation
+from rrl_tf.models._from_preset import FromPreset, preset_config
 from rrl_tf.models._grids import dense
 from rrl_tf.models._memory_cores import split_time
-from rrl_tf.models.presets import FromPreset, preset_config
 from rrl_tf.models.recurrent_presets import RECURRENT_Q_NETWORK
 
 CORES = {
@@ -338,18 +339,14 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         return ops.concatenate([split_time(entities, times), row], axis=2), seen
 
     @classmethod
-    def from_preset(cls, name: str, preparation: Any = None, **overrides: Any) -> Self:
-        """A network with one of our configurations, and new weights.
-
-        What an observation holds, its preparation knows, as in `RelationalQNetwork.from_preset`.
+    def from_preset(  # type: ignore[override]  # what an observation holds comes second
+        cls, name: str | os.PathLike, preparation: Any = None, **overrides: Any
+    ) -> Self:
+        """A network with one of our configurations, and new weights; or a trained one.
 
         Args:
-            name: one of `presets`, which says what each of them is; their numbers and sources are
+            name, preparation, **overrides: as in `RelationalQNetwork.from_preset`; the numbers are
                 in `rrl_tf.models.recurrent_presets`.
-            preparation: what has an `unseen_feature` (index or `None`) and an `agent_cell`
-                ((row, column) or `None`), as `rrl_tf.envs.Preparation`.
-            **overrides: arguments that replace the preset's and the preparation's. A dict
-                (`core_arguments=`, `encoder_arguments=`) replaces single entries of the preset's.
 
         Raises:
             InvalidInput: for an unknown name; it lists the known ones.
@@ -360,7 +357,11 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         >>> model.memory_size
         64
         """
-        if preset_config(RECURRENT_Q_NETWORK, name, overrides)["encoder"] == "relational":
+        is_new = str(name) in RECURRENT_Q_NETWORK
+        if (
+            is_new
+            and preset_config(RECURRENT_Q_NETWORK, str(name), overrides)["encoder"] == "relational"
+        ):
             settled = with_preparation(preparation, overrides.get("encoder_arguments", {}))
             overrides = {**overrides, "encoder_arguments": settled}
         return super().from_preset(name, **overrides)

@@ -12,6 +12,7 @@ from rrl_tf._arguments import positive_int, positive_ints
 from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.layers import AppendCoordinates, RelationalBlock, RelationalModule
 from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
+from rrl_tf.models._from_preset import FromPreset
 from rrl_tf.models._grids import dense
 from rrl_tf.models._questions import (
     build_in_turn,
@@ -21,7 +22,6 @@ from rrl_tf.models._questions import (
     one_for_each,
 )
 from rrl_tf.models.answerer_presets import RELATIONAL_ANSWERER
-from rrl_tf.models.presets import FromPreset
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")

@@ -13,8 +13,9 @@ from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import AppendCoordinates, RelationalBlock, RelationalModule
 from rrl_tf.layers._shapes import tensor_spec
+from rrl_tf.models._from_preset import FromPreset
 from rrl_tf.models._grids import check_grid, check_grid_shape, dense
-from rrl_tf.models.presets import RELATIONAL_CLASSIFIER, FromPreset
+from rrl_tf.models.presets import RELATIONAL_CLASSIFIER
 
 CONV_PADDINGS = ("valid", "same")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -12,8 +13,9 @@ from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 from rrl_tf.layers._shapes import tensor_spec
 from rrl_tf.models._dueling import dueling_values
 from rrl_tf.models._encoders import RelationalEncoder, with_preparation
+from rrl_tf.models._from_preset import FromPreset
 from rrl_tf.models._grids import dense
-from rrl_tf.models.presets import RELATIONAL_Q_NETWORK, FromPreset
+from rrl_tf.models.presets import RELATIONAL_Q_NETWORK
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
@@ -155,8 +157,10 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
         return q, attention
 
     @classmethod
-    def from_preset(cls, name: str, preparation: Any = None, **overrides: Any) -> Self:
-        """A network with a published configuration, or ours, and new weights.
+    def from_preset(  # type: ignore[override]  # what an observation holds comes second
+        cls, name: str | os.PathLike, preparation: Any = None, **overrides: Any
+    ) -> Self:
+        """A network with a published configuration, or ours, and new weights; or a trained one.
 
         What an observation holds, its preparation knows: `"fast"` hides the cells that the
         preparation says are out of sight, and reads the agent's cell, or by `"max"` where the
@@ -168,8 +172,9 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
                 their numbers and sources.
             preparation: what has an `unseen_feature` (index or `None`) and an `agent_cell`
                 ((row, column) or `None`), as `rrl_tf.envs.Preparation`.
-            **overrides: arguments that replace the preset's and the preparation's. A dict
-                (`block=`, `coordinates=`) replaces single entries of the preset's dict.
+            **overrides: `load_weights`, as of other models, and arguments that replace the
+                preset's and the preparation's. A dict (`block=`, `coordinates=`) replaces single
+                entries of the preset's dict.
 
         Raises:
             InvalidInput: for an unknown name; it lists the known ones.
@@ -180,7 +185,7 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
         >>> model.readout
         'cell'
         """
-        if RELATIONAL_Q_NETWORK.get(name, {}).get("takes_preparation"):
+        if RELATIONAL_Q_NETWORK.get(str(name), {}).get("takes_preparation"):
             overrides = with_preparation(preparation, overrides)
         return super().from_preset(name, **overrides)
 

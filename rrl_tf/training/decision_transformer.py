@@ -29,6 +29,7 @@ from rrl_tf.training.config import (
 )
 from rrl_tf.training.fit import FitRun
 from rrl_tf.training.replicas import Replicas, make_replicas
+from rrl_tf.training.run import Run
 from rrl_tf.training.run_folder import checksum
 from rrl_tf.training.trajectory_evaluation import (
     BestWeights,
@@ -152,7 +153,7 @@ def train_decision_transformer(
     if network.action_distribution is None:
         data.warn_of_bounds()
     training, held_out = config.split(data)
-    windows = _windows(training, network, scaling, config)
+    windows = make_windows(training, network, scaling, config)
     compile_network(network, config)
     policy = TrajectoryPolicy(network, scaling)
     envs = make_envs(data, config.evaluation_episodes)
@@ -187,7 +188,9 @@ def _targets(data, network, config):
     return targets if listens(network) else targets[-1:]
 
 
-def _windows(data, network, scaling, config):
+def make_windows(
+    data: OfflineData, network: keras.Model, scaling: Scaling, config: DecisionTransformerConfig
+) -> Windows:
     """The windows of what is trained on, in batches that fit in memory."""
     windows = Windows(
         data,
@@ -215,7 +218,7 @@ def _opened(data, network, config, replicas):
         steps_per_epoch=config.log_every,
         checkpoint_every=config.checkpoint_every,
         may_change=("steps",) if config.schedule == "constant" else (),
-        identity={"episodes": _checksum(data)},
+        identity={"episodes": data_checksum(data)},
         replicas=replicas,
     )
 
@@ -244,32 +247,38 @@ def compile_network(network: keras.Model, config: DecisionTransformerConfig) -> 
     )
 
 
-def _progress(
-    play: TargetReturns, best: BestWeights, config: DecisionTransformerConfig, step: int
+def progress(
+    play: TargetReturns, best: BestWeights, config: DecisionTransformerConfig
 ) -> dict[str, float]:
-    """Metrics of some episodes now and then, whose return chooses the best weights."""
-    if not play.envs or not config.evaluate_every or step % config.evaluate_every:
-        return {}
+    """Metrics of some episodes, whose return chooses the best weights."""
     means = play.means(max(play.targets), PROGRESS_SEED, config.progress_episodes)
     best.offer(means["return"])
     return {"eval/return": means["return"], "eval/length": means["length"]}
 
 
-def _checksum(data: OfflineData) -> str:
+def _progress(play, best, config, step):
+    """The same every now and then, where there is an environment."""
+    if not play.envs or not config.evaluate_every or step % config.evaluate_every:
+        return {}
+    return progress(play, best, config)
+
+
+def data_checksum(data: OfflineData) -> str:
+    """Of all that was recorded."""
     return checksum(*(a for e in data.episodes for a in (e.observations, e.actions, e.rewards)))
 
 
 def finish(
-    run: FitRun, data: OfflineData, held_out: OfflineData, play: TargetReturns, best: BestWeights
+    run: Run, data: OfflineData, held_out: OfflineData, play: TargetReturns, best: BestWeights
 ) -> None:
     """Final evaluation, figure and export of a run that has just been trained."""
     scaling = play.policy.scaling
     summary: dict[str, Any] = {
         "data": data.name,
         "environment": data.environment,
-        "parameters": run.model.count_params(),
+        "parameters": play.policy.model.count_params(),
         "data_return": {"mean": float(data.returns().mean()), "max": float(data.returns().max())},
-        "action_error": action_error_by_return(run.model, held_out, scaling),
+        "action_error": action_error_by_return(play.policy.model, held_out, scaling),
     }
     written = []
     if play.envs:
@@ -281,7 +290,7 @@ def finish(
         figure = draw_targets(summary)
         run.log.image(run.step, "targets", viz.figure_to_image(figure))
         written.append(viz.save_figure(figure, run.folder.figures / "targets.png"))
-    written.append(export(run, data, scaling, summary))
+    written.append(export(run, data, play.policy, summary))
     run.finish(summary, in_words(summary), written)
 
 
@@ -293,12 +302,15 @@ def _add_scores(summary: dict[str, Any], data: OfflineData) -> None:
                 row["d4rl_score"] = data.score(row["return"])
 
 
-def export(run: FitRun, data: OfflineData, scaling: Scaling, summary: Mapping[str, Any]) -> Any:
+def export(
+    run: Run, data: OfflineData, policy: TrajectoryPolicy, summary: Mapping[str, Any]
+) -> Any:
     """Writes the trained policy as a servable version and returns its folder."""
+    model, scaling = policy.model, policy.scaling
     observations = data.episodes[0].observations
     return export_decision_transformer(
         run.folder.export,
-        run.model,
+        model,
         scaling,
         observations.shape[1:],
         observations.dtype,

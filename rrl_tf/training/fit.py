@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import keras
-import numpy as np
 from tqdm import tqdm
 from tqdm.keras import TqdmCallback
 
@@ -29,6 +28,7 @@ from rrl_tf.training.compilation import compilation_told
 from rrl_tf.training.config import RunConfig
 from rrl_tf.training.divergence import require_finite
 from rrl_tf.training.interruption import Interruption
+from rrl_tf.training.model_state import model_state, set_model_state
 from rrl_tf.training.profiling import WARM_UP, Profile
 from rrl_tf.training.run import Run
 from rrl_tf.training.train_function import train_function, train_step
@@ -84,7 +84,7 @@ class FitRun(Run):
         self.model, self._steps_per_epoch = model, steps_per_epoch
         if (state := self.load()) is not None:
             with self.folder.restoring():
-                _restore(model, state["variables"])
+                set_model_state(model, state["variables"])
 
     def fit(
         self,
@@ -156,22 +156,6 @@ class FitRun(Run):
         return [bar] if self.replicas.is_chief else []
 
     def _save_model(self, step: int) -> None:
-        arrays = {name: np.asarray(value) for name, value in _variables(self.model).items()}
+        arrays = model_state(self.model)
         require_finite(step, arrays)
         self.save(step, {"variables": arrays}, self.model)
-
-
-def _variables(model):
-    """Name → variable of weights, random states and optimiser; by position, as paths repeat."""
-    parts = {"model": model.variables, "optimizer": model.optimizer.variables}
-    return {f"{part}/{i}": v for part, values in parts.items() for i, v in enumerate(values)}
-
-
-def _restore(model, arrays):
-    """Fills a model from a checkpoint's arrays, all of them or none."""
-    variables = _variables(model)
-    stored = {name: array.shape for name, array in arrays.items()}
-    if stored != {name: tuple(variable.shape) for name, variable in variables.items()}:
-        raise InvalidInput(f"its checkpoint is of another model than {model.name}")
-    for name, variable in variables.items():
-        variable.assign(arrays[name])

@@ -30,7 +30,7 @@ def returns_figure(
 
     Args:
         panels: dict title → dict label → `(asked (P,), reached (seeds, P))`. Every seed is a dot,
-            their mean a line; a label keeps its colour in all panels.
+            their mean a line in a band from worst to best; a label keeps its colour in all panels.
         references: dict title → dict label → height of a dotted horizontal line, or `None`. A label
             keeps its colour here as well.
 
@@ -87,6 +87,8 @@ def _draw(
         order = np.argsort(asked)
         asked, reached = asked[order], reached[:, order]
         axes.plot(asked, reached.mean(axis=0), color=colours[label], linewidth=2)
+        band: dict[str, Any] = {"color": colours[label], "alpha": 0.15, "linewidth": 0}
+        axes.fill_between(asked, reached.min(axis=0), reached.max(axis=0), **band)
         for values in reached:
             dots: dict[str, Any] = {"color": colours[label], "markersize": 4, "markeredgewidth": 0}
             axes.plot(asked, values, "o", alpha=0.6, **dots)

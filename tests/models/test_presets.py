@@ -4,7 +4,7 @@ import pytest
 
 from rrl_tf import models
 from rrl_tf.errors import InvalidInput
-from rrl_tf.models.presets import FromPreset, preset_config
+from rrl_tf.models._from_preset import FromPreset, preset_config
 
 MODELS = [kind for kind in FromPreset.__subclasses__() if kind.__module__.startswith("rrl_tf.")]
 ARGUMENTS = {models.DecisionTransformer: {"state_size": 3, "action_size": 2}}

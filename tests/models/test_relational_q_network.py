@@ -109,7 +109,7 @@ def test_overrides_replace_single_entries_of_a_dict_and_leave_the_preset_alone()
 
 
 def test_unknown_preset_lists_the_known_ones():
-    with pytest.raises(ValueError, match=r"'fast', 'fast-relative'\); received 'bok'"):
+    with pytest.raises(ValueError, match=r"'fast', 'fast-relative', 'doorkey-5x5'.* 'bok'"):
         RelationalQNetwork.from_preset("bok")
 
 

@@ -30,7 +30,8 @@ def test_flags_are_read_as_the_stock_server_reads_them():
         (["--model_base_path=/m", "--num_processes=0"], "--num_processes"),
         (["--model_base_path=/m", "--grpc_channel_arguments=a=1,b"], "'b'"),
         (["--model_base_path=/m", "--use_alts_credentials"], "ALTS"),
-        ([], "give --model_base_path or"),
+        ([], "give --model_base_path, --model_config_file or --preset"),
+        (["--model_base_path=/m", "--preset=doorkey-5x5"], "--preset goes without"),
     ],
 )
 def test_a_mistake_is_one_line(arguments, words, capsys):
@@ -61,3 +62,15 @@ def test_version(capsys):
     with pytest.raises(SystemExit) as end:
         flags.parse(["--version"])
     assert end.value.code == 0 and capsys.readouterr().out.startswith("TensorFlow Library: 2.")
+
+
+def test_a_trained_preset_is_served_under_its_name(tmp_path):
+    from rrl_tf.presets import FOLDER
+    from serving.options import StartError, read_models
+
+    [model] = read_models(flags.parse(["--preset=doorkey-5x5"])[0])
+    assert (model.name, model.base_path) == ("doorkey-5x5", str(FOLDER / "doorkey-5x5" / "policy"))
+    [model] = read_models(flags.parse(["--preset=doorkey-5x5", "--model_name=mine"])[0])
+    assert model.name == "mine"
+    with pytest.raises(StartError, match=f"one of doorkey.*received '{tmp_path}'"):
+        read_models(flags.parse([f"--preset={tmp_path}"])[0])

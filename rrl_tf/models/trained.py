@@ -1,0 +1,91 @@
+"""Models as trained presets: their configuration and weights in a folder, and back."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+
+import rrl_tf
+from rrl_tf._drafts import draft_folder
+from rrl_tf.errors import InvalidInput
+from rrl_tf.presets import METADATA, checksums, preset_folder, read_metadata
+
+_CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
+
+
+def write_preset(
+    model: keras.Model,
+    folder: str | os.PathLike,
+    description: str = "",
+    beside: Mapping[str, Any] | None = None,
+) -> pathlib.Path:
+    """Writes a built model as a preset, whole or not at all.
+
+    Args:
+        model: a model of this package.
+        folder: must not be there yet.
+        description: what it is, in one sentence.
+        beside: more files, relative path → text or bytes.
+
+    Returns:
+        The folder.
+
+    Raises:
+        InvalidInput: if the model has no weights, or the folder is there.
+    """
+    folder = pathlib.Path(folder)
+    if not model.built:
+        raise InvalidInput(f"a preset needs a built model; received {model.name} without weights")
+    if folder.exists():
+        raise InvalidInput(f"the folder of a preset must be new; received {str(folder)!r}")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with draft_folder(folder.parent, ".preset-") as draft:
+        config = keras.saving.serialize_keras_object(model)
+        (draft / _CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+        model.save_weights(draft / _WEIGHTS)
+        for name, content in (beside or {}).items():
+            file = draft / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content if isinstance(content, bytes) else content.encode())
+        metadata = {
+            "class": type(model).__name__,
+            "description": description,
+            "parameters": model.count_params(),
+            "rrl_tf_version": rrl_tf.__version__,
+            "keras_version": keras.__version__,
+            "sha256": checksums(draft),
+        }
+        (draft / METADATA).write_text(json.dumps(metadata, indent=2) + "\n")
+        draft.chmod(0o755)
+        draft.rename(folder)
+    return folder
+
+
+def read_preset(name: str | os.PathLike, load_weights: bool = True) -> keras.Model:
+    """The model of a trained preset.
+
+    Args:
+        name: of the preset, or its folder.
+        load_weights: whether it gets the trained weights, or new ones.
+
+    Raises:
+        InvalidInput: as `preset_folder`, or if this version of the package knows no such model.
+    """
+    folder = preset_folder(name)
+    try:
+        model = keras.saving.deserialize_keras_object(json.loads((folder / _CONFIG).read_text()))
+        if load_weights:
+            model.load_weights(folder / _WEIGHTS)
+    except (ValueError, TypeError, LookupError, OSError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        written = read_metadata(folder).get("rrl_tf_version")
+        raise InvalidInput(
+            f"{str(folder)!r} was written by rrl_tf {written} and must be a model that "
+            f"{rrl_tf.__version__} knows; received one it does not ({first})"
+        ) from error
+    return model

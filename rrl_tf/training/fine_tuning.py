@@ -1,0 +1,318 @@
+"""A policy trained on recorded episodes learns on from its own play."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import gymnasium
+import keras
+import numpy as np
+from tqdm import tqdm
+
+from rrl_tf.agents.trajectory_policy import TrajectoryPolicy, play_episodes
+from rrl_tf.data.episodes import Episode, OfflineData
+from rrl_tf.data.scaling import Scaling
+from rrl_tf.errors import InvalidInput
+from rrl_tf.training.compilation import compilation_told
+from rrl_tf.training.config import RunConfig, require_not_negative, require_positive
+from rrl_tf.training.decision_transformer import (
+    DecisionTransformerConfig,
+    compile_network,
+    data_checksum,
+    finish,
+    listens,
+    make_windows,
+    output,
+    progress,
+)
+from rrl_tf.training.divergence import require_finite
+from rrl_tf.training.interruption import Interruption
+from rrl_tf.training.model_state import model_state, set_model_state
+from rrl_tf.training.run import WITHOUT_EFFECT, Run
+from rrl_tf.training.run_folder import checksum
+from rrl_tf.training.trajectory_evaluation import BestWeights, TargetReturns, make_envs
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuningConfig(RunConfig):
+    """Every number of a run that goes on in the environment. A step is one of the environment's."""
+
+    steps: int = 50_000
+    """When to stop; episodes that have begun are played to their end. The same command with a
+    larger number goes on."""
+    episodes: int = 5
+    """Played side by side between two rows of the log."""
+    exploration: float | None = None
+    """Of `TrajectoryPolicy`; by default noise of 0.1 on continuous actions, and discrete ones are
+    drawn as often as they were recorded."""
+    updates_per_step: float = 0.1
+    learning_rate: float = 1e-4
+    """AdamW's step size."""
+    kept_steps: int = 100_000
+    """Steps to learn from: of the best recorded episodes in the beginning, whose place is taken by
+    those that are played."""
+    evaluate_every: int = 10_000
+    """Steps between the episodes that choose the best weights; 0 plays only in the end."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(
+            self, "steps", "episodes", "updates_per_step", "learning_rate", "kept_steps"
+        )
+        require_not_negative(self, "evaluate_every")
+        if self.exploration is not None:
+            require_not_negative(self, "exploration")
+
+
+class KeptEpisodes:
+    """The episodes to learn from: the newest, so many that they hold a number of steps.
+
+    Args:
+        episodes: to begin with; the best of them are kept, and the worst of those leave first.
+        most_steps: that are held, unless a single episode is longer.
+
+    Attributes:
+        episodes: list of `Episode`, the first to leave in front.
+
+    Example:
+
+    >>> kept = KeptEpisodes(data.episodes, 100_000)
+    >>> kept.add([episode])
+    """
+
+    def __init__(self, episodes: Iterable[Episode], most_steps: int) -> None:
+        self.most_steps = most_steps
+        self.episodes: list[Episode] = []
+        self.add(sorted(episodes, key=lambda episode: episode.total))
+
+    def add(self, episodes: Iterable[Episode]) -> None:
+        """Takes in episodes; the oldest leave."""
+        self.episodes += episodes
+        ages = np.cumsum([len(episode) for episode in reversed(self.episodes)])
+        count = max(1, int(np.searchsorted(ages, self.most_steps, side="right")))
+        self.episodes = self.episodes[-count:]
+
+    @property
+    def best(self) -> float:
+        """The highest return."""
+        return max(episode.total for episode in self.episodes)
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """All episodes, one behind the other."""
+        state = {
+            name: np.concatenate([getattr(episode, name) for episode in self.episodes])
+            for name in ("observations", "actions", "rewards")
+        }
+        ends = [(e.terminated, e.truncated) for e in self.episodes]
+        return {**state, "ends": np.array(ends), "lengths": np.array(list(map(len, self.episodes)))}
+
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        """Takes the place of what is held by what `get_state` gave."""
+        ends = np.cumsum(state["lengths"])[:-1]
+        self.episodes = [
+            Episode(observations, actions, rewards, *how)
+            for observations, actions, rewards, how in zip(
+                np.split(state["observations"], ends + np.arange(1, len(ends) + 1)),
+                np.split(state["actions"], ends),
+                np.split(state["rewards"], ends),
+                state["ends"].tolist(),
+            )
+        ]
+
+
+class RecordedEnv(gymnasium.Wrapper):
+    """An environment that keeps the episode under way.
+
+    Example:
+
+    >>> env = RecordedEnv(gymnasium.make("CartPole-v1"))
+    >>> _ = env.reset(seed=0), env.step(1)
+    >>> len(env.episode())
+    1
+    """
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(**options)
+        self._observations = [observation]
+        self._actions: list[Any] = []
+        self._rewards: list[float] = []
+        self._ended = (False, False)
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._observations.append(observation)
+        self._actions.append(action)
+        self._rewards.append(float(reward))
+        self._ended = (bool(terminated), bool(truncated))
+        return observation, reward, terminated, truncated, info
+
+    def episode(self) -> Episode:
+        """The steps since the last reset."""
+        return Episode(
+            np.array(self._observations),
+            np.array(self._actions),
+            np.array(self._rewards),
+            *self._ended,
+        )
+
+
+def fine_tune(
+    data: OfflineData,
+    network: keras.Model,
+    scaling: Scaling,
+    training: DecisionTransformerConfig,
+    config: FineTuningConfig,
+) -> Run:
+    """Lets a policy play in its environment and learn from what it played, told what came of it.
+
+    Online Decision Transformer (Zheng et al., 2022): the policy is asked for the best return there
+    is to learn from, explores, and the episodes it plays are learned from like recorded ones, told
+    the return they had and not what was asked for. It begins with the best recorded episodes. In
+    the end it is asked for the data's best return and for the best it has learned from.
+
+    The same call again goes on from the last checkpoint. Ctrl-C and SIGTERM save first.
+
+    Args:
+        data: what the network was trained on, with an environment.
+        network: trained; its weights are trained in place.
+        scaling: what it was trained with.
+        training: how it was trained: windows, batches, evaluation.
+        config: every other number, and the folder.
+
+    Returns:
+        The run, whose folder holds everything.
+
+    Raises:
+        InvalidInput: if the data have no environment, the network does not listen to returns, a
+            number is out of range, or the folder holds another run.
+
+    Example:
+
+    >>> run = train_decision_transformer(data, network, scaling, training)
+    >>> config = FineTuningConfig(name="mine-fine-tuned", steps=50_000)
+    >>> fine_tune(data, run.model, scaling, training, config)  # doctest: +SKIP
+
+    References:
+        - [Zheng et al., 2022](https://arxiv.org/abs/2202.05607)
+    """
+    if not listens(network):
+        raise InvalidInput(
+            "fine-tuning needs a policy that is told returns, a Decision Transformer or one that "
+            f"is return_conditioned; received {network.name}"
+        )
+    if not (envs := make_envs(data, training.evaluation_episodes)):
+        raise InvalidInput(f"fine-tuning needs data with an environment; received {data.name}")
+    tuning = _FineTuning(data, network, scaling, training, config)
+    play = TargetReturns(TrajectoryPolicy(network, scaling), envs, [float(data.returns().max())])
+    best = tuning.best_weights()
+    if not tuning.run.is_finished():
+        with compilation_told(), Interruption() as interruption:
+            tuning.go_on(functools.partial(progress, play, best, training), interruption)
+        interruption.obey()
+        tuning.ask_for_the_best(play)
+        finish(tuning.run, data, training.split(data)[1], play, best)
+    return tuning.run
+
+
+class _FineTuning:
+    """The run, from its newest checkpoint on: its network, and what there is to learn from."""
+
+    def __init__(self, data, network, scaling, training, config):
+        self.data, _ = training.split(data)
+        self.network, self.scaling, self.config = network, scaling, config
+        self.training = dataclasses.replace(
+            training, learning_rate=config.learning_rate, schedule="constant", warmup_steps=0
+        )
+        identity = {
+            "episodes": data_checksum(data),
+            "weights": checksum(*network.get_weights()),
+            "training": {k: v for k, v in training.settings().items() if k not in WITHOUT_EFFECT},
+        }
+        compile_network(network, self.training)
+        network.optimizer.build(network.trainable_variables)
+        exploration = config.exploration
+        if exploration is None:
+            exploration = 1.0 if network.discrete else 0.1
+        self.policy = TrajectoryPolicy(network, scaling, exploration)
+        self.envs = [RecordedEnv(env) for env in make_envs(data, config.episodes)]
+        self.kept = KeptEpisodes(self.data.episodes, config.kept_steps)
+        self.run = Run(config, config.steps, may_change=("steps",), identity=identity)
+        self.step, self.rounds, self.updates = self.run.step, 0, 0
+        if (state := self.run.load()) is not None:
+            with self.run.folder.restoring():
+                set_model_state(network, state["variables"])
+                self.kept.set_state(state["episodes"])
+                self.rounds, self.updates = state["done"]["rounds"], state["done"]["updates"]
+
+    def go_on(self, measure, interruption):
+        """Plays, learns and saves until the run is over or interrupted."""
+        with tqdm(total=self.run.steps, initial=self.step, unit="step") as bar:
+            while not (self.run.is_over() or interruption.received):
+                before, begun = self.step, time.perf_counter()
+                metrics = self.play()
+                bar.update(self.step - before)
+                metrics |= self.learn(self.step - before)
+                every = self.config.evaluate_every
+                if every and self.step // every > before // every:
+                    metrics |= measure()
+                passed = time.perf_counter() - begun
+                metrics["time/steps_per_second"] = (self.step - before) / passed
+                bar.set_postfix({"return": f"{metrics['rollout/return']:.4g}"})
+                self.run.log.write(self.step, metrics)
+                self.save()
+
+    def best_weights(self):
+        """What did best so far, in the run's folder."""
+        reached = [row["eval/return"] for row in self.run.log.rows if "eval/return" in row]
+        file = self.run.folder.path / "best.npz"
+        return BestWeights(file, self.network, max(reached, default=-math.inf))
+
+    def ask_for_the_best(self, play):
+        """Has the last evaluation and the export ask for the best return that was learned from."""
+        target = self.kept.best
+        play.policy.scaling = dataclasses.replace(self.scaling, target_return=target)
+        play.targets = sorted({*play.targets, target})
+
+    def play(self):
+        """A round of episodes, each asked for the best return there is to learn from."""
+        seeds = np.random.default_rng((self.config.seed, self.rounds)).integers(
+            2**31, size=len(self.envs)
+        )
+        target = self.kept.best
+        played = play_episodes(self.policy, self.envs, target, seeds.tolist())
+        self.kept.add(env.episode() for env in self.envs)
+        self.step += int(played["length"].sum())
+        self.rounds += 1
+        return {
+            "rollout/return": float(played["return"].mean()),
+            "rollout/length": float(played["length"].mean()),
+            "rollout/target": target,
+        }
+
+    def learn(self, steps):
+        """As many updates as belong to so many steps."""
+        count = max(1, round(steps * self.config.updates_per_step))
+        episodes = dataclasses.replace(self.data, episodes=tuple(self.kept.episodes))
+        windows = make_windows(episodes, self.network, self.scaling, self.training)
+        batches = windows.dataset(
+            *(self.training.batch_size, self.scaling, self.config.seed),
+            *(self.updates, output(self.network)),
+        )
+        history = self.network.fit(batches, steps_per_epoch=count, shuffle=False, verbose=0).history
+        self.updates += count
+        metrics = {"train/loss": history["loss"][-1], "train/updates": self.updates}
+        require_finite(self.step, metrics)
+        return metrics
+
+    def save(self):
+        arrays = model_state(self.network)
+        require_finite(self.step, arrays)
+        done = {"rounds": self.rounds, "updates": self.updates}
+        state = {"variables": arrays, "episodes": self.kept.get_state(), "done": done}
+        self.run.save(self.step, state, self.network)

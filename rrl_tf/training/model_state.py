@@ -1,0 +1,39 @@
+"""All that a compiled Keras model needs to go on as if it had never stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import keras
+import numpy as np
+
+from rrl_tf.errors import InvalidInput
+
+
+def model_state(model: keras.Model) -> dict[str, np.ndarray]:
+    """Weights, random states and the optimiser's variables of a built and compiled model.
+
+    Example:
+        >>> run.save(step, {"variables": model_state(model)})
+    """
+    return {name: np.asarray(value) for name, value in _variables(model).items()}
+
+
+def set_model_state(model: keras.Model, arrays: Mapping[str, np.ndarray]) -> None:
+    """Fills a model from what `model_state` gave, all of it or nothing.
+
+    Raises:
+        InvalidInput: if it is of another model.
+    """
+    variables = _variables(model)
+    stored = {name: array.shape for name, array in arrays.items()}
+    if stored != {name: tuple(variable.shape) for name, variable in variables.items()}:
+        raise InvalidInput(f"its checkpoint is of another model than {model.name}")
+    for name, variable in variables.items():
+        variable.assign(arrays[name])
+
+
+def _variables(model):
+    """Name → variable of weights, random states and optimiser; by position, as paths repeat."""
+    parts = {"model": model.variables, "optimizer": model.optimizer.variables}
+    return {f"{part}/{i}": v for part, values in parts.items() for i, v in enumerate(values)}

@@ -1,0 +1,103 @@
+"""What is recorded, trained and compared offline: tables of small runs, and of what is missing."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks import runs
+from benchmarks.reproductions import d4rl, fine_tuning, offline, stitching
+from rrl_tf.envs.minigrid_view import object_cells
+from train_scripts import collect_dataset
+
+pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+
+
+@pytest.fixture
+def published(monkeypatch, tmp_path):
+    """Results go to a folder of the test, and the docs stay as they are."""
+    monkeypatch.setattr(runs, "fill", lambda: None)
+    for module in (offline, fine_tuning, d4rl, stitching):
+        monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
+    return tmp_path / "results"
+
+
+def test_data_that_cannot_be_had_are_named_and_published_scores_stand(published, capsys, tmp_path):
+    published.mkdir()
+    d4rl.main(d4rl.Config(source=f"hdf5:{tmp_path}/walker2d-{{}}.hdf5"))
+    said = capsys.readouterr().out
+    for name in d4rl.SETS:
+        assert f"missing: hdf5:{tmp_path}/walker2d-{name}.hdf5" in said
+    written = (published / "table.md").read_text()
+    assert "| Decision Transformer, CORL | 67.6 | 59.9 | 107.1 |" in written
+    assert "ours" not in written
+
+
+def test_a_row_of_d4rl_is_its_score_where_it_did_best(published):
+    published.mkdir()
+    for seed, scores in enumerate(((70.0, 80.0), (60.0, 90.0))):
+        last = {
+            target: {"return": 40 * score, "d4rl_score": score}
+            for target, score in zip(("1000", "4000"), scores)
+        }
+        content = {"data": "d4rl_mujoco_walker2d/v2-medium", "preset": "fast", "last": last}
+        runs.write_json(published / f"fast-x-seed{seed}.json", content)
+    assert "| ours, fast, 2 seeds | 85.0 (80.0 to 90.0) |" in d4rl.table(published)
+
+
+def test_what_fine_tuning_gains_stands_beside_what_was_there_before(published):
+    published.mkdir()
+    for seed, (before, after) in enumerate(((100.0, 130.0), (200.0, 220.0))):
+        content = {
+            "data": "local walker2d/medium-v0",
+            "environment": "Walker2d-v5",
+            "data_return": {"mean": 90.0, "max": 300.0},
+            "preset": "fast",
+            "step": 50_000,
+            "before": {"50": {"return": 1.0}, "300": {"return": before}},
+            "last": {"300": {"return": after}, "310": {"return": after + 5}},
+        }
+        (published / f"fast-x-seed{seed}-fine-tuned.json").write_text(json.dumps(content))
+    row = fine_tuning.table(published).splitlines()[-1]
+    assert "| 300 | 150 (100 to 200) | 50,000 | 175 (130 to 220) | 20 % (10 to 30) |" in row
+
+
+@pytest.mark.parametrize("layout", ["crossing", "fork"])
+def test_no_recorded_episode_of_a_maze_goes_the_whole_way(layout):
+    data = stitching.maze_pieces(layout, 40)
+    assert len(data.episodes) == 40 and len(data.from_start) == 20
+    from_a = [episode for episode in data.episodes if episode.observations[0, 1] == 1]
+    assert len(from_a) == 20
+    assert max(episode.total for episode in from_a) < 1.0
+    assert sum(episode.total == 1.0 for episode in data.episodes) > 10
+    assert all(env.reset(seed=i)[0][1] == 1 for i, env in enumerate([data.make_env()] * 5))
+
+
+def test_pieces_of_doorkey_end_or_begin_with_the_key(monkeypatch, tmp_path):
+    recording = collect_dataset.Config(
+        policies=("random",), episodes=12, folder=str(tmp_path / "datasets")
+    )
+    monkeypatch.setitem(stitching.script.RECORDED, "doorkey", lambda: recording)
+    data = stitching.doorkey_pieces("doorkey", 0)
+    carries = [
+        [
+            cells.get("key") == cells["agent"]
+            for cells in (object_cells(view, channels=4) for view in episode.observations)
+        ]
+        for episode in data.episodes
+    ]
+    firsts = carries[: len(data.from_start)]
+    assert firsts and all(not any(each[:-1]) and each[-1] for each in firsts)
+    assert all(each[0] for each in carries[len(firsts) :])
+    assert not np.any(data.from_start)
+
+
+def test_one_agent_is_trained_on_pieces(published, tmp_path, monkeypatch):
+    monkeypatch.setitem(stitching.MAZE, "steps", 300)
+    config = stitching.Config(
+        tasks=("crossing",), agents=("dense",), seeds=(0,), episodes=20, runs=str(tmp_path / "runs")
+    )
+    stitching.main(dataclasses.replace(config))
+    [line] = (published / "table.md").read_text().splitlines()[2:]
+    assert line.startswith("| crossing | 0.20, 0.20 | dense, told the return | 1 | 1 |")

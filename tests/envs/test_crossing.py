@@ -1,0 +1,89 @@
+"""The maze whose ways cross: its rules, and that there is but one cell to cross in."""
+
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from rrl_tf.envs.crossing import MAPS, PAYS, Crossing
+from rrl_tf.errors import InvalidInput
+
+
+def walk(env, to, seed):
+    """Return, length and places of an episode that heads for an exit."""
+    way = env.way(to)
+    observation, _ = env.reset(seed=seed)
+    places, total, over = [tuple(observation.astype(int).tolist())], 0.0, False
+    while not over:
+        observation, reward, terminated, truncated, info = env.step(way[places[-1]])
+        places.append(tuple(observation.astype(int).tolist()))
+        total, over = total + reward, terminated or truncated
+    return total, places, info
+
+
+@pytest.mark.parametrize("layout", MAPS)
+@pytest.mark.filterwarnings("ignore:.*not within.*")
+def test_it_is_an_environment(layout):
+    check_env(Crossing(layout), skip_render_check=True)
+
+
+@pytest.mark.parametrize("layout", MAPS)
+@pytest.mark.parametrize("start", "AB")
+def test_ways_lead_to_their_exits_through_the_crossing(layout, start):
+    for to in sorted(set(MAPS[layout]) & PAYS.keys()):
+        for seed in range(8):
+            total, places, info = walk(Crossing(layout, start, slip=0.0), to, seed)
+            assert total == PAYS[to]
+            assert info == {"success": float(to == "1")}
+            side = [x < 6 for x, _ in places]
+            assert ((6, 3) in places) == (False in side)
+            assert to == "3" or (6, 3) in places
+
+
+def test_a_move_slips_as_often_as_it_is_told():
+    env, missed = Crossing(slip=0.4), 0
+    for seed in range(2000):
+        env.reset(seed=seed)
+        before = env._place
+        env.step(3)  # down is a wall, or further down
+        missed += env._place not in (before, (before[0], before[1] + 1))
+    # Two of four moves lead elsewhere, where no wall is in the way; up is a wall at A.
+    assert 0 < missed / 2000 < 0.4
+    env = Crossing(slip=0.0)
+    walks = {walk(env, "1", 0)[0] for _ in range(5)}
+    assert walks == {1.0}
+
+
+def test_an_episode_ends_in_time():
+    env = Crossing(slip=0.0, max_steps=7)
+    env.reset(seed=0)
+    ends = [env.step(2)[2:4] for _ in range(7)]
+    assert ends == [(False, False)] * 6 + [(False, True)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"layout": "square"}, "must be one of .*; received 'square'"),
+        ({"starts": "C"}, "starts must be letters of 'AB'; received 'C'"),
+        ({"starts": ""}, "starts must be letters of 'AB'; received ''"),
+        ({"slip": 2}, "slip must be"),
+        ({"max_steps": 0}, "max_steps"),
+    ],
+)
+def test_a_wrong_argument_is_named(arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        Crossing(**arguments)
+
+
+def test_only_an_exit_that_is_there_can_be_headed_for():
+    with pytest.raises(InvalidInput, match="must have the exit; received '3'"):
+        Crossing("crossing").way("3")
+
+
+def test_slips_do_not_bring_anyone_to_the_wrong_exit():
+    """What the data of stitching rely on: who heads for an exit takes that one."""
+    for to in "12":
+        env = Crossing("fork", "A")
+        returns = np.array([walk(env, to, seed)[0] for seed in range(300)])
+        assert np.isin(returns, [PAYS[to], PAYS["3"]]).all()
+        assert (returns == PAYS[to]).mean() > 0.9

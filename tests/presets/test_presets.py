@@ -1,0 +1,168 @@
+"""Trained presets: what is in the package plays as its card says, and nothing damaged is loaded."""
+
+import json
+import shutil
+
+import keras
+import numpy as np
+import pytest
+
+import rrl_tf
+from rrl_tf.envs import doorkey_task
+from rrl_tf.errors import InvalidInput
+from rrl_tf.models import MLPClassifier, RecurrentQNetwork, RelationalQNetwork
+from rrl_tf.presets import FOLDER, POLICY, preset_folder, trained_presets
+from rrl_tf.training import evaluate
+from rrl_tf.training.loops import make_recurrent_agent
+from serving.sessions import MemorySession
+from train_scripts import make_preset, train_recurrent
+
+pytestmark = pytest.mark.tf_only
+
+REMEMBERING = [
+    "doorkey-6x6",
+    pytest.param("doorkey-8x8", marks=pytest.mark.slow),
+    pytest.param("doorkey-16x16", marks=pytest.mark.slow),
+]
+
+
+def card(name):
+    return json.loads((FOLDER / name / "evaluation.json").read_text())
+
+
+def test_the_package_is_small_and_names_what_it_holds():
+    names = trained_presets()
+    assert {"doorkey-5x5", "doorkey-6x6", "doorkey-8x8", "doorkey-16x16"} <= names.keys()
+    assert all(names.values())
+    size = sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file())
+    assert size < 10_000_000
+    assert "doorkey-5x5" in RelationalQNetwork.presets
+    assert "doorkey-8x8" in RecurrentQNetwork.presets
+    assert "doorkey-8x8" not in RelationalQNetwork.presets
+
+
+def test_doorkey_5x5_plays_as_its_card_says():
+    policy, task = rrl_tf.load_policy("doorkey-5x5"), doorkey_task((5,))
+    resets = task.evaluation_resets(-1, 1000)
+    played = evaluate(policy.act, task.make_test_env, resets).summary()
+    assert played["success"] == card("doorkey-5x5")["eval/success"] == 1.0
+    assert played["length"] == pytest.approx(card("doorkey-5x5")["eval/length"])
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_a_policy_that_remembers_plays_as_its_card_says(name):
+    config = train_recurrent.PRESETS[name]
+    task = train_recurrent.make_task(config)
+    agent = make_recurrent_agent(task, RecurrentQNetwork.from_preset(name), config)
+    resets = task.evaluation_resets(-1, config.evaluation_episodes)
+    played = evaluate(agent.greedy_player(), task.make_test_env, resets).summary()
+    # Not to the bit on every processor: an episode or two may go otherwise.
+    assert played["success"] == pytest.approx(card(name)["eval/success"], abs=0.01)
+
+
+@pytest.mark.parametrize("name", sorted(trained_presets()))
+def test_model_and_policy_of_a_preset_have_the_same_weights(name):
+    class_name = json.loads((FOLDER / name / "metadata.json").read_text())["class"]
+    model = getattr(rrl_tf.models, class_name).from_preset(name)
+    stored = np.concatenate([weight.ravel() for weight in model.get_weights()])
+    import tensorflow as tf
+
+    reader = tf.train.load_checkpoint(str(FOLDER / name / POLICY / "1" / "variables" / "variables"))
+    names = [each for each in reader.get_variable_to_shape_map() if "VARIABLE_VALUE" in each]
+    held = [reader.get_tensor(each) for each in names]
+    held = [values for values in held if values.dtype == stored.dtype]
+    assert np.isin(stored.round(6), np.concatenate([v.ravel() for v in held]).round(6)).all()
+
+
+def test_a_policy_that_remembers_acts_through_a_session():
+    policy, task = rrl_tf.load_policy("doorkey-6x6"), doorkey_task((6,))
+    env, session = task.make_env(), MemorySession(policy)
+    observation, _ = env.reset(seed=3)
+    total, over = 0.0, False
+    while not over:
+        observation, reward, terminated, truncated, _ = env.step(session.act(observation, total))
+        total, over = total + float(reward), terminated or truncated
+    assert total > 0
+
+
+def test_saved_and_loaded_is_the_same_model(tmp_path):
+    model = MLPClassifier.from_preset("patch-mnist", hidden_units=(8,))
+    model.build((None, 28, 28, 1))
+    folder = model.save_to_preset(tmp_path / "mine", "small")
+    again = MLPClassifier.from_preset(folder)
+    x = keras.random.normal((2, 28, 28, 1))
+    np.testing.assert_array_equal(again(x), model(x))
+    fresh = MLPClassifier.from_preset(folder, load_weights=False)
+    assert fresh.hidden_units == again.hidden_units
+    assert (fresh.get_weights()[0] != again.get_weights()[0]).any()
+
+
+@pytest.fixture
+def copied(tmp_path):
+    shutil.copytree(FOLDER / "doorkey-5x5", tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def flip(file):
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    "file", ["model.weights.h5", "config.json", "README.md", "policy/1/saved_model.pb"]
+)
+@pytest.mark.parametrize("damage", ["changed", "missing"])
+def test_a_damaged_file_is_named(copied, file, damage):
+    flip(copied / file) if damage == "changed" else (copied / file).unlink()
+    for load in (RelationalQNetwork.from_preset, rrl_tf.load_policy):
+        with pytest.raises(InvalidInput, match=f"damaged, missing or new: {file}"):
+            load(copied)
+
+
+def test_a_file_that_came_later_is_named(copied):
+    (copied / "more.txt").write_text("?")
+    with pytest.raises(InvalidInput, match=r"damaged, missing or new: more\.txt"):
+        preset_folder(copied)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"class": "x"}'])
+def test_metadata_that_cannot_be_read_are_one_error(copied, content):
+    (copied / "metadata.json").write_text(content)
+    with pytest.raises(InvalidInput, match=r"metadata\.json must be as save_to_preset writes it"):
+        preset_folder(copied)
+
+
+def test_what_is_asked_for_wrongly_is_one_error(copied, tmp_path):
+    with pytest.raises(InvalidInput, match="must hold a RecurrentQNetwork; received a Relational"):
+        RecurrentQNetwork.from_preset(copied)
+    with pytest.raises(InvalidInput, match="is as it was trained; received \\['num_actions'\\]"):
+        RelationalQNetwork.from_preset("doorkey-5x5", num_actions=3)
+    with pytest.raises(InvalidInput, match="load_weights needs a trained preset; received 'fast'"):
+        RelationalQNetwork.from_preset("fast", load_weights=True)
+    with pytest.raises(InvalidInput, match=r"doorkey-5x5.*received 'doorkey-4x4'"):
+        RelationalQNetwork.from_preset("doorkey-4x4")
+    with pytest.raises(InvalidInput, match=r"or one of doorkey-16x16.*received 'doorkey-4x4'"):
+        rrl_tf.load_policy("doorkey-4x4")
+    with pytest.raises(InvalidInput, match="must be new"):
+        RelationalQNetwork.from_preset(copied).save_to_preset(copied)
+    with pytest.raises(InvalidInput, match="needs a built model"):
+        MLPClassifier.from_preset("patch-mnist").save_to_preset(tmp_path / "unbuilt")
+
+
+def test_a_preset_is_made_of_a_finished_run_only(tmp_path):
+    (tmp_path / "run").mkdir()
+    with pytest.raises(InvalidInput, match=r"checkpoint|config\.json cannot be read"):
+        make_preset.main(make_preset.Config(str(tmp_path / "run"), "x", str(tmp_path)))
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("name", sorted(trained_presets()))
+def test_lines_of_a_card_run(name):
+    text = (FOLDER / name / "README.md").read_text()
+    code = text.partition("```python\n")[2].partition("```")[0]
+    env = doorkey_task((5,)).make_env()
+    observation, _ = env.reset(seed=0)
+    said = {"observation": observation, "reward": 0.0}
+    exec(code, said)
+    assert said["action"] in range(5)

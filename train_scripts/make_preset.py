@@ -1,0 +1,185 @@
+"""Makes a trained preset of a finished run: its network, its policy, and a card that tells of it.
+
+python -m train_scripts.make_preset --run runs/doorkey/fast-seed0 --name doorkey-5x5
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import pathlib
+from typing import Any
+
+import keras
+
+import rrl_tf.models  # noqa: F401 - stored networks are of these classes
+from rrl_tf.errors import InvalidInput
+from rrl_tf.export.versions import newest_version
+from rrl_tf.models.trained import write_preset
+from rrl_tf.presets import POLICY
+from train_scripts import command_line
+
+LICENCE = "MIT"
+WITHOUT = ("runs", "name", "profile", "devices", "cluster")
+"""Settings that change nothing of what is trained."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Which run, and what is to be said of it."""
+
+    run: str
+    """Folder of a finished run."""
+    name: str
+    """Of the preset."""
+    folder: str = "presets"
+    """Where the preset's own folder is made."""
+    description: str = ""
+    """What it is, in one sentence."""
+    command: str = ""
+    """Which made the run; by default its script's preset and seed."""
+    limits: str = ""
+    """What it cannot do, for the card."""
+
+
+def main(config: Config) -> pathlib.Path:
+    """Makes a trained preset of a finished run."""
+    run = pathlib.Path(config.run)
+    model, settings, outcome = network(run), read(run, "config.json"), read(run, "evaluation.json")
+    version = newest_version(run / "export")
+    policy = json.loads((version / "assets.extra" / "policy.json").read_text())
+    description = config.description or f"{policy.get('environment', run.name)}, {run.name}."
+    beside: dict[str, Any] = {
+        f"{POLICY}/1/{path.relative_to(version).as_posix()}": path.read_bytes()
+        for path in sorted(version.rglob("*"))
+        if path.is_file()
+    }
+    beside["preprocessor.json"] = json.dumps(preprocessor(policy), indent=2) + "\n"
+    beside["evaluation.json"] = json.dumps(outcome, indent=2) + "\n"
+    beside["README.md"] = card(config, description, model, settings, outcome, policy, minutes(run))
+    folder = write_preset(model, pathlib.Path(config.folder) / config.name, description, beside)
+    print(f"written: {folder}")
+    return folder
+
+
+def read(run: pathlib.Path, name: str) -> dict[str, Any]:
+    """A JSON file of a run folder.
+
+    Raises:
+        InvalidInput: if the run is not finished.
+    """
+    try:
+        return json.loads((run / name).read_text())
+    except (OSError, ValueError) as error:
+        raise InvalidInput(
+            f"run must be the folder of a finished run; received {str(run)!r}, whose {name} cannot "
+            f"be read ({type(error).__name__})"
+        ) from error
+
+
+def network(run: pathlib.Path) -> keras.Model:
+    """The network of the run's last checkpoint.
+
+    Raises:
+        InvalidInput: if there is none.
+    """
+    files = sorted((run / "checkpoints").glob("*/model.keras"))
+    if not files:
+        raise InvalidInput(f"run must hold a checkpoint; received {str(run)!r}")
+    return keras.models.load_model(files[-1])
+
+
+def minutes(run: pathlib.Path) -> float | None:
+    """CPU minutes that the run took, as far as its log tells."""
+    with (run / "metrics.csv").open(newline="") as file:
+        told = [row.get("time/cpu_minutes") for row in csv.DictReader(file)]
+    known = [float(cell) for cell in told if cell]
+    return known[-1] if known else None
+
+
+def preprocessor(policy: dict[str, Any]) -> dict[str, Any]:
+    """What goes into the policy and comes out: shapes and dtypes of raw values, action names."""
+    act = policy["signatures"]["act"]
+    names = ("environment", "action_names")
+    return {
+        "inputs": act["inputs"],
+        "outputs": act["outputs"],
+        **{name: policy[name] for name in names if name in policy},
+        "preparation": f"inside {POLICY}/1, which takes raw values",
+    }
+
+
+def usage(name: str, signatures: dict[str, Any]) -> str:
+    """Lines of Python that act on raw observations."""
+    load = f'policy = rrl_tf.load_policy("{name}")'
+    takes = signatures["act"]["inputs"]
+    if "observation" in takes and "memory" not in takes:
+        return f"import rrl_tf\n\n{load}\naction = policy.act(observation)  # raw"
+    session = "WindowSession" if "returns_to_go" in takes else "MemorySession"
+    return (
+        f"import rrl_tf\nfrom serving.sessions import {session}\n\n{load}\n"
+        f"session = {session}(policy)  # for each episode a new one\n"
+        "action = session.act(observation, reward)  # raw, and what the last action earned"
+    )
+
+
+def table(what: str, cells: dict[str, str]) -> str:
+    """A Markdown table of names and values."""
+    rows = "".join(f"| `{name}` | {value} |\n" for name, value in cells.items())
+    return f"| {what} | value |\n|---|---|\n{rows}"
+
+
+def card(
+    config: Config,
+    description: str,
+    model: keras.Model,
+    settings: dict[str, Any],
+    outcome: dict[str, Any],
+    policy: dict[str, Any],
+    cpu_minutes: float | None,
+) -> str:
+    """The model card."""
+    class_name, count = type(model).__name__, model.count_params()
+    command = config.command or "see the settings below"
+    took = "" if cpu_minutes is None else f", {cpu_minutes:.0f} CPU minutes"
+    measured = {k: f"{v:.6g}" for k, v in outcome.items() if isinstance(v, int | float)}
+    trained = {k: json.dumps(v) for k, v in settings.items() if k not in WITHOUT}
+    return f"""# {config.name}
+
+{description}
+
+```python
+{usage(config.name, policy["signatures"])}
+```
+
+`rrl-serve --preset={config.name}` serves it. The Keras model, of {count:,} parameters, is
+`rrl_tf.models.{class_name}.from_preset("{config.name}")`.
+
+## Training
+
+`{command}`, seed {settings.get("seed")}{took}.
+Environment: {policy.get("environment")}.
+
+## Evaluation
+
+With the weights of the last step, on what the run's evaluation always plays:
+
+{table("metric", measured)}
+This is one seed; what others reach is in the documentation's tables.
+
+## Limits
+
+{config.limits or "It was trained for that environment alone."}
+
+## Licence
+
+{LICENCE}, as the package.
+
+## Settings
+
+{table("name", trained)}"""
+
+
+if __name__ == "__main__":
+    command_line.run(main, Config)
