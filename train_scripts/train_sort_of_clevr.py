@@ -67,7 +67,7 @@ class Config(FitConfig):
     warmup_steps: int = 200
     clip_norm: float | None = 1.0
 
-    steps: int = 12_000
+    steps: int = 6000
     batch_size: int = 32
     """Pictures."""
     questions_each: int = 10
