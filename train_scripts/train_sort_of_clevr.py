@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rrl_tf import viz
-from rrl_tf.data.sort_of_clevr import (
+from rrl_tf.data.sort_of_clevr_task import (
     ANSWERS,
     IMAGE_SIZE,
     QUESTION_SIZE,

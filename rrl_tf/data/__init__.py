@@ -21,7 +21,7 @@ _MODULES = {
     ),
     "recording": ("Player", "record_episodes"),
     "scaling": ("Scaling",),
-    "sort_of_clevr": ("Pictures", "SortOfClevr", "sort_of_clevr"),
+    "sort_of_clevr_task": ("Pictures", "SortOfClevr", "sort_of_clevr"),
     "sources": ("load_episodes",),
     "text": (
         "Characters",

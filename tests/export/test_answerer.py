@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from rrl_tf.data.sort_of_clevr import QUESTION_SIZE, examples, ink, sort_of_clevr
+from rrl_tf.data.sort_of_clevr_task import QUESTION_SIZE, examples, ink, sort_of_clevr
 from rrl_tf.export import SavedModelSession, export_answerer
 from rrl_tf.models import ConvolutionalAnswerer, RelationalAnswerer
 

@@ -39,7 +39,7 @@ def metrics(run):
 
 @pytest.mark.parametrize("model", ["relational", "convolutional"])
 def test_a_run_leaves_everything_it_promises(tmp_path, capsys, model):
-    from rrl_tf.data.sort_of_clevr import examples, sort_of_clevr
+    from rrl_tf.data.sort_of_clevr_task import examples, sort_of_clevr
     from train_scripts import train_sort_of_clevr as script
 
     config = toy_config(tmp_path, model=model)
@@ -78,7 +78,7 @@ def test_a_run_that_was_killed_equals_one_that_was_not(tmp_path, killed_at):
 
 
 def test_no_training_picture_is_one_of_the_test():
-    from rrl_tf.data.sort_of_clevr import SortOfClevr, sort_of_clevr
+    from rrl_tf.data.sort_of_clevr_task import SortOfClevr, sort_of_clevr
     from train_scripts import train_sort_of_clevr as script
 
     test, validation = (
@@ -94,7 +94,7 @@ def test_no_training_picture_is_one_of_the_test():
 
 
 def test_a_title_tells_question_and_answer():
-    from rrl_tf.data.sort_of_clevr import ANSWERS
+    from rrl_tf.data.sort_of_clevr_task import ANSWERS
     from train_scripts import train_sort_of_clevr as script
 
     question = np.eye(11)[[0, 7, 8]].sum(axis=0)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rrl_tf.data.sort_of_clevr import (
+from rrl_tf.data.sort_of_clevr_task import (
     ANSWERS,
     COLORS,
     SortOfClevr,
