@@ -3,7 +3,7 @@ export PYTHON ?= python3.11
 RUN := .venv/bin/python
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test-slow package lint format results benchmarks gpu-check
+.PHONY: demo test test-slow docs package lint format results benchmarks gpu-check
 
 demo: .venv/installed
 	$(RUN) -m train_scripts.demo
@@ -14,6 +14,10 @@ test: .venv/installed lint
 # Learning takes long enough for XLA's optimisations, which tests/conftest.py leaves out.
 test-slow: .venv/installed
 	XLA_FLAGS= $(RUN) -m pytest -m slow
+
+# The documentation as a site, in site/; any warning is an error.
+docs: .venv/installed
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
 
 # The wheel in an empty environment, from another folder: downloads TensorFlow, or takes pip's cache.
 package:

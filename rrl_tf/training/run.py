@@ -9,6 +9,7 @@ from rrl_tf.training.config import RunConfig
 from rrl_tf.training.folder_copy import packed, unpacked
 from rrl_tf.training.metrics_log import MetricsLog
 from rrl_tf.training.replicas import Replicas
+from rrl_tf.training.report import write_report
 from rrl_tf.training.run_folder import RunFolder
 
 WITHOUT_EFFECT = ("name", "runs", "profile", "devices", "cluster")
@@ -121,13 +122,15 @@ class Run:
     def finish(
         self, summary: Mapping[str, Any], report: str = "", written: Iterable[object] = ()
     ) -> None:
-        """Writes `evaluation.json`, last of all, and prints what came out.
+        """Writes `report.html` and, last of all, `evaluation.json`, and prints what came out.
 
         Args:
             summary: JSON-able outcome; the step is added.
             report: a sentence for the reader.
             written: paths of what was drawn and exported before.
         """
-        self.folder.finish({"step": self.step, **summary})
-        paths = [*written, self.folder.path / "evaluation.json"]
+        outcome = {"step": self.step, **summary}
+        page = write_report(self.folder, report, outcome, self.config.settings(), self.log.rows)
+        self.folder.finish(outcome)
+        paths = [*written, self.folder.path / "evaluation.json", page]
         print(f"step {self.step:,}: {report}\nwritten: {', '.join(map(str, paths))}")

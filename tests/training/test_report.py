@@ -1,0 +1,81 @@
+"""The page on a finished run: whole, self-contained, and of what the run says."""
+
+import html.parser
+import re
+
+import pytest
+
+from rrl_tf import viz
+from rrl_tf.training import Run, RunConfig
+from rrl_tf.training.report import CURVES, write_report
+
+pytestmark = pytest.mark.tf_only
+
+
+class Tags(html.parser.HTMLParser):
+    """Counts opened tags, and whether each is closed in its turn."""
+
+    void = ("meta", "img", "br")
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.seen = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.seen.append((tag, dict(attributes)))
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture
+def run(tmp_path):
+    return Run(RunConfig(runs=str(tmp_path), name="a & <b>"), 100)
+
+
+def finished(run, rows=()):
+    for step, metrics in rows:
+        run.log.write(step, metrics)
+    figure = viz.learning_curves({"x": ([0, 1], [[0.0, 1.0]])}, "y")
+    viz.save_figure(figure, run.folder.figures / "some_picture.png")
+    run.finish({"last": {"0.5": {"return": 0.25}}}, "half\nof <them>")
+    return (run.folder.path / "report.html").read_text()
+
+
+def test_the_page_is_whole_and_shows_everything(run, capsys):
+    rows = [(step, {"eval/return": step / 2, "train/loss": 1.0}) for step in (10, 20)]
+    text = finished(run, rows)
+    tags = Tags(text)
+    assert not tags.open or tags.open == ["html"]
+    images = [attributes for tag, attributes in tags.seen if tag == "img"]
+    # A constant is no curve.
+    assert [image["alt"] for image in images] == ["some picture", "eval/return"]
+    assert all(image["src"].startswith("data:image/png;base64,") for image in images)
+    assert "a &amp; &lt;b&gt;" in text and "half<br>of &lt;them&gt;" in text
+    assert "<td>last, 0.5, return</td><td>0.25</td>" in text
+    assert "<td>seed</td><td>0</td>" in text
+    assert capsys.readouterr().out.strip().endswith("report.html")
+
+
+def test_nothing_is_fetched(run):
+    assert not re.findall(r'(?:src|href)="(?!data:)', finished(run))
+
+
+def test_what_is_evaluated_is_drawn_first_and_not_too_much(run):
+    names = [f"train/{i}" for i in range(CURVES)] + ["eval/success"]
+    rows = [
+        {"step": step, **{name: step * (1 + i) for i, name in enumerate(names)}} for step in (1, 2)
+    ]
+    rows.append({"step": 3, "eval/success": float("nan")})
+    text = write_report(run.folder, "", {}, {}, rows).read_text()
+    shown = re.findall(r"<figcaption>([^<]*)", text)
+    assert len(shown) == CURVES and shown[0] == "eval/success"
+
+
+def test_a_run_without_pictures_and_curves_has_a_page(run):
+    text = write_report(run.folder, "done", {}, {}, []).read_text()
+    assert "None were drawn" in text and "Nothing was logged twice" in text
+    assert "rrl-serve" not in text
