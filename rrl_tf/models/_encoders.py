@@ -217,6 +217,7 @@ class RelationalEncoder(keras.Model):
         entities, attention = self.relations(
             x,
             mask=None if seen is None else seen[:, None, None],
+            grid=(height, width),
             entity=None if every_entity else self._only_entity(width),
             training=training,
             return_attention_scores=True,

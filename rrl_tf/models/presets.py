@@ -97,6 +97,18 @@ RELATIONAL_Q_NETWORK: dict[str, Preset] = {
         },
     },
 }
+RELATIONAL_Q_NETWORK["fast-relative"] = {
+    **RELATIONAL_Q_NETWORK["fast"],
+    "description": (
+        "As `fast`, with relative positions: instead of a learned vector for every cell, a learned "
+        "bias for the way from a cell to another, so that it takes grids of any size."
+    ),
+    "config": {
+        **RELATIONAL_Q_NETWORK["fast"]["config"],
+        "position_embedding": False,
+        "block": {"num_heads": 2, "key_size": 16, "max_offset": 6},
+    },
+}
 
 
 def _sequence_classifiers(name, task, memory, lstm_units, transformer, hidden_units):

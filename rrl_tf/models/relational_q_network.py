@@ -35,7 +35,8 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
         conv_activation: activation of the convolutions.
         coordinates: arguments of `AppendCoordinates`, or `None` for no coordinates.
         position_embedding: whether to add a learned vector for every cell.
-        block: arguments of `RelationalBlock`.
+        block: arguments of `RelationalBlock`; with a `max_offset`, positions are relative: a
+            learned bias for the way from a cell to another, on grids of any size.
         num_rounds: rounds of message passing.
         share_weights: whether the rounds share their weights.
         unseen_feature: index of the feature of an observation that is 1 where a cell is out of

@@ -147,7 +147,7 @@ def test_overrides_replace_single_entries_of_a_dict_and_leave_the_preset_alone()
 
 
 def test_unknown_preset_lists_the_known_ones():
-    with pytest.raises(ValueError, match=r"'zambaldi', 'fast', 'doorkey-5x5'.* 'bok'"):
+    with pytest.raises(ValueError, match=r"'fast', 'fast-relative', 'doorkey-5x5'.* 'bok'"):
         RelationalQNetwork.from_preset("bok")
 
 
@@ -184,6 +184,20 @@ def test_zambaldi_takes_grids_of_any_size():
     assert q.shape == (2, 5)
     assert sorted(attention) == ["round_1", "round_2"]
     assert attention["round_1"].shape == (2, 2, 20, 20)
+
+
+def test_relative_positions_take_grids_of_any_size_and_tell_cells_apart():
+    model = network("fast-relative", (7, 7, 3), preparation=None)
+    assert not model.position_embedding
+    for block in model.relations.blocks:
+        table = block.position_bias.embeddings
+        table.assign(np.random.default_rng(0).normal(size=table.shape))
+    for shape in ((7, 7, 3), (4, 5, 3), (9, 9, 3)):
+        x = observation(shape)
+        q, attention = model(x, return_attention_scores=True)
+        cells = shape[0] * shape[1]
+        assert q.shape == (2, 5) and attention["round_2"].shape == (2, 2, cells, cells)
+        assert not np.allclose(array(model(x[:, ::-1])), array(q), atol=1e-5)
 
 
 def test_zambaldi_pads_above_and_to_the_left():
