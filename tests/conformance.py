@@ -1,12 +1,9 @@
 """One line for every layer and model; test_conformance.py asks each for the same properties."""
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-import keras
-import numpy as np
-from keras import ops
+from wrapped import OfOneArray, OfOneGraph, OfOnePicture, OfTwoSteps
 
 from rrl_tf.layers import (
     AppendCoordinates,
@@ -20,12 +17,14 @@ from rrl_tf.layers import (
 )
 from rrl_tf.models import (
     BehaviorCloning,
+    ConvolutionalAnswerer,
     ConvolutionalClassifier,
     DecisionTransformer,
     MemorySequenceClassifier,
     MLPClassifier,
     PatchAttentionClassifier,
     RecurrentQNetwork,
+    RelationalAnswerer,
     RelationalClassifier,
     RelationalQNetwork,
 )
@@ -156,83 +155,19 @@ def sequence_classifier(preset, parameters, attention=None):
     )
 
 
-@keras.saving.register_keras_serializable(package="tests")
-class OfOneArray(keras.layers.Layer):
-    """Gives a layer that takes a dict of windows and may return a dict one array, for one array."""
-
-    def __init__(self, layer, **kwargs):
-        super().__init__(**kwargs)
-        self.layer = layer
-
-    def build(self, shape):
-        if not self.layer.built:  # one that was read from a file is
-            window = self._split(keras.Input(shape[1:]))
-            self.layer.build({name: part.shape for name, part in window})
-
-    def call(self, inputs, training=False, return_attention_scores=False):
-        window = dict(self._split(inputs))
-        if not return_attention_scores:
-            return self._join(self.layer(window, training=training))
-        outputs, scores = self.layer(window, training=training, return_attention_scores=True)
-        return self._join(outputs), scores
-
-    def _split(self, inputs):
-        states, actions, returns = ops.split(inputs, [4, 7], axis=-1)
-        steps = ops.cumsum(ops.ones_like(inputs[..., 0], dtype="int32"), axis=1)
-        yield from {"states": states, "actions": actions, "returns_to_go": returns}.items()
-        yield from {"timesteps": steps - 1, "mask": ops.ones_like(steps)}.items()
-
-    def _join(self, outputs):
-        return ops.concatenate([*outputs.values()], -1) if isinstance(outputs, dict) else outputs
-
-    def compute_output_spec(self, inputs, training=False, return_attention_scores=False):
-        asked = {"return_attention_scores": True} if return_attention_scores else {}
-        result = self.layer.compute_output_spec(dict(self._split(inputs)), **asked)
-        if not return_attention_scores:
-            return self._join(result)
-        return self._join(result[0]), result[1]
-
-    def compute_output_shape(self, shape):
-        shapes = {"states": (*shape[:2], 4), "timesteps": shape[:2]}
-        shapes = self.layer.compute_output_shape(shapes)
-        if not isinstance(shapes, dict):
-            return shapes
-        return (*shape[:2], sum(part[-1] for part in shapes.values()))
-
-    def get_config(self):
-        return {**super().get_config(), "layer": keras.saving.serialize_keras_object(self.layer)}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls(**{**config, "layer": keras.saving.deserialize_keras_object(config["layer"])})
-
-
-@keras.saving.register_keras_serializable(package="tests")
-class OfTwoSteps(OfOneArray):
-    """Shows a network that remembers an observation in part and then whole, and takes the last Q
-    values; so it, too, is of one array."""
-
-    def build(self, shape):
-        if not self.layer.built:
-            self.layer.build({"observation": shape})
-
-    def call(self, observation, training=False, return_attention_scores=False):
-        before = ops.zeros_like(ops.reshape(observation, (-1, math.prod(observation.shape[1:]))))
-        sequences = {
-            "observation": ops.stack([0.5 * observation, observation], axis=1),
-            "previous_action": ops.cast(before[:, :2], "int32") - np.array([1, 0], "int32"),
-            "previous_reward": before[:, :2] + np.array([0.0, 0.7], "float32"),
-        }
-        q, _, *attention = self.layer.unroll(
-            sequences, training=training, return_attention_scores=return_attention_scores
-        )
-        return (q[:, -1], *attention) if return_attention_scores else q[:, -1]
-
-    def compute_output_spec(self, *args, **kwargs):
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)  # by tracing
-
-    def compute_output_shape(self, shape):
-        return (shape[0], self.layer.num_actions)
+def answerer(kind, parameters, attention=None, **arguments):
+    small = {"num_classes": 5, "conv_filters": (4, 6), "conv_kernel_sizes": (3, 2)}
+    small |= {"conv_strides": (2, 2), "hidden_units": (7,), **arguments}
+    return Case(
+        kind.__name__,
+        lambda dtype=None, **kwargs: OfOnePicture(
+            kind(**small, dtype=dtype), dtype=dtype, **kwargs
+        ),
+        (7, 6, 3),
+        parameters,
+        attention,
+        full_precision=True,
+    )
 
 
 def recurrent(preset, parameters, attention=None, **arguments):
@@ -294,10 +229,21 @@ CASES = [
     attention("additive", 8 * 30 + 30 + (25 + 5) + 25 + 5, score="additive"),
     attention("book", 8 * 30 + 30 + 2 * (30 + 6) + 36 + 6, False, score="book_additive"),
     Case("coordinates", AppendCoordinates, GRID, 0),
+    Case("waves", lambda **kwargs: AppendCoordinates(frequencies=(1.0, 2.5), **kwargs), GRID, 0),
     Case("positions", PositionEmbedding, ENTITIES, 48, equivariant=False),
     block("default", 270 + 10 * 8 + 8),
     block("zambaldi", 270 + 88 + 72 + 16, units=(8, 8), activation="relu", norm="entity"),
     block("joint-norm", 270 + 10 * 7 + 7, units=(7,), residual=False, norm="joint"),
+    Case(
+        "block-edges",
+        lambda dtype=None, **kwargs: OfOneGraph(
+            RelationalBlock(2, 5, edge_size=3, dtype=dtype), dtype=dtype, **kwargs
+        ),
+        ENTITIES,
+        358 + 3 * 2,
+        {"": (2, NODES, NODES)},
+        equivariant=True,
+    ),
     module("one-round", 358, 1),
     module("own-weights", 3 * 358, 3, num_rounds=3),
     module("shared-weights", 358, 3, num_rounds=3, share_weights=True),
@@ -315,6 +261,16 @@ CASES = [
     sequence_classifier("fast", 60_036, {"block_1": (4, 4, 5, 5)}),
     sequence_classifier("fast-lstm", 60_516),
     sequence_classifier("fast-transformer", 60_282, {f"block_{i}": (2, 4, 4) for i in (1, 2)}),
+    answerer(
+        RelationalAnswerer,
+        112 + 102 + (81 + 80) + 32 + 2 * (8 * 30 + 30 + 10 * 8 + 8) + 63 + 40,
+        {f"round_{i}": (2, 10, 10) for i in (1, 2)},
+        cell_units=(9,),
+        width=8,
+        block={"num_heads": 2, "key_size": 5},
+        num_rounds=2,
+    ),
+    answerer(ConvolutionalAnswerer, 112 + 102 + 24 * 7 + 7 + 21 + 40),
     windows("tokens", lambda **k: TrajectoryEmbedding(8, 9, **k), TOKENS, full_precision=False),
     windows("cloning", lambda **k: BehaviorCloning(4, 3, (6,), **k), 4 * 6 + 6 + 6 * 3 + 3),
     windows(
@@ -330,6 +286,13 @@ CASES = [
     q_network("book", (7, 7, 3), 91_597, {"round_1": (3, 49, 49)}),
     q_network("zambaldi", (4, 3, 3), 217_661, {f"round_{i}": (2, 12, 12) for i in (1, 2)}),
     q_network("fast", (7, 7, 20), 13_190, {f"round_{i}": (2, 49, 49) for i in (1, 2)}, **SEEN),
+    q_network(
+        "fast-relative",
+        (7, 7, 20),
+        13_190 - 49 * 32 + 2 * 2 * 13**2,
+        {f"round_{i}": (2, 49, 49) for i in (1, 2)},
+        **SEEN,
+    ),
     recurrent(
         "relational-memory-entities",
         524 + 40 + 924 + 252,

@@ -10,7 +10,7 @@ from rrl_tf.models import RecurrentQNetwork
 
 GRID = (3, 3, 5)
 ACTIONS = 3
-SEEN = SimpleNamespace(unseen_feature=0, agent_cell=(1, 2))  # a preparation
+SEEN = SimpleNamespace(unseen_feature=0, agent_cell=(1, 2), agent_feature=None)  # a preparation
 SMALL = {
     "num_actions": ACTIONS,
     "hidden_units": (8,),

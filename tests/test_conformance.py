@@ -8,10 +8,11 @@ import pkgutil
 import keras
 import numpy as np
 import pytest
-from conformance import CASES, OfOneArray
+from conformance import CASES
 from hypothesis import given
 from hypothesis import strategies as st
 from keras import ops
+from wrapped import OfOneArray
 
 import rrl_tf.convert
 import rrl_tf.layers

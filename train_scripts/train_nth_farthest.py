@@ -24,10 +24,12 @@ from rrl_tf.training import (
     FitRun,
     LogImages,
     MetricsLog,
+    make_optimizer,
     make_replicas,
     require_positive,
     require_share,
 )
+from rrl_tf.training.optimizers import OptimizerName
 from train_scripts import command_line
 
 EVALUATION_SEED = 2**32 - 1
@@ -58,7 +60,7 @@ class Config(FitConfig):
 
     network: str = "fast"
     """Preset of `MemorySequenceClassifier`."""
-    optimizer: Literal["muon", "adam"] = "muon"
+    optimizer: OptimizerName = "muon"
     """Muon updates matrices by the orthogonal part of their momentum, and the rest as Adam."""
     learning_rate_end: float = 5e-5
     warmup_steps: int = 500
@@ -206,20 +208,12 @@ def make_model(config: Config, shape: tuple[int, ...]) -> keras.Model:
     )
     model.build((None, *shape[1:]))
     model.compile(
-        make_optimizer(config),
+        make_optimizer(config.optimizer, **config.optimizer_options(config.steps)),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
         jit_compile=config.jit_compile,
     )
     return model
-
-
-def make_optimizer(config: Config) -> keras.optimizers.Optimizer:
-    """Muon or Adam."""
-    options = config.optimizer_options(config.steps)
-    if config.optimizer == "adam":
-        return keras.optimizers.Adam(**options)
-    return keras.optimizers.Muon(exclude_layers=["head"], weight_decay=1e-4, **options)
 
 
 def finish(run: FitRun, questions: tuple[np.ndarray, np.ndarray]) -> None:

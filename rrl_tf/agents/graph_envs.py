@@ -10,9 +10,7 @@ import tensorflow as tf
 
 from rrl_tf._arguments import number_from, positive_int
 from rrl_tf.agents import graph_random
-from rrl_tf.envs import doorkey_rules
-from rrl_tf.envs.doorkey_graph import DoorKeyGraph
-from rrl_tf.envs.doorkey_rules import DoorKeyState
+from rrl_tf.envs.graph import GraphEnv, choose
 from rrl_tf.envs.vector import SeededVectorEnv
 from rrl_tf.errors import InvalidInput
 
@@ -21,7 +19,8 @@ class CurriculumGraph:
     """E environments in the graph, of growing difficulty: what `CurriculumEnv` is in Python.
 
     Args:
-        levels: `DoorKeyGraph`s of equal observations and actions, the easiest first.
+        levels: `GraphEnv`s of equal observations and actions, such as `DoorKeyGraph`s, the easiest
+            first.
         num_envs: E.
         current_share: share of new episodes that are of `reset_options["level"]`; the others are
             of the easier ones.
@@ -40,7 +39,7 @@ class CurriculumGraph:
     jit_compile = True
 
     def __init__(
-        self, levels: Sequence[DoorKeyGraph], num_envs: int, current_share: float = 0.7
+        self, levels: Sequence[GraphEnv], num_envs: int, current_share: float = 0.7
     ) -> None:
         spaces = {(repr(level.observation_space), repr(level.action_space)) for level in levels}
         if len(spaces) != 1:
@@ -58,7 +57,7 @@ class CurriculumGraph:
         """Number of the level that is trained on."""
         return (self.reset_options or {}).get("level", 0)
 
-    def initial_state(self, seed: Any, level: Any) -> DoorKeyState:
+    def initial_state(self, seed: Any, level: Any) -> Any:
         """New episodes, `current_share` of them of the level, the others of easier ones."""
         seeds = graph_random.split(seed, len(self.levels) + 2)
         shape = (self.num_envs,)
@@ -69,17 +68,17 @@ class CurriculumGraph:
         for number, (each, own) in enumerate(zip(self.levels, seeds)):
             if number > 0:
                 new = each.initial_state(self.num_envs, own)
-                state = doorkey_rules.choose(chosen == number, new, state)
+                state = choose(chosen == number, new, state)
         return state
 
-    def begin(self, seed: Any) -> tuple[DoorKeyState, Any]:
-        """E new episodes: their state, and what is seen, `(E, 7, 7, C)`."""
+    def begin(self, seed: Any) -> tuple[Any, Any]:
+        """E new episodes: their state, and what is seen, `(E, ...)`."""
         state = self.initial_state(seed, self.level)
         return state, self.levels[0].observe(state)
 
     def step_and_restart(
-        self, state: DoorKeyState, action: Any, seed: Any, level: Any
-    ) -> tuple[DoorKeyState, Any, tuple[Any, ...], Any]:
+        self, state: Any, action: Any, seed: Any, level: Any
+    ) -> tuple[Any, Any, tuple[Any, ...], Any]:
         """One step of every environment; where an episode ends, one of `initial_state` begins.
 
         Args:
@@ -92,32 +91,38 @@ class CurriculumGraph:
             The state and the observation to act on next; a tuple of reward, terminated, truncated
             and the observation after the action; and which episodes are a success, `(E,)` bool.
         """
-        # What a step does depends on the size in the state and on nothing else of a level.
+        # What a step does depends on the state and on nothing else of a level.
         state, final_observation, reward, terminated, truncated = self.levels[0].step(state, action)
         truncated &= ~terminated
         new = self.initial_state(seed, level)
-        state = doorkey_rules.choose(terminated | truncated, new, state)
+        state = choose(terminated | truncated, new, state)
         outcome = (reward, terminated, truncated, final_observation)
-        return state, self.levels[0].observe(state), outcome, terminated
+        success = self.levels[0].succeeded(reward, terminated)
+        return state, self.levels[0].observe(state), outcome, success
 
-    def get_state(self, state: DoorKeyState) -> dict[str, Any]:
+    def get_state(self, state: Any) -> dict[str, Any]:
         """The environments' state, as a dict of arrays and JSON-able values."""
-        return {"reset_options": self.reset_options, "state": tf.stack(state).numpy()}
+        columns = {name: column.numpy() for name, column in state._asdict().items()}
+        return {"reset_options": self.reset_options, **columns}
 
-    def set_state(self, stored: Mapping[str, Any]) -> tuple[DoorKeyState, Any]:
+    def set_state(self, stored: Mapping[str, Any]) -> tuple[Any, Any]:
         """State and observation of what `get_state` returned.
 
         Raises:
-            InvalidInput: if it is of another number of environments.
+            InvalidInput: if it is of another number of environments, or of other ones.
         """
-        expected = (len(DoorKeyState._fields), self.num_envs)
-        if stored["state"].shape != expected:
+        example = self.initial_state((0, 0), 0)
+        expected = {name: tuple(column.shape) for name, column in example._asdict().items()}
+        received = {name: np.shape(stored[name]) for name in expected}
+        if received != expected:
             raise InvalidInput(
                 f"expected the state of {self.num_envs} environments, {expected}; received "
-                f"{stored['state'].shape}"
+                f"{received}"
             )
         self.reset_options = stored["reset_options"]
-        state = DoorKeyState(*tf.unstack(tf.constant(stored["state"], tf.int32)))
+        state = type(example)(
+            **{n: tf.constant(stored[n], c.dtype) for n, c in example._asdict().items()}
+        )
         return state, self.levels[0].observe(state)
 
 

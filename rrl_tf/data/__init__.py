@@ -7,6 +7,7 @@ import importlib
 
 _MODULES = {
     "episodes": ("Episode", "OfflineData"),
+    "graphs": ("Graphs", "RandomGraphs", "random_graphs"),
     "mnist": ("Split", "load_mnist"),
     "mnist_batches": ("batches", "prepared"),
     "nth_farthest_task": ("NthFarthest", "nth_farthest", "nth_farthest_floors"),
@@ -20,6 +21,7 @@ _MODULES = {
     ),
     "recording": ("Player", "record_episodes"),
     "scaling": ("Scaling",),
+    "sort_of_clevr_task": ("Pictures", "SortOfClevr", "sort_of_clevr"),
     "sources": ("load_episodes",),
     "text": (
         "Characters",

@@ -3,6 +3,9 @@
 import importlib
 
 from rrl_tf.envs import preparation
+from rrl_tf.envs.box_world import BoxWorld
+from rrl_tf.envs.box_world_levels import BoxWorldLevels, BoxWorldStart, held_out_pairs
+from rrl_tf.envs.box_world_task import box_world_cells, box_world_task
 from rrl_tf.envs.comparison import ComparisonStart, enumerate_comparison_starts, make_comparison
 from rrl_tf.envs.comparison_task import comparison_task
 from rrl_tf.envs.doorkey import (
@@ -26,6 +29,11 @@ __all__ = [
     "ACTION_NAMES",
     "AGENT_CELL",
     "TASK_ACTIONS",
+    "BoxWorld",
+    "BoxWorldGraph",
+    "BoxWorldLevels",
+    "BoxWorldStart",
+    "BoxWorldState",
     "ComparisonStart",
     "DoorKey",
     "DoorKeyGraph",
@@ -37,12 +45,15 @@ __all__ = [
     "Preparation",
     "SeededVectorEnv",
     "Task",
+    "box_world_cells",
+    "box_world_task",
     "comparison_task",
     "doorkey_task",
     "enumerate_comparison_starts",
     "enumerate_memory_starts",
     "enumerate_starts",
     "gymnasium_task",
+    "held_out_pairs",
     "key_corridor_task",
     "make_comparison",
     "make_doorkey",
@@ -55,6 +66,8 @@ __all__ = [
 
 # What is made of TensorFlow's operations; the rest is NumPy.
 _WITH_TENSORFLOW = {
+    "BoxWorldGraph": "box_world_graph",
+    "BoxWorldState": "box_world_graph",
     "DoorKeyGraph": "doorkey_graph",
     "DoorKeyState": "doorkey_rules",
     "DoorKeyVectorEnv": "doorkey_vector",

@@ -15,6 +15,7 @@ from rrl_tf.envs import doorkey_rules as rules
 from rrl_tf.envs import wrappers
 from rrl_tf.envs.doorkey import DoorKeyStart, make_doorkey
 from rrl_tf.envs.doorkey_rules import LARGEST_SIZE, DoorKeyState
+from rrl_tf.envs.graph import choose
 from rrl_tf.errors import InvalidInput
 
 
@@ -164,8 +165,21 @@ class DoorKeyGraph:
         state, final_observation, reward, terminated, truncated = self.step(state, action)
         truncated &= ~terminated
         new = self.initial_state(reward.shape[0], seed)
-        state = rules.choose(terminated | truncated, new, state)
+        state = choose(terminated | truncated, new, state)
         return state, self.observe(state), reward, terminated, truncated, final_observation
+
+    @property
+    def time_limit(self) -> int:
+        """Steps after which an episode is truncated."""
+        return 10 * self.size**2 if self.max_steps is None else self.max_steps
+
+    def succeeded(self, reward: Tensor, terminated: Tensor) -> Tensor:
+        """Which episodes have reached the goal: nothing else ends one before its time."""
+        return terminated
+
+    def state_key(self, state: DoorKeyState) -> Tensor:
+        """Numbers `(E,)` int64, equal for two states exactly when they have the same future."""
+        return rules.state_key(state)
 
     def _checked(self, action, state):
         action = tf.convert_to_tensor(action)

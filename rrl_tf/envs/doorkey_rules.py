@@ -178,15 +178,6 @@ def packed_view(state: DoorKeyState) -> Tensor:
     return codes + state.direction * _DIRECTION_BYTE
 
 
-def choose(condition: Tensor, new: DoorKeyState, old: DoorKeyState) -> DoorKeyState:
-    """The state with the environments of `new` where `condition` `(E,)` is true, else of `old`.
-
-    With it a curriculum mixes sizes: `choose(is_hard, hard.initial_state(...),
-    easy.initial_state(...))`; `step` asks each environment's own size.
-    """
-    return DoorKeyState(*(tf.where(condition, a, b) for a, b in zip(new, old)))
-
-
 def state_key(state: DoorKeyState) -> Tensor:
     """Numbers `(E,)` int64 that are equal for two states exactly when they have the same future.
 

@@ -18,6 +18,7 @@ from rrl_tf.envs import doorkey_rules as rules
 from rrl_tf.envs.doorkey import DoorKeyStart
 from rrl_tf.envs.doorkey_graph import DoorKeyGraph
 from rrl_tf.envs.doorkey_rules import DoorKeyState
+from rrl_tf.envs.graph import choose
 from rrl_tf.errors import InvalidInput
 
 _SEED = tf.TensorSpec((2,), tf.int64)
@@ -230,7 +231,7 @@ class DoorKeyVectorEnv(VectorEnv):
         state, _, reward, terminated, truncated = self.graph.step(state, action)
         truncated &= ~terminated
         new = self.graph.initial_state(self.num_envs, seed)
-        packed, final = tf.stack(rules.choose(terminated | truncated, new, state)), tf.stack(state)
+        packed, final = tf.stack(choose(terminated | truncated, new, state)), tf.stack(state)
         views = self._looked(tf.concat((packed, final), axis=1))
         return packed, views, reward, terminated, truncated
 

@@ -27,6 +27,8 @@ class Preparation:
             `None` where no feature tells. Networks let nothing attend to such cells.
         agent_cell: (row, column) of the cell the agent stands in, or `None` where it is not always
             the same. Networks read the decision there.
+        agent_feature: index of the feature that is 1 where the agent stands and 0 elsewhere, or
+            `None` where no feature tells. Without an `agent_cell` networks read there.
 
     Example:
         >>> view = Box(0, 10, (7, 7, 1), "uint8")
@@ -39,6 +41,7 @@ class Preparation:
     shape: tuple[int, ...]
     unseen_feature: int | None = None
     agent_cell: tuple[int, int] | None = None
+    agent_feature: int | None = None
 
     def __call__(self, observation: Any) -> Any:
         """Prepares observations `(..., *raw)`."""
@@ -50,6 +53,7 @@ def one_hot(
     frames: int = 1,
     unseen_code: int | None = None,
     agent_cell: tuple[int, int] | None = None,
+    agent_code: int | None = None,
 ) -> Preparation:
     """Writes every code of a grid as a one-hot vector.
 
@@ -60,6 +64,7 @@ def one_hot(
         unseen_code: code of the first channel that marks a cell out of sight; the newest frame's
             counts.
         agent_cell: as in `Preparation`.
+        agent_code: code of the first channel that marks the agent's cell, as `unseen_code`.
 
     Returns:
         A `Preparation` to `(height, width, frames * sum of the numbers of codes)`: for each frame
@@ -84,8 +89,11 @@ def one_hot(
         repeated = ops.matmul(ops.cast(observation, "float32"), repeat)
         return ops.cast(ops.equal(repeated, code), "float32")
 
-    unseen = None if unseen_code is None else (frames - 1) * sum(codes) + unseen_code
-    return Preparation(prepare, (*space.shape[:2], frames * sum(codes)), unseen, agent_cell)
+    unseen, agent = (
+        None if marked is None else (frames - 1) * sum(codes) + marked
+        for marked in (unseen_code, agent_code)
+    )
+    return Preparation(prepare, (*space.shape[:2], frames * sum(codes)), unseen, agent_cell, agent)
 
 
 def scaled(space: Box, agent_cell: tuple[int, int] | None = None) -> Preparation:

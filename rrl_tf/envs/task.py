@@ -16,7 +16,7 @@ from rrl_tf.envs.preparation import Preparation
 from rrl_tf.errors import InvalidInput
 
 if TYPE_CHECKING:  # it loads TensorFlow
-    from rrl_tf.envs.doorkey_graph import DoorKeyGraph
+    from rrl_tf.envs.graph import GraphEnv
 
 Cells = Mapping[str, tuple[int, int]]
 
@@ -43,8 +43,8 @@ class Level:
     make_env: Callable[..., gymnasium.Env]
     make_test_env: Callable[..., gymnasium.Env] | None = None
     resets: tuple[Mapping[str, Any], ...] | None = None
-    make_graph: Callable[[], DoorKeyGraph] | None = None
-    make_test_graph: Callable[[], DoorKeyGraph] | None = None
+    make_graph: Callable[[], GraphEnv] | None = None
+    make_test_graph: Callable[[], GraphEnv] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

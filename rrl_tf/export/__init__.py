@@ -1,5 +1,6 @@
 """Policies as SavedModels: preprocessing, model and choice of action in one graph."""
 
+from rrl_tf.export.answerer import export_answerer
 from rrl_tf.export.classifier import export_classifier
 from rrl_tf.export.decision_transformer import export_decision_transformer
 from rrl_tf.export.load import load_policy
@@ -10,6 +11,7 @@ from rrl_tf.export.writer import input_spec, model_endpoints, write_version
 
 __all__ = [
     "SavedModelSession",
+    "export_answerer",
     "export_classifier",
     "export_decision_transformer",
     "export_policy",

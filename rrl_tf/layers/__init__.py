@@ -13,6 +13,7 @@ from rrl_tf.layers.relational_block import RelationalBlock
 from rrl_tf.layers.relational_memory import RelationalMemory
 from rrl_tf.layers.relational_memory_cell import RelationalMemoryCell
 from rrl_tf.layers.relational_module import RelationalModule
+from rrl_tf.layers.relative_position_bias import RelativePositionBias
 from rrl_tf.layers.trajectory_embedding import TrajectoryEmbedding
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "RelationalMemory",
     "RelationalMemoryCell",
     "RelationalModule",
+    "RelativePositionBias",
     "TrajectoryEmbedding",
     "censored_normal_mean",
 ]

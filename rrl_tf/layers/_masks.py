@@ -58,13 +58,22 @@ def _fits(mask: Tensor | None, shape: Shape) -> bool:
     )
 
 
-def mask_of_entity(mask: Tensor | None, entity: int) -> Tensor | None:
-    """The row of one entity of a mask of four axes, which may have one row for all of them."""
-    if mask is None or mask.shape[2] == 1:
-        return mask
-    if mask.shape[2] is None:  # one row or all
-        entity = ops.minimum(entity, ops.shape(mask)[2] - 1)
-    return mask[:, :, entity : entity + 1]
+def edge_mask(mask: Tensor | None, edges: Tensor) -> Tensor:
+    """A mask, if there is one, and true edges `(B, N, S)`, as `(B, H or 1, N, S)`."""
+    along = ops.cast(edges, "bool")[:, None]
+    if mask is None:
+        return along
+    mask = ops.cast(mask, "bool")
+    return ops.logical_and(along, mask[:, None, None] if len(mask.shape) == 2 else mask)
+
+
+def rows_of_entity(pairs: Tensor | None, entity: int) -> Tensor | None:
+    """The row of one entity of a mask or a bias, which may have one row for all of them."""
+    if pairs is None or pairs.shape[2] == 1:
+        return pairs
+    if pairs.shape[2] is None:  # one row or all
+        entity = ops.minimum(entity, ops.shape(pairs)[2] - 1)
+    return pairs[:, :, entity : entity + 1]
 
 
 def carry_mask(output: Tensor, mask: Tensor | None, rows: slice) -> None:

@@ -1,4 +1,4 @@
-"""What the layers share about shapes: rows through a dense layer, symbolic tensors."""
+"""What the layers share about shapes: checks, rows through a dense layer, symbolic tensors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from rrl_tf._typing import Shape, Tensor
+from rrl_tf.errors import InvalidInput
 
 
 def dense_on_rows(dense: keras.layers.Layer, inputs: Tensor) -> Tensor:
@@ -22,3 +23,32 @@ def dense_on_rows(dense: keras.layers.Layer, inputs: Tensor) -> Tensor:
 def tensor_spec(layer: keras.layers.Layer, shape: Shape) -> keras.KerasTensor:
     """A symbolic tensor of `shape` in the layer's compute dtype."""
     return keras.KerasTensor(shape, dtype=layer.compute_dtype)
+
+
+def check_attention_shapes(
+    layer: keras.layers.Layer, inputs_shape: Shape, context_shape: Shape | None
+) -> None:
+    """Raises an `InvalidInput` for entities that a `MultiHeadDotProductAttention` can't relate."""
+    for name, shape in (("inputs", inputs_shape), ("context", context_shape)):
+        if shape is not None and (len(shape) != 3 or shape[-1] is None):
+            raise InvalidInput(
+                f"`{name}` must be entities (B, N, F) with a known F; "
+                f"received the shape {tuple(shape)}"
+            )
+    if context_shape is not None:
+        if layer.score == "book_additive":
+            raise InvalidInput(
+                "score='book_additive' adds the query and the key of the same entity, so it "
+                f"takes no `context`; received one of the shape {tuple(context_shape)}"
+            )
+        if layer.qkv_norm == "fused":
+            raise InvalidInput(
+                "qkv_norm='fused' normalises q, k and v of an entity together, so it takes no "
+                f"`context`; received one of the shape {tuple(context_shape)}"
+            )
+    sizes = (inputs_shape[1], context_shape[1] if context_shape else inputs_shape[1])
+    if layer.fixed_entities and None in sizes:
+        raise InvalidInput(
+            "score='book_additive' and qkv_norm='joint' have weights for every entity, so the "
+            f"number of entities must be known; received the shape {tuple(inputs_shape)}"
+        )

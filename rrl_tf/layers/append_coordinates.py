@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from rrl_tf._arguments import one_of
+from rrl_tf._arguments import number_from, one_of
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._shapes import tensor_spec
@@ -23,16 +24,22 @@ class AppendCoordinates(keras.layers.Layer):
     columns (rows), or one less, so that the last one lies exactly at `high`. The book's are 0, 1,
     `"size"`; Zambaldi et al.'s -1, 1, `"size_minus_one"`.
 
+    With `frequencies`, the sines and cosines of multiples of the coordinates follow. A dot product
+    of theirs, as attention takes, is a function of the distance alone:
+    `sin wx sin wx' + cos wx cos wx' = cos w(x - x')`.
+
     Args:
         low: coordinate of the first column and row.
         high: coordinate that the last column and row reach, or fall one step short of.
         divisor: `"size"` or `"size_minus_one"`.
+        frequencies: W numbers w; each adds sin wx, sin wy, cos wx, cos wy.
 
     Call arguments:
         inputs: grid `(B, height, width, F)`.
 
     Returns:
-        `(B, height, width, F + 2)`: x grows along `width`, and comes first; y grows along `height`.
+        `(B, height, width, F + 2 + 4 W)`: x grows along `width`, and comes first; y grows along
+        `height`.
 
     Raises:
         InvalidInput: for an unknown `divisor`, or inputs that are no grid.
@@ -53,12 +60,14 @@ class AppendCoordinates(keras.layers.Layer):
         low: float = -1.0,
         high: float = 1.0,
         divisor: str = "size_minus_one",
+        frequencies: Sequence[float] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.low = low
         self.high = high
         self.divisor = one_of("divisor", divisor, DIVISORS)
+        self.frequencies = tuple(number_from("frequencies", w, 0) for w in frequencies)
 
     def build(self, inputs_shape: Shape) -> None:
         if len(inputs_shape) != 4:
@@ -69,12 +78,13 @@ class AppendCoordinates(keras.layers.Layer):
 
     def call(self, inputs: Tensor) -> Tensor:
         batch, height, width, _ = ops.shape(inputs)
-        columns = self._coordinates(width)[None, None, :, None]
-        rows = self._coordinates(height)[None, :, None, None]
-        shape = (batch, height, width, 1)
-        return ops.concatenate(
-            [inputs, ops.broadcast_to(columns, shape), ops.broadcast_to(rows, shape)], axis=-1
-        )
+        columns = ops.broadcast_to(self._coordinates(width)[None, :], (height, width))
+        rows = ops.broadcast_to(self._coordinates(height)[:, None], (height, width))
+        places = ops.stack([columns, rows], axis=-1)  # (height, width, 2)
+        waves = [wave(w * places) for w in self.frequencies for wave in (ops.sin, ops.cos)]
+        places = ops.concatenate([places, *waves], axis=-1)[None]
+        places = ops.broadcast_to(places, (batch, height, width, places.shape[-1]))
+        return ops.concatenate([inputs, places], axis=-1)
 
     def _coordinates(self, size):
         index = ops.cast(ops.arange(size), self.compute_dtype)
@@ -82,7 +92,7 @@ class AppendCoordinates(keras.layers.Layer):
         return self.low + (self.high - self.low) * index / ops.cast(steps, self.compute_dtype)
 
     def compute_output_shape(self, inputs_shape: Shape) -> Shape:
-        return (*inputs_shape[:-1], inputs_shape[-1] + 2)
+        return (*inputs_shape[:-1], inputs_shape[-1] + 2 + 4 * len(self.frequencies))
 
     def compute_output_spec(self, inputs: Tensor) -> keras.KerasTensor:
         return tensor_spec(self, self.compute_output_shape(inputs.shape))
@@ -93,4 +103,5 @@ class AppendCoordinates(keras.layers.Layer):
             "low": self.low,
             "high": self.high,
             "divisor": self.divisor,
+            "frequencies": self.frequencies,
         }

@@ -15,10 +15,10 @@ from rrl_tf.layers._masks import (
     attention_mask,
     carried_mask,
     carry_mask,
-    mask_of_entity,
     padding_mask,
+    rows_of_entity,
 )
-from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
+from rrl_tf.layers._shapes import check_attention_shapes, dense_on_rows, tensor_spec
 
 SCORES = ("dot", "additive", "book_additive")
 QKV_NORMS = (None, "entity", "joint", "fused")
@@ -77,6 +77,7 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
             `Embedding(mask_zero=True)` or a `Masking`; for one mask of all inputs write
             `mask[None, None]`. Padding that the keys carry along is hidden from four axes too. A
             row without any allowed key gives zeros.
+        bias: added to the scores before the softmax: four axes that broadcast to `(B, H, N, S)`.
         entity: index of the only entity whose output is wanted: N is 1 in the results then.
         training: whether to apply dropout.
         return_attention_scores: whether to return the scores as well.
@@ -141,7 +142,7 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         return self.score == "book_additive" or self.qkv_norm == "joint"
 
     def build(self, inputs_shape: Shape, context_shape: Shape | None = None) -> None:
-        self._check_shapes(inputs_shape, context_shape)
+        check_attention_shapes(self, inputs_shape, context_shape)
         self.is_cross_attention = context_shape is not None
         nodes = inputs_shape[1]
         keys = nodes if context_shape is None else context_shape[1]
@@ -167,31 +168,6 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         if self.output_size is not None:
             self.output_projection = self._dense(
                 "output_projection", self.output_size, self.num_heads * self.value_size
-            )
-
-    def _check_shapes(self, inputs_shape, context_shape):
-        for name, shape in (("inputs", inputs_shape), ("context", context_shape)):
-            if shape is not None and (len(shape) != 3 or shape[-1] is None):
-                raise InvalidInput(
-                    f"`{name}` must be entities (B, N, F) with a known F; "
-                    f"received the shape {tuple(shape)}"
-                )
-        if context_shape is not None:
-            if self.score == "book_additive":
-                raise InvalidInput(
-                    "score='book_additive' adds the query and the key of the same entity, so it "
-                    f"takes no `context`; received one of the shape {tuple(context_shape)}"
-                )
-            if self.qkv_norm == "fused":
-                raise InvalidInput(
-                    "qkv_norm='fused' normalises q, k and v of an entity together, so it takes no "
-                    f"`context`; received one of the shape {tuple(context_shape)}"
-                )
-        sizes = (inputs_shape[1], context_shape[1] if context_shape else inputs_shape[1])
-        if self.fixed_entities and None in sizes:
-            raise InvalidInput(
-                "score='book_additive' and qkv_norm='joint' have weights for every entity, so the "
-                f"number of entities must be known; received the shape {tuple(inputs_shape)}"
             )
 
     def _build_norms(self, nodes, keys):
@@ -245,6 +221,7 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         inputs: Tensor,
         context: Tensor | None = None,
         mask: Tensor | None = None,
+        bias: Tensor | None = None,
         entity: int | None = None,
         training: bool = False,
         return_attention_scores: bool = False,
@@ -256,17 +233,19 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
                     f"score='book_additive' has no row for one entity; received entity={entity!r}"
                 )
             query = query[:, :, entity : entity + 1]
+            bias = rows_of_entity(bias, entity)
         allowed = self._allowed(inputs, context, mask, entity)
-        output, attention = self._gather(query, key, value, allowed, training)
+        output, attention = self._gather(query, key, value, allowed, training, bias)
         if self.output_projection is not None:
             output = dense_on_rows(self.output_projection, output)
         if entity is not None:
             carry_mask(output, self.compute_mask(inputs, mask), slice(entity, entity + 1))
         return (output, attention) if return_attention_scores else output
 
-    def _gather(self, query, key, value, allowed, training):
+    def _gather(self, query, key, value, allowed, training, bias=None):
         """What the heads gather, `(B, N, H * D)`, and from where, `(B, H, N, S)`."""
-        attention = self._softmax(self._score(query, key), allowed)
+        scores = self._score(query, key)
+        attention = self._softmax(scores if bias is None else scores + bias, allowed)
         heads = ops.matmul(self.attention_dropout(attention, training=training), value)
         heads = ops.transpose(heads, (0, 2, 1, 3))  # (B, H, N, D) -> (B, N, H, D)
         output = ops.reshape(heads, (-1, ops.shape(query)[2], self.num_heads * self.value_size))
@@ -297,7 +276,7 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         keys = inputs if context is None else context
         shape = (inputs.shape[0], self.num_heads, inputs.shape[1], keys.shape[1])
         mask = attention_mask(mask, keys, shape)
-        return mask if entity is None else mask_of_entity(mask, entity)
+        return mask if entity is None else rows_of_entity(mask, entity)
 
     def _project(self, inputs, context):
         """Queries `(B, H, N, key_size)`, keys `(B, H, S, key_size)`, values `(B, H, S, D)`."""
@@ -367,6 +346,7 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         inputs: Tensor,
         context: Tensor | None = None,
         mask: Tensor | None = None,
+        bias: Tensor | None = None,
         entity: int | None = None,
         training: bool = False,
         return_attention_scores: bool = False,

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+from keras import ops
 
-from rrl_tf._arguments import one_of, positive_ints
+from rrl_tf._arguments import one_of, optional_positive_int, positive_ints
 from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._layer_norm import LayerNormalization
-from rrl_tf.layers._masks import carry_mask, padding_mask
+from rrl_tf.layers._masks import carry_mask, edge_mask, padding_mask
 from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
 from rrl_tf.layers.multi_head_dot_product_attention import MultiHeadDotProductAttention
+from rrl_tf.layers.relative_position_bias import RelativePositionBias, check_grid_of
 
 NORMS = (None, "entity", "joint")
 _OF_THE_ATTENTION = (
@@ -60,11 +62,21 @@ class RelationalBlock(keras.layers.Layer):
         norm_initializer: initialiser of the gain of the norms.
         norm_epsilon: added to the variance in the norms.
         seed: seed of the dropout.
+        edge_size: E, the numbers that an edge has, where a graph is given by features of its edges:
+            they are mapped linearly to a bias of the scores, one for each head.
+        max_offset: for entities that are the cells of a grid: the largest offset between two cells
+            that has a learned bias of its own, see `RelativePositionBias`. `None` is no such bias.
 
     Call arguments:
         inputs: entities `(B, N, F)`.
         mask: `(B, N)`, true for the entities that count, as Keras injects it; or four axes that
             broadcast to `(B, H, N, N)`, true where attention is allowed.
+        edges: a graph. Without `edge_size` its adjacency `(B, N, N)`, true or not 0 where entity
+            `i` may attend to `j`: a node without a neighbour gathers nothing, and its own state
+            reaches it by the residual connection. With `edge_size`, features `(B, N, N, E)`; which
+            of the edges there are is then up to `mask`.
+        grid: `(rows, columns)` of the entities, where there is a `max_offset`. Entities behind the
+            grid's cells, such as a question about them, have no place and no such bias.
         entity: index of the only entity whose output is wanted: `(B, 1, units[-1])`.
         training: whether to apply dropout.
         return_attention_scores: whether to return the scores as well.
@@ -74,8 +86,8 @@ class RelationalBlock(keras.layers.Layer):
         `(B, H, N, N)`.
 
     Raises:
-        InvalidInput: for an argument out of its range, or sizes that a residual connection cannot
-            add.
+        InvalidInput: for an argument out of its range, sizes that a residual connection cannot
+            add, edges of another shape, or a `grid` that is missing or does not fit.
 
     Example:
 
@@ -105,6 +117,8 @@ class RelationalBlock(keras.layers.Layer):
         norm_initializer: Initializer = "ones",
         norm_epsilon: float = 1e-5,
         seed: int | None = None,
+        edge_size: int | None = None,
+        max_offset: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -129,10 +143,13 @@ class RelationalBlock(keras.layers.Layer):
         self.activation = keras.activations.get(activation)
         self.residual = residual
         self.norm = one_of("norm", norm, NORMS)
+        self.edge_size = optional_positive_int("edge_size", edge_size)
+        self.max_offset = optional_positive_int("max_offset", max_offset)
         self.supports_masking = True
 
     def build(self, inputs_shape: Shape) -> None:
         self.attention.build(inputs_shape)
+        self._build_biases()
         units = self.units or (inputs_shape[-1],)
         if self.residual and units[-1] != inputs_shape[-1]:
             raise InvalidInput(
@@ -167,10 +184,59 @@ class RelationalBlock(keras.layers.Layer):
             )
             self.output_norm.build(shape)
 
+    def _build_biases(self):
+        self.edge_bias = self.position_bias = None
+        if self.edge_size is not None:
+            self.edge_bias = keras.layers.Dense(
+                self.num_heads,
+                use_bias=False,  # it would add the same to all scores of a row
+                kernel_initializer=self.kernel_initializer.clone(),
+                dtype=self.dtype_policy,
+                name="edge_bias",
+            )
+            self.edge_bias.build((None, self.edge_size))
+        if self.max_offset is not None:
+            self.position_bias = RelativePositionBias(
+                self.num_heads, self.max_offset, dtype=self.dtype_policy, name="position_bias"
+            )
+            self.position_bias.build()
+
+    def _biases(self, inputs, edges, grid):
+        """What is added to the scores, of four axes that broadcast to `(B, H, N, N)`, or None."""
+        biases = []
+        if self.edge_bias is not None and edges is not None:
+            biases.append(ops.transpose(dense_on_rows(self.edge_bias, edges), (0, 3, 1, 2)))
+        if self.position_bias is not None:
+            biases.append(self._position_bias(inputs, grid))
+        return sum(biases) if biases else None
+
+    def _position_bias(self, inputs, grid):
+        check_grid_of(inputs, grid)
+        bias = self.position_bias(grid=grid)
+        behind = ops.shape(inputs)[1] - grid[0] * grid[1]
+        return ops.pad(bias, [(0, 0), (0, 0), (0, behind), (0, behind)])
+
+    def _check_edges(self, inputs, edges):
+        """Raises an `InvalidInput` for edges that this layer does not take."""
+        of_an_edge = () if self.edge_size is None else (self.edge_size,)
+        nodes = inputs.shape[1]
+        expected = (inputs.shape[0], nodes, nodes, *of_an_edge)
+        if len(edges.shape) != len(expected) or any(
+            None not in (size, given) and size != given
+            for size, given in zip(expected, edges.shape)
+        ):
+            raise InvalidInput(
+                f"`edges` must be {'(B, N, N)' if not of_an_edge else '(B, N, N, E)'}, here "
+                f"{expected}, for edge_size={self.edge_size}; "
+                f"received the shape {tuple(edges.shape)}"
+            )
+
     def call(
         self,
         inputs: Tensor,
         mask: Tensor | None = None,
+        edges: Tensor | None = None,
+        grid: tuple[Any, Any] | None = None,
         entity: int | None = None,
         training: bool = False,
         return_attention_scores: bool = False,
@@ -180,9 +246,13 @@ class RelationalBlock(keras.layers.Layer):
                 f"norm='joint' needs all entities, so none has an output alone; "
                 f"received entity={entity!r}"
             )
+        if edges is not None:
+            self._check_edges(inputs, edges)
+        is_adjacency = edges is not None and self.edge_size is None
         x, scores = self.attention(
             inputs,
-            mask=mask,
+            mask=edge_mask(mask, edges) if is_adjacency else mask,
+            bias=self._biases(inputs, edges, grid),
             entity=entity,
             training=training,
             return_attention_scores=True,
@@ -207,10 +277,14 @@ class RelationalBlock(keras.layers.Layer):
         self,
         inputs: Tensor,
         mask: Tensor | None = None,
+        edges: Tensor | None = None,
+        grid: tuple[Any, Any] | None = None,
         entity: int | None = None,
         training: bool = False,
         return_attention_scores: bool = False,
     ) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
+        if edges is not None:
+            self._check_edges(inputs, edges)
         batch, nodes, features = inputs.shape
         updated = nodes if entity is None else 1
         output = tensor_spec(self, self.compute_output_shape((batch, updated, features)))
@@ -228,4 +302,6 @@ class RelationalBlock(keras.layers.Layer):
             "activation": keras.activations.serialize(self.activation),
             "residual": self.residual,
             "norm": self.norm,
+            "edge_size": self.edge_size,
+            "max_offset": self.max_offset,
         }

@@ -28,6 +28,9 @@ class RelationalModule(keras.layers.Layer):
         inputs: entities `(B, N, F)`.
         mask: `(B, N)`, true for the entities that count, as Keras injects it; or four axes that
             broadcast to `(B, H, N, N)`, true where attention is allowed.
+        edges: a graph that holds in every round: its adjacency `(B, N, N)`, or with the block's
+            `edge_size` features of its edges `(B, N, N, E)`, see `RelationalBlock`.
+        grid: `(rows, columns)` of the entities, where the block has a `max_offset`.
         entity: index of the only entity whose output is wanted, `(B, 1, F)`; the last round then
             does no work for the others.
         training: whether to apply dropout.
@@ -105,6 +108,8 @@ class RelationalModule(keras.layers.Layer):
         self,
         inputs: Tensor,
         mask: Tensor | None = None,
+        edges: Tensor | None = None,
+        grid: tuple[Any, Any] | None = None,
         entity: int | None = None,
         training: bool = False,
         return_attention_scores: bool = False,
@@ -114,6 +119,8 @@ class RelationalModule(keras.layers.Layer):
             x, attention[f"round_{i}"] = block(
                 x,
                 mask=mask,
+                edges=edges,
+                grid=grid,
                 entity=entity if i == self.num_rounds else None,
                 training=training,
                 return_attention_scores=True,
@@ -132,6 +139,8 @@ class RelationalModule(keras.layers.Layer):
         self,
         inputs: Tensor,
         mask: Tensor | None = None,
+        edges: Tensor | None = None,
+        grid: tuple[Any, Any] | None = None,
         entity: int | None = None,
         training: bool = False,
         return_attention_scores: bool = False,
@@ -140,6 +149,7 @@ class RelationalModule(keras.layers.Layer):
         for i, block in enumerate(self.rounds, start=1):
             x, attention[f"round_{i}"] = block.compute_output_spec(
                 x,
+                edges=edges,
                 entity=entity if i == self.num_rounds else None,
                 return_attention_scores=True,
             )

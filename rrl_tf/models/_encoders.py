@@ -23,7 +23,7 @@ from rrl_tf.models._grids import check_grid, check_grid_shape, dense
 
 OBSERVATIONS = "observations (B, height, width, F)"
 CONV_PADDINGS = ("valid", "top_left")
-READOUTS = ("max", "flatten", "cell")
+READOUTS = ("max", "flatten", "cell", "feature")
 
 
 class RelationalEncoder(keras.Model):
@@ -57,14 +57,16 @@ class RelationalEncoder(keras.Model):
         readout: str = "max",
         readout_cell: Sequence[int] | None = None,
         kernel_initializer: Initializer = "glorot_uniform",
+        readout_feature: int | None = None,
         **kwargs: Any,
     ) -> None:
         one_of("readout", readout, READOUTS)
-        if (readout_cell is not None) != (readout == "cell"):
-            raise InvalidInput(
-                f"`readout_cell` goes with readout='cell', here {readout!r}; "
-                f"received {readout_cell!r}"
-            )
+        for name, value in (("cell", readout_cell), ("feature", readout_feature)):
+            if (value is not None) != (readout == name):
+                raise InvalidInput(
+                    f"`readout_{name}` goes with readout={name!r}, here {readout!r}; "
+                    f"received {value!r}"
+                )
         super().__init__(**kwargs)
         self.conv_filters = positive_ints("conv_filters", conv_filters)
         self.conv_kernel_size = positive_int("conv_kernel_size", conv_kernel_size)
@@ -78,6 +80,7 @@ class RelationalEncoder(keras.Model):
         self.unseen_feature = unseen_feature
         self.readout = readout
         self.readout_cell = readout_cell and tuple(readout_cell)
+        self.readout_feature = readout_feature
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self._make_relations()
 
@@ -131,7 +134,8 @@ class RelationalEncoder(keras.Model):
             self.positions.build(shape)
         self.relations.build(shape)
         _, nodes, features = self.entities_shape(observation_shape)
-        self._check_unseen(observation_shape)
+        for argument in ("unseen_feature", "readout_feature"):
+            self._check_feature(argument, observation_shape)
         self._check_readout(observation_shape)
         self.read_size = nodes * features if self.readout == "flatten" else features
         self._expected_shape = self._shape_to_expect(observation_shape)
@@ -141,7 +145,7 @@ class RelationalEncoder(keras.Model):
         return self.relations.compute_output_shape(self._nodes_shape(observation_shape))
 
     def _check_readout(self, observation_shape):
-        if self.readout == "max":
+        if self.readout in ("max", "feature"):
             return
         _, height, width, _ = self._grid_shape(observation_shape)
         if None in (height, width):
@@ -157,18 +161,19 @@ class RelationalEncoder(keras.Model):
                     f"received {self.readout_cell}"
                 )
 
-    def _check_unseen(self, observation_shape):
-        if self.unseen_feature is None:
+    def _check_feature(self, argument, observation_shape):
+        feature = getattr(self, argument)
+        if feature is None:
             return
         _, *grid, features = observation_shape
-        if not 0 <= self.unseen_feature < features:
+        if not 0 <= feature < features:
             raise InvalidInput(
-                f"`unseen_feature` must be one of the {features} features of the observation; "
-                f"received {self.unseen_feature!r}"
+                f"`{argument}` must be one of the {features} features of the observation; "
+                f"received {feature!r}"
             )
         if list(self._grid_shape(observation_shape)[1:3]) != grid:
             raise InvalidInput(
-                "`unseen_feature` needs convolutions that keep the size of the grid; received "
+                f"`{argument}` needs convolutions that keep the size of the grid; received "
                 f"conv_kernel_size={self.conv_kernel_size}, conv_padding={self.conv_padding!r}"
             )
 
@@ -189,7 +194,7 @@ class RelationalEncoder(keras.Model):
         """The shape that fits the weights: None where any size will do."""
         _, height, width, features = observation_shape
         if (
-            self.readout != "max"
+            self.readout in ("flatten", "cell")
             or self.position_embedding
             or self.relations.block.attention.fixed_entities
         ):
@@ -212,19 +217,23 @@ class RelationalEncoder(keras.Model):
         entities, attention = self.relations(
             x,
             mask=None if seen is None else seen[:, None, None],
+            grid=(height, width),
             entity=None if every_entity else self._only_entity(width),
             training=training,
             return_attention_scores=True,
         )
-        return self._read(entities, width), entities, attention
+        return self._read(entities, width, observation), entities, attention
 
     def seen(self, observation: Tensor) -> Tensor | None:
         """Where attention may go: `(B, N)` bool, or `None` for everywhere."""
         if self.unseen_feature is None:
             return None
+        return self._of_nodes(observation, self.unseen_feature) < 0.5
+
+    def _of_nodes(self, observation, feature):
+        """One feature of the observation for every node, `(B, N)`."""
         _, height, width, _ = ops.shape(observation)
-        unseen = ops.reshape(observation[..., self.unseen_feature], (-1, height * width))
-        return unseen < 0.5
+        return ops.reshape(observation[..., feature], (-1, height * width))
 
     def _only_entity(self, width):
         """Index of the only node that the last round has to update, or `None`."""
@@ -234,13 +243,16 @@ class RelationalEncoder(keras.Model):
         row, column = self.readout_cell
         return row * width + column
 
-    def _read(self, nodes, width):
+    def _read(self, nodes, width, observation):
         """One vector `(B, features)` from the nodes `(B, N, F)` of a grid of that width."""
         if self.readout == "max":
             return ops.max(nodes, axis=1)
         if self.readout == "cell":
             row, column = self.readout_cell
             return nodes[:, 0 if nodes.shape[1] == 1 else row * width + column]
+        if self.readout == "feature":
+            marked = ops.cast(self._of_nodes(observation, self.readout_feature), nodes.dtype)
+            return ops.squeeze(ops.matmul(marked[:, None], nodes), axis=1)
         return ops.reshape(nodes, (-1, nodes.shape[1] * nodes.shape[2]))
 
     def get_config(self) -> dict[str, Any]:
@@ -258,6 +270,7 @@ class RelationalEncoder(keras.Model):
             "unseen_feature": self.unseen_feature,
             "readout": self.readout,
             "readout_cell": self.readout_cell,
+            "readout_feature": self.readout_feature,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
 
@@ -303,7 +316,14 @@ def with_preparation(preparation: Any, overrides: Mapping[str, Any]) -> dict[str
     arguments = dict(overrides)
     if preparation is not None:
         arguments.setdefault("unseen_feature", preparation.unseen_feature)
-        if arguments.get("readout", "cell") == "cell":
-            arguments.setdefault("readout_cell", preparation.agent_cell)
-    cell = arguments.get("readout_cell")
-    return {"readout": "max" if cell is None else "cell", **arguments}
+        for place in ("cell", "feature"):
+            is_open = arguments.get("readout", place) == place and not _place(arguments)
+            if is_open and f"readout_{place}" not in arguments:
+                arguments[f"readout_{place}"] = getattr(preparation, f"agent_{place}")
+    return {"readout": _place(arguments) or "max", **arguments}
+
+
+def _place(arguments):
+    """What the arguments say is read: `"cell"`, `"feature"`, or `None`."""
+    places = ("cell", "feature")
+    return next((name for name in places if arguments.get(f"readout_{name}") is not None), None)

@@ -84,7 +84,7 @@ RELATIONAL_Q_NETWORK: dict[str, Preset] = {
             "door and goal has come to the agent by attention."
         ),
         "source": "rrl_tf, chosen by measurement; see docs/doorkey.md",
-        # `unseen_feature` and `readout_cell` are the preparation's.
+        # `unseen_feature`, `readout_cell` and `readout_feature` are the preparation's.
         "takes_preparation": True,
         "config": {
             "num_actions": 5,
@@ -95,6 +95,18 @@ RELATIONAL_Q_NETWORK: dict[str, Preset] = {
             "hidden_units": (64,),
             "dueling": True,
         },
+    },
+}
+RELATIONAL_Q_NETWORK["fast-relative"] = {
+    **RELATIONAL_Q_NETWORK["fast"],
+    "description": (
+        "As `fast`, with relative positions: instead of a learned vector for every cell, a learned "
+        "bias for the way from a cell to another, so that it takes grids of any size."
+    ),
+    "config": {
+        **RELATIONAL_Q_NETWORK["fast"]["config"],
+        "position_embedding": False,
+        "block": {"num_heads": 2, "key_size": 16, "max_offset": 6},
     },
 }
 

@@ -25,6 +25,36 @@ def dense_q_network(
     return keras.Sequential([*hidden, keras.layers.Dense(num_actions, dtype="float32")])
 
 
+def grid_q_network(
+    num_actions: int,
+    filters: Sequence[int] = (14, 14, 14, 3),
+    hidden_units: Sequence[int] = (36,),
+    dtype: str | None = None,
+) -> keras.Sequential:
+    """Grids `(B, height, width, F)` → Q values `(B, A)`, float32 also under a mixed policy.
+
+    3 x 3 convolutions that keep the size, so that every cell knows what is near it, and ReLU layers
+    on all cells together: what a relational network of cells is compared with.
+
+    Args:
+        num_actions: A.
+        filters: channels of the convolutions.
+        hidden_units: sizes of the ReLU layers.
+        dtype: dtype policy of the hidden layers; Keras' own by default.
+
+    Example:
+        >>> network = grid_q_network(4)
+        >>> network.build((None, 8, 8, 26))
+    """
+    convolutions = [
+        keras.layers.Conv2D(channels, 3, padding="same", activation="relu", dtype=dtype)
+        for channels in filters
+    ]
+    hidden = [keras.layers.Dense(units, "relu", dtype=dtype) for units in hidden_units]
+    head = keras.layers.Dense(num_actions, dtype="float32")
+    return keras.Sequential([*convolutions, keras.layers.Flatten(dtype=dtype), *hidden, head])
+
+
 def convolutional_q_network(num_actions: int, dtype: str | None = None) -> keras.Sequential:
     """Images `(B, height, width, C)`, prepared to 0..1, → Q values `(B, A)`, float32.
 

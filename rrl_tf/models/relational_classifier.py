@@ -166,17 +166,19 @@ class RelationalClassifier(FromPreset, keras.Model, presets=RELATIONAL_CLASSIFIE
         Returns:
             `(rows, columns)`; `None` where the size of the image is.
         """
+        _, rows, columns, _ = self._cells_shape(images_shape)
+        return rows, columns
+
+    def _cells_shape(self, images_shape):
         shape = images_shape
         for layer in self.grid_layers:
             shape = layer.compute_output_shape(shape)
-        _, rows, columns, _ = shape
-        return rows, columns
+        return shape
 
     def _nodes_shape(self, images_shape):
-        rows, columns = self.grid_shape(images_shape)
+        batch, rows, columns, features = self._cells_shape(images_shape)
         nodes = None if None in (rows, columns) else rows * columns
-        places = 0 if self.coordinates is None else 2
-        return images_shape[0], nodes, self.conv_filters[-1] + places
+        return batch, nodes, features
 
     def call(
         self, images: Tensor, training: bool = False, return_attention_scores: bool = False
@@ -187,7 +189,9 @@ class RelationalClassifier(FromPreset, keras.Model, presets=RELATIONAL_CLASSIFIE
             x = layer(x)
         _, rows, columns, features = ops.shape(x)
         x = ops.reshape(x, (-1, rows * columns, features))  # (B, N, F)
-        x, attention = self.relations(x, training=training, return_attention_scores=True)
+        x, attention = self.relations(
+            x, grid=(rows, columns), training=training, return_attention_scores=True
+        )
         logits = self.head(ops.max(x, axis=1))
         return (logits, attention) if return_attention_scores else logits
 

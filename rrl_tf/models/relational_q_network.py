@@ -35,20 +35,23 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
         conv_activation: activation of the convolutions.
         coordinates: arguments of `AppendCoordinates`, or `None` for no coordinates.
         position_embedding: whether to add a learned vector for every cell.
-        block: arguments of `RelationalBlock`.
+        block: arguments of `RelationalBlock`; with a `max_offset`, positions are relative: a
+            learned bias for the way from a cell to another, on grids of any size.
         num_rounds: rounds of message passing.
         share_weights: whether the rounds share their weights.
         unseen_feature: index of the feature of an observation that is 1 where a cell is out of
             sight; nothing attends to such a cell. `None` lets every cell be attended to.
         readout: `"max"` over the nodes of every feature (any number of nodes), `"flatten"`, or
             `"cell"`: only `readout_cell`, so that what the Q values know of the other cells has
-            reached it by attention.
+            reached it by attention; or `"feature"`: only the cell that `readout_feature` marks.
         readout_cell: (row, column) of that cell, after the convolutions.
         hidden_units: sizes of the ReLU layers after the readout.
         dueling: whether Q is made of the value of the state and centred advantages, as
             `V + A - mean(A)` (Wang et al., 2016).
         output_activation: activation of the Q values.
         kernel_initializer: initialiser of every matrix.
+        readout_feature: index of the feature of an observation that is 1 in one cell, the agent's,
+            and 0 elsewhere.
 
     Call arguments:
         observation: prepared observation `(B, height, width, F)`.
@@ -94,6 +97,7 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
         dueling: bool = False,
         output_activation: Activation = None,
         kernel_initializer: Initializer = "glorot_uniform",
+        readout_feature: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -110,6 +114,7 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
             readout,
             readout_cell,
             kernel_initializer,
+            readout_feature,
             **kwargs,
         )
         self.num_actions = positive_int("num_actions", num_actions)
@@ -162,15 +167,17 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
         """A network with a published configuration, or ours, and new weights; or a trained one.
 
         What an observation holds, its preparation knows: `"fast"` hides the cells that the
-        preparation says are out of sight, and reads the agent's cell, or by `"max"` where the
-        preparation knows none. Without a preparation it hides nothing and reads by `"max"`. The
-        weights are the same in number and shape either way. The other presets do not ask.
+        preparation says are out of sight, and reads the agent's cell, where it always is or where a
+        feature marks it, or by `"max"` where the preparation knows none. Without a preparation it
+        hides nothing and reads by `"max"`. The weights are the same in number and shape either way.
+        The other presets do not ask.
 
         Args:
             name: one of `presets`, which says what each of them is; `rrl_tf.models.presets` has
                 their numbers and sources.
-            preparation: what has an `unseen_feature` (index or `None`) and an `agent_cell`
-                ((row, column) or `None`), as `rrl_tf.envs.Preparation`.
+            preparation: what has an `unseen_feature` (index or `None`), an `agent_cell` ((row,
+                column) or `None`) and an `agent_feature` (index or `None`), as
+                `rrl_tf.envs.Preparation`.
             **overrides: `load_weights`, as of other models, and arguments that replace the
                 preset's and the preparation's. A dict (`block=`, `coordinates=`) replaces single
                 entries of the preset's dict.

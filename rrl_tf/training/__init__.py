@@ -19,6 +19,7 @@ from rrl_tf.training.evaluation import Evaluation, evaluate
 from rrl_tf.training.fit import FitRun
 from rrl_tf.training.interruption import Interruption
 from rrl_tf.training.metrics_log import MetricsLog
+from rrl_tf.training.optimizers import make_optimizer
 from rrl_tf.training.profile_summary import ProfileSummary, read_profile
 from rrl_tf.training.profiling import Profile, profiled
 from rrl_tf.training.replicas import Replicas, make_replicas
@@ -49,6 +50,7 @@ __all__ = [
     "checksum",
     "evaluate",
     "learning_rate_schedule",
+    "make_optimizer",
     "make_replicas",
     "profiled",
     "read_profile",

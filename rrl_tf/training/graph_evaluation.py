@@ -9,9 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from rrl_tf.agents import graph_random
-from rrl_tf.envs import doorkey_rules
-from rrl_tf.envs.doorkey import DoorKeyStart
-from rrl_tf.envs.doorkey_graph import DoorKeyGraph
+from rrl_tf.envs.graph import GraphEnv
 from rrl_tf.training.evaluation import Evaluation
 
 
@@ -22,23 +20,24 @@ class GraphEvaluation:
 
     Args:
         agent: `DoubleDQN` or `RecurrentDoubleDQN`, whose policy plays.
-        env: `DoorKeyGraph` whose rules are played by.
-        starts: one an episode.
+        env: `GraphEnv` whose rules are played by, such as a `DoorKeyGraph`.
+        starts: one an episode, as the `state_of` of the environment takes them.
 
     Raises:
-        InvalidInput: if there is no start, or one of another size.
+        InvalidInput: if there is no start, or one that is none of the environment's.
 
     Example:
         >>> play = GraphEvaluation(agent, DoorKeyGraph(6), enumerate_starts(6))
         >>> play().summary(), play(epsilon=0.05).summary()
     """
 
-    def __init__(self, agent: Any, env: DoorKeyGraph, starts: Sequence[DoorKeyStart]) -> None:
+    def __init__(self, agent: Any, env: GraphEnv, starts: Sequence[Any]) -> None:
         self.agent = agent
         self.remembers = bool(agent.initial_recall(1))
         self.env = env
-        self._start = tf.stack(env.state_of(starts))
-        self._limit = env.max_steps or 10 * env.size**2
+        self._start = env.state_of(starts)
+        self._count = len(starts)
+        self._limit = env.time_limit
         self._step = tf.function(self._one_step, jit_compile=True)
         self._play = tf.function(self._to_the_end)
 
@@ -56,14 +55,14 @@ class GraphEvaluation:
         )
 
     def _to_the_end(self, epsilon, seed):
-        state = doorkey_rules.DoorKeyState(*tf.unstack(self._start))
-        observation, key = self.env.observe(state), doorkey_rules.state_key(state)
-        no = tf.zeros_like(state.x, tf.bool)
+        state = self._start
+        observation, key = self.env.observe(state), self.env.state_key(state)
+        no = tf.zeros((self._count,), tf.bool)
         over, success, loop = no, no, no
-        length, reward = tf.zeros_like(state.x), tf.zeros(state.x.shape)
+        length, reward = tf.zeros((self._count,), tf.int32), tf.zeros((self._count,))
         # Row t is where the episodes were after t steps; nothing is at -1.
-        visited = tf.fill((self._limit + 1, len(key)), tf.constant(-1, tf.int64))
-        recall = self.agent.initial_recall(self._start.shape[1])
+        visited = tf.fill((self._limit + 1, self._count), tf.constant(-1, tf.int64))
+        recall = self.agent.initial_recall(self._count)
         steps = 0
         while steps < self._limit and not tf.reduce_all(over):
             visited = tf.tensor_scatter_nd_update(visited, [[steps]], key[None])
@@ -73,7 +72,7 @@ class GraphEvaluation:
             recall = self.agent.next_recall(recall, memory, action, reward_t, over)
             length += tf.cast(~over, tf.int32)
             reward += tf.where(over, 0.0, reward_t)
-            success |= terminated & ~over
+            success |= self.env.succeeded(reward_t, terminated) & ~over
             ended = over | terminated | truncated
             over = ended
             if not self.remembers:  # who does may act otherwise where it comes back to
@@ -99,4 +98,4 @@ class GraphEvaluation:
 
     def _one_step(self, state, action):
         state, observation, *outcome = self.env.step(state, action)
-        return state, observation, doorkey_rules.state_key(state), *outcome
+        return state, observation, self.env.state_key(state), *outcome

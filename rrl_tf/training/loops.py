@@ -138,7 +138,7 @@ def _graph_envs(task, config, **options):
     if None in makers:
         raise InvalidInput(
             f"loop='graph' needs a task whose levels have a make_graph, as those of DoorKey with "
-            f"one frame; received task {task.name!r}: use loop='python'"
+            f"one frame and of Box-World; received task {task.name!r}: use loop='python'"
         )
     return CurriculumGraph([make(**options) for make in makers], config.num_envs)
 

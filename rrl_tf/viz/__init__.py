@@ -10,6 +10,7 @@ from rrl_tf.viz.film import film
 from rrl_tf.viz.gates import gates_figure
 from rrl_tf.viz.memory import memory_attention_figure
 from rrl_tf.viz.output import figure_to_image, save_figure, save_film
+from rrl_tf.viz.questions import questions_figure
 from rrl_tf.viz.returns import returns_figure
 from rrl_tf.viz.robustness import robustness_figure
 
@@ -27,6 +28,7 @@ __all__ = [
     "learning_curves",
     "memory_attention_figure",
     "most_attended",
+    "questions_figure",
     "returns_figure",
     "robustness_figure",
     "save_figure",

@@ -12,7 +12,7 @@ from rrl_tf.agents import DoubleDQN, linear_schedule
 from rrl_tf.agents.graph_envs import CurriculumGraph
 from rrl_tf.agents.graph_loop import GraphLoop
 from rrl_tf.agents.timeline import Timeline
-from rrl_tf.envs import DoorKeyGraph, doorkey_task
+from rrl_tf.envs import DoorKeyGraph, DoorKeyState, doorkey_task
 from rrl_tf.errors import InvalidInput
 
 pytestmark = pytest.mark.tf_only
@@ -108,8 +108,8 @@ def test_what_it_remembers_is_what_happened():
     # Where an episode goes on, the next step sees what followed; where it ended, a new start.
     np.testing.assert_array_equal(seen[1:][~over[:-1]], next_seen[:-1][~over[:-1]])
     assert (seen[1:][over[:-1]] != next_seen[:-1][over[:-1]]).any()
-    now = loop.get_state()["environment"]["state"]
-    assert now.shape == (10, NUM_ENVS)
+    now = loop.get_state()["environment"]
+    assert {now[name].shape for name in DoorKeyState._fields} == {(NUM_ENVS,)}
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_a_state_of_other_environments_is_refused():
     for _ in loop.run(100):
         pass
     state = loop.get_state()
-    state["environment"]["state"] = state["environment"]["state"][:, :2]
-    with pytest.raises(InvalidInput, match=r"4 environments.*received \(10, 2\)"):
+    state["environment"]["size"] = state["environment"]["size"][:2]
+    with pytest.raises(InvalidInput, match=r"4 environments.*received .*'size': \(2,\)"):
         other.set_state(state)
     assert other.step == 0
 

@@ -20,10 +20,15 @@ DQN = (
 TOY = {
     "train_dqn": DQN,
     "train_doorkey": DQN,
+    "train_box_world": f"{DQN} --max-steps=12",
     "train_mnist": "--steps=2 --batch-size=4 --held-out=4 --log-every=2 --checkpoint-every=2 "
     "--draw-every=2 --warmup-steps=1 --data=mnist",
     "train_nth_farthest": "--epochs=2 --steps-per-epoch=2 --batch-size=4 --warmup-steps=1 "
     "--evaluate-every=1 --evaluation-questions=20 --no-jit-compile",
+    "train_sort_of_clevr": "--steps=2 --batch-size=2 --log-every=1 --checkpoint-every=1 "
+    "--draw-every=2 --warmup-steps=1 --validation-pictures=3 --test-pictures=4",
+    "train_graphs": "--steps=2 --batch-size=4 --log-every=1 --checkpoint-every=1 "
+    "--warmup-steps=1 --test-graphs=8 --num-rounds=2",
     "train_text": "--epochs=1 --lanes=1000 --length=100 --embedding=4 --mem-slots=2 "
     "--head-size=3 --num-heads=2 --units=8 --sample-length=5",
     "train_decision_transformer": "--steps=4 --log-every=2 --evaluate-every=2 "

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from benchmarks.minigrid_oracle import MiniGridOracle, differences, every_state
 from rrl_tf.envs import DoorKeyGraph, DoorKeyStart, DoorKeyState, enumerate_starts, make_doorkey
-from rrl_tf.envs.doorkey_rules import choose, packed_view, state_key
+from rrl_tf.envs.doorkey_rules import packed_view, state_key
+from rrl_tf.envs.graph import choose
 from rrl_tf.errors import InvalidInput
 
 pytestmark = pytest.mark.tf_only

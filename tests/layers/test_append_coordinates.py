@@ -32,6 +32,19 @@ def test_coordinate_is_the_formula(low, high, divisor, height, width):
             np.testing.assert_allclose(output[1, row, column, 3:], [x, y], atol=1e-5)
 
 
+@given(frequencies=st.lists(st.floats(0, 9), max_size=3))
+def test_waves_are_sines_and_cosines_of_the_coordinates(frequencies):
+    grid = np.zeros((1, 3, 4, 1), "float32")
+    output = ops.convert_to_numpy(AppendCoordinates(frequencies=frequencies)(grid))[0, ..., 1:]
+    x, y, *waves = np.moveaxis(output, -1, 0)
+    expected = [
+        wave(w * place) for w in frequencies for wave in (np.sin, np.cos) for place in (x, y)
+    ]
+    assert len(waves) == 4 * len(frequencies)
+    for wave, known in zip(waves, expected):
+        np.testing.assert_allclose(wave, known, atol=1e-5)
+
+
 def test_book_stays_short_of_one_and_zambaldi_reaches_both_ends():
     grid = np.zeros((1, 7, 7, 1), "float32")
     book = ops.convert_to_numpy(AppendCoordinates(0, 1, "size")(grid))[0, 0, :, 1]
@@ -43,5 +56,7 @@ def test_book_stays_short_of_one_and_zambaldi_reaches_both_ends():
 def test_bad_arguments():
     with pytest.raises(ValueError, match=r"size_minus_one.*'half'"):
         AppendCoordinates(0, 1, "half")
+    with pytest.raises(ValueError, match=r"frequencies must be at least 0.*received -1"):
+        AppendCoordinates(frequencies=(1, -1))
     with pytest.raises(ValueError, match=r"height, width.*7, 3"):
         AppendCoordinates().build((None, 7, 3))

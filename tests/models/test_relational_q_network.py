@@ -15,7 +15,8 @@ from rrl_tf.models.presets import RELATIONAL_Q_NETWORK
 
 SHAPES = {"book": (7, 7, 3), "zambaldi": (7, 7, 3), "fast": (7, 7, 20)}
 AGENT, KEY = (3, 6), (2, 3)
-SEEN = SimpleNamespace(shape=(7, 7, 20), unseen_feature=0, agent_cell=AGENT)  # a preparation
+# A preparation.
+SEEN = SimpleNamespace(shape=(7, 7, 20), unseen_feature=0, agent_cell=AGENT, agent_feature=None)
 
 
 def array(tensor):
@@ -53,7 +54,7 @@ def test_parameters(preset, shape, parameters, preparation):
     cell=st.one_of(st.none(), st.tuples(st.integers(0, 6), st.integers(0, 6))),
 )
 def test_fast_takes_from_the_preparation_what_is_unseen_and_where_the_agent_is(unseen, cell):
-    preparation = SimpleNamespace(shape=(7, 7, 20), unseen_feature=unseen, agent_cell=cell)
+    preparation = SimpleNamespace(unseen_feature=unseen, agent_cell=cell, agent_feature=None)
     model = RelationalQNetwork.from_preset("fast", preparation)
     assert (model.unseen_feature, model.readout_cell) == (unseen, cell)
     assert model.readout == ("max" if cell is None else "cell")
@@ -80,6 +81,43 @@ def test_fast_takes_from_the_preparation_what_is_unseen_and_where_the_agent_is(u
 def test_overrides_win_over_the_preparation(preparation, overrides, expected):
     model = RelationalQNetwork.from_preset("fast", preparation, **overrides)
     assert (model.unseen_feature, model.readout, model.readout_cell) == expected
+
+
+def marked(preparation, **overrides):
+    """`fast` for a preparation that marks the agent by feature 4."""
+    known = SimpleNamespace(**{**vars(preparation), "agent_feature": 4})
+    return RelationalQNetwork.from_preset("fast", known, **overrides)
+
+
+@pytest.mark.parametrize(
+    ("cell", "overrides", "expected"),
+    [
+        (None, {}, ("feature", None, 4)),
+        (None, {"readout": "max"}, ("max", None, None)),
+        (None, {"readout_feature": None}, ("max", None, None)),
+        (None, {"readout_feature": 7}, ("feature", None, 7)),
+        (None, {"readout_cell": (1, 2)}, ("cell", (1, 2), None)),
+        (AGENT, {}, ("cell", AGENT, None)),
+        (AGENT, {"readout": "feature"}, ("feature", None, 4)),
+    ],
+)
+def test_an_agent_that_a_feature_marks_is_read_where_its_cell_is_not_known(
+    cell, overrides, expected
+):
+    model = marked(SimpleNamespace(unseen_feature=None, agent_cell=cell), **overrides)
+    assert (model.readout, model.readout_cell, model.readout_feature) == expected
+
+
+@pytest.mark.parametrize("cell", [(0, 0), (2, 5), (6, 6)])
+def test_reading_the_marked_cell_is_reading_that_cell(cell):
+    x = observation((7, 7, 20))
+    x[..., 4] = 0
+    x[:, cell[0], cell[1], 4] = 1
+    model = marked(SimpleNamespace(unseen_feature=None, agent_cell=None))
+    plain = RelationalQNetwork.from_preset("fast", readout_cell=cell)
+    model(x), plain(x)
+    plain.set_weights(model.get_weights())
+    np.testing.assert_allclose(array(model(x)), array(plain(x)), rtol=1e-5, atol=1e-6)
 
 
 def test_weights_fit_with_and_without_a_preparation():
@@ -109,7 +147,7 @@ def test_overrides_replace_single_entries_of_a_dict_and_leave_the_preset_alone()
 
 
 def test_unknown_preset_lists_the_known_ones():
-    with pytest.raises(ValueError, match=r"'zambaldi', 'fast', 'doorkey-5x5'.* 'bok'"):
+    with pytest.raises(ValueError, match=r"'fast', 'fast-relative', 'doorkey-5x5'.* 'bok'"):
         RelationalQNetwork.from_preset("bok")
 
 
@@ -146,6 +184,20 @@ def test_zambaldi_takes_grids_of_any_size():
     assert q.shape == (2, 5)
     assert sorted(attention) == ["round_1", "round_2"]
     assert attention["round_1"].shape == (2, 2, 20, 20)
+
+
+def test_relative_positions_take_grids_of_any_size_and_tell_cells_apart():
+    model = network("fast-relative", (7, 7, 3), preparation=None)
+    assert not model.position_embedding
+    for block in model.relations.blocks:
+        table = block.position_bias.embeddings
+        table.assign(np.random.default_rng(0).normal(size=table.shape))
+    for shape in ((7, 7, 3), (4, 5, 3), (9, 9, 3)):
+        x = observation(shape)
+        q, attention = model(x, return_attention_scores=True)
+        cells = shape[0] * shape[1]
+        assert q.shape == (2, 5) and attention["round_2"].shape == (2, 2, cells, cells)
+        assert not np.allclose(array(model(x[:, ::-1])), array(q), atol=1e-5)
 
 
 def test_zambaldi_pads_above_and_to_the_left():
@@ -239,6 +291,10 @@ def test_the_cell_readout_knows_of_others_by_attention_alone():
     ("arguments", "message"),
     [
         ({"readout_cell": (7, 0)}, r"inside the 7 x 7 grid.*\(7, 0\)"),
+        (
+            {"readout": "feature", "readout_cell": None, "readout_feature": -1},
+            "`readout_feature`.*one of the 20 features.*-1",
+        ),
         ({"unseen_feature": 20}, "one of the 20 features.*20"),
         ({"conv_kernel_size": 2}, "keep the size.*conv_kernel_size=2"),
     ],
@@ -265,6 +321,7 @@ def test_one_observation_is_as_good_as_a_batch(preset):
         ({"readout": "mean"}, "readout.*flatten.*'mean'"),
         ({"readout": "max", "readout_cell": AGENT}, r"readout_cell.*'max'; received \(3, 6\)"),
         ({"readout": "cell", "readout_cell": None}, "readout_cell.*'cell'; received None"),
+        ({"readout": "feature"}, "readout_feature.*'feature'; received None"),
         ({"readout": "cell"}, "readout_cell.*'cell'; received None"),
         ({"hidden_units": (-1,)}, "hidden_units.*-1"),
         ({"num_rounds": 0}, "num_rounds.*0"),

@@ -179,10 +179,12 @@ def test_a_mistake_is_one_line_and_nothing_is_written(
 
 @pytest.mark.parametrize("preset", ["fast", "five", "paper"])
 def test_a_schedule_without_a_warm_up_runs(tmp_path, preset):
+    from rrl_tf.training import make_optimizer
     from train_scripts import train_nth_farthest
 
     for schedule in ("constant", "cosine"):
         config = dataclasses.replace(
             train_nth_farthest.PRESETS[preset], warmup_steps=0, schedule=schedule
         )
-        assert train_nth_farthest.make_optimizer(config).learning_rate == config.learning_rate
+        optimizer = make_optimizer(config.optimizer, **config.optimizer_options(config.steps))
+        assert optimizer.learning_rate == config.learning_rate

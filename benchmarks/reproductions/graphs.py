@@ -1,0 +1,68 @@
+"""Trains message passing on small graphs, with edges and without, and tests it on larger ones."""
+
+import dataclasses
+import pathlib
+
+import numpy as np
+
+from benchmarks import runs
+from benchmarks.runs import percent, spread, summaries
+from benchmarks.tables import markdown_table
+
+RESULTS = pathlib.Path("docs/results/graphs")
+NETWORKS = {"fast": "along the edges", "without-edges": "from every node to every node"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(runs.Config):
+    """Which runs, and how many at a time."""
+
+    runs: str = "runs/graphs"
+
+
+def main(config):
+    """Trains the networks that the docs report and writes their tables."""
+    runs.train_all(config, train, [(name, seed) for seed in config.seeds for name in NETWORKS])
+    runs.publish(RESULTS, TABLES, {})
+
+
+def train(config, name, seed):
+    """Trains one network, and keeps what the tables need."""
+    runs.keep(runs.train(config, "train_graphs", name, seed), RESULTS)
+
+
+def table(results):
+    """The runs' last evaluations, and what the same answer for all would be, as Markdown."""
+    rows, small, large = [], "12 nodes", "24 nodes"
+    for name, label in NETWORKS.items():
+        found = summaries(results, name)
+        rows.append(
+            {
+                "attention goes": label,
+                "parameters": f"{found[0]['parameters']:,}",
+                "seeds": len(found),
+                "updates": f"{max(run['step'] for run in found):,}",
+                small: percent(found, "test/accuracy", ".2f"),
+                large: percent(found, "test/larger", ".2f"),
+                f"{large}, whole graphs": percent(found, "test/larger_whole_graphs", ".2f"),
+                f"{large}, 12 rounds": percent(found, "test/larger_same_rounds", ".2f"),
+                "minutes of training": spread([run["training_minutes"] for run in found]),
+            }
+        )
+    floor = summaries(results, "fast")[0]["floor"]
+    rows.append({"attention goes": "*the same answer for all*", large: f"{100 * floor:.2f} %"})
+    return markdown_table(rows)
+
+
+def distances(results):
+    """Accuracy by the distance from the marked node, on the larger graphs, as Markdown."""
+    rows = []
+    for name, label in NETWORKS.items():
+        found = [run["test/larger_of_distance"] for run in summaries(results, name)]
+        shares = {d: 100 * np.mean([run[d] for run in found]) for d in sorted(found[0], key=int)}
+        named = {("none" if d == "-1" else d): f"{share:.1f} %" for d, share in shares.items()}
+        rows.append({"attention goes": label, **named})
+    return markdown_table(rows)
+
+
+TABLES = {"table": table, "distances": distances}

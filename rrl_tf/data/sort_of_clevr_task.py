@@ -1,0 +1,238 @@
+"""Sort-of-CLEVR: pictures of six coloured objects, and questions that need relations or none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from rrl_tf._arguments import positive_int
+
+IMAGE_SIZE, RADIUS = 75, 5
+COLORS = {
+    "red": (255, 0, 0),
+    "green": (0, 255, 0),
+    "blue": (0, 0, 255),
+    "orange": (255, 156, 0),
+    "gray": (128, 128, 128),
+    "yellow": (255, 255, 0),
+}
+TEXTS = (
+    "what shape is the {} object",
+    "is the {} object on the left",
+    "is the {} object in the upper half",
+    "what shape is closest to the {} object",
+    "what shape is farthest from the {} object",
+    "how many objects have the shape of the {} object",
+)
+"""The six kinds of questions; the last three are relational."""
+ANSWERS = ("yes", "no", "square", "circle", "1", "2", "3", "4", "5", "6")
+QUESTION_SIZE = len(COLORS) + 2 + 3
+_YES, _SQUARE, _ONE = 0, 2, 4
+_OFFSETS = np.indices((2 * RADIUS + 1,) * 2).reshape(2, -1) - RADIUS  # (2, 121): row and column
+_IN_CIRCLE = (_OFFSETS**2).sum(axis=0) <= (RADIUS + 0.5) ** 2
+
+Seed = int | Sequence[int] | np.random.Generator
+
+
+class Pictures(NamedTuple):
+    """M pictures with Q questions each, and what is to be known of their objects.
+
+    Attributes:
+        images: `(M, 75, 75, 3)` uint8.
+        questions: `(M, Q, 11)` float32.
+        answers: `(M, Q)` int32, indices of `ANSWERS`.
+        centers: `(M, 6, 2)`, row and column of every object, in the order of `COLORS`.
+        is_square: `(M, 6)` bool; the others are circles.
+    """
+
+    images: np.ndarray
+    questions: np.ndarray
+    answers: np.ndarray
+    centers: np.ndarray
+    is_square: np.ndarray
+
+
+def sort_of_clevr(num_pictures: int, questions_each: int = 10, seed: Seed = 0) -> Pictures:
+    """Draws pictures of Sort-of-CLEVR with questions and answers.
+
+    A picture is white and holds one object of each of six colours, a square of 11 x 11 pixels or
+    the circle in it with equal probability, wholly in the picture and clear of the others. A
+    question is 11 bits: a colour (6), whether it is non-relational or relational (2), and which of
+    the three kinds of that (3), see `TEXTS`; colour and kind are drawn uniformly. The middle row
+    and column count as upper and left. Distances are between centres; of two objects equally close
+    or far, the first in the order of `COLORS` is meant. A count includes the object itself.
+
+    Args:
+        num_pictures: M.
+        questions_each: non-relational questions of a picture, and as many relational ones after
+            them: Q is twice this.
+        seed: int, sequence of ints or `numpy.random.Generator`.
+
+    Returns:
+        `Pictures`.
+
+    Raises:
+        InvalidInput: for a number that is not positive.
+
+    Example:
+
+    >>> pictures = sort_of_clevr(100)
+    >>> pictures.images.shape, pictures.questions.shape, pictures.answers.shape
+    ((100, 75, 75, 3), (100, 20, 11), (100, 20))
+
+    Source: [Santoro et al., 2017](https://arxiv.org/abs/1706.01427), section 4.2 and supplement;
+    sizes, colours and the order of the bits as in github.com/kimhc6028/relational-networks.
+    """
+    count = positive_int("num_pictures", num_pictures)
+    each = positive_int("questions_each", questions_each)
+    rng = np.random.default_rng(seed)
+    centers = _centers(rng, count)
+    is_square = rng.random((count, len(COLORS))) < 0.5
+    colors = rng.integers(len(COLORS), size=(count, 2 * each))
+    kinds = rng.integers(3, size=(count, 2 * each))
+    kinds[:, each:] += 3
+    answers = np.take_along_axis(_answers(centers, is_square), colors[..., None], axis=1)
+    answers = np.take_along_axis(answers, kinds[..., None], axis=2)[..., 0]
+    return Pictures(
+        _drawn(centers, is_square),
+        _bits(colors, kinds),
+        answers.astype("int32"),
+        centers,
+        is_square,
+    )
+
+
+def _centers(rng: np.random.Generator, count: int) -> np.ndarray:
+    """`(M, 6, 2)` centres whose squares lie in the picture and do not touch each other's pixels."""
+    centers = np.empty((count, len(COLORS), 2), np.int64)
+    for i in range(len(COLORS)):
+        wrong = np.arange(count)
+        while len(wrong):
+            centers[wrong, i] = rng.integers(RADIUS, IMAGE_SIZE - RADIUS, size=(len(wrong), 2))
+            apart = np.abs(centers[wrong, i, None] - centers[wrong, :i]).max(axis=-1)
+            wrong = wrong[(apart <= 2 * RADIUS).any(axis=-1)]
+    return centers
+
+
+def _drawn(centers, is_square):
+    images = np.full((len(centers), IMAGE_SIZE, IMAGE_SIZE, 3), 255, np.uint8)
+    places = centers[..., None] + _OFFSETS  # (M, 6, 2, 121)
+    picture, color, pixel = np.nonzero(is_square[..., None] | _IN_CIRCLE)
+    rows, columns = places[picture, color, :, pixel].T
+    images[picture, rows, columns] = np.array(list(COLORS.values()), np.uint8)[color]
+    return images
+
+
+def _answers(centers, is_square):
+    """`(M, 6, 6)`: of every object, to every kind of question."""
+    distances = ((centers[:, :, None] - centers[:, None]) ** 2).sum(axis=-1)  # (M, 6, 6)
+    farthest = distances.argmax(axis=-1)
+    closest = (distances + 2 * IMAGE_SIZE**2 * np.eye(len(COLORS), dtype=int)).argmin(axis=-1)
+    shapes = np.where(is_square, _SQUARE, _SQUARE + 1)
+    after_middle = _YES + (centers > IMAGE_SIZE // 2)
+    same = (is_square[:, :, None] == is_square[:, None]).sum(axis=-1)
+    return np.stack(
+        [
+            shapes,
+            after_middle[..., 1],
+            after_middle[..., 0],
+            np.take_along_axis(shapes, closest, axis=1),
+            np.take_along_axis(shapes, farthest, axis=1),
+            _ONE + same - 1,
+        ],
+        axis=-1,
+    )
+
+
+def _bits(colors, kinds):
+    """`(M, Q, 11)` float32: one-hot colour, family and kind within the family."""
+    parts = ((colors, len(COLORS)), (kinds // 3, 2), (kinds % 3, 3))
+    return np.concatenate([np.eye(size, dtype="float32")[part] for part, size in parts], axis=-1)
+
+
+def kinds_of(questions: np.ndarray) -> np.ndarray:
+    """Which of `TEXTS` each question is: `(..., 11)` bits → `(...)`.
+
+    Example:
+
+    >>> kinds_of(sort_of_clevr(1, questions_each=2).questions)[0] >= 3
+    array([False, False,  True,  True])
+    """
+    _, family, kind = np.split(questions, (len(COLORS), len(COLORS) + 2), axis=-1)
+    return 3 * family.argmax(axis=-1) + kind.argmax(axis=-1)
+
+
+def in_words(question: np.ndarray) -> str:
+    """A question `(11,)` as a sentence.
+
+    Example:
+
+    >>> in_words(np.eye(11)[[0, 7, 10]].sum(axis=0))
+    'how many objects have the shape of the red object?'
+    """
+    color = list(COLORS)[question[: len(COLORS)].argmax()]
+    return f"{TEXTS[kinds_of(question)].format(color)}?"
+
+
+class SortOfClevr(keras.utils.PyDataset):
+    """Fresh pictures for `fit`: an epoch is `steps` batches that are never seen again.
+
+    A batch depends on the seed, the epoch and its number alone, so training that continues from a
+    checkpoint sees what it would have seen.
+
+    Args:
+        batch_size: B, pictures in a batch.
+        steps: batches in an epoch.
+        questions_each: as of `sort_of_clevr`.
+        seed: int.
+        epoch: number of the first epoch; it counts up.
+
+    Raises:
+        InvalidInput: for a number that is not positive.
+
+    Example:
+
+    >>> model.fit(SortOfClevr(batch_size=64, steps=1000), epochs=10)
+    """
+
+    def __init__(
+        self,
+        batch_size: int,
+        steps: int,
+        questions_each: int = 10,
+        seed: int = 0,
+        epoch: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.batch_size = positive_int("batch_size", batch_size)
+        self.steps = positive_int("steps", steps)
+        self.questions_each = positive_int("questions_each", questions_each)
+        self.seed, self.epoch = seed, epoch
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __getitem__(self, index: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        seed = [self.seed, self.epoch, index]
+        return examples(sort_of_clevr(self.batch_size, self.questions_each, seed))
+
+    def on_epoch_end(self) -> None:
+        self.epoch += 1
+
+
+def examples(pictures: Pictures) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """What a model is shown, images in [0, 1] without their white, and what it is to answer."""
+    inputs = {"images": ink(pictures.images), "questions": pictures.questions}
+    return inputs, pictures.answers
+
+
+def ink(images: Any) -> Any:
+    """Pictures in [0, 255] as how far they are from white, in [0, 1], also in a graph.
+
+    Convolutions pad with zeros, which are white paper then and no black frame.
+    """
+    return 1 - images / np.float32(255)

@@ -1,0 +1,278 @@
+"""Box-World's levels: what a start is, and how they are drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from rrl_tf._arguments import number_from, one_of, positive_int
+from rrl_tf.errors import InvalidInput
+
+# A cell is one byte: its kind, and in the lower five bits its colour, 0 where it has none.
+FLOOR, KEY, LOCK, GEM, DISTRACTOR = range(5)
+COLOUR_BITS = 5
+COLOURS = 2**COLOUR_BITS - 1
+"""At most so many colours; the authors have 20."""
+
+PARTS = ("all", "train", "test")
+_TRIES = 200  # as many as the authors'
+_COLOURINGS = 2000
+
+
+def cell_code(kind: int, colour: int = 0) -> int:
+    """The byte of a cell.
+
+    Example:
+        >>> cell_code(KEY, 3) >> COLOUR_BITS == KEY, cell_code(KEY, 3) & COLOURS
+        (True, 3)
+    """
+    return kind << COLOUR_BITS | colour
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class BoxWorldStart:
+    """Where everything stands at the beginning of a Box-World episode.
+
+    Args:
+        size: side of the room in cells, without its walls.
+        cells: `size * size` bytes of `cell_code`, row by row: floor, keys, the gem, locks, and the
+            locks of distractors. A lock closes what is left of it.
+        agent: (row, column) of the agent.
+
+    Raises:
+        InvalidInput: no episode starts like this.
+
+    Example:
+        >>> start = BoxWorldStart(2, bytes([0, 0, cell_code(GEM), cell_code(LOCK, 1)]), (0, 0))
+        >>> start.boxes
+        ((1, 0, False),)
+    """
+
+    size: int
+    cells: bytes
+    agent: tuple[int, int]
+
+    def __post_init__(self):
+        row, column = self.agent
+        inside = row in range(self.size) and column in range(self.size)
+        if (
+            len(self.cells) != self.size**2
+            or not inside
+            or self.cells[row * self.size + column] != FLOOR
+            or max(self.cells) >= cell_code(DISTRACTOR + 1)
+        ):
+            raise InvalidInput(
+                "a Box-World episode starts with size * size bytes of cells and an agent on the "
+                f"floor; received {self!r}"
+            )
+
+    @functools.cached_property
+    def boxes(self) -> tuple[tuple[int, int, bool], ...]:
+        """(colour of the lock, colour of the key or 0 for the gem, whether a distractor) each."""
+        kinds, colours = np.divmod(np.frombuffer(self.cells, np.uint8), COLOURS + 1)
+        locks = np.flatnonzero((kinds == LOCK) | (kinds == DISTRACTOR))
+        return tuple(
+            (int(colours[i]), int(colours[i - 1]), bool(kinds[i] == DISTRACTOR)) for i in locks
+        )
+
+    @property
+    def pairs(self) -> frozenset[tuple[int, int]]:
+        """(colour of the lock, colour of the key) of all boxes, but for the gem's."""
+        return frozenset((lock, key) for lock, key, _ in self.boxes if key)
+
+    @property
+    def solution_pairs(self) -> frozenset[tuple[int, int]]:
+        """Those of the boxes that lead to the gem."""
+        return frozenset((lock, key) for lock, key, wrong in self.boxes if key and not wrong)
+
+
+@functools.cache
+def held_out_pairs(num_colours: int = 20, share: float = 0.2, seed: int = 0) -> frozenset[Any]:
+    """The pairs (colour of a lock, colour of the key behind it) that training never shows.
+
+    Args:
+        num_colours: C; colours are 1 to C.
+        share: of the C(C - 1) pairs of two colours.
+        seed: which ones.
+
+    Example:
+        >>> len(held_out_pairs(20)), all(lock != key for lock, key in held_out_pairs(20))
+        (76, True)
+    """
+    number_from("held_out_share", share, 0, 1)
+    colours = range(1, num_colours + 1)
+    pairs = [(lock, key) for lock in colours for key in colours if lock != key]
+    chosen = np.random.default_rng(seed).permutation(len(pairs))[: round(share * len(pairs))]
+    return frozenset(pairs[i] for i in chosen)
+
+
+@dataclasses.dataclass(frozen=True)
+class BoxWorldLevels:
+    """What levels there are; `draw` draws one.
+
+    A loose key opens a box, whose key opens the next one, until the last, which holds the gem.
+    Distractors are boxes whose lock a key of the solution opens as well, and then the episode is
+    lost: what is in them opens at most further distractors.
+
+    Args:
+        size: side of the room in cells, without its walls.
+        goal_length: how many boxes lead to the gem: a number, or those to draw from.
+        num_distractors: how many branches of distractors: a number, or those to draw from.
+        distractor_length: boxes of a branch.
+        num_backward: how many backward distractors: boxes with a key of the solution behind a lock
+            that nothing on the way opens.
+        num_colours: C, of locks and keys.
+        part: `"all"` levels; `"train"`, those without a pair of `held_out_pairs`; `"test"`, those
+            whose solution has at least one, which takes two boxes.
+        held_out_share, held_out_seed: as in `held_out_pairs`.
+
+    Raises:
+        InvalidInput: a number that is not possible.
+
+    Example:
+        >>> levels = BoxWorldLevels(size=8, goal_length=2, num_distractors=1)
+        >>> len(levels.draw(np.random.default_rng(0)).boxes)
+        3
+
+    Source: the generator is that of github.com/google-deepmind/pycolab, of Zambaldi et al. (2018).
+    """
+
+    size: int = 12
+    goal_length: int | Iterable[int] = (1, 2, 3, 4)
+    num_distractors: int | Iterable[int] = (0, 1, 2, 3, 4)
+    distractor_length: int = 1
+    num_backward: int | Iterable[int] = 0
+    num_colours: int = 20
+    part: str = "all"
+    held_out_share: float = 0.2
+    held_out_seed: int = 0
+
+    def __post_init__(self):
+        keep = functools.partial(object.__setattr__, self)
+        positive_int("size", self.size)
+        positive_int("distractor_length", self.distractor_length)
+        number_from("num_colours", self.num_colours, 2, COLOURS)
+        one_of("part", self.part, PARTS)
+        for name, least in (("goal_length", 1), ("num_distractors", 0), ("num_backward", 0)):
+            keep(name, _numbers(name, getattr(self, name), least))
+        if self.part == "test":
+            longer = tuple(length for length in self.goal_length if length > 1)
+            if not longer:
+                raise InvalidInput(
+                    "part='test' needs a goal_length of 2 or more, as the gem's box has no key; "
+                    f"received {self.goal_length}"
+                )
+            keep("goal_length", longer)
+        others = self.num_colours - 1 - max(self.goal_length)
+        branches = max(self.num_distractors) > 0
+        needed = max(branches * min(self.distractor_length, 2), max(self.num_backward) > 0)
+        if others < needed:
+            raise InvalidInput(
+                f"num_colours must be at least {max(self.goal_length) + 1 + needed} with boxes as "
+                f"many as {max(self.goal_length)} and distractors; received {self.num_colours}"
+            )
+
+    @functools.cached_property
+    def held_out(self) -> frozenset[Any]:
+        """The pairs that `part` is about."""
+        return held_out_pairs(self.num_colours, self.held_out_share, self.held_out_seed)
+
+    def draw(self, rng: np.random.Generator) -> BoxWorldStart:
+        """A level drawn at random.
+
+        Args:
+            rng: what is drawn from; the same state gives the same level.
+
+        Raises:
+            InvalidInput: there is hardly a level like this: boxes have no room, or no colours.
+        """
+        for _ in range(_TRIES):
+            length, boxes = self._coloured(rng)
+            start = self._placed(rng, length, boxes)
+            if start is not None:
+                return start
+        raise InvalidInput(
+            f"boxes have no room in a grid of size {self.size}, in {_TRIES} tries; "
+            f"received goal_length={self.goal_length}, "
+            f"num_distractors={self.num_distractors}"
+        )
+
+    def _coloured(self, rng):
+        """Number of the solution's boxes, and (lock, key) of all boxes in colours."""
+        length, boxes = self._numbered(rng)
+        for _ in range(_COLOURINGS):
+            colours = [0, *(1 + rng.permutation(self.num_colours)).tolist()]
+            coloured = [(colours[lock], colours[key]) for lock, key in boxes]
+            if self._is_of_part(coloured, length):
+                return length, coloured
+        raise InvalidInput(
+            f"no level of part {self.part!r} was found in {_COLOURINGS} tries: held_out_share must "
+            f"leave both parts enough pairs of colours; received {self.held_out_share}"
+        )
+
+    def _is_of_part(self, boxes, length):
+        if self.part == "train":
+            return self.held_out.isdisjoint(boxes)
+        return self.part == "all" or not self.held_out.isdisjoint(boxes[1 : length + 1])
+
+    def _numbered(self, rng):
+        """The same before colours are given: 1, 2, ... along the solution; 0 is no key, no lock."""
+        length = _pick(rng, self.goal_length)
+        boxes = [(i, i + 1) for i in range(length)] + [(length, 0)]
+        for _ in range(_pick(rng, self.num_distractors)):
+            lock = 1 + int(rng.integers(length))
+            for _ in range(self.distractor_length):
+                key = lock
+                while key == lock:
+                    key = int(rng.integers(length + 1, self.num_colours))
+                boxes.append((lock, key))
+                lock = key
+        for _ in range(_pick(rng, self.num_backward)):
+            key, lock = 1 + rng.integers(length), rng.integers(length + 1, self.num_colours)
+            boxes.append((int(lock), int(key)))
+        return length, boxes
+
+    def _placed(self, rng, length, boxes):
+        """A start with these boxes, each with floor all round it; `None` where there is no room."""
+        size = self.size
+        cells = np.zeros((size, size), np.uint8)
+        room = np.zeros((size, size), bool)  # for the left cell of a box
+        room[1 : size - 1, 1 : size - 3] = True
+        for i, (lock, key) in enumerate(boxes):
+            places = np.flatnonzero(room)
+            if not len(places):
+                return None
+            row, column = divmod(_pick(rng, places), size)
+            cells[row, column] = cell_code(KEY, key) if key else cell_code(GEM)
+            if lock:
+                kind = DISTRACTOR if i > length else LOCK
+                cells[row, column + 1] = cell_code(kind, lock)
+            room[row - 1 : row + 2, max(0, column - 2) : column + (3 if lock else 2)] = False
+        # The authors' player never starts in the last column, the first row or the last one.
+        free = np.flatnonzero(cells[1 : size - 1, : size - 1] == FLOOR)
+        if not len(free):
+            return None
+        row, column = divmod(_pick(rng, free), size - 1)
+        return BoxWorldStart(size, cells.tobytes(), (row + 1, column))
+
+
+def _pick(rng, values):
+    return int(values[rng.integers(len(values))])
+
+
+def _numbers(name, value, least):
+    """A number, or several, as a tuple of integers."""
+    try:
+        numbers = tuple(map(operator.index, value if isinstance(value, Iterable) else (value,)))
+    except TypeError:
+        numbers = ()
+    if not numbers or min(numbers) < least:
+        raise InvalidInput(
+            f"{name} must be an integer from {least} up, or several; received {value!r}"
+        )
+    return numbers

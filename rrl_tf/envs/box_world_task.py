@@ -1,0 +1,149 @@
+"""Box-World as a task: a curriculum of more and more boxes, and pairs of colours kept apart."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import gymnasium
+import numpy as np
+
+from rrl_tf.envs.box_world import ACTION_NAMES, AGENT, BoxWorld, draw_room
+from rrl_tf.envs.box_world_levels import GEM, KEY, LOCK, PARTS
+from rrl_tf.envs.preparation import one_hot
+from rrl_tf.envs.task import Level, Task
+from rrl_tf.errors import InvalidInput
+
+Numbers: TypeAlias = int | tuple[int, ...]
+"""A number, or those that one is drawn from."""
+
+CURRICULUM = ((1, 0), ((1, 2), (0, 1)), ((1, 2, 3), (0, 1, 2)))
+"""Level by level: how many boxes lead to the gem, and how many distractors there are."""
+
+
+def box_world_task(
+    size: int = 8,
+    *,
+    levels: Sequence[tuple[Numbers, Numbers]] = CURRICULUM,
+    train_part: str = "train",
+    test_part: str = "train",
+    test_goal_length: Numbers | None = None,
+    max_steps: int = 120,
+    pool: int = 20_000,
+    **options: Any,
+) -> Task:
+    """Box-World as a `Task`, evaluated on levels that training does not meet.
+
+    Args:
+        size: side of the room in cells, without its walls.
+        levels: the curriculum from first to last, of each level `goal_length` and
+            `num_distractors` as in `BoxWorld`.
+        train_part: `"train"` keeps `held_out_pairs` out of training; `"all"` keeps nothing out.
+        test_part: what is evaluated: `"train"`, new levels of known pairs; `"test"`, levels that
+            need a held-out pair, from two boxes up; or `"all"`.
+        test_goal_length: how many boxes are evaluated, if it is another number.
+        max_steps: time limit of an episode.
+        pool: as in `BoxWorldGraph`, of every level.
+        **options: others of `BoxWorld`, for all levels, as `distractor_length` and `num_colours`.
+
+    Raises:
+        InvalidInput: if an argument is not possible.
+
+    Example:
+        >>> task = box_world_task(8, levels=((1, 0), ((1, 2), 1)))
+        >>> task.preparation.shape, task.action_names
+        ((8, 8, 26), ('up', 'down', 'left', 'right'))
+    """
+    if not levels:
+        raise InvalidInput("levels needs at least one pair of boxes and distractors; received none")
+    for name, part in (("train_part", train_part), ("test_part", test_part)):
+        if part not in PARTS:
+            raise InvalidInput(f"{name} must be one of {PARTS}; received {part!r}")
+    options = {**options, "size": size, "max_steps": max_steps}
+    tasks = []
+    for length, distractors in levels:
+        tested = length if test_goal_length is None else test_goal_length
+        training = {"goal_length": length, "part": train_part}
+        testing = {"goal_length": tested, "part": _part(test_part, tested)}
+        name = f"{_name(length)} boxes, {_name(distractors)} distractors"
+        tasks.append(
+            _level(name, training, testing, pool, {**options, "num_distractors": distractors})
+        )
+    space: Any = tasks[0].make_env().observation_space
+    return Task(
+        name=f"BoxWorld-{size}x{size}",
+        levels=tuple(tasks),
+        preparation=one_hot(space, agent_code=AGENT),
+        action_names=ACTION_NAMES,
+        entities=box_world_cells,
+        view=_room,
+    )
+
+
+def box_world_cells(observation: np.ndarray) -> dict[str, tuple[int, int]]:
+    """Finds the agent, the gem, and keys and locks, those that matter now by a name of their own.
+
+    Args:
+        observation: `(size, size, 2)`.
+
+    Returns:
+        Label → cell (row, column): `agent`; `gem`; `key`, which lies free; `open` for the locks
+        that the held key opens; `box` for any other lock; each numbered from the second on.
+
+    Example:
+        >>> view = np.zeros((8, 8, 2), "uint8")
+        >>> view[2, 5], view[4, 4] = (AGENT, 7), (LOCK, 7)
+        >>> box_world_cells(view)
+        {'agent': (2, 5), 'open': (4, 4)}
+    """
+    kinds, colours = observation[..., 0], observation[..., 1]
+    held = int(colours[kinds == AGENT].max(initial=0))
+    locks = kinds == LOCK
+    closed = np.zeros(kinds.shape, bool)
+    closed[:, :-1] = locks[:, 1:]
+    found = {
+        "agent": kinds == AGENT,
+        "gem": kinds == GEM,
+        "key": (kinds == KEY) & ~closed,
+        "open": locks & (colours == held),
+        "box": locks & (colours != held),
+    }
+    return {
+        label if number == 1 else f"{label} {number}": (row, column)
+        for label, where in found.items()
+        for number, (row, column) in enumerate(np.argwhere(where).tolist(), start=1)
+    }
+
+
+def _level(name, training, testing, pool, options):
+    return Level(
+        name,
+        functools.partial(BoxWorld, **training, **options),
+        functools.partial(BoxWorld, **testing, **options),
+        make_graph=functools.partial(_make_graph, pool=pool, **training, **options),
+        make_test_graph=functools.partial(_make_graph, **testing, **options),
+    )
+
+
+def _part(part, goal_length):
+    """The part of a level that is too short for a held-out pair is that of known ones."""
+    longest = goal_length if isinstance(goal_length, int) else max(goal_length)
+    return "train" if part == "test" and longest < 2 else part
+
+
+def _name(numbers):
+    numbers = {numbers} if isinstance(numbers, int) else {min(numbers), max(numbers)}
+    return "-".join(map(str, sorted(numbers)))
+
+
+def _room(env: gymnasium.Env) -> np.ndarray:
+    """The cells alone, without walls."""
+    box_world: Any = env.unwrapped
+    return draw_room(box_world.observe(), box_world.levels.num_colours)
+
+
+def _make_graph(**options):
+    from rrl_tf.envs.box_world_graph import BoxWorldGraph  # it loads TensorFlow
+
+    return BoxWorldGraph(**options)

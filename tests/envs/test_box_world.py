@@ -1,0 +1,325 @@
+"""Box-World against transitions recorded from the authors' code, and what its levels are like.
+
+`box_world_transitions.npz` was written by a script that drove pycolab's own `box_world.py` (commit
+6504c80, `ascii_art.py` with the one line mended on which NumPy 2 fails): six configurations from 6
+to 14 cells with one to five boxes, forward distractors up to three boxes long and backward ones,
+and a room made by hand of the authors' classes, with free keys beside each other, a box that opens
+on another's lock, and two locks side by side. It played at random, along the solution with and
+without random steps, into distractors, and against whatever is closed: walls, locks without the
+key, locked keys and gems. Kept are all boards, rewards and ends.
+"""
+
+import collections
+import itertools
+import pathlib
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rrl_tf.envs import BoxWorld, BoxWorldLevels, BoxWorldStart, held_out_pairs
+from rrl_tf.envs.box_world import ACTION_NAMES, AGENT, LOOKS, MOVES
+from rrl_tf.envs.box_world_levels import COLOURS, DISTRACTOR, GEM, KEY, LOCK, cell_code
+from rrl_tf.errors import InvalidInput
+
+RECORDED = pathlib.Path(__file__).with_name("box_world_transitions.npz")
+
+
+def recorded():
+    """Episodes of the authors' code as dicts."""
+    arrays = dict(np.load(RECORDED))
+    cell = step = board = 0
+    for name, limit, size, length in zip(*(arrays[k] for k in ("name", "limit", "size", "length"))):
+        area, length = int(size + 2) ** 2, int(length)
+        yield {
+            "name": str(name),
+            "limit": int(limit),
+            "distractors": arrays["distractors"][cell : cell + area].reshape(size + 2, -1),
+            "boards": arrays["boards"][board : board + (length + 1) * area].reshape(
+                length + 1, size + 2, -1
+            ),
+            **{k: arrays[k][step : step + length] for k in ("actions", "rewards", "overs")},
+        }
+        cell, step, board = cell + area, step + length, board + (length + 1) * area
+
+
+EPISODES = list(recorded())
+
+
+def start_of(board, distractors):
+    """The start that a board of characters shows."""
+    cells = np.zeros(board[1:-1, 1:-1].shape, np.uint8)
+    for place in np.ndindex(*cells.shape):
+        char = chr(board[1:-1, 1:-1][place])
+        if char == "*":
+            cells[place] = cell_code(GEM)
+        elif char.islower():
+            cells[place] = cell_code(KEY, 1 + ord(char) - ord("a"))
+        elif char.isupper():
+            kind = DISTRACTOR if distractors[1:-1, 1:-1][place] else LOCK
+            cells[place] = cell_code(kind, 1 + ord(char) - ord("A"))
+    ((row, column),) = np.argwhere(board[1:-1, 1:-1] == ord("."))
+    return BoxWorldStart(len(cells), cells.tobytes(), (int(row), int(column)))
+
+
+def board_of(observation):
+    """The authors' board of characters that an observation shows."""
+    letters = {0: " ", 3: "*", AGENT: "."}
+    board = np.full(np.add(observation.shape[:2], 2), ord("#"), np.uint8)
+    for row, column in np.ndindex(*observation.shape[:2]):
+        kind, colour = map(int, observation[row, column])
+        letter = chr(ord("a" if kind == 1 else "A") + colour - 1)
+        board[row + 1, column + 1] = ord(letters.get(kind, letter))
+        if kind == AGENT and colour:
+            board[0, 0] = ord("a") + colour - 1
+    return board
+
+
+@pytest.mark.parametrize("episode", EPISODES, ids=lambda episode: episode["name"])
+def test_every_step_is_the_authors(episode):
+    # Their limit lets one step more than its number.
+    env = BoxWorld(len(episode["boards"][0]) - 2, 1, 0, max_steps=episode["limit"] + 1)
+    start = start_of(episode["boards"][0], episode["distractors"])
+    observation, _ = env.reset(options={"start": start})
+    np.testing.assert_array_equal(board_of(observation), episode["boards"][0])
+    for t, action in enumerate(episode["actions"]):
+        observation, reward, terminated, truncated, info = env.step(int(action))
+        np.testing.assert_array_equal(board_of(observation), episode["boards"][t + 1])
+        assert reward == episode["rewards"][t]
+        assert (terminated or truncated) == episode["overs"][t]
+        assert info.get("success", False) == (reward == 10)
+
+
+def test_the_recording_has_all_that_can_happen():
+    assert len(EPISODES) >= 30
+    rewards = collections.Counter(np.concatenate([e["rewards"] for e in EPISODES]).tolist())
+    assert rewards[10] >= 10 and rewards[-1] >= 5 and rewards[1] >= 20
+    seen = collections.Counter()
+    for episode in EPISODES:
+        held = episode["boards"][:, 0, 0]
+        for t, action in enumerate(episode["actions"]):
+            ((row, column),) = np.argwhere(episode["boards"][t] == ord("."))
+            target = chr(episode["boards"][t][row + MOVES[action][0], column + MOVES[action][1]])
+            moved = episode["boards"][t + 1][row, column] != ord(".")
+            kind = target if target in "#*" else "key" if target.islower() else "lock"
+            seen[kind if target != " " else "floor", bool(moved)] += 1
+            seen["exchanged"] += held[t] != held[t + 1] and ord("#") not in held[t : t + 2]
+        seen["timed out"] += len(episode["actions"]) == episode["limit"] + 1
+    for happened in (
+        *itertools.product(("*", "key", "lock"), (True, False)),
+        *(("#", False), ("floor", True), "exchanged", "timed out"),
+    ):
+        assert seen[happened] >= 3, happened
+    assert not seen["#", True] and not seen["floor", False]
+
+
+LEVELS = st.builds(
+    BoxWorldLevels,
+    size=st.integers(12, 14),
+    goal_length=st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple),
+    num_distractors=st.integers(0, 2),
+    distractor_length=st.integers(1, 2),
+    num_backward=st.integers(0, 1),
+    num_colours=st.integers(10, 31),
+    part=st.sampled_from(["all", "train"]),
+)
+
+
+def solve(env):
+    """Plays the solution in the order in which it is meant; returns the rewards.
+
+    Nothing is asked of the environment but what is seen and which locks are distractors'.
+    """
+    rewards, over = [], False
+    while not over:
+        cells = np.frombuffer(env.state_key()[0], np.uint8).reshape(2 * [env.start.size])
+        kinds, colours = np.divmod(cells, COLOURS + 1)
+        held = env.state_key()[2]
+        if held:
+            (goal,) = np.argwhere((kinds == LOCK) & (colours == held))
+        else:
+            closed = np.zeros(kinds.shape, bool)
+            closed[:, :-1] = (kinds[:, 1:] == LOCK) | (kinds[:, 1:] == DISTRACTOR)
+            (goal,) = np.argwhere(((kinds == KEY) | (kinds == GEM)) & ~closed)
+        for action in route(kinds == 0, env.state_key()[1], tuple(map(int, goal))):
+            _, reward, over, _, _ = env.step(action)
+        rewards.append(reward)
+    return rewards
+
+
+def route(floor, start, goal):
+    """A shortest way over the floor and, at its end, onto the goal."""
+    came, queue = {start: None}, collections.deque([start])
+    while goal not in came:
+        cell = queue.popleft()
+        for action, move in enumerate(MOVES):
+            then = (cell[0] + move[0], cell[1] + move[1])
+            inside = all(0 <= place < len(floor) for place in then)
+            if inside and then not in came and (floor[then] or then == goal):
+                came[then] = (cell, action)
+                queue.append(then)
+    actions = []
+    while came[goal]:
+        goal, action = came[goal]
+        actions.append(action)
+    return actions[::-1]
+
+
+@given(levels=LEVELS, seed=st.integers(0, 2**63))
+@settings(max_examples=60)
+def test_every_level_is_solved_in_the_order_meant(levels, seed):
+    start = levels.draw(np.random.default_rng(seed))
+    env = BoxWorld(levels.size, 1, 0, num_colours=levels.num_colours, max_steps=10_000)
+    env.reset(options={"start": start})
+    length = sum(not wrong for *_, wrong in start.boxes)
+    boxes = [box for box in start.boxes if not box[2]]
+    assert length in levels.goal_length and len(boxes) == length
+    # key, box, key, box, ..., the gem
+    assert solve(env) == [0.0, 1.0] * length + [10.0]
+
+
+@given(levels=LEVELS, seed=st.integers(0, 2**63))
+@settings(max_examples=60)
+def test_what_a_level_holds(levels, seed):
+    start = levels.draw(np.random.default_rng(seed))
+    again = levels.draw(np.random.default_rng(seed))
+    assert start == again and hash(start) == hash(again)
+    wrong = [box for box in start.boxes if box[2]]
+    assert len(wrong) == (
+        levels.num_distractors[0] * levels.distractor_length + levels.num_backward[0]
+    )
+    assert all(key and lock != key for lock, key, _ in wrong)
+    assert max(max(box[:2]) for box in start.boxes) <= levels.num_colours
+    if levels.part == "train":
+        assert not start.pairs & levels.held_out
+
+
+@given(seed=st.integers(0, 2**63), length=st.integers(2, 3))
+@settings(max_examples=60)
+def test_test_levels_need_a_pair_that_training_never_shows(seed, length):
+    levels = BoxWorldLevels(8, (1, length), (0, 1), part="test")
+    start = levels.draw(np.random.default_rng(seed))
+    assert levels.goal_length == (length,)
+    assert start.solution_pairs & levels.held_out == start.solution_pairs & held_out_pairs()
+    assert start.solution_pairs & levels.held_out
+
+
+def test_boxes_stand_apart_and_anywhere_that_the_authors_put_them():
+    levels = BoxWorldLevels(8, 2, (0, 1))
+    rng = np.random.default_rng(0)
+    lefts, agents = set(), set()
+    for _ in range(1500):
+        start = levels.draw(rng)
+        kinds = np.frombuffer(start.cells, np.uint8).reshape(8, 8) >> 5
+        lefts |= {tuple(c) for c in np.argwhere((kinds == KEY) | (kinds == GEM)).tolist()}
+        agents.add(start.agent)
+        assert not kinds[[0, -1]].any() and not kinds[:, [0, -1]].any()
+    assert lefts == set(itertools.product(range(1, 7), range(1, 5)))
+    assert agents == set(itertools.product(range(1, 7), range(7)))
+
+
+def test_goal_lengths_and_distractors_are_drawn_alike():
+    levels = BoxWorldLevels(12, (1, 3), (0, 2))
+    rng = np.random.default_rng(0)
+    counts = collections.Counter()
+    for _ in range(800):
+        boxes = levels.draw(rng).boxes
+        counts[sum(not wrong for *_, wrong in boxes), sum(wrong for *_, wrong in boxes)] += 1
+    assert set(counts) == {(1, 0), (1, 2), (3, 0), (3, 2)}
+    assert all(150 < count < 250 for count in counts.values())
+
+
+def random_success(episodes, **settings):
+    env = BoxWorld(**settings)
+    rng = np.random.default_rng(0)
+    solved = 0
+    for seed in range(episodes):
+        env.reset(seed=seed)
+        over = False
+        while not over:
+            *_, terminated, truncated, info = env.step(int(rng.integers(4)))
+            over = terminated or truncated
+        solved += info["success"]
+    return solved / episodes
+
+
+def test_random_play_is_as_lucky_as_in_the_authors_code():
+    """There 32 % of 400 episodes of one box in 6 x 6, give or take 2.3."""
+    assert 0.27 < random_success(300, size=6, goal_length=1, num_distractors=0) < 0.43
+
+
+def test_gymnasium_knows_it():
+    env = gymnasium.make("rrl_tf/BoxWorld-v0", size=8, goal_length=2, num_distractors=1)
+    check_env(env.unwrapped, skip_render_check=True)
+    observation, _ = env.reset(seed=3)
+    np.testing.assert_array_equal(observation, env.reset(seed=3)[0])
+    assert env.get_wrapper_attr("action_names") == ACTION_NAMES
+
+
+def test_a_state_key_is_new_where_anything_changed():
+    env = BoxWorld(8, 2, 1)
+    env.reset(seed=0)
+    keys, seen = set(), set()
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        observation, *_ = env.step(int(rng.integers(4)))
+        keys.add(env.state_key())
+        seen.add(observation.tobytes())
+    assert len(keys) == len(seen) > 10
+
+
+def test_the_picture():
+    env = BoxWorld(8, 1, 0, render_mode="rgb_array")
+    env.reset(seed=0)
+    assert env.render().shape == (160, 160, 3) and not env.render()[:16].any()
+    solve_key = route(
+        np.frombuffer(env.start.cells, np.uint8).reshape(8, 8) == 0,
+        env.start.agent,
+        next((r, c) for r, c in np.ndindex(8, 8) if env.start.cells[r * 8 + c] >> 5 == KEY),
+    )
+    for action in solve_key:
+        env.step(action)
+    assert env.state_key()[2] and env.render()[:16, :16].any()
+    assert BoxWorld(8, 1, 0).render() is None
+
+
+def test_what_is_seen_of_a_distractor_is_a_lock():
+    np.testing.assert_array_equal(LOOKS[cell_code(DISTRACTOR, 7)], [LOCK, 7])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"size": 6, "goal_length": 2}, "no room"),
+        ({"size": 0}, "size"),
+        ({"goal_length": 0}, "goal_length"),
+        ({"goal_length": ()}, "goal_length"),
+        ({"num_distractors": "two"}, "num_distractors"),
+        ({"num_colours": 32}, "num_colours"),
+        ({"num_colours": 5}, "num_colours"),
+        ({"part": "validation"}, "part"),
+        ({"part": "test", "goal_length": 1}, "goal_length of 2"),
+        ({"part": "train", "goal_length": 4, "held_out_share": 1.0}, "held_out_share"),
+        ({"max_steps": 0}, "max_steps"),
+        ({"render_mode": "human"}, "render_mode"),
+    ],
+)
+def test_what_is_not_possible_is_refused(arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        BoxWorld(**arguments)
+
+
+def test_starts_and_actions_that_are_not_possible_are_refused():
+    env = BoxWorld(8, 1, 0)
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        env.step(0)
+    with pytest.raises(InvalidInput, match="size 8"):
+        env.reset(options={"start": BoxWorldStart(2, bytes(4), (0, 0))})
+    with pytest.raises(InvalidInput, match="agent on the floor"):
+        BoxWorldStart(2, bytes(4), (0, 2))
+    env.reset(seed=0)
+    with pytest.raises(InvalidInput, match="an action must be"):
+        env.step(4)

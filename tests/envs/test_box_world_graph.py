@@ -1,0 +1,222 @@
+"""Box-World of tensor operations against the one of NumPy, and the task that offers both."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rrl_tf.agents.graph_envs import CurriculumGraph
+from rrl_tf.envs import (
+    BoxWorld,
+    BoxWorldGraph,
+    BoxWorldLevels,
+    BoxWorldStart,
+    DoorKeyStart,
+    box_world_cells,
+    box_world_task,
+    held_out_pairs,
+)
+from rrl_tf.envs.box_world_levels import DISTRACTOR, GEM, KEY, LOCK, cell_code
+from rrl_tf.errors import InvalidInput
+
+pytestmark = pytest.mark.tf_only
+
+SIZE, ENVS, LIMIT = 5, 16, 40
+CODES = [cell_code(kind, colour) for kind in (KEY, LOCK, DISTRACTOR) for colour in (1, 2)]
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return BoxWorldGraph(pool=50, size=6, goal_length=1, num_distractors=0, max_steps=LIMIT)
+
+
+@pytest.fixture(scope="module")
+def crowded():
+    """A small room to be filled by hand; none of its own levels would have room in it."""
+    graph = BoxWorldGraph(size=6, goal_length=1, num_distractors=0, max_steps=LIMIT)
+    graph.size = SIZE
+
+    def step(state, action):
+        state, observation, reward, terminated, truncated = graph.step(state, action)
+        told = observation, reward, terminated, truncated
+        return state, *told, graph.state_key(state), graph.succeeded(reward, terminated)
+
+    return graph, tf.function(step, jit_compile=True)
+
+
+def any_start(rng):
+    """A room in which anything stands anywhere: things happen more often than in drawn levels."""
+    cells = rng.choice([0, cell_code(GEM), *CODES], SIZE**2, p=[0.64] + [0.02] + [0.34 / 6] * 6)
+    agent = int(rng.integers(SIZE**2))
+    cells[agent] = 0
+    return BoxWorldStart(SIZE, cells.astype(np.uint8).tobytes(), divmod(agent, SIZE))
+
+
+@given(seed=st.integers(0, 2**32))
+@settings(max_examples=10, deadline=None)
+def test_every_step_is_that_of_the_single_environment(crowded, seed):
+    graph, step = crowded
+    rng = np.random.default_rng(seed)
+    starts = [any_start(rng) for _ in range(ENVS)]
+    state = graph.state_of(starts)
+    envs = [BoxWorld(6, 1, 0, max_steps=LIMIT) for _ in starts]
+    for env, start in zip(envs, starts):
+        env.levels = BoxWorldLevels(SIZE, 1, 0)
+        env.reset(options={"start": start})
+    keys = [{} for _ in envs]
+    over = np.zeros(ENVS, bool)
+    for _ in range(LIMIT):
+        actions = rng.integers(4, size=ENVS).astype(np.int32)
+        state, *told, key, success = step(state, actions)
+        told, key, success = [each.numpy() for each in told], key.numpy(), success.numpy()
+        for i in np.flatnonzero(~over):
+            expected, *outcome, info = envs[i].step(int(actions[i]))
+            np.testing.assert_array_equal(told[0][i], expected)
+            assert [each[i] for each in told[1:]] == outcome
+            assert success[i] == info.get("success", False)
+            # Within an episode both keys tell the same states apart.
+            assert keys[i].setdefault(envs[i].state_key(), key[i]) == key[i]
+            over[i] = outcome[1] or outcome[2]
+    assert over.all()
+    for seen in keys:
+        assert len(set(seen.values())) == len(seen)
+
+
+def test_what_happens_in_such_rooms():
+    """The test above is worth as much as there is to happen in it."""
+    rng, happened = np.random.default_rng(0), collections.Counter()
+    env = BoxWorld(6, 1, 0, max_steps=LIMIT)
+    env.levels = BoxWorldLevels(SIZE, 1, 0)
+    for _ in range(300):
+        env.reset(options={"start": any_start(rng)})
+        over = False
+        while not over:
+            before = env.state_key()
+            _, reward, terminated, truncated, _ = env.step(int(rng.integers(4)))
+            happened[reward] += 1
+            happened["taken"] += before[2] == 0 < env.state_key()[2]
+            happened["exchanged"] += 0 != before[2] != env.state_key()[2] != 0
+            over = terminated or truncated
+    assert all(happened[what] > 30 for what in (1.0, -1.0, 10.0, "taken", "exchanged")), happened
+
+
+def test_new_episodes_come_from_the_pool(graph):
+    begin = tf.function(graph.initial_state, jit_compile=True)
+    state = graph.initial_state(2000, (0, 1))
+    for a, b in zip(state, begin(2000, tf.constant((0, 1)))):
+        np.testing.assert_array_equal(a, b)
+    levels = collections.Counter(
+        (cells.tobytes(), int(agent)) for cells, agent in zip(state.cells.numpy(), state.agent)
+    )
+    assert len(levels) == 50 and max(levels.values()) < 80
+    other = BoxWorldGraph(pool=50, pool_seed=1, size=6, goal_length=1, num_distractors=0)
+    assert (other.initial_state(50, (0, 1)).cells != state.cells[:50]).numpy().any()
+
+
+def test_the_pool_is_no_constant_of_a_compiled_function(graph):
+    concrete = tf.function(graph.initial_state).get_concrete_function(4, tf.constant((0, 1)))
+    held = [n for n in concrete.graph.as_graph_def().node if n.op == "Const"]
+    assert sum(n.attr["value"].tensor.ByteSize() for n in held) < 50 * 36
+
+
+def test_ignoring_the_time_limit():
+    graph = BoxWorldGraph(
+        pool=2, reset_on_truncation=False, size=6, goal_length=1, num_distractors=0, max_steps=1
+    )
+    state = graph.initial_state(3, (0, 0))
+    assert not graph.step(state, tf.constant([0, 1, 2]))[4].numpy().any()
+
+
+def test_a_curriculum_of_levels_and_its_state():
+    task = box_world_task(8, levels=((1, 0), (2, 0)), pool=20)
+    env = CurriculumGraph([level.make_graph() for level in task.levels], num_envs=6)
+    env.reset_options = {"level": 1}
+    state, observation = env.begin((0, 0))
+    kinds = observation.numpy()[..., 0]
+    assert set((kinds == LOCK).sum((1, 2)).tolist()) == {1, 2}
+    state, observation, _, success = env.step_and_restart(state, tf.zeros(6, tf.int32), (0, 1), 1)
+    assert success.shape == (6,)
+    stored = env.get_state(state)
+    again, seen = env.set_state(stored)
+    assert type(again) is type(state)
+    np.testing.assert_array_equal(seen, observation)
+    for a, b in zip(state, again):
+        np.testing.assert_array_equal(a, b)
+    stored["cells"] = stored["cells"][:, 1:]
+    with pytest.raises(InvalidInput, match="6 environments"):
+        env.set_state(stored)
+
+
+def test_a_distractor_is_no_success_of_a_training_episode():
+    cells = np.zeros((6, 6), np.uint8)
+    cells[2, 2], cells[2, 3], cells[4, 3] = (
+        cell_code(KEY, 1),
+        cell_code(DISTRACTOR, 2),
+        cell_code(KEY, 2),
+    )
+    start = BoxWorldStart(6, cells.tobytes(), (5, 3))
+    graph = BoxWorldGraph(size=6, goal_length=1, num_distractors=0)
+    state = graph.state_of([start])
+    state, *_ = graph.step(state, [0])
+    state, *_ = graph.step(state, [0])
+    _, _, reward, terminated, _ = graph.step(state, [0])
+    assert reward == -1 and terminated and not graph.succeeded(reward, terminated)
+
+
+@pytest.mark.parametrize("starts", [[], [DoorKeyStart(5, 2, 1, (1, 2), (1, 1), 0)]])
+def test_starts_that_are_none_are_refused(graph, starts):
+    with pytest.raises(InvalidInput, match="BoxWorldStart"):
+        graph.state_of(starts)
+
+
+def test_the_task():
+    task = box_world_task(8, test_part="test", levels=((1, 1), ((1, 2), (0, 1))))
+    held = held_out_pairs()
+    for reset in task.evaluation_resets(at_most=20):
+        env = task.make_test_env()
+        env.reset(**reset)
+        assert env.unwrapped.start.solution_pairs & held
+        env = task.make_env()
+        env.reset(**reset)
+        assert not env.unwrapped.start.pairs & held
+    easy = task.make_test_env(0)
+    easy.reset(seed=0)  # one box has no pair to hold out
+    assert not easy.unwrapped.start.pairs & held
+    assert [level.name for level in task.levels] == [
+        "1 boxes, 1 distractors",
+        "1-2 boxes, 0-1 distractors",
+    ]
+    assert task.preparation.shape == (8, 8, 26)
+    longer = box_world_task(8, levels=((1, 0),), test_goal_length=4)
+    env = longer.make_test_env()
+    env.reset(seed=0)
+    assert len(env.unwrapped.start.boxes) == 4
+
+
+def test_cells_are_named_by_what_they_are_for():
+    env = box_world_task(8).make_test_env()
+    observation, _ = env.reset(seed=1)
+    cells = box_world_cells(observation)
+    assert cells["agent"] == env.unwrapped.start.agent
+    boxes = sum(label.startswith("box") for label in cells)
+    assert boxes == len(env.unwrapped.start.boxes) and "open" not in cells
+    row, column = cells["agent"]
+    observation[row, column, 1] = observation[cells["box"]][1]
+    assert box_world_cells(observation)["open"] == cells["box"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"levels": ()}, "levels needs"),
+        ({"train_part": "some"}, "train_part"),
+        ({"test_part": "some"}, "test_part"),
+        ({"size": 4}, "no room"),
+    ],
+)
+def test_a_task_that_is_not_possible_is_refused(arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        box_world_task(**arguments)

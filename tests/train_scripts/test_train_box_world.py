@@ -1,0 +1,123 @@
+"""The script for Box-World, from the first step to what is told of levels of other kinds."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("short_films")]
+
+
+def toy_config(tmp_path, **changes):
+    from train_scripts.train_box_world import Config
+
+    numbers = {
+        "steps": 160,
+        "boxes": 2,
+        "distractors": 1,
+        "pool": 200,
+        "max_steps": 12,  # short evaluations, short films
+        "num_envs": 8,
+        "batch_size": 8,
+        "learning_starts": 60,
+        "replay_capacity": 1000,
+        "updates_per_step": 0.1,
+        "log_every": 80,
+        "evaluate_every": 80,
+        "checkpoint_every": 80,
+        "evaluation_episodes": 3,
+        "jit_compile": False,
+        "runs": str(tmp_path),
+    }
+    return dataclasses.replace(Config(), **{**numbers, **changes})
+
+
+@pytest.mark.parametrize(
+    ("network", "loop"),
+    [
+        ("fast", "graph"),
+        pytest.param("fast", "python", marks=pytest.mark.slow),
+        pytest.param("zambaldi", "graph", marks=pytest.mark.slow),
+        pytest.param("convolutional", "graph", marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_from_the_beginning_to_the_end(tmp_path, network, loop):
+    from rrl_tf.export import load_policy
+    from train_scripts.train_box_world import main, make_task
+
+    config = toy_config(tmp_path, network=network, loop=loop)
+    run, agent = main(config)
+    assert run.folder.path == tmp_path / f"box-world-{network}-seed0"
+    told = json.loads((run.folder.path / "generalization.json").read_text())
+    assert list(told) == ["new levels", "held-out pairs", "one box longer"]
+    assert all(0 <= share <= 1 for share in told.values())
+    pictures = {"episode.gif"} | ({"attention.png"} if network == "fast" else set())
+    drawn = {path.name for path in run.folder.figures.iterdir()}
+    assert pictures <= drawn
+    task = make_task(config)
+    seen = np.stack([task.make_env().reset(seed=seed)[0] for seed in range(4)])
+    policy = load_policy(run.folder.export / "1")
+    np.testing.assert_array_equal(policy.act(seen), agent.greedy(seen))
+    assert policy.details["action_names"] == ["up", "down", "left", "right"]
+
+
+@pytest.mark.slow
+def test_stopped_and_continued_is_as_if_never_stopped(tmp_path):
+    from train_scripts.train_box_world import main
+
+    _, whole = main(toy_config(tmp_path / "whole"))
+    main(toy_config(tmp_path / "parts", steps=80))
+    _, continued = main(toy_config(tmp_path / "parts"))
+    for a, b in zip(whole.network.get_weights(), continued.network.get_weights()):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_networks_are_of_about_as_many_parameters(tmp_path):
+    from train_scripts.train_box_world import make_network, make_task
+
+    counts = []
+    for name in ("fast", "convolutional"):
+        config = toy_config(tmp_path, network=name)
+        task = make_task(config)
+        network = make_network(config, task)
+        network.build((None, *task.preparation.shape))
+        counts.append(network.count_params())
+    assert 0.95 < counts[0] / counts[1] < 1.1
+
+
+def test_training_never_shows_what_is_held_out(tmp_path):
+    from rrl_tf.envs import held_out_pairs
+    from train_scripts.train_box_world import make_task
+
+    task = make_task(toy_config(tmp_path))
+    for level in range(len(task.levels)):
+        env = task.make_env(level)
+        for seed in range(100):
+            env.reset(seed=seed)
+            assert not env.unwrapped.start.pairs & held_out_pairs()
+
+
+def test_one_box_has_no_pairs_to_hold_out(tmp_path):
+    from train_scripts.train_box_world import PRESETS, generalization, make_network, make_task
+
+    numbers = dataclasses.asdict(toy_config(tmp_path))
+    for kept in ("preset", "boxes", "distractors"):
+        numbers.pop(kept)
+    config = dataclasses.replace(PRESETS["one-box"], **{**numbers, "loop": "python"})
+
+    class Still:
+        def greedy_player(self):
+            return lambda observation: np.zeros(len(observation), int)
+
+    assert make_network(config, make_task(config)).name.startswith("relational")
+    assert generalization(Still(), config) == {"new levels": 0.0, "one box longer": 0.0}
+
+
+def test_an_unknown_network_is_told_before_anything_is_written(tmp_path):
+    from rrl_tf.errors import InvalidInput
+    from train_scripts.train_box_world import main
+
+    with pytest.raises(InvalidInput, match=r"network must be one of convolutional, .*'nope'"):
+        main(toy_config(tmp_path / "runs", network="nope"))
+    assert not (tmp_path / "runs").exists()

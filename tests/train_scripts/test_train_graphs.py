@@ -1,0 +1,121 @@
+import csv
+import dataclasses
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tf_only
+
+
+def toy_config(tmp_path, **changes):
+    from train_scripts.train_graphs import FAST
+
+    numbers = {
+        "num_nodes": 4,
+        "num_rounds": 2,
+        "width": 4,
+        "key_size": 2,
+        "steps": 4,
+        "batch_size": 3,
+        "test_graphs": 8,
+        "warmup_steps": 1,
+        "log_every": 1,
+        "checkpoint_every": 2,
+        "runs": str(tmp_path),
+        "name": "toy",
+    }
+    return dataclasses.replace(FAST, **{**numbers, **changes})
+
+
+def metrics(run):
+    with (run / "metrics.csv").open(newline="") as file:
+        return [
+            {name: cell for name, cell in row.items() if not name.startswith("time/")}
+            for row in csv.DictReader(file)
+        ]
+
+
+def test_a_run_leaves_everything_it_promises(tmp_path, capsys):
+    from rrl_tf.data.graphs import connected
+    from train_scripts import train_graphs as script
+
+    config = toy_config(tmp_path)
+    run = script.main(config)
+    rows = metrics(run.folder.path)
+    assert [row["step"] for row in rows] == ["1", "2", "3", "4"]
+    assert all(row["eval/accuracy"] and row["eval/larger"] for row in rows)
+    summary = json.loads((run.folder.path / "evaluation.json").read_text())
+    small = script.drawn(config, 1, 8, script.TEST_SEED)
+    inputs, targets = connected(small)
+    right = run.model.predict(inputs, verbose=0).argmax(-1) == targets
+    assert summary["test/accuracy"] == pytest.approx(right.mean())
+    assert 0.5 <= summary["floor"] <= 1
+    assert "8 new graphs of 8 nodes" in capsys.readouterr().out
+
+    script.main(config)  # nothing left to do
+    assert "is trained already" in capsys.readouterr().out
+    assert metrics(run.folder.path) == rows
+
+
+def test_a_run_that_was_killed_equals_one_that_was_not(tmp_path, killed_at):
+    from train_scripts import train_graphs as script
+
+    whole = script.main(toy_config(tmp_path / "whole")).folder
+    config = toy_config(tmp_path / "killed")
+    with killed_at(3):
+        script.main(config)
+    resumed = script.main(config).folder
+    assert metrics(resumed.path) == metrics(whole.path)
+    for name, array in whole.load_checkpoint()["variables"].items():
+        np.testing.assert_array_equal(resumed.load_checkpoint()["variables"][name], array)
+
+
+def test_only_with_edges_does_the_answer_depend_on_them(tmp_path):
+    from train_scripts import train_graphs as script
+
+    rng = np.random.default_rng(0)
+    nodes = np.eye(2, dtype="float32")[rng.integers(2, size=(3, 6))]
+    graphs = [{"nodes": nodes, "edges": rng.random((3, 6, 6)) < 0.5} for _ in range(2)]
+    for edges in (True, False):
+        network = script.make_network(toy_config(tmp_path, edges=edges), 3)
+        one, other = (np.asarray(network(graph)) for graph in graphs)
+        assert np.allclose(one, other) != edges
+
+
+def test_a_network_of_more_rounds_takes_the_same_weights(tmp_path):
+    from rrl_tf.data.graphs import connected
+    from train_scripts import train_graphs as script
+
+    config = toy_config(tmp_path)
+    few, many = (script.make_network(config, rounds) for rounds in (2, 4))
+    many.set_weights(few.get_weights())
+    inputs, _ = connected(script.drawn(config, 2, 5, 0))
+    assert few.count_params() == many.count_params()
+    assert not np.allclose(few(inputs), many(inputs))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--preset=slow"], "unknown preset 'slow'; expected one of fast, without-edges"),
+        (["--num-rounds=0"], "num_rounds must be greater than 0; received 0"),
+        (["--neighbors", "1", "30"], "neighbors must be from 0 to 11; received 30"),
+        (["--steps=120"], "steps must be a multiple of log_every; received 120 and 50"),
+    ],
+)
+def test_a_mistake_is_one_line_and_nothing_is_written(
+    tmp_path, monkeypatch, capsys, arguments, message
+):
+    from train_scripts import command_line, train_graphs
+
+    runs = tmp_path / "runs"
+    monkeypatch.setattr(sys, "argv", ["train_graphs", f"--runs={runs}", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        command_line.run_preset(train_graphs.main, train_graphs.PRESETS, "fast")
+    assert ended.value.code == 1
+    said = capsys.readouterr().err.strip()
+    assert said.startswith("error: ") and re.search(message, said, re.IGNORECASE)
+    assert "\n" not in said and not runs.exists()

@@ -1,0 +1,128 @@
+import csv
+import dataclasses
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.tf_only
+
+
+def toy_config(tmp_path, **changes):
+    from train_scripts.train_sort_of_clevr import FAST
+
+    numbers = {
+        "steps": 4,
+        "batch_size": 3,
+        "questions_each": 2,
+        "validation_pictures": 3,
+        "test_pictures": 5,
+        "warmup_steps": 1,
+        "log_every": 1,
+        "checkpoint_every": 2,
+        "draw_every": 4,
+        "runs": str(tmp_path),
+        "name": "toy",
+    }
+    return dataclasses.replace(FAST, **{**numbers, **changes})
+
+
+def metrics(run):
+    with (run / "metrics.csv").open(newline="") as file:
+        return [
+            {name: cell for name, cell in row.items() if not name.startswith("time/")}
+            for row in csv.DictReader(file)
+        ]
+
+
+@pytest.mark.parametrize("model", ["relational", "convolutional"])
+def test_a_run_leaves_everything_it_promises(tmp_path, capsys, model):
+    from rrl_tf.data.sort_of_clevr_task import examples, sort_of_clevr
+    from train_scripts import train_sort_of_clevr as script
+
+    config = toy_config(tmp_path, model=model)
+    run = script.main(config)
+    folder = run.folder
+    rows = metrics(folder.path)
+    assert [row["step"] for row in rows] == ["1", "2", "3", "4"]
+    summary = json.loads((folder.path / "evaluation.json").read_text())
+    test = sort_of_clevr(5, seed=script.TEST_SEED)
+    right = run.model.predict(examples(test)[0], verbose=0).argmax(-1) == test.answers
+    assert summary["test/non_relational"] == pytest.approx(right[:, :10].mean())
+    assert summary["test/relational"] == pytest.approx(right[:, 10:].mean())
+    assert len(summary["test/of_kinds"]) == 6
+    last = script.accuracies(run.model, sort_of_clevr(3, seed=script.VALIDATION_SEED))
+    assert float(rows[-1]["eval/relational"]) == pytest.approx(last["eval/relational"], abs=1e-4)
+    assert (folder.figures / "attention.png").exists() == (model == "relational")
+    assert (folder.export / "1" / "saved_model.pb").exists()
+    assert "of 100 questions about 5 new pictures" in capsys.readouterr().out
+
+    script.main(config)  # nothing left to do
+    assert "is trained already" in capsys.readouterr().out
+    assert metrics(folder.path) == rows
+
+
+def test_a_run_that_was_killed_equals_one_that_was_not(tmp_path, killed_at):
+    from train_scripts import train_sort_of_clevr as script
+
+    whole = script.main(toy_config(tmp_path / "whole", model="convolutional")).folder
+    config = toy_config(tmp_path / "killed", model="convolutional")
+    with killed_at(3):
+        script.main(config)
+    resumed = script.main(config).folder
+    assert metrics(resumed.path) == metrics(whole.path)
+    for name, array in whole.load_checkpoint()["variables"].items():
+        np.testing.assert_array_equal(resumed.load_checkpoint()["variables"][name], array)
+
+
+def test_no_training_picture_is_one_of_the_test():
+    from rrl_tf.data.sort_of_clevr_task import SortOfClevr, sort_of_clevr
+    from train_scripts import train_sort_of_clevr as script
+
+    test, validation = (
+        sort_of_clevr(4, seed=seed).images for seed in (script.TEST_SEED, script.VALIDATION_SEED)
+    )
+    assert (test != validation).any()
+    for seed in (0, 1):
+        for epoch in (0, 1):
+            shown = SortOfClevr(4, 2, seed=seed, epoch=epoch)[0][0]["images"]
+            shown = 255 * (1 - shown)
+            for held in (test, validation):
+                assert not np.isclose(shown[:, None], held[None]).all(axis=(2, 3, 4)).any()
+
+
+def test_a_title_tells_question_and_answer():
+    from rrl_tf.data.sort_of_clevr_task import ANSWERS
+    from train_scripts import train_sort_of_clevr as script
+
+    question = np.eye(11)[[0, 7, 8]].sum(axis=0)
+    square, circle = ANSWERS.index("square"), ANSWERS.index("circle")
+    words = "what shape is closest\nto the red object?"
+    assert script.title(question, square, square) == f"{words}\nsquare"
+    assert script.title(question, square, circle) == f"{words}\nsquare, not circle"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--preset=slow"], "unknown preset 'slow'; expected one of fast, cnn"),
+        (["--questions-each=0"], "questions_each must be greater than 0; received 0"),
+        (["--steps=100"], "steps must be a multiple of log_every; received 100 and 250"),
+        (["--network=nope"], "nope"),
+    ],
+)
+def test_a_mistake_is_one_line_and_nothing_is_written(
+    tmp_path, monkeypatch, capsys, arguments, message
+):
+    from train_scripts import command_line, train_sort_of_clevr
+
+    runs = tmp_path / "runs"
+    monkeypatch.setattr(sys, "argv", ["train_sort_of_clevr", f"--runs={runs}", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        command_line.run_preset(train_sort_of_clevr.main, train_sort_of_clevr.PRESETS, "fast")
+    assert ended.value.code == 1
+    said = capsys.readouterr().err.strip()
+    assert said.startswith("error: ") and re.search(message, said, re.IGNORECASE)
+    assert "\n" not in said and not runs.exists()

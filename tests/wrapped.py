@@ -1,0 +1,120 @@
+"""Layers of other inputs than one array, wrapped so that conformance.py can ask them the same."""
+
+import math
+
+import keras
+import numpy as np
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class OfOneArray(keras.layers.Layer):
+    """Gives a layer that takes a dict of windows and may return a dict one array, for one array."""
+
+    def __init__(self, layer, **kwargs):
+        super().__init__(**kwargs)
+        self.layer = layer
+
+    def build(self, shape):
+        if not self.layer.built:  # one that was read from a file is
+            window = self._split(keras.Input(shape[1:]))
+            self.layer.build({name: part.shape for name, part in window})
+
+    def call(self, inputs, training=False, return_attention_scores=False):
+        window = dict(self._split(inputs))
+        if not return_attention_scores:
+            return self._join(self.layer(window, training=training))
+        outputs, scores = self.layer(window, training=training, return_attention_scores=True)
+        return self._join(outputs), scores
+
+    def _split(self, inputs):
+        states, actions, returns = ops.split(inputs, [4, 7], axis=-1)
+        steps = ops.cumsum(ops.ones_like(inputs[..., 0], dtype="int32"), axis=1)
+        yield from {"states": states, "actions": actions, "returns_to_go": returns}.items()
+        yield from {"timesteps": steps - 1, "mask": ops.ones_like(steps)}.items()
+
+    def _join(self, outputs):
+        return ops.concatenate([*outputs.values()], -1) if isinstance(outputs, dict) else outputs
+
+    def compute_output_spec(self, inputs, training=False, return_attention_scores=False):
+        asked = {"return_attention_scores": True} if return_attention_scores else {}
+        result = self.layer.compute_output_spec(dict(self._split(inputs)), **asked)
+        if not return_attention_scores:
+            return self._join(result)
+        return self._join(result[0]), result[1]
+
+    def compute_output_shape(self, shape):
+        shapes = {"states": (*shape[:2], 4), "timesteps": shape[:2]}
+        shapes = self.layer.compute_output_shape(shapes)
+        if not isinstance(shapes, dict):
+            return shapes
+        return (*shape[:2], sum(part[-1] for part in shapes.values()))
+
+    def get_config(self):
+        return {**super().get_config(), "layer": keras.saving.serialize_keras_object(self.layer)}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls(**{**config, "layer": keras.saving.deserialize_keras_object(config["layer"])})
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class OfTwoSteps(OfOneArray):
+    """Shows a network that remembers an observation in part and then whole, and takes the last Q
+    values; so it, too, is of one array."""
+
+    def build(self, shape):
+        if not self.layer.built:
+            self.layer.build({"observation": shape})
+
+    def call(self, observation, training=False, return_attention_scores=False):
+        before = ops.zeros_like(ops.reshape(observation, (-1, math.prod(observation.shape[1:]))))
+        sequences = {
+            "observation": ops.stack([0.5 * observation, observation], axis=1),
+            "previous_action": ops.cast(before[:, :2], "int32") - np.array([1, 0], "int32"),
+            "previous_reward": before[:, :2] + np.array([0.0, 0.7], "float32"),
+        }
+        q, _, *attention = self.layer.unroll(
+            sequences, training=training, return_attention_scores=return_attention_scores
+        )
+        return (q[:, -1], *attention) if return_attention_scores else q[:, -1]
+
+    def compute_output_spec(self, *args, **kwargs):
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)  # by tracing
+
+    def compute_output_shape(self, shape):
+        return (shape[0], self.layer.num_actions)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class OfOneGraph(OfOneArray):
+    """Makes the features of an edge of those of its two nodes."""
+
+    def build(self, shape):
+        if not self.layer.built:
+            self.layer.build(shape)
+
+    def call(self, inputs, **options):
+        few = inputs[..., :3]
+        return self.layer(inputs, edges=few[:, :, None] * few[:, None], **options)
+
+    def compute_output_spec(self, inputs, **options):
+        return self.layer.compute_output_spec(inputs, **options)
+
+    def compute_output_shape(self, shape):
+        return self.layer.compute_output_shape(shape)
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class OfOnePicture(OfOneArray):
+    """Asks about a picture what stands in its first row."""
+
+    def _split(self, inputs):
+        yield from {"images": inputs, "questions": inputs[:, 0]}.items()
+
+    def compute_output_shape(self, shape):
+        shapes = {"images": shape, "questions": (shape[0], *shape[2:])}
+        return self.layer.compute_output_shape(shapes)
+
+    def _join(self, outputs):
+        return outputs

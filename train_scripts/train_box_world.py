@@ -1,0 +1,148 @@
+"""Trains a relational double DQN on Box-World, and plays levels of kinds it never saw.
+
+python -m train_scripts.train_box_world                          # ours, 8x8, one to three boxes
+python -m train_scripts.train_box_world --network zambaldi       # the paper's architecture
+python -m train_scripts.train_box_world --network convolutional  # no relations, as many parameters
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any, Literal
+
+import keras
+
+from rrl_tf.envs import Task, box_world_task
+from rrl_tf.errors import InvalidInput
+from rrl_tf.models import RelationalQNetwork, grid_q_network
+from rrl_tf.training import make_replicas
+from rrl_tf.training.agent_evaluation import make_player
+from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
+from train_scripts import command_line
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(DoubleDQNConfig):
+    """The numbers of the training, and of Box-World."""
+
+    preset: str = "box-world"
+    """Where the numbers below come from."""
+    name: str = ""
+    """Folder under `runs`; by default the preset, the network and the seed."""
+    runs: str = "runs/box_world"
+    """Where runs are kept."""
+    loop: Literal["python", "graph"] = "graph"
+    """As of every agent; in the graph it is many times as fast."""
+    observe_returns: bool = True
+    """Raise targets to returns that were observed; Box-World is deterministic."""
+    steps: int = 1_000_000
+    """When to stop. The same command with a larger number goes on."""
+    num_envs: int = 64
+    updates_per_step: float = 0.125
+    replay_capacity: int = 200_000
+    learning_starts: int = 5000
+    n_step: int = 5
+    discount: float = 0.97
+    learning_rate_updates: int = 60_000
+    epsilon_end: float = 0.1
+    epsilon_steps: int = 50_000
+    log_every: int = 10_000
+    evaluate_every: int = 20_000
+    checkpoint_every: int = 100_000
+
+    size: int = 8
+    """Side of the room in cells."""
+    boxes: int = 3
+    """At most so many lead to the gem; a curriculum from one up, at first without distractors."""
+    distractors: int = 2
+    """At most so many branches of distractors."""
+    distractor_length: int = 1
+    """Boxes of a branch."""
+    max_steps: int = 120
+    """Time limit of an episode."""
+    pool: int = 20_000
+    """Levels that are drawn beforehand for each level of the curriculum, with `--loop graph`."""
+    network: str = "fast"
+    """convolutional, or a preset of `RelationalQNetwork`."""
+
+    @property
+    def default_name(self) -> str:
+        """The folder under `runs` where no name is given: networks are there to be compared."""
+        return f"{self.preset}-{self.network}-seed{self.seed}"
+
+
+PRESETS = {
+    "box-world": Config(),
+    "one-box": Config(preset="one-box", boxes=1, distractors=0, steps=200_000),
+}
+
+
+def main(config: Config):
+    """Trains a relational double DQN on Box-World; the same command again continues."""
+    replicas = make_replicas(config, config.batch_size)
+    task = make_task(config)
+    keras.utils.set_random_seed(config.seed)
+    run, agent = train_double_dqn(task, make_network(config, task), config, replicas)
+    told = generalization(agent, config)
+    (run.folder.path / "generalization.json").write_text(json.dumps(told, indent=2))
+    for name, value in told.items():
+        print(f"{name}: {value:.1%} solved")
+    return run, agent
+
+
+def make_task(config: Config, **changes: Any) -> Task:
+    """Box-World as the configuration wants it, with the held-out pairs kept out of training."""
+    arguments: dict[str, Any] = {
+        "levels": [
+            (tuple(range(1, boxes + 1)), tuple(range(distractors + 1)))
+            for boxes, distractors in curriculum(config.boxes, config.distractors)
+        ],
+        "distractor_length": config.distractor_length,
+        "max_steps": config.max_steps,
+        "pool": config.pool,
+    }
+    return box_world_task(config.size, **{**arguments, **changes})
+
+
+def curriculum(boxes: int, distractors: int) -> list[tuple[int, int]]:
+    """The most boxes and the most distractors of every level: one more of both at each.
+
+    Example:
+        >>> curriculum(3, 2)
+        [(1, 0), (2, 1), (3, 2)]
+    """
+    easier = [(most, min(most - 1, distractors)) for most in range(1, boxes)]
+    return [*easier, (boxes, distractors)]
+
+
+def make_network(config: Config, task: Task) -> keras.Model:
+    """A Q network with new weights."""
+    if config.network == "convolutional":
+        return grid_q_network(task.num_actions, dtype=config.dtype)
+    if config.network not in RelationalQNetwork.presets:
+        known = ", ".join(("convolutional", *RelationalQNetwork.presets))
+        raise InvalidInput(f"network must be one of {known}; received {config.network!r}")
+    # By coordinates which way a cell lies is learned for all cells at once; `zambaldi` has them.
+    more: dict[str, Any] = {"coordinates": {}} if config.network == "fast" else {}
+    return RelationalQNetwork.from_preset(
+        config.network, task.preparation, num_actions=task.num_actions, dtype=config.dtype, **more
+    )
+
+
+def generalization(agent: Any, config: Config) -> dict[str, float]:
+    """Shares of levels that are solved greedily: as in training, and of kinds never seen there."""
+    kinds: dict[str, dict[str, Any]] = {"new levels": {}}
+    if config.boxes > 1:
+        kinds["held-out pairs"] = {"test_part": "test"}
+    kinds["one box longer"] = {"test_goal_length": config.boxes + 1}
+    in_python = dataclasses.replace(config, loop="python")  # sooner than compiling each for one use
+    told = {}
+    for name, changes in kinds.items():
+        play = make_player(agent, make_task(config, **changes), in_python)
+        told[name] = play(config.boxes - 1, 0.0).summary()["success"]
+    return told
+
+
+if __name__ == "__main__":
+    command_line.run_preset(main, PRESETS, default="box-world")
