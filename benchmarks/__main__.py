@@ -12,7 +12,7 @@ import importlib
 import pathlib
 import sys
 
-from benchmarks import measure, report, tables
+from benchmarks import headlines, measure, report, tables
 from train_scripts import command_line
 
 FOLDER = pathlib.Path(__file__).parent
@@ -24,6 +24,7 @@ def main():
     name, *options = sys.argv[1:] or [""]
     if name == "tables":
         report.draw_up()
+        headlines.draw_up()
         tables.fill()
     elif name in names():
         run(name, options)

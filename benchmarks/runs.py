@@ -18,6 +18,7 @@ import keras
 import numpy as np
 
 import rrl_tf.models  # noqa: F401 - stored networks are of these classes
+from benchmarks import headlines
 from benchmarks.tables import fill, write_text
 from rrl_tf import viz
 
@@ -135,6 +136,7 @@ def publish(results, tables, figures):
     for name, make in figures.items():
         if (figure := make(results)) is not None:
             viz.save_figure(figure, results / f"{name}.png")
+    headlines.draw_up()
     fill()
 
 

@@ -1,0 +1,105 @@
+"""The README's one table: single cells of the tables of the pages."""
+
+import pathlib
+
+from benchmarks.tables import markdown_table, write_text
+
+RESULTS = pathlib.Path("docs/results")
+HEADLINES = (
+    # what, page, table, the row's cells, the cells that are shown
+    (
+        "DoorKey-5x5 from every start, solved greedily",
+        "doorkey",
+        "doorkey/table.md",
+        {"agent": "ours, 5x5"},
+        "greedy success",
+    ),
+    (
+        "the same, the book's agent",
+        "doorkey",
+        "doorkey/table.md",
+        {"agent": "book, as meant, 5x5"},
+        "greedy success",
+    ),
+    (
+        "DoorKey-6x6, layouts it was not trained on, with a memory",
+        "memory",
+        "memory/table.md",
+        {"task": "DoorKey-6x6, new layouts", "agent": "LSTM, relations"},
+        "greedy success",
+    ),
+    (
+        "DoorKey-8x8, the same",
+        "memory",
+        "memory/table.md",
+        {"task": "DoorKey-8x8, new layouts", "agent": "LSTM, relations"},
+        "greedy success",
+    ),
+    (
+        "DoorKey-16x16, stock time limit",
+        "memory",
+        "memory/table.md",
+        {"task": "DoorKey-16x16", "agent": "LSTM, relations"},
+        "greedy success",
+    ),
+    (
+        "digits moved, turned and spotted: relations",
+        "mnist",
+        "mnist/table.md",
+        {"classifier": "ours", "learns from": "perturbed digits"},
+        "10,000 perturbed test images",
+    ),
+    (
+        "the same: the book's convolutions",
+        "mnist",
+        "mnist/table.md",
+        {"classifier": "book, convolutional", "learns from": "perturbed digits"},
+        "10,000 perturbed test images",
+    ),
+    (
+        "which of 4 vectors is the n-th farthest: Relational Memory Core",
+        "relational_memory",
+        "nth_farthest/table.md",
+        {"task": "4 vectors of 4 numbers", "model": "Relational Memory Core"},
+        "accuracy on 20,000 new questions",
+    ),
+    (
+        "the same: an LSTM of that size",
+        "relational_memory",
+        "nth_farthest/table.md",
+        {"task": "4 vectors of 4 numbers", "model": "LSTM"},
+        "accuracy on 20,000 new questions",
+    ),
+)
+
+
+def draw_up():
+    """Writes `docs/results/headlines.md`, of the rows that there are."""
+    rows = [row for row in map(headline, HEADLINES) if row]
+    if rows:
+        write_text(RESULTS / "headlines.md", markdown_table(rows))
+
+
+def headline(wanted):
+    """A row of the README's table, or nothing where there is no such row to take it from."""
+    what, page, table, where, column = wanted
+    file = RESULTS / table
+    if not file.exists():
+        return None
+    for row in read_table(file.read_text()):
+        if where.items() <= row.items():
+            link = f"[{page.replace('_', ' ')}](docs/{page}.md)"
+            return {"": what, "result": row[column], "seeds": row["seeds"], "page": link}
+    return None
+
+
+def read_table(text):
+    """The rows of a Markdown table, dicts column → cell.
+
+    Example:
+        >>> read_table("| a | b |\\n|---|---|\\n| 1 | 2 |\\n")
+        [{'a': '1', 'b': '2'}]
+    """
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    head, _, *rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return [dict(zip(head, cells)) for cells in rows]
