@@ -65,7 +65,7 @@ def test_a_folder_of_versions_loads_as_its_newest(tmp_path):
     raw = {"observation": np.ones((1, 4), "float32")}
     assert load_policy(tmp_path).predict(raw)["q_values"].shape == (1, 3)
     assert load_policy(tmp_path / "1").predict(raw)["q_values"].shape == (1, 2)
-    with pytest.raises(InvalidInput, match="expected a folder of exported versions; received"):
+    with pytest.raises(InvalidInput, match="expected the folder of an exported policy, or one of"):
         load_policy(tmp_path / "none")
 
 

@@ -29,7 +29,7 @@ def test_every_training_script_is_a_task(monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("dorkey", "did you mean doorkey?"), ("xyz", "expected one of decision-transformer, ")],
+    [("dorkey", "did you mean doorkey?"), ("xyz", "expected one of box-world, ")],
 )
 def test_an_unknown_task_is_one_line(monkeypatch, capsys, name, message):
     with pytest.raises(SystemExit) as ended:
