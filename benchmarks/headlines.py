@@ -70,6 +70,13 @@ HEADLINES = (
         {"task": "4 vectors of 4 numbers", "model": "LSTM"},
         "accuracy on 20,000 new questions",
     ),
+    (
+        "which nodes are connected, on graphs twice as large as those of training",
+        "graphs",
+        "graphs/table.md",
+        {"attention goes": "along the edges"},
+        "24 nodes",
+    ),
 )
 
 

@@ -83,7 +83,7 @@ def sort_of_clevr(num_pictures: int, questions_each: int = 10, seed: Seed = 0) -
     >>> pictures.images.shape, pictures.questions.shape, pictures.answers.shape
     ((100, 75, 75, 3), (100, 20, 11), (100, 20))
 
-    Source: [Santoro et al., 2017](https://arxiv.org/abs/1706.01427), section 4.2 and supplement;
+    Source: [Santoro et al., 2017](https://arxiv.org/abs/1706.01427);
     sizes, colours and the order of the bits as in github.com/kimhc6028/relational-networks.
     """
     count = positive_int("num_pictures", num_pictures)
