@@ -49,7 +49,7 @@ class Page:
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
         files = [path for path in sorted(_FOLDER.iterdir()) if path.suffix in _TYPES]
-        self._files = {ROOT + path.name: (path.read_bytes(), path.suffix) for path in files}
+        self._files = {ROOT + path.name: _read(path) for path in files}
         self._files[ROOT] = self._files.pop(ROOT + "index.html")
 
     async def answer(self, method: str, path: str, headers: Any) -> web.Response | None:
@@ -68,15 +68,12 @@ class Page:
             return await self._config()
         if path not in self._files:
             return None
-        body, suffix = self._files[path]
+        body, kind, tag = self._files[path]
         # A browser asks each time whether its copy is the newest: the package may be a newer one.
-        tag = f'"{hashlib.sha256(body).hexdigest()[:16]}"'
         caching = {**_SAFE, "Cache-Control": "no-cache", "ETag": tag}
         if headers.get("If-None-Match") == tag:
             return web.Response(status=304, headers=caching)
-        return web.Response(
-            body=body, content_type=_TYPES[suffix], charset="utf-8", headers=caching
-        )
+        return web.Response(body=body, content_type=kind, charset="utf-8", headers=caching)
 
     async def _config(self):
         found = [
@@ -90,6 +87,12 @@ class Page:
             content_type="application/json",
             headers={**_SAFE, "Cache-Control": "no-store"},
         )
+
+
+def _read(path):
+    """Returns a file's content, its type, and a tag that another content would not have."""
+    body = path.read_bytes()
+    return body, _TYPES[path.suffix], f'"{hashlib.sha256(body).hexdigest()[:16]}"'
 
 
 def _descriptions(found):

@@ -18,11 +18,10 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.export.versions import newest_version
 from rrl_tf.models.trained import write_preset
 from rrl_tf.presets import POLICY
+from rrl_tf.training.run import WITHOUT_EFFECT
 from train_scripts import command_line
 
 LICENCE = "MIT"
-WITHOUT = ("runs", "name", "profile", "devices", "cluster")
-"""Settings that change nothing of what is trained."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Config:
     description: str = ""
     """What it is, in one sentence."""
     command: str = ""
-    """Which made the run; by default its script's preset and seed."""
+    """Which made the run; by default the card points to the settings."""
     limits: str = ""
     """What it cannot do, for the card."""
 
@@ -144,7 +143,7 @@ def card(
     command = config.command or "see the settings below"
     took = "" if cpu_minutes is None else f", {cpu_minutes:.0f} CPU minutes"
     measured = {k: f"{v:.6g}" for k, v in outcome.items() if isinstance(v, int | float)}
-    trained = {k: json.dumps(v) for k, v in settings.items() if k not in WITHOUT}
+    trained = {k: json.dumps(v) for k, v in settings.items() if k not in WITHOUT_EFFECT}
     return f"""# {config.name}
 
 {description}

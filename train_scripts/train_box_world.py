@@ -16,7 +16,7 @@ import keras
 from rrl_tf.envs import Task, box_world_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RelationalQNetwork, grid_q_network
-from rrl_tf.training import make_replicas
+from rrl_tf.training import Run, atomic_file, make_replicas
 from rrl_tf.training.agent_evaluation import make_player
 from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
 from train_scripts import command_line
@@ -84,11 +84,21 @@ def main(config: Config):
     task = make_task(config)
     keras.utils.set_random_seed(config.seed)
     run, agent = train_double_dqn(task, make_network(config, task), config, replicas)
-    told = generalization(agent, config)
-    (run.folder.path / "generalization.json").write_text(json.dumps(told, indent=2))
-    for name, value in told.items():
-        print(f"{name}: {value:.1%} solved")
+    run.by_chief(tell_generalization, run, agent, config)
     return run, agent
+
+
+def tell_generalization(run: Run, agent: Any, config: Config) -> None:
+    """Writes `generalization.json` and says what is in it, unless it is of this step already."""
+    file = run.folder.path / "generalization.json"
+    told = json.loads(file.read_text()) if file.exists() else {}
+    if told.get("step") != run.step:
+        told = {"step": run.step, **generalization(agent, config)}
+        with atomic_file(file) as draft:
+            draft.write_text(json.dumps(told, indent=2) + "\n")
+    for name, share in told.items():
+        if name != "step":
+            print(f"{name}: {share:.1%} solved")
 
 
 def make_task(config: Config, **changes: Any) -> Task:

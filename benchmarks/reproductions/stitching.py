@@ -17,8 +17,7 @@ import numpy as np
 from benchmarks import runs
 from benchmarks.runs import percent, spread
 from benchmarks.tables import markdown_table
-from rrl_tf.data import OfflineData, load_episodes
-from rrl_tf.data.episodes import Episode
+from rrl_tf.data import Episode, OfflineData, RecordedEnv, load_episodes
 from rrl_tf.envs.crossing import MAPS, Crossing
 from rrl_tf.envs.minigrid_view import object_cells
 from rrl_tf.training.decision_transformer import train_decision_transformer
@@ -56,14 +55,14 @@ class Config(runs.Config):
     agents: tuple[str, ...] = tuple(AGENTS)
     """Any of `AGENTS`."""
     episodes: int = 400
-    """Recorded in a maze; as many of DoorKey's 2,000 are kept as have a part that is needed."""
+    """Recorded in a maze; of DoorKey's 2,000 all are cut that hold the key."""
     runs: str = "runs/stitching"
 
 
 def main(config):
     """Trains agents on pieces of episodes and writes what they make of them."""
     for task in config.tasks:
-        data = DATA.get(task, maze_pieces)(task, config.episodes)
+        data = doorkey_pieces() if task == "doorkey" else maze_pieces(task, config.episodes)
         wanted = [(task, data, agent, seed) for seed in config.seeds for agent in config.agents]
         runs.train_all(config, train, wanted)
     runs.publish(RESULTS, {"table": table}, {})
@@ -123,20 +122,17 @@ def maze_pieces(layout, episodes):
 
 def play(env, to, seed):
     """An episode that heads for an exit."""
-    way = env.way(to)
+    way, env = env.way(to), RecordedEnv(env)
     observation, _ = env.reset(seed=seed)
-    observations, actions, rewards, over = [observation], [], [], False
+    over = False
     while not over:
-        actions.append(way[tuple(observation.astype(int).tolist())])
-        observation, reward, terminated, truncated, _ = env.step(actions[-1])
-        observations.append(observation)
-        rewards.append(reward)
+        place = tuple(observation.astype(int).tolist())
+        observation, _, terminated, truncated, _ = env.step(way[place])
         over = terminated or truncated
-    arrays = map(np.array, (observations, actions, rewards))
-    return Episode(*arrays, terminated, truncated)
+    return env.episode()
 
 
-def doorkey_pieces(_, episodes):
+def doorkey_pieces():
     """Of recorded DoorKey episodes every other one up to the key, of the others what follows."""
     data = load_episodes(f"minari:{script.collect_dataset.main(script.RECORDED['doorkey']())}")
     firsts, rests = [], []
@@ -172,9 +168,6 @@ def part(episode, begin, end):
         episode.terminated and is_end,
         episode.truncated or not is_end,
     )
-
-
-DATA = {"doorkey": doorkey_pieces}
 
 
 def table(results):

@@ -6,7 +6,7 @@ A package is loaded when something of it is first asked for: episodes need no Te
 import importlib
 
 _MODULES = {
-    "episodes": ("Episode", "OfflineData"),
+    "episodes": ("Episode", "OfflineData", "RecordedEnv"),
     "graphs": ("Graphs", "RandomGraphs", "random_graphs"),
     "mnist": ("Split", "load_mnist"),
     "mnist_batches": ("batches", "prepared"),

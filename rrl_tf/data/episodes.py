@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -70,6 +71,43 @@ class Episode:
     def total(self) -> float:
         """The episode's return."""
         return float(np.sum(self.rewards, dtype="float64"))
+
+
+class RecordedEnv(gymnasium.Wrapper):
+    """An environment that keeps the episode under way.
+
+    Example:
+
+    >>> env = RecordedEnv(gymnasium.make("CartPole-v1"))
+    >>> _ = env.reset(seed=0), env.step(1)
+    >>> len(env.episode())
+    1
+    """
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(**options)
+        self._observations = [observation]
+        self._actions: list[Any] = []
+        self._rewards: list[float] = []
+        self._ended = (False, False)
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._observations.append(observation)
+        self._actions.append(action)
+        self._rewards.append(float(reward))
+        self._ended = (bool(terminated), bool(truncated))
+        return observation, reward, terminated, truncated, info
+
+    def episode(self) -> Episode:
+        """The steps since the last reset."""
+        return Episode(
+            np.array(self._observations),
+            np.array(self._actions),
+            np.array(self._rewards),
+            *self._ended,
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,6 +8,7 @@ from rrl_tf.envs.box_world_levels import BoxWorldLevels, BoxWorldStart, held_out
 from rrl_tf.envs.box_world_task import box_world_cells, box_world_task
 from rrl_tf.envs.comparison import ComparisonStart, enumerate_comparison_starts, make_comparison
 from rrl_tf.envs.comparison_task import comparison_task
+from rrl_tf.envs.crossing import Crossing
 from rrl_tf.envs.doorkey import (
     DoorKey,
     DoorKeyStart,
@@ -35,6 +36,7 @@ __all__ = [
     "BoxWorldStart",
     "BoxWorldState",
     "ComparisonStart",
+    "Crossing",
     "DoorKey",
     "DoorKeyGraph",
     "DoorKeyStart",

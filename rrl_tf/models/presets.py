@@ -106,7 +106,7 @@ RELATIONAL_Q_NETWORK["fast-relative"] = {
     "config": {
         **RELATIONAL_Q_NETWORK["fast"]["config"],
         "position_embedding": False,
-        "block": {"num_heads": 2, "key_size": 16, "max_offset": 6},
+        "block": {**RELATIONAL_Q_NETWORK["fast"]["config"]["block"], "max_offset": 6},
     },
 }
 

@@ -358,10 +358,8 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         64
         """
         is_new = str(name) in RECURRENT_Q_NETWORK
-        if (
-            is_new
-            and preset_config(RECURRENT_Q_NETWORK, str(name), overrides)["encoder"] == "relational"
-        ):
+        config = preset_config(RECURRENT_Q_NETWORK, str(name), overrides) if is_new else {}
+        if config.get("encoder") == "relational":
             settled = with_preparation(preparation, overrides.get("encoder_arguments", {}))
             overrides = {**overrides, "encoder_arguments": settled}
         return super().from_preset(name, **overrides)

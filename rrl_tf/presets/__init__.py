@@ -1,15 +1,16 @@
 """Trained presets: models of this package with their weights, one folder a preset.
 
 The layout is KerasHub's: `config.json`, `model.weights.h5`, `metadata.json`, and a model card
-`README.md`; beside them `preprocessor.json`, what an observation is, and `policy/`, the model as a
-SavedModel that takes raw observations. `metadata.json` holds the SHA-256 of every other file, so
-that a damaged one is named and not loaded.
+`README.md`; beside them `preprocessor.json`, what an observation is, `evaluation.json`, how well it
+plays, and `policy/`, the model as a SavedModel that takes raw observations. `metadata.json` holds
+the SHA-256 of every other file, so that a damaged one is named and not loaded.
 
 Nothing here loads a framework: `rrl_tf.models` makes models of these folders.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -37,12 +38,18 @@ def trained_presets(class_name: str | None = None) -> dict[str, str]:
     >>> "doorkey-5x5" in trained_presets("RelationalQNetwork")
     True
     """
-    found = {}
-    for path in sorted(FOLDER.glob(f"*/{METADATA}")):
-        metadata = json.loads(path.read_text())
-        if class_name in (None, metadata["class"]):
-            found[path.parent.name] = metadata["description"]
-    return found
+    return {
+        name: metadata["description"]
+        for name, metadata in _packaged().items()
+        if class_name in (None, metadata["class"])
+    }
+
+
+@functools.cache
+def _packaged() -> dict[str, dict[str, Any]]:
+    """What is said of the package's own, read once: every class of models asks."""
+    folders = sorted(path.parent for path in FOLDER.glob(f"*/{METADATA}"))
+    return {folder.name: read_metadata(folder) for folder in folders}
 
 
 def preset_folder(name: str | os.PathLike) -> pathlib.Path:
@@ -85,8 +92,9 @@ def read_metadata(folder: str | os.PathLike) -> dict[str, Any]:
     file = pathlib.Path(folder) / METADATA
     try:
         metadata = json.loads(file.read_text())
-        metadata["class"], metadata["sha256"].items()
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        if not (isinstance(metadata["class"], str) and isinstance(metadata["sha256"], dict)):
+            raise TypeError("class is no name, or sha256 no table")
+    except (OSError, ValueError, LookupError, TypeError) as error:
         raise InvalidInput(
             f"a preset's {METADATA} must be as save_to_preset writes it; received {str(file)!r} "
             f"({type(error).__name__}: {error})"
@@ -100,5 +108,5 @@ def checksums(folder: pathlib.Path) -> dict[str, str]:
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in files
-        if path != folder / METADATA and "__pycache__" not in path.parts
+        if path != folder / METADATA
     }

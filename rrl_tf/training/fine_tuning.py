@@ -7,15 +7,13 @@ import functools
 import math
 import time
 from collections.abc import Iterable
-from typing import Any
 
-import gymnasium
 import keras
 import numpy as np
 from tqdm import tqdm
 
 from rrl_tf.agents.trajectory_policy import TrajectoryPolicy, play_episodes
-from rrl_tf.data.episodes import Episode, OfflineData
+from rrl_tf.data.episodes import Episode, OfflineData, RecordedEnv
 from rrl_tf.data.scaling import Scaling
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training.compilation import compilation_told
@@ -125,43 +123,6 @@ class KeptEpisodes:
         ]
 
 
-class RecordedEnv(gymnasium.Wrapper):
-    """An environment that keeps the episode under way.
-
-    Example:
-
-    >>> env = RecordedEnv(gymnasium.make("CartPole-v1"))
-    >>> _ = env.reset(seed=0), env.step(1)
-    >>> len(env.episode())
-    1
-    """
-
-    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        observation, info = self.env.reset(**options)
-        self._observations = [observation]
-        self._actions: list[Any] = []
-        self._rewards: list[float] = []
-        self._ended = (False, False)
-        return observation, info
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        self._observations.append(observation)
-        self._actions.append(action)
-        self._rewards.append(float(reward))
-        self._ended = (bool(terminated), bool(truncated))
-        return observation, reward, terminated, truncated, info
-
-    def episode(self) -> Episode:
-        """The steps since the last reset."""
-        return Episode(
-            np.array(self._observations),
-            np.array(self._actions),
-            np.array(self._rewards),
-            *self._ended,
-        )
-
-
 def fine_tune(
     data: OfflineData,
     network: keras.Model,
@@ -176,7 +137,8 @@ def fine_tune(
     the return they had and not what was asked for. It begins with the best recorded episodes. In
     the end it is asked for the data's best return and for the best it has learned from.
 
-    The same call again goes on from the last checkpoint. Ctrl-C and SIGTERM save first.
+    It takes one device, whatever the training took. The same call again goes on from the last
+    checkpoint; Ctrl-C and SIGTERM save first.
 
     Args:
         data: what the network was trained on, with an environment.

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -50,6 +52,7 @@ def test_a_run_from_the_beginning_to_the_end(tmp_path, network, loop):
     run, agent = main(config)
     assert run.folder.path == tmp_path / f"box-world-{network}-seed0"
     told = json.loads((run.folder.path / "generalization.json").read_text())
+    assert told.pop("step") == 160
     assert list(told) == ["new levels", "held-out pairs", "one box longer"]
     assert all(0 <= share <= 1 for share in told.values())
     pictures = {"episode.gif"} | ({"attention.png"} if network == "fast" else set())
@@ -121,3 +124,34 @@ def test_an_unknown_network_is_told_before_anything_is_written(tmp_path):
     with pytest.raises(InvalidInput, match=r"network must be one of convolutional, .*'nope'"):
         main(toy_config(tmp_path / "runs", network="nope"))
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_page_says_how_many_parameters_the_networks_have():
+    from train_scripts.train_box_world import PRESETS, make_network, make_task
+
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "box_world.md").read_text()
+    told = dict(re.findall(r"^\| `(\w+)` \| ([\d,]+) \|$", page, re.MULTILINE))
+    assert told.keys() == {"fast", "convolutional", "zambaldi"}
+    task = make_task(PRESETS["box-world"])
+    for name, count in told.items():
+        network = make_network(dataclasses.replace(PRESETS["box-world"], network=name), task)
+        network.build((None, *task.preparation.shape))
+        assert f"{network.count_params():,}" == count
+
+
+def test_what_is_told_of_a_step_is_not_played_again(tmp_path, monkeypatch, capsys):
+    import types
+
+    from train_scripts import train_box_world as script
+
+    played = []
+    monkeypatch.setattr(
+        script, "generalization", lambda *_: played.append(1) or {"new levels": 0.5}
+    )
+    run = types.SimpleNamespace(folder=types.SimpleNamespace(path=tmp_path), step=10)
+    for step in (10, 10, 20):
+        run.step = step
+        script.tell_generalization(run, None, None)
+    assert len(played) == 2
+    assert capsys.readouterr().out == 3 * "new levels: 50.0% solved\n"
+    assert json.loads((tmp_path / "generalization.json").read_text())["step"] == 20

@@ -162,19 +162,11 @@ def test_the_names_of_the_vectors_tell_the_question(tmp_path):
         (["--network=nope"], "nope"),
     ],
 )
-def test_a_mistake_is_one_line_and_nothing_is_written(
-    tmp_path, monkeypatch, capsys, arguments, message
-):
-    from train_scripts import command_line, train_nth_farthest
+def test_a_mistake_is_one_line_and_nothing_is_written(refusal, arguments, message):
+    from train_scripts import train_nth_farthest
 
-    runs = tmp_path / "runs"
-    monkeypatch.setattr(sys, "argv", ["train_nth_farthest", f"--runs={runs}", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        command_line.run_preset(train_nth_farthest.main, train_nth_farthest.PRESETS, "fast")
-    assert ended.value.code == 1
-    said = capsys.readouterr().err.strip()
-    assert said.startswith("error: ") and re.search(message, said, re.IGNORECASE)
-    assert "\n" not in said and not runs.exists()
+    said = refusal(train_nth_farthest, "fast", *arguments)
+    assert re.search(message, said, re.IGNORECASE)
 
 
 @pytest.mark.parametrize("preset", ["fast", "five", "paper"])

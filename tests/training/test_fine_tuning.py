@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rrl_tf.agents.trajectory_policy import TrajectoryPolicy
-from rrl_tf.data import OfflineData, Scaling
-from rrl_tf.data.episodes import Episode
+from rrl_tf.data import Episode, OfflineData, RecordedEnv, Scaling
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import BehaviorCloning
 from rrl_tf.training.decision_transformer import DecisionTransformerConfig
-from rrl_tf.training.fine_tuning import FineTuningConfig, KeptEpisodes, RecordedEnv, fine_tune
+from rrl_tf.training.fine_tuning import FineTuningConfig, KeptEpisodes, fine_tune
 
 pytestmark = pytest.mark.tf_only
 

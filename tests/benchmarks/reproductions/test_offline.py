@@ -79,7 +79,7 @@ def test_pieces_of_doorkey_end_or_begin_with_the_key(monkeypatch, tmp_path):
         policies=("random",), episodes=12, folder=str(tmp_path / "datasets")
     )
     monkeypatch.setitem(stitching.script.RECORDED, "doorkey", lambda: recording)
-    data = stitching.doorkey_pieces("doorkey", 0)
+    data = stitching.doorkey_pieces()
     carries = [
         [
             cells.get("key") == cells["agent"]
