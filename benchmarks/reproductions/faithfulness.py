@@ -160,9 +160,8 @@ def table(results):
             low, high = interval(more[0] - more[1])
             row = {"agent": label, "seeds": len(found), "hidden": count}
             for order in (MOST, LAST, RANDOM, LEAST):
-                # + 0.0: nobody wants to read -0.000.
-                drops = [round(np.mean(run["drop"][order], axis=0)[k], 3) + 0.0 for run in found]
-                row[f"fall of Q: {order}"] = spread(drops, ".3f")
+                drops = [np.mean(run["drop"][order], axis=0)[k] for run in found]
+                row[f"fall of Q: {order}"] = spread(drops, "z.3f")
             row["most less random, 95 %"] = f"{low:.3f} to {high:.3f}"
             for order in (MOST, RANDOM):
                 kept = [100 * np.mean(run["kept"][order], axis=0)[k] for run in found]
