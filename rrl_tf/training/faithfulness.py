@@ -51,8 +51,8 @@ def faithfulness(
     shown that training never showed. Candidates are the entities in sight, but for the one that the
     Q values are read from, which is never removed; of fewer than k candidates all are.
 
-    Who is attended to is said by `attention_rollout`; for the order `"most, last round"`, by the
-    row that is read in the last round alone.
+    Who is attended to, `attention_rollout` says; for the order `"most, last round"`, the row that
+    is read in the last round.
 
     Args:
         network: `RelationalQNetwork`, or `RecurrentQNetwork` behind such an encoder, that reads one
@@ -79,42 +79,57 @@ def faithfulness(
     Source: Samek et al., "Evaluating the visualization of what a deep neural network has learned"
     (2017); Jain and Wallace, "Attention is not explanation" (2019), for the question.
     """
-    encoder = _encoder_of(network)
     for count in counts:
         number_from("counts", count, 0)
     number_from("draws", draws, 1)
-    recurrent = isinstance(inputs, Mapping)
-    views = np.asarray(inputs["observation"] if recurrent else inputs)
-
-    def ask(views, **options):
-        if not recurrent:
-            return network(views, **options)
-        q, _, *scores = network({**inputs, "observation": views}, memory, **options)
-        return (q, *scores) if scores else q
-
-    q, scores = ask(views, return_attention_scores=True)
-    rounds = [_array(value) for name, value in scores.items() if name.startswith("round_")]
-    read = _read(encoder, views)
-    candidate = np.array(encoder.seen(views))
-    candidate[np.arange(len(views)), read] = False
-    attended = attention_rollout(rounds, read)
-    rng = np.random.default_rng(seed)
-    relevances: dict[str, Any] = {
-        MOST: [attended],
-        LAST: [attention_rollout(rounds[-1:], read)],
-        LEAST: [-attended],
-        RANDOM: rng.random((draws, *attended.shape)),
-    }
-
-    def asked(relevance, count):
-        removed = most_relevant(relevance, candidate, count)
-        return _array(ask(hidden(views, removed, encoder.unseen_feature)))
-
-    drop, kept = {}, {}
+    asked = _Asked(network, inputs, memory)
+    candidate, relevances = asked.relevances(draws, np.random.default_rng(seed))
+    q, drop, kept = asked.values(asked.views), {}, {}
     for order, each in relevances.items():
-        found = [[_lost(_array(q), asked(one, count)) for one in each] for count in counts]
+        removed = [[most_relevant(one, candidate, count) for one in each] for count in counts]
+        found = [[_lost(q, asked.without(cells)) for cells in row] for row in removed]
         drop[order], kept[order] = np.moveaxis(np.mean(found, axis=1), 1, 0)
     return Faithfulness(np.array(counts), drop, kept, candidate.sum(axis=1))
+
+
+class _Asked:
+    """A network as a function of what it sees; all that it knows beside is held still."""
+
+    def __init__(self, network, inputs, memory):
+        self._encoder = _encoder_of(network)
+        self._network, self._inputs, self._memory = network, inputs, memory
+        self._recurrent = isinstance(inputs, Mapping)
+        self.views = np.asarray(inputs["observation"] if self._recurrent else inputs)
+
+    def values(self, views):
+        """Q values `(B, A)`."""
+        return _array(self._ask(views)[0])
+
+    def without(self, cells):
+        """Q values without these cells, `(B, N)` bool."""
+        return self.values(hidden(self.views, cells, self._encoder.unseen_feature))
+
+    def relevances(self, draws, rng):
+        """Which entities may be removed, `(B, N)`, and order → `(B, N)` numbers, one a draw."""
+        scores = self._ask(self.views, return_attention_scores=True)[-1]
+        rounds = [_array(value) for name, value in scores.items() if name.startswith("round_")]
+        read = _read(self._encoder, self.views)
+        candidate = np.array(self._encoder.seen(self.views))
+        candidate[np.arange(len(self.views)), read] = False
+        attended = attention_rollout(rounds, read)
+        return candidate, {
+            MOST: [attended],
+            LAST: [attention_rollout(rounds[-1:], read)],
+            LEAST: [-attended],
+            RANDOM: rng.random((draws, *attended.shape)),
+        }
+
+    def _ask(self, views, **options):
+        if self._recurrent:
+            inputs = {**self._inputs, "observation": views}
+            return self._network(inputs, self._memory, **options)
+        answer = self._network(views, **options)
+        return answer if options else (answer,)
 
 
 def attention_rollout(rounds: Sequence[np.ndarray], entity: np.ndarray) -> np.ndarray:
