@@ -90,13 +90,11 @@ def network(run: pathlib.Path) -> keras.Model:
 
 
 def minutes(run: pathlib.Path) -> str:
-    """How long the run took, as far as its log tells."""
+    """CPU minutes that the run took, as far as its log tells."""
     with (run / "metrics.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    if known := [float(row["time/cpu_minutes"]) for row in rows if row.get("time/cpu_minutes")]:
-        return f", {known[-1]:.0f} CPU minutes"
-    seconds = sum(float(row.get("time/epoch") or 0) for row in rows)
-    return f", {seconds / 60:.0f} minutes of training" if seconds else ""
+        told = [row.get("time/cpu_minutes") for row in csv.DictReader(file)]
+    known = [float(cell) for cell in told if cell]
+    return f", {known[-1]:.0f} CPU minutes" if known else ""
 
 
 def preprocessor(policy: dict[str, Any]) -> dict[str, Any]:
@@ -159,7 +157,12 @@ def card(
     told = [name for name in ("environment", "data") if name in policy]
     learnt = "\n".join(f"{name.capitalize()}: {policy[name]}." for name in told)
     asked = "asks" if "classify" in policy["signatures"] else "plays"
-    trained = {k: json.dumps(v) for k, v in settings.items() if k not in WITHOUT_EFFECT}
+    trained = {
+        name: json.dumps(value)
+        for name, value in settings.items()
+        # Where files lay on the machine that made it is nobody's business.
+        if name not in WITHOUT_EFFECT and not pathlib.Path(str(value)).is_absolute()
+    }
     return f"""# {config.name}
 
 {description}
