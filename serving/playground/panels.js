@@ -44,7 +44,8 @@ export class Actions {
   show(reply) {
     const values = reply?.values ?? [];
     const low = Math.min(0, ...values);
-    const span = Math.max(0, ...values) - low || 1;
+    const high = this.valueName === "probability" ? 1 : Math.max(0, ...values);
+    const span = high - low || 1;
     this.rows.forEach(({ action, button, bar, value }, i) => {
       const isChosen = reply?.action === action;
       bar.style.width = reply ? `${(100 * (values[i] - low)) / span}%` : "0";
