@@ -1,6 +1,5 @@
 """A policy acts in this process on constants: as the export with its variables, only sooner."""
 
-import functools
 import re
 
 import keras
@@ -24,7 +23,6 @@ from rrl_tf.models import (
     BehaviorCloning,
     DecisionTransformer,
     RecurrentQNetwork,
-    RelationalQNetwork,
 )
 
 pytestmark = pytest.mark.tf_only
@@ -35,13 +33,11 @@ def prepare(observation):
     return keras.ops.cast(observation, "float32") / 10.0
 
 
-def q_policy(folder):
-    return export_policy(folder, RelationalQNetwork.from_preset("fast", num_actions=3), *RAW)
-
-
-def recurrent(core, arguments, folder):
-    network = RecurrentQNetwork.from_preset(core, num_actions=3, core_arguments=arguments)
-    return export_recurrent_policy(folder, network, *RAW)
+def lstm(folder):
+    network = RecurrentQNetwork.from_preset(
+        "lstm-dense", num_actions=3, core_arguments={"units": 5}
+    )
+    return export_recurrent_policy(folder, network, prepare, SHAPE)
 
 
 def trajectories(model, folder):
@@ -63,16 +59,7 @@ def dense(folder):
     )
 
 
-RAW = (prepare, SHAPE)
-POLICIES = {
-    "q policy": q_policy,
-    "lstm": functools.partial(recurrent, "lstm-dense", {"units": 5}),
-    "relational memory": functools.partial(
-        recurrent, "relational-memory-dense", {"mem_slots": 2, "head_size": 3}
-    ),
-    "transformer": transformer,
-    "dense": dense,
-}
+POLICIES = {"lstm": lstm, "transformer": transformer, "dense": dense}
 
 
 @pytest.fixture(scope="module", params=POLICIES)
