@@ -133,11 +133,24 @@ def make_network(config: Config, task: Task) -> keras.Model:
     if config.network not in RelationalQNetwork.presets:
         known = ", ".join(("convolutional", *RelationalQNetwork.presets))
         raise InvalidInput(f"network must be one of {known}; received {config.network!r}")
-    # By coordinates which way a cell lies is learned for all cells at once; `zambaldi` has them.
-    more: dict[str, Any] = {"coordinates": {}} if config.network == "fast" else {}
+    more: dict[str, Any] = {}
+    if config.network == "fast":
+        # By coordinates the way to a cell is learned for all cells at once; `zambaldi` has them.
+        more = {"coordinates": {}, "max_entities": max_entities(config)}
     return RelationalQNetwork.from_preset(
         config.network, task.preparation, num_actions=task.num_actions, dtype=config.dtype, **more
     )
+
+
+def max_entities(config: Config) -> int:
+    """The most cells that hold something, in levels one box longer than those of training.
+
+    Example:
+        >>> max_entities(Config(boxes=3, distractors=2))
+        14
+    """
+    boxes = config.boxes + 1 + config.distractors * config.distractor_length
+    return 2 + 2 * boxes  # the agent, the loose key, and of each box a lock and what is behind it
 
 
 def generalization(agent: Any, config: Config) -> dict[str, float]:
