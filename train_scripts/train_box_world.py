@@ -17,7 +17,7 @@ from rrl_tf.envs import Task, box_world_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RelationalQNetwork, grid_q_network
 from rrl_tf.training import Run, atomic_file, make_replicas
-from rrl_tf.training.agent_evaluation import make_player
+from rrl_tf.training.agent_evaluation import NOISE, make_player
 from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
 from train_scripts import command_line
 
@@ -71,6 +71,9 @@ class Config(DoubleDQNConfig):
         """The folder under `runs` where no name is given: networks are there to be compared."""
         return f"{self.preset}-{self.network}-seed{self.seed}"
 
+
+KINDS = ("new levels", "held-out pairs", "one box longer")
+"""What an agent is tried on in the end."""
 
 PRESETS = {
     "box-world": Config(),
@@ -154,17 +157,30 @@ def max_entities(config: Config) -> int:
 
 
 def generalization(agent: Any, config: Config) -> dict[str, float]:
-    """Shares of levels that are solved greedily: as in training, and of kinds never seen there."""
-    kinds: dict[str, dict[str, Any]] = {"new levels": {}}
-    if config.boxes > 1:
-        kinds["held-out pairs"] = {"test_part": "test"}
-    kinds["one box longer"] = {"test_goal_length": config.boxes + 1}
+    """Shares of levels that are solved: as in training, and of kinds never seen there.
+
+    Greedily, and with a share of random actions, as DoorKey's agents are evaluated.
+    """
     in_python = dataclasses.replace(config, loop="python")  # sooner than compiling each for one use
     told = {}
-    for name, changes in kinds.items():
+    for kind, changes in kinds(config).items():
         play = make_player(agent, make_task(config, **changes), in_python)
-        told[name] = play(config.boxes - 1, 0.0).summary()["success"]
+        for epsilon, name in ((0.0, kind), (NOISE, f"{kind}, ε = {NOISE}")):
+            told[name] = play(config.boxes - 1, epsilon).summary()["success"]
     return told
+
+
+def kinds(config: Config) -> dict[str, dict[str, Any]]:
+    """Which kinds of levels an agent is tried on: their names, and what is changed in the task."""
+    changes: tuple[dict[str, Any], ...] = (
+        {},
+        {"test_part": "test"},
+        {"test_goal_length": config.boxes + 1},
+    )
+    found = dict(zip(KINDS, changes))
+    if config.boxes == 1:
+        del found[KINDS[1]]  # one box has no pair of colours to hold out
+    return found
 
 
 if __name__ == "__main__":
