@@ -42,11 +42,13 @@ class Config(DoubleDQNConfig):
     updates_per_step: float = 0.125
     replay_capacity: int = 200_000
     learning_starts: int = 5000
-    n_step: int = 5
-    discount: float = 0.97
+    n_step: int = 1
+    discount: float = 0.85
+    loss: Literal["huber", "mse"] = "mse"
+    """Errors are as large as 10: Huber's loss would learn a median of them, and not their mean."""
     learning_rate_updates: int = 60_000
     epsilon_end: float = 0.1
-    epsilon_steps: int = 50_000
+    epsilon_steps: int = 30_000
     log_every: int = 10_000
     evaluate_every: int = 20_000
     checkpoint_every: int = 100_000
@@ -138,8 +140,16 @@ def make_network(config: Config, task: Task) -> keras.Model:
         raise InvalidInput(f"network must be one of {known}; received {config.network!r}")
     more: dict[str, Any] = {}
     if config.network == "fast":
-        # By coordinates the way to a cell is learned for all cells at once; `zambaldi` has them.
-        more = {"coordinates": {}, "max_entities": max_entities(config)}
+        more = {
+            # A lock's cell knows what is behind it, to its left.
+            "conv_kernel_size": 2,
+            "conv_padding": "top_left",
+            # The way to a cell is learned for all cells at once; `zambaldi` has coordinates, too.
+            "coordinates": {},
+            # From a lock to the key behind it, to its lock, and so on: a round a box, and one more.
+            "num_rounds": 4,
+            "max_entities": max_entities(config),
+        }
     return RelationalQNetwork.from_preset(
         config.network, task.preparation, num_actions=task.num_actions, dtype=config.dtype, **more
     )
