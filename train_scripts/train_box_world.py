@@ -17,7 +17,7 @@ from rrl_tf.envs import Task, box_world_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RelationalQNetwork, grid_q_network
 from rrl_tf.training import Run, atomic_file, make_replicas
-from rrl_tf.training.agent_evaluation import make_player
+from rrl_tf.training.agent_evaluation import NOISE, make_player
 from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
 from train_scripts import command_line
 
@@ -42,11 +42,13 @@ class Config(DoubleDQNConfig):
     updates_per_step: float = 0.125
     replay_capacity: int = 200_000
     learning_starts: int = 5000
-    n_step: int = 5
-    discount: float = 0.97
+    n_step: int = 1
+    discount: float = 0.85
+    loss: Literal["huber", "mse"] = "mse"
+    """Errors are as large as 10: Huber's loss would learn a median of them, and not their mean."""
     learning_rate_updates: int = 60_000
     epsilon_end: float = 0.1
-    epsilon_steps: int = 50_000
+    epsilon_steps: int = 30_000
     log_every: int = 10_000
     evaluate_every: int = 20_000
     checkpoint_every: int = 100_000
@@ -71,6 +73,9 @@ class Config(DoubleDQNConfig):
         """The folder under `runs` where no name is given: networks are there to be compared."""
         return f"{self.preset}-{self.network}-seed{self.seed}"
 
+
+KINDS = ("new levels", "held-out pairs", "one box longer")
+"""What an agent is tried on in the end."""
 
 PRESETS = {
     "box-world": Config(),
@@ -133,25 +138,59 @@ def make_network(config: Config, task: Task) -> keras.Model:
     if config.network not in RelationalQNetwork.presets:
         known = ", ".join(("convolutional", *RelationalQNetwork.presets))
         raise InvalidInput(f"network must be one of {known}; received {config.network!r}")
-    # By coordinates which way a cell lies is learned for all cells at once; `zambaldi` has them.
-    more: dict[str, Any] = {"coordinates": {}} if config.network == "fast" else {}
+    more: dict[str, Any] = {}
+    if config.network == "fast":
+        more = {
+            # A lock's cell knows what is behind it, to its left.
+            "conv_kernel_size": 2,
+            "conv_padding": "top_left",
+            # The way to a cell is learned for all cells at once; `zambaldi` has coordinates, too.
+            "coordinates": {},
+            # From a lock to the key behind it, to its lock, and so on: a round a box, and one more.
+            "num_rounds": 4,
+            "max_entities": max_entities(config),
+        }
     return RelationalQNetwork.from_preset(
         config.network, task.preparation, num_actions=task.num_actions, dtype=config.dtype, **more
     )
 
 
+def max_entities(config: Config) -> int:
+    """The most cells that hold something, in levels one box longer than those of training.
+
+    Example:
+        >>> max_entities(Config(boxes=3, distractors=2))
+        14
+    """
+    boxes = config.boxes + 1 + config.distractors * config.distractor_length
+    return 2 + 2 * boxes  # the agent, the loose key, and of each box a lock and what is behind it
+
+
 def generalization(agent: Any, config: Config) -> dict[str, float]:
-    """Shares of levels that are solved greedily: as in training, and of kinds never seen there."""
-    kinds: dict[str, dict[str, Any]] = {"new levels": {}}
-    if config.boxes > 1:
-        kinds["held-out pairs"] = {"test_part": "test"}
-    kinds["one box longer"] = {"test_goal_length": config.boxes + 1}
+    """Shares of levels that are solved: as in training, and of kinds never seen there.
+
+    Greedily, and with a share of random actions, as DoorKey's agents are evaluated.
+    """
     in_python = dataclasses.replace(config, loop="python")  # sooner than compiling each for one use
     told = {}
-    for name, changes in kinds.items():
+    for kind, changes in kinds(config).items():
         play = make_player(agent, make_task(config, **changes), in_python)
-        told[name] = play(config.boxes - 1, 0.0).summary()["success"]
+        for epsilon, name in ((0.0, kind), (NOISE, f"{kind}, ε = {NOISE}")):
+            told[name] = play(config.boxes - 1, epsilon).summary()["success"]
     return told
+
+
+def kinds(config: Config) -> dict[str, dict[str, Any]]:
+    """Which kinds of levels an agent is tried on: their names, and what is changed in the task."""
+    changes: tuple[dict[str, Any], ...] = (
+        {},
+        {"test_part": "test"},
+        {"test_goal_length": config.boxes + 1},
+    )
+    found = dict(zip(KINDS, changes))
+    if config.boxes == 1:
+        del found[KINDS[1]]  # one box has no pair of colours to hold out
+    return found
 
 
 if __name__ == "__main__":

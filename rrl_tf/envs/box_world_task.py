@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 
 from rrl_tf.envs.box_world import ACTION_NAMES, AGENT, BoxWorld, draw_room
-from rrl_tf.envs.box_world_levels import GEM, KEY, LOCK, PARTS
+from rrl_tf.envs.box_world_levels import FLOOR, GEM, KEY, LOCK, PARTS
 from rrl_tf.envs.preparation import one_hot
 from rrl_tf.envs.task import Level, Task
 from rrl_tf.errors import InvalidInput
@@ -74,7 +74,7 @@ def box_world_task(
     return Task(
         name=f"BoxWorld-{size}x{size}",
         levels=tuple(tasks),
-        preparation=one_hot(space, agent_code=AGENT),
+        preparation=one_hot(space, unseen_code=FLOOR, agent_code=AGENT),
         action_names=ACTION_NAMES,
         entities=box_world_cells,
         view=_room,

@@ -58,6 +58,7 @@ class RelationalEncoder(keras.Model):
         readout_cell: Sequence[int] | None = None,
         kernel_initializer: Initializer = "glorot_uniform",
         readout_feature: int | None = None,
+        max_entities: int | None = None,
         **kwargs: Any,
     ) -> None:
         one_of("readout", readout, READOUTS)
@@ -81,8 +82,31 @@ class RelationalEncoder(keras.Model):
         self.readout = readout
         self.readout_cell = readout_cell and tuple(readout_cell)
         self.readout_feature = readout_feature
+        self.max_entities = max_entities
+        if max_entities is not None:
+            self._check_max_entities()
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self._make_relations()
+
+    def _check_max_entities(self):
+        """Leaving out what nothing attends to is no change in these networks alone."""
+        positive_int("max_entities", self.max_entities)
+        unfit = {
+            "unseen_feature": self.unseen_feature is None,
+            "readout": self.readout != "feature",
+            "block": self._relates_all or self.block.get("max_offset") is not None,
+        }
+        for name in (name for name, is_unfit in unfit.items() if is_unfit):
+            raise InvalidInput(
+                "`max_entities` goes with an `unseen_feature`, readout='feature', and a block "
+                "without joint norm, additive scores or `max_offset`; "
+                f"received {name}={getattr(self, name)!r}"
+            )
+
+    @property
+    def _relates_all(self):
+        """Whether an entity's output depends on others than those that it attends to."""
+        return self.block.get("norm") == "joint" or self.block.get("score") == "book_additive"
 
     def _make_relations(self):
         self.grid_layers = []
@@ -213,12 +237,15 @@ class RelationalEncoder(keras.Model):
         x = ops.reshape(x, (-1, height * width, features))  # (B, N, F)
         if self.positions is not None:
             x = self.positions(x)
-        seen = self.seen(observation)
+        seen, entity = self.seen(observation), self._only_entity(width)
+        if self.max_entities is not None and not every_entity:
+            x, seen = self._gather(x, seen, self._of_nodes(observation, self.readout_feature) > 0.5)
+            entity = 0
         entities, attention = self.relations(
             x,
             mask=None if seen is None else seen[:, None, None],
             grid=(height, width),
-            entity=None if every_entity else self._only_entity(width),
+            entity=None if every_entity else entity,
             training=training,
             return_attention_scores=True,
         )
@@ -235,10 +262,22 @@ class RelationalEncoder(keras.Model):
         _, height, width, _ = ops.shape(observation)
         return ops.reshape(observation[..., feature], (-1, height * width))
 
+    def _gather(self, x, seen, first):
+        """The entities `(B, max_entities, F)` that count, `first` before the others, and which.
+
+        A product with zeros and ones: on a CPU sooner than a sort and a gather, and exact.
+        """
+        others = ops.cast(ops.logical_and(seen, ops.logical_not(first)), "int32")
+        place = ops.where(first, 0, ops.cumsum(others, axis=1))  # (B, N)
+        chosen = ops.logical_and(
+            place[:, None] == ops.arange(self.max_entities)[:, None],
+            ops.logical_or(seen, first)[:, None],
+        )  # (B, max_entities, N)
+        return ops.matmul(ops.cast(chosen, x.dtype), x), ops.any(chosen, axis=-1)
+
     def _only_entity(self, width):
         """Index of the only node that the last round has to update, or `None`."""
-        needs_all = self.block.get("norm") == "joint" or self.block.get("score") == "book_additive"
-        if self.readout != "cell" or needs_all:
+        if self.readout != "cell" or self._relates_all:
             return None
         row, column = self.readout_cell
         return row * width + column
@@ -251,6 +290,8 @@ class RelationalEncoder(keras.Model):
             row, column = self.readout_cell
             return nodes[:, 0 if nodes.shape[1] == 1 else row * width + column]
         if self.readout == "feature":
+            if nodes.shape[1] == 1:
+                return nodes[:, 0]
             marked = ops.cast(self._of_nodes(observation, self.readout_feature), nodes.dtype)
             return ops.squeeze(ops.matmul(marked[:, None], nodes), axis=1)
         return ops.reshape(nodes, (-1, nodes.shape[1] * nodes.shape[2]))
@@ -271,6 +312,7 @@ class RelationalEncoder(keras.Model):
             "readout": self.readout,
             "readout_cell": self.readout_cell,
             "readout_feature": self.readout_feature,
+            "max_entities": self.max_entities,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
 

@@ -27,8 +27,8 @@ def dense_q_network(
 
 def grid_q_network(
     num_actions: int,
-    filters: Sequence[int] = (14, 14, 14, 3),
-    hidden_units: Sequence[int] = (36,),
+    filters: Sequence[int] = (20, 20, 20, 4),
+    hidden_units: Sequence[int] = (51,),
     dtype: str | None = None,
 ) -> keras.Sequential:
     """Grids `(B, height, width, F)` → Q values `(B, A)`, float32 also under a mixed policy.

@@ -52,6 +52,9 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
         kernel_initializer: initialiser of every matrix.
         readout_feature: index of the feature of an observation that is 1 in one cell, the agent's,
             and 0 elsewhere.
+        max_entities: where most cells of a grid are never attended to (`unseen_feature`), how many
+            are at the most: only these are computed, with the same result, unless attention is
+            asked for. Cells beyond them, in the order of the nodes, are left out.
 
     Call arguments:
         observation: prepared observation `(B, height, width, F)`.
@@ -98,6 +101,7 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
         output_activation: Activation = None,
         kernel_initializer: Initializer = "glorot_uniform",
         readout_feature: int | None = None,
+        max_entities: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -115,6 +119,7 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
             readout_cell,
             kernel_initializer,
             readout_feature,
+            max_entities,
             **kwargs,
         )
         self.num_actions = positive_int("num_actions", num_actions)

@@ -1,7 +1,10 @@
-"""The last round updates only the entity that is read: the same numbers as updating all."""
+"""What no Q value depends on is left out: the same numbers as computing all."""
 
+import keras
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from keras import ops
 
 from rrl_tf.layers import MultiHeadDotProductAttention, RelationalBlock, RelationalModule
@@ -48,3 +51,67 @@ def test_what_needs_all_entities_refuses_one():
         RelationalBlock(2, 4, norm="joint")(random(2, 7, 8), entity=0)
     with pytest.raises(ValueError, match="no row for one entity; received entity=0"):
         MultiHeadDotProductAttention(2, 4, score="book_additive")(random(2, 7, 8), entity=0)
+
+
+SPARSE = {"unseen_feature": 0, "readout_feature": 1, "readout": "feature"}
+"""A grid most cells of which are empty, feature 0, and in one of which the agent is, feature 1."""
+
+
+def sparse_networks(max_entities):
+    """The same network with and without a bound on the entities."""
+    networks = []
+    for bound in (None, max_entities):
+        keras.utils.set_random_seed(0)
+        network = RelationalQNetwork.from_preset("fast", **SPARSE, max_entities=bound)
+        network.build((None, 4, 5, 6))
+        networks.append(network)
+    return networks
+
+
+def sparse_grid(cells):
+    """A grid (1, 4, 5, 6) with the agent in the first of some cells and objects in the others."""
+    grid = np.zeros((20, 6), "float32")
+    grid[:, 0] = 1
+    grid[cells] = random(20, 6)[cells]
+    grid[cells, :2] = 0
+    grid[cells[0], 1] = 1
+    return grid.reshape(1, 4, 5, 6)
+
+
+@given(st.lists(st.integers(0, 19), min_size=1, max_size=5, unique=True))
+def test_entities_that_nothing_attends_to_may_be_left_out(cells):
+    everything, bounded = sparse_networks(5)
+    grid = sparse_grid(cells)
+    same(bounded(grid), everything(grid))
+    q, attention = bounded(grid, return_attention_scores=True)
+    same(q, everything(grid))
+    assert tuple(attention["round_2"].shape) == (1, 2, 20, 20)
+
+
+def test_beyond_the_bound_the_last_cells_are_left_out_and_never_the_agents():
+    everything, bounded = sparse_networks(3)
+    same(bounded(sparse_grid([19, 2, 8, 11])), everything(sparse_grid([19, 2, 8])))
+    assert np.abs(bounded(sparse_grid([19, 2, 8])) - everything(sparse_grid([19, 2]))).max() > 1e-4
+
+
+def test_a_bound_survives_saving(tmp_path):
+    _, network = sparse_networks(4)
+    network.save(tmp_path / "network.keras")
+    loaded = keras.saving.load_model(tmp_path / "network.keras")
+    assert loaded.max_entities == 4
+    same(loaded(sparse_grid([0, 7])), network(sparse_grid([0, 7])))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"max_entities": 0}, "max_entities.*0"),
+        ({"unseen_feature": None}, "received unseen_feature=None"),
+        ({"readout": "max", "readout_feature": None}, "received readout='max'"),
+        ({"block": {"norm": "joint"}}, "received block=.*joint"),
+        ({"block": {"max_offset": 3}}, "received block=.*max_offset"),
+    ],
+)
+def test_a_bound_where_all_entities_are_needed_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        RelationalQNetwork.from_preset("fast", **{**SPARSE, "max_entities": 3, **arguments})
