@@ -54,11 +54,7 @@ benchmarks: .venv/installed
 	$(RUN) -m benchmarks tables
 
 # Trains every agent that the docs report: several hours on two cores.
-<<<<<<< HEAD
-TRAINED := doorkey exploration faithfulness memory mnist nth_farthest text offline stitching sort_of_clevr graphs
-=======
-TRAINED := doorkey memory mnist nth_farthest text offline stitching box_world sort_of_clevr graphs
->>>>>>> h-obj
+TRAINED := doorkey exploration faithfulness memory mnist nth_farthest text offline stitching box_world sort_of_clevr graphs
 results: .venv/installed
 	set -e; for name in $(TRAINED); do $(RUN) -m benchmarks reproductions/$$name --jobs 2; done
 
