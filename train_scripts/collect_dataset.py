@@ -24,6 +24,7 @@ from rrl_tf.data.dense_policy import DensePolicy
 from rrl_tf.data.exploration import Policy
 from rrl_tf.data.recipes import RECIPES
 from rrl_tf.data.recording import Player, check_dataset_id, record_episodes
+from rrl_tf.envs.doorkey import doorkey_spec
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training.config import require_not_negative, require_positive
 from train_scripts import command_line
@@ -130,13 +131,7 @@ def make_env(name: str) -> gymnasium.Env:
     """
     size = re.fullmatch(r"DoorKey-(\d+)x\1", name)
     if size:
-        spec = gymnasium.envs.registration.EnvSpec(
-            id=f"rrl_tf/{name}-v0",
-            entry_point="rrl_tf.envs.doorkey:make_doorkey",
-            kwargs={"size": int(size[1]), "observation": "compass"},
-            disable_env_checker=True,
-        )
-        return gymnasium.make(spec)
+        return gymnasium.make(doorkey_spec(int(size[1])))
     try:
         return gymnasium.make(name)
     except (gymnasium.error.Error, ImportError) as error:

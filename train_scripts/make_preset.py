@@ -11,8 +11,10 @@ import json
 import pathlib
 from typing import Any
 
+import gymnasium
 import keras
 
+import rrl_tf.envs
 import rrl_tf.models  # noqa: F401 - stored networks are of these classes
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export.versions import newest_version
@@ -109,21 +111,49 @@ def preprocessor(policy: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def usage(name: str, signatures: dict[str, Any]) -> str:
-    """Lines of Python that act on raw observations, or classify raw inputs."""
+def usage(name: str, policy: dict[str, Any], targets: list[float]) -> str:
+    """Lines of Python, whole as they stand, that classify an input or play an episode."""
     load = f'policy = rrl_tf.load_policy("{name}")'
-    takes = signatures["serving_default"]["inputs"]
-    if "classify" in signatures:
-        (raw,) = takes
-        return f"import rrl_tf\n\n{load}\nlabel = policy.classify({raw})  # raw"
-    if "observation" in takes and "memory" not in takes:
-        return f"import rrl_tf\n\n{load}\naction = policy.act(observation)  # raw"
-    session = "WindowSession" if "returns_to_go" in takes else "MemorySession"
-    return (
-        f"import rrl_tf\nfrom serving.sessions import {session}\n\n{load}\n"
-        f"session = {session}(policy)  # for each episode a new one\n"
-        "action = session.act(observation, reward)  # raw, and what the last action earned"
-    )
+    takes = policy["signatures"]["serving_default"]["inputs"]
+    if "classify" in policy["signatures"]:
+        ((raw, spec),) = takes.items()
+        empty = f'{raw} = np.zeros({tuple(spec["shape"][1:])}, "{spec["dtype"]}")  # yours, raw'
+        label = f"label = policy.classify({raw})"
+        return f"import numpy as np\nimport rrl_tf\n\n{load}\n{empty}\n{label}"
+    session, target = "", ""
+    if "returns_to_go" in takes:
+        session = "WindowSession"
+        target = f", target_return={max(targets)}" if targets else ""
+    elif "memory" in takes:
+        session = "MemorySession"
+    imports = f"\nfrom serving.sessions import {session}" if session else ""
+    begin = f"session = {session}(policy{target})  # for each episode a new one\nreward, "
+    act = "session.act(observation, reward)  # raw, and what the last action earned"
+    return f"""import gymnasium
+import rrl_tf.envs  # its environments are known to Gymnasium now{imports}
+
+{load}
+env = gymnasium.make("{environment_id(policy.get("environment", ""))}")
+observation, _ = env.reset(seed=0)
+{begin + "total, over = 0.0, 0.0, False" if session else "total, over = 0.0, False"}
+while not over:
+    action = {act if session else "policy.act(observation)  # raw"}
+    observation, reward, terminated, truncated, _ = env.step(action)
+    total, over = total + reward, terminated or truncated
+print(total)"""
+
+
+def environment_id(name: str) -> str:
+    """Gymnasium's name of an environment; our tasks go by the middle of theirs."""
+    ours = f"rrl_tf/{name}-v0"
+    return ours if ours in gymnasium.registry else name
+
+
+def data_name(source: str) -> str:
+    """What data are called, without the folder that they lay in."""
+    kind, _, place = source.rpartition(":")
+    parts = {"minari": 3, "tfds": 2}.get(kind, 1)  # NAMESPACE/NAME-vN, with one part or two before
+    return "/".join(pathlib.PurePath(place).parts[-parts:])
 
 
 def table(what: str, cells: dict[str, str]) -> str:
@@ -154,8 +184,10 @@ def card(
     class_name, count = type(model).__name__, model.count_params()
     command = config.command or "see the settings below"
     measured = {k: f"{v:.6g}" for k, v in numbers(outcome).items()}
-    told = [name for name in ("environment", "data") if name in policy]
-    learnt = "\n".join(f"{name.capitalize()}: {policy[name]}." for name in told)
+    told = {"environment": environment_id, "data": data_name}
+    learnt = "\n".join(
+        f"{name.capitalize()}: {say(policy[name])}." for name, say in told.items() if name in policy
+    )
     asked = "asks" if "classify" in policy["signatures"] else "plays"
     trained = {
         name: json.dumps(value)
@@ -168,7 +200,7 @@ def card(
 {description}
 
 ```python
-{usage(config.name, policy["signatures"])}
+{usage(config.name, policy, settings.get("targets") or [])}
 ```
 
 `rrl-serve --preset={config.name}` serves it. The Keras model, of {count:,} parameters, is

@@ -9,6 +9,7 @@ from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from minigrid.core.grid import Grid
 from minigrid.core.world_object import Door, Goal, Key, Wall
 from minigrid.envs import DoorKeyEnv
@@ -289,6 +290,25 @@ def make_doorkey(
     return env
 
 
+def doorkey_spec(size: int) -> EnvSpec:
+    """What Gymnasium has to know of DoorKey as data sets of it are recorded, to make it again.
+
+    Args:
+        size: Side of the grid in cells, at least 5; of 5, 6, 8 and 16 it is registered.
+
+    Example:
+        >>> env = gymnasium.make(doorkey_spec(5))  # or gymnasium.make("rrl_tf/DoorKey-5x5-v0")
+        >>> env.observation_space.shape
+        (7, 7, 4)
+    """
+    return EnvSpec(
+        id=f"rrl_tf/DoorKey-{size}x{size}-v0",
+        entry_point="rrl_tf.envs.doorkey:make_doorkey",
+        kwargs={"size": size, "observation": "compass"},
+        disable_env_checker=True,
+    )
+
+
 def _check_size(size):
     if size < MINIMUM_SIZE:
         raise InvalidInput(f"size must be at least {MINIMUM_SIZE}, received {size!r}.")
@@ -297,3 +317,8 @@ def _check_size(size):
 def _check_choice(argument, value, choices):
     if value not in choices:
         raise InvalidInput(f"Unknown {argument} {value!r}: expected one of {', '.join(choices)}.")
+
+
+for _size in (5, 6, 8, 16):
+    _spec = doorkey_spec(_size)
+    gymnasium.register(_spec.id, _spec.entry_point, kwargs=_spec.kwargs, disable_env_checker=True)

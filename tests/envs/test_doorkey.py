@@ -8,7 +8,7 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rrl_tf.envs import DoorKeyStart, enumerate_starts, make_doorkey, split_layouts
+from rrl_tf.envs import DoorKeyStart, doorkey_task, enumerate_starts, make_doorkey, split_layouts
 
 # Key ahead, door to the left of it: the shortest way to the goal is known.
 START = DoorKeyStart(size=5, wall=2, door=1, key=(1, 2), agent=(1, 1), direction=1)
@@ -318,3 +318,21 @@ def test_it_renders():
     env = make_doorkey(5, render_mode="rgb_array")
     env.reset(seed=0)
     assert env.render().shape == (160, 160, 3)
+
+
+@pytest.mark.parametrize("size", [5, 6, 8, 16])
+def test_gymnasium_knows_it_as_its_data_are_recorded(size):
+    env = gymnasium.make(f"rrl_tf/DoorKey-{size}x{size}-v0")
+    check_env(env.unwrapped, skip_render_check=True)
+    ours = doorkey_task((size,), reward="env").make_env()
+    assert env.observation_space == ours.observation_space
+    rng = np.random.default_rng(size)
+    (observation, _), (expected, _) = env.reset(seed=3), ours.reset(seed=3)
+    over = False
+    while not over:
+        np.testing.assert_array_equal(observation, expected)
+        action = int(rng.integers(env.action_space.n))
+        observation, *told = env.step(action)
+        expected, *ours_told = ours.step(action)
+        assert told == ours_told
+        over = told[1] or told[2]

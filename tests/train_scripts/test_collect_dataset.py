@@ -4,6 +4,7 @@ import dataclasses
 import socket
 import sys
 
+import gymnasium
 import keras
 import numpy as np
 import pytest
@@ -123,6 +124,9 @@ def test_doorkey_is_recorded_with_its_environment(tmp_path):
     assert observation.shape == data.episodes[0].observations.shape[1:] == (7, 7, 4)
     assert env.action_space == data.action_space
     assert env.observation_space == data.observation_space
+    registered = gymnasium.make(data.environment)
+    assert registered.spec.kwargs == env.spec.kwargs
+    np.testing.assert_array_equal(registered.reset(seed=0)[0], observation)
     env.close()
 
 
