@@ -10,12 +10,14 @@ import { Problem } from "./server.js";
 const $ = (id) => document.getElementById(id);
 const SLIDERS = { turn: "°", right: " px", down: " px" };
 const FIRST = 3; // the example that the page begins with
+const LEAST = 0.0005; // what is less is 0.0 %
 const percent = (share) => `${(100 * share).toFixed(1)} %`;
 
 class Digits {
   constructor() {
     this.classifier = null;
     this.answer = null;
+    this.rows = []; // one a class
     this.strokes = EXAMPLES[FIRST].map((stroke) => [...stroke]);
     this.pen = null; // the stroke that is being drawn
     this.isAsking = this.isStale = false;
@@ -72,8 +74,9 @@ class Digits {
     const ink = Float64Array.from({ length: width * width }, (_, i) => data[4 * i + 3] / 255);
     const [turn, right, down] = Object.keys(SLIDERS).map((id) => Number($(id).value));
     this.image = turnedAndMoved(likeMnist(ink, width), turn, right, down);
+    this.isStale = this.strokes.length > 0; // an empty paper shows nothing
+    if (!this.isStale) this.answer = null;
     this.#show();
-    this.isStale = true;
     if (this.isAsking) return; // who asks already asks once more
     this.isAsking = true;
     try {
@@ -88,7 +91,8 @@ class Digits {
     const { classifier, image } = this;
     this.isStale = false;
     const answer = await classifier.reply(image);
-    if (classifier !== this.classifier) return; // another one was chosen meanwhile
+    // Another one was chosen meanwhile, or the paper is empty by now.
+    if (classifier !== this.classifier || !this.strokes.length) return;
     this.answer = answer;
     this.#tell(null);
     this.#show();
@@ -103,7 +107,8 @@ class Digits {
     const weights = head ? this.heads.weights(head) : [];
     $("seen").replaceChildren(this.#picture(weights, head && this.heads.from));
     this.heads.show(heads, (its, from) => this.#picture(its, from));
-    if (this.answer) this.#showProbabilities(this.answer);
+    this.#showProbabilities(this.answer?.probabilities);
+    $("status").textContent = this.#said();
     $("attention-hint").textContent =
       this.answer && !heads.length
         ? "This network has none to show."
@@ -111,18 +116,24 @@ class Digits {
           "picture the arrows move the frame; a pressed picture lies over the image as well.";
   }
 
-  #showProbabilities({ label, probabilities }) {
-    const { names } = this.classifier;
+  #showProbabilities(probabilities) {
     this.rows.forEach(({ row, bar, value }, i) => {
-      bar.style.width = `${100 * probabilities[i]}%`;
-      value.textContent = percent(probabilities[i]);
-      row.classList.toggle("chosen", i === label);
+      bar.style.width = probabilities ? `${100 * probabilities[i]}%` : "0";
+      value.textContent = probabilities ? percent(probabilities[i]) : "";
+      row.classList.toggle("chosen", i === this.answer?.label);
     });
+  }
+
+  /** What is read, and what else it may be unless that would be 0.0 %. */
+  #said() {
+    if (!this.strokes.length) return "The paper is empty: draw a digit, or take an example.";
+    if (!this.answer) return "";
+    const { names } = this.classifier;
+    const { probabilities } = this.answer;
     const order = [...probabilities.keys()].sort((a, b) => probabilities[b] - probabilities[a]);
-    const [first, second] = order.map((i) => `${names[i]}, ${percent(probabilities[i])}`);
-    $("status").textContent = this.strokes.length
-      ? `The network reads ${first}; after that ${second}.`
-      : "The paper is empty: draw a digit, or take an example.";
+    const likely = order.slice(0, 2).filter((i, place) => !place || probabilities[i] >= LEAST);
+    const words = likely.map((i) => `${names[i]}, ${percent(probabilities[i])}`);
+    return `The network reads ${words.join("; after that ")}.`;
   }
 
   /** The image with attention below the ink, and a frame around the patch that attends. */

@@ -157,32 +157,26 @@ export function view(state, weights, from) {
 }
 
 /**
- * Attention as squares, in rows that have names.
+ * Attention as squares.
  * @param {(number | null)[][]} rows of weights; null is where there is nothing to attend to
- * @param {string[]} names of the rows
  * @param {[number, number, number]} marked x, y and width of what the frame goes around
  */
-export function squares(rows, names, [x, y, width]) {
-  const margin = 0.15 + 0.32 * Math.max(...names.map((name) => name.length));
+export function squares(rows, [x, y, width]) {
   const columns = rows[0].length;
   const grounds = [];
   const [cells, weights] = [[], []];
   rows.forEach((row, j) =>
     row.forEach((weight, i) => {
-      const name = weight === null ? "unseen" : "empty";
-      grounds.push(svg("rect", { class: name, x: i, y: j, width: 1, height: 1 }));
+      const ground = weight === null ? "unseen" : "empty";
+      grounds.push(svg("rect", { class: ground, x: i, y: j, width: 1, height: 1 }));
       cells.push([i, j]);
       weights.push(weight ?? 0);
     }),
   );
-  const texts = names.map((name, j) =>
-    svg("text", { class: "name", x: -0.15, y: j + 0.68 }, name),
-  );
-  const box = `${-margin} -0.04 ${margin + columns + 0.04} ${rows.length + 0.08}`;
+  const box = `-0.04 -0.04 ${columns + 0.08} ${rows.length + 0.08}`;
   return svg(
     "svg",
     { viewBox: box, "aria-hidden": "true" },
-    ...texts,
     svg("g", { class: "points" }, ...grounds, ...overlay(cells, weights)),
     svg("rect", { class: "attends", x, y: y + 0.04, width, height: 0.92, rx: 0.06 }),
   );

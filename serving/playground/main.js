@@ -97,7 +97,9 @@ class Playground {
     this.#tell(problem && new Problem(problem));
     await this.#askDefaults();
     const { start } = this.episode;
-    const trained = this.policy?.trainedSize ?? start.size;
+    const known = this.policy?.trainedSize;
+    const trained = known ?? start.size;
+    $("trained").textContent = known ? `trained for ${known} × ${known}` : "";
     this.begin(given ?? (trained === start.size ? start : randomStart(trained)));
   }
 
@@ -215,7 +217,7 @@ class Playground {
   #draw() {
     const { now, index, moments } = this.episode;
     const { reply } = this;
-    $("play").textContent = this.isPlaying ? "Pause" : "Play";
+    $("play").textContent = this.isPlaying ? "Pause" : now.end ? "Replay" : "Play";
     for (const id of ["play", "step"]) $(id).disabled = !this.policy;
     $("step").disabled ||= Boolean(now.end);
     $("back").disabled = $("restart").disabled = index === 0;

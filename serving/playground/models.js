@@ -29,6 +29,8 @@ export async function chooseModels(here, address, show) {
   };
   list.replaceChildren(...models.map(({ name }) => new Option(name)));
   document.getElementById("model-choice").hidden = models.length < 2;
+  if (models.length === 1)
+    document.getElementById("model-name").textContent = `Model ${models[0].name}`;
   list.addEventListener("change", () => choose(list.selectedIndex));
   const asked = new URLSearchParams(address).get("model");
   const found = models.findIndex(({ name }) => name === asked);

@@ -3,6 +3,12 @@ import { squares, view } from "./drawing.js";
 import { Grid, html } from "./heads.js";
 import { CELLS, VIEW } from "./policy.js";
 
+/** A picture whose rows have names, in letters of the page's size however large it is drawn. */
+function named(names, picture) {
+  const words = names.map((name) => html("span", "", name));
+  return html("span", "named", html("span", "names", ...words), picture);
+}
+
 /** What the tokens of the last steps get: a column a step, those before the first are empty. */
 export function tokenPicture({ grid, rowNames }, weights, from, { steps }) {
   const rows = rowNames.map((_, y) =>
@@ -10,7 +16,7 @@ export function tokenPicture({ grid, rowNames }, weights, from, { steps }) {
       x < grid.columns - steps ? null : weights[grid.entity([x, y])],
     ),
   );
-  return squares(rows, rowNames, [from[0] + 0.04, from[1], 0.92]);
+  return named(rowNames, squares(rows, [from[0] + 0.04, from[1], 0.92]));
 }
 
 /**
@@ -35,7 +41,7 @@ export function slotPicture(state, { slots, fed }, weights, [, slot], head) {
     return seesCells ? [...others, view, ...row.slice(slots + CELLS)] : [...others, ...cells];
   });
   const names = rows.map((_, i) => `${i + 1}`);
-  const matrix = squares(rows, names, [0.04, slot, rows[0].length - 0.08]);
+  const matrix = named(names, squares(rows, [0.04, slot, rows[0].length - 0.08]));
   if (!seesCells) return matrix;
   return html("span", "", matrix, view(state, weights.slice(slots, slots + CELLS)));
 }

@@ -114,7 +114,10 @@ def test_the_policy_plays_to_the_goal(visit):
     page.evaluate(FASTEST)
     page.click("#play")
     assert status(page, "Goal reached").startswith("Goal reached after ")
+    page.locator("#play:text('Replay')").wait_for()  # the whole episode; there is no further step
+    assert page.locator("#step").is_disabled()
     page.click("#restart")
+    assert page.inner_text("#play") == "Play"
     assert status(page, "Agent in column").startswith("Agent in column 1, row 1, looks right")
 
 
@@ -190,6 +193,35 @@ def test_attention_of_a_decision_transformer_is_of_its_newest_view(visit):
     page.keyboard.press("ArrowUp")
     label = page.locator("#heads .head").first.get_attribute("aria-label")
     assert "return now attends most" in label and label.endswith("100 %, to return now")
+
+
+def test_the_page_tells_for_which_size_a_policy_was_trained(visit):
+    page = visit(model="dt-doorkey")
+    assert page.inner_text("#trained") == "trained for 5 × 5"
+    page.select_option("#size", "16")
+    page.get_by_text("Step 0 of 0").wait_for()
+    assert page.inner_text("#trained") == "trained for 5 × 5"
+    page.select_option("#model", "doorkey-8x8")
+    page.get_by_text("trained for 8 × 8").wait_for()
+    assert page.inner_text("#model-name") == ""  # the choice names it
+    page.select_option("#model", "tiny")
+    page.get_by_text("not a DoorKey policy").wait_for()
+    assert page.inner_text("#trained") == ""
+
+
+@pytest.mark.parametrize("width", [320, 700, 1100])
+def test_names_of_rows_are_as_large_as_captions_and_beside_their_rows(visit, width):
+    page = visit(model="dt-doorkey", width=width)
+    page.locator("#heads .head").first.wait_for()
+    names = page.locator("#heads .head").first.locator(".names span")
+    assert names.all_inner_texts() == ["return", "view", "action"]
+    size = "e => getComputedStyle(e).fontSize"
+    assert names.first.evaluate(size) == page.locator(".caption").first.evaluate(size)
+    rows = page.locator("#heads .points").first.bounding_box()
+    for i, name in enumerate(names.all()):
+        box = name.bounding_box()
+        middle = rows["y"] + (i + 0.5) * rows["height"] / 3
+        assert abs(box["y"] + box["height"] / 2 - middle) < 3
 
 
 def test_each_slot_of_a_memory_shows_what_it_looks_at(visit, server):

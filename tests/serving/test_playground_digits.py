@@ -146,6 +146,46 @@ def test_what_is_drawn_is_read(visit):
     page.get_by_text("The paper is empty").wait_for()
 
 
+def test_an_empty_paper_shows_nothing(visit):
+    page = visit()
+    read(page, 3)
+    page.click("#clear")
+    page.get_by_text("The paper is empty").wait_for()
+    page.wait_for_timeout(500)  # an answer that was under way has come
+    assert page.locator(".class.chosen, .head").count() == 0
+    assert page.locator("#seen .attention, #seen .patch").count() == 0
+    assert "".join(page.locator(".class .value").all_inner_texts()) == ""
+    assert set(page.locator(".class .bar").evaluate_all("all => all.map(e => e.style.width)")) == {
+        "0px"
+    }
+    page.click("#examples button:text('8')")
+    read(page, 8)
+    assert page.locator(".head").count() == 8
+
+
+def answering(outputs):
+    """In place of the server."""
+    return lambda route: route.fulfill(json={"outputs": outputs})
+
+
+def test_what_is_hardly_likely_is_not_told(visit):
+    page = visit()
+    likely = [0.9994, 0.0006, *8 * [0.0]], [0.9996, 0.0004, *8 * [0.0]]
+    told = ("0, 99.9 %; after that 1, 0.1 %.", "0, 100.0 %.")
+    for probabilities, words in zip(likely, told):
+        outputs = {"class": [0], "probabilities": [probabilities]}
+        page.route("**:predict", answering(outputs))
+        page.click("#examples button:text('0')")
+        page.get_by_text("The network reads 0").wait_for()
+        page.get_by_text(f"The network reads {words}", exact=True).wait_for()
+
+
+def test_the_only_model_is_named(visit):
+    page = visit()
+    assert page.inner_text("#model-name") == "Model tiny"
+    assert page.locator("#model-choice").is_hidden()
+
+
 def test_bars_and_attention_are_what_the_server_says(visit, classify):
     page = visit()
     image = sent_by(page, lambda: page.click("#examples button:text('5')"))
