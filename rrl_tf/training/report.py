@@ -32,7 +32,8 @@ h2 {{ font-size: 1.1rem; margin-top: 2rem; }}
 table {{ border-collapse: collapse; font-size: .875rem; }}
 td, th {{ text-align: left; padding: .2rem 1rem .2rem 0; vertical-align: top; }}
 td:last-child {{ font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }}
-pre {{ overflow-x: auto; padding: .75rem; border: 1px solid #8886; border-radius: .4rem; }}
+pre {{ white-space: pre-wrap; overflow-wrap: anywhere; }}
+pre {{ padding: .75rem; border: 1px solid #8886; border-radius: .4rem; }}
 figure {{ margin: 0 0 1rem; }}
 img {{ max-width: 100%; background: white; border-radius: .4rem; }}
 figcaption {{ font-size: .875rem; opacity: .75; }}
@@ -161,8 +162,8 @@ def _series(rows: Sequence[Mapping[str, float]], name: str) -> tuple[np.ndarray,
 def _commands(folder: RunFolder) -> Iterator[str]:
     """What a reader may type next."""
     path = shlex.quote(str(folder.path))
-    yield f"tensorboard --logdir {path}"
+    yield f"python -m tensorboard.main --logdir {path}"
     if folder.export.is_dir():
         name = shlex.quote(f"--model_name={folder.path.name}")
         base = shlex.quote(f"--model_base_path={folder.export}")
-        yield f"rrl-serve {name} {base} --rest_api_port=8501"
+        yield f"python -m serving.server {name} {base} --rest_api_port=8501"

@@ -1,7 +1,10 @@
 """The page on a finished run: whole, self-contained, and of what the run says."""
 
+import html
 import html.parser
+import importlib.util
 import re
+import shlex
 
 import pytest
 
@@ -78,4 +81,14 @@ def test_what_is_evaluated_is_drawn_first_and_not_too_much(run):
 def test_a_run_without_pictures_and_curves_has_a_page(run):
     text = write_report(run.folder, "done", {}, {}, []).read_text()
     assert "None were drawn" in text and "Nothing was logged twice" in text
-    assert "rrl-serve" not in text
+    assert "serving.server" not in text
+
+
+def test_what_to_type_next_needs_no_command_on_the_path(run):
+    run.folder.export.mkdir(exist_ok=True)
+    typed = re.search(r"<pre>(.*?)</pre>", finished(run), re.DOTALL)[1]
+    commands = [shlex.split(html.unescape(line)) for line in typed.splitlines()]
+    assert [command[:2] for command in commands] == [["python", "-m"]] * 2
+    assert [command[2] for command in commands] == ["tensorboard.main", "serving.server"]
+    assert all(importlib.util.find_spec(command[2]) for command in commands)
+    assert f"--model_base_path={run.folder.export}" in commands[1]
