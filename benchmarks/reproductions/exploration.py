@@ -12,15 +12,16 @@ import pathlib
 import keras
 import numpy as np
 import tensorflow as tf
+from matplotlib.ticker import PercentFormatter
 
 from benchmarks import runs
 from benchmarks.runs import percent, spread, summaries
 from benchmarks.tables import markdown_table
-from rrl_tf import viz
 from rrl_tf.agents.graph_envs import CurriculumGraph
 from rrl_tf.training import Replicas
 from rrl_tf.training.agent_run import train_agent
 from rrl_tf.training.loops import make_loop
+from rrl_tf.viz import style
 from train_scripts import train_doorkey
 
 RESULTS = pathlib.Path("docs/results/exploration")
@@ -35,7 +36,7 @@ class Config(runs.Config):
     """Which agents, exploration rates and seeds."""
 
     agents: tuple[str, ...] = tuple(AGENTS)
-    """Any of `AGENTS`."""
+    """`fast`, ours, and `book`, the book's agent as it was meant; or one of them."""
     epsilons: tuple[float, ...] = EPSILONS
     """Shares of random actions, from the first step to the last."""
     steps: int = 15_000
@@ -161,25 +162,64 @@ def table(results):
 
 def figure(results):
     """Success against ε, and against the entropy of the states that training visited."""
-    against = {"epsilon": "ε in training", "entropy": "entropy of the states visited, nats"}
-    panels = {title: {} for title in against.values()}
-    for agent, label in AGENTS.items():
-        found = [summaries(results, f"{agent}-{epsilon}") for epsilon in EPSILONS]
-        # A band is over seeds that have every ε there is.
-        seeds = min((len(each) for each in found if each), default=0)
-        found = [each[:seeds] for each in found if each]
-        for column, kind in ((GREEDY, "played greedily"), (NOISY, "5 % random actions")):
-            for place, title in against.items():
-                points = sorted(
-                    (np.mean([run[place] for run in each]), [run[column] for run in each])
-                    for each in found
-                )
-                if points:
-                    places, values = zip(*points)
-                    panels[title][f"{label} · {kind}"] = (places, np.transpose(values))
-    if not any(panels.values()):
+    found = {label: measured(results, agent) for agent, label in AGENTS.items()}
+    found = {label: each for label, each in found.items() if each}
+    if not found:
         return None
-    return viz.robustness_figure(panels, "share of the 48 starts solved after training")
+    figure, panels = style.row_of_panels(2, 0.6, 3.0, gap=0.25)
+    meanings = {
+        kind: style.line(style.MUTED, **look(style.MUTED, place))
+        for place, kind in enumerate(("played greedily", "5 % random actions"))
+    }
+    for number, each in enumerate(found.values()):
+        draw(panels, each, style.colour(number))
+        if len(next(iter(each.values()))) > 1:
+            meanings["min–max over seeds"] = style.area(alpha=0.35)
+    for axes in panels:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        axes.set_ylim(0, 1.04)
+        axes.margins(x=0.08)
+        axes.tick_params(labelleft=axes is panels[0])
+    measured_at = {epsilon for each in found.values() for epsilon in each}
+    panels[0].set_xticks(sorted(measured_at), map(str, sorted(measured_at)))
+    style.name_axes(panels[0], "ε in training", "share of the 48 starts solved after training")
+    style.name_axes(panels[1], "entropy of the states visited, nats; each point with its ε")
+    named = {label: style.line(style.colour(i)) for i, label in enumerate(found)}
+    style.legend(figure, 0.75, 0, named, len(named))
+    style.legend(figure, 0.75, 0.22, meanings, len(meanings))
+    return figure
+
+
+def measured(results, agent):
+    """ε → an agent's runs with it, of the seeds that have every ε there is."""
+    found = {epsilon: summaries(results, f"{agent}-{epsilon}") for epsilon in EPSILONS}
+    found = {epsilon: each for epsilon, each in found.items() if each}
+    seeds = min(map(len, found.values()), default=0)
+    return {epsilon: each[:seeds] for epsilon, each in found.items()}
+
+
+def look(colour, place):
+    """Of a line: the greedy policy's is whole; the other is dashed, with rings that go around."""
+    dashes, face, size = (("solid", colour, 4), ((0, (4, 2)), "none", 7))[place]
+    ring = {"marker": "o", "markersize": size, "markerfacecolor": face}
+    return {"linestyle": dashes, "markeredgecolor": colour, **ring}
+
+
+def draw(panels, found, colour):
+    """One agent in both panels."""
+    by_epsilon, by_entropy = panels
+    entropies = [np.mean([run["entropy"] for run in each]) for each in found.values()]
+    for place, column in enumerate((GREEDY, NOISY)):
+        values = np.array([[run[column] for run in each] for each in found.values()])  # (ε, seeds)
+        mean, own = values.mean(1), look(colour, place)
+        by_epsilon.plot([*found], mean, color=colour, lw=1.8, **own)
+        if values.shape[1] > 1:
+            low, high = values.min(1), values.max(1)
+            by_epsilon.fill_between([*found], low, high, color=colour, alpha=0.15, linewidth=0)
+        by_entropy.plot(entropies, mean, color=colour, **own | {"linestyle": "none"})
+        for epsilon, x, y in zip(found, entropies, mean) if column == GREEDY else ():
+            options = {"textcoords": "offset points", "fontsize": style.SMALL_SIZE}
+            by_entropy.annotate(f"{epsilon}", (x, y), (5, -11), color=style.MUTED, **options)
 
 
 TABLES = {"table": table}

@@ -35,6 +35,8 @@ LABELS = {
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)
 SHOWN = (1, 2, 4, 8)
 """Of these counts, those in the table."""
+ORDERS = {MOST: MOST, RANDOM: RANDOM, LEAST: LEAST, LAST: "most attended, last round"}
+"""Lines of the figure, in its words."""
 RESAMPLES = 2000
 
 
@@ -176,17 +178,20 @@ def figure(results):
     found = {label: seeds for label, seeds in found.items() if seeds}
     if not found:
         return None
-    figure, panels = style.row_of_panels(len(found), 0.55, 2.6, gap=0.5)
+    figure, panels = style.row_of_panels(len(found), 0.55, 2.6, gap=0.25)
     for axes, (label, seeds) in zip(panels, found.items()):
-        for number, order in enumerate((MOST, RANDOM, LEAST)):
+        axes.sharey(panels[0])
+        axes.tick_params(labelleft=axes is panels[0])
+        for number, order in enumerate(ORDERS):
             samples, look = resampled(seeds, "drop", order), {"color": style.colour(number)}
             counts = seeds[0]["counts"]
             mean = np.mean([np.mean(run["drop"][order], axis=0) for run in seeds], axis=0)
             axes.plot(counts, mean, lw=1.8, **look)
             axes.fill_between(counts, *interval(samples), alpha=0.18, linewidth=0, **look)
         style.title(axes, label)
+        axes.set_xticks((*SHOWN, max(COUNTS)))
         style.name_axes(axes, "cells hidden", "fall of Q" if axes is panels[0] else "")
-    entries = {o: style.line(style.colour(i)) for i, o in enumerate((MOST, RANDOM, LEAST))}
+    entries = {ORDERS[o]: style.line(style.colour(i)) for i, o in enumerate(ORDERS)}
     entries["95 % over starts"] = style.area()
     style.legend(figure, 0.75, 0, entries, len(entries))
     return figure

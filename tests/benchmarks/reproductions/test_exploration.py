@@ -95,5 +95,9 @@ def test_a_band_is_over_seeds_that_have_every_epsilon(sweep, tmp_path):
     against_epsilon, against_entropy = sweep.figure(tmp_path).axes
     greedy, _ = against_epsilon.get_lines()
     assert greedy.get_xydata().tolist() == [[0.1, 0.25], [0.5, 0.25]]
-    assert against_entropy.get_lines()[0].get_xdata().tolist() == [1.5, 1.9]
+    ticks = [text.get_text() for text in against_epsilon.get_xticklabels()]
+    assert ticks == ["0.1", "0.5"]
+    points = against_entropy.get_lines()[0]
+    assert points.get_xdata().tolist() == [1.9, 1.5] and points.get_linestyle() == "None"
+    assert [text.get_text() for text in against_entropy.texts] == ["0.1", "0.5"]
     assert "| 2 | 10 | 37.5 % (25.0 to 50.0) |" in sweep.table(tmp_path)

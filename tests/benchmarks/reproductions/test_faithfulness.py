@@ -64,6 +64,8 @@ def test_the_table_says_what_the_files_say(study, tmp_path, monkeypatch):
     assert lines[3].endswith("| 25 % | 25 % |") and len(lines) == 4
     [axes] = study.figure(tmp_path).axes
     assert axes.get_lines()[0].get_ydata().tolist() == pytest.approx([0.4, 0.4])
+    heights = [line.get_ydata().tolist() for line in axes.get_lines()]
+    assert heights[1:] == [pytest.approx([0.2, 0.2])] * 3  # random, least, last round
 
 
 def test_the_interval_is_that_of_a_mean(study):
