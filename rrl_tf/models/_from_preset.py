@@ -12,7 +12,7 @@ from rrl_tf._arguments import one_of
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models.presets import Preset
 from rrl_tf.models.trained import read_preset, write_preset
-from rrl_tf.presets import trained_presets
+from rrl_tf.presets import FOLDER, read_metadata, trained_presets
 
 
 class FromPreset:
@@ -66,7 +66,9 @@ class FromPreset:
                 raise InvalidInput(f"load_weights needs a trained preset; received {name!r}")
             return cls(**preset_config(cls._preset_table, str(name), overrides))
         if str(name) not in cls.presets and not pathlib.Path(name).is_dir():
-            one_of("preset", str(name), tuple(cls.presets))
+            raise InvalidInput(
+                f"`preset` must be one of {tuple(cls.presets)}; received {_with_owner(str(name))}"
+            )
         if overrides:
             raise InvalidInput(
                 f"a trained preset is as it was trained; received {sorted(overrides)} for {name!r}"
@@ -93,6 +95,13 @@ class FromPreset:
         >>> model.save_to_preset("presets/mine")  # doctest: +SKIP
         """
         return write_preset(self, folder, description)
+
+
+def _with_owner(name):
+    """The name, and whose trained preset it is, where it is one of another model."""
+    if name not in trained_presets():
+        return repr(name)
+    return f"{name!r}, a preset of {read_metadata(FOLDER / name)['class']}"
 
 
 def preset_config(

@@ -177,8 +177,10 @@ def test_what_is_asked_for_wrongly_is_one_error(copied, tmp_path):
         RelationalQNetwork.from_preset("doorkey-5x5", num_actions=3)
     with pytest.raises(InvalidInput, match="load_weights needs a trained preset; received 'fast'"):
         RelationalQNetwork.from_preset("fast", load_weights=True)
-    with pytest.raises(InvalidInput, match=r"doorkey-5x5.*received 'doorkey-4x4'"):
+    with pytest.raises(InvalidInput, match=r"doorkey-5x5.*received 'doorkey-4x4'$"):
         RelationalQNetwork.from_preset("doorkey-4x4")
+    with pytest.raises(InvalidInput, match=r"'doorkey-8x8', a preset of RecurrentQNetwork$"):
+        RelationalQNetwork.from_preset("doorkey-8x8")
     with pytest.raises(InvalidInput, match=r"or one of doorkey-16x16.*received 'doorkey-4x4'"):
         rrl_tf.load_policy("doorkey-4x4")
     with pytest.raises(InvalidInput, match="must be new"):
