@@ -144,7 +144,8 @@ def _joined(cluster, devices):
 
 def _require_devices(wanted, found, kind):
     if wanted > found:
+        more = " (docs/scale.md tells how to try several)" if kind == "CPU" else ""
         raise InvalidInput(
-            f"devices must be at most {found}, as there are so many {kind} devices for it here; "
-            f"received {wanted}"
+            f"devices must be at most {found}, as there are so many {kind} devices for it here"
+            f"{more}; received {wanted}"
         )

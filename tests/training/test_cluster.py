@@ -93,7 +93,7 @@ def test_unequal_shares_are_refused_before_hosts_are_looked_for(monkeypatch, tmp
 
 def test_hosts_with_more_devices_than_there_are_are_refused(monkeypatch, tmp_path):
     monkeypatch.setenv("TF_CONFIG", tf_config())
-    with pytest.raises(InvalidInput, match=r"devices must be at most 1.*received 2"):
+    with pytest.raises(InvalidInput, match=r"devices must be at most 1.*scale\.md.*received 2"):
         make_replicas(RunConfig(runs=str(tmp_path), devices=2), batch_size=8)
 
 
