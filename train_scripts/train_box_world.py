@@ -123,11 +123,13 @@ def make_task(config: Config, **changes: Any) -> Task:
 def curriculum(boxes: int, distractors: int) -> list[tuple[int, int]]:
     """The most boxes and the most distractors of every level: one more of both at each.
 
+    The first has two boxes already: where there is one lock only, nobody learns to compare colours.
+
     Example:
         >>> curriculum(3, 2)
-        [(1, 0), (2, 1), (3, 2)]
+        [(2, 1), (3, 2)]
     """
-    easier = [(most, min(most - 1, distractors)) for most in range(1, boxes)]
+    easier = [(most, min(most - 1, distractors)) for most in range(2, boxes)]
     return [*easier, (boxes, distractors)]
 
 
