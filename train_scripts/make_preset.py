@@ -86,33 +86,36 @@ def network(run: pathlib.Path) -> keras.Model:
     files = sorted((run / "checkpoints").glob("*/model.keras"))
     if not files:
         raise InvalidInput(f"run must hold a checkpoint; received {str(run)!r}")
-    return keras.models.load_model(files[-1])
+    return keras.models.load_model(files[-1], compile=False)
 
 
-def minutes(run: pathlib.Path) -> float | None:
+def minutes(run: pathlib.Path) -> str:
     """CPU minutes that the run took, as far as its log tells."""
     with (run / "metrics.csv").open(newline="") as file:
         told = [row.get("time/cpu_minutes") for row in csv.DictReader(file)]
     known = [float(cell) for cell in told if cell]
-    return known[-1] if known else None
+    return f", {known[-1]:.0f} CPU minutes" if known else ""
 
 
 def preprocessor(policy: dict[str, Any]) -> dict[str, Any]:
     """What goes into the policy and comes out: shapes and dtypes of raw values, action names."""
-    act = policy["signatures"]["act"]
-    names = ("environment", "action_names")
+    signature = policy["signatures"]["serving_default"]
+    names = ("environment", "action_names", "data", "class_names")
     return {
-        "inputs": act["inputs"],
-        "outputs": act["outputs"],
+        "inputs": signature["inputs"],
+        "outputs": signature["outputs"],
         **{name: policy[name] for name in names if name in policy},
         "preparation": f"inside {POLICY}/1, which takes raw values",
     }
 
 
 def usage(name: str, signatures: dict[str, Any]) -> str:
-    """Lines of Python that act on raw observations."""
+    """Lines of Python that act on raw observations, or classify raw inputs."""
     load = f'policy = rrl_tf.load_policy("{name}")'
-    takes = signatures["act"]["inputs"]
+    takes = signatures["serving_default"]["inputs"]
+    if "classify" in signatures:
+        (raw,) = takes
+        return f"import rrl_tf\n\n{load}\nlabel = policy.classify({raw})  # raw"
     if "observation" in takes and "memory" not in takes:
         return f"import rrl_tf\n\n{load}\naction = policy.act(observation)  # raw"
     session = "WindowSession" if "returns_to_go" in takes else "MemorySession"
@@ -129,6 +132,15 @@ def table(what: str, cells: dict[str, str]) -> str:
     return f"| {what} | value |\n|---|---|\n{rows}"
 
 
+def numbers(outcome: Any, name: str = "") -> dict[str, float]:
+    """The numbers in an outcome, by their path."""
+    if isinstance(outcome, dict | list):
+        parts = outcome.items() if isinstance(outcome, dict) else enumerate(outcome)
+        within = [numbers(value, f"{name}/{key}".lstrip("/")) for key, value in parts]
+        return {path: value for each in within for path, value in each.items()}
+    return {name: outcome} if isinstance(outcome, int | float) else {}
+
+
 def card(
     config: Config,
     description: str,
@@ -136,14 +148,21 @@ def card(
     settings: dict[str, Any],
     outcome: dict[str, Any],
     policy: dict[str, Any],
-    cpu_minutes: float | None,
+    took: str,
 ) -> str:
     """The model card."""
     class_name, count = type(model).__name__, model.count_params()
     command = config.command or "see the settings below"
-    took = "" if cpu_minutes is None else f", {cpu_minutes:.0f} CPU minutes"
-    measured = {k: f"{v:.6g}" for k, v in outcome.items() if isinstance(v, int | float)}
-    trained = {k: json.dumps(v) for k, v in settings.items() if k not in WITHOUT_EFFECT}
+    measured = {k: f"{v:.6g}" for k, v in numbers(outcome).items()}
+    told = [name for name in ("environment", "data") if name in policy]
+    learnt = "\n".join(f"{name.capitalize()}: {policy[name]}." for name in told)
+    asked = "asks" if "classify" in policy["signatures"] else "plays"
+    trained = {
+        name: json.dumps(value)
+        for name, value in settings.items()
+        # Where files lay on the machine that made it is nobody's business.
+        if name not in WITHOUT_EFFECT and not pathlib.Path(str(value)).is_absolute()
+    }
     return f"""# {config.name}
 
 {description}
@@ -158,11 +177,11 @@ def card(
 ## Training
 
 `{command}`, seed {settings.get("seed")}{took}.
-Environment: {policy.get("environment")}.
+{learnt}
 
 ## Evaluation
 
-With the weights of the last step, on what the run's evaluation always plays:
+With the weights of the last step, on what the run's evaluation always {asked}:
 
 {table("metric", measured)}
 This is one seed; what others reach is in the documentation's tables.

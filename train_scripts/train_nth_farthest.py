@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from typing import Literal
+from typing import Any, Literal
 
 import keras
 import numpy as np
@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 
 from rrl_tf import viz
 from rrl_tf.data.nth_farthest_task import NthFarthest, nth_farthest, nth_farthest_floors
+from rrl_tf.export import export_classifier
 from rrl_tf.models import MemorySequenceClassifier
 from rrl_tf.training import (
     FitConfig,
@@ -217,7 +218,7 @@ def make_model(config: Config, shape: tuple[int, ...]) -> keras.Model:
 
 
 def finish(run: FitRun, questions: tuple[np.ndarray, np.ndarray]) -> None:
-    """Last evaluation and picture of a run that has just been trained."""
+    """Last evaluation, picture and export of a run that has just been trained."""
     config, model = run.config, run.model
     sequences, answers = questions
     right = model.predict(sequences, batch_size=2000, verbose=0).argmax(-1) == answers
@@ -231,13 +232,32 @@ def finish(run: FitRun, questions: tuple[np.ndarray, np.ndarray]) -> None:
         "floors": floors,
         "training_minutes": sum(row["time/epoch"] for row in run.log.rows) / 60,
     }
+    figures = draw(config, model, run.folder.figures)
     run.finish(
         summary,
         f"{right.mean():.1%} of {len(right):,} new questions right. Without relations: "
         f"{', '.join(f'{name} {v:.1%}' for name, v in floors.items())}\n"
         f"{summary['parameters']:,} parameters, {summary['training_minutes']:.0f} minutes of "
         "training",
-        draw(config, model, run.folder.figures),
+        [*figures, export(run, sequences.shape[1:], summary)],
+    )
+
+
+def export(run: FitRun, shape: tuple[int, ...], summary: dict[str, Any]) -> pathlib.Path:
+    """Writes the trained model as a servable version and returns its folder."""
+    vectors, dimension = run.config.num_vectors, run.config.dimension
+    return export_classifier(
+        run.folder.export,
+        run.model,
+        lambda sequence: sequence,  # questions are what the model takes
+        shape,
+        {
+            "data": f"Nth farthest, {vectors} vectors of {dimension} numbers",
+            "class_names": [f"vector {i}" for i in range(vectors)],
+            "scores": summary,
+        },
+        input_name="sequence",
+        input_dtype="float32",
     )
 
 

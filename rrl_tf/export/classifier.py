@@ -1,4 +1,4 @@
-"""Writes an image classifier as a servable SavedModel version."""
+"""Writes a classifier as a servable SavedModel version."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ def export_classifier(
     directory: str | os.PathLike,
     model: keras.Layer,
     prepare: Callable[[Any], Any],
-    image_shape: Sequence[int],
+    input_shape: Sequence[int],
     details: Mapping[str, Any] | None = None,
     version: int | None = None,
+    input_name: str = "image",
+    input_dtype: Any = "uint8",
 ) -> Path:
     """Writes a classifier with its preprocessing as `directory/<version>/`, ready to be served.
 
@@ -28,14 +30,16 @@ def export_classifier(
     - `classify`, also called `serving_default`: `{"image" (B, ...) uint8} -> {"class" (B,),
       "probabilities" (B, K)}`;
     - `classify_with_attention`, where the model can return its attention: the same and one output
-      `attention_<name>` (B, H, N, S) for each entry of the model's dict of scores.
+      `attention_<name>` (B, H, N, S) for each entry of the model's dict of scores, of a memory
+      that reads a sequence (B, T, H, N, S).
 
     Args:
         directory, version: As in `rrl_tf.export.writer.write_version`.
-        model: Keras model, `model(x) -> logits (B, K)` for prepared images `x`.
-        prepare: Function of tensors, raw images (B, ...) to the model's input.
-        image_shape: Shape of one raw image, without the batch.
+        model: Keras model, `model(x) -> logits (B, K)` for prepared inputs `x`.
+        prepare: Function of tensors, raw inputs (B, ...) to the model's.
+        input_shape: Shape of one raw input, without the batch.
         details: JSON-able dict for `policy.json`: `class_names`, `scores`, ...
+        input_name, input_dtype: What else than images goes in, such as a `"sequence"`.
 
     Returns:
         The version folder.
@@ -49,10 +53,10 @@ def export_classifier(
     PosixPath('runs/mnist/fast/export/1')
     """
 
-    def classify(ask, image):
-        logits = ask(prepare(image))
+    def classify(ask, raw):
+        logits = ask(prepare(raw))
         return {"class": ops.argmax(logits, axis=-1), "probabilities": ops.softmax(logits)}
 
-    inputs = [input_spec("image", image_shape, "uint8")]
+    inputs = [input_spec(input_name, input_shape, input_dtype)]
     endpoints = model_endpoints("classify", model, classify, inputs)
     return write_version(directory, model, endpoints, details, version)

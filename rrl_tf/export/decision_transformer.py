@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
+from keras import ops
 
 from rrl_tf.export.writer import input_spec, model_endpoints, write_version
 
@@ -32,8 +33,9 @@ def export_decision_transformer(
     environment's, actions one-hot where they are discrete, returns unscaled. Signatures:
 
     - `act`, also called `serving_default`: `{"states" (B, K, ...), "actions" (B, K, A),
-      "returns_to_go" (B, K, 1), "timesteps" (B, K) int32, "mask" (B, K)} -> {"action" (B, A)}`, or
-      `(B,)` where actions are discrete;
+      "returns_to_go" (B, K, 1), "timesteps" (B, K) int32, "mask" (B, K)} -> {"action" (B, A)}`;
+      where actions are discrete `{"action" (B,), "probabilities" (B, A)}`, how often the data did
+      what there;
     - `act_with_attention`: the same and one output `attention_block_<i>` (B, H, 3 K, 3 K) for each
       block, rows and columns `r_0 s_0 a_0 r_1 ...`, where the model has any;
     - `default_target`: `{"batch_size"} -> {"target_return" (B,), "subtracts_rewards" (B,) int32}`:
@@ -62,7 +64,10 @@ def export_decision_transformer(
     def act(ask, *window):
         named = {spec.name: tensor for spec, tensor in zip(inputs, window)}
         prediction = ask(scaling.window(named), last_action=True)
-        return {"action": scaling.action(prediction["action"])}
+        answer = {"action": scaling.action(prediction["action"])}
+        if model.discrete:
+            answer["probabilities"] = ops.softmax(prediction["action"])
+        return answer
 
     details = {"context_length": model.context_length, "discrete": model.discrete, **(policy or {})}
     endpoints = dict(model_endpoints("act", model, act, inputs))

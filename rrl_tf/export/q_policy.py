@@ -97,7 +97,8 @@ def export_recurrent_policy(
       "reward" (B,)} -> {"action" (B,), "q_values" (B, A), "next_memory" (B, M + 2)}`. In the first
       step of an episode the reward is not looked at. A memory of another batch, or that a policy of
       other weights returned, is refused; one of zeros, as warm-up requests have it, is not.
-    - `act_with_attention` and `initial_memory`: as of `export_policy`.
+    - `act_with_attention` and `initial_memory`: as of `export_policy`. Where the memory has slots,
+      `policy.json` has their number as `memory_slots`; in `attention_block_<i>` they come first.
 
     Args:
         network: `RecurrentQNetwork`.
@@ -128,7 +129,9 @@ def export_recurrent_policy(
         **model_endpoints("act", network, answer, inputs),
         "initial_memory": (start, [tf.TensorSpec((), "int32", name="batch_size")]),
     }
-    return write_version(directory, network, endpoints, policy, version)
+    slots = getattr(getattr(network.core_layer, "cell", None), "mem_slots", None)
+    details = {**({} if slots is None else {"memory_slots": slots}), **(policy or {})}
+    return write_version(directory, network, endpoints, details, version)
 
 
 def _owner(network):

@@ -13,6 +13,7 @@ from tensorflow.core.protobuf import config_pb2
 
 # The public tf.compat.v1.saved_model.load is this, and a deprecation notice on every start.
 from tensorflow.python.saved_model.loader_impl import SavedModelLoader
+from tensorflow.python.util import deprecation
 
 # Without it all Sessions and eager code share one pool, sized by whoever comes first. Read by
 # TensorFlow when it first looks for devices.
@@ -50,8 +51,8 @@ class SavedModelSession:
         tags: Sequence[str] = ("serve",),
         config: Any = None,
     ) -> None:
-        config = config or tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1)
-        self._session = tf.compat.v1.Session(graph=tf.Graph(), config=config)
+        self._config = config or tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1)
+        self._session = tf.compat.v1.Session(graph=tf.Graph(), config=self._config)
         self._callables: dict = {}
         # Also at the interpreter's exit, before it takes from TensorFlow what freeing needs.
         self._free = weakref.finalize(self, _free, self._session, self._callables)
@@ -67,6 +68,31 @@ class SavedModelSession:
             for name, signature in self.meta_graph.signature_def.items()
             if name != "__saved_model_init_op"
         }
+
+    def freeze(self) -> None:
+        """Makes runs of a small model cheaper, by a quarter to a half: variables become constants.
+
+        Reading one costs about as much as a small product, and what is known of constants is
+        computed once. Without a GPU, runs also go through TensorFlow's executor of one thread,
+        which knows the order of operations beforehand. The answers stay the same; the weights take
+        several times the memory. A graph that writes its variables, or has other resources, such as
+        tables, stays as it is. Nothing may be running.
+        """
+        outputs = {
+            tensor.name.partition(":")[0]
+            for signature in self.signatures.values()
+            for tensor in signature.outputs.values()
+        }
+        graph = _without_variables(self._session, sorted(outputs))
+        if graph is None:
+            return
+        config = config_pb2.ConfigProto()
+        config.CopyFrom(self._config)
+        if not tf.config.get_visible_devices("GPU"):  # it does not go from device to device
+            config.experimental.executor_type = "SINGLE_THREADED_EXECUTOR"
+        self.close()
+        self._session = tf.compat.v1.Session(graph=graph, config=config)
+        self._free = weakref.finalize(self, _free, self._session, self._callables)
 
     def run(
         self,
@@ -99,3 +125,18 @@ class SavedModelSession:
 def _free(session, callables):
     callables.clear()
     session.close()
+
+
+def _without_variables(session, outputs):
+    """The graph of these operations with constants for variables, None if it needs resources."""
+    with deprecation.silence():  # nothing has taken its place for the graph of a Session
+        definition = tf.compat.v1.graph_util.convert_variables_to_constants(
+            session, session.graph.as_graph_def(), outputs
+        )
+    with tf.Graph().as_default() as graph:
+        try:
+            tf.graph_util.import_graph_def(definition, name="")
+        except ValueError:  # an operation that writes a variable has got a constant
+            return None
+    tensors = (tensor for operation in graph.get_operations() for tensor in operation.outputs)
+    return None if any(tensor.dtype == tf.resource for tensor in tensors) else graph

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -316,11 +317,21 @@ def export(
         observations.dtype,
         policy={
             "environment": data.environment,
+            **_action_names(data),
             "data": data.name,
             "return_scale": scaling.return_scale,
             "scores": summary.get("last", {}),
         },
     )
+
+
+def _action_names(data: OfflineData) -> dict[str, list[str]]:
+    """What discrete actions are called, where there is an environment that tells."""
+    if data.make_env is None or not data.discrete:
+        return {}
+    with contextlib.closing(data.make_env()) as env:
+        told = env.has_wrapper_attr("action_names")
+        return {"action_names": list(env.get_wrapper_attr("action_names"))} if told else {}
 
 
 def in_words(summary: Mapping[str, Any]) -> str:

@@ -77,7 +77,7 @@ function agent([x, y], direction, carries) {
 
 /** Attention over cells, as fills: the strongest of `weights` is drawn full. */
 function overlay(cells, weights) {
-  const most = Math.max(...weights);
+  const most = Math.max(...weights) || 1; // who attends to nothing attends to nothing most
   return cells.map(([x, y], i) =>
     svg("rect", {
       class: "attention",
@@ -134,7 +134,7 @@ export function world(state, { seen, cells = [], weights = [], from, cursor }) {
  * What the agent sees, with attention on it.
  * @param {import("./doorkey.js").State} state
  * @param {number[]} weights of the cells, x * 7 + y
- * @param {[number, number]} from the cell that attends
+ * @param {[number, number]} [from] the cell that attends
  */
 export function view(state, weights, from) {
   const cells = [];
@@ -151,15 +151,41 @@ export function view(state, weights, from) {
       standing.push(drawn.standing);
     }
   }
-  const marks = [...agent(AGENT_CELL, UP, state.key === null), frame(from, "from")];
+  const marks = agent(AGENT_CELL, UP, state.key === null);
+  if (from) marks.push(frame(from, "from"));
   return picture(VIEW_SIZE, ...grounds, ...overlay(cells, weights), ...standing, ...marks);
 }
 
-const UP = VECTORS.findIndex(([, dy]) => dy < 0);
-
-/** The cell of a square picture of `size` cells that a pointer is over. */
-export function cellUnder(event, element, size) {
-  const { left, top, width, height } = element.getBoundingClientRect();
-  const cell = [(event.clientX - left) / width, (event.clientY - top) / height];
-  return cell.map((share) => Math.max(0, Math.min(size - 1, Math.floor(share * size))));
+/**
+ * Attention as squares, in rows that have names.
+ * @param {(number | null)[][]} rows of weights; null is where there is nothing to attend to
+ * @param {string[]} names of the rows
+ * @param {[number, number, number]} marked x, y and width of what the frame goes around
+ */
+export function squares(rows, names, [x, y, width]) {
+  const margin = 0.15 + 0.32 * Math.max(...names.map((name) => name.length));
+  const columns = rows[0].length;
+  const grounds = [];
+  const [cells, weights] = [[], []];
+  rows.forEach((row, j) =>
+    row.forEach((weight, i) => {
+      const name = weight === null ? "unseen" : "empty";
+      grounds.push(svg("rect", { class: name, x: i, y: j, width: 1, height: 1 }));
+      cells.push([i, j]);
+      weights.push(weight ?? 0);
+    }),
+  );
+  const texts = names.map((name, j) =>
+    svg("text", { class: "name", x: -0.15, y: j + 0.68 }, name),
+  );
+  const box = `${-margin} -0.04 ${margin + columns + 0.04} ${rows.length + 0.08}`;
+  return svg(
+    "svg",
+    { viewBox: box, "aria-hidden": "true" },
+    ...texts,
+    svg("g", { class: "points" }, ...grounds, ...overlay(cells, weights)),
+    svg("rect", { class: "attends", x, y: y + 0.04, width, height: 0.92, rx: 0.06 }),
+  );
 }
+
+const UP = VECTORS.findIndex(([, dy]) => dy < 0);

@@ -5,6 +5,7 @@
  * @property {import("./doorkey.js").State} state
  * @property {Moment | null} previous
  * @property {number} reward of the step to here
+ * @property {number} earned by all steps to here
  * @property {"" | "goal" | "time"} end why the episode ended here, if it did
  * @property {string | null} action taken from here
  * @property {Promise<import("./policy.js").Reply> | null} reply the policy's, once asked for
@@ -49,5 +50,6 @@ export class Episode {
 }
 
 function moment(state, previous, reward = 0, end = "") {
-  return { state, previous, reward, end, action: null, reply: null };
+  const earned = (previous?.earned ?? 0) + reward;
+  return { state, previous, reward, earned, end, action: null, reply: null };
 }

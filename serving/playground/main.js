@@ -1,10 +1,22 @@
 /** The page: an episode, who acts in it, and what is shown of it. */
-import { cellOfView, OPEN, LOCKED, randomStart, VIEW_SIZE, visible } from "./doorkey.js";
-import { cellUnder, world } from "./drawing.js";
+import {
+  cellOfView,
+  LOCKED,
+  OPEN,
+  randomStart,
+  VIEW_SIZE,
+  visible,
+} from "./doorkey.js";
+import { view, world } from "./drawing.js";
+import { slotGrid, slotPicture, tokenPicture } from "./pictures.js";
 import { Editor, read, written } from "./editor.js";
 import { Episode } from "./episode.js";
-import { Actions, Heads, moved, TASK_ACTIONS } from "./panels.js";
-import { Policy, Problem, servedModels, whyNot } from "./policy.js";
+import { cellUnder, Heads, moved } from "./heads.js";
+import { chooseModels } from "./models.js";
+import { Actions, TASK_ACTIONS } from "./panels.js";
+import { Policy, VIEW, whyNot } from "./policy.js";
+import { Problem } from "./server.js";
+import { WindowPolicy } from "./window_policy.js";
 
 const ACTION_OF_KEY = {
   ArrowLeft: "left",
@@ -22,10 +34,24 @@ const isWithin =
   ({ size }) =>
   ([x, y]) =>
     x >= 0 && y >= 0 && x < size && y < size;
-const viewCells = Array.from({ length: VIEW_SIZE ** 2 }, (_, i) => [
-  Math.floor(i / VIEW_SIZE),
-  i % VIEW_SIZE,
-]);
+const viewCells = Array.from({ length: VIEW_SIZE ** 2 }, (_, i) => VIEW.cell(i));
+
+const NO_SLOTS = { slots: 0, fed: 0 };
+const TITLES = {
+  "Q value": [
+    "Q values",
+    "What the policy expects of each action. Press one to take it yourself.",
+  ],
+  probability: [
+    "Probabilities",
+    "How likely the recorded players were to do it, where the return came out as asked. Press an " +
+      "action to take it yourself.",
+  ],
+};
+
+/** The served policy: one that looks at a window of steps, or at one with what it remembers. */
+const policyOf = (model) =>
+  new (model.policy.signatures.act.inputs.states ? WindowPolicy : Policy)(model);
 
 class Playground {
   constructor() {
@@ -34,7 +60,7 @@ class Playground {
     this.run = 0; // counts up whenever playing begins or ends, so that an old loop notices
     this.isPlaying = false;
     this.actions = new Actions($("actions"), (action) => this.#byHand(action));
-    this.heads = new Heads($("heads"), () => this.#draw());
+    this.#useGrids();
     this.editor = new Editor(
       document,
       () => this.episode.start,
@@ -50,37 +76,60 @@ class Playground {
     this.actions.name(TASK_ACTIONS);
     this.begin(given ?? randomStart(5));
     try {
-      this.models = await servedModels();
-      if (!this.models.length)
-        throw new Problem("The server has no model that is loaded; you can play.");
-      $("model").replaceChildren(...this.models.map(({ name }) => new Option(name)));
-      $("model-choice").hidden = this.models.length < 2;
-      const asked = new URLSearchParams(address).get("model");
-      this.#choose(
-        Math.max(
-          0,
-          this.models.findIndex(({ name }) => name === asked),
-        ),
-        given,
-      );
+      let level = given; // the first model plays it; who chooses another one gets its size
+      await chooseModels("./", address, (model) => {
+        this.#choose(model, level);
+        level = null;
+      });
     } catch (error) {
       this.#tell(error);
     }
   }
 
-  /** Lets the model of this number play, a level that is given or of the size it was trained on. */
-  #choose(number, given) {
-    const model = this.models[number];
+  /** Lets a model play, a level that is given or of the size it was trained on. */
+  async #choose(model, given) {
     const problem = whyNot(model);
-    $("model").selectedIndex = number;
     document.title = `${model.name} – Playground`;
-    this.policy = problem ? null : new Policy(model);
+    this.policy = problem ? null : policyOf(model);
     this.reply = null;
-    this.actions.name(this.policy?.actions ?? TASK_ACTIONS);
+    this.actions.name(this.policy?.actions ?? TASK_ACTIONS, this.policy?.valueName);
+    this.#useGrids();
     this.#tell(problem && new Problem(problem));
+    await this.#askDefaults();
     const { start } = this.episode;
     const trained = this.policy?.trainedSize ?? start.size;
     this.begin(given ?? (trained === start.size ? start : randomStart(trained)));
+  }
+
+  /** The pictures for what the policy relates: cells of its view, tokens, slots of its memory. */
+  #useGrids() {
+    for (const id of ["heads", "slots"]) $(id).replaceChildren();
+    this.heads = new Heads($("heads"), this.policy?.grid ?? VIEW, () => this.#draw());
+    this.slots = new Heads($("slots"), slotGrid(this.policy ?? NO_SLOTS), () => this.#draw());
+    $("memory").hidden = !this.policy?.slots;
+    $("heads").classList.toggle("wide", this.heads.grid !== VIEW);
+    const [title, hint] = TITLES[this.policy?.valueName ?? "Q value"];
+    $("actions-title").textContent = title;
+    $("actions-hint").textContent = hint;
+  }
+
+  /** Of a policy that is asked for a return: which, where nobody says it. */
+  async #askDefaults() {
+    const { policy } = this;
+    $("returns").hidden = policy?.target === undefined;
+    try {
+      await policy?.open();
+    } catch (error) {
+      this.#tell(error);
+    }
+    if (policy?.target !== undefined) $("target").value = policy.target;
+  }
+
+  #askFor(target) {
+    this.pause();
+    this.policy.target = target;
+    this.episode.forgetReplies();
+    this.show();
   }
 
   /** @param {import("./doorkey.js").Start} start of a new episode */
@@ -177,10 +226,28 @@ class Playground {
     $("status").textContent = described(now);
     if (reply || !this.policy) {
       this.actions.show(now.end ? null : reply);
-      this.heads.show(now.state, reply?.heads ?? []);
+      this.#drawHeads(now.state, reply);
     }
     $("attention-hint").textContent = this.#attentionHint();
+    this.#drawReturns(now);
     this.#drawWorld(now.state);
+  }
+
+  #drawHeads(state, reply) {
+    const { policy } = this;
+    const overView = (weights, from) => view(state, weights, from);
+    const overTokens = (weights, from, head) => tokenPicture(policy, weights, from, head);
+    this.heads.show(reply?.heads ?? [], this.heads.grid === VIEW ? overView : overTokens);
+    this.slots.show(reply?.slots ?? [], (weights, from, head) =>
+      slotPicture(state, policy, weights, from, head),
+    );
+  }
+
+  #drawReturns(moment) {
+    if (this.policy?.target === undefined) return;
+    $("target-value").textContent = this.policy.target.toFixed(2);
+    $("earned").textContent =
+      `So far ${moment.earned.toFixed(2)}, still asked for ${this.policy.stillAsked(moment).toFixed(2)}.`;
   }
 
   #drawWorld(state) {
@@ -190,7 +257,7 @@ class Playground {
       .filter(([x, y]) => sees[x][y])
       .map((cell) => cellOfView(state, cell))
       .filter(inside);
-    const head = this.reply?.heads[this.heads.chosen];
+    const head = this.heads.grid === VIEW ? this.reply?.heads[this.heads.chosen] : null;
     const shown = viewCells.map((cell) => cellOfView(state, cell));
     const weights = head ? this.heads.weights(head).filter((_, i) => inside(shown[i])) : [];
     const from = cellOfView(state, this.heads.from);
@@ -208,6 +275,11 @@ class Playground {
   #attentionHint() {
     if (!this.policy) return "No policy plays.";
     if (this.reply && !this.reply.heads.length) return "This policy has none to show.";
+    if (this.heads.grid !== VIEW)
+      return (
+        "What the framed token attends to: the newest view, of which the action comes, or the one " +
+        "that you point at. Each of the last steps is a column, the newest at the right."
+      );
     return (
       "What the framed cell attends to: the agent's own, or the one that you point at. In a " +
       "picture the arrows move the frame; a pressed picture lies over the grid as well."
@@ -234,8 +306,8 @@ class Playground {
     };
     for (const [id, act] of Object.entries(clicked)) $(id).addEventListener("click", act);
     $("size").addEventListener("change", clicked["new-level"]);
-    $("model").addEventListener("change", () => this.#choose($("model").selectedIndex));
     $("time").addEventListener("input", () => this.#goTo(Number($("time").value)));
+    $("target").addEventListener("input", () => this.#askFor(Number($("target").value)));
     $("editor").addEventListener("toggle", () => this.#draw());
     // After a click with a pointer the keys play on, in place of pressing that button again.
     document.addEventListener("click", ({ detail, target }) => {
@@ -253,6 +325,7 @@ class Playground {
     board.addEventListener("pointermove", (event) => {
       const cell = cellUnder(event, board, size());
       const { state } = this.episode.now;
+      if (this.heads.grid !== VIEW) return;
       this.heads.lookFrom(
         viewCells.find((each) => `${cellOfView(state, each)}` === `${cell}`) ?? null,
       );

@@ -3,50 +3,72 @@
  *
  * @typedef {object} Reply
  * @property {string} action what the policy would do
- * @property {number[]} qValues one for each of its actions
- * @property {Head[]} heads
+ * @property {number[]} values one for each of its actions: Q values, or probabilities
+ * @property {Head[]} heads between cells of the view, or of a Decision Transformer its tokens
+ * @property {Head[]} slots of a memory with slots: between them, and from them to what comes in
  * @property {number[] | undefined} nextMemory of a policy that remembers
  *
  * @typedef {object} Head One head's attention in one round.
  * @property {string} name
  * @property {number[][]} scores `scores[n][s]`: how much cell n attends to cell s, x * 7 + y each
  */
-import { ACTIONS, observe, VIEW_SIZE } from "./doorkey.js";
+import { ACTIONS, AGENT_CELL, observe, VIEW_SIZE } from "./doorkey.js";
+import { Grid, headsOf } from "./heads.js";
+import { predictor } from "./server.js";
 
-const CELLS = VIEW_SIZE ** 2;
-const PREFIX = "attention_";
-
-/** A failure that is told to the user as it is. */
-export class Problem extends Error {}
-
-/** @returns {Promise<object[]>} the served models: name, version, and its policy.json or null */
-export async function servedModels() {
-  return (await ask("config.json")).models;
-}
+export const CELLS = VIEW_SIZE ** 2;
+/** The entities of a network that relates the cells of the view. */
+export const VIEW = new Grid(VIEW_SIZE, VIEW_SIZE, {
+  home: AGENT_CELL,
+  name: ([x, y]) => `cell ${x + 1},${y + 1} of the view`,
+});
 
 /** @param {object} model of `servedModels` @returns {string | null} why it cannot play DoorKey */
 export function whyNot({ name, policy }) {
-  const shape = policy?.signatures?.act?.inputs?.observation?.shape ?? [];
-  const seesDoorKey = [3, 4].some((channels) => `${shape}` === `,7,7,${channels}`);
+  const { observation, states } = policy?.signatures?.act?.inputs ?? {};
+  const shape = (observation ?? states)?.shape.slice(observation ? 1 : 2) ?? [];
+  const seesDoorKey = [3, 4].some((channels) => `${shape}` === `7,7,${channels}`);
   const names = policy?.action_names ?? [];
   const actsThere = names.length > 0 && names.every((action) => ACTIONS.includes(action));
   if (seesDoorKey && actsThere) return null;
   return `The model “${name}” is not a DoorKey policy, so it cannot play here; you can.`;
 }
 
+/** Side of the grids that a policy was trained on, where its environment's name tells. */
+export const trainedSize = ({ environment }) =>
+  Number(environment?.match(/DoorKey-(\d+)x/)?.[1]) || null;
+
+/** What a policy said at a moment; it is asked only once, unless that fails. */
+export function remembered(moment, ask) {
+  moment.reply ??= ask().catch((error) => {
+    moment.reply = null; // the next time may go better
+    throw error;
+  });
+  return moment.reply;
+}
+
 export class Policy {
   /** @param {object} model of `servedModels`, for which `whyNot` is null */
-  constructor({ name, version, policy }) {
+  constructor(model) {
+    const { policy } = model;
     this.actions = policy.action_names;
-    /** Side of the grids that it was trained on, where its environment's name tells. */
-    this.trainedSize = Number(policy.environment?.match(/^DoorKey-(\d+)x/)?.[1]) || null;
-    // One version for a whole episode: the next one would not know this one's memory.
-    this.address = `/v1/models/${encodeURIComponent(name)}/versions/${version}:predict`;
+    this.valueName = "Q value";
+    this.trainedSize = trainedSize(policy);
+    this.grid = VIEW;
+    this.predict = predictor(model);
     const { signatures } = policy;
     this.signature = signatures.act_with_attention ? "act_with_attention" : "act";
     this.inputs = signatures[this.signature].inputs;
     this.channels = this.inputs.observation.shape[3];
+    /** Rows of its memory, if it has any that attend. */
+    this.slots = policy.memory_slots ?? 0;
+    const block = signatures[this.signature].outputs.attention_block_1?.shape;
+    /** Rows that come into it at a step. */
+    this.fed = block ? block[2] - this.slots : 0;
   }
+
+  /** Nothing is to be found out before the first step. */
+  async open() {}
 
   /**
    * What the policy makes of a moment of an episode. What it remembers follows from the moments
@@ -54,29 +76,26 @@ export class Policy {
    * @param {import("./episode.js").Moment} moment @returns {Promise<Reply>}
    */
   reply(moment) {
-    moment.reply ??= this.#reply(moment).catch((error) => {
-      moment.reply = null; // the next time may go better
-      throw error;
-    });
-    return moment.reply;
+    return remembered(moment, () => this.#reply(moment));
   }
 
   async #reply(moment) {
     const inputs = { observation: [observe(moment.state, this.channels)] };
     if (this.inputs.memory) inputs.memory = [await this.#memory(moment)];
     if (this.inputs.reward) inputs.reward = [moment.reward];
-    const outputs = await this.#predict(this.signature, inputs);
+    const outputs = await this.predict(this.signature, inputs);
     return {
       action: this.actions[outputs.action[0]],
-      qValues: outputs.q_values[0],
-      heads: headsOf(outputs),
+      values: outputs.q_values[0],
+      heads: headsOf(outputs, (rows, columns) => rows === CELLS && columns === CELLS),
+      slots: headsOf(outputs, (rows, _, name) => this.slots && name.startsWith("block")),
       nextMemory: outputs.next_memory?.[0],
     };
   }
 
   async #memory(moment) {
     if (!moment.previous) {
-      const memories = await this.#predict("initial_memory", { batch_size: 1 });
+      const memories = await this.predict("initial_memory", { batch_size: 1 });
       return memories[0]; // the only output of a signature comes without its name
     }
     const memory = [...(await this.reply(moment.previous)).nextMemory];
@@ -86,36 +105,4 @@ export class Policy {
     if (this.inputs.reward && done >= 0) memory[memory.length - 2] = done;
     return memory;
   }
-
-  async #predict(signature, inputs) {
-    const body = JSON.stringify({ signature_name: signature, inputs });
-    return (await ask(this.address, { method: "POST", body })).outputs;
-  }
-}
-
-/** @returns {Head[]} of all rounds whose attention goes from cells of the view to cells of it */
-function headsOf(outputs) {
-  const heads = [];
-  for (const [output, [scores]] of Object.entries(outputs)) {
-    if (!output.startsWith(PREFIX) || scores[0]?.length !== CELLS) continue;
-    const round = output.slice(PREFIX.length).replaceAll("_", " ");
-    scores.forEach((of, i) => {
-      if (of[0].length === CELLS) heads.push({ name: `${round}, head ${i + 1}`, scores: of });
-    });
-  }
-  return heads.sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
-}
-
-async function ask(address, options) {
-  let response, answer;
-  try {
-    response = await fetch(address, options);
-    answer = await response.json();
-  } catch {
-    throw new Problem("The server does not answer; you can go on by yourself.");
-  }
-  if (response.status === 404)
-    throw new Problem("The server no longer has this model: reload the page.");
-  if (!response.ok) throw new Problem(`The server refuses: ${answer.error}.`);
-  return answer;
 }

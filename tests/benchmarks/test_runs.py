@@ -13,7 +13,7 @@ from benchmarks import runs
 pytestmark = pytest.mark.tf_only
 
 ROOT = pathlib.Path(__file__).parents[2]
-TRAINED = ("doorkey", "mnist", "nth_farthest", "offline", "text")
+TRAINED = ("doorkey", "exploration", "faithfulness", "mnist", "nth_farthest", "offline", "text")
 
 
 def reproduction(name):

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from rrl_tf.data.perturb import clean
-from rrl_tf.export import SavedModelSession, export_classifier
-from rrl_tf.models import MLPClassifier, PatchAttentionClassifier
+from rrl_tf.errors import InvalidInput
+from rrl_tf.export import SavedModelSession, export_classifier, load_policy
+from rrl_tf.models import MemorySequenceClassifier, MLPClassifier, PatchAttentionClassifier
 
 pytestmark = pytest.mark.tf_only
 
@@ -44,6 +45,38 @@ def test_classes_probabilities_and_attention(tmp_path, dtype):
     assert document["signatures"]["classify"]["inputs"] == {
         "image": {"dtype": "uint8", "shape": [None, 8, 8]}
     }
+
+
+def test_a_loaded_classifier_takes_one_raw_image_or_a_batch(tmp_path):
+    model = built(PatchAttentionClassifier(patch_size=4))
+    served = load_policy(export_classifier(tmp_path, model, clean, (8, 8)))
+    raw = images(5)
+    expected = np.asarray(model(clean(raw))).argmax(-1)
+    np.testing.assert_array_equal(served.classify(raw), expected)
+    label, attention = served.classify(raw[0], return_attention_scores=True)
+    assert label == expected[0] and isinstance(label, int)
+    assert attention["round_1"].shape == (1, 4, 4)
+    with pytest.raises(InvalidInput, match=r"image of shape \(8, 8\).*received shape \(7, 7\)"):
+        served.classify(raw[0, :7, :7])
+    with pytest.raises(InvalidInput, match="does not act on an observation"):
+        served.act(raw[0])
+    served.close()
+
+
+def test_a_sequence_is_classified_as_well(tmp_path):
+    model = MemorySequenceClassifier.from_preset("fast", num_classes=3)
+    model.build((None, 4, 6))
+    served = load_policy(
+        export_classifier(
+            tmp_path, model, lambda x: x, (4, 6), input_name="sequence", input_dtype="float32"
+        )
+    )
+    raw = np.random.default_rng(0).normal(size=(2, 4, 6)).astype("float32")
+    label, attention = served.classify(raw, return_attention_scores=True)
+    logits, scores = model(raw, return_attention_scores=True)
+    np.testing.assert_array_equal(label, np.asarray(logits).argmax(-1))
+    np.testing.assert_allclose(attention["block_1"], np.asarray(scores["block_1"]), atol=1e-6)
+    served.close()
 
 
 def test_what_does_not_attend_has_no_attention_to_show(tmp_path):

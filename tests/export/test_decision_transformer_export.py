@@ -65,6 +65,32 @@ def test_a_session_with_the_export_acts_as_the_trained_policy(make, tmp_path):
         np.testing.assert_allclose(attention["block_2"].sum(-1), 1.0, atol=1e-5)
     with pytest.raises(ValueError, match="through serving"):
         served.act(observations[0])
+    with pytest.raises(ValueError, match="is no classifier"):
+        served.classify(observations[0])
+    served.close()
+
+
+def test_discrete_actions_come_with_their_probabilities(tmp_path):
+    model, scaling, observations = discrete()
+    served = load_policy(
+        export_decision_transformer(
+            tmp_path, model, scaling, observations.shape[2:], observations.dtype
+        )
+    )
+    rng = np.random.default_rng(1)
+    window = {
+        "states": observations[:K].swapaxes(0, 1),
+        "actions": np.eye(3, dtype="float32")[rng.integers(0, 3, (2, K))],
+        "returns_to_go": np.ones((2, K, 1), "float32"),
+        "timesteps": np.tile(np.arange(K, dtype="int32"), (2, 1)),
+        "mask": np.ones((2, K), "float32"),
+    }
+    answer = served.predict(window, "act")
+    logits = np.asarray(model(scaling.window(window), last_action=True)["action"])
+    odds = np.exp(logits - logits.max(-1, keepdims=True))
+    expected = odds / odds.sum(-1, keepdims=True)
+    np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-5)
+    np.testing.assert_array_equal(answer["action"], expected.argmax(-1))
     served.close()
 
 

@@ -28,3 +28,4 @@ def test_a_script_that_loads_a_policy_ends_without_an_exception(tmp_path):
     script = subprocess.run(command, capture_output=True, text=True, check=True)
     assert script.stdout.strip() in ("0", "1")
     assert "Exception" not in script.stderr  # TensorFlow's greeting may be there
+    assert "Instructions for updating" not in script.stderr  # but no notice of a deprecation

@@ -1,6 +1,8 @@
 """Trained presets: what is in the package plays as its card says, and nothing damaged is loaded."""
 
 import json
+import os
+import pathlib
 import shutil
 
 import keras
@@ -8,13 +10,17 @@ import numpy as np
 import pytest
 
 import rrl_tf
-from rrl_tf.envs import doorkey_task
+from rrl_tf.data.mnist import load_mnist
+from rrl_tf.data.mnist_batches import prepared
+from rrl_tf.data.perturb import Perturbation
+from rrl_tf.envs import doorkey_task, make_doorkey
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import MLPClassifier, RecurrentQNetwork, RelationalQNetwork
+from rrl_tf.models.trained import read_preset
 from rrl_tf.presets import FOLDER, POLICY, preset_folder, trained_presets
 from rrl_tf.training import evaluate
 from rrl_tf.training.loops import make_recurrent_agent
-from serving.sessions import MemorySession
+from serving.sessions import MemorySession, WindowSession
 from train_scripts import make_preset, train_recurrent
 
 pytestmark = pytest.mark.tf_only
@@ -33,6 +39,7 @@ def card(name):
 def test_the_package_is_small_and_names_what_it_holds():
     names = trained_presets()
     assert {"doorkey-5x5", "doorkey-6x6", "doorkey-8x8", "doorkey-16x16"} <= names.keys()
+    assert {"mnist-relational", "dt-doorkey"} <= names.keys()
     assert all(names.values())
     size = sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file())
     assert size < 10_000_000
@@ -58,6 +65,36 @@ def test_a_policy_that_remembers_plays_as_its_card_says(name):
     played = evaluate(agent.greedy_player(), task.make_test_env, resets).summary()
     # Not to the bit on every processor: an episode or two may go otherwise.
     assert played["success"] == pytest.approx(card(name)["eval/success"], abs=0.01)
+
+
+def test_digits_are_read_as_the_card_says():
+    source = os.environ.get("MNIST_DATA")
+    if source is None and not pathlib.Path("~/tensorflow_datasets/mnist").expanduser().exists():
+        pytest.skip("needs MNIST: its four files in the folder $MNIST_DATA, or TensorFlow Datasets")
+    test = load_mnist(source)["test"]
+    policy, model = rrl_tf.load_policy("mnist-relational"), read_preset("mnist-relational")
+    right = policy.classify(test.images) == test.labels
+    assert right.mean() == pytest.approx(card("mnist-relational")["test/clean"], abs=3e-4)
+    digits, labels = prepared(test, Perturbation(), 0)
+    right = model.predict(digits, batch_size=250, verbose=0).argmax(-1) == labels
+    assert right.mean() == pytest.approx(card("mnist-relational")["test/perturbed"], abs=3e-4)
+
+
+def test_a_decision_transformer_earns_what_its_card_says():
+    policy, count = rrl_tf.load_policy("dt-doorkey"), 100
+    envs = [make_doorkey(5, observation="compass") for _ in range(count)]
+    session = WindowSession(policy, 0.95, num_envs=count)
+    observations = np.stack([env.reset(seed=seed)[0] for seed, env in enumerate(envs)])
+    rewards, earned, over = np.zeros(count), np.zeros(count), np.zeros(count, bool)
+    while not over.all():
+        actions = session.act(observations, rewards)
+        for i in np.flatnonzero(~over):
+            observations[i], rewards[i], terminated, truncated, _ = envs[i].step(actions[i])
+            earned[i] += rewards[i]
+            over[i] = terminated or truncated
+    expected = card("dt-doorkey")["last"]["0.95"]["return"]
+    # Not to the bit on every processor: an episode may go otherwise.
+    assert earned.mean() == pytest.approx(expected, abs=0.01)
 
 
 @pytest.mark.parametrize("name", sorted(trained_presets()))
@@ -163,6 +200,6 @@ def test_lines_of_a_card_run(name):
     code = text.partition("```python\n")[2].partition("```")[0]
     env = doorkey_task((5,)).make_env()
     observation, _ = env.reset(seed=0)
-    said = {"observation": observation, "reward": 0.0}
+    said = {"observation": observation, "reward": 0.0, "image": np.zeros((28, 28), np.uint8)}
     exec(code, said)
-    assert said["action"] in range(5)
+    assert said["label"] in range(10) if "label" in said else said["action"] in range(5)

@@ -103,6 +103,14 @@ def test_an_episode_is_that_of_the_network(client, exported_network, tools):
     assert np.abs(without - memories).max() > 0.05  # so rewards matter
 
 
+def test_the_policy_tells_how_many_slots_its_memory_has(exported_network):
+    network, base = exported_network
+    policy = load_policy(base)
+    slots = 2 if network.core == "relational_memory" else None
+    assert policy.details.get("memory_slots") == slots
+    policy.close()
+
+
 def test_episodes_side_by_side_are_as_alone(client, exported_network, tools):
     network, _ = exported_network
     steps, size = 12, 3

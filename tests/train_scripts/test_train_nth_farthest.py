@@ -11,6 +11,8 @@ import time
 import numpy as np
 import pytest
 
+from rrl_tf.export import load_policy
+
 pytestmark = pytest.mark.tf_only
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -62,6 +64,9 @@ def test_a_run_leaves_everything_it_promises(tmp_path, capsys, network):
     assert summary["eval/accuracy"] == pytest.approx(float(rows[-1]["eval/accuracy"]), abs=1e-4)
     assert len(summary["eval/accuracy_of_n"]) == 3
     assert (folder.figures / "attention.png").exists() == (network != "fast-lstm")
+    exported = load_policy(folder.export)
+    np.testing.assert_array_equal(exported.classify(sequences) == answers, right)
+    exported.close()
     printed = capsys.readouterr().out
     for floor in ("chance 33", "no geometry 6", "norms only"):
         assert floor in printed

@@ -1,0 +1,166 @@
+"""Removed entities are as if they were not there, and those that attention names are removed."""
+
+import functools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keras import ops
+from recurrent_networks import array
+from recurrent_networks import network as recurrent_network
+
+from rrl_tf.errors import InvalidInput
+from rrl_tf.models import RelationalQNetwork
+from rrl_tf.training.faithfulness import (
+    LEAST,
+    MOST,
+    RANDOM,
+    attention_rollout,
+    faithfulness,
+    hidden,
+    most_relevant,
+)
+
+# Keras warns of the softmax of a network of one entity.
+pytestmark = pytest.mark.filterwarnings("ignore:You are using a softmax over axis -1")
+HEIGHT, WIDTH, FEATURES = 2, 4, 5
+NODES = HEIGHT * WIDTH
+READ = 6
+SMALL = {"conv_filters": (8,), "block": {"num_heads": 2, "key_size": 4}, "hidden_units": (8,)}
+
+
+@functools.cache
+def network(**place):
+    place = place or {"readout_cell": (1, 2)}
+    model = RelationalQNetwork.from_preset(
+        "fast", num_actions=3, unseen_feature=0, **SMALL, **place
+    )
+    model.build((None, HEIGHT, WIDTH, FEATURES))
+    rng = np.random.default_rng(1)
+    for weight in model.weights:
+        weight.assign(rng.normal(0.0, 0.5, size=weight.shape))
+    return model
+
+
+def some_views(seed, count=3):
+    rng = np.random.default_rng(seed)
+    views = rng.normal(size=(count, HEIGHT, WIDTH, FEATURES)).astype("float32")
+    views[..., 0] = rng.random((count, HEIGHT, WIDTH)) < 0.25
+    views.reshape(count, NODES, FEATURES)[:, READ, 0] = 0.0  # the agent sees itself
+    return views
+
+
+def values_of(model, view, present):
+    """Q values of a network that has only these entities."""
+    x = ops.reshape(view, (1, NODES, FEATURES))
+    for layer in model.grid_layers:
+        x = layer(x)
+    x = ops.convert_to_tensor(array(model.positions(x))[:, present])
+    x = array(model.relations(x))[:, list(present).index(READ)]
+    for layer in model.hidden:
+        x = layer(x)
+    value, advantage = np.split(array(model.head(x)), [1], axis=1)
+    return value + advantage - advantage.mean(axis=1, keepdims=True)
+
+
+@settings(max_examples=15)
+@given(seed=st.integers(0, 99), others=st.sets(st.integers(0, NODES - 1)))
+def test_a_network_does_without_removed_entities_as_if_they_were_not_there(seed, others):
+    views = some_views(seed, count=1)
+    views[..., 0] = 0.0
+    present = sorted({READ, *others})
+    removed = ~np.isin(np.arange(NODES), present)[None]
+    found = array(network()(hidden(views, removed, 0)))
+    np.testing.assert_allclose(found, values_of(network(), views, present), atol=1e-4)
+
+
+@settings(max_examples=5)
+@given(seed=st.integers(0, 99))
+def test_to_remove_nothing_changes_nothing_and_to_remove_all_leaves_the_agent_alone(seed):
+    views = some_views(seed)
+    found = faithfulness(network(), views, counts=(0, NODES), draws=2)
+    q = array(network()(views))
+    alone = np.concatenate([values_of(network(), view[None], [READ]) for view in views])
+    best = q.argmax(axis=1)
+    for order, drop in found.drop.items():
+        np.testing.assert_allclose(drop[0], 0.0, atol=1e-6)
+        np.testing.assert_allclose(drop[1], (q - alone)[np.arange(3), best], atol=1e-4)
+        assert found.kept[order][0].all()
+        assert found.kept[order][1].tolist() == (alone.argmax(axis=1) == best).tolist()
+    assert found.candidates.tolist() == [int((view[..., 0] == 0).sum()) - 1 for view in views]
+
+
+@given(seed=st.integers(0, 99), count=st.integers(0, NODES))
+def test_the_most_relevant_candidates_are_removed_and_nobody_else(seed, count):
+    rng = np.random.default_rng(seed)
+    relevance, candidate = rng.random((4, NODES)), rng.random((4, NODES)) < 0.6
+    for row, allowed, removed in zip(
+        relevance, candidate, most_relevant(relevance, candidate, count)
+    ):
+        assert removed.sum() == min(count, allowed.sum())
+        assert not (removed & ~allowed).any()
+        stays = allowed & ~removed
+        assert not (removed.any() and stays.any()) or row[removed].min() > row[stays].max()
+
+
+@given(seed=st.integers(0, 99), rounds=st.integers(1, 3), entity=st.integers(0, 4))
+def test_rollout_is_a_row_of_the_product_of_the_rounds(seed, rounds, entity):
+    scores = np.random.default_rng(seed).dirichlet(np.ones(5), size=(rounds, 2, 3, 5))
+    for b in range(2):
+        product = np.eye(5)
+        for attention in scores:
+            product = (np.eye(5) + attention[b].mean(axis=0)) / 2 @ product
+        found = attention_rollout(list(scores), np.full(2, entity))[b]
+        np.testing.assert_allclose(found, product[entity], atol=1e-12)
+        assert found.sum() == pytest.approx(1.0)
+
+
+def test_one_entity_that_is_attended_to_alone_is_the_one_that_counts():
+    """Scores a hundred times as sharp: nearly all the agent gathers comes from one entity."""
+    model = network(readout_feature=1)
+    views = some_views(5, count=40)
+    views[..., 0], views[..., 1] = 0.0, 0.0
+    views.reshape(40, NODES, FEATURES)[np.arange(40), np.arange(40) % NODES, 1] = 1.0
+    before = [weight.numpy() for weight in model.weights]
+    for block in model.relations.rounds:
+        kernel = block.attention.query_key_value.kernel
+        columns = kernel.numpy().reshape(kernel.shape[0], 2, -1)
+        columns[..., :4] *= 100
+        kernel.assign(columns.reshape(kernel.shape))
+    found = faithfulness(model, views, counts=(2,))
+    for weight, value in zip(model.weights, before):
+        weight.assign(value)
+    changed = {order: np.abs(drop).mean() for order, drop in found.drop.items()}
+    assert changed[LEAST] < changed[RANDOM] < changed[MOST]
+
+
+def test_a_memory_is_left_as_it_is():
+    model = recurrent_network("lstm")
+    rng = np.random.default_rng(0)
+    views = rng.normal(size=(4, 3, 3, 5)).astype("float32")
+    views[..., 0] = 0.0
+    inputs = {
+        "observation": views,
+        "previous_action": np.array([-1, 0, 1, 2], "int32"),
+        "previous_reward": np.zeros(4, "float32"),
+    }
+    memory = rng.normal(size=(4, model.memory_size)).astype("float32")
+    found = faithfulness(model, inputs, memory, counts=(8,), draws=1)
+    removed = np.arange(9)[None].repeat(4, axis=0) != 5  # all but the agent's cell (1, 2)
+    after, _ = model({**inputs, "observation": hidden(views, removed, 0)}, memory)
+    q = array(model(inputs, memory)[0])
+    drop = (q - array(after))[np.arange(4), q.argmax(axis=1)]
+    np.testing.assert_allclose(found.drop[MOST][0], drop, atol=1e-5)
+    assert np.abs(drop).min() > 0
+
+
+def test_who_cannot_be_asked_is_refused():
+    book = RelationalQNetwork.from_preset("book", num_actions=3)
+    with pytest.raises(InvalidInput, match="hides those out of sight and reads one"):
+        faithfulness(book, np.zeros((1, 7, 7, 3), "float32"))
+    views = some_views(0)
+    with pytest.raises(InvalidInput, match="draws"):
+        faithfulness(network(), views, draws=0)
+    with pytest.raises(InvalidInput, match="counts"):
+        faithfulness(network(), views, counts=(-1,))
