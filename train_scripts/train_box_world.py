@@ -44,12 +44,12 @@ class Config(DoubleDQNConfig):
     replay_capacity: int = 200_000
     learning_starts: int = 5000
     n_step: int = 1
-    discount: float = 0.85
+    discount: float = 0.9
     loss: Literal["huber", "mse"] = "mse"
     """Errors are as large as 10: Huber's loss would learn a median of them, and not their mean."""
     learning_rate_updates: int = 60_000
-    epsilon_end: float = 0.1
-    epsilon_steps: int = 30_000
+    epsilon_end: float = 0.15
+    epsilon_steps: int = 100_000
     log_every: int = 10_000
     evaluate_every: int = 20_000
     checkpoint_every: int = 100_000
@@ -57,7 +57,7 @@ class Config(DoubleDQNConfig):
     size: int = 8
     """Side of the room in cells."""
     boxes: int = 3
-    """At most so many lead to the gem; a curriculum from one up, at first without distractors."""
+    """At most so many lead to the gem; a curriculum from two up."""
     distractors: int = 2
     """At most so many branches of distractors."""
     distractor_length: int = 1
