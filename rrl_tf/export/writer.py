@@ -152,7 +152,7 @@ def write_version(
     directory.mkdir(parents=True, exist_ok=True)
     if version is not None and (directory / str(version)).exists():
         raise FileExistsError(f"version {version} is already in {directory}")
-    with draft_folder(directory, ".export-") as draft:
+    with draft_folder(directory) as draft:
         _write_graph(draft, model, endpoints)
         _write_extras(draft, endpoints, {"signatures": _try_saved(draft, endpoints), **document})
         return move_into_place(draft, directory, version)
