@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import keras
 
+from rrl_tf._arguments import number_from, positive_int
 from rrl_tf.envs import Task, box_world_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RelationalQNetwork, grid_q_network
@@ -43,12 +44,12 @@ class Config(DoubleDQNConfig):
     replay_capacity: int = 200_000
     learning_starts: int = 5000
     n_step: int = 1
-    discount: float = 0.85
+    discount: float = 0.9
     loss: Literal["huber", "mse"] = "mse"
     """Errors are as large as 10: Huber's loss would learn a median of them, and not their mean."""
     learning_rate_updates: int = 60_000
-    epsilon_end: float = 0.1
-    epsilon_steps: int = 30_000
+    epsilon_end: float = 0.15
+    epsilon_steps: int = 100_000
     log_every: int = 10_000
     evaluate_every: int = 20_000
     checkpoint_every: int = 100_000
@@ -56,7 +57,7 @@ class Config(DoubleDQNConfig):
     size: int = 8
     """Side of the room in cells."""
     boxes: int = 3
-    """At most so many lead to the gem; a curriculum from one up, at first without distractors."""
+    """At most so many lead to the gem; a curriculum from two up."""
     distractors: int = 2
     """At most so many branches of distractors."""
     distractor_length: int = 1
@@ -96,7 +97,7 @@ def main(config: Config):
 def tell_generalization(run: Run, agent: Any, config: Config) -> None:
     """Writes `generalization.json` and says what is in it, unless it is of this step already."""
     file = run.folder.path / "generalization.json"
-    told = json.loads(file.read_text()) if file.exists() else {}
+    told = _told(file)
     if told.get("step") != run.step:
         told = {"step": run.step, **generalization(agent, config)}
         with atomic_file(file) as draft:
@@ -106,8 +107,23 @@ def tell_generalization(run: Run, agent: Any, config: Config) -> None:
             print(f"{name}: {share:.1%} solved")
 
 
+def _told(file):
+    """What was told before; nothing where the file is damaged, as it can be told again."""
+    try:
+        told = json.loads(file.read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
 def make_task(config: Config, **changes: Any) -> Task:
-    """Box-World as the configuration wants it, with the held-out pairs kept out of training."""
+    """Box-World as the configuration wants it, with the held-out pairs kept out of training.
+
+    Raises:
+        InvalidInput: if a number is not possible.
+    """
+    positive_int("boxes", config.boxes)
+    number_from("distractors", config.distractors, 0)
     arguments: dict[str, Any] = {
         "levels": [
             (tuple(range(1, boxes + 1)), tuple(range(distractors + 1)))
@@ -123,11 +139,13 @@ def make_task(config: Config, **changes: Any) -> Task:
 def curriculum(boxes: int, distractors: int) -> list[tuple[int, int]]:
     """The most boxes and the most distractors of every level: one more of both at each.
 
+    The first has two boxes already: where there is one lock only, nobody learns to compare colours.
+
     Example:
         >>> curriculum(3, 2)
-        [(1, 0), (2, 1), (3, 2)]
+        [(2, 1), (3, 2)]
     """
-    easier = [(most, min(most - 1, distractors)) for most in range(1, boxes)]
+    easier = [(most, min(most - 1, distractors)) for most in range(2, boxes)]
     return [*easier, (boxes, distractors)]
 
 
@@ -169,14 +187,20 @@ def max_entities(config: Config) -> int:
 def generalization(agent: Any, config: Config) -> dict[str, float]:
     """Shares of levels that are solved: as in training, and of kinds never seen there.
 
-    Greedily, and with a share of random actions, as DoorKey's agents are evaluated.
+    Greedily, and with a share of random actions, as DoorKey's agents are evaluated. A kind for
+    whose boxes the room is too small is left out, and said so.
     """
     in_python = dataclasses.replace(config, loop="python")  # sooner than compiling each for one use
     told = {}
     for kind, changes in kinds(config).items():
-        play = make_player(agent, make_task(config, **changes), in_python)
+        try:
+            task = make_task(config, **changes)
+        except InvalidInput as error:
+            print(f"{kind}: left out, as {error}")
+            continue
+        play = make_player(agent, task, in_python)
         for epsilon, name in ((0.0, kind), (NOISE, f"{kind}, ε = {NOISE}")):
-            told[name] = play(config.boxes - 1, epsilon).summary()["success"]
+            told[name] = play(len(task.levels) - 1, epsilon).summary()["success"]
     return told
 
 

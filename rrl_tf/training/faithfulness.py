@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -79,9 +80,7 @@ def faithfulness(
     Source: Samek et al., "Evaluating the visualization of what a deep neural network has learned"
     (2017); Jain and Wallace, "Attention is not explanation" (2019), for the question.
     """
-    for count in counts:
-        number_from("counts", count, 0)
-    number_from("draws", draws, 1)
+    _check_numbers(counts, draws, seed)
     asked = _Asked(network, inputs, memory)
     candidate, relevances = asked.relevances(draws, np.random.default_rng(seed))
     q, drop, kept = asked.values(asked.views), {}, {}
@@ -98,8 +97,8 @@ class _Asked:
     def __init__(self, network, inputs, memory):
         self._encoder = _encoder_of(network)
         self._network, self._inputs, self._memory = network, inputs, memory
-        self._recurrent = isinstance(inputs, Mapping)
-        self.views = np.asarray(inputs["observation"] if self._recurrent else inputs)
+        self._recurrent = self._encoder is not network
+        self.views = _checked_views(inputs, memory, self._recurrent)
 
     def values(self, views):
         """Q values `(B, A)`."""
@@ -175,6 +174,7 @@ def hidden(views: np.ndarray, removed: np.ndarray, unseen_feature: int) -> np.nd
 
 def _encoder_of(network):
     encoder = getattr(network, "encoder_layer", network)
+    name = getattr(network, "name", repr(network))
     if not (
         isinstance(encoder, RelationalEncoder)
         and encoder.unseen_feature is not None
@@ -183,9 +183,44 @@ def _encoder_of(network):
     ):
         raise InvalidInput(
             "entities can be removed of a network that relates single cells, hides those out of "
-            f"sight and reads one of them; received {network.name!r}"
+            f"sight and reads one of them; received {name!r}"
         )
     return encoder
+
+
+def _check_numbers(counts, draws, seed):
+    if not isinstance(counts, Sequence) or not counts:
+        raise InvalidInput(f"`counts` must be a sequence of whole numbers; received {counts!r}")
+    for name, values, least in (("counts", counts, 0), ("draws", [draws], 1), ("seed", [seed], 0)):
+        for value in values:
+            if not isinstance(value, numbers.Integral):
+                raise InvalidInput(f"`{name}` must be whole numbers; received {value!r}")
+            number_from(name, value, least)
+
+
+def _checked_views(inputs, memory, recurrent):
+    """The prepared observations `(B, height, width, F)` of a network's inputs, float32."""
+    if recurrent != isinstance(inputs, Mapping) or recurrent != (memory is not None):
+        takes = "a dict of inputs and a `memory`" if recurrent else "an array and no `memory`"
+        raise InvalidInput(
+            f"this network takes {takes}; received {type(inputs).__name__} and "
+            f"{'none' if memory is None else 'a memory'}"
+        )
+    if recurrent and "observation" not in inputs:
+        raise InvalidInput(f"expected inputs with an 'observation'; received {sorted(inputs)}")
+    try:
+        views = np.asarray(inputs["observation"] if recurrent else inputs, "float32")
+    except (TypeError, ValueError):
+        raise InvalidInput(f"expected prepared observations; received {inputs!r}") from None
+    if views.ndim != 4 or not len(views):
+        raise InvalidInput(
+            "expected prepared observations (B, height, width, F), at least one; received the "
+            f"shape {views.shape}"
+        )
+    for name, values in (("inputs", views), ("memory", memory)):
+        if values is not None and not np.isfinite(values).all():
+            raise InvalidInput(f"`{name}` must be finite numbers; received NaN or an infinite one")
+    return views
 
 
 def _read(encoder, views):

@@ -159,3 +159,42 @@ def test_what_is_told_of_a_step_is_not_played_again(tmp_path, monkeypatch, capsy
     assert len(played) == 2
     assert capsys.readouterr().out == 3 * "new levels: 50.0% solved\n"
     assert json.loads((tmp_path / "generalization.json").read_text())["step"] == 20
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"boxes": 0}, "boxes.*positive.*0"), ({"distractors": -1}, "distractors.*at least 0.*-1")],
+)
+def test_impossible_numbers_are_told_by_the_name_of_the_option(tmp_path, changes, message):
+    from rrl_tf.errors import InvalidInput
+    from train_scripts.train_box_world import make_task
+
+    with pytest.raises(InvalidInput, match=message):
+        make_task(toy_config(tmp_path, **changes))
+
+
+def test_what_has_no_room_is_left_out_and_said_so(tmp_path, capsys):
+    from train_scripts.train_box_world import generalization
+
+    class Still:
+        def greedy_player(self):
+            return lambda observation: np.zeros(len(observation), int)
+
+    config = toy_config(tmp_path, size=6, boxes=1, distractors=0, loop="python", max_steps=1)
+    told = generalization(Still(), config)
+    assert list(told) == ["new levels", "new levels, ε = 0.05"]
+    assert "one box longer: left out, as boxes have no room in a grid" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", ['{"step": 12', "", "[]", "null"])
+def test_a_damaged_file_is_told_again(tmp_path, monkeypatch, content):
+    import types
+
+    from train_scripts import train_box_world as script
+
+    monkeypatch.setattr(script, "generalization", lambda *_: {"new levels": 0.5})
+    (tmp_path / "generalization.json").write_text(content)
+    run = types.SimpleNamespace(folder=types.SimpleNamespace(path=tmp_path), step=12)
+    script.tell_generalization(run, None, None)
+    told = json.loads((tmp_path / "generalization.json").read_text())
+    assert told == {"step": 12, "new levels": 0.5}

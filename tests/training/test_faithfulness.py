@@ -164,3 +164,34 @@ def test_who_cannot_be_asked_is_refused():
         faithfulness(network(), views, draws=0)
     with pytest.raises(InvalidInput, match="counts"):
         faithfulness(network(), views, counts=(-1,))
+
+
+NAN = np.full((1, HEIGHT, WIDTH, FEATURES), np.nan, "float32")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"counts": (1.5,)}, "`counts` must be whole numbers; received 1.5"),
+        ({"counts": ()}, r"`counts` must be a sequence.*received \(\)"),
+        ({"counts": 5}, "`counts` must be a sequence.*received 5"),
+        ({"draws": 1.5}, "`draws` must be whole numbers"),
+        ({"seed": -1}, "seed must be at least 0"),
+        ({"inputs": None}, "expected prepared observations"),
+        ({"inputs": "views"}, "expected prepared observations; received 'views'"),
+        ({"inputs": NAN[:0]}, r"at least one; received the shape \(0, 2, 4, 5\)"),
+        ({"inputs": NAN}, "`inputs` must be finite"),
+        ({"inputs": {"observation": NAN}}, "takes an array and no `memory`; received dict"),
+        ({"memory": np.zeros((1, 3))}, "takes an array and no `memory`; received ndarray and a"),
+        ({"network": None}, "received 'None'"),
+    ],
+)
+def test_what_does_not_fit_is_told_in_one_sentence(changes, message):
+    with pytest.raises(InvalidInput, match=message):
+        faithfulness(**{"network": network(), "inputs": some_views(0), **changes})
+
+
+def test_views_of_another_dtype_are_the_same_numbers():
+    views = np.rint(some_views(0))
+    floats, integers = (faithfulness(network(), each) for each in (views, views.astype("int64")))
+    np.testing.assert_array_equal(floats.drop[MOST], integers.drop[MOST])
