@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from rrl_tf._arguments import array_of
 from serving.errors import ServingError
 from serving.transports import GrpcTransport, RestTransport
 
@@ -232,7 +231,13 @@ def as_batch(observation: Any, signature: Mapping[str, Any]) -> tuple[np.ndarray
         )
     dtype, shape = inputs["observation"]
     if not isinstance(observation, np.ndarray):
-        observation = array_of("observation", observation, dtype)
+        try:
+            observation = np.asarray(observation, dtype)
+        except (OverflowError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"observation must be an array of {dtype} of shape {shape[1:]}, or a batch of "
+                f"them; received {reprlib.repr(observation)}"
+            ) from error
     # Anything that fits neither goes out as it is: the server says what it expected.
     single = observation.ndim == len(shape) - 1
     return (observation[np.newaxis] if single else observation), single
