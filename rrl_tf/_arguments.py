@@ -1,12 +1,15 @@
-"""Checks of constructor arguments."""
+"""Checks of arguments."""
 
 from __future__ import annotations
 
 import math
 import numbers
 import operator
+import reprlib
 from collections.abc import Collection, Iterable
 from typing import Any, TypeVar
+
+import numpy as np
 
 from rrl_tf.errors import InvalidInput
 
@@ -60,3 +63,35 @@ def dropout_rate(name: str, value: Any) -> float:
     if not is_number or not 0 <= value < 1:
         raise InvalidInput(f"`{name}` must be in [0, 1); received {value!r}")
     return value
+
+
+def array_of(name: str, value: Any, dtype: Any) -> np.ndarray:
+    """Returns lists, a tensor, numbers as an array of a dtype of numbers that holds them all.
+
+    Raises:
+        InvalidInput: where NumPy's cast would cut off, wrap or make something up.
+    """
+    dtype = np.dtype(dtype)
+    is_whole, is_number = dtype.kind in "iu", dtype.kind in "iuf"
+    kind = f"{'whole ' if is_whole else ''}numbers ({dtype})"
+    try:
+        array = np.asarray(value, None if is_number else dtype)
+    except (RuntimeError, TypeError, ValueError) as error:  # Runtime: a tensor that has no values
+        raise InvalidInput(
+            f"{name} takes an array of {kind}; received {reprlib.repr(value)}"
+        ) from error
+    if array.dtype == dtype or not array.size:
+        return array.astype(dtype, copy=False)
+    if array.dtype.kind not in ("biu" if is_whole else "biuf"):
+        values = array.ravel()
+        first = np.argmax(values != np.trunc(values)) if array.dtype.kind == "f" else 0
+        received = reprlib.repr(values[first : first + 1].tolist()[0])
+        raise InvalidInput(f"{name} takes {kind}; received {received}")
+    if is_whole:
+        limits = np.iinfo(dtype)
+        beyond = array[(array < limits.min) | (array > limits.max)]
+        if beyond.size:
+            raise InvalidInput(
+                f"{name} takes {dtype}, {limits.min} to {limits.max}; received {beyond[0]}"
+            )
+    return array.astype(dtype)

@@ -10,9 +10,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 
+# Nobody names folders of theirs so: whatever is called so and not locked is removed.
+_PREFIX = ".rrl_tf-draft-"
+
 
 @contextlib.contextmanager
-def draft_folder(directory: pathlib.Path, prefix: str = ".draft-") -> Iterator[pathlib.Path]:
+def draft_folder(directory: pathlib.Path) -> Iterator[pathlib.Path]:
     """A hidden folder of `directory` to write in, gone in the end unless it was renamed.
 
     Drafts that killed processes left behind are removed first. A draft is locked as long as its
@@ -21,11 +24,10 @@ def draft_folder(directory: pathlib.Path, prefix: str = ".draft-") -> Iterator[p
 
     Args:
         directory: where what is written is to be renamed to.
-        prefix: of the draft's name; only drafts of the same prefix are looked at.
     """
-    for path in directory.glob(f"{prefix}*"):
+    for path in directory.glob(f"{_PREFIX}*"):
         _remove_abandoned(path)
-    draft, lock = _make_draft(directory, prefix)
+    draft, lock = _make_draft(directory)
     try:
         yield draft
     finally:
@@ -33,9 +35,9 @@ def draft_folder(directory: pathlib.Path, prefix: str = ".draft-") -> Iterator[p
         os.close(lock)
 
 
-def _make_draft(directory: pathlib.Path, prefix: str) -> tuple[pathlib.Path, int]:
+def _make_draft(directory: pathlib.Path) -> tuple[pathlib.Path, int]:
     while True:
-        draft = pathlib.Path(tempfile.mkdtemp(prefix=prefix, dir=directory))
+        draft = pathlib.Path(tempfile.mkdtemp(prefix=_PREFIX, dir=directory))
         # Until it is locked, another process may take it for an abandoned one.
         with contextlib.suppress(FileNotFoundError):
             lock = os.open(draft, os.O_RDONLY)

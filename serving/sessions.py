@@ -33,6 +33,8 @@ from typing import Any
 
 import numpy as np
 
+from rrl_tf._arguments import array_of
+from rrl_tf.errors import InvalidInput
 from serving.client import split_attention
 
 __all__ = ["MemorySession", "WindowSession"]
@@ -43,7 +45,7 @@ class _Session:
 
     def __init__(self, client, num_envs):
         if num_envs is not None and num_envs < 1:
-            raise ValueError(f"num_envs must be positive, or None for one; received {num_envs}")
+            raise InvalidInput(f"num_envs must be positive, or None for one; received {num_envs}")
         self._client = client
         self._single = num_envs is None
         self._size = num_envs or 1
@@ -53,7 +55,7 @@ class _Session:
         inputs = self._client.signatures["act"]["inputs"]
         if not needed <= inputs.keys() <= needed | optional:
             perhaps = f" and perhaps {sorted(optional)}" if optional else ""
-            raise ValueError(
+            raise InvalidInput(
                 f"{type(self).__name__} is for policies that take {sorted(needed)}{perhaps}; "
                 f"received one that takes {sorted(inputs)}"
             )
@@ -72,32 +74,32 @@ class _Session:
                 raise IndexError
             mask[rows] = True
         except IndexError as error:
-            raise ValueError(
+            raise InvalidInput(
                 f"rows must be a mask of {self._size} or indices below it; received {rows}"
             ) from error
         return mask
 
-    def _batch(self, name, value, dtype, shape):
-        """Returns one value, or one for each environment, as a batch."""
-        value = np.asarray(value, None if isinstance(value, np.ndarray) else dtype)
+    def _batch(self, value, dtype, shape):
+        """Returns one observation, or one for each environment, as a batch."""
+        value = array_of("observation", value, dtype)
         if self._single:
             value = value[np.newaxis]
         if len(value.shape) != len(shape) + 1 or len(value) != self._size:
             expected = ["?" if size < 0 else size for size in shape]
-            raise ValueError(
-                f"expected {name} of shape {expected} from {self._size} environments; "
+            raise InvalidInput(
+                f"expected an observation of shape {expected} from {self._size} environments; "
                 f"received the shape {list(value.shape[self._single :])}"
             )
         return value
 
-    def _rewards(self, reward):
-        """Returns one reward, or one for each environment, as (B,)."""
-        rewards = np.asarray(reward, float)
-        if rewards.shape not in ((), (self._size,)):
-            raise ValueError(
-                f"expected a reward or {self._size} of them; received the shape {rewards.shape}"
+    def _each(self, name, value):
+        """Returns one number, or one for each environment, as (B,)."""
+        numbers = array_of(name, value, float)
+        if numbers.shape not in ((), (self._size,)):
+            raise InvalidInput(
+                f"expected a {name} or {self._size} of them; received the shape {numbers.shape}"
             )
-        return np.broadcast_to(rewards, (self._size,))
+        return np.broadcast_to(numbers, (self._size,))
 
     def _predict(self, inputs, with_attention, timeout):
         signature = "act_with_attention" if with_attention else "act"
@@ -122,7 +124,7 @@ class MemorySession(_Session):
             without a batch dimension.
 
     Raises:
-        ValueError: If the policy has no memory. As every failure of the server, a `ServingError`
+        InvalidInput: If the policy has no memory. As every failure of the server, a `ServingError`
             if it cannot be asked.
 
     Example:
@@ -174,16 +176,16 @@ class MemorySession(_Session):
 
         Raises:
             ServingError: If the server does not answer. The memory stays as it was, so the step may
-                be asked again. INVALID_ARGUMENT, of a policy loaded in this process a ValueError,
-                if the memory is of another policy or version, as after a hot swap: `reset`, and
-                begin again.
+                be asked again. INVALID_ARGUMENT, of a policy loaded in this process an
+                InvalidInput, if the memory is of another policy or version, as after a hot swap:
+                `reset`, and begin again.
         """
-        batch = self._batch("an observation", observation, self._dtype, self._shape)
+        batch = self._batch(observation, self._dtype, self._shape)
         if self._memory is None:
             self._memory = self._initial()
         inputs = {"observation": batch, "memory": self._memory}
         if self._looks_at_rewards:
-            inputs["reward"] = self._rewards(reward).astype(np.float32)
+            inputs["reward"] = self._each("reward", reward).astype(np.float32)
         outputs = self._predict(inputs, return_attention_scores, timeout)
         self._memory = outputs["next_memory"]
         return self._answer(outputs, return_attention_scores)
@@ -195,19 +197,20 @@ class MemorySession(_Session):
         Set it to go on with episodes of another session, such as one before a restart.
 
         Raises:
-            ValueError: If it is set to a memory of another batch, or of another policy's size.
+            InvalidInput: If it is set to a memory of another batch, of another policy's size, or
+                one that holds NaN or infinity.
         """
         return self._memory
 
     @memory.setter
     def memory(self, memory: Any) -> None:
-        memory = None if memory is None else np.array(memory, np.float32)
+        memory = None if memory is None else np.array(array_of("memory", memory, np.float32))
         if memory is not None and memory.shape != self._memory_shape:
-            raise ValueError(
+            raise InvalidInput(
                 f"expected a memory of shape {list(self._memory_shape)} from this policy and "
                 f"{self._size} environments; received the shape {list(memory.shape)}"
             )
-        self._memory = memory
+        self._memory = memory if memory is None else _finite("memory", memory)
 
 
 class WindowSession(_Session):
@@ -227,8 +230,8 @@ class WindowSession(_Session):
         context_length: K; by default, what the policy's signature says.
 
     Raises:
-        ValueError: If the policy takes no windows, K is not known, or nothing is asked for and the
-            policy has no default.
+        InvalidInput: If the policy takes no windows, K is not known, nothing is asked for and the
+            policy has no default, or what is asked for is not finite.
 
     Example:
 
@@ -251,18 +254,19 @@ class WindowSession(_Session):
         self._specs = self._inputs_of(names)
         known = self._specs["states"][1][1]
         if known > 0 and context_length not in (None, known):
-            raise ValueError(f"context_length must be {known}; received {context_length}")
+            raise InvalidInput(f"context_length must be {known}; received {context_length}")
         length = known if known > 0 else context_length
         if not length or length < 1:
-            raise ValueError(
+            raise InvalidInput(
                 f"the policy takes windows of any length: context_length must be a positive "
                 f"number of steps; received {context_length}"
             )
         default, self._subtracts = self._default_target()
         if target_return is None and default is None:
-            raise ValueError("target_return must be given, as the policy has no default")
-        target = default if target_return is None else np.asarray(target_return, float)
-        self._target = np.broadcast_to(target, (self._size,))
+            raise InvalidInput("target_return must be given, as the policy has no default")
+        self._target = default
+        if target_return is not None:
+            self._target = _finite("target_return", self._each("target_return", target_return))
         self._window = {
             name: np.zeros((self._size, length, *shape[2:]), dtype)
             for name, (dtype, shape) in self._specs.items()
@@ -309,10 +313,12 @@ class WindowSession(_Session):
         Raises:
             ServingError: If the server does not answer. The window stays as it was, so the step may
                 be asked again.
+            InvalidInput: If a reward that is looked at is not finite.
         """
         dtype, shape = self._specs["states"]
-        states = self._batch("an observation", observation, dtype, shape[2:])
-        rewards = np.where(self._step > 0, self._rewards(reward), 0.0) * self._subtracts
+        states = self._batch(observation, dtype, shape[2:])
+        rewards = np.where(self._step > 0, self._each("reward", reward), 0.0)
+        rewards = _finite("reward", rewards) * self._subtracts
         step = {
             "states": states,
             "actions": 0,
@@ -334,6 +340,13 @@ class WindowSession(_Session):
         """Returns the action as windows hold it: a discrete one as one of A."""
         size = self._specs["actions"][1][2]
         return np.eye(size)[action] if action.ndim == 1 else action
+
+
+def _finite(name, values):
+    """Returns numbers; NaN or infinity among them would stay until the episode's end."""
+    if not np.isfinite(values).all():
+        raise InvalidInput(f"{name} must be finite; received {values}")
+    return values
 
 
 def _moved_on(values):

@@ -2,11 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 
-from rrl_tf._arguments import number_from
+from rrl_tf._arguments import array_of, number_from
 from rrl_tf.errors import InvalidInput
 
 
@@ -23,3 +25,49 @@ def test_a_number_lies_between_its_bounds_and_is_finite(value, least, most):
         with pytest.raises(InvalidInput, match=r"^share must be .*; received ") as raised:
             number_from("share", value, *bounds)
         assert str(raised.value).endswith(repr(value))
+
+
+@given(
+    values=arrays.arrays(
+        st.sampled_from(["bool", "int8", "int32", "uint64", "float32", "float64"]),
+        arrays.array_shapes(min_side=0),
+    ),
+    dtype=st.sampled_from(["uint8", "int16", "int32", "int64"]),
+)
+def test_an_array_of_whole_numbers_holds_what_was_given(values, dtype):
+    given = values.tolist()
+    whole = values.dtype.kind in "biu"
+    limits = np.iinfo(dtype)
+    if values.size and not (whole and limits.min <= values.min() <= values.max() <= limits.max):
+        with pytest.raises(InvalidInput, match=f"x takes .*{dtype}.*; received"):
+            array_of("x", given, dtype)
+        return
+    found = array_of("x", given, dtype)
+    assert found.dtype == dtype and found.tolist() == given
+
+
+@given(st.lists(st.floats(width=32) | st.integers(-99, 99)))
+def test_an_array_of_floats_holds_whole_numbers_too(values):
+    found = array_of("x", values, "float32")
+    assert found.dtype == "float32"
+    np.testing.assert_array_equal(found, np.array(values, "float32"))
+
+
+@pytest.mark.parametrize(
+    ("value", "received"),
+    [
+        ([0.0, 1.5], "whole numbers (uint8); received 1.5"),
+        ([1.0, math.nan], "whole numbers (uint8); received nan"),
+        ([0, 300], "uint8, 0 to 255; received 300"),
+        ([0, -1], "uint8, 0 to 255; received -1"),
+        ([2**70], f"whole numbers (uint8); received {2**70}"),
+        ([[1], [1, 2]], "an array of whole numbers (uint8); received [[1], [1, 2]]"),
+        ("abc", "whole numbers (uint8); received 'abc'"),
+        (None, "whole numbers (uint8); received None"),
+        ({"a": 1}, "whole numbers (uint8); received {'a': 1}"),
+    ],
+)
+def test_what_is_no_array_of_whole_numbers_is_told(value, received):
+    with pytest.raises(InvalidInput) as told:
+        array_of("x", value, "uint8")
+    assert str(told.value) == f"x takes {received}"

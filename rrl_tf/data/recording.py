@@ -129,7 +129,7 @@ def record_episodes(
             return folder / dataset_id
         policies = [_tried(player, env) for player in players]
     folder.mkdir(parents=True, exist_ok=True)
-    with draft_folder(folder, ".recording-") as draft, _minari_folder(draft):
+    with draft_folder(folder) as draft, _minari_folder(draft):
         parts = list(zip(players, policies, amounts))
         returns = _record(dataset_id, make_env, parts, seed, details)
         _move(draft, folder, dataset_id, details)

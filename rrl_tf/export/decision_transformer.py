@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 from keras import ops
 
-from rrl_tf.export.writer import input_spec, model_endpoints, write_version
+from rrl_tf.export.writer import (
+    BATCH_SIZE,
+    checked_batch_size,
+    input_spec,
+    model_endpoints,
+    write_version,
+)
 
 if TYPE_CHECKING:
     from rrl_tf.data.windows import Scaling
@@ -94,10 +100,10 @@ def _default_target(scaling):
     """The endpoint that says what is asked for where nobody does."""
 
     def default_target(batch_size):
-        rows = tf.reshape(batch_size, (1,))
+        rows = tf.reshape(checked_batch_size(batch_size), (1,))
         return {
             "target_return": tf.fill(rows, tf.constant(scaling.target_return, "float32")),
             "subtracts_rewards": tf.fill(rows, int(scaling.condition == "return_to_go")),
         }
 
-    return default_target, [tf.TensorSpec((), "int32", name="batch_size")]
+    return default_target, [BATCH_SIZE]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import os
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from rrl_tf._arguments import array_of
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export.session import SavedModelSession
 from rrl_tf.export.versions import newest_version
@@ -56,8 +58,8 @@ class Policy:
         A policy that remembers is asked through `serving.sessions.MemorySession`, or by `predict`.
 
         Raises:
-            InvalidInput: If shape or dtype is another, the policy has no attention to show, or it
-                needs its memory as well.
+            InvalidInput: If shape or dtype is another, or a list's numbers are none of the dtype;
+                if the policy has no attention to show, needs its memory as well, or is closed.
         """
         if "observation" not in self.signatures.get("act", {"inputs": {}})["inputs"]:
             raise InvalidInput(
@@ -75,8 +77,7 @@ class Policy:
             return_attention_scores: As of `act`.
 
         Raises:
-            InvalidInput: If shape or dtype is another, there is no attention to show, or this is a
-                policy that acts.
+            InvalidInput: As of `act`, or if this is a policy that acts.
         """
         if "classify" not in self.signatures:
             raise InvalidInput(
@@ -110,14 +111,17 @@ class Policy:
 
         Raises:
             InvalidInput: If there is no such signature, or it takes other inputs: of other names,
-                dtypes, shapes or values.
+                dtypes, shapes or values. If it is closed.
         """
         if signature not in self.signatures:
             raise InvalidInput(f"this policy has no signature {signature!r}")
         names = self.signatures[signature]["inputs"]
-        if inputs.keys() != names.keys():
-            raise InvalidInput(f"{signature!r} takes {sorted(names)}; received {sorted(inputs)}")
-        arrays = {name: np.asarray(inputs[name]) for name in names}
+        if not isinstance(inputs, Mapping) or inputs.keys() != names.keys():
+            received = list(inputs) if isinstance(inputs, Mapping) else reprlib.repr(inputs)
+            raise InvalidInput(
+                f"{signature!r} takes a dict of {sorted(names)}; received {received}"
+            )
+        arrays = {name: _as_array(name, inputs[name], names[name][0]) for name in names}
         for name, array in arrays.items():
             dtype, shape = names[name]
             if array.dtype != dtype or not _fits(array.shape, shape):
@@ -129,14 +133,17 @@ class Policy:
             return self._session.run(signature, arrays)
         except tf.errors.InvalidArgumentError as error:
             raise InvalidInput(f"{signature!r} failed: {error.message}") from error
+        except (tf.errors.CancelledError, RuntimeError) as error:
+            if not self._session.closed:
+                raise
+            raise InvalidInput("expected an open policy; received one that was closed") from error
 
     def _as_batch(self, signature, name, value):
         dtype, (_, *shape) = self.signatures[signature]["inputs"][name]
         shape = tuple(shape)
-        if not isinstance(value, np.ndarray):
-            value = np.asarray(value, dtype)
+        value = _as_array(name, value, dtype)
         single = value.shape == shape
-        if value.dtype != dtype or value.shape[not single :] != shape:
+        if value.dtype != dtype or value.shape[not single :] != shape or 0 in value.shape:
             raise InvalidInput(
                 f"expected an {name} of shape {shape} or a batch of them, dtype "
                 f"{dtype}; received shape {value.shape}, dtype {value.dtype}"
@@ -144,8 +151,13 @@ class Policy:
         return (value[np.newaxis] if single else value), single
 
     def close(self) -> None:
-        """Frees the model."""
+        """Frees the model; who asks it from then on gets an `InvalidInput`."""
         self._session.close()
+
+
+def _as_array(name, value, dtype):
+    """An array as it is, to be looked at, and anything else as one of the dtype."""
+    return value if isinstance(value, np.ndarray) else array_of(name, value, dtype)
 
 
 def _fits(shape, expected):

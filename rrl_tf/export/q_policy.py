@@ -14,10 +14,13 @@ import tensorflow as tf
 from keras import ops
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.export.writer import input_spec, model_endpoints, write_version
-
-# What one request may ask of `initial_memory`, so that a few bytes do not fill a server's memory.
-_LARGEST_INITIAL_BATCH = 4096
+from rrl_tf.export.writer import (
+    BATCH_SIZE,
+    checked_batch_size,
+    input_spec,
+    model_endpoints,
+    write_version,
+)
 
 
 def export_policy(
@@ -72,7 +75,7 @@ def export_policy(
     if initial_memory is not None:
         start = _initial_memory(initial_memory)
         inputs.append(_memory_spec(start))
-        others["initial_memory"] = (start, [tf.TensorSpec((), "int32", name="batch_size")])
+        others["initial_memory"] = (start, [BATCH_SIZE])
     answer = _answer(prepare, (policy or {}).get("action_names"))
     endpoints = model_endpoints("act", model, answer, inputs)
     return write_version(directory, model, {**endpoints, **others}, policy, version)
@@ -127,7 +130,7 @@ def export_recurrent_policy(
     answer = _recurrent_answer(prepare, owner, (policy or {}).get("action_names"))
     endpoints = {
         **model_endpoints("act", network, answer, inputs),
-        "initial_memory": (start, [tf.TensorSpec((), "int32", name="batch_size")]),
+        "initial_memory": (start, [BATCH_SIZE]),
     }
     slots = getattr(getattr(network.core_layer, "cell", None), "mem_slots", None)
     details = {**({} if slots is None else {"memory_slots": slots}), **(policy or {})}
@@ -223,16 +226,7 @@ def _single(memory):
 
 def _initial_memory(make):
     def initial_memory(batch_size):
-        limit = _LARGEST_INITIAL_BATCH
-        message = f"batch_size must be 0 to {limit}"
-        checks = [
-            tf.debugging.assert_non_negative(batch_size, message),
-            tf.debugging.assert_less_equal(batch_size, limit, message),
-        ]
-        # In a graph nothing else keeps the memories from being made before the checks.
-        with tf.control_dependencies([check for check in checks if check is not None]):
-            batch_size = tf.identity(batch_size)
-        return {"memory": _single(make(batch_size))}
+        return {"memory": _single(make(checked_batch_size(batch_size)))}
 
     return initial_memory
 

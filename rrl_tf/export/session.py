@@ -117,6 +117,11 @@ class SavedModelSession:
         function = self._session._make_callable_from_options(options)
         return self._callables.setdefault((signature, inputs, outputs), function)
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed, or is being."""
+        return not self._free.alive
+
     def close(self) -> None:
         """Frees the graph and its variables; nothing may be running."""
         self._free()

@@ -25,6 +25,12 @@ Endpoints = Mapping[str, tuple[Callable[..., dict[str, Any]], Sequence[tf.Tensor
 
 _RESERVED = ("signatures", "version")
 
+#: The input of a signature that makes as many rows as it is told.
+BATCH_SIZE = tf.TensorSpec((), "int32", name="batch_size")
+
+# What one request may ask for, so that a few bytes do not fill a server's memory.
+_LARGEST_BATCH = 4096
+
 
 def model_endpoints(
     name: str, model: keras.Layer, answer: Callable[..., dict[str, Any]], inputs: Sequence
@@ -94,6 +100,18 @@ def input_spec(name: str, shape: Sequence[int], dtype: Any) -> tf.TensorSpec:
     return tf.TensorSpec((None, *sizes), dtype.name, name=name)
 
 
+def checked_batch_size(batch_size: Any) -> Any:
+    """Returns a `BATCH_SIZE`, in a graph only after it was found to be 0 to 4096."""
+    message = f"batch_size must be 0 to {_LARGEST_BATCH}"
+    checks = [
+        tf.debugging.assert_non_negative(batch_size, message),
+        tf.debugging.assert_less_equal(batch_size, _LARGEST_BATCH, message),
+    ]
+    # In a graph nothing else keeps the rows from being made before the checks.
+    with tf.control_dependencies([check for check in checks if check is not None]):
+        return tf.identity(batch_size)
+
+
 def write_version(
     directory: str | os.PathLike,
     model: keras.Layer,
@@ -134,7 +152,7 @@ def write_version(
     directory.mkdir(parents=True, exist_ok=True)
     if version is not None and (directory / str(version)).exists():
         raise FileExistsError(f"version {version} is already in {directory}")
-    with draft_folder(directory, ".export-") as draft:
+    with draft_folder(directory) as draft:
         _write_graph(draft, model, endpoints)
         _write_extras(draft, endpoints, {"signatures": _try_saved(draft, endpoints), **document})
         return move_into_place(draft, directory, version)

@@ -61,6 +61,10 @@ class FromPreset:
         True
         >>> model = MLPClassifier.from_preset("patch-mnist", hidden_units=(64,))
         """
+        if not isinstance(load_weights, bool | None):
+            raise InvalidInput(
+                f"load_weights must be True, False or None; received {load_weights!r}"
+            )
         if str(name) in cls._preset_table:
             if load_weights:
                 raise InvalidInput(f"load_weights needs a trained preset; received {name!r}")
@@ -88,7 +92,8 @@ class FromPreset:
             description: what it is, in one sentence.
 
         Raises:
-            InvalidInput: if the model has no weights yet, or the folder is there.
+            InvalidInput: if the model has no weights yet, or the folder is there or has the name of
+                a known preset, which `from_preset` would give in its place.
 
         Example:
 

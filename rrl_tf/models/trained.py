@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import zipfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ import keras
 import rrl_tf
 from rrl_tf._drafts import draft_folder
 from rrl_tf.errors import InvalidInput
-from rrl_tf.presets import METADATA, checksums, preset_folder, read_metadata
+from rrl_tf.presets import METADATA, checksums, preset_folder, read_metadata, trained_presets
 
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
 
@@ -36,18 +37,25 @@ def write_preset(
         The folder.
 
     Raises:
-        InvalidInput: if the model has no weights, or the folder is there.
+        InvalidInput: if the model has no weights, or the folder is there or has a known preset's
+            name.
+        OSError: if the disk is full; nothing is left.
     """
     folder = pathlib.Path(folder)
     if not model.built:
         raise InvalidInput(f"a preset needs a built model; received {model.name} without weights")
+    if str(folder) in (known := {**getattr(model, "presets", {}), **trained_presets()}):
+        raise InvalidInput(
+            f"the folder of a preset must not be called as a known one, {', '.join(known)}, which "
+            f"from_preset would give in its place; received {str(folder)!r}"
+        )
     if folder.exists():
         raise InvalidInput(f"the folder of a preset must be new; received {str(folder)!r}")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with draft_folder(folder.parent, ".preset-") as draft:
+    with draft_folder(folder.parent) as draft:
         config = keras.saving.serialize_keras_object(model)
         (draft / _CONFIG).write_text(json.dumps(config, indent=2) + "\n")
-        model.save_weights(draft / _WEIGHTS)
+        _write_weights(model, draft)
         for name, content in (beside or {}).items():
             file = draft / name
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -64,6 +72,18 @@ def write_preset(
         draft.chmod(0o755)
         draft.rename(folder)
     return folder
+
+
+def _write_weights(model, folder):
+    """As `model.save_weights`, whose HDF5 ends the process where the disk is full.
+
+    Keras makes the weights of an archive in memory, and Python writes them.
+    """
+    archive = folder / "model.keras"
+    model.save(archive)
+    with zipfile.ZipFile(archive) as file:
+        file.extract(_WEIGHTS, folder)
+    archive.unlink()
 
 
 def read_preset(name: str | os.PathLike, load_weights: bool = True) -> keras.Model:

@@ -231,7 +231,7 @@ def test_a_killed_recording_leaves_nothing_that_counts(tmp_path, number):
     ended = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONPATH": "."})
     assert ended.returncode in (-number, 130, 1), ended.stderr.decode()[-500:]
     left = [path.name for path in tmp_path.iterdir()]
-    assert all(name.startswith(".recording-") for name in left)
+    assert all(name.startswith(".rrl_tf-draft-") for name in left)
     assert left or number == signal.SIGINT
     record_episodes(tmp_path, "me/cart-v0", cart_pole, [RANDOM], 1)
     assert [path.name for path in tmp_path.iterdir()] == ["me"]

@@ -8,6 +8,7 @@ import pytest
 from rrl_tf.agents.trajectory_policy import TrajectoryPolicy
 from rrl_tf.data.scaling import Scaling
 from rrl_tf.envs import doorkey_task
+from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_decision_transformer, load_policy
 from rrl_tf.models import BehaviorCloning, DecisionTransformer
 from serving.sessions import WindowSession
@@ -111,6 +112,24 @@ def test_a_policy_says_what_it_is_asked_for_by_default(tmp_path):
         np.testing.assert_array_equal(action, asked.act(observation, reward))
     other = WindowSession(served, target_return=0.0, num_envs=2).act(observations[-1])
     assert not np.allclose(action, other)
+    served.close()
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    model, scaling, _ = continuous()
+    scaling = dataclasses.replace(scaling, target_return=70.0)
+    return export_decision_transformer(tmp_path_factory.mktemp("dt"), model, scaling, (5,))
+
+
+@pytest.mark.parametrize("packaged", [False, True])
+@pytest.mark.parametrize("batch_size", [-1, 4097])
+def test_a_request_cannot_ask_for_endless_targets(exported, packaged, batch_size):
+    served = load_policy("dt-doorkey" if packaged else exported)
+    with pytest.raises(InvalidInput, match="batch_size must be 0 to 4096"):
+        served.predict({"batch_size": np.array(batch_size, np.int32)}, "default_target")
+    most = served.predict({"batch_size": np.array(4096, np.int32)}, "default_target")
+    assert len(most["target_return"]) == 4096
     served.close()
 
 

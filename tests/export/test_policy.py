@@ -1,6 +1,7 @@
 """Exported policies: what the folder holds, what it answers, and what is refused."""
 
 import json
+import threading
 
 import keras
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import tensorflow as tf
 from keras import ops
 
+from rrl_tf.errors import InvalidInput
 from rrl_tf.export import SavedModelSession, export_policy, load_policy
 
 pytestmark = pytest.mark.tf_only
@@ -203,3 +205,55 @@ def test_loaded_policy_names_a_wrong_shape(exported, shape):
 def test_loaded_policy_names_a_wrong_dtype(exported):
     with pytest.raises(ValueError, match=r"uint8; received .* float32"):
         load_policy(exported[1]).act(observations(1).astype("float32"))
+
+
+@pytest.mark.parametrize("signature", ["act", "act_with_attention"])
+@pytest.mark.parametrize("cast", [np.ndarray.tolist, tf.constant])
+def test_lists_and_tensors_are_refused_rather_than_cut_off(exported, signature, cast):
+    """300 was 44, -1 was 255, and 0.99 was 0."""
+    policy, raw = load_policy(exported[1]), observations(2)
+    answer = policy.act(raw, signature != "act")
+    np.testing.assert_equal(policy.act(cast(raw), signature != "act"), answer)
+    for value, received in ((300, "0 to 255; received 300"), (0.99, r"\(uint8\); received 0.99")):
+        with pytest.raises(InvalidInput, match=f"observation takes .*{received}"):
+            policy.act(cast(np.full(SHAPE, value)), signature != "act")
+        with pytest.raises(InvalidInput, match=f"observation takes .*{received}"):
+            policy.predict({"observation": cast(np.full((1, *SHAPE), value))}, signature)
+
+
+@pytest.mark.parametrize("value", [[[1], [1, 2]], "abc", None, {"observation": 1}, []])
+def test_what_is_no_observation_is_one_error(exported, value):
+    with pytest.raises(InvalidInput, match=r"observation .*uint8"):
+        load_policy(exported[1]).act(value)
+
+
+def test_inputs_go_by_their_names(exported):
+    with pytest.raises(InvalidInput, match=r"a dict of \['observation'\]; received \[array"):
+        load_policy(exported[1]).predict([observations(1)])
+
+
+def test_a_batch_holds_one_observation_at_least(exported):
+    """What that made of a graph was another thing with every model."""
+    with pytest.raises(InvalidInput, match=r"or a batch of them.*received shape \(0, 3, 3, 2\)"):
+        load_policy(exported[1]).act(observations(0))
+
+
+@pytest.mark.parametrize("is_running", [False, True])
+def test_a_closed_policy_says_so(exported, is_running):
+    policy, errors = load_policy(exported[1]), []
+
+    def play():
+        with pytest.raises(InvalidInput, match="an open policy; received one that was closed") as e:
+            while True:
+                policy.act(observations(64))
+        errors.append(e)
+
+    threads = [threading.Thread(target=play) for _ in range(2)]
+    if not is_running:
+        policy.close()
+    for thread in threads:
+        thread.start()
+    policy.close()
+    for thread in threads:
+        thread.join()
+    assert len(errors) == 2

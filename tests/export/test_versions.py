@@ -45,7 +45,7 @@ def test_a_new_export_removes_what_a_killed_one_left_but_nothing_of_a_living_one
         assert "written" in exporting.stdout.readline()
         (draft,) = tmp_path.iterdir()
         assert next_version(tmp_path) == 1
-        with draft_folder(tmp_path, ".export-"):
+        with draft_folder(tmp_path):
             assert (draft / "saved_model.pb").exists()
     finally:
         exporting.send_signal(signal.SIGKILL)

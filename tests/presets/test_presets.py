@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import resource
 import shutil
 
 import keras
@@ -123,8 +124,7 @@ def test_a_policy_that_remembers_acts_through_a_session():
 
 
 def test_saved_and_loaded_is_the_same_model(tmp_path):
-    model = MLPClassifier.from_preset("patch-mnist", hidden_units=(8,))
-    model.build((None, 28, 28, 1))
+    model = small_classifier()
     folder = model.save_to_preset(tmp_path / "mine", "small")
     again = MLPClassifier.from_preset(folder)
     x = keras.random.normal((2, 28, 28, 1))
@@ -132,6 +132,44 @@ def test_saved_and_loaded_is_the_same_model(tmp_path):
     fresh = MLPClassifier.from_preset(folder, load_weights=False)
     assert fresh.hidden_units == again.hidden_units
     assert (fresh.get_weights()[0] != again.get_weights()[0]).any()
+
+
+def small_classifier():
+    model = MLPClassifier.from_preset("patch-mnist", hidden_units=(8,))
+    model.build((None, 28, 28, 1))
+    return model
+
+
+@pytest.mark.parametrize("name", ["patch-mnist", "./patch-mnist", "doorkey-5x5"])
+def test_a_known_name_is_no_folders(tmp_path, monkeypatch, name):
+    """What was written there could not be read: `from_preset` takes the known one first."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInput, match=r"must not be called as a known one, .*; received"):
+        small_classifier().save_to_preset(name)
+    assert not list(tmp_path.iterdir())
+    folder = small_classifier().save_to_preset(f"mine/{name}")
+    assert MLPClassifier.from_preset(folder).hidden_units == (8,)
+
+
+def test_a_users_hidden_folder_is_no_draft(tmp_path):
+    """`.preset-mine` was taken for what a killed process had left."""
+    mine = tmp_path / ".preset-mine"
+    mine.mkdir()
+    (mine / "notes").write_text("precious")
+    small_classifier().save_to_preset(tmp_path / "new")
+    assert (mine / "notes").read_text() == "precious"
+
+
+def test_a_full_disk_is_one_error_and_leaves_nothing(tmp_path):
+    """HDF5 ended the process by a segmentation fault."""
+    model, limits = small_classifier(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            model.save_to_preset(tmp_path / "new")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture
@@ -177,6 +215,9 @@ def test_what_is_asked_for_wrongly_is_one_error(copied, tmp_path):
         RelationalQNetwork.from_preset("doorkey-5x5", num_actions=3)
     with pytest.raises(InvalidInput, match="load_weights needs a trained preset; received 'fast'"):
         RelationalQNetwork.from_preset("fast", load_weights=True)
+    for name in ("fast", "doorkey-5x5"):
+        with pytest.raises(InvalidInput, match="must be True, False or None; received 'no'"):
+            RelationalQNetwork.from_preset(name, load_weights="no")
     with pytest.raises(InvalidInput, match=r"doorkey-5x5.*received 'doorkey-4x4'$"):
         RelationalQNetwork.from_preset("doorkey-4x4")
     with pytest.raises(InvalidInput, match=r"'doorkey-8x8', a preset of RecurrentQNetwork$"):

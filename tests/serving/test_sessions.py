@@ -8,6 +8,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rrl_tf.errors import InvalidInput
 from rrl_tf.export import load_policy
 from serving.client import ServingError, as_batch, connect
 from serving.sessions import MemorySession, WindowSession
@@ -275,24 +276,47 @@ def test_what_cannot_be_played_is_refused(exported, recurrent, tools):
     forgetful, remembering = load_policy(exported / "1"), load_policy(recurrent / "1")
     raw = tools.observations(3)
     with pytest.raises(
-        ValueError, match=r"MemorySession .* received one that takes \['observation'\]"
+        InvalidInput, match=r"MemorySession .* received one that takes \['observation'\]"
     ):
         MemorySession(forgetful)
-    with pytest.raises(ValueError, match=r"WindowSession .* \['memory', 'observation'\]"):
+    with pytest.raises(InvalidInput, match=r"WindowSession .* \['memory', 'observation'\]"):
         WindowSession(remembering, 1.0)
-    with pytest.raises(ValueError, match="num_envs must be positive"):
+    with pytest.raises(InvalidInput, match="num_envs must be positive"):
         MemorySession(remembering, 0)
-    with pytest.raises(ValueError, match=r"\[3, 3, 2\] from 2 environments; received .*\[3, 3, 3"):
+    with pytest.raises(InvalidInput, match=r"3, 2\] from 2 environments; received .*\[3, 3, 3"):
         MemorySession(remembering, 2).act(raw)
-    with pytest.raises(ValueError, match=r"received the shape \[3, 3, 3, 2\]"):
+    with pytest.raises(InvalidInput, match=r"received the shape \[3, 3, 3, 2\]"):
         MemorySession(remembering).act(raw)
     for rows in ([True], [2], [0.5], [-3]):
-        with pytest.raises(ValueError, match="rows must be a mask of 2"):
+        with pytest.raises(InvalidInput, match="rows must be a mask of 2"):
             MemorySession(remembering, 2).reset(rows)
-    with pytest.raises(ValueError, match="context_length must be 4; received 7"):
+    with pytest.raises(InvalidInput, match="context_length must be 4; received 7"):
         WindowSession(Recorder(), 1.0, context_length=7)
-    with pytest.raises(ValueError, match="a reward or 2 of them"):
+    with pytest.raises(InvalidInput, match="a reward or 2 of them"):
         WindowSession(Recorder(), 1.0, 2).act(np.zeros((2, STATE)), [1.0, 2.0, 3.0])
+    with pytest.raises(InvalidInput, match="a target_return or 2 of them"):
+        WindowSession(Recorder(), [1.0, 2.0, 3.0], 2)
+    with pytest.raises(InvalidInput, match="target_return takes numbers"):
+        WindowSession(Recorder(), "best")
+    with pytest.raises(InvalidInput, match=r"whole numbers \(uint8\); received 0\.99"):
+        MemorySession(remembering).act(np.full((3, 3, 2), 0.99).tolist())
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_nothing_endless_stays_in_a_session(recurrent, wrong):
+    """NaN was asked for, subtracted, or remembered until the episode's end."""
+    with pytest.raises(InvalidInput, match=f"target_return must be finite; received .*{wrong}"):
+        WindowSession(Recorder(), [1.0, wrong], 2)
+    session = WindowSession(Recorder(), 1.0, 2)
+    session.act(np.zeros((2, STATE)), wrong)  # not looked at
+    with pytest.raises(InvalidInput, match=f"reward must be finite; received .*{wrong}"):
+        session.act(np.zeros((2, STATE)), [0.0, wrong])
+    policy = load_policy(recurrent / "1")
+    session = MemorySession(policy)
+    session.act(np.zeros((3, 3, 2), np.uint8))
+    with pytest.raises(InvalidInput, match="memory must be finite"):
+        session.memory = np.full_like(session.memory, wrong)
+    policy.close()
 
 
 @pytest.mark.parametrize("scheme", ["grpc", "http"])
