@@ -220,6 +220,24 @@ def require_names(inputs: Any, signature: Mapping[str, Any]) -> None:
         )
 
 
+def _array_of(observation, dtype, shape):
+    """A list or the like as an array, if the dtype holds its numbers: 300 is no `uint8` of 44."""
+    try:
+        given = np.asarray(observation)
+        with np.errstate(invalid="ignore"):  # NaN has no whole number
+            array = given.astype(dtype)
+        whole = given.dtype.kind in "biu" and np.array_equal(array, given)
+        fits = whole or array.dtype.kind not in "iu"
+    except (OverflowError, TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"observation must be an array of {dtype} of shape {shape[1:]}, or a batch of them; "
+            f"received {reprlib.repr(observation)}"
+        )
+    return array
+
+
 def as_batch(observation: Any, signature: Mapping[str, Any]) -> tuple[np.ndarray, bool]:
     """Returns (batch of observations, whether it was a single one)."""
     inputs = signature["inputs"]
@@ -231,13 +249,7 @@ def as_batch(observation: Any, signature: Mapping[str, Any]) -> tuple[np.ndarray
         )
     dtype, shape = inputs["observation"]
     if not isinstance(observation, np.ndarray):
-        try:
-            observation = np.asarray(observation, dtype)
-        except (OverflowError, TypeError, ValueError) as error:
-            raise ValueError(
-                f"observation must be an array of {dtype} of shape {shape[1:]}, or a batch of "
-                f"them; received {reprlib.repr(observation)}"
-            ) from error
+        observation = _array_of(observation, dtype, shape)
     # Anything that fits neither goes out as it is: the server says what it expected.
     single = observation.ndim == len(shape) - 1
     return (observation[np.newaxis] if single else observation), single

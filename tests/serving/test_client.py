@@ -74,7 +74,8 @@ def test_the_server_explains_a_wrong_observation(client, tools):
 
 
 def test_what_is_no_observation_is_said_here(client, tools):
-    for wrong in ([[1, 2], [3]], "left", [[[[300]]]]):
+    fractions = (0.9 * tools.observations(1)).tolist()  # each would be sent as a whole number
+    for wrong in ([[1, 2], [3]], "left", [[[[300]]]], [[[[-1]]]], [[[[np.nan]]]], fractions):
         with pytest.raises(ValueError, match=r"of uint8 of shape \[3, 3, 2\].*received"):
             client.act(wrong)
     with pytest.raises(ValueError, match=r"names: observation\); received"):
