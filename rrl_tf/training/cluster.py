@@ -73,7 +73,7 @@ def find_cluster(kind: ClusterKind, environment: Mapping[str, str]) -> Cluster |
 def _from_tf_config(text: str) -> Cluster:
     try:
         config = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"TF_CONFIG must be JSON, {_EXPECTED}; received {text!r}") from error
     if not isinstance(config, dict) or not {"cluster", "task"} <= config.keys():
         raise InvalidInput(
@@ -85,7 +85,7 @@ def _from_tf_config(text: str) -> Cluster:
             'cluster in TF_CONFIG must give "worker", and "chief" if there is one, a list of '
             f"different addresses host:port; received {json.dumps(addresses)}"
         )
-    if not isinstance(task, dict) or task.get("type") not in addresses:
+    if not isinstance(task, dict) or task.get("type") not in [*addresses]:
         raise InvalidInput(
             f"task in TF_CONFIG must have as type one of {', '.join(addresses)}, and an index; "
             f"received {json.dumps(task)}"
@@ -111,7 +111,7 @@ def _are_addresses(addresses: Any) -> bool:
 
 def _has_port(address: str) -> bool:
     host, _, port = address.rpartition(":")
-    return bool(host) and port.isdecimal() and 0 < int(port) < 2**16
+    return bool(host) and port.isdecimal() and len(port) <= 5 and 0 < int(port) < 2**16
 
 
 def _from_slurm() -> Cluster:

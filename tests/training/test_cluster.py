@@ -50,6 +50,7 @@ def test_without_a_cluster_there_is_one_host(text):
     ("text", "message"),
     [
         ("{'cluster'", "must be JSON"),
+        pytest.param(50_000 * "[", "must be JSON", id="deeply nested"),
         ("[]", '"cluster" and "task"'),
         (json.dumps({"cluster": TWO}), '"cluster" and "task"'),
         (json.dumps({"task": {"type": "worker", "index": 0}}), '"cluster" and "task"'),
@@ -61,7 +62,12 @@ def test_without_a_cluster_there_is_one_host(text):
         (tf_config({"worker": [":2222"]}), "different addresses host:port"),
         (tf_config({"worker": ["one:1", "one:1"]}), "different addresses host:port"),
         (tf_config({**TWO, "ps": ["three:2222"]}), "different addresses host:port"),
+        pytest.param(
+            tf_config({"worker": ["one:" + 5000 * "1"]}), "different addresses", id="a long port"
+        ),
         (tf_config(job="chief"), "type one of worker"),
+        (tf_config(job=["worker"]), "type one of worker"),
+        (tf_config(job={}), "type one of worker"),
         (json.dumps({"cluster": TWO, "task": 1}), "type one of worker"),
         (json.dumps({"cluster": TWO, "task": {"type": "worker"}}), "from 0 to 1"),
         (tf_config(index=2), "from 0 to 1"),
