@@ -58,7 +58,9 @@ def main(config: Config) -> pathlib.Path:
     }
     beside["preprocessor.json"] = json.dumps(preprocessor(policy), indent=2) + "\n"
     beside["evaluation.json"] = json.dumps(outcome, indent=2) + "\n"
-    beside["README.md"] = card(config, description, model, settings, outcome, policy, minutes(run))
+    beside["README.md"] = card(
+        config, description, model, settings, outcome, policy, time_taken(run)
+    )
     folder = write_preset(model, pathlib.Path(config.folder) / config.name, description, beside)
     print(f"written: {folder}")
     return folder
@@ -91,8 +93,8 @@ def network(run: pathlib.Path) -> keras.Model:
     return keras.models.load_model(files[-1], compile=False)
 
 
-def minutes(run: pathlib.Path) -> str:
-    """CPU minutes that the run took, as far as its log tells."""
+def time_taken(run: pathlib.Path) -> str:
+    """What a run took, as the card goes on with it; nothing where the log does not tell."""
     with (run / "metrics.csv").open(newline="") as file:
         told = [row.get("time/cpu_minutes") for row in csv.DictReader(file)]
     known = [float(cell) for cell in told if cell]

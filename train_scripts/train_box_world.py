@@ -139,7 +139,7 @@ def make_task(config: Config, **changes: Any) -> Task:
 def curriculum(boxes: int, distractors: int) -> list[tuple[int, int]]:
     """The most boxes and the most distractors of every level: one more of both at each.
 
-    The first has two boxes already: where there is one lock only, nobody learns to compare colours.
+    The first has two boxes already: where there is one lock alone, no colours have to be compared.
 
     Example:
         >>> curriculum(3, 2)

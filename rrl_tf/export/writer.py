@@ -128,7 +128,7 @@ def write_version(
 
     Args:
         directory: The model's base folder, made if missing.
-        model: Keras layer or model whose variables the signatures use.
+        model: Keras layer or model that the signatures use.
         endpoints: From `model_endpoints`, and any others; `serving_default` among them.
         details: JSON-able dict for `policy.json`.
         version: Positive integer below 2**63; by default one more than the highest version in
@@ -192,7 +192,11 @@ def _examples(specs, batch):
 
 def _write_graph(folder, model, endpoints):
     archive = keras.export.ExportArchive()
-    archive.track(model)
+    # Variables are found in the signatures, and those of a tracked layer would be saved once more;
+    # tables are found in what is tracked. So it is something that is no layer, and has the model.
+    owner = tf.Module()
+    owner.model = model
+    archive.track(owner)
     (first, _), *_ = endpoints.values()
     for name, (function, specs) in endpoints.items():
         # Keras adds the first one under this name, too, without tracing and saving it twice.

@@ -10,7 +10,7 @@
 export const SIDE = 28;
 const BOX = 20;
 /** How wide the pen is, of the paper's side. */
-export const PEN = 0.085;
+const PEN = 0.085;
 const FAINT = 0.05;
 
 /**

@@ -1,7 +1,7 @@
 /** What the policy says of its actions: bars on the buttons that take them. */
 import { html } from "./heads.js";
 
-export const ACTION_WORDS = {
+const ACTION_WORDS = {
   left: "Turn left",
   right: "Turn right",
   forward: "Forward",

@@ -71,6 +71,13 @@ def test_signatures_answer_raw_observations_in_any_batch(exported):
         assert attention.shape == (batch, HEADS, 9, 9)
 
 
+def test_every_weight_is_saved_once(exported):
+    model, folder = exported[:2]
+    saved = tf.train.list_variables(str(folder / "variables" / "variables"))
+    shapes = [tuple(shape) for name, shape in saved if "VARIABLE_VALUE" in name]
+    assert sorted(shapes) == sorted(tuple(weight.shape) for weight in model.weights)
+
+
 def test_only_the_outputs_asked_for_are_computed(exported):
     session = SavedModelSession(exported[1])
     answer = session.run("act", {"observation": observations(2)}, ("q_values",))
