@@ -6,7 +6,7 @@ import math
 import numbers
 import operator
 import reprlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,6 +21,25 @@ def one_of(name: str, value: Value, choices: Collection[Any]) -> Value:
     if value not in choices:
         raise InvalidInput(f"`{name}` must be one of {choices}; received {value!r}")
     return value
+
+
+def integer(name: str, value: Any) -> int:
+    """Returns `value` as an int (NumPy's count too), or raises an `InvalidInput`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise InvalidInput(f"`{name}` must be an integer; received {value!r}")
+    return int(value)
+
+
+def optional_integer(name: str, value: Any) -> int | None:
+    """As `integer`, and None stays None."""
+    return None if value is None else integer(name, value)
+
+
+def optional_dict(name: str, value: Any) -> dict[str, Any] | None:
+    """A new dict, or an `InvalidInput`; None stays None."""
+    if not isinstance(value, Mapping | None):
+        raise InvalidInput(f"`{name}` must be a dict; received {value!r}")
+    return None if value is None else dict(value)
 
 
 def positive_int(name: str, value: Any) -> int:

@@ -9,6 +9,7 @@ from rrl_tf.layers.censored_normal import (
 )
 from rrl_tf.layers.multi_head_dot_product_attention import MultiHeadDotProductAttention
 from rrl_tf.layers.position_embedding import PositionEmbedding
+from rrl_tf.layers.random_shift import RandomShift
 from rrl_tf.layers.relational_block import RelationalBlock
 from rrl_tf.layers.relational_memory import RelationalMemory
 from rrl_tf.layers.relational_memory_cell import RelationalMemoryCell
@@ -23,6 +24,7 @@ __all__ = [
     "CensoredNormalLoss",
     "MultiHeadDotProductAttention",
     "PositionEmbedding",
+    "RandomShift",
     "RelationalBlock",
     "RelationalMemory",
     "RelationalMemoryCell",

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 from keras import ops
 
-from rrl_tf._arguments import one_of, positive_int, positive_ints
+from rrl_tf._arguments import (
+    integer,
+    number_from,
+    one_of,
+    optional_dict,
+    optional_integer,
+    positive_int,
+    positive_ints,
+)
 from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import (
     AppendCoordinates,
     PositionEmbedding,
+    RandomShift,
     RelationalBlock,
     RelationalModule,
 )
 from rrl_tf.layers._shapes import dense_on_rows
-from rrl_tf.models._grids import check_grid, check_grid_shape, dense
+from rrl_tf.models._grids import (
+    cell_of,
+    check_grid,
+    check_grid_shape,
+    check_room,
+    convolutions,
+    keeps_size,
+    layer_of,
+)
 
 OBSERVATIONS = "observations (B, height, width, F)"
-CONV_PADDINGS = ("valid", "top_left")
+CONV_PADDINGS = ("valid", "same", "top_left")
 READOUTS = ("max", "flatten", "cell", "feature")
 
 
@@ -45,7 +61,7 @@ class RelationalEncoder(keras.Model):
     def __init__(
         self,
         conv_filters: Sequence[int] = (32,),
-        conv_kernel_size: int = 1,
+        conv_kernel_size: int | Sequence[int] = 1,
         conv_padding: str = "valid",
         conv_activation: Activation = "relu",
         coordinates: Mapping[str, Any] | None = None,
@@ -59,6 +75,9 @@ class RelationalEncoder(keras.Model):
         kernel_initializer: Initializer = "glorot_uniform",
         readout_feature: int | None = None,
         max_entities: int | None = None,
+        conv_strides: int | Sequence[int] = 1,
+        conv_pool: int | Sequence[int] = 1,
+        random_shift: int = 0,
         **kwargs: Any,
     ) -> None:
         one_of("readout", readout, READOUTS)
@@ -70,18 +89,22 @@ class RelationalEncoder(keras.Model):
                 )
         super().__init__(**kwargs)
         self.conv_filters = positive_ints("conv_filters", conv_filters)
-        self.conv_kernel_size = positive_int("conv_kernel_size", conv_kernel_size)
+        self.conv_kernel_size = conv_kernel_size
+        self.conv_strides = conv_strides
+        self.conv_pool = conv_pool
+        self.random_shift = number_from("random_shift", integer("random_shift", random_shift), 0)
         self.conv_padding = one_of("conv_padding", conv_padding, CONV_PADDINGS)
         self.conv_activation = keras.activations.get(conv_activation)
-        self.coordinates = coordinates
+        self.coordinates = optional_dict("coordinates", coordinates)
         self.position_embedding = position_embedding
-        self.block = {"num_heads": 2, "key_size": 16} if block is None else dict(block)
+        block = optional_dict("block", block)
+        self.block = {"num_heads": 2, "key_size": 16} if block is None else block
         self.num_rounds = positive_int("num_rounds", num_rounds)
         self.share_weights = share_weights
-        self.unseen_feature = unseen_feature
+        self.unseen_feature = optional_integer("unseen_feature", unseen_feature)
         self.readout = readout
-        self.readout_cell = readout_cell and tuple(readout_cell)
-        self.readout_feature = readout_feature
+        self.readout_cell = None if readout_cell is None else cell_of(readout_cell)
+        self.readout_feature = optional_integer("readout_feature", readout_feature)
         self.max_entities = max_entities
         if max_entities is not None:
             self._check_max_entities()
@@ -93,13 +116,13 @@ class RelationalEncoder(keras.Model):
         positive_int("max_entities", self.max_entities)
         unfit = {
             "unseen_feature": self.unseen_feature is None,
-            "readout": self.readout != "feature",
+            "readout": self.readout not in ("cell", "feature"),
             "block": self._relates_all or self.block.get("max_offset") is not None,
         }
         for name in (name for name, is_unfit in unfit.items() if is_unfit):
             raise InvalidInput(
-                "`max_entities` goes with an `unseen_feature`, readout='feature', and a block "
-                "without joint norm, additive scores or `max_offset`; "
+                "`max_entities` goes with an `unseen_feature`, a readout of 'cell' or 'feature', "
+                "and a block without joint norm, additive scores or `max_offset`; "
                 f"received {name}={getattr(self, name)!r}"
             )
 
@@ -109,22 +132,20 @@ class RelationalEncoder(keras.Model):
         return self.block.get("norm") == "joint" or self.block.get("score") == "book_additive"
 
     def _make_relations(self):
-        self.grid_layers = []
-        for i, filters in enumerate(self.conv_filters, start=1):
-            if self.conv_padding == "top_left":
-                zeros = (self.conv_kernel_size - 1, 0)
-                self.grid_layers.append(
-                    keras.layers.ZeroPadding2D((zeros, zeros), dtype=self.dtype_policy)
-                )
-            self.grid_layers.append(self._convolution(f"convolution_{i}", filters))
+        self.grid_layers = convolutions(self)
         if self.coordinates is not None:
-            self.grid_layers.append(AppendCoordinates(**self.coordinates, dtype=self.dtype_policy))
+            ours = {"dtype": self.dtype_policy}
+            layer = layer_of("coordinates", AppendCoordinates, self.coordinates, **ours)
+            self.grid_layers.append(layer)
         self.positions = None
         if self.position_embedding:
             self.positions = PositionEmbedding(dtype=self.dtype_policy, name="positions")
         self.relations = RelationalModule(
-            RelationalBlock(
-                **{"kernel_initializer": self.kernel_initializer.clone(), **self.block},
+            layer_of(
+                "block",
+                RelationalBlock,
+                self.block,
+                kernel_initializer=self.kernel_initializer.clone(),
                 dtype=self.dtype_policy,
                 name="block",
             ),
@@ -134,23 +155,11 @@ class RelationalEncoder(keras.Model):
             name="relations",
         )
 
-    def _convolution(self, name, filters):
-        if self.conv_kernel_size == 1:
-            # The same numbers as a 1 x 1 convolution, by a matrix product.
-            return dense(self, name, filters, self.conv_activation)
-        return keras.layers.Conv2D(
-            filters,
-            self.conv_kernel_size,
-            activation=self.conv_activation,
-            kernel_initializer=self.kernel_initializer.clone(),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-
     def build(self, observation_shape: Shape) -> None:
         check_grid_shape(type(self).__name__, observation_shape, OBSERVATIONS)
         shape = tuple(observation_shape)
         for layer in self.grid_layers:
+            check_room(layer, shape)
             layer.build(shape)
             shape = layer.compute_output_shape(shape)
         shape = self._nodes_shape(observation_shape)
@@ -171,7 +180,7 @@ class RelationalEncoder(keras.Model):
     def _check_readout(self, observation_shape):
         if self.readout in ("max", "feature"):
             return
-        _, height, width, _ = self._grid_shape(observation_shape)
+        height, width = self.grid_shape(observation_shape)
         if None in (height, width):
             raise InvalidInput(
                 f"readout={self.readout!r} needs a grid of known size; "
@@ -189,20 +198,32 @@ class RelationalEncoder(keras.Model):
         feature = getattr(self, argument)
         if feature is None:
             return
-        _, *grid, features = observation_shape
+        features = observation_shape[-1]
         if not 0 <= feature < features:
             raise InvalidInput(
                 f"`{argument}` must be one of the {features} features of the observation; "
                 f"received {feature!r}"
             )
-        if list(self._grid_shape(observation_shape)[1:3]) != grid:
+        if not keeps_size(self):
             raise InvalidInput(
                 f"`{argument}` needs convolutions that keep the size of the grid; received "
-                f"conv_kernel_size={self.conv_kernel_size}, conv_padding={self.conv_padding!r}"
+                f"conv_kernel_size={self.conv_kernel_size}, conv_padding={self.conv_padding!r}, "
+                f"conv_strides={self.conv_strides}, conv_pool={self.conv_pool}"
             )
 
-    def _grid_shape(self, observation_shape):
-        """From `(B, height, width, F)` to the shape of the grid after the convolutions."""
+    def grid_shape(self, observation_shape: Shape) -> tuple[int | None, int | None]:
+        """The grid that the entities lie on.
+
+        Args:
+            observation_shape: `(B, height, width, F)`.
+
+        Returns:
+            `(rows, columns)`; `None` where the size of the observation is.
+        """
+        _, rows, columns, _ = self._cells_shape(observation_shape)
+        return rows, columns
+
+    def _cells_shape(self, observation_shape):
         shape = observation_shape
         for layer in self.grid_layers:
             shape = layer.compute_output_shape(shape)
@@ -210,7 +231,7 @@ class RelationalEncoder(keras.Model):
 
     def _nodes_shape(self, observation_shape):
         """From `(B, height, width, F)` to the `(B, N, features)` of the entities."""
-        batch, height, width, features = self._grid_shape(observation_shape)
+        batch, height, width, features = self._cells_shape(observation_shape)
         nodes = None if None in (height, width) else height * width
         return batch, nodes, features
 
@@ -231,15 +252,18 @@ class RelationalEncoder(keras.Model):
         check_grid(self.name, self._expected_shape, observation.shape, OBSERVATIONS)
         x = observation  # (B, height, width, F)
         for layer in self.grid_layers:
-            is_dense = isinstance(layer, keras.layers.Dense)
-            x = dense_on_rows(layer, x) if is_dense else layer(x)
+            check_room(layer, x.shape)
+            if isinstance(layer, keras.layers.Dense):
+                x = dense_on_rows(layer, x)
+            else:
+                x = layer(x, training=training) if isinstance(layer, RandomShift) else layer(x)
         _, height, width, features = ops.shape(x)
         x = ops.reshape(x, (-1, height * width, features))  # (B, N, F)
         if self.positions is not None:
             x = self.positions(x)
         seen, entity = self.seen(observation), self._only_entity(width)
         if self.max_entities is not None and not every_entity:
-            x, seen = self._gather(x, seen, self._of_nodes(observation, self.readout_feature) > 0.5)
+            x, seen = self._gather(x, seen, self._is_read(observation, width))
             entity = 0
         entities, attention = self.relations(
             x,
@@ -279,16 +303,26 @@ class RelationalEncoder(keras.Model):
         """Index of the only node that the last round has to update, or `None`."""
         if self.readout != "cell" or self._relates_all:
             return None
+        return self._read_index(width)
+
+    def _read_index(self, width):
+        """Index of the node of `readout_cell`."""
         row, column = self.readout_cell
         return row * width + column
+
+    def _is_read(self, observation, width):
+        """Which node is read, `(B, N)` or `(1, N)` bool."""
+        if self.readout == "feature":
+            return self._of_nodes(observation, self.readout_feature) > 0.5
+        _, height, width, _ = ops.shape(observation)
+        return ops.arange(height * width)[None] == self._read_index(width)
 
     def _read(self, nodes, width, observation):
         """One vector `(B, features)` from the nodes `(B, N, F)` of a grid of that width."""
         if self.readout == "max":
             return ops.max(nodes, axis=1)
         if self.readout == "cell":
-            row, column = self.readout_cell
-            return nodes[:, 0 if nodes.shape[1] == 1 else row * width + column]
+            return nodes[:, 0 if nodes.shape[1] == 1 else self._read_index(width)]
         if self.readout == "feature":
             if nodes.shape[1] == 1:
                 return nodes[:, 0]
@@ -313,44 +347,11 @@ class RelationalEncoder(keras.Model):
             "readout_cell": self.readout_cell,
             "readout_feature": self.readout_feature,
             "max_entities": self.max_entities,
+            "conv_strides": self.conv_strides,
+            "conv_pool": self.conv_pool,
+            "random_shift": self.random_shift,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
-
-
-class DenseEncoder(keras.layers.Layer):
-    """ReLU layers on an observation of any shape, flattened; without entities or attention.
-
-    Args:
-        hidden_units: sizes of the layers.
-    """
-
-    def __init__(
-        self, hidden_units: Sequence[int] = (64, 32), dtype: Any = None, name: str | None = None
-    ) -> None:
-        super().__init__(dtype=dtype, name=name)
-        self.dense = [
-            keras.layers.Dense(units, "relu", dtype=self.dtype_policy, name=f"dense_{i}")
-            for i, units in enumerate(positive_ints("hidden_units", hidden_units), start=1)
-        ]
-
-    def build(self, observation_shape: Shape) -> None:
-        if len(observation_shape) < 2 or None in observation_shape[1:]:
-            raise InvalidInput(
-                "a dense encoder takes observations (B, ...) of known sizes; "
-                f"received the shape {tuple(observation_shape)}"
-            )
-        self.read_size = math.prod(observation_shape[1:])
-        for layer in self.dense:
-            layer.build((None, self.read_size))
-            self.read_size = layer.units
-
-    def call(
-        self, observation: Tensor, training: bool = False, every_entity: bool = False
-    ) -> tuple[Tensor, None, dict[str, Tensor]]:
-        x = ops.reshape(observation, (-1, math.prod(observation.shape[1:])))
-        for layer in self.dense:
-            x = layer(x)
-        return x, None, {}
 
 
 def with_preparation(preparation: Any, overrides: Mapping[str, Any]) -> dict[str, Any]:

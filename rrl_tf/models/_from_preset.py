@@ -12,7 +12,7 @@ from rrl_tf._arguments import one_of
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models.presets import Preset
 from rrl_tf.models.trained import read_preset, write_preset
-from rrl_tf.presets import FOLDER, read_metadata, trained_presets
+from rrl_tf.presets import FOLDER, is_on_hub, read_metadata, trained_presets
 
 
 class FromPreset:
@@ -43,7 +43,8 @@ class FromPreset:
 
         Args:
             name: one of `presets`, which says what each of them is; `rrl_tf.models.presets` has
-                their numbers and sources. Or a folder that `save_to_preset` wrote.
+                their numbers and sources. Or a folder that `save_to_preset` wrote, on the
+                Hugging Face Hub as `hf://owner/name` or `hf://owner/name@revision`.
             load_weights: whether a trained preset comes with its weights; by default it does.
                 A configuration has none.
             **overrides: of a configuration, arguments that replace the preset's, or that it leaves
@@ -52,7 +53,8 @@ class FromPreset:
 
         Raises:
             InvalidInput: for an unknown name, which lists the known ones; for weights of what has
-                none; for a folder that is damaged or holds a model of another class.
+                none; for a folder that is damaged or holds a model of another class; if the Hub
+                has it not, cannot be reached, or its package is missing.
 
         Example:
 
@@ -69,7 +71,8 @@ class FromPreset:
             if load_weights:
                 raise InvalidInput(f"load_weights needs a trained preset; received {name!r}")
             return cls(**preset_config(cls._preset_table, str(name), overrides))
-        if str(name) not in cls.presets and not pathlib.Path(name).is_dir():
+        has_folder = is_on_hub(name) or pathlib.Path(name).is_dir()
+        if str(name) not in cls.presets and not has_folder:
             raise InvalidInput(
                 f"`preset` must be one of {tuple(cls.presets)}; received {_with_owner(str(name))}"
             )

@@ -109,6 +109,37 @@ RELATIONAL_Q_NETWORK["fast-relative"] = {
         "block": {**RELATIONAL_Q_NETWORK["fast"]["config"]["block"], "max_offset": 6},
     },
 }
+RELATIONAL_Q_NETWORK["atari"] = {
+    "description": (
+        "The relational agent over the frames of a game: two 4 x 4 convolutions, with "
+        "max-pooling between, make 81 entities of 84 x 84 pixels, which two rounds of attention "
+        "relate."
+    ),
+    "source": (
+        "Zambaldi et al., Deep Reinforcement Learning with Relational Inductive Biases (2019), and "
+        "figure 10.25 of Zai and Brown (2020), in sizes for a CPU; see docs/atari.md"
+    ),
+    "config": {
+        "num_actions": 18,
+        "conv_filters": (16, 64),
+        "conv_kernel_size": 4,
+        "conv_strides": 2,
+        "conv_pool": (2, 1),
+        "coordinates": {"low": -1.0, "high": 1.0, "divisor": "size_minus_one"},
+        "block": {
+            "num_heads": 2,
+            "key_size": 16,
+            "units": (66,),
+            "activation": "relu",
+            "norm": "entity",
+            "qkv_norm": "entity",  # without it, patches of a picture are too alike to tell apart
+        },
+        "num_rounds": 2,
+        "hidden_units": (256,),
+        "dueling": True,
+        "random_shift": 4,
+    },
+}
 
 
 def _sequence_classifiers(name, task, memory, lstm_units, transformer, hidden_units):

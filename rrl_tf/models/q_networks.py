@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import keras
 
+from rrl_tf.layers import RandomShift
+
 
 def dense_q_network(
     num_actions: int, hidden_units: Sequence[int] = (128, 128), dtype: str | None = None
@@ -55,13 +57,22 @@ def grid_q_network(
     return keras.Sequential([*convolutions, keras.layers.Flatten(dtype=dtype), *hidden, head])
 
 
-def convolutional_q_network(num_actions: int, dtype: str | None = None) -> keras.Sequential:
+def convolutional_q_network(
+    num_actions: int,
+    filters: Sequence[int] = (32, 64, 64),
+    hidden_units: Sequence[int] = (512,),
+    random_shift: int = 0,
+    dtype: str | None = None,
+) -> keras.Sequential:
     """Images `(B, height, width, C)`, prepared to 0..1, → Q values `(B, A)`, float32.
 
     Three convolutions and a dense layer, each with a ReLU; images from 36 x 36 up.
 
     Args:
         num_actions: A.
+        filters: channels of the three convolutions.
+        hidden_units: sizes of the ReLU layers.
+        random_shift: in training, images are moved by up to so many pixels (`RandomShift`).
         dtype: dtype policy of the hidden layers; Keras' own by default.
 
     Example:
@@ -70,11 +81,13 @@ def convolutional_q_network(num_actions: int, dtype: str | None = None) -> keras
 
     Source: Mnih et al., "Human-level control through deep reinforcement learning" (2015).
     """
-    hidden = [
-        keras.layers.Conv2D(32, 8, 4, activation="relu", dtype=dtype),
-        keras.layers.Conv2D(64, 4, 2, activation="relu", dtype=dtype),
-        keras.layers.Conv2D(64, 3, 1, activation="relu", dtype=dtype),
-        keras.layers.Flatten(dtype=dtype),
-        keras.layers.Dense(512, "relu", dtype=dtype),
+    shift = [RandomShift(random_shift, dtype=dtype)] if random_shift else []
+    convolutions = [
+        keras.layers.Conv2D(channels, kernel_size, strides, activation="relu", dtype=dtype)
+        for channels, kernel_size, strides in zip(filters, (8, 4, 3), (4, 2, 1), strict=True)
     ]
-    return keras.Sequential([*hidden, keras.layers.Dense(num_actions, dtype="float32")])
+    hidden = [keras.layers.Dense(units, "relu", dtype=dtype) for units in hidden_units]
+    head = keras.layers.Dense(num_actions, dtype="float32")
+    return keras.Sequential(
+        [*shift, *convolutions, keras.layers.Flatten(dtype=dtype), *hidden, head]
+    )

@@ -14,8 +14,9 @@ from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._shapes import dense_on_rows
 from rrl_tf.models import _memory_cores as cores
+from rrl_tf.models._dense_encoder import DenseEncoder
 from rrl_tf.models._dueling import dueling_values
-from rrl_tf.models._encoders import DenseEncoder, RelationalEncoder, with_preparation
+from rrl_tf.models._encoders import RelationalEncoder, with_preparation
 from rrl_tf.models._from_preset import FromPreset, preset_config
 from rrl_tf.models._grids import dense
 from rrl_tf.models._memory_cores import split_time

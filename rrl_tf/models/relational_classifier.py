@@ -10,11 +10,10 @@ from keras import ops
 
 from rrl_tf._arguments import one_of, positive_int, positive_ints
 from rrl_tf._typing import Initializer, Shape, Tensor
-from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import AppendCoordinates, RelationalBlock, RelationalModule
 from rrl_tf.layers._shapes import tensor_spec
 from rrl_tf.models._from_preset import FromPreset
-from rrl_tf.models._grids import check_grid, check_grid_shape, dense
+from rrl_tf.models._grids import check_grid, check_grid_shape, dense, one_each
 from rrl_tf.models.presets import RELATIONAL_CLASSIFIER
 
 CONV_PADDINGS = ("valid", "same")
@@ -85,8 +84,9 @@ class RelationalClassifier(FromPreset, keras.Model, presets=RELATIONAL_CLASSIFIE
         super().__init__(**kwargs)
         self.num_classes = positive_int("num_classes", num_classes)
         self.conv_filters = positive_ints("conv_filters", conv_filters)
-        self.conv_kernel_size = self._one_each("conv_kernel_size", conv_kernel_size)
-        self.conv_strides = self._one_each("conv_strides", conv_strides)
+        count = len(self.conv_filters)
+        self.conv_kernel_size = one_each("conv_kernel_size", conv_kernel_size, count)
+        self.conv_strides = one_each("conv_strides", conv_strides, count)
         self.conv_padding = one_of("conv_padding", conv_padding, CONV_PADDINGS)
         self.conv_norm = conv_norm
         self.coordinates = coordinates
@@ -95,17 +95,6 @@ class RelationalClassifier(FromPreset, keras.Model, presets=RELATIONAL_CLASSIFIE
         self.share_weights = share_weights
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self._make_layers()
-
-    def _one_each(self, name, sizes):
-        """One positive integer for each convolution."""
-        if isinstance(sizes, int):
-            sizes = [sizes] * len(self.conv_filters)
-        if len(sizes) != len(self.conv_filters):
-            raise InvalidInput(
-                f"`{name}` must be one integer, or one for each of the {len(self.conv_filters)} "
-                f"convolutions; received {sizes!r}"
-            )
-        return positive_ints(name, sizes)
 
     def _make_layers(self):
         self.grid_layers = []

@@ -22,16 +22,17 @@ from rrl_tf.models.presets import RELATIONAL_Q_NETWORK
 class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NETWORK):
     """Values the actions in a grid world by letting the grid's cells attend to each other.
 
-    Convolutions make an entity of every cell, coordinates or learned positions tell it where it is,
-    rounds of message passing relate the entities, and a readout turns all of them into one vector
-    for a dense network. Cell (row, column) of an input `(B, height, width, F)` is node
-    `row * width + column`, where convolutions keep the size.
+    Convolutions make an entity of every cell, or of every patch of a picture, coordinates or
+    learned positions tell it where it is, rounds of message passing relate the entities, and a
+    readout turns all of them into one vector for a dense network. Cell (row, column) of an input
+    `(B, height, width, F)` is node `row * width + column`, where convolutions keep the size.
 
     Args:
         num_actions: A, the number of actions.
         conv_filters: channels of each convolution.
-        conv_kernel_size: edge of the convolutions' kernels, in cells.
-        conv_padding: `"valid"`, or `"top_left"` to keep the size by zeros above and to the left.
+        conv_kernel_size: edge of the convolutions' kernels, in cells: one, or one for each.
+        conv_padding: `"valid"`; or, to keep the size, `"same"` by zeros all round or `"top_left"`
+            by zeros above and to the left.
         conv_activation: activation of the convolutions.
         coordinates: arguments of `AppendCoordinates`, or `None` for no coordinates.
         position_embedding: whether to add a learned vector for every cell.
@@ -55,10 +56,13 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
         max_entities: where most cells of a grid are never attended to (`unseen_feature`), how many
             are at the most: only these are computed, with the same result, unless attention is
             asked for. Cells beyond them, in the order of the nodes, are left out.
+        conv_strides: step of the convolutions, in cells: one, or one for each.
+        conv_pool: edge of the max-pooling after the convolutions: one, or one for each; 1 is none.
+        random_shift: in training, observations are moved by up to so many cells (`RandomShift`).
 
     Call arguments:
         observation: prepared observation `(B, height, width, F)`.
-        training: whether to apply dropout.
+        training: whether to apply dropout and shift observations.
         return_attention_scores: whether to return the attention as well.
 
     Returns:
@@ -85,7 +89,7 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
         self,
         num_actions: int,
         conv_filters: Sequence[int] = (32,),
-        conv_kernel_size: int = 1,
+        conv_kernel_size: int | Sequence[int] = 1,
         conv_padding: str = "valid",
         conv_activation: Activation = "relu",
         coordinates: Mapping[str, Any] | None = None,
@@ -102,6 +106,9 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
         kernel_initializer: Initializer = "glorot_uniform",
         readout_feature: int | None = None,
         max_entities: int | None = None,
+        conv_strides: int | Sequence[int] = 1,
+        conv_pool: int | Sequence[int] = 1,
+        random_shift: int = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -120,6 +127,9 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
             kernel_initializer,
             readout_feature,
             max_entities,
+            conv_strides,
+            conv_pool,
+            random_shift,
             **kwargs,
         )
         self.num_actions = positive_int("num_actions", num_actions)

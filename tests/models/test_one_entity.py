@@ -56,13 +56,16 @@ def test_what_needs_all_entities_refuses_one():
 SPARSE = {"unseen_feature": 0, "readout_feature": 1, "readout": "feature"}
 """A grid most cells of which are empty, feature 0, and in one of which the agent is, feature 1."""
 
+VIEW = {"unseen_feature": 0, "readout_cell": (2, 3)}
+"""The same seen from the agent, whose cell, node 13, is always the same one."""
 
-def sparse_networks(max_entities):
+
+def sparse_networks(max_entities, arguments=SPARSE):
     """The same network with and without a bound on the entities."""
     networks = []
     for bound in (None, max_entities):
         keras.utils.set_random_seed(0)
-        network = RelationalQNetwork.from_preset("fast", **SPARSE, max_entities=bound)
+        network = RelationalQNetwork.from_preset("fast", **arguments, max_entities=bound)
         network.build((None, 4, 5, 6))
         networks.append(network)
     return networks
@@ -88,9 +91,21 @@ def test_entities_that_nothing_attends_to_may_be_left_out(cells):
     assert tuple(attention["round_2"].shape) == (1, 2, 20, 20)
 
 
+@given(st.lists(st.integers(0, 19), max_size=4, unique=True))
+def test_entities_may_be_left_out_where_one_cell_is_read(cells):
+    everything, bounded = sparse_networks(5, VIEW)
+    grid = sparse_grid([13, *cells])
+    same(bounded(grid), everything(grid))
+    q, attention = bounded(grid, return_attention_scores=True)
+    same(q, everything(grid))
+    assert tuple(attention["round_2"].shape) == (1, 2, 20, 20)
+
+
 def test_beyond_the_bound_the_last_cells_are_left_out_and_never_the_agents():
     everything, bounded = sparse_networks(3)
     same(bounded(sparse_grid([19, 2, 8, 11])), everything(sparse_grid([19, 2, 8])))
+    everything_read, bounded_read = sparse_networks(3, VIEW)
+    same(bounded_read(sparse_grid([13, 2, 8, 11])), everything_read(sparse_grid([13, 2, 8])))
     assert np.abs(bounded(sparse_grid([19, 2, 8])) - everything(sparse_grid([19, 2]))).max() > 1e-4
 
 

@@ -147,7 +147,7 @@ def test_overrides_replace_single_entries_of_a_dict_and_leave_the_preset_alone()
 
 
 def test_unknown_preset_lists_the_known_ones():
-    with pytest.raises(ValueError, match=r"'fast', 'fast-relative', 'doorkey-5x5'.* 'bok'"):
+    with pytest.raises(ValueError, match=r"'fast-relative', 'atari'.*'doorkey-5x5'.* 'bok'"):
         RelationalQNetwork.from_preset("bok")
 
 
@@ -209,6 +209,24 @@ def test_zambaldi_pads_above_and_to_the_left():
     change = array(convolution(pad(x))) - array(convolution(pad(0 * x)))
     changed = np.abs(change[0]).max(axis=-1) > 0
     np.testing.assert_array_equal(changed, [[0, 0, 0], [0, 1, 1], [0, 1, 1]])
+
+
+@pytest.mark.parametrize(("padding", "known"), [("top_left", {0, 1}), ("same", {-1, 0, 1})])
+def test_padding_says_which_neighbours_a_cell_knows_before_any_round(padding, known):
+    kernel = len(known)
+    model = network("fast", conv_kernel_size=kernel, conv_padding=padding)
+    x = observation(SHAPES["fast"])
+
+    def cells(prepared):
+        for layer in model.grid_layers:
+            prepared = layer(prepared)
+        return array(prepared)[0]
+
+    there = x.copy()
+    there[0, 3, 3] += 1.0
+    rows, columns = np.nonzero((cells(there) != cells(x)).any(axis=-1))
+    assert cells(x).shape[:2] == x.shape[1:3]
+    assert set(zip(rows - 3, columns - 3)) == {(i, j) for i in known for j in known}
 
 
 def test_valid_padding_shrinks_the_grid():
@@ -317,7 +335,7 @@ def test_one_observation_is_as_good_as_a_batch(preset):
         ({"num_actions": 0}, "num_actions.*0"),
         ({"conv_filters": (32, 0)}, "conv_filters.*0"),
         ({"conv_kernel_size": 0}, "conv_kernel_size.*0"),
-        ({"conv_padding": "same"}, "conv_padding.*top_left.*'same'"),
+        ({"conv_padding": "full"}, "conv_padding.*same.*top_left.*'full'"),
         ({"readout": "mean"}, "readout.*flatten.*'mean'"),
         ({"readout": "max", "readout_cell": AGENT}, r"readout_cell.*'max'; received \(3, 6\)"),
         ({"readout": "cell", "readout_cell": None}, "readout_cell.*'cell'; received None"),
@@ -329,7 +347,7 @@ def test_one_observation_is_as_good_as_a_batch(preset):
     ],
 )
 def test_bad_arguments(arguments, message):
-    with pytest.raises(ValueError, match=f"(?s){message}"):
+    with pytest.raises(InvalidInput, match=f"(?s){message}"):
         RelationalQNetwork.from_preset("fast", **arguments)
 
 

@@ -1,0 +1,43 @@
+"""RandomShift moves every picture by a shift of its own, and fills with the border."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from rrl_tf.errors import InvalidInput
+from rrl_tf.layers import RandomShift
+
+
+def moved(picture, dy, dx):
+    """The picture by the definition: padded with its border, and cut out elsewhere."""
+    height, width, _ = picture.shape
+    padded = np.pad(picture, ((3, 3), (3, 3), (0, 0)), mode="edge")
+    return padded[3 + dy : 3 + dy + height, 3 + dx : 3 + dx + width]
+
+
+def test_every_picture_is_moved_by_one_of_the_shifts_and_all_occur():
+    pictures = np.random.default_rng(0).random((400, 5, 6, 2)).astype("float32")
+    shifted = ops.convert_to_numpy(RandomShift(2, seed=1)(pictures, training=True))
+    shifts = [(dy, dx) for dy in range(-2, 3) for dx in range(-2, 3)]
+    found = [
+        [shift for shift in shifts if np.array_equal(moved(picture, *shift), after)]
+        for picture, after in zip(pictures, shifted)
+    ]
+    assert all(len(each) == 1 for each in found)
+    assert {each[0] for each in found} == {*shifts}
+
+
+def test_nothing_moves_outside_of_training():
+    pictures = np.random.default_rng(0).random((3, 5, 6, 2)).astype("float32")
+    np.testing.assert_array_equal(RandomShift(2)(pictures), pictures)
+
+
+@pytest.mark.parametrize("cells", [0, -1, 1.5])
+def test_bad_numbers_are_named(cells):
+    with pytest.raises(InvalidInput, match=f"`cells`.*received {cells}"):
+        RandomShift(cells)
+
+
+def test_what_is_no_picture_is_refused():
+    with pytest.raises(InvalidInput, match=r"pictures.*\(2, 3, 4\)"):
+        RandomShift(1).build((2, 3, 4))

@@ -1,0 +1,87 @@
+"""What the arguments of the networks of grids may be, and what is said of others."""
+
+import re
+
+import numpy as np
+import pytest
+
+from rrl_tf.errors import InvalidInput
+from rrl_tf.models import RelationalQNetwork
+
+
+def observation(shape, batch=2):
+    return np.random.default_rng(0).random((batch, *shape)).astype("float32")
+
+
+NARROWING = [
+    {"conv_kernel_size": 3},
+    {"conv_kernel_size": (1, 2), "conv_filters": (8, 8)},
+    {"conv_padding": "same", "conv_strides": 2},
+    {"conv_padding": "top_left", "conv_kernel_size": 2, "conv_pool": 2},
+]
+
+
+@pytest.mark.parametrize("size", [None, 7])
+@pytest.mark.parametrize(
+    "marks", [{"readout": "feature", "readout_feature": 1}, {"unseen_feature": 1}]
+)
+@pytest.mark.parametrize("arguments", NARROWING)
+def test_a_feature_marks_no_cell_where_convolutions_narrow_a_grid(size, marks, arguments):
+    """Where the size was not known, another cell was read."""
+    model = RelationalQNetwork(3, **marks, **arguments)
+    with pytest.raises(InvalidInput, match="needs convolutions that keep the size of the grid"):
+        model.build((None, size, size, 5))
+    RelationalQNetwork(3, **arguments).build((None, size, size, 5))
+
+
+@pytest.mark.parametrize("arguments", [{}, {"conv_padding": "same", "conv_kernel_size": 3}])
+def test_a_feature_marks_a_cell_of_a_grid_of_any_size(arguments):
+    model = RelationalQNetwork(3, readout="feature", readout_feature=1, **arguments)
+    model.build((None, None, None, 5))
+    assert model(observation((4, 6, 5))).shape == (2, 3)
+
+
+def test_a_grid_too_small_is_refused_where_only_it_tells_its_size():
+    model = RelationalQNetwork(3, conv_pool=4)
+    model.build((None, None, None, 5))
+    with pytest.raises(InvalidInput, match=r"`conv_pool` must be at most.*3 x 3; received 4"):
+        model(observation((3, 3, 5)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"conv_kernel_size": 9}, "`conv_kernel_size` must be at most.*7 x 7; received 9"),
+        ({"conv_kernel_size": (5, 5), "conv_filters": (8, 8)}, "`conv_kernel_size`.*3 x 3; .* 5"),
+        ({"conv_pool": 8}, "`conv_pool` must be at most.*7 x 7; received 8"),
+    ],
+)
+def test_a_grid_too_small_is_refused_at_building(arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        RelationalQNetwork(3, **arguments).build((None, 7, 7, 20))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"block": {"a": 1}}, "`block` must be a dict of arguments of RelationalBlock.*'a': 1"),
+        ({"block": "dot"}, "`block` must be a dict; received 'dot'"),
+        ({"coordinates": {"a": 1}}, "`coordinates`.*of AppendCoordinates.*received {'a': 1}"),
+        ({"coordinates": 3}, "`coordinates` must be a dict; received 3"),
+        ({"random_shift": -1}, "random_shift.*received -1"),
+        ({"random_shift": 1.0}, "`random_shift`.*received 1.0"),
+        *[({"unseen_feature": bad}, f"`unseen_feature`.*{bad!r}") for bad in (1.5, "0", True)],
+        *[
+            ({"readout": "feature", "readout_feature": bad}, f"`readout_feature`.*{bad!r}")
+            for bad in (1.5, "0", True)
+        ],
+        *[
+            ({"readout_cell": bad}, f"`readout_cell` must be a.*received {re.escape(repr(bad))}$")
+            for bad in (3, (), (1,), (1, 2, 3), "ab")
+        ],
+        ({"readout_cell": (1.5, 1)}, "`readout_cell` must be an integer; received 1.5"),
+    ],
+)
+def test_an_argument_of_another_kind_is_named(arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        RelationalQNetwork.from_preset("fast", **arguments)
