@@ -40,7 +40,7 @@ class Rollout:
         observation_t: `(T, E, ...)`, what was seen before acting.
         action_t: `(T, E)` int.
         reward_t: `(T, E)` float32.
-        terminated: `(T, E)` bool.
+        terminated: `(T, E)` bool; also where a life was lost.
         truncated: `(T, E)` bool.
         observation_tp1: `(T, E, ...)`, what followed, never a new episode's start.
         episodes: T lists, the episodes that ended, as in `Record`.
@@ -115,7 +115,7 @@ class Actor:
             "observation_t": observation_t,
             "action_t": action_t,
             "reward_t": reward_t,
-            "terminated": terminated,
+            "terminated": terminated | info.get("life_lost", False),
             "truncated": truncated,
             "observation_tp1": info["final_obs"],
         }

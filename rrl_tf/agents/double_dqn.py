@@ -12,6 +12,7 @@ import tensorflow as tf
 from rrl_tf.agents import graph_random
 from rrl_tf.agents.learner import Learner
 from rrl_tf.agents.losses import LOSSES, double_dqn_loss, double_dqn_target
+from rrl_tf.agents.optimizers import OptimizerName
 from rrl_tf.agents.replay import Batch
 from rrl_tf.errors import InvalidInput
 
@@ -27,7 +28,7 @@ class DoubleDQN:
         network: any built `keras.Model`, prepared observations `(B, ...)` → Q values `(B, A)`.
         prepare: `Preparation`, or another function of `keras.ops` from raw observations to
             prepared ones; runs in the graph.
-        learning_rate, clip_norm, target_period, target_rate: as in `Learner`.
+        learning_rate, clip_norm, target_period, target_rate, optimizer: as in `Learner`.
         loss: `"huber"` or `"mse"`.
         select_at_t: bool. The book's mistake, kept to measure what it costs: the action that is
             valued at `t + n` is chosen from the Q values at `t`.
@@ -58,6 +59,7 @@ class DoubleDQN:
         loss: str = "huber",
         target_period: int = 1,
         target_rate: float = 0.01,
+        optimizer: OptimizerName = "adam",
         select_at_t: bool = False,
         jit_compile: bool = True,
         spread: Callable[..., Callable[[Any], tuple[Any, Any]]] | None = None,
@@ -66,7 +68,9 @@ class DoubleDQN:
             raise InvalidInput(f"loss must be one of {LOSSES}; received {loss!r}")
         self.network = network
         self.prepare = prepare
-        self.learner = Learner(network, learning_rate, clip_norm, target_period, target_rate)
+        self.learner = Learner(
+            network, learning_rate, clip_norm, target_period, target_rate, optimizer
+        )
         self.loss = loss
         self.select_at_t = select_at_t
         self.jit_compile = jit_compile

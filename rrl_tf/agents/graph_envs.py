@@ -78,7 +78,7 @@ class CurriculumGraph:
 
     def step_and_restart(
         self, state: Any, action: Any, seed: Any, level: Any
-    ) -> tuple[Any, Any, tuple[Any, ...], Any]:
+    ) -> tuple[Any, Any, tuple[Any, ...], Any, Any]:
         """One step of every environment; where an episode ends, one of `initial_state` begins.
 
         Args:
@@ -88,17 +88,18 @@ class CurriculumGraph:
             level: number, a tensor.
 
         Returns:
-            The state and the observation to act on next; a tuple of reward, terminated, truncated
-            and the observation after the action; and which episodes are a success, `(E,)` bool.
+            The state and the observation to act on next; what a replay is told, a tuple of reward,
+            terminated, truncated and the observation after the action; which episodes are over, and
+            which are a success, `(E,)` bool.
         """
         # What a step does depends on the state and on nothing else of a level.
         state, final_observation, reward, terminated, truncated = self.levels[0].step(state, action)
         truncated &= ~terminated
-        new = self.initial_state(seed, level)
-        state = choose(terminated | truncated, new, state)
+        over = terminated | truncated
+        state = choose(over, self.initial_state(seed, level), state)
         outcome = (reward, terminated, truncated, final_observation)
         success = self.levels[0].succeeded(reward, terminated)
-        return state, self.levels[0].observe(state), outcome, success
+        return state, self.levels[0].observe(state), outcome, over, success
 
     def get_state(self, state: Any) -> dict[str, Any]:
         """The environments' state, as a dict of arrays and JSON-able values."""
@@ -165,17 +166,20 @@ class PythonEnvs:
 
     def step_and_restart(
         self, state: tuple[()], action: Any, seed: Any, level: Any
-    ) -> tuple[tuple[()], Any, tuple[Any, ...], Any]:
-        """As of `CurriculumGraph`; the environments draw by seeds of their own."""
+    ) -> tuple[tuple[()], Any, tuple[Any, ...], Any, Any]:
+        """As of `CurriculumGraph`; the environments draw by seeds of their own.
+
+        A replay is told that a lost life (`info["life_lost"]`) terminates; the episode goes on.
+        """
         space = self.env.single_observation_space
         seen = (tf.as_dtype(space.dtype), (self.num_envs, *(space.shape or ())))
         reward, flag = (tf.float32, (self.num_envs,)), (tf.bool, (self.num_envs,))
-        kinds = [seen, reward, flag, flag, seen, flag]
+        kinds = [seen, reward, flag, flag, seen, flag, flag]
         results = tf.numpy_function(self._step, [action], [kind for kind, _ in kinds])
         for result, (_, shape) in zip(results, kinds):
             result.set_shape(shape)
-        observation, *outcome, success = results
-        return (), observation, tuple(outcome), success
+        observation, *outcome, over, success = results
+        return (), observation, tuple(outcome), over, success
 
     def _step(self, action):
         observation, reward, terminated, truncated, info = self.env.step(action)
@@ -186,9 +190,10 @@ class PythonEnvs:
         return (
             observation.copy(),
             np.asarray(reward, np.float32),
-            np.asarray(terminated, bool),
+            np.asarray(terminated | info.get("life_lost", False), bool),
             np.asarray(truncated, bool),
             np.asarray(info["final_obs"], observation.dtype),
+            np.asarray(terminated | truncated, bool),
             success,
         )
 

@@ -172,13 +172,12 @@ class GraphLoop:
             action_t, memory = self.agent.act_in_graph(seen, recall, epsilon, seed)
         with tf.name_scope("environment"):
             seed = self._seed(_RESETS, number)
-            state, observation, outcome, success = self.env.step_and_restart(
+            state, observation, outcome, over, success = self.env.step_and_restart(
                 now["state"], action_t, seed, level
             )
         with tf.name_scope("replay"):
             self.replay.add(seen, action_t, *outcome, recall)
-        reward_t, terminated, truncated, _ = outcome
-        over = terminated | truncated
+        reward_t, *_ = outcome
         returned, length = now["return"] + reward_t, now["length"] + 1.0
         episode = [tf.cast(each, tf.float32) for each in (over, returned, length, success)]
         now = {

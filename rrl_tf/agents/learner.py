@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from rrl_tf._arguments import one_of
 from rrl_tf._typing import Tensor
+from rrl_tf.agents.optimizers import OptimizerName, make_optimizer
 from rrl_tf.errors import InvalidInput
 
 
 class Learner:
-    """A network, Adam, and a target network that follows.
+    """A network, its optimiser, and a target network that follows.
 
     After every `target_period` updates the target network moves `target_rate` of the way to the
     online one: `(100, 1.0)` copies it every 100 updates, `(1, 0.01)` lets it follow softly. A
@@ -24,10 +26,11 @@ class Learner:
 
     Args:
         network: a built `keras.Model`.
-        learning_rate: float or Keras schedule, Adam's step size.
+        learning_rate: float or Keras schedule, the optimiser's step size.
         clip_norm: float or None, largest global norm of the gradient.
         target_period: int ≥ 1, updates between moves of the target network.
         target_rate: float in (0, 1], how far it moves.
+        optimizer: `"adam"` or `"muon"`, see `make_optimizer`.
 
     Attributes:
         network, target, optimizer: see above.
@@ -49,6 +52,7 @@ class Learner:
         clip_norm: float | None = 10.0,
         target_period: int = 1,
         target_rate: float = 0.01,
+        optimizer: OptimizerName = "adam",
     ) -> None:
         if not network.built:
             raise InvalidInput(
@@ -60,7 +64,10 @@ class Learner:
             raise InvalidInput(f"target_rate must be in (0, 1]; received {target_rate}")
         self.network = network
         self.target = _copy(network)
-        self.optimizer = _optimizer(learning_rate, clip_norm, network)
+        name = one_of("optimizer", optimizer, get_args(OptimizerName))
+        self.optimizer = _built(
+            network, name, learning_rate=learning_rate, global_clipnorm=clip_norm
+        )
         self.target_period = target_period
         self.target_rate = target_rate
 
@@ -122,13 +129,13 @@ class Learner:
         }
 
 
-def _optimizer(learning_rate, clip_norm, network):
-    adam = keras.optimizers.Adam(learning_rate, global_clipnorm=clip_norm)
+def _built(network, name, **options):
+    optimizer = make_optimizer(name, **options)
     # Small gradients would be zeros in half precision.
     if any(layer.compute_dtype == "float16" for layer in (network, *network.layers)):
-        adam = keras.optimizers.LossScaleOptimizer(adam)
-    adam.build(network.trainable_variables)
-    return adam
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
+    optimizer.build(network.trainable_variables)
+    return optimizer
 
 
 def _copy(network):

@@ -126,7 +126,12 @@ class Loop:
             observation, reward_t, terminated, truncated, info = self.env.step(action_t)
         with clock("replay"):
             self.replay.add(
-                self._observation, action_t, reward_t, terminated, truncated, info["final_obs"]
+                self._observation,
+                action_t,
+                reward_t,
+                terminated | info.get("life_lost", False),
+                truncated,
+                info["final_obs"],
             )
         self._observation = observation
         self._step += len(action_t)

@@ -13,6 +13,7 @@ from rrl_tf._typing import Tensor
 from rrl_tf.agents import graph_random
 from rrl_tf.agents.learner import Learner
 from rrl_tf.agents.losses import LOSSES, double_dqn_loss, double_dqn_target
+from rrl_tf.agents.optimizers import OptimizerName
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RecurrentQNetwork
 
@@ -45,7 +46,7 @@ class RecurrentDoubleDQN:
         max_share: η.
         stored_memory: whether a sequence begins with the memory it was played with, or with none.
         loss: `"huber"` or `"mse"`.
-        learning_rate, clip_norm, target_period, target_rate: as in `Learner`.
+        learning_rate, clip_norm, target_period, target_rate, optimizer: as in `Learner`.
 
     Raises:
         InvalidInput: if an argument is out of range or the network is not built.
@@ -78,6 +79,7 @@ class RecurrentDoubleDQN:
         clip_norm: float | None = 10.0,
         target_period: int = 1,
         target_rate: float = 0.01,
+        optimizer: OptimizerName = "adam",
     ) -> None:
         self.network = network
         self.prepare = prepare
@@ -87,7 +89,9 @@ class RecurrentDoubleDQN:
         self.max_share = number_from("max_share", max_share, 0, 1)
         self.stored_memory = stored_memory
         self.loss = one_of("loss", loss, LOSSES)
-        self.learner = Learner(network, learning_rate, clip_norm, target_period, target_rate)
+        self.learner = Learner(
+            network, learning_rate, clip_norm, target_period, target_rate, optimizer
+        )
         self.update_in_graph = tf.function(self._update_step, autograph=False)
 
     @property

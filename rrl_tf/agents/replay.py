@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from rrl_tf._arguments import number_from
+from rrl_tf.agents.stored_observations import StoredArrays, StoredFrames
 from rrl_tf.errors import InvalidInput
 
 
@@ -40,6 +41,10 @@ class Batch:
     index: np.ndarray
 
 
+OBSERVATIONS = ("observation_t", "observation_tpn")
+"""The columns of observations."""
+
+
 class ReplayBuffer:
     """A first-in-first-out ring of n-step transitions gathered from several environments.
 
@@ -63,6 +68,8 @@ class ReplayBuffer:
         observe_returns: bool, fill in `floor_t` when an episode has terminated. In a deterministic
             environment what was reached once can be reached again, so it bounds the optimal value
             from below (He et al., "Learning to play in a day", 2017).
+        frames: int, observations that are stacked along the last axis, of which every step adds
+            one; each is kept once.
 
     Raises:
         ValueError: if a number is out of range, or that many transitions do not fit in memory.
@@ -90,12 +97,14 @@ class ReplayBuffer:
         importance_exponent: float = 0.4,
         positive_copies: int = 1,
         observe_returns: bool = False,
+        frames: int = 1,
     ) -> None:
         for name, value, least in (
             ("capacity", capacity, 1),
             ("num_envs", num_envs, 1),
             ("n_step", n_step, 1),
             ("positive_copies", positive_copies, 1),
+            ("frames", frames, 1),
             ("priority_exponent", priority_exponent, 0),
             ("importance_exponent", importance_exponent, 0),
         ):
@@ -111,6 +120,11 @@ class ReplayBuffer:
         self.importance_exponent = importance_exponent
         self.positive_copies = positive_copies
         self.observe_returns = observe_returns
+        self._observations = StoredArrays(observation_shape, observation_dtype)
+        if frames > 1:
+            self._observations = StoredFrames(
+                observation_shape, observation_dtype, frames, num_envs
+            )
         self._ring = self._empty_ring()
         self._added = 0
         self._largest_priority = 1.0
@@ -123,19 +137,17 @@ class ReplayBuffer:
         ]
 
     def _empty_ring(self):
-        columns = {
-            "observation_t": (self.observation_shape, self.observation_dtype),
-            "action_t": ((), np.int32),
-            "return_t": ((), np.float32),
-            "discount_t": ((), np.float32),
-            "floor_t": ((), np.float32),
-            "observation_tpn": (self.observation_shape, self.observation_dtype),
-            "priority": ((), np.float64),
+        numbers = {
+            "action_t": np.int32,
+            "return_t": np.float32,
+            "discount_t": np.float32,
+            "floor_t": np.float32,
+            "priority": np.float64,
         }
         try:
             return {
-                name: np.zeros((self.capacity, *shape), dtype)
-                for name, (shape, dtype) in columns.items()
+                **{name: self._observations.column(self.capacity) for name in OBSERVATIONS},
+                **{name: np.zeros(self.capacity, dtype) for name, dtype in numbers.items()},
             }
         except (MemoryError, ValueError, OverflowError) as error:  # ValueError: beyond 64 bits
             raise InvalidInput(
@@ -167,8 +179,11 @@ class ReplayBuffer:
             envs: the numbers of the E environments that stepped; by default all.
         """
         for row, env in enumerate(range(self.num_envs) if envs is None else envs):
+            seen, seen_next = self._observations.of_step(
+                env, observation_t[row], observation_tp1[row]
+            )
             pending = self._pending[env]
-            pending.append([observation_t[row].copy(), int(action_t[row]), 0.0, 0])
+            pending.append([seen, int(action_t[row]), 0.0, 0])
             for transition in pending:
                 transition[2] += self.discount ** transition[3] * float(reward_t[row])
                 transition[3] += 1
@@ -180,11 +195,15 @@ class ReplayBuffer:
                 after = 0.0 if terminated[row] else self.discount**steps
                 for _ in range(self.positive_copies if summed > 0 else 1):
                     episode["stored"].append([self._added, len(episode["rewards"]) - steps])
-                    self._store(observation, action, summed, after, observation_tp1[row])
+                    self._store(observation, action, summed, after, seen_next)
             if over:
                 if terminated[row] and self.observe_returns:
                     self._set_floors(**episode)
-                self._episodes[env] = {"rewards": [], "stored": []}
+                self._begin_episode(env)
+
+    def _begin_episode(self, env):
+        self._episodes[env] = {"rewards": [], "stored": []}
+        self._observations.begin_episode(env)
 
     def forget_episodes(self, envs: Sequence[int]) -> None:
         """Drops what waits for the end of the episodes that environments are in; they begin anew.
@@ -193,7 +212,7 @@ class ReplayBuffer:
         """
         for env in envs:
             self._pending[env].clear()
-            self._episodes[env] = {"rewards": [], "stored": []}
+            self._begin_episode(env)
 
     def _store(self, observation_t, action_t, return_t, discount_t, observation_tpn):
         row = self._added % self.capacity
@@ -241,8 +260,13 @@ class ReplayBuffer:
             probability = self._ring["priority"][index] / cumulative[-1]
             weight = (size * probability) ** -self.importance_exponent
             weight = (weight / weight.max()).astype(np.float32)
-        rows = {k: v[index] for k, v in self._ring.items() if k != "priority"}
-        return Batch(**rows, weight_t=weight, index=index)
+        numbers = {*self._ring} - {*OBSERVATIONS, "priority"}
+        return Batch(
+            **{name: self._observations.rows(self._ring[name], index) for name in OBSERVATIONS},
+            **{name: self._ring[name][index] for name in numbers},
+            weight_t=weight,
+            index=index,
+        )
 
     def set_priorities(self, index: np.ndarray, error: np.ndarray) -> None:
         """Remembers the temporal-difference errors of sampled rows as their new priorities.
@@ -259,13 +283,12 @@ class ReplayBuffer:
 
     def get_state(self) -> dict[str, Any]:
         """Everything needed to go on exactly, as a dict of arrays and JSON-able values."""
-        waiting = [item for pending in self._pending for item in pending]
-        shape = self._ring["observation_t"].shape[1:]
+        columns = {name: column[: len(self)] for name, column in self._ring.items()}
+        observations = {name: columns.pop(name) for name in OBSERVATIONS}
+        waiting = [item[0] for pending in self._pending for item in pending]
         return {
-            **{name: column[: len(self)] for name, column in self._ring.items()},
-            "pending_observation": np.array(
-                [item[0] for item in waiting], self._ring["observation_t"].dtype
-            ).reshape(-1, *shape),
+            **columns,
+            **self._observations.to_arrays({**observations, "pending_observation": waiting}),
             "pending": [[item[1:] for item in pending] for pending in self._pending],
             "episodes": copy.deepcopy(self._episodes),
             "added": self._added,
@@ -281,19 +304,21 @@ class ReplayBuffer:
         """
         size = min(state["added"], self.capacity)
         for name, column in self._ring.items():
-            expected = (size, *column.shape[1:])
-            if state[name].shape != expected or state[name].dtype != column.dtype:
+            stored = state[name]
+            dtype = stored.dtype if name in OBSERVATIONS else column.dtype  # of those see below
+            if len(stored) != size or stored.dtype != dtype:
                 raise InvalidInput(
-                    f"replay state {name!r} is {state[name].dtype}{state[name].shape}, "
-                    f"expected {column.dtype}{expected}"
+                    f"replay state {name!r} is {len(stored)} rows of {stored.dtype}, "
+                    f"expected {size} of {dtype}"
                 )
         for part in ("pending", "episodes"):
             if len(state[part]) != self.num_envs:
                 raise InvalidInput(
                     f"replay state is of {len(state[part])} environments, expected {self.num_envs}"
                 )
+        columns: Any = self._observations.from_arrays(state, (*OBSERVATIONS, "pending_observation"))
         for name, column in self._ring.items():
-            column[:size] = state[name]
+            column[:size] = columns.get(name, state[name])
         self._added = int(state["added"])
         self._largest_priority = float(number_from("priority", state["largest_priority"], 0))
         self._episodes = [
@@ -303,10 +328,10 @@ class ReplayBuffer:
             }
             for episode in state["episodes"]
         ]
-        observations = collections.deque(state["pending_observation"])
+        observations = collections.deque(columns["pending_observation"])
         self._pending = [
             collections.deque(
-                [observations.popleft().copy(), int(action), float(summed), int(steps)]
+                [observations.popleft(), int(action), float(summed), int(steps)]
                 for action, summed, steps in pending
             )
             for pending in state["pending"]

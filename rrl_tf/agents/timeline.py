@@ -78,7 +78,11 @@ class Timeline:
             number_from(name, value, least)
         number_from("discount", discount, 0, 1)
         # A step's transition may be drawn when n - 1 have followed it, and must still be there.
-        number_from("capacity", capacity, num_envs * n_step)
+        if number_from("capacity", capacity, 1) < num_envs * n_step:
+            raise InvalidInput(
+                f"capacity must hold the {n_step} steps that are drawn together, of {num_envs} "
+                f"environments: at least {num_envs * n_step}; received {capacity}"
+            )
         self.num_envs = num_envs
         self.steps = capacity // num_envs
         self.n_step = n_step

@@ -9,6 +9,7 @@ from tqdm import tqdm
 
 from rrl_tf.agents import DoubleDQN, GraphLoop, Loop, RecurrentDoubleDQN
 from rrl_tf.agents.curriculum import Curriculum
+from rrl_tf.agents.optimizers import OptimizerName
 from rrl_tf.envs import Task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_policy, export_recurrent_policy
@@ -43,10 +44,12 @@ class AgentConfig(RunConfig):
 
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     """Precision of the network."""
+    optimizer: OptimizerName = "adam"
+    """Muon updates matrices by the orthogonal part of their momentum, and the rest as Adam."""
     learning_rate: float = 1e-3
-    """Adam's step size in the beginning."""
+    """Step size in the beginning."""
     learning_rate_end: float = 1e-4
-    """Adam's step size from `learning_rate_updates` on, a straight line between."""
+    """Step size from `learning_rate_updates` on, a straight line between."""
     learning_rate_updates: int = 5000
     clip_norm: float = 10.0
     """Largest global norm of the gradient."""
@@ -93,11 +96,13 @@ class AgentConfig(RunConfig):
     evaluation_episodes: int = 300
     """At most so many, always the same ones."""
     log_every: int = 500
-    """Steps between rows of the log; an evaluation or a checkpoint writes one as well."""
+    """Steps between rows of the log; evaluations, checkpoints and pictures write one as well."""
     evaluate_every: int = 1000
     """Steps between evaluations."""
     checkpoint_every: int = 5000
     """Steps between checkpoints."""
+    draw_every: int = 0
+    """Steps between pictures and films of an episode; 0 draws only in the end."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -110,7 +115,7 @@ class AgentConfig(RunConfig):
         require_not_negative(
             self,
             *("updates_per_step", "learning_starts", "epsilon_steps", "stop_after_perfect"),
-            *("learning_rate_end", "priority_exponent"),
+            *("learning_rate_end", "priority_exponent", "draw_every"),
         )
         if self.learning_starts >= self.replay_capacity:
             raise InvalidInput(
@@ -161,13 +166,13 @@ def train_agent(
             statistics.set_state(state["statistics"])
     if not run.is_finished():
         with replicas.losses_told(), compilation_told(), Interruption() as interruption:
-            _train(run, loop, play, curriculum, statistics, config, interruption)
+            _train(run, loop, task, play, curriculum, statistics, config, interruption)
         interruption.obey()
         run.by_chief(finish, run, loop.agent, play, task, config)
     return run, loop.agent
 
 
-def _train(run, loop, play, curriculum, statistics, config, interruption):
+def _train(run, loop, task, play, curriculum, statistics, config, interruption):
     """Goes on until the run is over or interrupted, and saves."""
 
     def save():
@@ -178,17 +183,18 @@ def _train(run, loop, play, curriculum, statistics, config, interruption):
 
     def due(every):
         """Whether a multiple of `every` was passed by the last step of all environments."""
-        return loop.step % every < config.num_envs
+        return every and loop.step % every < config.num_envs
 
     bar_options = {"unit": "step", "mininterval": 0.5, "disable": not run.replicas.is_chief}
     with tqdm(total=run.steps, initial=run.step, **bar_options) as bar:
         until = 0 if run.is_over() else config.steps
         for record in profiled(loop.run(until), run.folder.path, *_profile(loop, until, config)):
             statistics.add(record)
-            bar.update(record.step - bar.n)
+            bar.update(min(record.step, run.steps) - bar.n)  # all environments step at once
             last = interruption.agreed(run.replicas) or record.step >= until
             evaluates, saves = due(config.evaluate_every), due(config.checkpoint_every)
-            if not (last or evaluates or saves or due(config.log_every)):
+            draws = due(config.draw_every)
+            if not (last or evaluates or saves or draws or due(config.log_every)):
                 continue
             metrics = statistics.averages()
             require_finite(record.step, {"train/loss": metrics.get("train/loss", 0.0)})
@@ -199,6 +205,8 @@ def _train(run, loop, play, curriculum, statistics, config, interruption):
                     metrics |= untrained_scores(play, curriculum.level)
             run.log.write(record.step, metrics)
             bar.set_postfix(_shown(metrics), refresh=False)
+            if draws and not last and run.replicas.is_chief:  # the end has its own
+                _pictures(loop.agent.policy, task, run)
             if saves:
                 save()
             if run.replicas.any(last or run.is_over(record.step)):

@@ -94,7 +94,8 @@ class RayLauncher:
             import ray
         except ImportError as error:
             raise InvalidInput(
-                f"actors need {error.name or 'ray'}: pip install 'rrl_tf[ray]'"
+                f"actors need {error.name or 'ray'}: pip install '.[ray]'; received a Python "
+                "without it"
             ) from error
         self._ray = ray
         self._count = count

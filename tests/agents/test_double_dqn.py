@@ -4,9 +4,12 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from rrl_tf.agents import Batch, DoubleDQN, Loop, ReplayBuffer, linear_schedule
+from rrl_tf.agents.learner import Learner
 from rrl_tf.envs import SeededVectorEnv, doorkey_task, make_doorkey
+from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RelationalQNetwork, dense_q_network
 
 pytestmark = pytest.mark.tf_only
@@ -294,3 +297,26 @@ def test_bad_arguments_are_named(argument, value):
 def test_a_network_without_weights_is_refused():
     with pytest.raises(ValueError, match="build"):
         DoubleDQN(RelationalQNetwork.from_preset("fast", PREPARE, num_actions=5), PREPARE)
+
+
+def test_muon_moves_a_matrix_as_far_in_every_direction():
+    network = dense_q_network(3, hidden_units=(8, 8))
+    network.build((None, 8))
+    learner = Learner(network, learning_rate=0.1, optimizer="muon")
+    kernel = network.layers[1].kernel
+    before, rng = kernel.numpy(), np.random.default_rng(0)
+    gradients = [rng.normal(size=v.shape).astype("float32") for v in network.trainable_variables]
+    uneven = gradients[2] * (8.0 ** -np.arange(8)).astype("float32")  # one direction is far ahead
+    gradients[2] = uneven
+    learner.apply([tf.constant(gradient) for gradient in gradients])
+    sizes = np.linalg.svd(kernel.numpy() - before, compute_uv=False)
+    steps = np.linalg.svd(uneven, compute_uv=False)
+    assert steps[0] / steps[3] > 100
+    assert sizes[0] / sizes[3] < 3
+
+
+def test_an_unknown_optimizer_is_refused():
+    network = dense_q_network(3)
+    network.build((None, 8))
+    with pytest.raises(InvalidInput, match=r"optimizer.*'sgd'"):
+        Learner(network, optimizer="sgd")

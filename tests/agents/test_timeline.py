@@ -179,3 +179,8 @@ def test_numbers_out_of_range_are_refused(argument, value):
     capacity = arguments.pop("capacity")
     with pytest.raises(InvalidInput, match=f"{argument}.*received"):
         Timeline(capacity, (1,), "int64", **arguments)
+
+
+def test_a_replay_smaller_than_its_environments_need_is_told_by_their_numbers():
+    with pytest.raises(InvalidInput, match=r"3 steps .* 2 environments: at least 6; received 5"):
+        Timeline(5, (1,), "int64", num_envs=2, n_step=3)

@@ -16,7 +16,7 @@ from rrl_tf.agents.curriculum import Curriculum
 from rrl_tf.envs import doorkey_task, gymnasium_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import dense_q_network
-from rrl_tf.training import Replicas
+from rrl_tf.training import MetricsLog, Replicas, pictures
 from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
 from rrl_tf.training.loops import make_loop
 from rrl_tf.training.rollout import RolloutStatistics
@@ -159,3 +159,23 @@ def test_a_step_that_xla_cannot_compile_is_told_with_what_to_do(tmp_path):
         train(tmp_path, network, jit_compile=True)
     run, _ = train(tmp_path / "plain", network, jit_compile=False, steps=40)
     assert run.is_finished()
+
+
+@pytest.mark.parametrize("loop", ["python", pytest.param("graph", marks=pytest.mark.slow)])
+def test_pictures_during_a_training_change_nothing_of_it(tmp_path, monkeypatch, loop):
+    monkeypatch.setattr(pictures, "LONGEST_FILM", 3)
+    films = []
+    monkeypatch.setattr(MetricsLog, "film", lambda log, step, name, file: films.append(step))
+    task = doorkey_task((5,), max_steps=12)
+    numbers = {**TOY, "loop": loop, "steps": 60, "log_every": 16, "checkpoint_every": 1000}
+
+    def trained(every):
+        keras.utils.set_random_seed(0)
+        network = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(task.num_actions)])
+        config = DoubleDQNConfig(**numbers, draw_every=every, runs=str(tmp_path / str(every)))
+        return train_double_dqn(task, network, config)[1].network.get_weights()
+
+    alone, drawn = trained(0), trained(20)
+    assert films == [60, 20, 40, 60]  # in the end, and on the way there
+    for without, with_pictures in zip(alone, drawn, strict=True):
+        np.testing.assert_array_equal(with_pictures, without)

@@ -20,7 +20,7 @@ from rrl_tf.training.recurrent_double_dqn import (
 )
 from serving.sessions import MemorySession
 
-pytestmark = pytest.mark.tf_only
+pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]
 SMALL = {
     "encoder_arguments": {"hidden_units": (16,)},
     "hidden_units": (8,),
@@ -73,18 +73,24 @@ def train(path, preset="lstm-dense", task=None, **changes):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained(tmp_path_factory, few_pictures):
     return train(tmp_path_factory.mktemp("trained"))
+
+
+@pytest.fixture(scope="module")
+def trained_in_graph(tmp_path_factory, few_pictures):
+    return train(tmp_path_factory.mktemp("trained"), task=small_doorkey(), loop="graph")
 
 
 def weights(agent):
     return agent.get_state()
 
 
-@pytest.mark.parametrize("loop", ["python", "graph"])
-def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path, loop, trained):
+@pytest.mark.parametrize(("loop", "whole"), [("python", "trained"), ("graph", "trained_in_graph")])
+def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path, request, loop, whole):
+    run, whole = request.getfixturevalue(whole)
+    request.getfixturevalue("unfinished")  # not before: that is finished
     changes = {"loop": loop, "task": memory() if loop == "python" else small_doorkey()}
-    run, whole = trained if loop == "python" else train(tmp_path / "whole", **changes)
     train(tmp_path, **changes, steps=60)
     again, resumed = train(tmp_path, **changes)
     assert again.step == run.step == 120
@@ -102,7 +108,7 @@ def small_doorkey():
     return doorkey_task((5,), max_steps=12)
 
 
-def test_another_core_does_not_go_on_with_a_run_of_this_one(tmp_path):
+def test_another_core_does_not_go_on_with_a_run_of_this_one(tmp_path, unfinished):
     train(tmp_path, steps=40)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "toy").rglob("*")}
     with pytest.raises(InvalidInput, match=r"parameters is \d+ there and \d+ here"):

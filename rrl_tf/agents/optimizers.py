@@ -1,4 +1,4 @@
-"""The optimisers that runs of `fit` choose between."""
+"""The optimisers that runs choose between."""
 
 from __future__ import annotations
 
