@@ -3,6 +3,7 @@
 import importlib
 
 from rrl_tf.envs import preparation
+from rrl_tf.envs.atari_task import atari_task
 from rrl_tf.envs.box_world import BoxWorld
 from rrl_tf.envs.box_world_levels import BoxWorldLevels, BoxWorldStart, held_out_pairs
 from rrl_tf.envs.box_world_task import box_world_cells, box_world_task
@@ -47,6 +48,7 @@ __all__ = [
     "Preparation",
     "SeededVectorEnv",
     "Task",
+    "atari_task",
     "box_world_cells",
     "box_world_task",
     "comparison_task",

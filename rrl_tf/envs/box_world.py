@@ -255,3 +255,14 @@ def rgb(colour: int, num_colours: int) -> np.ndarray:
 
 
 gymnasium.register("rrl_tf/BoxWorld-v0", "rrl_tf.envs.box_world:BoxWorld")
+# The levels that the preset is trained on, and those of the paper.
+for _size, _boxes, _distractors in ((8, 3, 2), (12, 4, 4)):
+    gymnasium.register(
+        f"rrl_tf/BoxWorld-{_size}x{_size}-v0",
+        "rrl_tf.envs.box_world:BoxWorld",
+        kwargs={
+            "size": _size,
+            "goal_length": tuple(range(1, _boxes + 1)),
+            "num_distractors": tuple(range(_distractors + 1)),
+        },
+    )

@@ -1,4 +1,4 @@
-"""Box-World as a task: a curriculum of more and more boxes, and pairs of colours kept apart."""
+"""Box-World as a task: levels of some boxes and distractors, and pairs of colours kept apart."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from rrl_tf.errors import InvalidInput
 Numbers: TypeAlias = int | tuple[int, ...]
 """A number, or those that one is drawn from."""
 
-CURRICULUM = ((1, 0), ((1, 2), (0, 1)), ((1, 2, 3), (0, 1, 2)))
-"""Level by level: how many boxes lead to the gem, and how many distractors there are."""
+LEVELS = (((1, 2, 3), (0, 1, 2)),)
+"""One level: how many boxes lead to the gem, and how many distractors there are."""
 
 
 def box_world_task(
     size: int = 8,
     *,
-    levels: Sequence[tuple[Numbers, Numbers]] = CURRICULUM,
+    levels: Sequence[tuple[Numbers, Numbers]] = LEVELS,
     train_part: str = "train",
     test_part: str = "train",
     test_goal_length: Numbers | None = None,

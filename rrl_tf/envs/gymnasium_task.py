@@ -74,8 +74,7 @@ def gymnasium_task(
         registered = getattr(example.spec, "reward_threshold", None)
         success_return = _LEAST_MINIGRID_REWARD if is_minigrid else registered
     level = Level("", make, make_test if test_env else None)
-    name = env if isinstance(env, str) else getattr(env, "__name__", "environment")
-    named: dict[str, Any] = {"name": name.rpartition(":")[2], "success_return": success_return}
+    named = {"name": _name(env), "frames": frames, "success_return": success_return}
     if is_minigrid:
         return _minigrid_task(level, example.observation_space, frames, named)
     return Task(
@@ -84,6 +83,12 @@ def gymnasium_task(
         entities=_method(example, "entities"),
         **named,
     )
+
+
+def _name(env):
+    """The id of an environment without its module, or the name of the function that makes it."""
+    name = env if isinstance(env, str) else getattr(env, "__name__", "environment")
+    return name.rpartition(":")[2]
 
 
 def _make(env, max_steps, frames, actions, render_mode=None):
@@ -105,9 +110,11 @@ def _made(env, render_mode, max_steps):
     if not isinstance(env, str):
         own = new_env(env, render_mode)
         return own if max_steps is None else gymnasium.wrappers.TimeLimit(own, max_steps)
+    # Who draws nothing need not take the argument.
+    drawn = {} if render_mode is None else {"render_mode": render_mode}
     try:
-        return gymnasium.make(env, render_mode=render_mode, max_episode_steps=max_steps)
-    except (gymnasium.error.Error, ImportError) as error:
+        return gymnasium.make(env, max_episode_steps=max_steps, **drawn)
+    except (gymnasium.error.Error, ImportError, ValueError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InvalidInput(f"cannot make the environment {env!r}: {first}") from error
 

@@ -227,7 +227,7 @@ def make_memory(
         InvalidInput: An unknown name, or a number that is not possible.
 
     Example:
-        >>> env = make_memory(size=17, random_length=True)
+        >>> env = make_memory(size=17, random_length=True)  # or make("rrl_tf/MemoryS17Random-v0")
         >>> env.reset(seed=1)[0].shape
         (7, 7, 4)
         >>> env.get_wrapper_attr("action_names")
@@ -251,3 +251,13 @@ def _is_size(size):
 def _check_size(size):
     if not _is_size(size):
         raise InvalidInput(f"size must be odd and at least {MINIMUM_SIZE}; received {size!r}")
+
+
+for _size in (7, 9, 11, 13, 15, 17):
+    for _random_length, _name in ((False, ""), (True, "Random")):
+        gymnasium.register(
+            f"rrl_tf/MemoryS{_size}{_name}-v0",
+            "rrl_tf.envs.memory:make_memory",
+            kwargs={"size": _size, "random_length": _random_length},
+            disable_env_checker=True,
+        )

@@ -25,7 +25,8 @@ def memory_task(
 ) -> Task:
     """MiniGrid's Memory as a `Task`, evaluated from every start or from lengths held out.
 
-    Whoever does not remember the object in the room succeeds half of the time.
+    Whoever does not remember the object in the room succeeds half of the time, from S11 on; in
+    smaller rooms a look back from the end of the hallway shows it.
 
     Args:
         sizes: sides of the grid, odd and from 7 up, a curriculum from first to last.

@@ -66,6 +66,8 @@ class Task:
         unseen: raw observation → bool array of the grid's shape, cells out of sight.
         view: environment → RGB picture of what the agent sees, upright.
         rows_first: whether a grid's axes are (row, column), or (x, y) as MiniGrid's.
+        frames: observations that are stacked along the last axis, of which every step adds one: a
+            replay keeps each once.
 
     Raises:
         InvalidInput: if there is no level, the levels or what tests them differ in their spaces,
@@ -91,6 +93,7 @@ class Task:
     unseen: Callable[[np.ndarray], np.ndarray] | None = None
     view: Callable[[gymnasium.Env], np.ndarray] | None = None
     rows_first: bool = True
+    frames: int = 1
     observation_space: Box = dataclasses.field(init=False)
     action_space: Discrete = dataclasses.field(init=False)
 

@@ -98,9 +98,10 @@ class SeededVectorEnv(VectorEnv):
             `(observation, reward, terminated, truncated, info)`: the observations `(E, ...)` to act
             on next, float32 rewards `(E,)`, two bool arrays `(E,)` of which at most one is true,
             and `info` with `"final_obs"`, `(E, ...)`, what followed the action in every environment
-            (equal to the observation where the episode goes on); `"_episode"`, `(E,)`, where an
-            episode ended; and `"episode"`, its `"return"`, `"length"` in steps and `"success"`,
-            `(E,)` each, zero elsewhere, with `"_success"`, `(E,)`, where an environment told it.
+            (equal to the observation where the episode goes on); `"life_lost"`, `(E,)`, if an
+            environment told one; `"_episode"`, `(E,)`, where an episode ended; and `"episode"`,
+            its `"return"`, `"length"` in steps and `"success"`, `(E,)` each, zero elsewhere, with
+            `"_success"`, `(E,)`, where an environment told it.
 
         Raises:
             InvalidInput: Another number of actions, or an environment rewards with nan or infinity.
@@ -117,10 +118,12 @@ class SeededVectorEnv(VectorEnv):
         truncated = np.zeros(self.num_envs, bool)
         success = np.zeros(self.num_envs, bool)
         told = np.zeros(self.num_envs, bool)
+        life_lost = np.zeros(self.num_envs, bool)
         for i, (env, action) in enumerate(zip(self.envs, actions)):
             final[i], reward[i], terminated[i], timeout, info = env.step(action)
             truncated[i] = timeout and self.reset_on_truncation and not terminated[i]
             told[i], success[i] = "success" in info, info.get("success", False)
+            life_lost[i] = info.get("life_lost", False)
             self._actions[i].append(action)
         self._returns += reward
         done = terminated | truncated
@@ -136,6 +139,8 @@ class SeededVectorEnv(VectorEnv):
             },
             "_episode": done,
         }
+        if life_lost.any():
+            info["life_lost"] = life_lost
         self._observation = final.copy() if done.any() else final
         for ended in np.flatnonzero(done).tolist():
             self._observation[ended] = self._begin(ended, self.reset_options)

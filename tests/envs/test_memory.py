@@ -1,5 +1,7 @@
 """Memory and KeyCorridor: MiniGrid's own where nothing is asked for, every start, their tasks."""
 
+import itertools
+
 import gymnasium
 import minigrid  # noqa: F401  registers the stock environments
 import numpy as np
@@ -282,3 +284,17 @@ def test_the_ball_is_a_success_and_the_time_limit_none():
 def test_what_key_corridor_cannot_be_is_told(arguments, message):
     with pytest.raises(InvalidInput, match=message):
         key_corridor_task(**arguments)
+
+
+@pytest.mark.parametrize(("size", "most"), [(7, 3), (9, 3), (11, 2), (13, 2), (17, 2)])
+def test_a_view_shows_all_three_objects_in_the_small_rooms_alone(size, most):
+    """Docs say from which size on Memory asks for a memory."""
+    env = stock(size, random_length=False)
+    env.reset(seed=0)
+    seen = []
+    for x, y, direction in itertools.product(range(size), range(size), range(4)):
+        cell = env.grid.get(x, y)
+        if cell is None or cell.can_overlap():
+            env.agent_pos, env.agent_dir = np.array((x, y)), direction
+            seen.append(np.isin(env.gen_obs()["image"][..., 0], [*KINDS]).sum())
+    assert max(seen) == most

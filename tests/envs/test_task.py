@@ -7,6 +7,7 @@ import warnings
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Sequence
 
 from rrl_tf.envs import Level, Preparation, Task, doorkey_task, gymnasium_task, make_doorkey
@@ -137,6 +138,7 @@ def test_actions_are_numbered_from_zero():
     ("env", "options", "message"),
     [
         ("NoSuch-v0", {}, "cannot make the environment 'NoSuch-v0'"),
+        (":", {}, "cannot make the environment ':': Empty module name"),
         ("no_such_module:Walk-v0", {}, "cannot make .*no_such_module"),
         (functools.partial(Walk, action_space=Box(-1, 1, (2,))), {}, "discrete actions; received"),
         (functools.partial(Walk, Sequence(Discrete(3))), {}, "must have a fixed size; received"),
@@ -168,6 +170,18 @@ def test_a_maker_needs_no_render_mode(max_steps):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # CartPole's, that it is asked for a picture
         assert _rendering_env(by_hand) is None
+
+
+def test_a_registered_environment_needs_no_render_mode():
+    """Gymnasium hands on the argument even where it is None."""
+
+    class Bare(CartPoleEnv):
+        def __init__(self):
+            super().__init__()
+
+    gymnasium.register("Bare-v0", Bare, max_episode_steps=7)
+    assert gymnasium_task("Bare-v0").make_env().observation_space.shape == (4,)
+    del gymnasium.registry["Bare-v0"]
 
 
 def test_an_environment_of_a_users_file_is_found(tmp_path, monkeypatch):

@@ -1,0 +1,129 @@
+"""Atari games as tasks, as agents that learn from 100,000 steps meet them."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, SupportsFloat
+
+import gymnasium
+import numpy as np
+from gymnasium.wrappers import AtariPreprocessing, TransformReward
+
+from rrl_tf._arguments import positive_int
+from rrl_tf.envs.preparation import scaled
+from rrl_tf.envs.task import Level, Task
+from rrl_tf.envs.wrappers import StackFrames
+from rrl_tf.errors import InvalidInput
+
+SIDE = 84
+"""Of the picture that is seen."""
+
+
+def atari_task(game: str = "ALE/Alien-v5", *, frames: int = 4) -> Task:
+    """An Atari game as a `Task`: raw scores of full games are evaluated, signs of rewards trained.
+
+    What is seen is Gymnasium's `AtariPreprocessing`: 84 x 84 greys, the maximum of the last two of
+    four frames, 1 to 30 no-ops at the start; no sticky actions, the game's own set of actions, and
+    108,000 frames at most. In training the loss of a life counts as an end, beyond which nothing
+    is expected, while the game goes on: episodes are full games, also there.
+
+    Args:
+        game: id of a game of ale-py, as `ALE/Alien-v5`.
+        frames: pictures stacked along the last axis.
+
+    Returns:
+        A `Task` of one level, of which no success is known.
+
+    Raises:
+        InvalidInput: if there is no such game, or ale-py or OpenCV are missing.
+
+    Example:
+        >>> task = atari_task("ALE/Alien-v5")
+        >>> task.preparation.shape, task.action_names[:3]
+        ((84, 84, 4), ('NOOP', 'FIRE', 'UP'))
+
+    Source: the protocol of "Atari 100k" (Kaiser et al., 2020), as in
+    github.com/google/dopamine, `labs/atari_100k`.
+    """
+    positive_int("frames", frames)
+    make = functools.partial(_make, game, frames)
+    space: Any = make(training=False).observation_space
+    return Task(
+        name=game,
+        levels=(
+            Level(
+                "",
+                functools.partial(make, training=True),
+                functools.partial(make, training=False),
+            ),
+        ),
+        preparation=scaled(space),
+        frames=frames,
+    )
+
+
+class NamedActions(gymnasium.Wrapper):
+    """Tells the names of a game's actions."""
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """One name an action, as `UPRIGHTFIRE`."""
+        return tuple(self.get_wrapper_attr("get_action_meanings")())
+
+
+class TellLifeLost(gymnasium.Wrapper):
+    """Tells `info["life_lost"]` where a life is lost and the game goes on.
+
+    To begin a new episode there, as `AtariPreprocessing` does, would show an agent nothing but
+    first lives, as it begins a new game as well.
+    """
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        self._lives = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begins a game."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._lives = info["lives"]
+        return observation, info
+
+    def step(self, action: int) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Adds whether a life was lost."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        lost = info["lives"] < self._lives and not terminated
+        self._lives = info["lives"]
+        return observation, reward, terminated, truncated, {**info, "life_lost": lost}
+
+
+def _make(game, frames, training, render_mode=None):
+    env = NamedActions(AtariPreprocessing(_game(game, render_mode), grayscale_newaxis=True))
+    if training:
+        env = TransformReward(TellLifeLost(env), lambda reward: float(np.sign(reward)))
+    return StackFrames(env, frames)
+
+
+def _game(game, render_mode):
+    try:
+        import ale_py
+        import cv2  # noqa: F401 - `AtariPreprocessing` needs it
+    except ImportError as error:
+        raise InvalidInput(
+            f"Atari games need {error.name}: pip install '.[atari]'; received a Python without it"
+        ) from error
+    gymnasium.register_envs(ale_py)
+    try:
+        return gymnasium.make(
+            game,
+            render_mode=render_mode,
+            frameskip=1,
+            repeat_action_probability=0.0,
+            full_action_space=False,
+        )
+    except (gymnasium.error.Error, ImportError, TypeError, ValueError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InvalidInput(
+            f"`game` must be the id of a game of ale-py ({first}); received {game!r}"
+        ) from error
