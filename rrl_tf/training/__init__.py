@@ -1,5 +1,6 @@
 """Runs: their folder, logs, checkpoints, callbacks of `fit`, evaluation and profile."""
 
+from rrl_tf.agents.optimizers import make_optimizer
 from rrl_tf.training.callbacks import (
     Checkpoint,
     EarlyStop,
@@ -18,8 +19,8 @@ from rrl_tf.training.config import (
 from rrl_tf.training.evaluation import Evaluation, evaluate
 from rrl_tf.training.fit import FitRun
 from rrl_tf.training.interruption import Interruption
+from rrl_tf.training.loggers import Logger, make_loggers
 from rrl_tf.training.metrics_log import MetricsLog
-from rrl_tf.training.optimizers import make_optimizer
 from rrl_tf.training.profile_summary import ProfileSummary, read_profile
 from rrl_tf.training.profiling import Profile, profiled
 from rrl_tf.training.replicas import Replicas, make_replicas
@@ -37,6 +38,7 @@ __all__ = [
     "Interruption",
     "LogImages",
     "LogMetrics",
+    "Logger",
     "MetricsLog",
     "Profile",
     "ProfileSummary",
@@ -50,6 +52,7 @@ __all__ = [
     "checksum",
     "evaluate",
     "learning_rate_schedule",
+    "make_loggers",
     "make_optimizer",
     "make_replicas",
     "profiled",

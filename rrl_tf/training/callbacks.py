@@ -25,7 +25,7 @@ _LOSSES = ("train/loss", "eval/loss")
 
 
 class LogMetrics(keras.callbacks.Callback):
-    """Writes a row of metrics after every epoch, to the CSV file and to TensorBoard.
+    """Writes a row of metrics after every epoch.
 
     What `fit` calls `loss` and `val_loss` is written as `train/loss` and `eval/loss`, beside
     `train/learning_rate`, `time/epoch` (seconds, validation included) and
@@ -75,7 +75,7 @@ def _logged_name(name):
 
 
 class LogImages(keras.callbacks.Callback):
-    """Shows pictures of the model in TensorBoard, such as what it attends to.
+    """Logs pictures of the model, such as what it attends to.
 
     Args:
         log: `MetricsLog`.

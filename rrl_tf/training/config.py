@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training.cluster import ClusterKind
+from rrl_tf.training.loggers import LoggerName, check_loggers
 from rrl_tf.training.schedules import Schedule, learning_rate_schedule
 
 
@@ -29,6 +30,9 @@ class RunConfig:
     """Folder under `runs`; by default the preset and the seed."""
     runs: str = "runs"
     """Where runs are kept."""
+    logger: tuple[LoggerName, ...] = ("csv", "tensorboard")
+    """What the run is logged to. `csv` is metrics.csv, which the run goes on from: it is written in
+    any case, and nothing else where it is named alone."""
     profile: bool = False
     """Record 20 steps for TensorBoard's profiler."""
     devices: int = 1
@@ -40,6 +44,7 @@ class RunConfig:
         if not 0 <= self.seed < 2**32:
             raise InvalidInput(f"seed must be from 0 to 2**32 - 1; received {self.seed}")
         require_positive(self, "devices")
+        check_loggers(self.logger)
 
     @property
     def path(self) -> pathlib.Path:

@@ -49,7 +49,7 @@ def make_loop(
     make_env = functools.partial(
         training_env, task, config.num_envs, reset_on_truncation=not config.ignore_time_limit
     )
-    replay = _make_replay(ReplayBuffer, task, config)
+    replay = _make_replay(functools.partial(ReplayBuffer, frames=task.frames), task, config)
     numbers["trace"] = tf.profiler.experimental.Trace
     if config.actors is None:
         return Loop(agent, make_env(config.seed), replay, **numbers)
@@ -130,7 +130,8 @@ def _loop_numbers(config: AgentConfig) -> dict[str, Any]:
 
 
 def _pauses(config):
-    return {"pauses": (config.log_every, config.evaluate_every, config.checkpoint_every)}
+    every = (config.log_every, config.evaluate_every, config.checkpoint_every, config.draw_every)
+    return {"pauses": tuple(filter(None, every))}
 
 
 def _graph_envs(task, config, **options):
@@ -237,6 +238,7 @@ def _learner_numbers(config):
             config.learning_rate, config.learning_rate_updates, config.learning_rate_end
         ),
         "clip_norm": config.clip_norm,
+        "optimizer": config.optimizer,
         "loss": config.loss,
         "target_period": config.target_period,
         "target_rate": config.target_rate,

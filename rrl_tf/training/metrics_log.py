@@ -1,4 +1,4 @@
-"""Metrics as a CSV file and as TensorBoard events, under the same names."""
+"""Metrics as a CSV file and wherever else a run is logged to, under the same names."""
 
 from __future__ import annotations
 
@@ -6,30 +6,34 @@ import csv
 import math
 import os
 import pathlib
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from rrl_tf.errors import InvalidInput
+from rrl_tf.training.loggers import Logger, TensorBoardLogger, first_line
 from rrl_tf.training.run_folder import atomic_file
 
 
 class MetricsLog:
-    """Writes rows of metrics to `metrics.csv` and to TensorBoard.
+    """Writes rows of metrics to `metrics.csv`, and tells everything to loggers.
 
     Names are grouped as `rollout/`, `train/`, `eval/` and `time/`. A metric that a row lacks
     stays an empty cell. The CSV file is replaced whole at every row, so it is never half-written.
-    Rows of an earlier attempt are kept.
+    Rows of an earlier attempt are kept. It is what a run goes on from and is reported by, so it is
+    written whatever else is: a logger that raises is warned of, and told nothing more.
 
     Args:
         folder: the run's folder, made when it is not there.
         until_step: int or None; rows of an earlier attempt beyond this step are dropped, since a
             resumed run writes them again. `None` keeps all.
+        loggers: each a `Logger`; by default TensorBoard's event files in the folder.
 
     Attributes:
         rows: list of dicts name → number, each with its `"step"`.
+        loggers: list of those that are still told.
 
     Raises:
         InvalidInput: if there is a `metrics.csv` that cannot be read.
@@ -39,12 +43,18 @@ class MetricsLog:
         >>> log.write(1000, {"train/loss": 0.5, "eval/success": 1.0})
     """
 
-    def __init__(self, folder: str | os.PathLike, until_step: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike,
+        until_step: int | None = None,
+        loggers: Iterable[Logger] | None = None,
+    ) -> None:
         self._file = pathlib.Path(folder) / "metrics.csv"
         self._file.parent.mkdir(parents=True, exist_ok=True)
         rows = _read_rows(self._file) if self._file.exists() else []
         self.rows = [row for row in rows if until_step is None or row["step"] <= until_step]
-        self._writer = tf.summary.create_file_writer(str(self._file.parent))
+        default = (TensorBoardLogger(self._file.parent),) if loggers is None else loggers
+        self.loggers: list[Logger] = list(default)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Adds one row.
@@ -52,41 +62,53 @@ class MetricsLog:
         Args:
             step: environment steps or updates.
             metrics: name → number.
+
+        Raises:
+            InvalidInput: if one is no number; nothing is written then.
         """
-        self.rows.append({"step": step, **metrics})
-        names = list(dict.fromkeys(name for row in self.rows for name in row))
+        rows = [*self.rows, {"step": step, **metrics}]
+        cells = [{name: _short(name, value) for name, value in row.items()} for row in rows]
+        names = list(dict.fromkeys(name for row in rows for name in row))
         with atomic_file(self._file) as draft, draft.open("w", newline="") as file:
             table = csv.DictWriter(file, names, lineterminator="\n")
             table.writeheader()
-            table.writerows({k: _short(v) for k, v in row.items()} for row in self.rows)
-        with self._writer.as_default(step=step):
-            for name, value in metrics.items():
-                tf.summary.scalar(name, value)
-        self._writer.flush()
+            table.writerows(cells)
+        self.rows.append(rows[-1])
+        self._tell(lambda logger: logger.write(step, metrics))
 
     def image(self, step: int, name: str, image: np.ndarray) -> None:
-        """Shows a picture `(height, width, 3)` uint8 in TensorBoard."""
-        with self._writer.as_default(step=step):
-            tf.summary.image(name, image[None])
-        self._writer.flush()
+        """Shows a picture `(height, width, 3)` uint8."""
+        self._tell(lambda logger: logger.image(step, name, image))
+
+    def film(self, step: int, name: str, file: str | os.PathLike) -> None:
+        """Shows a film, a GIF."""
+        self._tell(lambda logger: logger.film(step, name, pathlib.Path(file)))
 
     def settings(self, config: Mapping[str, Any]) -> None:
-        """Shows a run's configuration in TensorBoard: as a table under Text, and under HParams.
+        """Shows a run's configuration."""
+        self._tell(lambda logger: logger.settings(config))
 
-        HParams compares runs by their settings and by every metric that they wrote.
-        """
-        # Imported here: it is TensorBoard's, which whoever only reads a log need not have.
-        from tensorboard.plugins.hparams import api
+    def close(self) -> None:
+        """Says that the run is finished, and no more comes."""
+        self._tell(lambda logger: logger.close())
+        self.loggers = []
 
-        rows = "\n".join(f"| {name} | {value} |" for name, value in config.items())
-        plain = {
-            name: value if isinstance(value, bool | int | float | str) else str(value)
-            for name, value in config.items()
-        }
-        with self._writer.as_default(step=0):
-            tf.summary.text("config", f"| setting | value |\n|---|---|\n{rows}")
-            api.hparams(plain)
-        self._writer.flush()
+    def _tell(self, what: Callable[[Logger], None]) -> None:
+        """Tells all of them; what a service does must not end a run that may take days."""
+        told, failed = [], []
+        for logger in self.loggers:
+            try:
+                what(logger)
+                told.append(logger)
+            except Exception as error:  # whatever a service of others can raise
+                failed.append((logger, error))
+        self.loggers = told
+        for logger, reason in failed:  # after all were told: a warning may be made an error
+            warnings.warn(
+                f"{type(logger).__name__} is told nothing more, and the run goes on without it; "
+                f"received {type(reason).__name__}: {first_line(reason)}",
+                stacklevel=3,
+            )
 
 
 def _read_rows(file):
@@ -106,9 +128,12 @@ def _read_rows(file):
     return rows
 
 
-def _short(value):
+def _short(name, value):
     """Six significant digits; whole numbers as they are."""
-    value = float(value)
+    try:
+        value = float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInput(f"metric {name!r} must be a number; received {value!r:.40}") from error
     if math.isfinite(value) and value == int(value):
         return int(value)
     return f"{value:.6g}"

@@ -22,7 +22,10 @@ LONGEST_FILM = 60
 
 @dataclasses.dataclass(frozen=True)
 class Episode:
-    """T steps as `viz.film` takes them: T + 1 frames, T of everything else."""
+    """T steps as `viz.film` takes them: T + 1 frames, T of everything else.
+
+    Where a network attends to patches of the frame, `frame_grid` says how they lie.
+    """
 
     frames: np.ndarray
     views: np.ndarray
@@ -33,6 +36,7 @@ class Episode:
     actions: np.ndarray
     rewards: np.ndarray
     memory: viz.EpisodeMemory | None = None
+    frame_grid: tuple[int, int] | None = None
 
 
 def draw_episode(
@@ -42,14 +46,15 @@ def draw_episode(
 
     That is its attention over the cells of a grid, where a task names entities in it, and what its
     memory attends to and when it is written. Both get a figure of their own, `attention.png` and
-    `memory.png`. Of an environment without pictures nothing is drawn.
+    `memory.png`. Attention among the patches of a picture is drawn over the frame. Of an
+    environment without pictures nothing is drawn.
 
     Args:
         network: Q network, as `RelationalQNetwork` or `RecurrentQNetwork`.
         task: what is played: the evaluation episode that shows most in its beginning, or, where
             there is a memory to fill, the one that shows least.
         figures: folder that the pictures go to.
-        log: shows the figures in TensorBoard.
+        log: shows the figures and the film, too.
 
     Returns:
         Paths of what was drawn.
@@ -61,7 +66,13 @@ def draw_episode(
     episode = play(network, task, env, _reset(task, env, watched))
     env.close()
     drawn = {}
-    if episode.scores:
+    if episode.frame_grid:
+        half = len(episode.actions) // 2  # the beginnings are alike
+        rounds = {name: scores[half] for name, scores in episode.scores.items()}
+        drawn["attention"] = viz.frame_attention_figure(
+            episode.frames[half], rounds, episode.frame_grid
+        )
+    elif episode.scores:
         # A memory's episode is one that shows little at first.
         step = np.argmax([len(cells) for cells in episode.cells]) if watched.remembers else 0
         drawn["attention"] = _attention(episode, int(step), picture_grid(task))
@@ -71,7 +82,9 @@ def draw_episode(
     for name, figure in drawn.items():
         log.image(step, name, viz.figure_to_image(figure))
     paths = [viz.save_figure(figure, figures / f"{name}.png") for name, figure in drawn.items()]
-    return [*paths, viz.save_film(_film(episode, task), figures / "episode.gif")]
+    film = viz.save_film(_film(episode, task), figures / "episode.gif")
+    log.film(step, "episode", film)
+    return [*paths, film]
 
 
 def _reset(task, env, watched):
@@ -93,17 +106,28 @@ def _attention(episode, step, grid):
 
 
 def _film(episode, task):
+    scores = None if episode.frame_grid else next(iter(episode.scores.values()), None)
     return viz.film(
-        episode.frames,
-        next(iter(episode.scores.values()), None),
+        _frames(episode),
+        scores,
         episode.cells,
         episode.q_values,
         episode.actions,
         episode.rewards,
         task.action_names,
-        grid=picture_grid(task) if episode.scores else (1, 1),
+        grid=picture_grid(task) if scores is not None else (1, 1),
         memory=episode.memory,
     )
+
+
+def _frames(episode):
+    """The frames, each beside itself under the last round's attention, where that is over it."""
+    if not episode.frame_grid:
+        return episode.frames
+    last = [*episode.scores.values()][-1]
+    paid = [viz.attention_paid(scores, episode.frame_grid).mean(axis=0) for scores in last]
+    seen = [viz.overlay(frame, weights) for frame, weights in zip(episode.frames, paid)]
+    return np.concatenate([episode.frames, [*seen, episode.frames[-1]]], axis=2)
 
 
 def most_in_view(task: Task, env: gymnasium.Env) -> dict[str, Any]:
@@ -140,13 +164,14 @@ def play(network: keras.Model, task: Task, env: gymnasium.Env, reset: dict[str, 
         frames.append(env.render())
         over = terminated or truncated
     columns = {name: [row[name] for row in rows] for name in rows[0]}
-    rounds = looks[0].rounds if watched.attends else ()
+    rounds = looks[0].rounds if watched.attends or watched.frame_grid else ()
     return Episode(
         frames=np.stack(frames),
         cells=columns.pop("cells"),
         scores={name: np.stack([look.rounds[name] for look in looks]) for name in rounds},
         q_values=np.stack([look.q_values for look in looks]),
         memory=watched.memory_of(looks),
+        frame_grid=watched.frame_grid,
         **{name: np.stack(values) for name, values in columns.items()},
     )
 

@@ -119,4 +119,4 @@ def _missing():
     """What the reader of a profile lacks; to record one, TensorFlow is enough."""
     if importlib.util.find_spec("xprof"):
         return ""
-    return ', once its page is installed: pip install "rrl_tf[profile]"'
+    return ", once its page is installed: pip install '.[profile]'"

@@ -132,14 +132,15 @@ def _image(content: bytes, kind: str, caption: str) -> str:
 
 
 def _curves(rows: Sequence[Mapping[str, float]]) -> Iterator[str]:
-    """Pictures of what changed while it was logged."""
+    """Pictures of what was evaluated, and of what else changed while it was logged."""
     names = [name for row in rows for name in row if name != "step"]
     groups = ("eval", "rollout", "train", "time")
     order = sorted(dict.fromkeys(names), key=lambda name: _place(groups, name.partition("/")[0]))
     drawn = 0
     for name in order:
         steps, values = _series(rows, name)
-        if len(steps) < 2 or np.ptp(values) == 0 or drawn == CURVES:
+        told = name.startswith("eval/") or np.ptp(values) > 0  # never solved is an outcome, too
+        if len(steps) < 2 or not told or drawn == CURVES:
             continue
         drawn += 1
         figure = viz.learning_curves({name: (steps, values[None])}, name, xlabel="step")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rrl_tf.training.config import RunConfig
 from rrl_tf.training.folder_copy import packed, unpacked
+from rrl_tf.training.loggers import make_loggers
 from rrl_tf.training.metrics_log import MetricsLog
 from rrl_tf.training.replicas import Replicas
 from rrl_tf.training.report import write_report
 from rrl_tf.training.run_folder import RunFolder
 
-WITHOUT_EFFECT = ("name", "runs", "profile", "devices", "cluster")
-"""Fields of every configuration that say where it runs and what to watch, and not what."""
+WITHOUT_EFFECT = ("name", "runs", "logger", "draw_every", "profile", "devices", "cluster")
+"""Fields of configurations that say where a run is made and what is watched, and not what."""
 
 
 class Run:
@@ -40,11 +43,13 @@ class Run:
         steps: see above.
         folder: `RunFolder`.
         replicas: see above.
-        log: `MetricsLog`, with the rows up to `step`.
+        log: `MetricsLog`, with the rows up to `step`; of a run that is finished it is told to no
+            logger any more.
         step: int, of the newest checkpoint; 0 in a new run.
 
     Raises:
-        InvalidInput: if the folder holds another run, or its files cannot be read.
+        InvalidInput: if the folder holds another run, its files cannot be read, or a logger cannot
+            be opened; a folder that was new is removed then.
         OSError: if the folder cannot be made or written.
 
     Example:
@@ -71,12 +76,16 @@ class Run:
         self.steps = steps
         self._stop = stop or (lambda rows: False)
         settings = config.settings()
+        made = [path for path in (config.path, *config.path.parents) if not path.exists()]
         self.folder = self._opened(
             config.path, settings | dict(identity or {}), (*WITHOUT_EFFECT, *may_change)
         )
         self.step = self.folder.step
-        self.log = MetricsLog(self.folder.path, until_step=self.step)
-        self.log.settings(settings)
+        self.log = MetricsLog(self.folder.path, until_step=self.step, loggers=())
+        if self.replicas.is_chief and not self._is_done():
+            with _removed_on_error(made):
+                self.log.loggers = make_loggers(config.logger, self.folder.path)
+            self.log.settings(settings)
 
     def __repr__(self) -> str:
         path = str(self.folder.path)
@@ -108,10 +117,13 @@ class Run:
 
     def is_finished(self) -> bool:
         """Whether there is nothing left to do; if so, says it."""
-        finished = self.is_over() and self.folder.is_finished(self.step)
-        if finished:
+        done = self._is_done()
+        if done:
             print(f"{self.folder.path} is trained already, to step {self.step:,}")
-        return finished
+        return done
+
+    def _is_done(self):
+        return self.is_over() and self.folder.is_finished(self.step)
 
     def by_chief(self, action: Callable[..., object], *arguments: Any) -> None:
         """Has one host do what is to be done once, and the others wait for it."""
@@ -131,6 +143,21 @@ class Run:
         """
         outcome = {"step": self.step, **summary}
         page = write_report(self.folder, report, outcome, self.config.settings(), self.log.rows)
+        self.log.close()  # before: a run that is marked as finished is logged to no more
         self.folder.finish(outcome)
         paths = [*written, self.folder.path / "evaluation.json", page]
         print(f"step {self.step:,}: {report}\nwritten: {', '.join(map(str, paths))}")
+
+
+@contextlib.contextmanager
+def _removed_on_error(made):
+    """Removes the folder that is first, if any, and those of its parents that are empty then."""
+    try:
+        yield
+    except BaseException:
+        for path in made[:1]:
+            shutil.rmtree(path, ignore_errors=True)
+        for path in made[1:]:
+            with contextlib.suppress(OSError):  # another run was begun there
+                path.rmdir()
+        raise

@@ -182,7 +182,7 @@ class RunFolder:
         file = self._evaluation
         if not file.exists():
             return False
-        return _read_object(file, "remove it to finish the run again").get("step") == step
+        return read_object(file, "remove it to finish the run again").get("step") == step
 
     @property
     def _evaluation(self) -> pathlib.Path:
@@ -230,11 +230,11 @@ def atomic_file(path: str | os.PathLike) -> Iterator[pathlib.Path]:
         draft.unlink(missing_ok=True)
 
 
-def _read_object(file, way_out):
-    """A JSON object in a file, or one clear error."""
+def read_object(file: pathlib.Path, way_out: str) -> dict[str, Any]:
+    """A JSON object in a file, or one `InvalidInput` that says the way out of it."""
     try:
         found = json.loads(file.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{file} is not JSON ({error}); {way_out}") from error
     if not isinstance(found, dict):
         raise InvalidInput(f"{file} must hold a JSON object; {way_out}; received {found!r:.40}")
@@ -242,7 +242,7 @@ def _read_object(file, way_out):
 
 
 def _check_config(file, config, may_change):
-    known = _read_object(file, "choose another run folder")
+    known = read_object(file, "choose another run folder")
     differences = [
         f"{name} is {known.get(name)!r} there and {config.get(name)!r} here"
         for name in sorted(known.keys() | config.keys())

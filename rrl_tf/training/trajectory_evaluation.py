@@ -44,8 +44,8 @@ def make_envs(data: OfflineData, count: int) -> list[gymnasium.Env]:
         return [data.make_env() for _ in range(count)]
     except Exception as error:  # whatever an environment of others can raise
         raise InvalidInput(
-            f"cannot make {data.environment} to play in ({error}); a MuJoCo environment needs "
-            "pip install 'rrl_tf[mujoco]'"
+            f"{data.environment} must be there to play in, and one of MuJoCo needs "
+            f"pip install '.[mujoco]'; received {error}"
         ) from error
 
 

@@ -13,7 +13,7 @@ from keras import ops
 
 from rrl_tf import viz
 from rrl_tf.envs import Task
-from rrl_tf.models import RecurrentQNetwork
+from rrl_tf.models import RecurrentQNetwork, RelationalQNetwork
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Look:
 
     q_values: np.ndarray
     rounds: dict[str, np.ndarray]
-    """Attention from cell to cell, `(H, N, N)`, cell by cell as pictures have them."""
+    """Attention from cell to cell, `(H, N, N)`, cell by cell as pictures have them, or, where
+    these are patches of a frame, row by row."""
     blocks: dict[str, np.ndarray]
     """Attention of the memory, `(H, N, S)`."""
     gates: dict[str, np.ndarray]
@@ -39,6 +40,8 @@ class Watched:
 
     Attributes:
         attends: whether it can show its attention from cell to cell of the task's grid.
+        frame_grid: `(rows, columns)` of the patches of a picture that attend to each other, where
+            a network makes its entities of a picture; else `None`.
         remembers: whether it has a memory.
 
     Example:
@@ -54,7 +57,7 @@ class Watched:
         self.remembers = self._recurrent and network.memory_size > 0
         self._memory: Any = None
         self._action, self._reward = -1, 0.0
-        self.attends = self._attends()
+        self.attends, self.frame_grid = self._attends(), self._frame_grid()
 
     def _attends(self):
         shape = self._task.preparation.shape
@@ -65,10 +68,17 @@ class Watched:
         cells = (shape[0] * shape[1],) * 2
         return bool(rounds) and all(each.shape[-2:] == cells for each in rounds.values())
 
+    def _frame_grid(self):
+        shape = self._task.preparation.shape
+        if self._task.entities is not None or not isinstance(self._network, RelationalQNetwork):
+            return None
+        grid = self._network.grid_shape((None, *shape))
+        return None if grid == shape[:2] else grid  # cells of a grid may lie anywhere in a frame
+
     def look(self, observation: np.ndarray) -> Look:
         """What the network makes of an observation, and what it remembers from now on."""
         views = self._task.preparation(observation[None])
-        q, self._memory, *seen = self._ask(views, looks=self.attends)
+        q, self._memory, *seen = self._ask(views, looks=self.attends or bool(self.frame_grid))
         rounds, blocks, gates = (
             {name: _array(value) for name, value in values.items()} for values in seen
         )

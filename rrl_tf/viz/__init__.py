@@ -7,6 +7,7 @@ from rrl_tf.viz.digits import digits_figure, most_attended
 from rrl_tf.viz.episode_memory import VIEW, EpisodeMemory
 from rrl_tf.viz.equivariance import equivariance_figure
 from rrl_tf.viz.film import film
+from rrl_tf.viz.frames import attention_paid, frame_attention_figure, overlay
 from rrl_tf.viz.gates import gates_figure
 from rrl_tf.viz.memory import memory_attention_figure
 from rrl_tf.viz.output import figure_to_image, save_figure, save_film
@@ -19,15 +20,18 @@ __all__ = [
     "EpisodeMemory",
     "attention_figure",
     "attention_grid",
+    "attention_paid",
     "cost_figure",
     "digits_figure",
     "equivariance_figure",
     "figure_to_image",
     "film",
+    "frame_attention_figure",
     "gates_figure",
     "learning_curves",
     "memory_attention_figure",
     "most_attended",
+    "overlay",
     "questions_figure",
     "returns_figure",
     "robustness_figure",

@@ -129,21 +129,35 @@ def merged_cells(cells: Mapping[str, Cell]) -> dict[Cell, str]:
 
 
 def initials(labels: Iterable[str]) -> dict[str, str]:
-    """Return label -> the shortest capitalised beginning that no other label shares."""
-    labels = list(labels)
+    """Return label -> the shortest capitalised beginning that no other label shares.
+
+    Labels that differ in a number alone, as `box` and `box 2`, share theirs and keep the number.
+    """
+    parts = {label: _without_number(label) for label in labels}
+    short = _shortest({word for word, _ in parts.values()})
+    return {label: short[word] + number for label, (word, number) in parts.items()}
+
+
+def _shortest(words):
     short = {}
-    for label in labels:
-        others = [other for other in labels if other != label]
+    for word in words:
         length = 1
-        while length < len(label) and any(o.startswith(label[:length]) for o in others):
+        while length < len(word) and any(o.startswith(word[:length]) for o in words - {word}):
             length += 1
-        short[label] = label[:length].capitalize()
+        short[word] = word[:length].capitalize()
     return short
+
+
+def _without_number(label):
+    """A label's words, and the number that they end with, or nothing."""
+    words, _, number = label.rpartition(" ")
+    return (words, number) if words and number.isdigit() else (label, "")
 
 
 def meaning(labels: Iterable[str]) -> str:
     """Return the line that explains the letters in the cells."""
-    return "  ".join(f"{short} {label}" for label, short in initials(labels).items())
+    words = dict.fromkeys(_without_number(label)[0] for label in labels)
+    return "  ".join(f"{short} {word}" for word, short in initials(words).items())
 
 
 def mark_cells(

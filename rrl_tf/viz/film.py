@@ -21,6 +21,8 @@ _MARGIN, _TOP, _SIDE = 0.2, 0.72, 2.1  # inches, as everything here
 _ATTENTION_WIDTH, _NAMES_WIDTH, _VALUES_WIDTH = 2.7, 0.85, 1.25
 _HEADS_GAP, _HEADS_TITLE = 0.12, 0.2
 _MEMORY_GAP = 0.16
+_WIDEST = 2.0  # times as wide as high
+_CAPITAL = 0.09  # width of a letter of a name, at most
 _DIGIT = 0.046  # width of a letter at the bars
 
 
@@ -148,9 +150,11 @@ class _Page:
 
     def __init__(self, frame, pictures, q_values, action_names, source, memory):
         columns, side = _heads_layout(pictures.shape[1])
+        frame_width = _SIDE * min(max(1.0, frame.shape[1] / frame.shape[0]), _WIDEST)
         attention_width = max(0.0, columns * (side + _HEADS_GAP) - _HEADS_GAP)
-        attention_left = _MARGIN + _SIDE + (0.3 if columns else 0.0)
-        values_left = attention_left + attention_width + _NAMES_WIDTH
+        attention_left = _MARGIN + frame_width + (0.3 if columns else 0.0)
+        self._names_size, names_width = _names_layout(action_names)
+        values_left = attention_left + attention_width + names_width
         right = values_left + _VALUES_WIDTH
         width, height = right + _MARGIN, _TOP + _SIDE + 0.32
         below = 0.0 if memory is None else memory_height(memory, width) + _MEMORY_GAP
@@ -158,7 +162,7 @@ class _Page:
         self._caption = style.write(self.figure, _MARGIN, 0.13, "", style.TITLE_SIZE, weight="bold")
         self._reward = style.write(self.figure, right, 0.13, "", style.TITLE_SIZE, ha="right")
 
-        axes = style.place(self.figure, _MARGIN, _TOP, _SIDE, _SIDE)
+        axes = style.place(self.figure, _MARGIN, _TOP, frame_width, _SIDE)
         self._frame = axes.imshow(frame, interpolation="antialiased")
         style.bare(axes)
         style.title(axes, "environment", style.SMALL_SIZE)
@@ -204,13 +208,13 @@ class _Page:
         room = longest / (_VALUES_WIDTH - 2 * longest) * ((high - low) or 1.0)
         axes.set_xlim(low - (room if low < 0 else 0), high + room)
         axes.invert_yaxis()
-        axes.tick_params(length=0, labelsize=style.SMALL_SIZE, labelcolor=style.TEXT)
+        axes.tick_params(length=0, labelsize=self._names_size, labelcolor=style.TEXT)
         axes.set_xticks([])
         for spine in axes.spines.values():
             spine.set_visible(False)
         axes.axvline(0, color=style.LINE, linewidth=0.8)
         style.title(axes, "value of each action", style.SMALL_SIZE)
-        labels = [axes.text(0, y, "", size=7.5, va="center") for y in rows]
+        labels = [axes.text(0, y, "", size=min(7.5, self._names_size), va="center") for y in rows]
         return bars, labels
 
     def show_meaning(self, labels):
@@ -259,6 +263,13 @@ class _Page:
                 weight="bold" if chosen else "normal",
                 color=style.ACCENT if chosen else style.MUTED,
             )
+
+
+def _names_layout(names):
+    """Return the size and the width in inches of the actions' names: many are written smaller."""
+    size = min(style.SMALL_SIZE, 0.9 * 72 * _SIDE / len(names))
+    longest = max(map(len, names)) * _CAPITAL * size / style.SMALL_SIZE
+    return size, max(_NAMES_WIDTH, longest)
 
 
 def _heads_layout(heads):

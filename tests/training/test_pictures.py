@@ -3,15 +3,16 @@
 import dataclasses
 import functools
 
+import gymnasium
 import numpy as np
 import pytest
 from PIL import Image
 
-from rrl_tf.envs import memory_task
+from rrl_tf.envs import gymnasium_task, memory_task
 from rrl_tf.models import RecurrentQNetwork, RelationalQNetwork
 from rrl_tf.training import MetricsLog, evaluate
 from rrl_tf.training.loops import make_recurrent_agent
-from rrl_tf.training.pictures import draw_episode, least_in_view, most_in_view, play
+from rrl_tf.training.pictures import _frames, draw_episode, least_in_view, most_in_view, play
 from rrl_tf.training.recurrent_double_dqn import RecurrentDoubleDQNConfig
 
 pytestmark = pytest.mark.tf_only
@@ -158,3 +159,61 @@ def test_an_agent_with_a_memory_begins_where_it_has_to_look():
     assert hidden(chosen) == max(map(hidden, task().evaluation_resets()))
     assert chosen["options"]["start"].agent > 1  # not beside the object
     assert hidden(most_in_view(task(), env)) < hidden(chosen)
+
+
+class Dot(gymnasium.Env):
+    """A bright patch that moves over a dark picture, seen in pixels."""
+
+    metadata = {"render_modes": ["rgb_array"]}
+    observation_space = gymnasium.spaces.Box(0, 255, (24, 18, 1), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return self._seen(), {}
+
+    def step(self, action):
+        self.steps += 1
+        return self._seen(), 1.0, self.steps == 5, False, {}
+
+    def _seen(self):
+        picture = np.zeros((24, 18, 1), np.uint8)
+        picture[4 * self.steps : 4 * self.steps + 4, :6] = 250
+        return picture
+
+    def render(self):
+        return np.repeat(self._seen().repeat(3, 0).repeat(3, 1), 3, axis=-1)
+
+
+def test_attention_among_patches_is_drawn_over_the_frame(tmp_path):
+    pixels = gymnasium_task(Dot)
+    model = RelationalQNetwork(2, (4, 4), conv_kernel_size=3, conv_strides=2, num_rounds=2)
+    model.build((None, 24, 18, 1))
+    assert drawn(tmp_path, model, pixels) == ["attention.png", "episode.gif"]
+    episode = play(model, pixels, Dot("rgb_array"), {})
+    assert episode.frame_grid == model.grid_shape((None, 24, 18, 1)) == (5, 3)
+    _, scores = model(pixels.preparation(views_of_pixels()), return_attention_scores=True)
+    for name, each in episode.scores.items():
+        np.testing.assert_allclose(each, np.array(scores[name]), rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(each.sum(axis=-1), 1, rtol=1e-4)
+    frames = _frames(episode)
+    assert frames.shape == (6, 72, 2 * 54, 3)
+    np.testing.assert_array_equal(frames[:, :, :54], episode.frames)
+    assert (frames[:5, :, 54:] != episode.frames[:5]).any(axis=(1, 2, 3)).all()
+    np.testing.assert_array_equal(frames[5, :, 54:], episode.frames[5])  # nothing looks any more
+
+
+def views_of_pixels():
+    env = Dot()
+    return np.stack([env.reset()[0], *(env.step(0)[0] for _ in range(4))])
+
+
+def test_cells_of_a_grid_are_not_drawn_over_a_frame():
+    """They may be a view of the agent's own, which the frame's corners do not bound."""
+    pixels = gymnasium_task(Dot)
+    model = RelationalQNetwork(2, (4,))
+    model.build((None, 24, 18, 1))
+    assert not play(model, pixels, Dot("rgb_array"), {}).scores

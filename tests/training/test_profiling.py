@@ -17,7 +17,7 @@ from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
 from rrl_tf.training.profile_summary import SCOPES
 from rrl_tf.training.train_function import train_step
 
-pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("short_films")]
+pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]
 
 IN_A_LOOP = ("double_dqn",)
 PARTS = ("act", "environment", "replay", "update")
@@ -132,7 +132,7 @@ def test_programs_whose_parts_have_the_same_names_are_told_apart(tmp_path):
 def test_without_its_page_the_reader_is_told_what_to_install(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     list(profiled(range(2), tmp_path, lambda number: True))
-    assert 'pip install "rrl_tf[profile]"' in capsys.readouterr().out
+    assert "pip install '.[profile]'" in capsys.readouterr().out
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     list(profiled(range(2), tmp_path, lambda number: True))
     assert "pip" not in capsys.readouterr().out

@@ -78,6 +78,12 @@ def test_what_is_evaluated_is_drawn_first_and_not_too_much(run):
     assert len(shown) == CURVES and shown[0] == "eval/success"
 
 
+def test_an_agent_that_never_succeeds_has_its_curve(run):
+    rows = [{"step": step, "eval/success": 0.0, "train/epsilon": 1.0} for step in (1, 2)]
+    text = write_report(run.folder, "", {}, {}, rows).read_text()
+    assert re.findall(r"<figcaption>([^<]*)", text) == ["eval/success"]
+
+
 def test_a_run_without_pictures_and_curves_has_a_page(run):
     text = write_report(run.folder, "done", {}, {}, []).read_text()
     assert "None were drawn" in text and "Nothing was logged twice" in text

@@ -76,7 +76,7 @@ def test_an_environment_that_cannot_be_made_is_named_with_its_extra():
         raise ImportError("no module named mujoco")
 
     data = dataclasses.replace(offline([3]), environment="Walker2d-v5", make_env=broken)
-    with pytest.raises(InvalidInput, match=r"Walker2d-v5 .*pip install 'rrl_tf\[mujoco\]'"):
+    with pytest.raises(InvalidInput, match=r"Walker2d-v5 .*pip install '\.\[mujoco\]'; received "):
         make_envs(data, 2)
     assert make_envs(offline([3]), 2) == []
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from minigrid.core.constants import OBJECT_TO_IDX
 
 from rrl_tf.viz import attention_figure, attention_grid
+from rrl_tf.viz.attention import initials, meaning
 
 AGENT, KEY = (3, 6), (5, 2)
 FRAME = np.full((40, 40, 3), 90, np.uint8)
@@ -195,3 +196,11 @@ def test_bad_input_is_named(changed, message):
 def test_attention_grid_names_a_bad_shape():
     with pytest.raises(ValueError, match=r"\(7, 7\)"):
         attention_grid(np.zeros((7, 7)))
+
+
+def test_numbered_labels_share_their_initial_and_keep_the_number():
+    labels = ["agent", "gem", "box", "box 2", "box 13", "open"]
+    assert list(initials(labels).values()) == ["A", "G", "B", "B2", "B13", "O"]
+    assert meaning(labels) == "A agent  G gem  B box  O open"
+    assert meaning(["box 2"]) == "B box"
+    assert initials(["goal", "gem", "key 1"]) == {"goal": "Go", "gem": "Ge", "key 1": "K1"}

@@ -49,6 +49,16 @@ def test_without_attention_frame_and_values_are_left():
     assert min(chosen[:3]) > 50 > chosen[3]
 
 
+def test_a_wide_frame_is_drawn_as_wide_and_long_names_have_room():
+    given = {**episode(steps=1), "scores": None, "cells": None}
+    square = film(**{**given, "frames": np.zeros((2, 20, 20, 3), np.uint8)})
+    wide = film(**{**given, "frames": np.zeros((2, 20, 30, 3), np.uint8)})
+    assert wide.shape[1] == square.shape[1]
+    assert wide.shape[2] - square.shape[2] == pytest.approx(0.5 * 210, abs=2)
+    named = film(**{**given, "action_names": ("DOWNRIGHTFIRE", "b", "c")})
+    assert named.shape[2] > square.shape[2]
+
+
 def test_each_picture_shows_its_own_frame():
     given = episode(steps=2)
     given["frames"] = np.zeros((3, 8, 8, 3), np.uint8)
