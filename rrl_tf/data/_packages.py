@@ -7,7 +7,7 @@ from types import ModuleType
 
 from rrl_tf.errors import InvalidInput
 
-INSTALL = "pip install 'rrl_tf[data]'"
+INSTALL = "pip install '.[data]'"
 
 
 def optional_package(name: str, what: str) -> ModuleType:
@@ -15,4 +15,6 @@ def optional_package(name: str, what: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise InvalidInput(f"{what} needs {error.name or name}: {INSTALL}") from error
+        raise InvalidInput(
+            f"{what} needs {error.name or name}: {INSTALL}; received a Python without it"
+        ) from error

@@ -67,7 +67,7 @@ def _read_minari(source: str, name: str) -> OfflineData:
         else:
             dataset = minari.load_dataset(name, download=True)
     except ImportError as error:  # of what downloads, or reads the format
-        raise InvalidInput(f"{source} needs more: {_first_line(error)}; {INSTALL}") from error
+        raise InvalidInput(f"{source} needs {INSTALL}; received {_first_line(error)}") from error
     except Exception as error:
         raise InvalidInput(
             f"{source} cannot be loaded ({_first_line(error)}). Local data sets are looked for in "

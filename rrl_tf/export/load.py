@@ -17,7 +17,7 @@ from rrl_tf._arguments import array_of
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export.session import SavedModelSession
 from rrl_tf.export.versions import newest_version
-from rrl_tf.presets import METADATA, POLICY, preset_folder, trained_presets
+from rrl_tf.presets import METADATA, POLICY, is_on_hub, preset_folder, trained_presets
 
 # Frozen weights take seven times their memory, and twenty times while that is done; a step of a
 # network that has more of them is mostly arithmetic.
@@ -61,6 +61,8 @@ class Policy:
             InvalidInput: If shape or dtype is another, or a list's numbers are none of the dtype;
                 if the policy has no attention to show, needs its memory as well, or is closed.
         """
+        if "classify" in self.signatures:
+            raise InvalidInput("`act` takes a policy; received a classifier, use `classify`")
         if "observation" not in self.signatures.get("act", {"inputs": {}})["inputs"]:
             raise InvalidInput(
                 "this policy does not act on an observation alone; ask it through "
@@ -145,7 +147,7 @@ class Policy:
         single = value.shape == shape
         if value.dtype != dtype or value.shape[not single :] != shape or 0 in value.shape:
             raise InvalidInput(
-                f"expected an {name} of shape {shape} or a batch of them, dtype "
+                f"expected {name} of shape {shape} or a batch of them, dtype "
                 f"{dtype}; received shape {value.shape}, dtype {value.dtype}"
             )
         return (value[np.newaxis] if single else value), single
@@ -226,10 +228,12 @@ def load_policy(directory: str | os.PathLike) -> Policy:
 
     Args:
         directory: What `export_policy` returned, or a folder of such versions, for the newest. Or
-            the name or the folder of a trained preset: `rrl_tf.presets.trained_presets()`.
+            a trained preset: one of `rrl_tf.presets.trained_presets()`, the folder of one, or
+            `hf://owner/name` on the Hugging Face Hub, with `@revision` perhaps.
 
     Raises:
-        InvalidInput: If there is no exported version, or its files are damaged.
+        InvalidInput: If there is no exported version, its files are damaged, or the Hub does not
+            give them.
 
     Example:
 
@@ -238,7 +242,8 @@ def load_policy(directory: str | os.PathLike) -> Policy:
     True
     """
     folder = Path(directory)
-    if str(directory) in trained_presets() or (folder / METADATA).exists():
+    is_packaged = str(directory) in trained_presets()
+    if is_packaged or is_on_hub(directory) or (folder / METADATA).exists():
         folder = preset_folder(directory) / POLICY
     elif not folder.exists():
         known = ", ".join(trained_presets())

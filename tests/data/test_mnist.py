@@ -140,7 +140,7 @@ def test_without_a_network_the_error_says_both_ways_out(tmp_path, monkeypatch):
 
 def test_tensorflow_datasets_is_named_where_it_is_missing(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with pytest.raises(InvalidInput, match=r"needs tensorflow_datasets: .*'rrl_tf\[data\]'"):
+    with pytest.raises(InvalidInput, match=r"needs tensorflow_datasets: pip install '\.\[data\]'"):
         load_mnist(tmp_path)
 
 

@@ -207,7 +207,7 @@ def test_folders_without_data(minari_folder):
 )
 def test_a_missing_package_is_named_with_the_extra_that_brings_it(source, package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(InvalidInput, match=rf"needs {package}: pip install 'rrl_tf\[data\]'"):
+    with pytest.raises(InvalidInput, match=rf"needs {package}: pip install '\.\[data\]'; rec"):
         load_episodes(source)
 
 
@@ -215,5 +215,5 @@ def test_what_downloads_from_hugging_face_is_named_too(minari_folder, monkeypatc
     """Minari asks for it only when it downloads."""
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     monkeypatch.delitem(sys.modules, "minari.storage.remotes.huggingface", raising=False)
-    with pytest.raises(InvalidInput, match=r"huggingface_hub.*pip install 'rrl_tf\[data\]'"):
+    with pytest.raises(InvalidInput, match=r"pip install '\.\[data\]'; received .*huggingface_hub"):
         load_episodes("minari:mujoco/walker2d/medium-v0")

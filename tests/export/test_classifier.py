@@ -58,20 +58,20 @@ def test_a_loaded_classifier_takes_one_raw_image_or_a_batch(tmp_path):
     assert attention["round_1"].shape == (1, 4, 4)
     with pytest.raises(InvalidInput, match=r"image of shape \(8, 8\).*received shape \(7, 7\)"):
         served.classify(raw[0, :7, :7])
-    with pytest.raises(InvalidInput, match="does not act on an observation"):
-        served.act(raw[0])
+    with pytest.raises(InvalidInput, match=r"received a classifier, use `classify`$"):
+        served.act(raw)
     served.close()
 
 
 def test_a_sequence_is_classified_as_well(tmp_path):
     model = MemorySequenceClassifier.from_preset("fast", num_classes=3)
-    model.build((None, 4, 6))
+    model.build((None, 2, 6))
     served = load_policy(
         export_classifier(
-            tmp_path, model, lambda x: x, (4, 6), input_name="sequence", input_dtype="float32"
+            tmp_path, model, lambda x: x, (2, 6), input_name="sequence", input_dtype="float32"
         )
     )
-    raw = np.random.default_rng(0).normal(size=(2, 4, 6)).astype("float32")
+    raw = np.random.default_rng(0).normal(size=(3, 2, 6)).astype("float32")
     label, attention = served.classify(raw, return_attention_scores=True)
     logits, scores = model(raw, return_attention_scores=True)
     np.testing.assert_array_equal(label, np.asarray(logits).argmax(-1))

@@ -1,6 +1,7 @@
 """A served Decision Transformer acts as the one that was trained."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -47,12 +48,24 @@ def discrete():
     return policy(True, size), scaling, observations
 
 
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """Function of `continuous` or `discrete` → what it makes, and the folder of its export."""
+
+    @functools.cache
+    def export(make):
+        model, scaling, observations = make()
+        shape, dtype = observations.shape[2:], observations.dtype
+        folder, details = tmp_path_factory.mktemp("dt"), {"environment": "x"}
+        version = export_decision_transformer(folder, model, scaling, shape, dtype, details)
+        return model, scaling, observations, version
+
+    return export
+
+
 @pytest.mark.parametrize("make", [continuous, discrete])
-def test_a_session_with_the_export_acts_as_the_trained_policy(make, tmp_path):
-    model, scaling, observations = make()
-    version = export_decision_transformer(
-        tmp_path, model, scaling, observations.shape[2:], observations.dtype, {"environment": "x"}
-    )
+def test_a_session_with_the_export_acts_as_the_trained_policy(make, exported):
+    model, scaling, observations, version = exported(make)
     served = load_policy(version)
     assert served.details["context_length"] == K and served.details["environment"] == "x"
     session = WindowSession(served, target_return=50.0, num_envs=2)
@@ -71,13 +84,9 @@ def test_a_session_with_the_export_acts_as_the_trained_policy(make, tmp_path):
     served.close()
 
 
-def test_discrete_actions_come_with_their_probabilities(tmp_path):
-    model, scaling, observations = discrete()
-    served = load_policy(
-        export_decision_transformer(
-            tmp_path, model, scaling, observations.shape[2:], observations.dtype
-        )
-    )
+def test_discrete_actions_come_with_their_probabilities(exported):
+    model, scaling, observations, version = exported(discrete)
+    served = load_policy(version)
     rng = np.random.default_rng(1)
     window = {
         "states": observations[:K].swapaxes(0, 1),
@@ -116,7 +125,7 @@ def test_a_policy_says_what_it_is_asked_for_by_default(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory):
+def with_default_target(tmp_path_factory):
     model, scaling, _ = continuous()
     scaling = dataclasses.replace(scaling, target_return=70.0)
     return export_decision_transformer(tmp_path_factory.mktemp("dt"), model, scaling, (5,))
@@ -124,8 +133,8 @@ def exported(tmp_path_factory):
 
 @pytest.mark.parametrize("packaged", [False, True])
 @pytest.mark.parametrize("batch_size", [-1, 4097])
-def test_a_request_cannot_ask_for_endless_targets(exported, packaged, batch_size):
-    served = load_policy("dt-doorkey" if packaged else exported)
+def test_a_request_cannot_ask_for_endless_targets(with_default_target, packaged, batch_size):
+    served = load_policy("dt-doorkey" if packaged else with_default_target)
     with pytest.raises(InvalidInput, match="batch_size must be 0 to 4096"):
         served.predict({"batch_size": np.array(batch_size, np.int32)}, "default_target")
     most = served.predict({"batch_size": np.array(4096, np.int32)}, "default_target")
@@ -133,9 +142,8 @@ def test_a_request_cannot_ask_for_endless_targets(exported, packaged, batch_size
     served.close()
 
 
-def test_without_a_default_somebody_must_ask(tmp_path):
-    model, scaling, _ = continuous()
-    served = load_policy(export_decision_transformer(tmp_path, model, scaling, (5,)))
+def test_without_a_default_somebody_must_ask(exported):
+    served = load_policy(exported(continuous)[-1])
     with pytest.raises(ValueError, match="target_return must be given"):
         WindowSession(served)
     served.close()

@@ -1,5 +1,6 @@
 """Trained presets: what is in the package plays as its card says, and nothing damaged is loaded."""
 
+import hashlib
 import json
 import os
 import pathlib
@@ -16,18 +17,24 @@ from rrl_tf.data.mnist_batches import prepared
 from rrl_tf.data.perturb import Perturbation
 from rrl_tf.envs import doorkey_task, make_doorkey
 from rrl_tf.errors import InvalidInput
-from rrl_tf.models import MLPClassifier, RecurrentQNetwork, RelationalQNetwork
+from rrl_tf.models import (
+    MemorySequenceClassifier,
+    MLPClassifier,
+    RecurrentQNetwork,
+    RelationalQNetwork,
+)
 from rrl_tf.models.trained import read_preset
 from rrl_tf.presets import FOLDER, POLICY, preset_folder, trained_presets
 from rrl_tf.training import evaluate
 from rrl_tf.training.loops import make_recurrent_agent
 from serving.sessions import MemorySession, WindowSession
-from train_scripts import make_preset, train_recurrent
+from train_scripts import make_preset, train_box_world, train_nth_farthest, train_recurrent
 
 pytestmark = pytest.mark.tf_only
 
 REMEMBERING = [
     "doorkey-6x6",
+    "memory-s17",
     pytest.param("doorkey-8x8", marks=pytest.mark.slow),
     pytest.param("doorkey-16x16", marks=pytest.mark.slow),
 ]
@@ -40,7 +47,8 @@ def card(name):
 def test_the_package_is_small_and_names_what_it_holds():
     names = trained_presets()
     assert {"doorkey-5x5", "doorkey-6x6", "doorkey-8x8", "doorkey-16x16"} <= names.keys()
-    assert {"mnist-relational", "dt-doorkey"} <= names.keys()
+    assert {"memory-s17", "box-world"} <= names.keys()
+    assert {"mnist-relational", "dt-doorkey", "nth-farthest"} <= names.keys()
     assert all(names.values())
     size = sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file())
     assert size < 10_000_000
@@ -55,6 +63,16 @@ def test_doorkey_5x5_plays_as_its_card_says():
     played = evaluate(policy.act, task.make_test_env, resets).summary()
     assert played["success"] == card("doorkey-5x5")["eval/success"] == 1.0
     assert played["length"] == pytest.approx(card("doorkey-5x5")["eval/length"])
+
+
+def test_box_world_plays_as_its_card_says():
+    config = train_box_world.PRESETS["box-world"]
+    task = train_box_world.make_task(config)
+    policy = rrl_tf.load_policy("box-world")
+    resets = task.evaluation_resets(-1, config.evaluation_episodes)
+    played = evaluate(policy.act, task.make_test_env, resets).summary()
+    # Not to the bit on every processor: an episode or two may go otherwise.
+    assert played["success"] == pytest.approx(card("box-world")["eval/success"], abs=0.01)
 
 
 @pytest.mark.parametrize("name", REMEMBERING)
@@ -79,6 +97,16 @@ def test_digits_are_read_as_the_card_says():
     digits, labels = prepared(test, Perturbation(), 0)
     right = model.predict(digits, batch_size=250, verbose=0).argmax(-1) == labels
     assert right.mean() == pytest.approx(card("mnist-relational")["test/perturbed"], abs=3e-4)
+
+
+def test_questions_are_answered_as_the_card_says():
+    sequences, answers = train_nth_farthest.evaluation_questions(train_nth_farthest.FAST)
+    model = MemorySequenceClassifier.from_preset("nth-farthest")
+    told = model.predict(sequences, batch_size=2000, verbose=0).argmax(-1)
+    expected = card("nth-farthest")["eval/accuracy"]
+    assert (told == answers).mean() == pytest.approx(expected, abs=3e-4)
+    policy = rrl_tf.load_policy("nth-farthest")
+    np.testing.assert_array_equal(policy.classify(sequences[:100]), told[:100])
 
 
 def test_a_decision_transformer_earns_what_its_card_says():
@@ -160,6 +188,17 @@ def test_a_users_hidden_folder_is_no_draft(tmp_path):
     assert (mine / "notes").read_text() == "precious"
 
 
+def test_weights_are_a_file_of_keras_and_smaller_than_its_own(tmp_path):
+    model, other = small_classifier(), small_classifier()
+    model.save_to_preset(tmp_path / "mine")
+    model.save_weights(tmp_path / "keras.weights.h5")
+    file = tmp_path / "mine" / "model.weights.h5"
+    assert file.stat().st_size < 0.95 * (tmp_path / "keras.weights.h5").stat().st_size
+    other.load_weights(file)
+    for ours, loaded in zip(model.get_weights(), other.get_weights(), strict=True):
+        np.testing.assert_array_equal(loaded, ours)
+
+
 def test_a_full_disk_is_one_error_and_leaves_nothing(tmp_path):
     """HDF5 ended the process by a segmentation fault."""
     model, limits = small_classifier(), resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -170,6 +209,10 @@ def test_a_full_disk_is_one_error_and_leaves_nothing(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not list(tmp_path.iterdir())
+
+
+def repr_of_start(content):
+    return repr(content[:20])
 
 
 @pytest.fixture
@@ -201,11 +244,44 @@ def test_a_file_that_came_later_is_named(copied):
         preset_folder(copied)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"class": "x"}'])
+@pytest.mark.parametrize("place", ["policy/2", "policy/1/assets", "more"])
+def test_a_linked_folder_is_refused(copied, tmp_path, place):
+    """Its files were in no list, and the newest version was loaded from it."""
+    elsewhere = shutil.copytree(copied / "policy/1", tmp_path / "elsewhere")
+    shutil.rmtree(copied / place, ignore_errors=True)
+    (copied / place).symlink_to(elsewhere)
+    for load in (RelationalQNetwork.from_preset, rrl_tf.load_policy):
+        with pytest.raises(InvalidInput, match=rf"not be links; received '.*', where {place} is"):
+            load(copied)
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"class": "x"}', DEEP], ids=repr_of_start)
 def test_metadata_that_cannot_be_read_are_one_error(copied, content):
     (copied / "metadata.json").write_text(content)
     with pytest.raises(InvalidInput, match=r"metadata\.json must be as save_to_preset writes it"):
         preset_folder(copied)
+
+
+DENSE = json.dumps(keras.saving.serialize_keras_object(keras.layers.Dense(1)))
+
+
+@pytest.mark.parametrize("load_weights", [True, False])
+@pytest.mark.parametrize(
+    "content",
+    ['"hello"', "{}", "[]", "null", "3", '{"class_name": 3}', DENSE, DEEP],
+    ids=repr_of_start,
+)
+def test_a_configuration_of_no_model_is_one_error(copied, content, load_weights):
+    (copied / "config.json").write_text(content)
+    metadata = json.loads((copied / "metadata.json").read_text())
+    metadata["sha256"]["config.json"] = hashlib.sha256(content.encode()).hexdigest()
+    (copied / "metadata.json").write_text(json.dumps(metadata))
+    with pytest.raises(InvalidInput, match=r"config\.json' was written by.*; received .*") as told:
+        RelationalQNetwork.from_preset(copied, load_weights=load_weights)
+    assert len(str(told.value)) < 1000 and "\n" not in str(told.value)
 
 
 def test_what_is_asked_for_wrongly_is_one_error(copied, tmp_path):
@@ -222,7 +298,9 @@ def test_what_is_asked_for_wrongly_is_one_error(copied, tmp_path):
         RelationalQNetwork.from_preset("doorkey-4x4")
     with pytest.raises(InvalidInput, match=r"'doorkey-8x8', a preset of RecurrentQNetwork$"):
         RelationalQNetwork.from_preset("doorkey-8x8")
-    with pytest.raises(InvalidInput, match=r"or one of doorkey-16x16.*received 'doorkey-4x4'"):
+    with pytest.raises(
+        InvalidInput, match=r"or one of box-world, doorkey-16x16.*received 'doorkey-4x4'"
+    ):
         rrl_tf.load_policy("doorkey-4x4")
     with pytest.raises(InvalidInput, match="must be new"):
         RelationalQNetwork.from_preset(copied).save_to_preset(copied)
