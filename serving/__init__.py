@@ -5,6 +5,8 @@
     local       `served(export_folder, name)`: a server for as long as a program needs one
     sessions    episodes of policies with a memory or a window, on the client's side
     bench       `python -m serving.bench`, the load tool
+    static_page the playground as files, which needs no server of ours
+    page_networks   what networks such a page computes
     deploy      the same models on TensorFlow Serving: Docker Compose, Kubernetes, Grafana
 
 Behind the server, from the wire inwards:
@@ -23,6 +25,7 @@ Behind the server, from the wire inwards:
     model                                one loaded version; warmup replays its requests
     metrics, logs, errors                Prometheus metrics, log lines, canonical codes
     peers                                several processes on the same ports
+    page                                 the playground
 """
 
 import os

@@ -26,7 +26,9 @@ class Flags:
         "default", "name of the model in --model_base_path; that of --preset, where it is given"
     )
     model_base_path: str = _flag("", "folder of the model's integer version folders")
-    preset: str = _flag("", "name or folder of a trained preset, in place of --model_base_path")
+    preset: str = _flag(
+        "", "trained preset in place of --model_base_path: its name, its folder, hf://OWNER/NAME"
+    )
     model_root: str = _flag(
         "",
         "folder that every model must lie in, links resolved; '' for any place",

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow_serving.config import model_server_config_pb2
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.presets import POLICY, preset_folder
+from rrl_tf.presets import POLICY, preset_folder, preset_name
 from serving import config_files
 from serving.batching import BatchingParameters
 from serving.flags import Flags
@@ -97,7 +97,7 @@ def _base_and_name(flags):
     except InvalidInput as error:
         raise StartError(str(error)) from error
     named = flags.model_name != type(flags).model_name
-    return folder / POLICY, flags.model_name if named else folder.name
+    return folder / POLICY, flags.model_name if named else preset_name(flags.preset)
 
 
 def _say_that_there_is_none(base, waits):

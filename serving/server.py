@@ -34,7 +34,9 @@ try:
     from aiohttp import web
     from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 except ModuleNotFoundError as error:
-    sys.exit(f"serving.server: {error.name} is missing; expected pip install 'rrl_tf[serving]'")
+    sys.exit(
+        f"serving.server needs {error.name}: pip install '.[serving]'; received a Python without it"
+    )
 
 from serving import config_files, logs, tls
 from serving import flags as flags_module

@@ -1,5 +1,5 @@
 /**
- * A served classifier of 28 × 28 pixels, over the server's REST API.
+ * A classifier of 28 × 28 pixels, asked over the server's REST API or in this page.
  *
  * @typedef {object} Answer
  * @property {number} label the class with the highest probability

@@ -17,6 +17,7 @@ class Digits {
   constructor() {
     this.classifier = null;
     this.answer = null;
+    this.notice = ""; // what the address cannot mean
     this.rows = []; // one a class
     this.strokes = EXAMPLES[FIRST].map((stroke) => [...stroke]);
     this.pen = null; // the stroke that is being drawn
@@ -32,13 +33,14 @@ class Digits {
     this.change();
     try {
       const address = location.hash.slice(1);
-      await chooseModels("digits.html", address, (model) => this.#choose(model));
+      await chooseModels("digits.html", address, (...chosen) => this.#choose(...chosen));
     } catch (error) {
       this.#tell(error);
     }
   }
 
-  #choose(model) {
+  #choose(model, notice = "") {
+    this.notice = notice;
     document.title = `${model.name} – Playground`;
     history.replaceState(null, "", `#model=${encodeURIComponent(model.name)}`);
     this.classifier = new Classifier(model);
@@ -83,8 +85,9 @@ class Digits {
       while (this.isStale && this.classifier) await this.#ask();
     } catch (error) {
       this.#tell(error);
+    } finally {
+      this.isAsking = false;
     }
-    this.isAsking = false;
   }
 
   async #ask() {
@@ -165,11 +168,12 @@ class Digits {
     return canvas;
   }
 
-  /** Shows a problem to the user, or hides the last one. */
+  /** Shows a problem to the user, or in place of the last one what the address cannot mean. */
   #tell(problem) {
     if (problem && !(problem instanceof Problem)) throw problem; // a mistake in these files
-    $("problem").hidden = !problem;
-    $("problem").textContent = problem?.message ?? "";
+    const told = problem?.message ?? this.notice;
+    $("problem").hidden = !told;
+    $("problem").textContent = told;
   }
 
   #makeExamples() {
@@ -184,6 +188,8 @@ class Digits {
   }
 
   #write(strokes) {
+    this.notice = "";
+    this.#tell(null);
     this.strokes = strokes;
     this.change();
   }
@@ -238,4 +244,5 @@ class Digits {
 const layer = (...children) =>
   svg("svg", { viewBox: `0 0 ${SIDE} ${SIDE}`, "aria-hidden": "true" }, ...children);
 
+$("not-started").remove(); // browsers load no modules from file://
 new Digits().open();

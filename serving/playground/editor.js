@@ -47,10 +47,15 @@ export function written(fields) {
     .join("&");
 }
 
+/** @param {string} text of an address @returns {boolean} whether it is to name a level */
+export const namesLevel = (text) =>
+  [...new URLSearchParams(text).keys()].some((name) => name !== "model");
+
 /** @param {string} text from `written` @returns {import("./doorkey.js").Start | null} */
 export function read(text) {
   const fields = new URLSearchParams(text);
-  const numbers = (name) => (fields.get(name) ?? "").split(",").map((part) => parseInt(part, 10));
+  const number = (part) => (/^\d+$/.test(part) ? Number(part) : NaN);
+  const numbers = (name) => (fields.get(name) ?? "").split(",").map(number);
   const [[size], [wall], [door], [direction]] = ["size", "wall", "door", "direction"].map(numbers);
   const start = { size, wall, door, key: numbers("key"), agent: numbers("agent"), direction };
   return problemOf(start) ? null : start;

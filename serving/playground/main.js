@@ -9,7 +9,7 @@ import {
 } from "./doorkey.js";
 import { view, world } from "./drawing.js";
 import { slotGrid, slotPicture, tokenPicture } from "./pictures.js";
-import { Editor, read, written } from "./editor.js";
+import { Editor, namesLevel, read, written } from "./editor.js";
 import { Episode } from "./episode.js";
 import { cellUnder, Heads, moved } from "./heads.js";
 import { chooseModels } from "./models.js";
@@ -27,6 +27,7 @@ const ACTION_OF_KEY = {
 };
 const SECONDS_A_STEP = [1.6, 0.8, 0.4, 0.2, 0.05]; // by the speed chosen
 const EXPLORED = 0.05;
+const NO_LEVEL = "The address names no possible level: another is shown.";
 const LOOKS = ["right", "down", "left", "up"];
 
 const $ = (id) => document.getElementById(id);
@@ -49,6 +50,9 @@ const TITLES = {
   ],
 };
 
+/** A number as it is read: what rounds to 0 has no sign. */
+const hundredths = (x) => x.toFixed(2).replace(/^-0\.00$/, "0.00");
+
 /** The served policy: one that looks at a window of steps, or at one with what it remembers. */
 const policyOf = (model) =>
   new (model.policy.signatures.act.inputs.states ? WindowPolicy : Policy)(model);
@@ -57,6 +61,7 @@ class Playground {
   constructor() {
     this.policy = null;
     this.reply = null;
+    this.notice = ""; // what the address cannot mean
     this.run = 0; // counts up whenever playing begins or ends, so that an old loop notices
     this.isPlaying = false;
     this.actions = new Actions($("actions"), (action) => this.#byHand(action));
@@ -77,9 +82,11 @@ class Playground {
     this.begin(given ?? randomStart(5));
     try {
       let level = given; // the first model plays it; who chooses another one gets its size
-      await chooseModels("./", address, (model) => {
-        this.#choose(model, level);
+      let notice = given || !namesLevel(address) ? "" : NO_LEVEL;
+      await chooseModels("./", address, (model, noModel = "") => {
+        this.#choose(model, level, `${noModel} ${notice}`.trim());
         level = null;
+        notice = "";
       });
     } catch (error) {
       this.#tell(error);
@@ -87,7 +94,7 @@ class Playground {
   }
 
   /** Lets a model play, a level that is given or of the size it was trained on. */
-  async #choose(model, given) {
+  async #choose(model, given, notice) {
     const problem = whyNot(model);
     document.title = `${model.name} – Playground`;
     this.policy = problem ? null : policyOf(model);
@@ -100,7 +107,7 @@ class Playground {
     const known = this.policy?.trainedSize;
     const trained = known ?? start.size;
     $("trained").textContent = known ? `trained for ${known} × ${known}` : "";
-    this.begin(given ?? (trained === start.size ? start : randomStart(trained)));
+    this.begin(given ?? (trained === start.size ? start : randomStart(trained)), notice);
   }
 
   /** The pictures for what the policy relates: cells of its view, tokens, slots of its memory. */
@@ -134,9 +141,13 @@ class Playground {
     this.show();
   }
 
-  /** @param {import("./doorkey.js").Start} start of a new episode */
-  begin(start) {
+  /**
+   * @param {import("./doorkey.js").Start} start of a new episode
+   * @param {string} [notice] told while it is shown
+   */
+  begin(start, notice = "") {
     this.pause();
+    this.notice = notice;
     this.episode = new Episode(start);
     const sizes = $("size");
     if (![...sizes.options].some(({ value }) => value === `${start.size}`)) {
@@ -198,8 +209,9 @@ class Playground {
 
   pause() {
     this.run++;
+    if (!this.isPlaying) return;
     this.isPlaying = false;
-    if (this.episode) this.#draw();
+    this.#draw();
   }
 
   #byHand(action) {
@@ -248,8 +260,8 @@ class Playground {
   #drawReturns(moment) {
     if (this.policy?.target === undefined) return;
     $("target-value").textContent = this.policy.target.toFixed(2);
-    $("earned").textContent =
-      `So far ${moment.earned.toFixed(2)}, still asked for ${this.policy.stillAsked(moment).toFixed(2)}.`;
+    const rest = hundredths(this.policy.stillAsked(moment));
+    $("earned").textContent = `So far ${moment.earned.toFixed(2)}, still asked for ${rest}.`;
   }
 
   #drawWorld(state) {
@@ -288,11 +300,12 @@ class Playground {
     );
   }
 
-  /** Shows a problem to the user, or hides the last one. */
+  /** Shows a problem to the user, or in place of the last one what the address cannot mean. */
   #tell(problem) {
     if (problem && !(problem instanceof Problem)) throw problem; // a mistake in these files
-    $("problem").hidden = !problem;
-    $("problem").textContent = problem?.message ?? "";
+    const told = problem?.message ?? this.notice;
+    $("problem").hidden = !told;
+    $("problem").textContent = told;
   }
 
   #listen() {
@@ -370,4 +383,5 @@ function described({ state, reward, end }) {
   return `Agent in column ${x}, row ${y}, looks ${looks}; key ${key}; door ${lock}.`;
 }
 
+$("not-started").remove(); // browsers load no modules from file://
 new Playground().open();

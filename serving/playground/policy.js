@@ -1,5 +1,5 @@
 /**
- * The served policy, over the server's REST API.
+ * The policy that is shown: what it makes of the moments of an episode.
  *
  * @typedef {object} Reply
  * @property {string} action what the policy would do

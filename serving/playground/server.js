@@ -1,24 +1,75 @@
-/** The server: which models it has, and what they answer over its REST API. */
+/**
+ * Who answers: a server over its REST API, or, where a model comes with its weights, a network in
+ * this page. All else of the page is the same with both.
+ */
+import { networkOf } from "./network.js";
 
 /** A failure that is told to the user as it is. */
 export class Problem extends Error {}
 
 /** @returns {Promise<object[]>} the served models: name, version, and its policy.json or null */
 export async function servedModels() {
-  return (await ask("config.json")).models;
+  const models = (await read("config.json", "json"))?.models;
+  if (!models?.length) throw new Problem("No model is loaded: config.json lists none.");
+  return models;
 }
 
 /**
  * @param {object} model of `servedModels`
  * @returns {(signature: string, inputs: object) => Promise<any>} what asks that version of it
  */
-export function predictor({ name, version }) {
+export function predictor(model) {
+  return model.network ? inThisPage(model) : overRest(model);
+}
+
+function overRest({ name, version }) {
   // One version all the time: the next one would not know this one's memory.
   const address = `/v1/models/${encodeURIComponent(name)}/versions/${version}:predict`;
   return async (signature, inputs) => {
     const body = JSON.stringify({ signature_name: signature, inputs });
     return (await ask(address, { method: "POST", body })).outputs;
   };
+}
+
+function inThisPage({ name, network: { weights, bytes, crc32, ...network } }) {
+  let loading = null;
+  const load = async () => {
+    const file = await read(weights, "arrayBuffer");
+    if (file.byteLength !== bytes || checksum(file) !== crc32)
+      throw new Problem(`The weights of ${name} are damaged: reload the page.`);
+    return networkOf(network, file);
+  };
+  return async (signature, inputs) => {
+    loading ??= load().catch((error) => {
+      loading = null; // the next time may go better
+      throw error;
+    });
+    return (await loading).predict(signature, inputs);
+  };
+}
+
+/** What a CRC-32 becomes by each byte. */
+const CRCS = Int32Array.from({ length: 256 }, (_, crc) => {
+  for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
+  return crc;
+});
+
+/** The CRC-32 of a file, as zlib's: over plain HTTP browsers compute no SHA-256. */
+function checksum(file) {
+  let crc = -1;
+  for (const byte of new Uint8Array(file)) crc = (crc >>> 8) ^ CRCS[(crc ^ byte) & 255];
+  return ~crc >>> 0;
+}
+
+/** A file of the page, whoever serves it. */
+async function read(name, kind) {
+  try {
+    const response = await fetch(encodeURIComponent(name));
+    if (response.ok) return await response[kind]();
+  } catch {
+    // who asks is told the same
+  }
+  throw new Problem(`The file ${name} is missing or unreadable: reload the page.`);
 }
 
 async function ask(address, options) {
@@ -31,6 +82,6 @@ async function ask(address, options) {
   }
   if (response.status === 404)
     throw new Problem("The server no longer has this model: reload the page.");
-  if (!response.ok) throw new Problem(`The server refuses: ${answer.error}.`);
+  if (!response.ok) throw new Problem(`The server refuses: ${answer.error ?? response.status}.`);
   return answer;
 }

@@ -1,6 +1,6 @@
 /**
- * A served Decision Transformer that plays DoorKey, over the server's REST API: it is asked for a
- * return, and looks at the last steps of the episode.
+ * A Decision Transformer that plays DoorKey: it is asked for a return, and looks at the last steps
+ * of the episode.
  */
 import { observe } from "./doorkey.js";
 import { Grid, headsOf } from "./heads.js";

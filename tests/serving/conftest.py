@@ -1,7 +1,6 @@
 """A small policy, and servers on loopback ports of their own."""
 
 import contextlib
-import shutil
 import socket
 
 import numpy as np
@@ -145,50 +144,3 @@ def server(exported):
     """A server of the tiny policy, for tests that change nothing on disk."""
     with serve(exported) as running_server:
         yield running_server
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """Debian's Chromium, driven by playwright."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.skip("needs Chromium (apt-get install chromium)")
-    with playwright.sync_playwright() as driver:
-        yield driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-
-
-@pytest.fixture
-def open_page(browser):
-    """Opens an address; in the end nothing may stand in the browser's console."""
-    said, contexts = [], []
-
-    def open_page(address, wait_for, width=1100, **options):
-        context = browser.new_context(viewport={"width": width, "height": 800}, **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.goto(address)
-        page.wait_for_selector(wait_for)
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert said == []
-
-
-@pytest.fixture
-def usable_on_a_phone():
-    """Checks that a page of 320 pixels is shown whole, and that all has a name and room."""
-
-    def check(page, *more):
-        assert page.evaluate("document.documentElement.scrollWidth") == 320
-        named = "e => e.ariaLabel || e.textContent.trim() || e.labels?.[0]?.textContent.trim()"
-        parts = page.locator(", ".join(("button, input, select", *more)))
-        assert all(parts.evaluate_all(f"all => all.map({named})"))
-        small = "all => all.filter(e => e.getBoundingClientRect().height < 40).length"
-        assert page.locator("button").evaluate_all(small) == 0
-
-    return check

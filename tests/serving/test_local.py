@@ -21,6 +21,14 @@ def test_both_addresses_answer_and_are_gone_afterwards(exported, tools):
         client.act(raw)
 
 
-def test_a_server_that_cannot_start_is_an_error(tmp_path):
-    with pytest.raises(ServingError, match="exit code 1"), served(tmp_path / "missing", "tiny"):
+def test_a_server_that_cannot_start_is_an_error_and_says_one_thing(exported, tmp_path, capfd):
+    path = tmp_path / "ssl.config"
+    path.touch(mode=0o600)
+    path.write_text('server_key: "none" server_cert: "none"')
+    with (
+        pytest.raises(ServingError, match="exit code 1"),
+        served(exported, "tiny", f"--ssl_config_file={path}"),
+    ):
         pass
+    (line,) = capfd.readouterr().err.strip().splitlines()  # no warning of something never awaited
+    assert line.startswith("serving.server: ") and str(path) in line

@@ -1,6 +1,8 @@
 """Sessions of recurrent double DQNs, which look at their last action and its reward."""
 
+import functools
 import itertools
+import shutil
 import threading
 import time
 
@@ -40,11 +42,22 @@ def export(base, tools, *args, version=None, **core):
     return network
 
 
+@pytest.fixture(scope="module")
+def export_once(tmp_path_factory, tools):
+    """Function of a preset and a seed → a network, and the base folder that it is exported to."""
+
+    @functools.cache  # pytest makes a fixture with parameters again, whenever they change
+    def exported(preset, seed):
+        base = tmp_path_factory.mktemp(preset)
+        return export(base, tools, preset, seed), base
+
+    return exported
+
+
 @pytest.fixture(scope="module", params=CORES)
-def exported_network(request, tmp_path_factory, tools):
+def exported_network(request, export_once):
     """A network, and the base folder that it is exported to; read only."""
-    base = tmp_path_factory.mktemp(request.param)
-    return export(base, tools, request.param), base
+    return export_once(request.param, 0)
 
 
 @pytest.fixture(scope="module", params=["grpc", "http", "in process"])
@@ -170,11 +183,10 @@ def test_a_memory_of_another_batch_or_size_is_refused(client, tools):
         client.predict({**inputs, "memory": before[:, :-1]}, "act")
 
 
-def test_a_memory_of_another_policy_is_refused(client, exported_network, tools, tmp_path):
+def test_a_memory_of_another_policy_is_refused(client, exported_network, export_once, tools):
     known = exported_network[0].core_arguments.items()
     preset = next(name for name in CORES if CORES[name].items() <= known)
-    export(tmp_path, tools, preset, 1)  # other weights, all else the same
-    other = load_policy(tmp_path)
+    other = load_policy(export_once(preset, 1)[1])  # other weights, all else the same
     theirs, session = MemorySession(other), MemorySession(client)
     theirs.act(tools.observations(1)[0])
     session.memory = theirs.memory
@@ -186,10 +198,9 @@ def test_a_memory_of_another_policy_is_refused(client, exported_network, tools, 
     other.close()
 
 
-def test_the_same_weights_are_the_same_policy(tmp_path, tools):
-    export(tmp_path, tools, version=1)
+def test_the_same_weights_are_the_same_policy(export_once, tmp_path, tools):
     export(tmp_path, tools, version=2)
-    one, two = load_policy(tmp_path / "1"), load_policy(tmp_path / "2")
+    one, two = load_policy(export_once("lstm-dense", 0)[1]), load_policy(tmp_path / "2")
     session, later = MemorySession(one), MemorySession(two)
     raw = tools.observations(3)
     session.act(raw[0])
@@ -200,13 +211,14 @@ def test_the_same_weights_are_the_same_policy(tmp_path, tools):
 
 
 @pytest.mark.parametrize("scheme", ["grpc", "http"])
-def test_an_episode_does_not_go_on_with_another_version(tmp_path, tools, scheme):
-    export(tmp_path, tools, version=1)
+def test_an_episode_does_not_go_on_with_another_version(tmp_path, export_once, tools, scheme):
+    (_, first), (network, second) = (export_once("lstm-dense", seed) for seed in (0, 1))
+    shutil.copytree(first / "1", tmp_path / "1")
     raw = tools.observations(4)
     with tools.serve(tmp_path) as server, at(server, scheme) as client:
         session = MemorySession(client)
         session.act(raw[0])
-        network = export(tmp_path, tools, "lstm-dense", 1, version=2)
+        shutil.copytree(second / "1", tmp_path / ".whole").rename(tmp_path / "2")
         error = None
         for _ in range(600):  # until the server has found it
             before = session.memory

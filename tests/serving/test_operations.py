@@ -17,7 +17,6 @@ from tensorflow_serving.apis import model_management_pb2, model_service_pb2_grpc
 from serving import config_files, tls
 from serving.batching import BatchingParameters
 from serving.client import ServingError, connect
-from serving.local import server_command
 from serving.options import StartError
 
 pytestmark = pytest.mark.tf_only
@@ -370,14 +369,3 @@ def test_models_bring_their_own_batching(exported, tmp_path, tools):
             stub = model_service_pb2_grpc.ModelServiceStub(channel)
             with pytest.raises(grpc.RpcError, match=r"batching_params\.pbtxt"):
                 stub.HandleReloadConfigRequest(reload_request(both), timeout=20)
-
-
-def test_a_start_that_fails_says_one_thing(exported, tmp_path):
-    path = tmp_path / "ssl.config"
-    path.touch(mode=0o600)
-    path.write_text('server_key: "none" server_cert: "none"')
-    command = server_command(exported, "tiny", 0, 0, f"--ssl_config_file={path}")
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert ended.returncode == 1
-    (line,) = ended.stderr.strip().splitlines()  # no warning of something never awaited
-    assert line.startswith("serving.server: ") and str(path) in line

@@ -34,9 +34,9 @@ def sides(request):
     training = dataclasses.replace(train_doorkey.PRESETS[request.param], replay_capacity=2000)
     ours = update.our_agent(training, "float32", jit_compile=False)
     perturb(ours.network, seed=0)
-    perturb(ours._target, seed=1)
+    perturb(ours.learner.target, seed=1)
     theirs = update.torch_agent(training, "float32", weights_of(ours.network))
-    copy_weights(theirs._target, weights_of(ours._target))
+    copy_weights(theirs._target, weights_of(ours.learner.target))
     batch = update.gather_batch(training)
     # Some targets lie below a return that was observed.
     batch = dataclasses.replace(
@@ -62,7 +62,7 @@ def test_both_updates_have_the_same_loss_and_gradients(sides):
     assert metrics == pytest.approx(their_metrics, rel=1e-4)
     np.testing.assert_allclose(error, their_error, atol=1e-5)
     # After one step, Adam's first moment is the clipped gradient times 1 - beta_1.
-    ours_moments = [moment.numpy() for moment in ours._optimizer._momentums]
+    ours_moments = [moment.numpy() for moment in ours.learner.optimizer._momentums]
     paths = [variable.path for variable in ours.network.trainable_variables]
     moments = NETWORKS[training.network](num_actions=5)
     copy_weights(moments, dict(zip(paths, ours_moments)))

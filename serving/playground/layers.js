@@ -1,0 +1,191 @@
+/**
+ * What the networks in the page are made of: their weights, and the few layers that all of them
+ * share. A network is called on one input. Entities and tokens are rows of numbers.
+ *
+ * Layers have the names of Keras'. serving/static_page.py writes the weights.
+ *
+ * @typedef {number[]} Row
+ *
+ * @typedef {object} Layer
+ * @property {Tensor} [kernel] (..., units)
+ * @property {Tensor} [bias]
+ * @property {Tensor} [embeddings]
+ * @property {Tensor} [gamma] of a norm, with `beta`
+ * @property {Tensor} [beta]
+ *
+ * @typedef {object} Tensor
+ * @property {number[]} shape
+ * @property {Float32Array} values
+ *
+ * @typedef {object} Head What the rows of one head of attention ask for, offer and give.
+ * @property {Row[]} queries
+ * @property {Row[]} keys
+ * @property {Row[]} values
+ */
+const EPSILON = 1e-5; // of every norm
+
+export class Layers {
+  /**
+   * @param {ArrayBuffer} file of safetensors
+   * @throws {Error} if it is none, or holds what is no number
+   */
+  constructor(file) {
+    /** @type {Record<string, Layer>} */
+    this.weights = weightsOf(file);
+  }
+
+  has(name) {
+    return name in this.weights;
+  }
+
+  dense(name, row) {
+    const { kernel, bias } = this.weights[name];
+    const units = kernel.shape.at(-1);
+    const outputs = []; // pushed: `Array.from` takes longer
+    for (let j = 0; j < units; j++) outputs.push(bias ? bias.values[j] : 0);
+    for (let i = 0; i < row.length; i++) {
+      if (row[i] === 0) continue; // as most of a one-hot, half of what a ReLU gives, and paper
+      for (let j = 0; j < units; j++) outputs[j] += row[i] * kernel.values[i * units + j];
+    }
+    return outputs;
+  }
+
+  /** The row with mean 0 and variance 1, scaled; or as it is, in a network without that norm. */
+  norm(name, row) {
+    if (!this.has(name)) return row;
+    const { gamma, beta } = this.weights[name];
+    const centre = mean(row);
+    const centred = row.map((x) => x - centre);
+    const scale = 1 / Math.sqrt(dot(centred, centred) / row.length + EPSILON);
+    return centred.map((x, i) => x * scale * gamma.values[i] + beta.values[i]);
+  }
+
+  /** Row `index` of a table. */
+  embedding(name, index) {
+    const { shape, values } = this.weights[name].embeddings;
+    return Array.from(values.subarray(index * shape[1], (index + 1) * shape[1]));
+  }
+
+  /** A convolution of cells `grid[y][x]`, padded with zeros as TensorFlow's "same" does. */
+  convolution(name, grid, stride) {
+    const [height, width, channels] = this.weights[name].kernel.shape;
+    const nothing = Array(channels).fill(0);
+    const columns = windows(grid[0].length, width, stride);
+    return windows(grid.length, height, stride).map((ys) =>
+      columns.map((xs) => {
+        const seen = [];
+        for (const y of ys) for (const x of xs) seen.push(...(grid[y]?.[x] ?? nothing));
+        return this.dense(name, seen);
+      }),
+    );
+  }
+}
+
+/** Places that a convolution looks at, of every output along one side; some lie outside. */
+function windows(length, size, stride) {
+  const count = Math.ceil(length / stride);
+  const padding = Math.max(0, (count - 1) * stride + size - length);
+  const first = -Math.floor(padding / 2);
+  return Array.from({ length: count }, (_, i) =>
+    Array.from({ length: size }, (_, j) => first + i * stride + j),
+  );
+}
+
+/**
+ * Every head gathers, for each row, what those that it attends to give.
+ * @param {Head[]} heads
+ * @param {(n: number, s: number) => boolean} isSeen whether row n may attend to row s
+ * @returns {{gathered: Row[], scores: Row[][]}} of each row, head after head; and `scores[h][n][s]`
+ */
+export function attend(heads, isSeen) {
+  const gathered = heads[0].queries.map(() => []);
+  const scores = heads.map(({ queries, keys, values }) => {
+    const features = transposed(values);
+    return queries.map((query, n) => {
+      const scale = 1 / Math.sqrt(query.length);
+      const weights = softmax(
+        keys.map((key, s) => (isSeen(n, s) ? scale * dot(query, key) : -Infinity)),
+      );
+      gathered[n].push(...features.map((feature) => dot(weights, feature)));
+      return weights;
+    });
+  });
+  return { gathered, scores };
+}
+
+/**
+ * `RelationalModule`: in every round each entity gathers from those in sight.
+ * @param {Layers} layers
+ * @param {Row[]} entities
+ * @param {{num_heads: number, num_rounds: number}} sizes
+ * @param {(n: number, s: number) => boolean} [isSeen] as of `attend`
+ * @returns {{entities: Row[], attention: object}} outputs `attention_round_<i>` by their names
+ */
+export function relate(layers, entities, { num_heads, num_rounds }, isSeen = () => true) {
+  const attention = {};
+  for (let round = 1; round <= num_rounds; round++) {
+    const block = `relations/block${round > 1 ? `_${round}` : ""}`;
+    const heads = headsOf(layers, `${block}/attention`, entities, num_heads);
+    const { gathered, scores } = attend(heads, isSeen);
+    entities = entities.map((entity, n) =>
+      layers.norm(`${block}/output_norm`, sum(entity, layers.dense(`${block}/dense_1`, gathered[n]))),
+    );
+    attention[`attention_round_${round}`] = [scores];
+  }
+  return { entities, attention };
+}
+
+function headsOf(layers, name, entities, count) {
+  const fused = entities.map((entity) => layers.dense(`${name}/query_key_value`, entity));
+  const size = fused[0].length / count / 3;
+  return Array.from({ length: count }, (_, head) => {
+    const [queries, keys, values] = ["query", "key", "value"].map((part, i) =>
+      slices(fused, (3 * head + i) * size, size).map((row) =>
+        layers.norm(`${name}/${part}_norm`, row),
+      ),
+    );
+    return { queries, keys, values };
+  });
+}
+
+/** Of every row so many numbers. */
+export const slices = (rows, begin, size) => rows.map((row) => row.slice(begin, begin + size));
+
+export const sum = (a, b) => a.map((x, i) => x + b[i]);
+
+export const mean = (row) => row.reduce((all, x) => all + x, 0) / row.length;
+
+export const relu = (x) => Math.max(0, x);
+
+export const sigmoid = (x) => 1 / (1 + Math.exp(-x));
+
+/** The largest number's place, the first of several. */
+export const argmax = (row) => row.indexOf(Math.max(...row));
+
+export function softmax(scores) {
+  const most = Math.max(...scores);
+  const powers = scores.map((score) => Math.exp(score - most));
+  const all = powers.reduce((before, power) => before + power, 0);
+  return powers.map((power) => power / all);
+}
+
+const transposed = (rows) => rows[0].map((_, i) => rows.map((row) => row[i]));
+
+function dot(a, b) {
+  let all = 0;
+  for (let i = 0; i < a.length; i++) all += a[i] * b[i];
+  return all;
+}
+
+function weightsOf(file) {
+  const length = Number(new DataView(file).getBigUint64(0, true));
+  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(file, 8, length)));
+  const weights = {};
+  for (const [path, { shape, data_offsets: [begin, end] }] of Object.entries(header)) {
+    const [, layer, weight] = path.match(/(.*)\/(.*)/);
+    const values = new Float32Array(file, 8 + length + begin, (end - begin) / 4);
+    if (!values.every(Number.isFinite)) throw new RangeError(`${path} must be finite`);
+    (weights[layer] ??= {})[weight] = { shape, values };
+  }
+  return weights;
+}

@@ -1,0 +1,31 @@
+/**
+ * A network in the page itself: what a server answers, without one and within 1e-5. It is plain
+ * JavaScript, as one answer takes a few million multiplications: ONNX Runtime's WebAssembly alone
+ * would be many times as large as this page with all its weights.
+ *
+ * serving/page_networks.py says which networks these are, and refuses all others.
+ */
+import { DecisionTransformer } from "./decision_transformer.js";
+import { Layers } from "./layers.js";
+import { QNetwork } from "./q_network.js";
+import { RelationalClassifier } from "./relational_classifier.js";
+
+/** By the names of their classes in Keras. */
+const NETWORKS = {
+  RelationalQNetwork: QNetwork,
+  RecurrentQNetwork: QNetwork,
+  RelationalClassifier,
+  DecisionTransformer,
+};
+
+/**
+ * @param {object} network as `config.json` describes it
+ * @param {string} network.kind
+ * @param {ArrayBuffer} weights a file of safetensors
+ * @returns {{predict: (signature: string, inputs: object) => any}} which takes one of each input,
+ *   as a batch, and gives outputs by their names, as the REST API does
+ * @throws {Error} if that is no such file
+ */
+export function networkOf({ kind, ...sizes }, weights) {
+  return new NETWORKS[kind](sizes, new Layers(weights));
+}

@@ -1,0 +1,108 @@
+"""What tests of the page without a server share: small presets, and node that runs its files."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from rrl_tf.data import Scaling
+from rrl_tf.data.perturb import clean
+from rrl_tf.envs import doorkey_task
+from rrl_tf.export import export_classifier, export_decision_transformer, export_policy
+from rrl_tf.models import DecisionTransformer, RelationalClassifier
+from rrl_tf.models.trained import write_preset
+from serving.static_page import write_page
+
+ONE_HOT = doorkey_task().preparation
+ACTIONS = ("left", "right", "forward", "pickup", "toggle")
+BLOCK = {"num_heads": 2, "key_size": 4}
+
+
+def page_with_modules(folder, presets):
+    """A page's folder, whose modules node takes for modules."""
+    page = write_page(folder / "page", presets)
+    (page / "package.json").write_text('{"type": "module"}')
+    return page
+
+
+def save_with_policy(network, version, folder):
+    """A preset with its policy, as `make_preset` makes it of a run."""
+    files = [path for path in version.rglob("*") if path.is_file()]
+    beside = {f"policy/1/{file.relative_to(version)}": file.read_bytes() for file in files}
+    return write_preset(network, folder, beside=beside)
+
+
+def q_network_preset(folder, network, prepare=ONE_HOT):
+    version = export_policy(
+        folder / "export", network, prepare, (7, 7, 4), policy={"action_names": ACTIONS}
+    )
+    return save_with_policy(network, version, folder / "q-network")
+
+
+def transformer_preset(folder, told=2.0, **arguments):
+    """A small Decision Transformer, whose `policy.json` tells of a scale of returns."""
+    size = int(np.prod(ONE_HOT.shape))
+    arguments = {"width": 8, "num_blocks": 1, "num_heads": 2, "context_length": 3, **arguments}
+    network = DecisionTransformer.from_preset(
+        "fast", state_size=size, action_size=5, discrete=True, **arguments
+    )
+    network.build()
+    shake(network)
+    scaling = Scaling(
+        np.zeros(size, "float32"),
+        np.ones(size, "float32"),
+        return_scale=2.0,
+        prepare=ONE_HOT,
+        condition="return",
+        target_return=0.7,
+    )
+    details = {"action_names": ACTIONS, **({"return_scale": told} if told else {})}
+    version = export_decision_transformer(
+        folder / "export", network, scaling, (7, 7, 4), "uint8", policy=details
+    )
+    return save_with_policy(network, version, folder / "transformer")
+
+
+def classifier_preset(folder, prepare=clean, **arguments):
+    """A small classifier whose convolutions have no norms."""
+    sizes = {"conv_filters": (3, 4), "conv_kernel_size": (4, 3), "conv_strides": (3, 2)}
+    arguments = {**sizes, "num_classes": 4, "coordinates": {}, "block": BLOCK, **arguments}
+    network = RelationalClassifier(**arguments)
+    network.build((None, 28, 28, 1))
+    shake(network)
+    version = export_classifier(folder / "export", network, prepare, (28, 28))
+    return save_with_policy(network, version, folder / "classifier")
+
+
+def shake(network):
+    """Gives every weight a value of its own: new biases and norms are zeros and ones."""
+    rng = np.random.default_rng(0)
+    network.set_weights([rng.normal(0, 0.3, weight.shape) for weight in network.get_weights()])
+
+
+def in_page(script, page, asked, tmp_path, *more):
+    """Runs the page's files; the process that ended, and the file of all that was said."""
+    if not (node := shutil.which("node")):
+        pytest.skip("needs node, to run the page's network (apt-get install nodejs)")
+    question, out = tmp_path / "asked.json", tmp_path / "said"
+    question.write_text(json.dumps(asked))
+    file = pathlib.Path(__file__).parent / "serving" / script
+    command = [node, *map(str, (file, page, question, out, *more))]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120), out
+
+
+def play_in_page(page, name, starts, limit, tmp_path, insecure="", target=None):
+    """As `play`, by the page's files."""
+    asked = {"name": name, "starts": [*map(vars, starts)], "limit": limit, "target": target}
+    return in_page("play.mjs", page, asked, tmp_path, insecure)
+
+
+def compare(done, out, expected, said):
+    """Whether the page did the same, and said the same."""
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == expected
+    here = np.fromfile(out, "float32").reshape(said.shape)
+    np.testing.assert_allclose(here, said, rtol=0, atol=1e-5)
