@@ -14,6 +14,7 @@ from typing import Any, Literal
 import keras
 
 from rrl_tf._arguments import number_from, positive_int
+from rrl_tf.agents.optimizers import OptimizerName
 from rrl_tf.envs import Task, box_world_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RelationalQNetwork, grid_q_network
@@ -37,35 +38,39 @@ class Config(DoubleDQNConfig):
     """As of every agent; in the graph it is many times as fast."""
     observe_returns: bool = True
     """Raise targets to returns that were observed; Box-World is deterministic."""
-    steps: int = 1_000_000
+    steps: int = 3_000_000
     """When to stop. The same command with a larger number goes on."""
-    num_envs: int = 64
-    updates_per_step: float = 0.125
-    replay_capacity: int = 200_000
-    learning_starts: int = 5000
+    num_envs: int = 128
+    updates_per_step: float = 1 / 64
+    """Few, each of many transitions: steps cost little here, and every episode is a new level."""
+    batch_size: int = 128
+    replay_capacity: int = 800_000
+    learning_starts: int = 20_000
     n_step: int = 1
     discount: float = 0.9
     loss: Literal["huber", "mse"] = "mse"
     """Errors are as large as 10: Huber's loss would learn a median of them, and not their mean."""
-    learning_rate_updates: int = 60_000
-    epsilon_end: float = 0.15
-    epsilon_steps: int = 100_000
-    log_every: int = 10_000
-    evaluate_every: int = 20_000
-    checkpoint_every: int = 100_000
+    optimizer: OptimizerName = "muon"
+    learning_rate: float = 2e-3
+    learning_rate_updates: int = 46_000
+    epsilon_end: float = 0.25
+    epsilon_steps: int = 500_000
+    log_every: int = 20_000
+    evaluate_every: int = 100_000
+    checkpoint_every: int = 500_000
 
     size: int = 8
     """Side of the room in cells."""
     boxes: int = 3
-    """At most so many lead to the gem; a curriculum from two up."""
+    """At most so many lead to the gem."""
     distractors: int = 2
     """At most so many branches of distractors."""
     distractor_length: int = 1
     """Boxes of a branch."""
     max_steps: int = 120
     """Time limit of an episode."""
-    pool: int = 20_000
-    """Levels that are drawn beforehand for each level of the curriculum, with `--loop graph`."""
+    pool: int = 100_000
+    """Levels that are drawn beforehand, with `--loop graph`."""
     network: str = "fast"
     """convolutional, or a preset of `RelationalQNetwork`."""
 
@@ -80,7 +85,14 @@ KINDS = ("new levels", "held-out pairs", "one box longer")
 
 PRESETS = {
     "box-world": Config(),
-    "one-box": Config(preset="one-box", boxes=1, distractors=0, steps=200_000),
+    "one-box": Config(
+        preset="one-box",
+        boxes=1,
+        distractors=0,
+        steps=200_000,
+        learning_rate_updates=7_500,
+        epsilon_steps=100_000,
+    ),
 }
 
 
@@ -125,10 +137,9 @@ def make_task(config: Config, **changes: Any) -> Task:
     positive_int("boxes", config.boxes)
     number_from("distractors", config.distractors, 0)
     arguments: dict[str, Any] = {
-        "levels": [
-            (tuple(range(1, boxes + 1)), tuple(range(distractors + 1)))
-            for boxes, distractors in curriculum(config.boxes, config.distractors)
-        ],
+        # Those that are harder are met from the start: where there is one lock alone, no colours
+        # have to be compared.
+        "levels": [(tuple(range(1, config.boxes + 1)), tuple(range(config.distractors + 1)))],
         "distractor_length": config.distractor_length,
         "max_steps": config.max_steps,
         "pool": config.pool,
@@ -136,40 +147,43 @@ def make_task(config: Config, **changes: Any) -> Task:
     return box_world_task(config.size, **{**arguments, **changes})
 
 
-def curriculum(boxes: int, distractors: int) -> list[tuple[int, int]]:
-    """The most boxes and the most distractors of every level: one more of both at each.
-
-    The first has two boxes already: where there is one lock alone, no colours have to be compared.
-
-    Example:
-        >>> curriculum(3, 2)
-        [(2, 1), (3, 2)]
-    """
-    easier = [(most, min(most - 1, distractors)) for most in range(2, boxes)]
-    return [*easier, (boxes, distractors)]
-
-
-def make_network(config: Config, task: Task) -> keras.Model:
-    """A Q network with new weights."""
+def make_network(config: Config, task: Task, **overrides: Any) -> keras.Model:
+    """A Q network with new weights; `overrides` are those of a relational one."""
     if config.network == "convolutional":
-        return grid_q_network(task.num_actions, dtype=config.dtype)
+        # Of as many parameters as `fast`.
+        return grid_q_network(task.num_actions, (32, 32, 32, 8), (152,), dtype=config.dtype)
     if config.network not in RelationalQNetwork.presets:
         known = ", ".join(("convolutional", *RelationalQNetwork.presets))
         raise InvalidInput(f"network must be one of {known}; received {config.network!r}")
     more: dict[str, Any] = {}
     if config.network == "fast":
         more = {
-            # A lock's cell knows what is behind it, to its left.
+            # A lock's cell knows what is behind it, to its left; linearly, so that attention can
+            # compare the colours of either.
+            "conv_filters": (64,),
             "conv_kernel_size": 2,
             "conv_padding": "top_left",
+            "conv_activation": None,
             # The way to a cell is learned for all cells at once; `zambaldi` has coordinates, too.
             "coordinates": {},
             # From a lock to the key behind it, to its lock, and so on: a round a box, and one more.
             "num_rounds": 4,
+            "block": {
+                "key_size": 32,
+                "units": (64, 66),  # channels and coordinates
+                "activation": "relu",
+                "norm": "entity",
+                "qkv_norm": "entity",
+            },
+            "hidden_units": (128,),
             "max_entities": max_entities(config),
         }
     return RelationalQNetwork.from_preset(
-        config.network, task.preparation, num_actions=task.num_actions, dtype=config.dtype, **more
+        config.network,
+        task.preparation,
+        num_actions=task.num_actions,
+        dtype=config.dtype,
+        **more | overrides,
     )
 
 

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("short_films")]
+pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]
 
 
 def toy_config(tmp_path, **changes):
