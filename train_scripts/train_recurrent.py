@@ -67,6 +67,15 @@ OPTIONS = ("held_out", "held_out_seed", "random_length", "frames", "max_steps")
 """What tasks may take, besides the sizes."""
 
 MEMORY = Config(steps=60_000, updates_per_step=0.25, learning_rate_updates=10_000)
+MEMORY_S17 = dataclasses.replace(
+    MEMORY,
+    preset="memory-s17",
+    sizes=(7, 9, 11, 13, 15, 17),  # two cells longer at a time: what is remembered still carries
+    learned_steps=24,
+    steps=300_000,
+    learning_rate_updates=75_000,
+    discount=0.98,
+)
 DOORKEY = Config(
     preset="doorkey-6x6",
     environment="doorkey",
@@ -84,24 +93,9 @@ DOORKEY = Config(
 )
 PRESETS = {
     "memory-s7": MEMORY,
-    "memory-s17": dataclasses.replace(
-        MEMORY,
-        preset="memory-s17",
-        sizes=(7, 9, 13, 17),
-        learned_steps=24,
-        steps=120_000,
-        learning_rate_updates=30_000,
-        discount=0.97,
-    ),
+    "memory-s17": MEMORY_S17,
     "memory-s17-random": dataclasses.replace(
-        MEMORY,
-        preset="memory-s17-random",
-        sizes=(7, 9, 13, 17),
-        random_length=True,
-        learned_steps=24,
-        steps=200_000,
-        learning_rate_updates=40_000,
-        discount=0.97,
+        MEMORY_S17, preset="memory-s17-random", random_length=True
     ),
     "comparison": dataclasses.replace(
         MEMORY,
