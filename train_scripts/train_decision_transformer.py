@@ -208,6 +208,7 @@ def main(config: Config) -> Run:
         seed=config.seed,
         name=f"{config.name or config.default_name}-fine-tuned",
         runs=config.runs,
+        logger=config.logger,
         steps=config.fine_tune,
         exploration=config.exploration,
     )

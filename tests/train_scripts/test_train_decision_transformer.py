@@ -16,7 +16,11 @@ from serving.sessions import WindowSession
 from train_scripts import collect_dataset
 from train_scripts import train_decision_transformer as script
 
-pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [
+    pytest.mark.tf_only,
+    pytest.mark.usefixtures("few_pictures"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
 
 
 @pytest.fixture(scope="module")
