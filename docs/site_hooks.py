@@ -1,16 +1,20 @@
-"""What mkdocs does with these pages beside Markdown: the reference, and links out of the folder.
+"""What mkdocs does beside Markdown: the reference, formulas, the playground, links out of docs.
 
 The pages of the reference are not files: each is made of a package's `__all__`, so that whatever
 is public is in it.
 """
 
+import html
 import importlib
 import inspect
+import pathlib
 import re
 
+from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 
 from rrl_tf.quiet import load_tensorflow
+from serving.static_page import page_files
 
 load_tensorflow()
 
@@ -18,6 +22,14 @@ PACKAGES = (
     *("layers", "models", "convert", "envs", "data", "agents", "training", "export"),
     *("presets", "viz"),
 )
+_FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
+# The playground's page in the repository, and in the site, where networks run in the browser.
+_PAGE, _PLAY = "../serving/playground/index.html", "play/index.html"
+SHOWN = (
+    *("doorkey-5x5", "doorkey-6x6", "doorkey-8x8", "doorkey-16x16"),
+    *("dt-doorkey", "mnist-relational"),
+)
+_IMAGE_OUT_OF_DOCS = re.compile(r"(!\[[^\]\[]*\]\()\.\./(?!docs/)([^)\s]+)")
 _OUT_OF_DOCS = re.compile(r"\[([^\]\[]+)\]\(\.\./(?!docs/)[^)]*\)")
 
 
@@ -59,13 +71,32 @@ def page(package):
 
 
 def on_files(files, config):
-    """Adds the reference."""
+    """Adds the reference, the playground, and images that pages show from out of docs."""
+    root = pathlib.Path(config.docs_dir).parent
+    shown = [
+        _IMAGE_OUT_OF_DOCS.findall(page.content_string) for page in files.documentation_pages()
+    ]
+    for image in sorted({image for images in shown for _, image in images}):
+        files.append(File.generated(config, image, abs_src_path=str(root / image)))
     for package in PACKAGES:
         name = f"reference/{package}.md"
         files.append(File.generated(config, name, content=page(package)))
+    for name, content in page_files(SHOWN, about="../playground/").items():
+        files.append(File.generated(config, f"play/{name}", content=content))
     return files
 
 
 def on_page_markdown(markdown, **_):
-    """Links to files of the repository outside of docs stay as their text."""
+    """Links to the playground lead to the site's, as images; to other files they stay as text."""
+    markdown = _IMAGE_OUT_OF_DOCS.sub(r"\1\2", markdown.replace(_PAGE, _PLAY))
     return _OUT_OF_DOCS.sub(r"\1", markdown)
+
+
+def on_page_content(content, **_):
+    """Formulas become MathML, which browsers draw without fetching anything."""
+
+    def drawn(found):
+        display = "block" if found[1] == "div" else "inline"
+        return convert(html.unescape(found[2]), display=display)
+
+    return _FORMULA.sub(drawn, content)

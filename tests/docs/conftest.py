@@ -5,7 +5,9 @@ import dataclasses
 import functools
 import importlib.util
 import pathlib
+import re
 import runpy
+import shutil
 import sys
 import warnings
 
@@ -18,7 +20,8 @@ from gymnasium.spaces import Box
 from keras import ops
 
 from rrl_tf.data import Scaling, clean
-from rrl_tf.envs import doorkey_task, gymnasium_task
+from rrl_tf.envs import doorkey_task
+from rrl_tf.envs.preparation import as_float
 from rrl_tf.export import export_classifier, export_decision_transformer, export_policy
 from rrl_tf.models import (
     DecisionTransformer,
@@ -26,6 +29,7 @@ from rrl_tf.models import (
     RelationalQNetwork,
     dense_q_network,
 )
+from rrl_tf.presets import FOLDER, POLICY
 from rrl_tf.training import double_dqn, pictures
 from serving import client, local
 from serving.client import connect
@@ -67,9 +71,8 @@ def export_doorkey(folder):
     export_policy(folder, network, task.preparation, (7, 7, 4))
 
 
-def export_cartpole(folder):
-    task = gymnasium_task("CartPole-v1")
-    export_policy(folder, dense_q_network(2), task.preparation, (4,), "float32")
+def export_vector(size, folder):
+    export_policy(folder, dense_q_network(2), as_float(Box(-1, 1, (size,))), (size,), "float32")
 
 
 def export_mnist(folder):
@@ -93,7 +96,9 @@ def export_maze(folder):
 
 MODELS = {
     "doorkey": export_doorkey,
-    "cartpole": export_cartpole,
+    "doorkey-5x5": functools.partial(shutil.copytree, FOLDER / "doorkey-5x5" / POLICY),
+    "cartpole": functools.partial(export_vector, 4),
+    "corridor": functools.partial(export_vector, 9),
     "mnist": export_mnist,
     "walker2d": functools.partial(export_windows, 17, 6, 1.0, "float64"),
     "pendulum": functools.partial(export_windows, 3, 1, 2.0, "float32"),
@@ -249,8 +254,9 @@ def read_options(monkeypatch, capsys):
             with pytest.raises((Read, SystemExit)) as raised:
                 runpy.run_module(module, run_name="__main__", alter_sys=True)
         said = capsys.readouterr().err
-        for package in ("torch", "jax"):  # not among the packages that are tested
-            if f"pip install {package}" in said and importlib.util.find_spec(package) is None:
+        for package in ("torch", "jax", "wandb", "mlflow"):  # not among those that are tested
+            wanted = re.search(rf"pip install ('\.\[[\w,]*)?\b{package}\b", said)
+            if wanted and importlib.util.find_spec(package) is None:
                 pytest.skip(said)
         assert raised.type is Read or raised.value.code in (0, None), said
 

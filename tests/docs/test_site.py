@@ -1,5 +1,6 @@
 """The documentation as a site: it is built without a warning, and every public name is in it."""
 
+import html
 import importlib.util
 import os
 import pathlib
@@ -44,6 +45,19 @@ def test_every_public_name_is_in_the_reference(site):
         assert set(hooks.public(package)) <= ids, package
 
 
+def test_every_image_is_shown(site):
+    """Those out of docs were their description after an exclamation mark."""
+    pages = [html.unescape(file.read_text()) for file in site.rglob("*.html")]
+    written = {file: file.read_text() for file in (ROOT / "docs").glob("*.md")}
+    described = {alt for text in written.values() for alt in re.findall(r"!\[([^\]]+)\]\(", text)}
+    assert len(described) > 5
+    assert not [alt for alt in described for page in pages if f"!{alt}" in page]
+    page = site / "relational_memory" / "index.html"
+    images = re.findall(r'<img [^>]*src="([^"]*)"', page.read_text())
+    assert any("relational_memory_scaling" in image for image in images)
+    assert all((page.parent / image).is_file() for image in images)
+
+
 def test_nothing_is_fetched_from_elsewhere(site):
     for file in site.rglob("*.html"):
         fetched = re.findall(
@@ -52,10 +66,46 @@ def test_nothing_is_fetched_from_elsewhere(site):
         assert not [url for url in fetched if "canonical" not in url], file
 
 
+def test_the_site_holds_the_playground(site):
+    hooks = loaded("site_hooks")
+    for name, content in hooks.page_files(hooks.SHOWN, about="../playground/").items():
+        assert (site / "play" / name).read_bytes() == content
+    sizes = re.findall(r'<option value="(\d+)">', (site / "play" / "index.html").read_text())
+    sized = [name for name in hooks.SHOWN if name.startswith("doorkey-")]
+    assert [f"doorkey-{size}x{size}" for size in sizes] == sized
+    for page in ("", "gallery", "playground"):
+        text = (site / page / "index.html").read_text()
+        (link,) = re.findall(r'<a href="([^"]*)">Play in your browser</a>', text)
+        assert (site / page / link / "index.html").resolve() == site / "play" / "index.html"
+    assert (site / "play" / "../playground/index.html").exists()
+
+
+def test_its_policy_plays_below_a_path(site, web_server, open_page):
+    page = open_page(f"{web_server(site.parent)}/{site.name}/", "a:text('Play in your browser')")
+    page.click("a:text('Play in your browser')")
+    page.wait_for_selector(".action.chosen")
+    page.evaluate("document.getElementById('speed').value = 4")
+    page.click("#play")
+    page.get_by_text("Goal reached").wait_for()
+    page.click("text=What is this?")
+    page.get_by_role("heading", name="Without a server").wait_for()
+
+
 def test_links_out_of_the_docs_stay_text():
     hooks = loaded("site_hooks")
     text = "see [`a.py`](../rrl_tf/a.py), [b](b.md) and [c](https://x.org/../c)"
     assert hooks.on_page_markdown(text) == "see `a.py`, [b](b.md) and [c](https://x.org/../c)"
+    image = "![a](../benchmarks/a.png) of [`a.py`](../benchmarks/a.py)"
+    assert hooks.on_page_markdown(image) == "![a](benchmarks/a.png) of `a.py`"
+    play = "[play](../serving/playground/index.html)"
+    assert hooks.on_page_markdown(play) == "[play](play/index.html)"
+
+
+def test_formulas_are_drawn_by_the_browser_alone(site):
+    for page in ("explain_attention", "explain_memory"):
+        text = (site / page / "index.html").read_text()
+        assert text.count('display="block"') >= 2 and text.count('display="inline"') > 3
+        assert "arithmatex" not in text and "$$" not in text
 
 
 def test_examples_become_blocks_of_code():

@@ -21,6 +21,7 @@ TOY = {
     "train_dqn": DQN,
     "train_doorkey": DQN,
     "train_box_world": f"{DQN} --max-steps=12",
+    "train_atari": DQN.replace("episodes=3", "episodes=1"),
     "train_mnist": "--steps=2 --batch-size=4 --held-out=4 --log-every=2 --checkpoint-every=2 "
     "--draw-every=2 --warmup-steps=1 --data=mnist",
     "train_nth_farthest": "--epochs=2 --steps-per-epoch=2 --batch-size=4 --warmup-steps=1 "

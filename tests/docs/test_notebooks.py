@@ -1,0 +1,69 @@
+"""The notebooks run from top to bottom, and what their sentences say of the numbers is so."""
+
+import re
+
+import nbformat
+import pytest
+from code_blocks import ROOT
+from nbclient import NotebookClient
+
+# RuntimeWarning, ResourceWarning: of the kernel's client
+pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore")]
+
+BOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+
+
+@pytest.fixture
+def printed(tmp_path, monkeypatch):
+    """Function of a notebook's name: runs it, and gives what it printed."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+    def run(name):
+        book = nbformat.read(ROOT / "docs" / "notebooks" / f"{name}.ipynb", 4)
+        place = {"metadata": {"path": str(tmp_path)}}
+        NotebookClient(book, timeout=300, kernel_name="python3", resources=place).execute()
+        outputs = [each for cell in book.cells for each in cell.get("outputs", [])]
+        assert any("image/png" in each.get("data", {}) for each in outputs)
+        return "".join(each.text for each in outputs if each.get("name") == "stdout")
+
+    return run
+
+
+def test_they_are_kept_without_what_they_print():
+    assert len(BOOKS) == 3
+    for book in BOOKS:
+        cells = nbformat.read(book, 4).cells
+        first = next(cell for cell in cells if cell.cell_type == "code")
+        assert "%pip install" in first.source and 'find_spec("rrl_tf") is None' in first.source
+        for cell in cells:
+            if cell.cell_type == "code":
+                assert (cell.outputs, cell.execution_count) == ([], None)
+
+
+def test_attention_on_doorkey(printed):
+    text = printed("attention_on_doorkey")
+    assert "return 1.0" in text
+    falls = {
+        kind: float(fall) for kind, fall in re.findall(r"(\w+) hidden .* by +(-?[\d.]+)", text)
+    }
+    assert falls["goal"] > 0.2 and falls["door"] > 0.03
+    assert all(abs(falls[kind]) < 0.01 for kind in ("key", "wall"))
+
+
+@pytest.mark.slow
+def test_relational_memory_for_lstm(printed):
+    right = re.findall(
+        r"(\w+), [\d,]+ parameters: ([\d.]+)%", printed("relational_memory_for_lstm")
+    )
+    shares = {name: float(share) for name, share in right}
+    assert shares["LSTM"] < 60 and shares["Memory"] > 95
+
+
+@pytest.mark.slow
+def test_decision_transformer_on_your_data(printed):
+    text = printed("decision_transformer_on_your_data")
+    reached = {
+        int(asked): int(total)
+        for asked, total in re.findall(r"^asked for (-\d+): (-\d+)", text, re.M)
+    }
+    assert reached[-1500] < reached[-900] < reached[-150]
