@@ -43,6 +43,20 @@ HEADLINES = (
         "greedy success",
     ),
     (
+        "Box-World 8 x 8, one to three boxes, new levels",
+        "box_world",
+        "box_world/table.md",
+        {"agent": "relational, ours"},
+        "new levels",
+    ),
+    (
+        "the same, with pairs of colours it never saw together",
+        "box_world",
+        "box_world/table.md",
+        {"agent": "relational, ours"},
+        "held-out pairs",
+    ),
+    (
         "digits moved, turned and spotted: relations",
         "mnist",
         "mnist/table.md",

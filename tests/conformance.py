@@ -10,6 +10,7 @@ from rrl_tf.layers import (
     CausalTransformerBlock,
     MultiHeadDotProductAttention,
     PositionEmbedding,
+    RandomShift,
     RelationalBlock,
     RelationalMemory,
     RelationalModule,
@@ -230,6 +231,7 @@ CASES = [
     attention("book", 8 * 30 + 30 + 2 * (30 + 6) + 36 + 6, False, score="book_additive"),
     Case("coordinates", AppendCoordinates, GRID, 0),
     Case("waves", lambda **kwargs: AppendCoordinates(frequencies=(1.0, 2.5), **kwargs), GRID, 0),
+    Case("random-shift", lambda **kwargs: RandomShift(1, **kwargs), GRID, 0),
     Case("positions", PositionEmbedding, ENTITIES, 48, equivariant=False),
     block("default", 270 + 10 * 8 + 8),
     block("zambaldi", 270 + 88 + 72 + 16, units=(8, 8), activation="relu", norm="entity"),
@@ -293,6 +295,7 @@ CASES = [
         {f"round_{i}": (2, 49, 49) for i in (1, 2)},
         **SEEN,
     ),
+    q_network("atari", (36, 36, 4), 57_199, {f"round_{i}": (2, 9, 9) for i in (1, 2)}),
     recurrent(
         "relational-memory-entities",
         524 + 40 + 924 + 252,

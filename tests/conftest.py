@@ -1,6 +1,9 @@
 """Settings of all tests. `KERAS_BACKEND=jax make test` runs them on another backend."""
 
+import contextlib
+import gc
 import os
+import shutil
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 # One thread a test process: sums come out in one order, so that a resumed run can be held against
@@ -15,6 +18,8 @@ os.environ.setdefault(
 from rrl_tf.quiet import load_tensorflow
 
 if os.environ["KERAS_BACKEND"] == "tensorflow":
+    # Its modules and graphs are millions of objects, which the collector looks through each time.
+    gc.set_threshold(10_000)
     load_tensorflow()
 
 import keras
@@ -46,10 +51,75 @@ def _seed():
 
 
 @pytest.fixture(scope="module")
-def short_films():
-    """Trainings that draw three frames of an episode: each takes as long as hundreds of steps."""
-    from rrl_tf.training import pictures
+def few_pictures():
+    """Trainings that draw three frames and one curve: each takes as long as hundreds of steps."""
+    from rrl_tf.training import pictures, report
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pictures, "LONGEST_FILM", 3)
+        patch.setattr(report, "CURVES", 1)
         yield
+
+
+@pytest.fixture
+def unfinished(monkeypatch):
+    """Runs of agents end without their final evaluation, pictures and export: half of the time."""
+    from rrl_tf.training import agent_run
+
+    monkeypatch.setattr(agent_run, "finish", lambda *_: None)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Debian's Chromium, driven by playwright."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.skip("needs Chromium (apt-get install chromium)")
+    with playwright.sync_playwright() as driver:
+        yield driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+
+
+@pytest.fixture
+def open_page(browser):
+    """Opens an address; in the end nothing may stand in the browser's console."""
+    said, contexts = [], []
+
+    def open_page(address, wait_for, width=1100, **options):
+        context = browser.new_context(viewport={"width": width, "height": 800}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto(address)
+        page.wait_for_selector(wait_for)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert said == []
+
+
+@pytest.fixture
+def usable_on_a_phone():
+    """Checks that a page of 320 pixels is shown whole, and that all has a name and room."""
+
+    def check(page, *more):
+        assert page.evaluate("document.documentElement.scrollWidth") == 320
+        named = "e => e.ariaLabel || e.textContent.trim() || e.labels?.[0]?.textContent.trim()"
+        parts = page.locator(", ".join(("button, input, select", *more)))
+        assert all(parts.evaluate_all(f"all => all.map({named})"))
+        small = "all => all.filter(e => e.getBoundingClientRect().height < 40).length"
+        assert page.locator("button").evaluate_all(small) == 0
+
+    return check
+
+
+@pytest.fixture
+def web_server():
+    """Answers with the files of a folder; called with one, it returns the address."""
+    from benchmarks.speed.playground import files_over_http  # it loads TensorFlow
+
+    with contextlib.ExitStack() as servers:
+        yield lambda folder: servers.enter_context(files_over_http(folder))

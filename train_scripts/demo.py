@@ -39,9 +39,7 @@ class Config:
 
 def main(config: Config) -> None:
     """Trains a relational agent on MiniGrid DoorKey, draws it, serves it and plays through it."""
-    training = dataclasses.replace(
-        train_doorkey.FAST, name="demo", seed=config.seed, stop_after_perfect=3
-    )
+    training = dataclasses.replace(train_doorkey.QUICK, name="demo", seed=config.seed)
     if config.retrain:
         shutil.rmtree(training.path, ignore_errors=True)
     announce("1. A relational double DQN learns to fetch the key, open the door, reach the goal")

@@ -11,6 +11,7 @@ import dataclasses
 import keras
 import numpy as np
 
+from rrl_tf.agents.optimizers import OptimizerName
 from rrl_tf.data.graphs import Graphs, RandomGraphs, connected, random_graphs
 from rrl_tf.layers import RelationalBlock, RelationalModule
 from rrl_tf.training import (
@@ -21,7 +22,6 @@ from rrl_tf.training import (
     require_multiple,
     require_positive,
 )
-from rrl_tf.training.optimizers import OptimizerName
 from train_scripts import command_line
 
 TEST_SEED, VALIDATION_SEED = 2**32 - 1, 2**32 - 2

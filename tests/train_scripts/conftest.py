@@ -1,9 +1,22 @@
 """What the tests of all `fit` scripts do alike."""
 
 import contextlib
+import os
 import sys
 
 import pytest
+
+
+@pytest.fixture(scope="session")
+def without_tensorflow(tmp_path_factory):
+    """The environment of a process that needs no TensorFlow, and does not take seconds to load it.
+
+    `import tensorflow` finds an empty module there.
+    """
+    folder = tmp_path_factory.mktemp("modules")
+    (folder / "tensorflow.py").touch()
+    path = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), *filter(None, [path])))}
 
 
 @pytest.fixture

@@ -147,7 +147,7 @@ def test_an_export_plays(tmp_path):
     for episode in data.episodes:
         np.testing.assert_array_equal(episode.actions, episode.observations[:-1, 2] > 0)
     wrong = dataclasses.replace(config, environment="Acrobot-v1", dataset="tests/wrong-v0")
-    with pytest.raises(InvalidInput, match=r"expected an observation of shape \(4,\)"):
+    with pytest.raises(InvalidInput, match=r"expected observation of shape \(4,\)"):
         collect_dataset.main(wrong)
 
 

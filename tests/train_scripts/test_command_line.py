@@ -100,8 +100,7 @@ def test_help_lists_the_presets(monkeypatch, capsys):
 
 
 SCRIPT = """
-import dataclasses, sys, types
-sys.modules["tensorflow"] = types.ModuleType("tensorflow")  # not needed, and takes seconds
+import dataclasses
 from train_scripts import command_line
 
 @dataclasses.dataclass(frozen=True)
@@ -127,12 +126,12 @@ command_line.run(main, Config)
         (["-m", "train_scripts", "--help"], ""),
     ],
 )
-def test_a_reader_that_has_gone_is_no_traceback(command, unbuffered):
+def test_a_reader_that_has_gone_is_no_traceback(without_tensorflow, command, unbuffered):
     """As after `| head -1`."""
     with subprocess.Popen(
         [sys.executable, *command],
         cwd=pathlib.Path(__file__).parents[2],
-        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        env={**without_tensorflow, "PYTHONUNBUFFERED": unbuffered},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -29,7 +29,7 @@ def test_every_training_script_is_a_task(monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("dorkey", "did you mean doorkey?"), ("xyz", "expected one of box-world, ")],
+    [("dorkey", "did you mean doorkey?"), ("xyz", "expected one of atari, box-world, ")],
 )
 def test_an_unknown_task_is_one_line(monkeypatch, capsys, name, message):
     with pytest.raises(SystemExit) as ended:
@@ -39,11 +39,12 @@ def test_an_unknown_task_is_one_line(monkeypatch, capsys, name, message):
     assert error.startswith(f"error: unknown task {name!r}; {message}") and error.count("\n") == 1
 
 
-def test_the_usage_names_the_command_that_was_given(monkeypatch, capsys):
+def test_the_usage_names_the_command_that_was_given(monkeypatch, capsys, without_tensorflow):
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)  # as in a file in bin/
     command(monkeypatch)
     module = [sys.executable, "-m", "train_scripts"]
-    as_module = subprocess.run(module, cwd=ROOT, check=True, capture_output=True, text=True)
+    options = {"env": without_tensorflow, "check": True, "capture_output": True, "text": True}
+    as_module = subprocess.run(module, cwd=ROOT, **options)
     for name, said in (
         ("rrl-train", capsys.readouterr().out),
         ("python -m train_scripts", as_module.stdout),

@@ -23,13 +23,16 @@ def exported(tmp_path_factory):
 
 def test_actions_over_both_transports_equal_those_in_process(exported, capsys):
     from rrl_tf.export import load_policy
-    from serving.local import served
+    from serving.flags import Flags
+    from serving.local import free_ports
+    from serving.server import running
     from train_scripts import demo
 
     folder, task = exported
-    policy = load_policy(folder / "1")
-    with served(folder, "doorkey") as addresses:
-        for address in addresses:
+    policy, (port,) = load_policy(folder / "1"), free_ports(1)
+    flags = Flags(model_base_path=str(folder), model_name="doorkey", port=0, rest_api_port=port)
+    with running(flags) as server:
+        for address in (f"grpc://127.0.0.1:{server.grpc_port}", f"http://127.0.0.1:{port}"):
             demo.play_through(address, policy.act, task, episodes=3)
 
         with pytest.raises(RuntimeError, match=r"answered \d, expected \d"):

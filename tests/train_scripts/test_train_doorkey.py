@@ -1,5 +1,6 @@
 import csv
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
@@ -10,10 +11,11 @@ import subprocess
 import sys
 import time
 
+import keras
 import numpy as np
 import pytest
 
-pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("short_films")]
+pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -72,7 +74,7 @@ def metrics(run):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory, short_films):
+def trained(tmp_path_factory, few_pictures):
     """A run of `toy_config` and its agent, to be looked at."""
     from train_scripts import train_doorkey
 
@@ -107,7 +109,7 @@ def test_a_run_leaves_everything_it_promises(trained, copied):
     assert [path.name for path in again.folder.export.iterdir()] == ["1"]
 
 
-def test_a_killed_run_resumed_equals_one_that_was_not_killed(tmp_path, trained):
+def test_a_killed_run_resumed_equals_one_that_was_not_killed(tmp_path, trained, unfinished):
     from train_scripts import train_doorkey
 
     whole, killed = trained[0].folder.path, tmp_path / "toy"
@@ -157,7 +159,7 @@ def test_a_run_in_the_graph_goes_on_as_if_it_had_not_stopped(tmp_path):
 
 
 @pytest.mark.parametrize("steps", [8, 325])
-def test_any_number_of_steps_is_finished_once(tmp_path, steps):
+def test_any_number_of_steps_is_finished_once(tmp_path, capfd, steps):
     """Before the first row, and between two of them; and none that the environments can stop at."""
     from train_scripts import train_doorkey
 
@@ -165,13 +167,14 @@ def test_any_number_of_steps_is_finished_once(tmp_path, steps):
     for _ in range(2):
         run, _ = train_doorkey.main(config)
         assert [path.name for path in run.folder.export.iterdir()] == ["1"]
+    assert f"| {steps}/{steps} [" in capfd.readouterr().err  # never more than there are
     rows = metrics(run.folder.path)
     reached = -(-steps // 8) * 8
     assert int(rows[-1]["step"]) == reached
     assert json.loads((run.folder.path / "evaluation.json").read_text())["step"] == reached
 
 
-def test_every_interval_counts_by_itself(tmp_path):
+def test_every_interval_counts_by_itself(tmp_path, unfinished):
     from train_scripts import train_doorkey
 
     config = toy_config(
@@ -242,7 +245,13 @@ def assert_saved(run):
 
 @pytest.mark.parametrize(
     "preset",
-    ["book", pytest.param("book-published", marks=pytest.mark.slow), "fast-6x6", "zambaldi"],
+    [
+        "book",
+        pytest.param("book-published", marks=pytest.mark.slow),
+        "fast-6x6",
+        "quick",
+        "zambaldi",
+    ],
 )
 def test_every_preset_runs(tmp_path, preset):
     from train_scripts import train_doorkey
@@ -272,6 +281,49 @@ def agent_shape(config):
     from train_scripts import train_doorkey
 
     return train_doorkey.make_task(config).observation_space.shape
+
+
+@pytest.mark.parametrize("size", [5, 6])
+def test_no_more_cells_are_in_sight_than_are_computed(size):
+    from train_scripts import train_doorkey
+
+    task = train_doorkey.make_task(dataclasses.replace(train_doorkey.FAST, sizes=(size,)))
+    env, in_sight = task.make_test_env(), 0
+    for reset in task.evaluation_resets(at_most=816)[:: 6 if size == 6 else 1]:
+        env.reset(**reset)
+        in_sight = max(in_sight, *cells_in_sight(env.unwrapped, size))
+    assert in_sight == train_doorkey.most_in_sight(size)
+
+
+def cells_in_sight(room, size):
+    """How many there are, from every place, in every direction, with the door shut and open."""
+    cells = {(x, y): room.grid.get(x, y) for x in range(size) for y in range(size)}
+    [door] = [thing for thing in cells.values() if thing and thing.type == "door"]
+    for is_open, (place, thing) in itertools.product((False, True), cells.items()):
+        door.is_open = is_open
+        if thing is None or thing.can_overlap():
+            for direction in range(4):
+                room.agent_pos, room.agent_dir = np.array(place), direction
+                yield (room.gen_obs()["image"][..., 0] != 0).sum()
+
+
+def test_the_bound_on_cells_changes_no_value():
+    from train_scripts import train_doorkey
+    from train_scripts.train_doorkey import QUICK
+
+    task = train_doorkey.make_task(QUICK)
+    env = task.make_test_env()
+    views = task.preparation(
+        np.stack([env.reset(**reset)[0] for reset in task.evaluation_resets()])
+    )
+    q_values = []
+    for bound_entities in (True, False):
+        keras.utils.set_random_seed(0)
+        config = dataclasses.replace(QUICK, bound_entities=bound_entities)
+        network = train_doorkey.make_network(config, task)
+        q_values.append(keras.ops.convert_to_numpy(network(views)))
+        assert network.max_entities == (20 if bound_entities else None)
+    np.testing.assert_allclose(*q_values, atol=1e-5)
 
 
 def test_the_presets_say_what_the_book_says():

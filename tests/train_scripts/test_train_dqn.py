@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.tf_only
+pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]
 
 TOY = {
     "steps": 96,
@@ -203,7 +203,7 @@ def test_a_mistake_is_told_before_anything_is_written(tmp_path, env, changes, me
     assert not (tmp_path / "runs").exists()
 
 
-def test_another_network_under_the_same_name_is_told(tmp_path):
+def test_another_network_under_the_same_name_is_told(tmp_path, unfinished):
     from rrl_tf.envs import gymnasium_task
     from rrl_tf.errors import InvalidInput
     from rrl_tf.models import dense_q_network

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.tf_only
+pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]
 
 
 def toy_config(tmp_path, **changes):
@@ -37,12 +37,19 @@ def metrics(run):
         ]
 
 
-def test_a_run_leaves_everything_it_promises(tmp_path, capsys):
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, few_pictures):
+    """A run of `toy_config`, to be looked at."""
+    from train_scripts import train_graphs as script
+
+    return script.main(toy_config(tmp_path_factory.mktemp("trained")))
+
+
+def test_a_run_leaves_everything_it_promises(trained, capsys):
     from rrl_tf.data.graphs import connected
     from train_scripts import train_graphs as script
 
-    config = toy_config(tmp_path)
-    run = script.main(config)
+    run, config = trained, trained.config
     rows = metrics(run.folder.path)
     assert [row["step"] for row in rows] == ["1", "2", "3", "4"]
     assert all(row["eval/accuracy"] and row["eval/larger"] for row in rows)
@@ -52,18 +59,18 @@ def test_a_run_leaves_everything_it_promises(tmp_path, capsys):
     right = run.model.predict(inputs, verbose=0).argmax(-1) == targets
     assert summary["test/accuracy"] == pytest.approx(right.mean())
     assert 0.5 <= summary["floor"] <= 1
-    assert "8 new graphs of 8 nodes" in capsys.readouterr().out
+    report = (run.folder.path / "report.html").read_text()
+    assert "8 new graphs of 8 nodes" in report
 
     script.main(config)  # nothing left to do
     assert "is trained already" in capsys.readouterr().out
     assert metrics(run.folder.path) == rows
 
 
-def test_a_run_that_was_killed_equals_one_that_was_not(tmp_path, killed_at):
+def test_a_run_that_was_killed_equals_one_that_was_not(tmp_path, killed_at, trained):
     from train_scripts import train_graphs as script
 
-    whole = script.main(toy_config(tmp_path / "whole")).folder
-    config = toy_config(tmp_path / "killed")
+    whole, config = trained.folder, toy_config(tmp_path)
     with killed_at(3):
         script.main(config)
     resumed = script.main(config).folder

@@ -11,7 +11,7 @@ import pytest
 
 from rrl_tf.errors import InvalidInput
 
-pytestmark = pytest.mark.tf_only
+pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +58,22 @@ def metrics(folder):
         ]
 
 
-def test_a_run_leaves_everything_it_promises(data, tmp_path, capsys):
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory, few_pictures):
+    """A run, to be looked at."""
+    from train_scripts import train_mnist
+
+    choices = {"perturbed": True, "schedule": "cosine", "profile": True}
+    return train_mnist.main(toy(data, tmp_path_factory.mktemp("trained"), **choices))
+
+
+def test_a_run_leaves_everything_it_promises(data, trained, capsys):
     from rrl_tf.data.mnist import load_mnist
     from rrl_tf.data.perturb import clean
     from rrl_tf.export import SavedModelSession
     from train_scripts import train_mnist
 
-    config = toy(data, tmp_path, perturbed=True, profile=True)
-    run = train_mnist.main(config)
+    run, config = trained, trained.config
     folder, model = run.folder, run.model
     assert [int(row["step"]) for row in metrics(folder.path)] == [2, 4, 6, 8]
     summary = json.loads((folder.path / "evaluation.json").read_text())
@@ -94,18 +102,17 @@ def test_it_learns(data, tmp_path):
     assert {path.name for path in folder.figures.iterdir()} == set()  # no attention, no mistake
 
 
-def test_a_killed_run_resumed_equals_one_that_was_not_killed(data, tmp_path, killed_at):
+def test_a_killed_run_resumed_equals_one_that_was_not_killed(data, tmp_path, killed_at, trained):
     from train_scripts import train_mnist
 
-    config = toy(data, tmp_path / "killed", perturbed=True, schedule="cosine")
+    config = dataclasses.replace(trained.config, runs=str(tmp_path), profile=False)
     with killed_at(6):
         train_mnist.main(config)
-    assert not (tmp_path / "killed" / "toy" / "evaluation.json").exists()
+    assert not (tmp_path / "toy" / "evaluation.json").exists()
     resumed = train_mnist.main(config)
-    whole = train_mnist.main(dataclasses.replace(config, runs=str(tmp_path / "whole")))
-    for ours, theirs in zip(resumed.model.get_weights(), whole.model.get_weights()):
+    for ours, theirs in zip(resumed.model.get_weights(), trained.model.get_weights()):
         np.testing.assert_array_equal(ours, theirs)
-    assert metrics(resumed.folder.path) == metrics(whole.folder.path)
+    assert metrics(resumed.folder.path) == metrics(trained.folder.path)
 
 
 def test_early_stopping_is_remembered(data, tmp_path):
@@ -155,15 +162,16 @@ def test_the_presets_say_what_the_sources_say():
     assert all(preset == config.preset for preset, config in PRESETS.items())
 
 
-def test_other_images_are_another_run(data, tmp_path):
+def test_other_images_are_another_run(data, tmp_path, trained, capsys):
     """Their folder says only where they were; what is in it decides."""
     from train_scripts import train_mnist
 
     moved = tmp_path / "moved"
     shutil.copytree(data, moved)
-    config = toy(data, tmp_path, steps=2, checkpoint_every=2, draw_every=2, warmup_steps=1)
-    train_mnist.main(config)
+    shutil.copytree(trained.folder.path, tmp_path / "toy")
+    config = dataclasses.replace(trained.config, runs=str(tmp_path))
     train_mnist.main(dataclasses.replace(config, data=str(moved)))
+    assert "is trained already" in capsys.readouterr().out
     labels = moved / "train-labels-idx1-ubyte.gz"
     content = bytearray(gzip.decompress(labels.read_bytes()))
     content[-1] ^= 1

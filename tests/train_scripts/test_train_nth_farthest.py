@@ -13,7 +13,7 @@ import pytest
 
 from rrl_tf.export import load_policy
 
-pytestmark = pytest.mark.tf_only
+pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]
 
 ROOT = pathlib.Path(__file__).parents[2]
 COMMAND = [sys.executable, "-m", "train_scripts.train_nth_farthest"]
@@ -59,7 +59,7 @@ def test_a_run_leaves_everything_it_promises(tmp_path, capsys, network):
     assert [bool(row["eval/accuracy"]) for row in rows] == [False, True, False, True]
     summary = json.loads((folder.path / "evaluation.json").read_text())
     sequences, answers = train_nth_farthest.evaluation_questions(config)
-    right = model.predict(sequences, verbose=0).argmax(-1) == answers
+    right = model.predict(sequences, batch_size=200, verbose=0).argmax(-1) == answers
     assert summary["eval/accuracy"] == pytest.approx(right.mean(), abs=1e-6)
     assert summary["eval/accuracy"] == pytest.approx(float(rows[-1]["eval/accuracy"]), abs=1e-4)
     assert len(summary["eval/accuracy_of_n"]) == 3

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.tf_only
+pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]
 
 
 def toy_config(tmp_path, **changes):

@@ -14,7 +14,7 @@ from rrl_tf.data.text import TextLanes
 from rrl_tf.errors import InvalidInput
 from train_scripts import command_line, train_text
 
-pytestmark = pytest.mark.tf_only
+pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]
 
 TEXT = "to be or not to be, " * 100
 
