@@ -10,6 +10,7 @@ import {
   VIEW_SIZE,
 } from "./doorkey.js";
 
+const FAINTEST = 0.005; // of the strongest, what is less nobody sees
 const THING_OF_CODE = { 0: "unseen", 1: "empty", 2: "wall", 4: "door", 5: "key", 8: "goal" };
 
 /** Makes an SVG element. */
@@ -27,13 +28,32 @@ function picture(size, ...children) {
   return svg("svg", { viewBox: box, "aria-hidden": "true" }, ...children);
 }
 
-/** A cell's ground, and what stands on it: between the two there is room for attention. */
-function tile([x, y], thing, lock) {
-  const name = ["wall", "unseen", "goal"].includes(thing) ? thing : "empty";
-  const standing = thing === "key" ? [key()] : thing === "door" ? door(lock) : [];
+/** The grounds of cells: a path for each kind, as one of many squares is drawn sooner than those. */
+function grounds(cells, names) {
+  const squares = {};
+  cells.forEach(([x, y], i) => {
+    squares[names[i]] = `${squares[names[i]] ?? ""}M${x} ${y}h1v1h-1z`;
+  });
+  return Object.entries(squares).map(([name, d]) => svg("path", { class: name, d }));
+}
+
+const groundOf = (thing) => (["wall", "unseen", "goal"].includes(thing) ? thing : "empty");
+
+/** The cells of a square, column by column. */
+const square = (size) =>
+  Array.from({ length: size ** 2 }, (_, i) => [Math.floor(i / size), i % size]);
+
+/** What stands in a cell, if anything does. */
+function standing([x, y], thing, lock) {
+  const parts = thing === "key" ? [key()] : thing === "door" ? door(lock) : [];
+  return parts.length ? [svg("g", { transform: `translate(${x} ${y})` }, ...parts)] : [];
+}
+
+/** Cells with their things on the ground; between the two there is room for attention. */
+function tiles(cells, things, lock) {
   return {
-    ground: svg("rect", { class: name, x, y, width: 1, height: 1 }),
-    standing: svg("g", { transform: `translate(${x} ${y})` }, ...standing),
+    ground: grounds(cells, things.map(groundOf)),
+    things: cells.flatMap((cell, i) => standing(cell, things[i], lock)),
   };
 }
 
@@ -75,18 +95,22 @@ function agent([x, y], direction, carries) {
   return parts;
 }
 
-/** Attention over cells, as fills: the strongest of `weights` is drawn full. */
+/** Attention over cells, as fills: the strongest of `weights` is drawn full, the faintest not. */
 function overlay(cells, weights) {
-  const most = Math.max(...weights) || 1; // who attends to nothing attends to nothing most
-  return cells.map(([x, y], i) =>
-    svg("rect", {
-      class: "attention",
-      x,
-      y,
-      width: 1,
-      height: 1,
-      "fill-opacity": (0.75 * weights[i]) / most,
-    }),
+  const most = Math.max(...weights);
+  return cells.flatMap(([x, y], i) =>
+    weights[i] > FAINTEST * most
+      ? [
+          svg("rect", {
+            class: "attention",
+            x,
+            y,
+            width: 1,
+            height: 1,
+            "fill-opacity": ((0.75 * weights[i]) / most).toFixed(3),
+          }),
+        ]
+      : [],
   );
 }
 
@@ -104,28 +128,26 @@ const frame = ([x, y], name) =>
  * @param {[number, number]} [look.cursor] of the editor
  */
 export function world(state, { seen, cells = [], weights = [], from, cursor }) {
-  const grounds = [];
-  const standing = [];
-  const veils = [];
+  const all = square(state.size);
   const isSeen = new Set(seen.map(String));
-  for (let x = 0; x < state.size; x++) {
-    for (let y = 0; y < state.size; y++) {
-      const drawn = tile([x, y], thingAt(state, [x, y]), state.lock);
-      grounds.push(drawn.ground);
-      standing.push(drawn.standing);
-      if (!isSeen.has(`${x},${y}`))
-        veils.push(svg("rect", { class: "veil", x, y, width: 1, height: 1 }));
-    }
-  }
+  const veiled = all.filter((cell) => !isSeen.has(`${cell}`));
+  const { ground, things } = tiles(
+    all,
+    all.map((cell) => thingAt(state, cell)),
+    state.lock,
+  );
   const marks = agent(state.agent, state.direction, state.key === null);
   if (from) marks.push(frame(from, "from"));
   if (cursor) marks.push(frame(cursor, "cursor"));
   return picture(
     state.size,
-    ...grounds,
+    ...ground,
     ...overlay(cells, weights),
-    ...standing,
-    ...veils,
+    ...things,
+    ...grounds(
+      veiled,
+      veiled.map(() => "veil"),
+    ),
     ...marks,
   );
 }
@@ -137,23 +159,17 @@ export function world(state, { seen, cells = [], weights = [], from, cursor }) {
  * @param {[number, number]} [from] the cell that attends
  */
 export function view(state, weights, from) {
-  const cells = [];
-  const grounds = [];
-  const standing = [];
+  const cells = square(VIEW_SIZE);
   const codes = observe(state);
-  for (let x = 0; x < VIEW_SIZE; x++) {
-    for (let y = 0; y < VIEW_SIZE; y++) {
-      const [code, , lock] = codes[x][y];
-      const isAgent = x === AGENT_CELL[0] && y === AGENT_CELL[1]; // whose code is what it carries
-      const drawn = tile([x, y], isAgent ? "empty" : THING_OF_CODE[code], lock);
-      cells.push([x, y]);
-      grounds.push(drawn.ground);
-      standing.push(drawn.standing);
-    }
-  }
+  const [ax, ay] = AGENT_CELL; // whose code is what it carries
+  const { ground, things } = tiles(
+    cells,
+    cells.map(([x, y]) => (x === ax && y === ay ? "empty" : THING_OF_CODE[codes[x][y][0]])),
+    state.lock,
+  );
   const marks = agent(AGENT_CELL, UP, state.key === null);
   if (from) marks.push(frame(from, "from"));
-  return picture(VIEW_SIZE, ...grounds, ...overlay(cells, weights), ...standing, ...marks);
+  return picture(VIEW_SIZE, ...ground, ...overlay(cells, weights), ...things, ...marks);
 }
 
 /**
@@ -163,21 +179,22 @@ export function view(state, weights, from) {
  */
 export function squares(rows, [x, y, width]) {
   const columns = rows[0].length;
-  const grounds = [];
-  const [cells, weights] = [[], []];
-  rows.forEach((row, j) =>
-    row.forEach((weight, i) => {
-      const ground = weight === null ? "unseen" : "empty";
-      grounds.push(svg("rect", { class: ground, x: i, y: j, width: 1, height: 1 }));
-      cells.push([i, j]);
-      weights.push(weight ?? 0);
-    }),
-  );
+  const cells = rows.flatMap((row, y) => row.map((_, x) => [x, y]));
+  const weights = rows.flat();
+  const names = weights.map((weight) => (weight === null ? "unseen" : "empty"));
   const box = `-0.04 -0.04 ${columns + 0.08} ${rows.length + 0.08}`;
   return svg(
     "svg",
     { viewBox: box, "aria-hidden": "true" },
-    svg("g", { class: "points" }, ...grounds, ...overlay(cells, weights)),
+    svg(
+      "g",
+      { class: "points" },
+      ...grounds(cells, names),
+      ...overlay(
+        cells,
+        weights.map((weight) => weight ?? 0),
+      ),
+    ),
     svg("rect", { class: "attends", x, y: y + 0.04, width, height: 0.92, rx: 0.06 }),
   );
 }

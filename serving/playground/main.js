@@ -27,6 +27,7 @@ const ACTION_OF_KEY = {
 };
 const SECONDS_A_STEP = [1.6, 0.8, 0.4, 0.2, 0.05]; // by the speed chosen
 const EXPLORED = 0.05;
+const PATIENCE = 40; // milliseconds that nobody sees pass: to draw twice would take as long
 const NO_LEVEL = "The address names no possible level: another is shown.";
 const LOOKS = ["right", "down", "left", "up"];
 
@@ -158,12 +159,15 @@ class Playground {
     this.show();
   }
 
-  /** Draws the moment of the episode, and once it has come what the policy makes of it. */
+  /**
+   * Draws the moment of the episode with what the policy makes of it; alone and at once where there
+   * is no policy, and where its reply is long in coming.
+   */
   async show() {
     const moment = this.episode.now;
     this.reply = null;
-    this.#draw();
-    if (!this.policy) return;
+    if (!this.policy) return this.#draw();
+    const late = setTimeout(() => this.#draw(), PATIENCE);
     try {
       const reply = await this.policy.reply(moment);
       if (moment !== this.episode.now) return; // a newer one is shown by now
@@ -171,8 +175,11 @@ class Playground {
       this.#tell(null);
       this.#draw();
     } catch (error) {
+      this.#draw();
       this.#tell(error);
       this.pause();
+    } finally {
+      clearTimeout(late);
     }
   }
 

@@ -147,6 +147,35 @@ def test_keys_and_buttons_act_and_rewind(visit):
     assert "key carried" in status(page, "Step 3 of 3")
 
 
+BOARDS = """() => {
+  window.boards = 0;
+  const count = () => window.boards++;
+  new MutationObserver(count).observe(document.getElementById("board"), { childList: true });
+  window.timer = window.setTimeout;
+  window.setTimeout = () => 0; // no reply is late
+}"""
+
+
+def test_a_moment_is_drawn_once_with_its_reply_and_does_not_wait_for_a_late_one(visit):
+    page = visit()
+    page.evaluate(BOARDS)
+    for moves in range(1, 4):
+        page.click("#step")
+        page.get_by_text(f"Step {moves} of {moves}").wait_for()
+        page.wait_for_selector(".action.chosen")
+    assert page.evaluate("() => window.boards") == 3
+    page.evaluate("() => { window.setTimeout = window.timer; }")
+    waiting = []
+    page.route("**:predict", lambda route: waiting.append(route))
+    page.focus("#board")
+    page.keyboard.press("ArrowRight")
+    page.get_by_text("Step 4 of 4").wait_for()  # nobody has answered yet
+    assert page.evaluate("() => window.boards") == 4
+    for route in waiting:
+        route.continue_()
+    page.wait_for_selector(".action.chosen")
+
+
 def test_attention_is_that_of_the_cell_one_points_at(visit):
     page = visit()
     heads = page.locator(".head")
