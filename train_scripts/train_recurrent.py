@@ -74,6 +74,7 @@ MEMORY_S17 = dataclasses.replace(
     learned_steps=24,
     steps=300_000,
     learning_rate_updates=75_000,
+    learning_rate_hold=40_000,  # until the last level is reached, larger steps get further
     discount=0.98,
 )
 DOORKEY = Config(

@@ -8,7 +8,7 @@ from rrl_tf.agents.curriculum import Curriculum, CurriculumEnv
 from rrl_tf.agents.loop import Loop, Record
 from rrl_tf.agents.losses import double_dqn_loss, double_dqn_target
 from rrl_tf.agents.replay import Batch, ReplayBuffer
-from rrl_tf.agents.schedules import linear_schedule
+from rrl_tf.agents.schedules import LinearDecay, linear_schedule
 
 __all__ = [
     "Actor",
@@ -20,6 +20,7 @@ __all__ = [
     "CurriculumGraph",
     "DoubleDQN",
     "GraphLoop",
+    "LinearDecay",
     "Loop",
     "PythonEnvs",
     "Record",

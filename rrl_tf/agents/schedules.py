@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import keras
+from keras import ops
+
 
 def linear_schedule(step: int, start: float, end: float, steps: int) -> float:
     """`start` at step 0, `end` from step `steps` on, a straight line between.
@@ -21,3 +26,33 @@ def linear_schedule(step: int, start: float, end: float, steps: int) -> float:
     if step >= steps:
         return end
     return start + (end - start) * step / steps
+
+
+@keras.saving.register_keras_serializable("rrl_tf")
+class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """A step size that is held, and then falls along a straight line.
+
+    Args:
+        start: float, step size of the first `hold` updates.
+        end: float, step size from update `updates` on.
+        updates: int, when it has fallen.
+        hold: int, updates before it begins to; less than `updates`.
+
+    Example:
+        >>> schedule = LinearDecay(1e-3, 1e-4, 1000, hold=400)
+        >>> round(float(schedule(400)), 5), round(float(schedule(700)), 5)
+        (0.001, 0.00055)
+    """
+
+    def __init__(self, start: float, end: float, updates: int, hold: int = 0) -> None:
+        super().__init__()
+        self.start, self.end, self.updates, self.hold = start, end, updates, hold
+
+    def __call__(self, step: Any) -> Any:
+        """The step size of an update, which are counted from 0."""
+        fallen = (ops.cast(step, "float32") - self.hold) / (self.updates - self.hold)
+        return self.end + (self.start - self.end) * (1.0 - ops.clip(fallen, 0.0, 1.0))
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments."""
+        return {"start": self.start, "end": self.end, "updates": self.updates, "hold": self.hold}

@@ -51,6 +51,8 @@ class AgentConfig(RunConfig):
     learning_rate_end: float = 1e-4
     """Step size from `learning_rate_updates` on, a straight line between."""
     learning_rate_updates: int = 5000
+    learning_rate_hold: int = 0
+    """Updates before it begins to fall."""
     clip_norm: float = 10.0
     """Largest global norm of the gradient."""
     loss: Literal["huber", "mse"] = "huber"
@@ -115,8 +117,14 @@ class AgentConfig(RunConfig):
         require_not_negative(
             self,
             *("updates_per_step", "learning_starts", "epsilon_steps", "stop_after_perfect"),
-            *("learning_rate_end", "priority_exponent", "draw_every"),
+            *("learning_rate_end", "learning_rate_hold", "priority_exponent", "draw_every"),
         )
+        if self.learning_rate_hold >= self.learning_rate_updates:
+            raise InvalidInput(
+                "`learning_rate_hold` must be less than "
+                f"learning_rate_updates={self.learning_rate_updates}; "
+                f"received {self.learning_rate_hold}"
+            )
         if self.learning_starts >= self.replay_capacity:
             raise InvalidInput(
                 f"learning_starts must be less than the replay_capacity of {self.replay_capacity}; "

@@ -21,6 +21,7 @@ from rrl_tf.agents import (
 from rrl_tf.agents.curriculum import training_env
 from rrl_tf.agents.graph_envs import CurriculumGraph, PythonEnvs
 from rrl_tf.agents.graph_loop import GraphLoop
+from rrl_tf.agents.schedules import LinearDecay
 from rrl_tf.agents.timeline import SequenceTimeline, Timeline
 from rrl_tf.envs import Task
 from rrl_tf.errors import InvalidInput
@@ -234,8 +235,11 @@ def _check_network(network, input_shape, task, answer_to):
 
 def _learner_numbers(config):
     return {
-        "learning_rate": keras.optimizers.schedules.PolynomialDecay(
-            config.learning_rate, config.learning_rate_updates, config.learning_rate_end
+        "learning_rate": LinearDecay(
+            config.learning_rate,
+            config.learning_rate_end,
+            config.learning_rate_updates,
+            config.learning_rate_hold,
         ),
         "clip_norm": config.clip_norm,
         "optimizer": config.optimizer,
