@@ -25,6 +25,16 @@ def test_the_doorkey_table_averages_over_seeds(tmp_path):
     assert "| 2 | 1,000 | 75.0 % (50.0 to 100.0) | 25.0 % | 100.0 % | never, 500 |" in row
 
 
+def test_what_quick_costs_is_told_at_its_first_step_without_a_failure(tmp_path):
+    for seed, first in enumerate((1008, None)):
+        run = {"step": 1504, "first_perfect": first}
+        (tmp_path / f"quick-seed{seed}.json").write_text(json.dumps(run))
+        log = "step,time/cpu_minutes\n512,0.1\n1008,0.25\n1504,0.4\n"
+        (tmp_path / f"quick-seed{seed}.csv").write_text(log)
+    rows = doorkey.seconds_of_quick(tmp_path).splitlines()[2:]
+    assert rows == ["| 0 | 1,008 | 15.0 |", "| 1 | never |  |"]
+
+
 def test_silenced_queries_make_attention_uniform():
     network = RelationalQNetwork.from_preset("fast", unseen_feature=0, readout_cell=(3, 6))
     network.build((None, 7, 7, 20))
