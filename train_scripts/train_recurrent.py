@@ -71,11 +71,14 @@ MEMORY_S17 = dataclasses.replace(
     MEMORY,
     preset="memory-s17",
     sizes=(7, 9, 11, 13, 15, 17),  # two cells longer at a time: what is remembered still carries
+    network="lstm-long-dense",
     learned_steps=24,
     steps=300_000,
     learning_rate_updates=75_000,
     learning_rate_hold=40_000,  # until the last level is reached, larger steps get further
     discount=0.98,
+    epsilon_end=0.4,
+    epsilon_exponent=7.0,  # some environments play almost as they have learned
 )
 DOORKEY = Config(
     preset="doorkey-6x6",

@@ -34,6 +34,7 @@ DENSE = ("--batch-size=16",)
 VARIANTS = {
     "lstm": ("LSTM, relations", "lstm", ()),
     "lstm-dense": ("LSTM, dense layers", "lstm-dense", DENSE),
+    "lstm-long-dense": ("LSTM for long spans, dense layers", "lstm-long-dense", DENSE),
     "rmc-entities": ("Relational Memory of the cells in view", "relational-memory-entities", ()),
     "rmc": ("Relational Memory of one vector, relations", "relational-memory", ()),
     "rmc-dense": (

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import keras
 from keras import ops
 
-from rrl_tf._arguments import positive_int
+from rrl_tf._arguments import integer, number_from, positive_int
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.layers import CausalTransformerBlock, PositionEmbedding
 from rrl_tf.layers._layer_norm import LayerNormalization
@@ -156,22 +157,33 @@ class LSTMCore(MemoryCore):
 
     Args:
         units: size of h and of c.
+        time_scale: T, the most steps over which something is to be remembered, from 3 up. In the
+            beginning the units forget within 2 to T steps, evenly drawn, and write as seldom; by
+            default the forget gate's bias is 1 for all, and the input gate's 0.
         unroll: as in `MemoryCore`.
 
     References:
         - [Hochreiter and Schmidhuber, 1997](https://doi.org/10.1162/neco.1997.9.8.1735), with the
           forget gate's bias at 1 in the beginning (Gers et al., 2000), as in Keras
+        - [Tallec and Ollivier, 2018](https://arxiv.org/abs/1804.11188), for `time_scale`
     """
 
     def __init__(
-        self, units: int, unroll: bool = True, dtype: Any = None, name: str | None = None
+        self,
+        units: int,
+        time_scale: int | None = None,
+        unroll: bool = True,
+        dtype: Any = None,
+        name: str | None = None,
     ) -> None:
         super().__init__(unroll, dtype, name)
         self.units = self.output_size = positive_int("units", units)
         self.memory_size = 2 * self.units
+        if time_scale is not None:
+            number_from("time_scale", integer("time_scale", time_scale), 3)
         self.input_projection = keras.layers.Dense(
             4 * self.units,
-            bias_initializer=_forget_bias,
+            bias_initializer=functools.partial(_gate_biases, time_scale=time_scale),
             dtype=self.dtype_policy,
             name="input_projection",
         )
@@ -311,12 +323,15 @@ class NoMemoryCore(MemoryCore):
         return steps
 
 
-def _forget_bias(shape, dtype=None):
-    """1 for the forget gate, 0 for the three others."""
+def _gate_biases(shape, dtype=None, time_scale=None):
+    """Of input gate, forget gate, candidate and output gate; all but the first two 0."""
     units = shape[0] // 4
-    return ops.concatenate(
-        [ops.zeros(units, dtype), ops.ones(units, dtype), ops.zeros(2 * units, dtype)]
-    )
+    zeros = ops.zeros(units, dtype)
+    if time_scale is None:
+        return ops.concatenate([zeros, ops.ones(units, dtype), zeros, zeros])
+    draw = keras.initializers.RandomUniform(1.0, time_scale - 1.0)
+    forget = ops.log(draw((units,), dtype))
+    return ops.concatenate([-forget, forget, zeros, zeros])
 
 
 def _in_a_loop(go, memory, sequences):

@@ -23,6 +23,10 @@ _MEMORIES = {
         },
     ),
     "lstm": ("an LSTM of 64 units", {"core": "lstm", "core_arguments": {"units": 64}}),
+    "lstm-long": (
+        "an LSTM of 64 units that begin to forget after up to 40 steps",
+        {"core": "lstm", "core_arguments": {"units": 64, "time_scale": 40}},
+    ),
     "window": (
         "a causal transformer over the last 16 steps",
         {"core": "window", "core_arguments": {"context_length": 16, "width": 64}},

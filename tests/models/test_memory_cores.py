@@ -3,8 +3,11 @@
 import keras
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from recurrent_networks import ACTIONS, CORES, GRID, array, network, sequences, shared, some_memory
 
+from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import RelationalMemory
 from rrl_tf.models import RecurrentQNetwork
 
@@ -72,6 +75,29 @@ def test_an_lstm_begins_to_forget_nothing():
     model.build({"observation": (None, 4)})
     bias = array(model.core_layer.input_projection.bias)
     np.testing.assert_array_equal(bias, [0, 0, 1, 1, 0, 0, 0, 0])
+
+
+@settings(max_examples=10)
+@given(units=st.integers(1, 30), time_scale=st.integers(3, 200))
+def test_an_lstm_with_a_time_scale_begins_to_forget_after_up_to_so_many_steps(units, time_scale):
+    core = {"units": units, "time_scale": time_scale}
+    model = RecurrentQNetwork.from_preset("lstm-long-dense", core_arguments=core)
+    model.build({"observation": (None, 4)})
+    bias = array(model.core_layer.input_projection.bias)
+    writes, forgets, *others = np.split(bias, 4)
+    steps = 1 + np.exp(forgets)  # 1 / (1 - sigmoid): after so many steps a share of 1/e is left
+    assert (steps >= 2 - 1e-5).all() and (steps <= time_scale + 1e-3).all()
+    np.testing.assert_array_equal(writes, -forgets)
+    np.testing.assert_array_equal(others, 0)
+    if units >= 20 and time_scale >= 10:
+        assert np.ptp(steps) > time_scale / 4
+
+
+@pytest.mark.parametrize("time_scale", [2, 2.5, "40"])
+def test_a_time_scale_too_short_to_remember_is_refused(time_scale):
+    core = {"units": 2, "time_scale": time_scale}
+    with pytest.raises(InvalidInput, match=r"time_scale.*received"):
+        RecurrentQNetwork.from_preset("lstm-long-dense", core_arguments=core)
 
 
 def test_a_relational_memory_is_the_layer():
