@@ -168,7 +168,7 @@ def finish(run: FitRun) -> None:
         "test/relational": float(right[kinds >= len(TEXTS) // 2].mean()),
         "test/non_relational": float(right[kinds < len(TEXTS) // 2].mean()),
         "test/of_kinds": dict(zip(TEXTS, of_kinds)),
-        "training_minutes": sum(row["time/epoch"] for row in run.log.rows) / 60,
+        "cpu_minutes": sum(row["time/epoch_cpu"] for row in run.log.rows) / 60,
     }
     figure = attention_figure(model, test)
     version = export_answerer(

@@ -52,7 +52,7 @@ def table(results):
                 "updates": f"{max(run['step'] for run in found):,}",
                 "relational": percent(found, "test/relational"),
                 "non-relational": percent(found, "test/non_relational"),
-                "minutes of training": spread([run["training_minutes"] for run in found], ".0f"),
+                "CPU minutes": spread([run["cpu_minutes"] for run in found], ".0f"),
             }
         )
     blind = {name: f"{100 * share:.1f} %" for name, share in BLIND.items()}

@@ -28,8 +28,8 @@ class LogMetrics(keras.callbacks.Callback):
     """Writes a row of metrics after every epoch.
 
     What `fit` calls `loss` and `val_loss` is written as `train/loss` and `eval/loss`, beside
-    `train/learning_rate`, `time/epoch` (seconds, validation included) and
-    `time/steps_per_second`.
+    `train/learning_rate`, `time/epoch` and `time/epoch_cpu` (seconds, and those of all cores,
+    validation included) and `time/steps_per_second`.
 
     Args:
         log: `MetricsLog`.
@@ -49,7 +49,7 @@ class LogMetrics(keras.callbacks.Callback):
         self._log, self._measure = log, measure or (lambda step: {})
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
-        self._begun = time.perf_counter()
+        self._begun, self._begun_cpu = time.perf_counter(), time.process_time()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         step = _step(self, epoch)
@@ -59,6 +59,7 @@ class LogMetrics(keras.callbacks.Callback):
         seconds = time.perf_counter() - self._begun
         metrics["train/learning_rate"] = float(self.model.optimizer.learning_rate)
         metrics["time/epoch"] = seconds
+        metrics["time/epoch_cpu"] = time.process_time() - self._begun_cpu
         metrics["time/steps_per_second"] = self.params["steps"] / seconds
         self._log.write(step, metrics)
 

@@ -230,7 +230,7 @@ def test_metrics_have_the_projects_names(whole):
     assert set(whole.log.rows[0]) == {
         "step",
         *("train/loss", "train/mae", "eval/loss", "eval/mae", "train/learning_rate"),
-        *("time/epoch", "time/steps_per_second"),
+        *("time/epoch", "time/epoch_cpu", "time/steps_per_second"),
     }
     rates = [row["train/learning_rate"] for row in whole.log.rows]
     assert 1e-2 > rates[0] > rates[1] > rates[-1]

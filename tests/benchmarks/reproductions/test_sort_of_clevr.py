@@ -22,7 +22,7 @@ def clevr(tmp_path):
                 "test/relational": accuracy,
                 "test/non_relational": 0.9,
                 "test/of_kinds": dict.fromkeys(sort_of_clevr.TEXTS, accuracy),
-                "training_minutes": 2.0,
+                "cpu_minutes": 2.0,
             }
             (tmp_path / f"{name}-seed{seed}.json").write_text(json.dumps(summary))
     return sort_of_clevr
