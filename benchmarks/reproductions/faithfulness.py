@@ -51,6 +51,14 @@ SHOWN = (1, 2, 4, 8)
 """Of these counts, those in the table."""
 QUESTIONS_EACH = 5
 """Relational ones about every picture."""
+KINDS = {
+    "open": "a lock that the held key opens",
+    "box": "another lock",
+    "key": "the loose key",
+    "gem": "the gem",
+    "other": "what is in a box",
+}
+"""What `task.entities` calls things in Box-World, in the words of the table."""
 ORDERS = {MOST: MOST, RANDOM: RANDOM, LEAST: LEAST, LAST: "most attended, last round"}
 """Lines of the figure, in its words."""
 RESAMPLES = 2000
@@ -111,12 +119,29 @@ def measured(task, network, starts):
     """What was lost, by order, start and count, averaged over the states of an episode."""
     episodes = visited(task, network, task.evaluation_resets(at_most=starts))
     seen = {name: np.concatenate([each[name] for each in episodes]) for name in episodes[0]}
-    views = np.asarray(task.preparation(seen.pop("observation")))
+    observations = seen.pop("observation")
+    views = np.asarray(task.preparation(observations))
     memory = seen.pop("memory", None)
     inputs = views if memory is None else {"observation": views, **seen}
     found = faithfulness(network, inputs, memory, counts=COUNTS)
     told = of_parts(found, [len(each["observation"]) for each in episodes])
-    return {**told, "states": len(views)}
+    return {**told, "states": len(views), "kinds": of_kinds(task, observations, found)}
+
+
+def of_kinds(task, observations, found):
+    """By the kind of the cell that is attended to most: the states, and what is lost without it."""
+    lost: dict = {}
+    for observation, place, drop, kept in zip(
+        observations, found.most_attended, found.drop[MOST][0], found.kept[MOST][0], strict=True
+    ):
+        cell = tuple(int(each) for each in np.unravel_index(place, observation.shape[:2]))
+        names = {cell: name for name, cell in task.entities(observation).items()}
+        lost.setdefault(names.get(cell, "other").rstrip(" 0123456789"), []).append((drop, kept))
+    means = {kind: np.mean(each, axis=0) for kind, each in lost.items()}
+    return {
+        kind: {"states": len(lost[kind]), "drop": round(drop, 5), "kept": round(kept, 5)}
+        for kind, (drop, kept) in ((kind, mean.tolist()) for kind, mean in means.items())
+    }
 
 
 def answered(network, pictures):
@@ -215,6 +240,24 @@ def table(results):
     return markdown_table(rows)
 
 
+def kinds(results):
+    """What Box-World's agent attends to most, and what is lost without it, as Markdown."""
+    rows = []
+    for run in summaries(results, BOX_WORLD):
+        for kind, label in KINDS.items():
+            if kind in run["kinds"]:
+                lost = run["kinds"][kind]
+                rows.append(
+                    {
+                        "attended to most": label,
+                        "states": f"{100 * lost['states'] / run['states']:.0f} %",
+                        "fall of Q": f"{lost['drop']:z.3f}",
+                        "same choice": f"{100 * lost['kept']:.0f} %",
+                    }
+                )
+    return markdown_table(rows)
+
+
 def row_of(label, falls, found, count):
     """What is lost with so many entities, of all seeds."""
     k, measure = found[0]["counts"].index(count), MEASURES[falls]
@@ -238,7 +281,7 @@ def figure(results):
     rows = [row for row in rows if row]
     if not rows:
         return None
-    left, top, width, height, gap, below = 0.75, 0.55, 2.32, 2.3, 0.55, 0.95
+    left, top, width, height, gap, below = 0.75, 0.55, 2.32, 2.3, 0.55, 0.9
     figure = style.new_figure(style.FIGURE_WIDTH, top + len(rows) * (height + below) - 0.35)
     for i, row in enumerate(rows):
         scales = {}
@@ -250,6 +293,7 @@ def figure(results):
             draw(axes, found[name], MEASURES[falls])
             style.title(axes, LABELS[name])
             is_first = scales[falls] is axes
+            axes.tick_params(labelleft=is_first)
             style.name_axes(axes, "entities removed", f"fall of {falls}" if is_first else "")
     entries = {ORDERS[o]: style.line(style.colour(i)) for i, o in enumerate(ORDERS)}
     entries["95 % over starts or pictures"] = style.area()
@@ -269,5 +313,5 @@ def draw(axes, found, measure):
     axes.set_xticks([power for power in powers if 16 * power >= max(counts)])
 
 
-TABLES = {"table": table}
+TABLES = {"table": table, "kinds": kinds}
 FIGURES = {"curves": figure}

@@ -30,6 +30,8 @@ class Faithfulness:
             probability; at random, the mean of the draws.
         kept: dict order → `(K, B)`, share of draws in which it is its choice still.
         candidates: `(B,)` int, how many entities there were to remove.
+        most_attended: `(B,)` int, the index of the one that is removed first by the order
+            `"most attended"`; of any where there is none.
         accuracy_drop: dict order → `(K, B)`, 1 for a right answer with all entities and 0 for a
             wrong one, less the share of draws in which it is right without; `None` where nobody
             told the right answers.
@@ -39,6 +41,7 @@ class Faithfulness:
     drop: dict[str, np.ndarray]
     kept: dict[str, np.ndarray]
     candidates: np.ndarray
+    most_attended: np.ndarray
     accuracy_drop: dict[str, np.ndarray] | None = None
 
 
@@ -95,8 +98,9 @@ def faithfulness(
     asked = (_Answerer if asks_answerer else _Agent)(network, inputs, memory)
     right = _checked_answers(answers, asked.size, asks_answerer)
     rounds, read, candidate = asked.attention()
+    relevances = _relevances(rounds, read, draws, np.random.default_rng(seed))
     values, lost = asked.values(), {}
-    for order, each in _relevances(rounds, read, draws, np.random.default_rng(seed)).items():
+    for order, each in relevances.items():
         removed = [[most_relevant(one, candidate, count) for one in each] for count in counts]
         found = [[_lost(values, asked.values(cells), right) for cells in row] for row in removed]
         lost[order] = np.moveaxis(np.mean(found, axis=1), 1, 0)
@@ -106,6 +110,7 @@ def faithfulness(
         drop=drop,
         kept=kept,
         candidates=candidate.sum(axis=1),
+        most_attended=most_relevant(relevances[MOST][0], candidate, 1).argmax(axis=1),
         accuracy_drop=None if right is None else accuracy,
     )
 

@@ -177,6 +177,10 @@ def test_to_remove_nothing_changes_nothing_and_to_remove_all_leaves_the_agent_al
         np.testing.assert_allclose(drop[1], (q - alone)[np.arange(3), best], atol=1e-4)
         assert found.kept[order][0].all()
         assert found.kept[order][1].tolist() == (alone.argmax(axis=1) == best).tolist()
+    one = faithfulness(network(), views, counts=(1,), draws=1)
+    first = np.arange(NODES) == one.most_attended[:, None]
+    without = array(network()(views, removed=first & (one.candidates > 0)[:, None]))
+    np.testing.assert_allclose(one.drop[MOST][0], (q - without)[np.arange(3), best], atol=1e-5)
     assert found.candidates.tolist() == [int((view[..., 0] == 0).sum()) - 1 for view in views]
 
 

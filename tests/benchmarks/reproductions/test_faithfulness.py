@@ -31,6 +31,7 @@ def check_measured(study, task, network, act):
     assert np.abs(found["drop"][MOST]).min() > 0
     assert "accuracy_drop" not in found
     assert 1 < found["candidates"] < 48
+    return found
 
 
 def test_a_policy_is_asked_on_its_way(study):
@@ -48,7 +49,12 @@ def test_a_policy_that_remembers_is_asked_on_its_way(study):
 def test_a_policy_on_box_world_is_asked_on_its_way(study):
     task, network = study.preset("box-world")
     act = study.Watched(lambda seen: np.asarray(network(task.preparation(seen))).argmax(-1))
-    check_measured(study, task, network, act)
+    found = check_measured(study, task, network, act)
+    assert set(found["kinds"]) <= {"open", "box", "key", "gem", "other"}
+    assert sum(kind["states"] for kind in found["kinds"].values()) == found["states"]
+    mean = sum(kind["states"] * kind["drop"] for kind in found["kinds"].values()) / found["states"]
+    starts = np.array(found["drop"][MOST])[:, 0]
+    assert starts.min() - 1e-4 < mean < starts.max() + 1e-4
 
 
 def test_an_answerer_is_asked_one_question_at_a_time(study, monkeypatch):
@@ -68,6 +74,17 @@ def test_an_answerer_is_asked_one_question_at_a_time(study, monkeypatch):
         values = np.array(list(found[measure].values()))
         assert values.shape == (4, 6, 2)  # orders, pictures, counts
         assert np.ptp(values[:, :, 1], axis=0).max() < 1e-4  # no cell is left, in whatever order
+
+
+def test_the_table_of_kinds_says_what_the_file_says(study, tmp_path):
+    kinds = {"box": {"states": 3, "drop": -1.5, "kept": 0.25}}
+    kinds["open"] = {"states": 1, "drop": 0.2, "kept": 1.0}
+    run = {"states": 4, "kinds": kinds}
+    (tmp_path / "box-world-seed0.json").write_text(json.dumps(run))
+    assert study.kinds(tmp_path).splitlines()[2:] == [
+        "| a lock that the held key opens | 25 % | 0.200 | 100 % |",
+        "| another lock | 75 % | -1.500 | 25 % |",
+    ]
 
 
 def write_results(folder, falls):
