@@ -99,6 +99,10 @@ def faithfulness(
     right = _checked_answers(answers, asked.size, asks_answerer)
     rounds, read, candidate = asked.attention()
     relevances = _relevances(rounds, read, draws, np.random.default_rng(seed))
+    return _found(asked, relevances, candidate, counts, right)
+
+
+def _found(asked, relevances, candidate, counts, right):
     values, lost = asked.values(), {}
     for order, each in relevances.items():
         removed = [[most_relevant(one, candidate, count) for one in each] for count in counts]
