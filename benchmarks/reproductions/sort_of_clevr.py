@@ -44,6 +44,7 @@ def table(results):
     rows = []
     for name, label in NETWORKS.items():
         found = summaries(results, name)
+        minutes = [run["cpu_minutes"] for run in found if "cpu_minutes" in run]
         rows.append(
             {
                 "network": label,
@@ -52,7 +53,7 @@ def table(results):
                 "updates": f"{max(run['step'] for run in found):,}",
                 "relational": percent(found, "test/relational"),
                 "non-relational": percent(found, "test/non_relational"),
-                "CPU minutes": spread([run["cpu_minutes"] for run in found], ".0f"),
+                "CPU minutes": spread(minutes, ".0f"),
             }
         )
     blind = {name: f"{100 * share:.1f} %" for name, share in BLIND.items()}

@@ -10,6 +10,7 @@ from keras.src.backend import set_keras_mask
 
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
+from rrl_tf.layers._shapes import same_shape
 
 
 def padding_mask(entities: Tensor, mask: Tensor | None) -> Tensor | None:
@@ -20,6 +21,26 @@ def padding_mask(entities: Tensor, mask: Tensor | None) -> Tensor | None:
     `entities`.
     """
     return mask if mask is not None and len(mask.shape) == 2 else carried_mask(entities)
+
+
+def without_removed(allowed: Tensor | None, removed: Tensor, shape: Shape) -> Tensor:
+    """Which entities `(B, N)` may be attended to when some are removed.
+
+    Args:
+        allowed: `(B, N)` bool, those that may be otherwise; or None for all.
+        removed: `(B, N)` bool.
+        shape: `(B, N)`.
+
+    Raises:
+        InvalidInput: if there is another number of them.
+    """
+    if not same_shape(removed.shape, shape):
+        raise InvalidInput(
+            f"`removed` must be bools (B, N), one for each entity, here {tuple(shape)}; "
+            f"received the shape {tuple(removed.shape)}"
+        )
+    kept = ops.logical_not(removed)
+    return kept if allowed is None else ops.logical_and(allowed, kept)
 
 
 def attention_mask(mask: Tensor | None, keys: Tensor, shape: Shape) -> Tensor | None:

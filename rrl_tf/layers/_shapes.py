@@ -25,6 +25,12 @@ def tensor_spec(layer: keras.layers.Layer, shape: Shape) -> keras.KerasTensor:
     return keras.KerasTensor(shape, dtype=layer.compute_dtype)
 
 
+def same_shape(shape: Shape, wanted: Shape) -> bool:
+    """Whether two shapes may be the same, where None may be any number."""
+    pairs = zip(shape, wanted)
+    return len(shape) == len(wanted) and all(a == b or None in (a, b) for a, b in pairs)
+
+
 def check_attention_shapes(
     layer: keras.layers.Layer, inputs_shape: Shape, context_shape: Shape | None
 ) -> None:

@@ -42,8 +42,17 @@ class DenseEncoder(keras.layers.Layer):
             self.read_size = layer.units
 
     def call(
-        self, observation: Tensor, training: bool = False, every_entity: bool = False
+        self,
+        observation: Tensor,
+        training: bool = False,
+        every_entity: bool = False,
+        removed: Tensor | None = None,
     ) -> tuple[Tensor, None, dict[str, Tensor]]:
+        if removed is not None:
+            raise InvalidInput(
+                "a dense encoder has no entities that could be removed; "
+                f"received `removed` of the shape {tuple(removed.shape)}"
+            )
         x = ops.reshape(observation, (-1, math.prod(observation.shape[1:])))
         for layer in self.dense:
             x = layer(x)

@@ -26,6 +26,7 @@ from rrl_tf.layers import (
     RelationalBlock,
     RelationalModule,
 )
+from rrl_tf.layers._masks import without_removed
 from rrl_tf.layers._shapes import dense_on_rows
 from rrl_tf.models._grids import (
     cell_of,
@@ -51,6 +52,7 @@ class RelationalEncoder(keras.Model):
         observation: prepared observation `(B, height, width, F)`.
         training: whether to apply dropout.
         every_entity: whether the last round updates all entities, also where one cell is read.
+        removed: `(B, N)` bool, entities that nothing attends to in any round.
 
     Returns:
         What is read `(B, read_size)`; the entities `(B, N, features)`, or the only one that is
@@ -247,7 +249,11 @@ class RelationalEncoder(keras.Model):
         return None, None, None, features
 
     def call(
-        self, observation: Tensor, training: bool = False, every_entity: bool = False
+        self,
+        observation: Tensor,
+        training: bool = False,
+        every_entity: bool = False,
+        removed: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         check_grid(self.name, self._expected_shape, observation.shape, OBSERVATIONS)
         x = observation  # (B, height, width, F)
@@ -261,7 +267,7 @@ class RelationalEncoder(keras.Model):
         x = ops.reshape(x, (-1, height * width, features))  # (B, N, F)
         if self.positions is not None:
             x = self.positions(x)
-        seen, entity = self.seen(observation), self._only_entity(width)
+        seen, entity = self.seen(observation, removed), self._only_entity(width)
         if self.max_entities is not None and not every_entity:
             x, seen = self._gather(x, seen, self._is_read(observation, width))
             entity = 0
@@ -275,11 +281,14 @@ class RelationalEncoder(keras.Model):
         )
         return self._read(entities, width, observation), entities, attention
 
-    def seen(self, observation: Tensor) -> Tensor | None:
+    def seen(self, observation: Tensor, removed: Tensor | None = None) -> Tensor | None:
         """Where attention may go: `(B, N)` bool, or `None` for everywhere."""
-        if self.unseen_feature is None:
-            return None
-        return self._of_nodes(observation, self.unseen_feature) < 0.5
+        seen = None
+        if self.unseen_feature is not None:
+            seen = self._of_nodes(observation, self.unseen_feature) < 0.5
+        if removed is None:
+            return seen
+        return without_removed(seen, removed, self._nodes_shape(observation.shape)[:2])
 
     def _of_nodes(self, observation, feature):
         """One feature of the observation for every node, `(B, N)`."""
@@ -297,7 +306,8 @@ class RelationalEncoder(keras.Model):
             place[:, None] == ops.arange(self.max_entities)[:, None],
             ops.logical_or(seen, first)[:, None],
         )  # (B, max_entities, N)
-        return ops.matmul(ops.cast(chosen, x.dtype), x), ops.any(chosen, axis=-1)
+        is_seen = ops.any(ops.logical_and(chosen, seen[:, None]), axis=-1)
+        return ops.matmul(ops.cast(chosen, x.dtype), x), is_seen
 
     def _only_entity(self, width):
         """Index of the only node that the last round has to update, or `None`."""

@@ -12,7 +12,7 @@ from keras import ops
 from rrl_tf._arguments import one_of, positive_int, positive_ints
 from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers._shapes import dense_on_rows
+from rrl_tf.layers._shapes import dense_on_rows, same_shape
 from rrl_tf.models import _memory_cores as cores
 from rrl_tf.models._dense_encoder import DenseEncoder
 from rrl_tf.models._dueling import dueling_values
@@ -77,6 +77,7 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         training: whether to apply dropout.
         return_attention_scores: whether to return the attention as well.
         return_gates: whether to return the gates as well.
+        removed: `(B, N)` bool, entities of a relational encoder that nothing attends to.
 
     Returns:
         Q values `(B, A)` and the next memory `(B, M)`, float32 also under a mixed policy. Then,
@@ -210,11 +211,12 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         training: bool = False,
         return_attention_scores: bool = False,
         return_gates: bool = False,
+        removed: Tensor | None = None,
     ) -> tuple[Any, ...]:
         self._check(inputs, memory, None, num_axes=1)
         sequences = {name: ops.expand_dims(value, 1) for name, value in inputs.items()}
         results = self._go_through(
-            sequences, memory, None, training, return_attention_scores, return_gates
+            sequences, memory, None, training, return_attention_scores, return_gates, removed
         )
         return keras.tree.map_structure(lambda result: ops.squeeze(result, 1), results)
 
@@ -277,7 +279,7 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
             "first": leading,
         }
         for name, value in {**inputs, "memory": memory, "first": first}.items():
-            if value is not None and not _fits(value.shape, wanted[name]):
+            if value is not None and not same_shape(value.shape, wanted[name]):
                 raise InvalidInput(
                     f"`{name}` must have the shape {wanted[name]} with this network and batch; "
                     f"received the shape {tuple(value.shape)}"
@@ -288,7 +290,9 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
                 f"received observations of the shape {tuple(inputs['observation'].shape)}"
             )
 
-    def _go_through(self, inputs, memory, first, training, want_attention, want_gates):
+    def _go_through(
+        self, inputs, memory, first, training, want_attention, want_gates, removed=None
+    ):
         """Q values, memories and what else is wanted, of sequences."""
         observation = inputs["observation"]
         times = observation.shape[1]
@@ -297,9 +301,11 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
             views,
             training=training,
             every_entity=want_attention or self.previous_row is not None,
+            removed=removed,
         )
         vector = split_time(vector, times)
-        fed, seen = self._memory_inputs(views, vector, entities, self._previous(inputs, first))
+        previous = self._previous(inputs, first)
+        fed, seen = self._memory_inputs(views, removed, vector, entities, previous)
         if memory is None:
             memory = self.initial_memory(ops.shape(observation)[0])
         outputs, memories, scores, gates = self.core_layer(
@@ -326,12 +332,12 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         action = ops.one_hot(action, self.num_actions, dtype=self.compute_dtype)  # zeros for -1
         return ops.concatenate([action, ops.cast(reward, action.dtype)[..., None]], axis=-1)
 
-    def _memory_inputs(self, views, vector, entities, previous):
+    def _memory_inputs(self, views, removed, vector, entities, previous):
         """What the memory is fed with at every step, and which rows of it are seen, or None."""
         if self.previous_row is None:
             return ops.concatenate([vector, previous], axis=-1), None
         times = previous.shape[1]
-        seen = self.encoder_layer.seen(views)
+        seen = self.encoder_layer.seen(views, removed)
         if seen is not None:
             # Rows out of sight are not attended to; the gates read all rows, so they are zeros.
             entities = entities * ops.cast(seen, entities.dtype)[..., None]
@@ -391,9 +397,3 @@ def _observation(inputs):
 
 def _not_the_inputs(received):
     return InvalidInput(f"RecurrentQNetwork takes a dict of {INPUTS}; received {received}")
-
-
-def _fits(shape, wanted):
-    """Whether two shapes may be the same, where None may be any number."""
-    pairs = zip(shape, wanted)
-    return len(shape) == len(wanted) and all(a == b or None in (a, b) for a, b in pairs)

@@ -11,6 +11,7 @@ from keras import ops
 from rrl_tf._arguments import positive_int, positive_ints
 from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.layers import AppendCoordinates, RelationalBlock, RelationalModule
+from rrl_tf.layers._masks import without_removed
 from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
 from rrl_tf.models._from_preset import FromPreset
 from rrl_tf.models._grids import dense
@@ -55,6 +56,8 @@ class RelationalAnswerer(FromPreset, keras.Model, presets=RELATIONAL_ANSWERER):
             `(B, Q, bits)`.
         training: whether to apply dropout.
         return_attention_scores: whether to return the attention as well.
+        removed: `(B, N)` bool, cells that nothing attends to in any round, as if they were not
+            there. Questions cannot be removed.
 
     Returns:
         Logits `(B, Q, K)`, float32 also under a mixed policy; with `return_attention_scores`, a
@@ -158,6 +161,7 @@ class RelationalAnswerer(FromPreset, keras.Model, presets=RELATIONAL_ANSWERER):
         inputs: Mapping[str, Tensor],
         training: bool = False,
         return_attention_scores: bool = False,
+        removed: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
         check_inputs(self.name, self._expected_shapes, inputs)
         x = inputs["images"]
@@ -170,7 +174,7 @@ class RelationalAnswerer(FromPreset, keras.Model, presets=RELATIONAL_ANSWERER):
         questions = dense_on_rows(self.question, inputs["questions"])
         x, attention = self.relations(
             ops.concatenate([cells, questions], axis=1),  # (B, N + Q, F)
-            mask=self._allowed(rows * columns, ops.shape(questions)[1]),
+            mask=self._allowed(rows * columns, inputs["questions"], removed),
             grid=(rows, columns),
             training=training,
             return_attention_scores=True,
@@ -180,11 +184,15 @@ class RelationalAnswerer(FromPreset, keras.Model, presets=RELATIONAL_ANSWERER):
             x = dense_on_rows(layer, x)
         return (x, attention) if return_attention_scores else x
 
-    def _allowed(self, cells, questions):
-        """`(1, 1, N + Q, N + Q)`: everyone may attend to the cells, a question to itself too."""
-        place = ops.arange(cells + questions)
+    def _allowed(self, cells, questions, removed):
+        """`(B or 1, 1, N + Q, N + Q)`: everyone may attend to cells, a question to itself too."""
+        place = ops.arange(cells + ops.shape(questions)[1])
         allowed = ops.logical_or(place[None, :] < cells, place[:, None] == place[None, :])
-        return allowed[None, None]
+        if removed is None:
+            return allowed[None, None]
+        kept = without_removed(None, removed, (questions.shape[0], cells))
+        kept = ops.concatenate([kept, ops.ones_like(questions[..., 0], "bool")], axis=1)
+        return ops.logical_and(allowed[None, None], kept[:, None, None])
 
     def compute_output_shape(self, inputs_shape: dict[str, Shape]) -> Shape:
         return (*inputs_shape["questions"][:2], self.num_classes)
@@ -194,6 +202,7 @@ class RelationalAnswerer(FromPreset, keras.Model, presets=RELATIONAL_ANSWERER):
         inputs: Mapping[str, Tensor],
         training: bool = False,
         return_attention_scores: bool = False,
+        removed: Tensor | None = None,
     ) -> keras.KerasTensor | tuple[keras.KerasTensor, dict[str, keras.KerasTensor]]:
         shapes = {name: tensor.shape for name, tensor in inputs.items()}
         logits = tensor_spec(self.head, self.compute_output_shape(shapes))

@@ -64,6 +64,8 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
         observation: prepared observation `(B, height, width, F)`.
         training: whether to apply dropout and shift observations.
         return_attention_scores: whether to return the attention as well.
+        removed: `(B, N)` bool, entities that nothing attends to in any round, as if they were not
+            there; what is read of them is still read.
 
     Returns:
         Q values `(B, A)`, float32 also under a mixed policy; with `return_attention_scores`, a pair
@@ -152,10 +154,14 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
             features = layer.units
 
     def call(  # type: ignore[override]  # an encoder returns more
-        self, observation: Tensor, training: bool = False, return_attention_scores: bool = False
+        self,
+        observation: Tensor,
+        training: bool = False,
+        return_attention_scores: bool = False,
+        removed: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
         # Whoever looks at the attention wants all rows, also where one cell is read.
-        x, _, attention = super().call(observation, training, every_entity=return_attention_scores)
+        x, _, attention = super().call(observation, training, return_attention_scores, removed)
         for layer in self.hidden:
             x = layer(x)
         x = self.head(x)
@@ -166,7 +172,11 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
         return (observation_shape[0], self.num_actions)
 
     def compute_output_spec(
-        self, observation: Tensor, training: bool = False, return_attention_scores: bool = False
+        self,
+        observation: Tensor,
+        training: bool = False,
+        return_attention_scores: bool = False,
+        removed: Tensor | None = None,
     ) -> keras.KerasTensor | tuple[keras.KerasTensor, dict[str, keras.KerasTensor]]:
         q = tensor_spec(self.head, self.compute_output_shape(observation.shape))
         if not return_attention_scores:

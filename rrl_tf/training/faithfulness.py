@@ -10,8 +10,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from rrl_tf._arguments import number_from
+from rrl_tf._arguments import array_of, number_from
 from rrl_tf.errors import InvalidInput
+from rrl_tf.models import RelationalAnswerer
 from rrl_tf.models._encoders import RelationalEncoder
 
 MOST, LEAST, LAST, RANDOM = "most attended", "least attended", "most, last round", "at random"
@@ -19,20 +20,29 @@ MOST, LEAST, LAST, RANDOM = "most attended", "least attended", "most, last round
 
 @dataclasses.dataclass(frozen=True)
 class Faithfulness:
-    """What a network makes of observations from which entities were removed.
+    """What a network makes of what it is shown when entities are removed.
+
+    Its choice is the action that is greedy with all entities, or the answer that it gives then.
 
     Attributes:
         counts: `(K,)` int, how many were removed.
-        drop: dict order → `(K, B)`, by how much the value of the action that is greedy with all
-            entities fell; at random, the mean of the draws.
-        kept: dict order → `(K, B)`, share of draws in which that action is still the greedy one.
+        drop: dict order → `(K, B)`, by how much the Q value of its choice fell, or the answer's
+            probability; at random, the mean of the draws.
+        kept: dict order → `(K, B)`, share of draws in which it is its choice still.
         candidates: `(B,)` int, how many entities there were to remove.
+        most_attended: `(B,)` int, the index of the one that is removed first by the order
+            `"most attended"`; of any where there is none.
+        accuracy_drop: dict order → `(K, B)`, 1 for a right answer with all entities and 0 for a
+            wrong one, less the share of draws in which it is right without; `None` where nobody
+            told the right answers.
     """
 
     counts: np.ndarray
     drop: dict[str, np.ndarray]
     kept: dict[str, np.ndarray]
     candidates: np.ndarray
+    most_attended: np.ndarray
+    accuracy_drop: dict[str, np.ndarray] | None = None
 
 
 def faithfulness(
@@ -40,6 +50,7 @@ def faithfulness(
     inputs: Any,
     memory: np.ndarray | None = None,
     *,
+    answers: np.ndarray | None = None,
     counts: Sequence[int] = (1, 2, 4, 8),
     draws: int = 10,
     seed: int = 0,
@@ -47,20 +58,22 @@ def faithfulness(
     """What is lost when the k most attended entities are removed, the least, or any k.
 
     If attention explains what a network does, it does without the entities it attends to least, and
-    not without those it attends to most (Samek et al., 2017). To be removed is to be out of sight:
-    in no round does anything attend to a removed entity. Its numbers are not touched, so nothing is
-    shown that training never showed. Candidates are the entities in sight, but for the one that the
-    Q values are read from, which is never removed; of fewer than k candidates all are.
+    not without those it attends to most (Samek et al., 2017). To be removed is to be attended to by
+    nothing, in no round, as is what is out of sight. No numbers that are shown are touched; what
+    convolutions made of several cells, they have made of removed ones, too. Candidates are the
+    entities in sight, but for the one that Q values are read from, or the question; of fewer than k
+    candidates all are removed.
 
     Who is attended to, `attention_rollout` says; for the order `"most, last round"`, the row that
     is read in the last round.
 
     Args:
-        network: `RelationalQNetwork`, or `RecurrentQNetwork` behind such an encoder, that reads one
-            cell and hides cells out of sight, as the preset `"fast"` does.
-        inputs: prepared observations `(B, height, width, F)`, or the dict that a
-            `RecurrentQNetwork` takes.
+        network: `RelationalQNetwork` that reads one cell, as the preset `"fast"` does,
+            `RecurrentQNetwork` behind such an encoder, or `RelationalAnswerer`.
+        inputs: prepared observations `(B, height, width, F)`, or the dict that the other networks
+            take; with one question about each picture.
         memory: `(B, M)`, which is left as it is; of a `RecurrentQNetwork` alone.
+        answers: `(B,)` int, the right ones; of a `RelationalAnswerer` alone.
         counts: how many entities to remove.
         draws: of random entities, for each observation.
         seed: of these draws.
@@ -81,54 +94,91 @@ def faithfulness(
     (2017); Jain and Wallace, "Attention is not explanation" (2019), for the question.
     """
     _check_numbers(counts, draws, seed)
-    asked = _Asked(network, inputs, memory)
-    candidate, relevances = asked.relevances(draws, np.random.default_rng(seed))
-    q, drop, kept = asked.values(asked.views), {}, {}
+    asks_answerer = isinstance(network, RelationalAnswerer)
+    asked = (_Answerer if asks_answerer else _Agent)(network, inputs, memory)
+    right = _checked_answers(answers, asked.size, asks_answerer)
+    rounds, read, candidate = asked.attention()
+    relevances = _relevances(rounds, read, draws, np.random.default_rng(seed))
+    return _found(asked, relevances, candidate, counts, right)
+
+
+def _found(asked, relevances, candidate, counts, right):
+    values, lost = asked.values(), {}
     for order, each in relevances.items():
         removed = [[most_relevant(one, candidate, count) for one in each] for count in counts]
-        found = [[_lost(q, asked.without(cells)) for cells in row] for row in removed]
-        drop[order], kept[order] = np.moveaxis(np.mean(found, axis=1), 1, 0)
-    return Faithfulness(np.array(counts), drop, kept, candidate.sum(axis=1))
+        found = [[_lost(values, asked.values(cells), right) for cells in row] for row in removed]
+        lost[order] = np.moveaxis(np.mean(found, axis=1), 1, 0)
+    drop, kept, accuracy = ({order: each[i] for order, each in lost.items()} for i in range(3))
+    return Faithfulness(
+        counts=np.array(counts),
+        drop=drop,
+        kept=kept,
+        candidates=candidate.sum(axis=1),
+        most_attended=most_relevant(relevances[MOST][0], candidate, 1).argmax(axis=1),
+        accuracy_drop=None if right is None else accuracy,
+    )
 
 
-class _Asked:
-    """A network as a function of what it sees; all that it knows beside is held still."""
+class _Agent:
+    """A Q network as a function of the cells that are removed; all else is held still."""
 
     def __init__(self, network, inputs, memory):
         self._encoder = _encoder_of(network)
-        self._network, self._inputs, self._memory = network, inputs, memory
+        self._network, self._memory = network, memory
         self._recurrent = self._encoder is not network
-        self.views = _checked_views(inputs, memory, self._recurrent)
+        self._views = _checked_views(inputs, memory, self._recurrent)
+        self._inputs = {**inputs, "observation": self._views} if self._recurrent else self._views
+        self.size = len(self._views)
 
-    def values(self, views):
+    def values(self, removed=None):
         """Q values `(B, A)`."""
-        return _array(self._ask(views)[0])
+        answer = self._ask(removed=removed)
+        return _array(answer[0] if self._recurrent else answer)
 
-    def without(self, cells):
-        """Q values without these cells, `(B, N)` bool."""
-        return self.values(hidden(self.views, cells, self._encoder.unseen_feature))
+    def attention(self):
+        """Attention of every round, the entity `(B,)` that is read, and candidates `(B, N)`."""
+        rounds = _rounds(self._ask(return_attention_scores=True)[-1])
+        read, seen = _read(self._encoder, self._views), self._encoder.seen(self._views)
+        entities = (self.size, rounds[0].shape[-1])
+        candidate = np.ones(entities, bool) if seen is None else np.array(seen)
+        candidate[np.arange(self.size), read] = False
+        return rounds, read, candidate
 
-    def relevances(self, draws, rng):
-        """Which entities may be removed, `(B, N)`, and order → `(B, N)` numbers, one a draw."""
-        scores = self._ask(self.views, return_attention_scores=True)[-1]
-        rounds = [_array(value) for name, value in scores.items() if name.startswith("round_")]
-        read = _read(self._encoder, self.views)
-        candidate = np.array(self._encoder.seen(self.views))
-        candidate[np.arange(len(self.views)), read] = False
-        attended = attention_rollout(rounds, read)
-        return candidate, {
-            MOST: [attended],
-            LAST: [attention_rollout(rounds[-1:], read)],
-            LEAST: [-attended],
-            RANDOM: rng.random((draws, *attended.shape)),
-        }
+    def _ask(self, **options):
+        memory = (self._memory,) if self._recurrent else ()
+        return self._network(self._inputs, *memory, **options)
 
-    def _ask(self, views, **options):
-        if self._recurrent:
-            inputs = {**self._inputs, "observation": views}
-            return self._network(inputs, self._memory, **options)
-        answer = self._network(views, **options)
-        return answer if options else (answer,)
+
+class _Answerer:
+    """An answerer of one question about each picture, as a function of the removed cells."""
+
+    def __init__(self, network, inputs, memory):
+        self._network, self._inputs = network, _checked_pictures(inputs, memory)
+        self.size = len(self._inputs["questions"])
+
+    def values(self, removed=None):
+        """Probabilities of the answers `(B, K)`."""
+        cells = None if removed is None else removed[:, :-1]  # the last entity is the question
+        logits = self._network(self._inputs, removed=cells)
+        return _array(keras.ops.softmax(logits))[:, 0]
+
+    def attention(self):
+        """Attention of every round, the question's place `(B,)`, and candidates `(B, N + 1)`."""
+        rounds = _rounds(self._network(self._inputs, return_attention_scores=True)[-1])
+        entities = rounds[0].shape[-1]
+        candidate = np.broadcast_to(np.arange(entities) < entities - 1, (self.size, entities))
+        return rounds, np.full(self.size, entities - 1), candidate
+
+
+def _relevances(rounds, read, draws, rng):
+    """Order → `(B, N)` numbers, one a draw."""
+    attended = attention_rollout(rounds, read)
+    return {
+        MOST: [attended],
+        LAST: [attention_rollout(rounds[-1:], read)],
+        LEAST: [-attended],
+        RANDOM: rng.random((draws, *attended.shape)),
+    }
 
 
 def attention_rollout(rounds: Sequence[np.ndarray], entity: np.ndarray) -> np.ndarray:
@@ -164,26 +214,13 @@ def most_relevant(relevance: np.ndarray, candidate: np.ndarray, count: int) -> n
     return candidate & (rank < count)
 
 
-def hidden(views: np.ndarray, removed: np.ndarray, unseen_feature: int) -> np.ndarray:
-    """Prepared observations in which the cells `removed` `(B, N)` are marked as out of sight."""
-    views = views.copy()
-    marks = views[..., unseen_feature]
-    marks[removed.reshape(marks.shape)] = 1.0
-    return views
-
-
 def _encoder_of(network):
     encoder = getattr(network, "encoder_layer", network)
     name = getattr(network, "name", repr(network))
-    if not (
-        isinstance(encoder, RelationalEncoder)
-        and encoder.unseen_feature is not None
-        and encoder.readout in ("cell", "feature")
-        and encoder.conv_kernel_size == 1
-    ):
+    if not (isinstance(encoder, RelationalEncoder) and encoder.readout in ("cell", "feature")):
         raise InvalidInput(
-            "entities can be removed of a network that relates single cells, hides those out of "
-            f"sight and reads one of them; received {name!r}"
+            "entities can be removed of a network that relates them and reads one of them, or "
+            f"answers questions about them; received {name!r}"
         )
     return encoder
 
@@ -217,24 +254,70 @@ def _checked_views(inputs, memory, recurrent):
             "expected prepared observations (B, height, width, F), at least one; received the "
             f"shape {views.shape}"
         )
-    for name, values in (("inputs", views), ("memory", memory)):
-        if values is not None and not np.isfinite(values).all():
-            raise InvalidInput(f"`{name}` must be finite numbers; received NaN or an infinite one")
+    _check_finite("inputs", views)
+    if memory is not None:
+        _check_finite("memory", memory)
     return views
+
+
+def _checked_pictures(inputs, memory):
+    """The pictures and one question about each of them, float32."""
+    if not isinstance(inputs, Mapping) or set(inputs) != {"images", "questions"}:
+        raise InvalidInput(
+            'this network takes a dict {"images", "questions"}; received '
+            f"{sorted(inputs) if isinstance(inputs, Mapping) else type(inputs).__name__}"
+        )
+    if memory is not None:
+        raise InvalidInput("this network takes no `memory`; received one")
+    inputs = {name: array_of(name, value, "float32") for name, value in inputs.items()}
+    images, questions = inputs["images"], inputs["questions"]
+    if questions.ndim != 3 or questions.shape[1] != 1 or not len(images) == len(questions) > 0:
+        raise InvalidInput(
+            "expected pictures, at least one, and questions (B, 1, bits), one about each; received "
+            f"the shapes {images.shape} and {questions.shape}"
+        )
+    for values in inputs.values():
+        _check_finite("inputs", values)
+    return inputs
+
+
+def _check_finite(name, values):
+    if not np.isfinite(values).all():
+        raise InvalidInput(f"`{name}` must be finite numbers; received NaN or an infinite one")
+
+
+def _checked_answers(answers, size, asks_answerer):
+    """The right answers `(B,)`, or `None`."""
+    if answers is None:
+        return None
+    if not asks_answerer:
+        raise InvalidInput("`answers` goes with a RelationalAnswerer; received some without one")
+    answers = array_of("answers", answers, "int64")
+    if answers.shape != (size,):
+        raise InvalidInput(
+            f"`answers` must be one for each picture, ({size},); received the shape {answers.shape}"
+        )
+    return answers
 
 
 def _read(encoder, views):
     """Index `(B,)` of the entity that is read."""
     if encoder.readout == "cell":
         row, column = encoder.readout_cell
-        return np.full(len(views), row * views.shape[2] + column)
+        return np.full(len(views), row * encoder.grid_shape(views.shape)[1] + column)
     return views[..., encoder.readout_feature].reshape(len(views), -1).argmax(axis=1)
 
 
-def _lost(before, after):
-    """Drop of the value of the greedy action, and whether it is greedy still, `(2, B)`."""
-    rows, greedy = np.arange(len(before)), before.argmax(axis=1)
-    return np.stack([(before - after)[rows, greedy], after.argmax(axis=1) == greedy])
+def _lost(before, after, right):
+    """Drop of the value of the choice, whether it is chosen still, and of being right, `(3, B)`."""
+    rows, choice, later = np.arange(len(before)), before.argmax(axis=1), after.argmax(axis=1)
+    accuracy = 0.0 * choice if right is None else 1.0 * (choice == right) - (later == right)
+    return np.stack([(before - after)[rows, choice], later == choice, accuracy])
+
+
+def _rounds(scores):
+    """Attention of the rounds among the entities, the first to the last."""
+    return [_array(value) for name, value in scores.items() if name.startswith("round_")]
 
 
 def _array(tensor):

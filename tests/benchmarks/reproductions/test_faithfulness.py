@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from rrl_tf.models import RelationalQNetwork
+from rrl_tf.data.sort_of_clevr_task import examples, sort_of_clevr
+from rrl_tf.models import RelationalAnswerer, RelationalQNetwork
 from rrl_tf.training import evaluate
 from rrl_tf.training.faithfulness import LAST, LEAST, MOST, RANDOM
 
@@ -28,7 +29,9 @@ def check_measured(study, task, network, act):
     for values in (*found["drop"].values(), *found["kept"].values()):
         assert np.shape(values) == (2, 2)  # starts, counts
     assert np.abs(found["drop"][MOST]).min() > 0
+    assert "accuracy_drop" not in found
     assert 1 < found["candidates"] < 48
+    return found
 
 
 def test_a_policy_is_asked_on_its_way(study):
@@ -41,6 +44,47 @@ def test_a_policy_that_remembers_is_asked_on_its_way(study):
     task, network = study.preset("doorkey-6x6")
     player = study.RecurrentDoubleDQN(network, task.preparation).greedy_player()
     check_measured(study, task, network, player)
+
+
+def test_a_policy_on_box_world_is_asked_on_its_way(study):
+    task, network = study.preset("box-world")
+    act = study.Watched(lambda seen: np.asarray(network(task.preparation(seen))).argmax(-1))
+    found = check_measured(study, task, network, act)
+    assert set(found["kinds"]) <= {"open", "box", "key", "gem", "other"}
+    assert sum(kind["states"] for kind in found["kinds"].values()) == found["states"]
+    mean = sum(kind["states"] * kind["drop"] for kind in found["kinds"].values()) / found["states"]
+    starts = np.array(found["drop"][MOST])[:, 0]
+    assert starts.min() - 1e-4 < mean < starts.max() + 1e-4
+
+
+def test_an_answerer_is_asked_one_question_at_a_time(study, monkeypatch):
+    monkeypatch.setattr(study, "CELLS_OF_PICTURES", (1, 81))
+    monkeypatch.setattr(study, "QUESTIONS_EACH", 2)
+    network = RelationalAnswerer.from_preset("fast", width=16, conv_filters=(4, 8))
+    network.build({"images": (None, 75, 75, 3), "questions": (None, None, 11)})
+    for weight in network.weights:
+        weight.assign(np.random.default_rng(0).normal(0.0, 0.5, size=weight.shape))
+    found = study.answered(network, pictures=6)
+    shown = sort_of_clevr(6, 2, study.TEST_SEED)
+    all_at_once = np.asarray(network(examples(shown)[0])).argmax(axis=-1)
+    assert found["accuracy"] == (all_at_once == shown.answers)[:, 2:].mean()
+    assert (found["questions"], found["candidates"]) == (12, 81)
+    for measure in ("drop", "kept", "accuracy_drop"):
+        assert set(found[measure]) == {MOST, LAST, LEAST, RANDOM}
+        values = np.array(list(found[measure].values()))
+        assert values.shape == (4, 6, 2)  # orders, pictures, counts
+        assert np.ptp(values[:, :, 1], axis=0).max() < 1e-4  # no cell is left, in whatever order
+
+
+def test_the_table_of_kinds_says_what_the_file_says(study, tmp_path):
+    kinds = {"box": {"states": 3, "drop": -1.5, "kept": 0.25}}
+    kinds["open"] = {"states": 1, "drop": 0.2, "kept": 1.0}
+    run = {"states": 4, "kinds": kinds}
+    (tmp_path / "box-world-seed0.json").write_text(json.dumps(run))
+    assert study.kinds(tmp_path).splitlines()[2:] == [
+        "| a lock that the held key opens | 25 % | 0.200 | 100 % |",
+        "| another lock | 75 % | -1.500 | 25 % |",
+    ]
 
 
 def write_results(folder, falls):
@@ -59,13 +103,34 @@ def test_the_table_says_what_the_files_say(study, tmp_path, monkeypatch):
     write_results(tmp_path, (0.1, 0.3))
     lines = study.table(tmp_path).splitlines()
     falls = "0.400 (0.200 to 0.600) | 0.200 (0.100 to 0.300) | 0.200 (0.100 to 0.300)"
-    assert lines[2].startswith(f"| DoorKey-5x5 | 2 | 1 | {falls}")
+    assert lines[2].startswith(f"| DoorKey-5x5 | Q | 2 | 1 | {falls}")
     assert lines[2].endswith("| 0.200 to 0.200 | 50 % | 50 % |")
     assert lines[3].endswith("| 25 % | 25 % |") and len(lines) == 4
     [axes] = study.figure(tmp_path).axes
     assert axes.get_lines()[0].get_ydata().tolist() == pytest.approx([0.4, 0.4])
     heights = [line.get_ydata().tolist() for line in axes.get_lines()]
     assert heights[1:] == [pytest.approx([0.2, 0.2])] * 3  # random, least, last round
+
+
+def test_what_falls_of_an_answer_is_its_probability_and_the_accuracy(study, tmp_path, monkeypatch):
+    monkeypatch.setattr(study, "SHOWN", (2,))
+    write_results(tmp_path, (0.1,))
+    run = json.loads((tmp_path / "fast-graph-seed0.json").read_text())
+    run["accuracy_drop"] = {order: [[0.0, 0.75]] * 5 for order in run["drop"]}
+    (tmp_path / "sort-of-clevr-seed0.json").write_text(json.dumps(run))
+    *_, probability, accuracy = study.table(tmp_path).splitlines()
+    label = "| Sort-of-CLEVR, relational"
+    assert probability.startswith(f"{label} | probability | 1 | 2 | 0.200 | 0.100 | 0.100")
+    assert accuracy.startswith(f"{label} | accuracy | 1 | 2 | 0.750 | 0.750 | 0.750")
+    above, *below = study.figure(tmp_path).axes
+    heights = [axes.get_lines()[0].get_ydata().tolist() for axes in below]
+    assert heights == [pytest.approx([0.2, 0.2]), pytest.approx([0.0, 0.75])]
+    assert above.get_ylim() != below[1].get_ylim()
+    assert [axes.get_ylabel() for axes in (above, *below)] == [
+        "fall of Q",
+        "fall of probability",
+        "fall of accuracy",
+    ]
 
 
 def test_the_interval_is_that_of_a_mean(study):
