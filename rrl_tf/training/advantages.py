@@ -10,6 +10,7 @@ from rrl_tf._arguments import number_from, positive_int
 from rrl_tf._typing import Tensor
 from rrl_tf.data.episodes import OfflineData
 from rrl_tf.data.scaling import Scaling
+from rrl_tf.data.windows import Windows
 
 MOST = 20.0
 """How much more than a usual step any step may count for."""
@@ -138,6 +139,22 @@ def advantage_weights(advantages: np.ndarray, power: float) -> np.ndarray:
     deviation = float(np.std(advantages)) or 1.0
     exponents = number_from("power", power, 0) * np.asarray(advantages) / deviation
     return np.exp(np.minimum(exponents, np.log(MOST)))
+
+
+def weigh_by_advantage(windows: Windows, scaling: Scaling, power: float, seed: int = 0) -> None:
+    """Has steps end windows more often, the more came of them; a power of 0 changes nothing.
+
+    Args:
+        windows: of the episodes that the advantages are of.
+        scaling, seed: of `advantages`.
+        power: of `advantage_weights`.
+
+    Example:
+
+    >>> weigh_by_advantage(windows, Scaling.of(data), power=2.0)  # doctest: +SKIP
+    """
+    if power:
+        windows.weigh(advantage_weights(advantages(windows.data, scaling, seed), power))
 
 
 def expectile_loss(expectile: float, targets: Tensor, predictions: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_decision_transformer
 from rrl_tf.layers import CensoredNormalLoss
 from rrl_tf.models import DecisionTransformer
-from rrl_tf.training.advantages import advantage_weights, advantages
+from rrl_tf.training.advantages import weigh_by_advantage
 from rrl_tf.training.config import (
     FitConfig,
     require_multiple,
@@ -30,7 +30,7 @@ from rrl_tf.training.config import (
     require_share,
 )
 from rrl_tf.training.fit import FitRun
-from rrl_tf.training.played_noise import PROGRESS_SEED, choose_noise, take_up_noise
+from rrl_tf.training.played_noise import PROGRESS_SEED, check_noise, choose_noise, take_up_noise
 from rrl_tf.training.replicas import Replicas, make_replicas
 from rrl_tf.training.run import Run
 from rrl_tf.training.run_folder import checksum
@@ -166,8 +166,7 @@ def train_decision_transformer(
         data.warn_of_bounds()
     training, held_out = config.split(data)
     windows = make_windows(training, network, scaling, config)
-    if config.played_noises and network.action_distribution is None:
-        raise InvalidInput("played_noises need a distribution of actions; received a point")
+    check_noise(config.played_noises, network)
     compile_network(network, config)
     policy = TrajectoryPolicy(network, scaling)
     envs = make_envs(data, config.evaluation_episodes)
@@ -176,9 +175,7 @@ def train_decision_transformer(
     if run.is_finished():
         take_up_noise(run, network)
         return run
-    if config.advantage_power:
-        better = advantages(training, scaling, config.seed)
-        windows.weigh(advantage_weights(better, config.advantage_power))
+    weigh_by_advantage(windows, scaling, config.advantage_power, config.seed)
     reached = [row["eval/return"] for row in run.log.rows if "eval/return" in row]
     best = BestWeights(run.folder.path / "best.npz", network, max(reached, default=-math.inf))
     run.fit(

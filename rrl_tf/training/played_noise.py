@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import keras
 
 from rrl_tf.agents.trajectory_policy import TrajectoryPolicy
+from rrl_tf.errors import InvalidInput
 from rrl_tf.models import play_noise
 from rrl_tf.training.run import Run
 from rrl_tf.training.trajectory_evaluation import TargetReturns
@@ -51,6 +52,12 @@ def choose_noise(play: TargetReturns, shares: Sequence[float], episodes: int) ->
         reached[share] = play.means(max(play.targets), PROGRESS_SEED, episodes)["return"]
     set_share(_best(reached))
     return {f"{share:g}": value for share, value in reached.items()}
+
+
+def check_noise(shares: Sequence[float], model: keras.Model) -> None:
+    """Raises `InvalidInput` if shares of a noise are to be tried that the model does not learn."""
+    if shares and model.action_distribution is None:
+        raise InvalidInput("played_noises need a distribution of actions; received a point")
 
 
 def take_up_noise(run: Run, model: keras.Model) -> None:
