@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rrl_tf._arguments import number_from, one_of, positive_int
+from rrl_tf.data._step_weights import drawn, only_early, step_weights
 from rrl_tf.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from rrl_tf.data.episodes import Episode, OfflineData
     from rrl_tf.data.scaling import Scaling
 
-SAMPLING = ("steps", "returns", "episodes")
 CONDITIONS = ("return_to_go", "return")
 
 Window = dict[str, np.ndarray]
@@ -239,9 +239,38 @@ class Windows:
         self._steps = _all_steps(data, one_of("condition", condition, CONDITIONS))
         self._first_steps = np.cumsum([0, *map(len, data.episodes)])
         power = number_from("return_power", return_power, 0)
-        weights = _step_weights(data, context_length, sampling, power)
-        self._ends = np.cumsum(weights)
-        self._early_ends = np.cumsum(_only_early(weights, self._first_steps, within))
+        self._within = within
+        self._weigh(step_weights(data, context_length, sampling, power))
+
+    def weigh(self, factors: np.ndarray) -> None:
+        """Has steps end windows more often, or less.
+
+        Args:
+            factors: `(steps,)` numbers from 0 up, by which they count for more than now.
+
+        Raises:
+            InvalidInput: if these are not as many as steps, not finite, negative, or all 0 where
+                a window may end.
+
+        Example:
+
+        >>> windows.weigh(advantage_weights(advantages(data, scaling), power=2.0))
+        """
+        factors = np.asarray(factors, "float64")
+        if factors.shape != (self.data.steps,):
+            raise InvalidInput(
+                f"expected a factor for each of {self.data.steps} steps; received {factors.shape}"
+            )
+        if not (np.isfinite(factors).all() and (factors >= 0).all()):
+            raise InvalidInput(f"factors must be finite, from 0 up; received {factors}")
+        weights = self._weights * factors
+        if not weights.any():
+            raise InvalidInput("some factors must be greater than 0; received none")
+        self._weigh(weights)
+
+    def _weigh(self, weights):
+        self._weights, self._ends = weights, np.cumsum(weights)
+        self._early_ends = np.cumsum(only_early(weights, self._first_steps, self._within))
 
     def batch(self, size: int, seed: int | Sequence[int]) -> Window:
         """`size` windows, as a dict of arrays.
@@ -255,7 +284,7 @@ class Windows:
         """
         rng = np.random.default_rng(seed)
         place, is_early = rng.random(size), rng.random(size) < self._starts
-        step = np.where(is_early, _drawn(self._early_ends, place), _drawn(self._ends, place))
+        step = np.where(is_early, drawn(self._early_ends, place), drawn(self._ends, place))
         episode = np.searchsorted(self._first_steps, step, side="right") - 1
         return self.windows(episode, step - self._first_steps[episode])
 
@@ -338,44 +367,3 @@ def _conditions(episode: Episode, condition: str) -> np.ndarray:
     if condition == "return":
         return np.full(len(episode), episode.total)
     return episode.returns_to_go()
-
-
-def _step_weights(
-    data: OfflineData, context_length: int, sampling: str, return_power: float
-) -> np.ndarray:
-    """How often every step of the data ends a window, in proportion, `(steps,)`."""
-    lengths = np.array([len(episode) for episode in data.episodes])
-    if sampling == "steps":
-        return np.ones(data.steps)
-    if sampling == "returns":
-        return np.repeat(_shares(data.returns()) ** return_power, lengths)
-    if sampling != "episodes":
-        raise InvalidInput(f"sampling must be one of {SAMPLING}; received {sampling!r}")
-    first = np.minimum(lengths, context_length) - 1  # that a full window ends at
-    steps = np.arange(data.steps) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return np.where(
-        steps < np.repeat(first, lengths), 0.0, np.repeat(1 / (lengths - first), lengths)
-    )
-
-
-def _only_early(weights: np.ndarray, first_steps: np.ndarray, within: int) -> np.ndarray:
-    """Weights that draw as many windows from every episode, all from its first steps."""
-    begins, lengths = first_steps[:-1], np.diff(first_steps)
-    is_early = np.arange(len(weights)) - np.repeat(begins, lengths) < within
-    early = np.where(is_early, weights, 0.0)
-    if not early.any():  # full windows end later
-        return weights
-    of_episode, of_early = (np.add.reduceat(each, begins) for each in (weights, early))
-    share = np.divide(of_episode, of_early, out=np.zeros_like(of_early), where=of_early > 0)
-    return early * np.repeat(share, lengths)
-
-
-def _drawn(ends: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """Numbers of the steps at places in [0, 1) of the cumulated weights."""
-    return np.searchsorted(ends, place * ends[-1], side="right")
-
-
-def _shares(returns: np.ndarray) -> np.ndarray:
-    """Where between the worst and the best every return lies, 0 to 1; all 1 if none is better."""
-    low, high = returns.min(), returns.max()
-    return (returns - low) / (high - low) if high > low else np.ones_like(returns)

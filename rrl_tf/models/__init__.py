@@ -1,5 +1,6 @@
 """Models over the relational layers. `keras.ops` only."""
 
+from rrl_tf.models._actions import play_noise
 from rrl_tf.models.behavior_cloning import BehaviorCloning
 from rrl_tf.models.convolutional_answerer import ConvolutionalAnswerer
 from rrl_tf.models.convolutional_classifier import ConvolutionalClassifier
@@ -32,4 +33,5 @@ __all__ = [
     "convolutional_q_network",
     "dense_q_network",
     "grid_q_network",
+    "play_noise",
 ]

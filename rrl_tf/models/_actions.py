@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import keras
 
-from rrl_tf._arguments import one_of
+from rrl_tf._arguments import number_from, one_of
 from rrl_tf._typing import Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import CensoredNormal
@@ -28,6 +28,24 @@ def distribution_layer(
             f"`distribution` must be 'point' where actions are discrete; received {distribution!r}"
         )
     return CensoredNormal(played_noise, dtype="float32", name="distribution")
+
+
+def play_noise(model: keras.Model, share: float) -> None:
+    """Sets the share of the noise over which a model averages the actions it plays from now on.
+
+    Functions of it that were traced before go on as they were.
+
+    Args:
+        model: with an `action_distribution`.
+        share: from 0 up.
+
+    Raises:
+        InvalidInput: if the share is negative, or the model has no distribution.
+    """
+    if model.action_distribution is None:
+        raise InvalidInput("a share of the noise needs a model that has learned one; received none")
+    share = number_from("played_noise", share, 0)
+    model.played_noise = model.action_distribution.played_noise = share
 
 
 def activation(distribution: str, discrete: bool) -> str | None:

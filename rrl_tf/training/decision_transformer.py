@@ -21,6 +21,7 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_decision_transformer
 from rrl_tf.layers import CensoredNormalLoss
 from rrl_tf.models import DecisionTransformer
+from rrl_tf.training.advantages import weigh_by_advantage
 from rrl_tf.training.config import (
     FitConfig,
     require_multiple,
@@ -29,6 +30,7 @@ from rrl_tf.training.config import (
     require_share,
 )
 from rrl_tf.training.fit import FitRun
+from rrl_tf.training.played_noise import PROGRESS_SEED, check_noise, choose_noise, take_up_noise
 from rrl_tf.training.replicas import Replicas, make_replicas
 from rrl_tf.training.run import Run
 from rrl_tf.training.run_folder import checksum
@@ -40,9 +42,6 @@ from rrl_tf.training.trajectory_evaluation import (
     make_envs,
     validation_windows,
 )
-
-PROGRESS_SEED = 1_000_000
-"""Other episodes than those of the final evaluation, which would be flattered by the choice."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +57,9 @@ class DecisionTransformerConfig(FitConfig):
     count for more the higher their episode's return."""
     return_power: float = 1.0
     """Of sampling by returns: the power by which steps of higher returns count for more."""
+    advantage_power: float = 0.0
+    """The power by which steps count for more, the more came of them than is usual where they were
+    taken, in standard deviations (`rrl_tf.training.advantages`); 0 trains no value function."""
     starts: float = 0.0
     """Share of the windows that end within the first steps of an episode."""
     start_steps: int | None = None
@@ -78,6 +80,9 @@ class DecisionTransformerConfig(FitConfig):
     """Played in the end for each target with the last weights, for the largest with the best."""
     progress_episodes: int = 20
     """Played for the largest target during the training."""
+    played_noises: tuple[float, ...] = ()
+    """Shares of learned noise that are tried in the end, in `progress_episodes` of the data's best
+    return each; the one that did best is played. By default, that of the network."""
     evaluate_every: int = 1000
     """Steps between these, a multiple of `log_every`; 0 plays only in the end."""
     log_every: int = 100
@@ -92,7 +97,13 @@ class DecisionTransformerConfig(FitConfig):
             *("steps", "batch_size", "log_every", "checkpoint_every", "best_share"),
             *("evaluation_episodes", "progress_episodes"),
         )
-        require_not_negative(self, "evaluate_every", "weight_decay", "return_power")
+        require_not_negative(
+            self, "evaluate_every", "weight_decay", "return_power", "advantage_power"
+        )
+        if not all(0 <= share < math.inf for share in self.played_noises):
+            raise InvalidInput(
+                f"played_noises must be numbers from 0 up; received {self.played_noises}"
+            )
         if self.start_steps is not None:
             require_positive(self, "start_steps")
         require_share(self, "best_share", "held_out", "starts")
@@ -155,13 +166,16 @@ def train_decision_transformer(
         data.warn_of_bounds()
     training, held_out = config.split(data)
     windows = make_windows(training, network, scaling, config)
+    check_noise(config.played_noises, network)
     compile_network(network, config)
     policy = TrajectoryPolicy(network, scaling)
     envs = make_envs(data, config.evaluation_episodes)
     play = TargetReturns(policy, envs, _targets(data, network, config))
     run = _opened(data, network, config, replicas)
     if run.is_finished():
+        take_up_noise(run, network)
         return run
+    weigh_by_advantage(windows, scaling, config.advantage_power, config.seed)
     reached = [row["eval/return"] for row in run.log.rows if "eval/return" in row]
     best = BestWeights(run.folder.path / "best.npz", network, max(reached, default=-math.inf))
     run.fit(
@@ -169,8 +183,17 @@ def train_decision_transformer(
         validation_data=_validation(held_out, scaling, network),
         measure=functools.partial(_progress, play, best, config),
     )
-    run.by_chief(finish, run, data, held_out, play, best)
+    run.by_chief(_finish, run, data, held_out, play, best)
     return run
+
+
+def _finish(run, data, held_out, play, best):
+    """Chooses the noise that is played, if there is a choice, before everything else."""
+    found = {}
+    if run.config.played_noises and play.envs:
+        tried = choose_noise(play, run.config.played_noises, run.config.progress_episodes)
+        found["played_noise"] = tried
+    finish(run, data, held_out, play, best, found)
 
 
 def listens(network: keras.Model) -> bool:
@@ -270,9 +293,14 @@ def data_checksum(data: OfflineData) -> str:
 
 
 def finish(
-    run: Run, data: OfflineData, held_out: OfflineData, play: TargetReturns, best: BestWeights
+    run: Run,
+    data: OfflineData,
+    held_out: OfflineData,
+    play: TargetReturns,
+    best: BestWeights,
+    found: Mapping[str, Any] | None = None,
 ) -> None:
-    """Final evaluation, figure and export of a run that has just been trained."""
+    """Final evaluation, figure and export of a run; the summary begins with what was `found`."""
     scaling = play.policy.scaling
     summary: dict[str, Any] = {
         "data": data.name,
@@ -280,6 +308,7 @@ def finish(
         "parameters": play.policy.model.count_params(),
         "data_return": {"mean": float(data.returns().mean()), "max": float(data.returns().max())},
         "action_error": action_error_by_return(play.policy.model, held_out, scaling),
+        **(found or {}),
     }
     written = []
     if play.envs:

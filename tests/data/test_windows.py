@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from rrl_tf.data.scaling import Scaling
 from rrl_tf.data.windows import LastSteps, Windows
+from rrl_tf.errors import InvalidInput
 from serving.sessions import WindowSession
 
 
@@ -86,6 +87,39 @@ def test_a_power_favours_the_best_episodes_more():
     steps, counts = np.unique(last, return_counts=True)
     weights = np.where(steps < 200, 9.0, 119.0) ** 2
     np.testing.assert_allclose(counts / 40_000, weights / weights.sum(), atol=0.006)
+
+
+def test_factors_make_steps_count_for_more():
+    data = offline([1, 4, 15])
+    windows = Windows(data, 1, "returns", starts=0.5, start_steps=2)
+    factors = np.arange(20.0)
+    windows.weigh(factors)
+    last = windows.batch(40_000, seed=0)["states"][:, -1, 0].astype(int)
+    counts = np.zeros((3, 15))
+    np.add.at(counts, (last // 100, last % 100), 1)
+    expected = np.zeros((3, 15))
+    for i, (begin, length, share) in enumerate([(0, 1, 0.0), (1, 4, 9.0), (5, 15, 119.0)]):
+        weights = share * factors[begin : begin + length]
+        expected[i, :length] += weights / 2
+        expected[i, :2] += weights[:2] / max(weights[:2].sum(), 1) * weights.sum() / 2
+    np.testing.assert_allclose(counts / 40_000, expected / expected.sum(), atol=0.006)
+
+
+@pytest.mark.parametrize(
+    "factors, told",
+    [
+        (np.ones(4), r"for each of 5 steps; received \(4,\)"),
+        (np.array([1.0, 1.0, -1.0, 1.0, 1.0]), "finite, from 0 up"),
+        (np.array([1.0, 1.0, np.nan, 1.0, 1.0]), "finite, from 0 up"),
+        (np.zeros(5), "greater than 0"),
+    ],
+)
+def test_factors_that_do_not_fit_are_refused(factors, told):
+    windows = Windows(offline([2, 3]), 2)
+    before = windows.batch(9, seed=0)
+    with pytest.raises(InvalidInput, match=told):
+        windows.weigh(factors)
+    np.testing.assert_array_equal(windows.batch(9, seed=0)["states"], before["states"])
 
 
 def test_a_start_draws_as_many_windows_of_an_episode_as_elsewhere():

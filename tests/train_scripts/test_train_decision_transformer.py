@@ -147,6 +147,32 @@ def test_a_dense_policy_needs_nobody_to_ask(recorded_torques, tmp_path, recwarn)
     served.close()
 
 
+def test_advantages_count_and_the_noise_is_chosen_in_the_end(recorded_torques, tmp_path):
+    choices = {"return_conditioned": True, "condition": "return", "sampling": "returns"}
+    choices |= {"distribution": "censored_normal", "played_noise": 0.25}
+    plain = {"evaluate_every": 0, "targets": (-900.0,), "model": "behavior_cloning", **choices}
+    one = script.main(tiny(recorded_torques, tmp_path, name="plain", **plain))
+    assert "played_noise" not in summary_of(one)
+    more = {"advantage_power": 2.0, "played_noises": (0.0, 1.0)}
+    config = tiny(recorded_torques, tmp_path, name="more", **plain, **more)
+    run = script.main(config)
+    tried = summary_of(run)["played_noise"]
+    assert tried.keys() == {"0", "1"}
+    assert run.model.played_noise == float(max(tried, key=tried.get))
+    assert script.main(config).model.played_noise == run.model.played_noise  # of a finished run
+    pairs = zip(one.model.get_weights(), run.model.get_weights())
+    assert any(not np.allclose(ours, other) for ours, other in pairs)  # they saw other steps
+
+
+def test_shares_of_a_noise_that_is_not_learned_are_refused(recorded, tmp_path):
+    config = tiny(recorded, tmp_path, played_noises=(0.0, 1.0), **QUICK)
+    with pytest.raises(InvalidInput, match="played_noises need a distribution"):
+        script.main(config)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(InvalidInput, match="played_noises must be numbers from 0 up"):
+        dataclasses.replace(config, played_noises=(-1.0,))
+
+
 def test_a_point_is_warned_of_actions_at_their_bounds(recorded_torques, tmp_path):
     with pytest.warns(UserWarning, match="of a dimension sit at their bounds"):
         script.main(tiny(recorded_torques, tmp_path, steps=2, **QUICK))
