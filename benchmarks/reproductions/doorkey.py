@@ -36,6 +36,8 @@ OPTIONS = {
     "book-published": ("--steps=20000",),
 }
 """What is added to the command of an agent."""
+SHOWN = ("fast", "fast-6x6")
+"""Whose pictures are in the docs."""
 PRESET_OF = {"fast-graph": "fast"}
 """Presets of those that are not called by theirs."""
 
@@ -71,7 +73,7 @@ def train(config, preset, seed):
     if preset == "fast-6x6":
         more["solved_of_layouts"] = solved_of_layouts(run)
     runs.keep(run, RESULTS, **more)
-    if seed == 0:
+    if seed == 0 and preset in SHOWN:
         runs.keep_pictures(run, RESULTS, preset)
 
 
