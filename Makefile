@@ -37,7 +37,7 @@ presets: .venv/installed
 	    --command "python -m train_scripts.train_recurrent --preset doorkey-$$size --network lstm" \
 	    --description "Opens the door of MiniGrid-DoorKey-$$size with relations between the cells in view and an LSTM." \
 	    --limits "$(LOOPS)"; done
-	$(MAKE_PRESET) --run runs/recurrent/memory-s17-lstm-dense-seed0 --name memory-s17 \
+	$(MAKE_PRESET) --run runs/recurrent/memory-s17-lstm-long-dense-seed0 --name memory-s17 \
 	    --command "python -m train_scripts.train_recurrent --preset memory-s17" \
 	    --description "Remembers by an LSTM which object was at the other end of MiniGrid's MemoryS17, and goes to its like." --limits "$(HALLWAY)"
 	$(MAKE_PRESET) --run runs/box_world/fast-seed0 --name box-world --command "python -m train_scripts.train_box_world" \
