@@ -168,16 +168,15 @@ def train_decision_transformer(
     windows = make_windows(training, network, scaling, config)
     check_noise(config.played_noises, network)
     compile_network(network, config)
-    policy = TrajectoryPolicy(network, scaling)
     envs = make_envs(data, config.evaluation_episodes)
-    play = TargetReturns(policy, envs, _targets(data, network, config))
+    targets = _targets(data, network, config)
+    play = TargetReturns(TrajectoryPolicy(network, scaling), envs, targets)
     run = _opened(data, network, config, replicas)
     if run.is_finished():
         take_up_noise(run, network)
         return run
     weigh_by_advantage(windows, scaling, config.advantage_power, config.seed)
-    reached = [row["eval/return"] for row in run.log.rows if "eval/return" in row]
-    best = BestWeights(run.folder.path / "best.npz", network, max(reached, default=-math.inf))
+    best = _best_weights(run, network)
     run.fit(
         windows.dataset(config.batch_size, scaling, config.seed, run.step, output(network)),
         validation_data=_validation(held_out, scaling, network),
@@ -185,6 +184,11 @@ def train_decision_transformer(
     )
     run.by_chief(_finish, run, data, held_out, play, best)
     return run
+
+
+def _best_weights(run, network):
+    reached = [row["eval/return"] for row in run.log.rows if "eval/return" in row]
+    return BestWeights(run.folder.path / "best.npz", network, max(reached, default=-math.inf))
 
 
 def _finish(run, data, held_out, play, best):
