@@ -169,8 +169,7 @@ def train_decision_transformer(
     check_noise(config.played_noises, network)
     compile_network(network, config)
     envs = make_envs(data, config.evaluation_episodes)
-    targets = _targets(data, network, config)
-    play = TargetReturns(TrajectoryPolicy(network, scaling), envs, targets)
+    play = TargetReturns(TrajectoryPolicy(network, scaling), envs, _targets(data, network, config))
     run = _opened(data, network, config, replicas)
     if run.is_finished():
         take_up_noise(run, network)
