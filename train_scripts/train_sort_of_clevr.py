@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
+import textwrap
 from typing import Any, Literal
 
 import keras
@@ -46,6 +47,8 @@ from train_scripts import command_line
 IMAGE_SHAPE = (IMAGE_SIZE, IMAGE_SIZE, 3)
 TEST_SEED, VALIDATION_SEED = 2**32 - 1, 2**32 - 2
 """Of pictures that are evaluated; training's begin with the run's seed."""
+TITLE_WIDTH = 20
+"""Letters that have room over a picture."""
 MODELS: dict[str, Any] = {"relational": RelationalAnswerer, "convolutional": ConvolutionalAnswerer}
 
 
@@ -236,11 +239,9 @@ def to_cells(scores: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
 
 
 def title(question: np.ndarray, answer: int, right: int) -> str:
-    """A question and what it was answered, in three or four lines."""
-    words = in_words(question).split()
-    half = (len(words) + 1) // 2
+    """A question and what it was answered, in lines that fit over its picture."""
     said = ANSWERS[answer] if answer == right else f"{ANSWERS[answer]}, not {ANSWERS[right]}"
-    return "\n".join((" ".join(words[:half]), " ".join(words[half:]), said))
+    return "\n".join([*textwrap.wrap(in_words(question), TITLE_WIDTH), said])
 
 
 if __name__ == "__main__":

@@ -43,7 +43,8 @@ def table(results):
     """The runs' last evaluations, and what can be had without looking, as a Markdown table."""
     rows = []
     for name, label in NETWORKS.items():
-        found = summaries(results, name)
+        if not (found := summaries(results, name)):
+            continue
         minutes = [run["cpu_minutes"] for run in found if "cpu_minutes" in run]
         rows.append(
             {
@@ -53,7 +54,7 @@ def table(results):
                 "updates": f"{max(run['step'] for run in found):,}",
                 "relational": percent(found, "test/relational"),
                 "non-relational": percent(found, "test/non_relational"),
-                "CPU minutes": spread(minutes, ".0f"),
+                "CPU minutes": spread(minutes, ".0f") if minutes else None,
             }
         )
     blind = {name: f"{100 * share:.1f} %" for name, share in BLIND.items()}
@@ -65,6 +66,7 @@ def kinds(results):
     found = {
         label: [run["test/of_kinds"] for run in summaries(results, name)]
         for name, label in NETWORKS.items()
+        if summaries(results, name)
     }
     return markdown_table(
         [

@@ -98,9 +98,19 @@ def test_a_title_tells_question_and_answer():
 
     question = np.eye(11)[[0, 7, 8]].sum(axis=0)
     square, circle = ANSWERS.index("square"), ANSWERS.index("circle")
-    words = "what shape is closest\nto the red object?"
+    words = "what shape is\nclosest to the red\nobject?"
     assert script.title(question, square, square) == f"{words}\nsquare"
     assert script.title(question, square, circle) == f"{words}\nsquare, not circle"
+
+
+def test_titles_of_all_questions_fit_over_their_pictures():
+    from rrl_tf.data.sort_of_clevr_task import sort_of_clevr
+    from train_scripts import train_sort_of_clevr as script
+
+    shown = sort_of_clevr(20, seed=0)
+    for question, answer in zip(shown.questions.reshape(-1, 11), shown.answers.reshape(-1)):
+        lines = script.title(question, answer, answer).split("\n")
+        assert max(map(len, lines)) <= 20 and len(lines) <= 4
 
 
 @pytest.mark.parametrize(
