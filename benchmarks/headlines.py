@@ -43,6 +43,13 @@ HEADLINES = (
         "greedy success",
     ),
     (
+        "MiniGrid's MemoryS17, every start",
+        "memory",
+        "memory/table.md",
+        {"task": "MemoryS17", "agent": "LSTM for long spans, dense layers"},
+        "greedy success",
+    ),
+    (
         "Box-World 8 x 8, one to three boxes, new levels",
         "box_world",
         "box_world/table.md",
