@@ -1,6 +1,5 @@
 """Models over the relational layers. `keras.ops` only."""
 
-from rrl_tf.models._actions import play_noise
 from rrl_tf.models.behavior_cloning import BehaviorCloning
 from rrl_tf.models.convolutional_answerer import ConvolutionalAnswerer
 from rrl_tf.models.convolutional_classifier import ConvolutionalClassifier
@@ -33,5 +32,4 @@ __all__ = [
     "convolutional_q_network",
     "dense_q_network",
     "grid_q_network",
-    "play_noise",
 ]

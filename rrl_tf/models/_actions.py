@@ -30,7 +30,7 @@ def distribution_layer(
     return CensoredNormal(played_noise, dtype="float32", name="distribution")
 
 
-def play_noise(model: keras.Model, share: float) -> None:
+def set_played_noise(model: keras.Model, share: float) -> None:
     """Sets the share of the noise over which a model averages the actions it plays from now on.
 
     Functions of it that were traced before go on as they were.

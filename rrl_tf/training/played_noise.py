@@ -9,7 +9,7 @@ import keras
 
 from rrl_tf.agents.trajectory_policy import TrajectoryPolicy
 from rrl_tf.errors import InvalidInput
-from rrl_tf.models import play_noise
+from rrl_tf.models._actions import set_played_noise
 from rrl_tf.training.run import Run
 from rrl_tf.training.trajectory_evaluation import TargetReturns
 
@@ -43,7 +43,7 @@ def choose_noise(play: TargetReturns, shares: Sequence[float], episodes: int) ->
     model, scaling = play.policy.model, play.policy.scaling
 
     def set_share(share):
-        play_noise(model, share)
+        set_played_noise(model, share)
         play.policy = TrajectoryPolicy(model, scaling)  # what was traced plays on as it was
 
     reached = {}
@@ -69,7 +69,7 @@ def take_up_noise(run: Run, model: keras.Model) -> None:
     """
     summary = json.loads((run.folder.path / "evaluation.json").read_text())
     if tried := summary.get("played_noise"):
-        play_noise(model, float(_best(tried)))
+        set_played_noise(model, float(_best(tried)))
 
 
 def _best(reached):

@@ -9,7 +9,8 @@ import pytest
 from rrl_tf.agents.trajectory_policy import TrajectoryPolicy
 from rrl_tf.data.scaling import Scaling
 from rrl_tf.errors import InvalidInput
-from rrl_tf.models import BehaviorCloning, play_noise
+from rrl_tf.models import BehaviorCloning
+from rrl_tf.models._actions import set_played_noise
 from rrl_tf.training.played_noise import choose_noise, take_up_noise
 from rrl_tf.training.trajectory_evaluation import TargetReturns
 
@@ -66,6 +67,6 @@ def test_a_finished_run_has_the_share_that_it_chose(tmp_path):
 
 def test_a_point_has_no_noise_and_no_share_is_negative():
     with pytest.raises(InvalidInput, match="needs a model that has learned one"):
-        play_noise(BehaviorCloning(2, 1), 0.5)
+        set_played_noise(BehaviorCloning(2, 1), 0.5)
     with pytest.raises(InvalidInput, match="played_noise must be at least 0"):
-        play_noise(policy().model, -0.5)
+        set_played_noise(policy().model, -0.5)
