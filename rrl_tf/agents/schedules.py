@@ -47,11 +47,11 @@ class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
     def __init__(self, start: float, end: float, updates: int, hold: int = 0) -> None:
         super().__init__()
         self.start, self.end, self.updates, self.hold = start, end, updates, hold
+        self._falling = keras.optimizers.schedules.PolynomialDecay(start, updates - hold, end)
 
     def __call__(self, step: Any) -> Any:
         """The step size of an update, which are counted from 0."""
-        fallen = (ops.cast(step, "float32") - self.hold) / (self.updates - self.hold)
-        return self.end + (self.start - self.end) * (1.0 - ops.clip(fallen, 0.0, 1.0))
+        return self._falling(ops.maximum(step - self.hold, 0) if self.hold else step)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments."""
