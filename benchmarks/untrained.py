@@ -4,13 +4,18 @@ import dataclasses
 
 from rrl_tf.data import Scaling
 from rrl_tf.training.loops import make_agent
-from train_scripts import train_decision_transformer, train_doorkey
+from train_scripts import train_box_world, train_decision_transformer, train_doorkey
 
 
-def double_dqn(training, replicas=None):
-    """Task and agent of a configuration of `train_doorkey`."""
-    task = train_doorkey.make_task(training)
-    return task, make_agent(task, train_doorkey.make_network(training, task), training, replicas)
+def double_dqn(training, replicas=None, **overrides):
+    """Task and agent of a configuration of `train_doorkey` or `train_box_world`.
+
+    `overrides` are arguments of the network.
+    """
+    script = train_box_world if isinstance(training, train_box_world.Config) else train_doorkey
+    task = script.make_task(training)
+    network = script.make_network(training, task, **overrides)
+    return task, make_agent(task, network, training, replicas)
 
 
 def decision_transformer(data, **changes):

@@ -9,7 +9,7 @@ python -m train_scripts.train_doorkey --preset book      # the book's agent, as 
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 import keras
 
@@ -139,15 +139,14 @@ def make_task(config: Config) -> Task:
     )
 
 
-def make_network(config: Config, task: Task) -> RelationalQNetwork:
-    """A Q network with new weights."""
-    return RelationalQNetwork.from_preset(
-        config.network,
-        task.preparation,
-        num_actions=task.num_actions,
-        max_entities=most_in_sight(max(config.sizes)) if config.bound_entities else None,
-        dtype=config.dtype,
-    )
+def make_network(config: Config, task: Task, **overrides: Any) -> RelationalQNetwork:
+    """A Q network with new weights; `overrides` are its arguments."""
+    arguments: dict[str, Any] = {
+        "num_actions": task.num_actions,
+        "max_entities": most_in_sight(max(config.sizes)) if config.bound_entities else None,
+        "dtype": config.dtype,
+    }
+    return RelationalQNetwork.from_preset(config.network, task.preparation, **arguments | overrides)
 
 
 def most_in_sight(size: int) -> int:

@@ -6,14 +6,16 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-_CODES = (11, 6, 3, 4)  # of MiniGrid's objects, colours and states, and the directions
-_CHANNEL = torch.repeat_interleave(torch.arange(4), torch.tensor(_CODES))
-_CODE = torch.cat([torch.arange(codes) for codes in _CODES])
 
+def one_hot(codes):
+    """A function of codes `(B, height, width, C)`, as `rrl_tf.envs.preparation.one_hot`.
 
-def prepare_one_hot(observation):
-    """`(B, 7, 7, 4)` uint8 codes → `(B, 7, 7, 24)`, as `rrl_tf.envs.preparation.one_hot`."""
-    return (observation.index_select(-1, _CHANNEL) == _CODE).float()
+    Args:
+        codes: how many codes each channel has.
+    """
+    channel = torch.repeat_interleave(torch.arange(len(codes)), torch.tensor(codes))
+    code = torch.cat([torch.arange(count) for count in codes])
+    return lambda observation: (observation.index_select(-1, channel) == code).float()
 
 
 def prepare_frame_maximum(observation):
@@ -22,7 +24,14 @@ def prepare_frame_maximum(observation):
     return observation / observation.amax((-3, -2, -1), keepdim=True).clamp_min(1)
 
 
-PREPARATIONS = {"one_hot": prepare_one_hot, "frame_maximum": prepare_frame_maximum}
+PREPARATIONS = {
+    "book": prepare_frame_maximum,
+    # MiniGrid's objects, colours and states, and the directions.
+    "fast": one_hot((11, 6, 3, 4)),
+    # What a cell holds, and its colour.
+    "box-world": one_hot((5, 21)),
+}
+"""By the preset whose observations they prepare."""
 
 
 class TorchDoubleDQN:

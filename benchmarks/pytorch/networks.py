@@ -1,7 +1,8 @@
-"""The Q networks of the presets `book` and `fast` in PyTorch, as one would write them there.
+"""Our Q networks in PyTorch, as one would write them there.
 
 `BookNetwork` and `FastNetwork` compute what `RelationalQNetwork.from_preset("book")` and `("fast")`
-do; `copy_weights` makes them equal, and tests hold Q values, loss and gradients against ours.
+do, `BoxWorldNetwork` what `train_box_world` makes of the latter; `copy_weights` makes them equal,
+and tests hold Q values, loss and gradients against ours.
 The freedom left was used for PyTorch: rows as matrices, its own layer norm, its fused attention
 where that is the faster one.
 """
@@ -94,12 +95,65 @@ class FastBlock(nn.Module):
         query, key, value = _heads(self.query_key_value(x), self.num_heads)
         if entity is not None:
             query, x = query[:, :, entity : entity + 1], x[:, entity : entity + 1]
-        if query.dtype == torch.float32:
-            mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=seen)
-        else:  # on a CPU the fused one takes three times as long in bfloat16
-            scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
-            mixed = scores.masked_fill(~seen, float("-inf")).softmax(-1).to(value.dtype) @ value
-        return x + self.dense_1(_merge(mixed))
+        return x + self.dense_1(_merge(_attend(query, key, value, seen)))
+
+
+class BoxWorldNetwork(nn.Module):
+    """Box-World's, of all cells: `(B, 8, 8, 26)` → Q values `(B, A)`.
+
+    Args:
+        num_actions: A.
+    """
+
+    def __init__(self, num_actions):
+        super().__init__()
+        self.convolution_1 = nn.Conv2d(26, 64, 2)
+        self.embeddings = nn.Parameter(0.05 * torch.randn(64, 66))
+        self.block = BoxWorldBlock(66, num_heads=2, key_size=32)
+        self.block_2 = BoxWorldBlock(66, num_heads=2, key_size=32)
+        self.block_3 = BoxWorldBlock(66, num_heads=2, key_size=32)
+        self.block_4 = BoxWorldBlock(66, num_heads=2, key_size=32)
+        self.hidden_1 = nn.Linear(66, 128)
+        self.head = nn.Linear(128, 1 + num_actions)
+        place = torch.linspace(-1, 1, 8)
+        columns_and_rows = torch.stack(torch.meshgrid(place, place, indexing="xy"), dim=-1)
+        self.register_buffer("places", columns_and_rows)  # (8, 8, 2)
+
+    def forward(self, observation):
+        seen = observation[..., 0].flatten(1)[:, None, None] < 0.5  # (B, 1, 1, N): not the floor
+        agent = observation[..., 4].flatten(1).argmax(1)
+        padded = functional.pad(observation.permute(0, 3, 1, 2), (1, 0, 1, 0))
+        x = self.convolution_1(padded).permute(0, 2, 3, 1)
+        places = self.places.to(x.dtype).expand(len(x), -1, -1, -1)
+        x = torch.cat([x, places], dim=-1).flatten(1, 2) + self.embeddings
+        x = self.block_3(self.block_2(self.block(x, seen), seen), seen)
+        x = self.block_4(x, seen, entity=agent)  # only the agent is read
+        return dueling(_in_full_precision(self.head, self.hidden_1(x[:, 0]).relu()))
+
+
+class BoxWorldBlock(nn.Module):
+    """Self-attention with norms, two dense layers, a residual connection and a norm."""
+
+    def __init__(self, features, num_heads, key_size):
+        super().__init__()
+        self.num_heads = num_heads
+        self.query_key_value = nn.Linear(features, 3 * num_heads * key_size)
+        self.query_norm = nn.LayerNorm(key_size)
+        self.key_norm = nn.LayerNorm(key_size)
+        self.value_norm = nn.LayerNorm(key_size)
+        self.dense_1 = nn.Linear(num_heads * key_size, 64)
+        self.dense_2 = nn.Linear(64, features)
+        self.output_norm = nn.LayerNorm(features)
+
+    def forward(self, x, seen, entity=None):
+        query, key, value = _heads(self.query_key_value(x), self.num_heads)
+        if entity is not None:  # (B,), another cell in every row
+            rows = torch.arange(len(x))
+            query, x = query[rows, :, entity][:, :, None], x[rows, entity][:, None]
+        query, key, value = self.query_norm(query), self.key_norm(key), self.value_norm(value)
+        mixed = _merge(_attend(query, key, value, seen))
+        hidden = self.dense_2(self.dense_1(mixed).relu()).relu()
+        return self.output_norm(x + hidden)
 
 
 class BookClassifier(nn.Module):
@@ -148,6 +202,15 @@ def _heads(projected, num_heads):
     return projected.unflatten(-1, (num_heads, -1)).transpose(1, 2).chunk(3, dim=-1)
 
 
+def _attend(query, key, value, seen):
+    """Attention among the cells that are seen, `(B, H, N, D)`."""
+    if query.dtype == torch.float32:
+        return functional.scaled_dot_product_attention(query, key, value, attn_mask=seen)
+    # On a CPU the fused one takes three times as long in bfloat16.
+    scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
+    return scores.masked_fill(~seen, float("-inf")).softmax(-1).to(value.dtype) @ value
+
+
 def _merge(heads):
     """`(B, H, N, D)` → `(B, N, H * D)`."""
     return heads.transpose(1, 2).flatten(2)
@@ -158,14 +221,15 @@ def _in_full_precision(dense, x):
         return dense(x.float())
 
 
-NETWORKS = {"book": BookNetwork, "fast": FastNetwork}
+NETWORKS = {"book": BookNetwork, "fast": FastNetwork, "box-world": BoxWorldNetwork}
+"""By the preset that they are the networks of."""
 
 
 def copy_weights(network, weights):
     """Fills a network with a Keras model's weights.
 
     Args:
-        network: `BookNetwork` or `FastNetwork`.
+        network: one of `NETWORKS`.
         weights: dict path of a Keras variable → array, such as
             `{"net/relations/block/dense_1/kernel": ...}`.
 
@@ -178,7 +242,7 @@ def copy_weights(network, weights):
             parameter = parameters.pop(_parameter_name(path), None)
             tensor = torch.tensor(array)
             if path.endswith("/kernel"):
-                tensor = tensor.T
+                tensor = tensor.permute(3, 2, 0, 1) if tensor.ndim == 4 else tensor.T
             if parameter is None or parameter.shape != tensor.shape:
                 raise ValueError(f"{type(network).__name__} has no place for {path} {array.shape}")
             parameter.copy_(tensor)

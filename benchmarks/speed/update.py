@@ -3,8 +3,12 @@
 Both sides do what one training step does, from a batch of raw observations in NumPy to the loss and
 the temporal-difference errors in NumPy: prepare the observations, three forward passes (online and
 target network at t + n, online network at t), the gradient, clipping by its global norm, Adam, the
-target network. Ours is `DoubleDQN.update` of `train_scripts.train_doorkey`'s presets, without and
-with XLA. Theirs is `benchmarks.pytorch.double_dqn`, eager and with `torch.compile`.
+target network. Ours is `DoubleDQN.update` of the presets of `train_scripts.train_doorkey`, `book`
+and `fast`, and of Box-World's, without and with XLA. Theirs is `benchmarks.pytorch.double_dqn`,
+eager and with `torch.compile`, as one would write it there.
+
+All of these compute every cell. A line more is of ours without those that nothing attends to, by
+`max_entities`, as `--preset quick` and Box-World's agent are trained: no value changes.
 """
 
 import dataclasses
@@ -20,15 +24,30 @@ from benchmarks.pytorch.comparison import COMPILED, EAGER, OURS, OURS_XLA, PRECI
 from benchmarks.pytorch.double_dqn import PREPARATIONS, TorchDoubleDQN
 from benchmarks.pytorch.networks import NETWORKS, copy_weights
 from rrl_tf.training.loops import make_loop
-from train_scripts import train_doorkey
+from train_scripts import train_box_world, train_doorkey
+
+OURS_FEWER = "ours, cells attended to"
+PRESETS = {
+    "book": train_doorkey.PRESETS["book"],
+    "fast": train_doorkey.PRESETS["fast"],
+    # Its own optimiser, Muon, is not the same in both libraries; experience is gathered in Python.
+    "box-world": train_box_world.Config(
+        optimizer="adam", loop="python", learning_starts=0, replay_capacity=9000
+    ),
+}
+MOST_ATTENDED = {
+    "fast": train_doorkey.most_in_sight(5),
+    "box-world": train_box_world.max_entities(PRESETS["box-world"]),
+}
+"""The most cells that anything attends to, where these are not all."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(comparison.Config):
     """What is compared, and how long."""
 
-    presets: tuple[Literal["book", "fast"], ...] = ("book", "fast")
-    """Presets of `train_scripts.train_doorkey`."""
+    presets: tuple[Literal["book", "fast", "box-world"], ...] = tuple(PRESETS)
+    """Presets of `train_scripts.train_doorkey` and `train_scripts.train_box_world`."""
     compiled: bool = True
     """Compare with `torch.compile` too; its compilation is most of the time this takes."""
     rounds: int = 25
@@ -46,7 +65,7 @@ def main(config):
         "Cost of one update",
         ("network", "precision", "update"),
         updates,
-        {name: products[name[0]] for name in updates},
+        {name: products[name[0]] for name in updates if name[-1] != OURS_FEWER},
         lambda seconds: (
             "CPU time of an update, one thread; the last three columns are ratios of medians.",
             f"Matrix products of an update, in GFLOP: {counts}.",
@@ -63,13 +82,17 @@ def add_contestants(updates, preset, config):
     Raises:
         ValueError: if ours and PyTorch's compute something else.
     """
-    training = train_doorkey.PRESETS[preset]
+    training = PRESETS[preset]
     batch = gather_batch(training)
     for precision in config.precisions:
         agents = {OURS: our_agent(training, precision, jit_compile=False)}
         weights = {w.path: w.numpy() for w in agents[OURS].network.weights}
         agents[OURS_XLA] = our_agent(training, precision, jit_compile=True)
-        agents[OURS_XLA].set_state(agents[OURS].get_state())
+        if preset in MOST_ATTENDED:
+            fewer = MOST_ATTENDED[preset]
+            agents[OURS_FEWER] = our_agent(training, precision, False, max_entities=fewer)
+        for agent in agents.values():
+            agent.set_state(agents[OURS].get_state())
         agents[EAGER] = torch_agent(training, precision, weights)
         if config.compiled:
             agents[COMPILED] = torch_agent(training, precision, weights, compiled=True)
@@ -83,28 +106,27 @@ def add_contestants(updates, preset, config):
 
 def gather_batch(training):
     """A batch of real transitions."""
-    task = train_doorkey.make_task(training)
-    network = train_doorkey.make_network(training, task)
     never = dataclasses.replace(training, learning_starts=training.replay_capacity - 1)
-    loop = make_loop(task, network, never)
-    for _ in loop.run(1000):
+    task, agent = untrained.double_dqn(never)
+    loop = make_loop(task, agent.network, never)
+    for _ in loop.run(max(1000, 2 * training.batch_size)):
         pass
     return loop.replay.sample(training.batch_size, np.random.default_rng(0))
 
 
-def our_agent(training, precision, jit_compile):
-    """The agent that a training preset makes, in some precision."""
+def our_agent(training, precision, jit_compile, max_entities=None):
+    """The agent that a training preset makes, of so many cells or of all, in some precision."""
     training = dataclasses.replace(training, dtype=PRECISIONS[precision], jit_compile=jit_compile)
-    return untrained.double_dqn(training)[1]
+    return untrained.double_dqn(training, max_entities=max_entities)[1]
 
 
 def torch_agent(training, precision, weights, compiled=False):
     """The same agent in PyTorch, beginning with `weights`."""
-    network = NETWORKS[training.network](num_actions=5)
+    network = NETWORKS[training.preset](num_actions=4 if training.preset == "box-world" else 5)
     copy_weights(network, weights)
     return TorchDoubleDQN(
         network,
-        PREPARATIONS[training.preparation],
+        PREPARATIONS[training.preset],
         learning_rate=training.learning_rate,
         clip_norm=training.clip_norm,
         loss=training.loss,

@@ -28,10 +28,10 @@ def weights_of(network):
     return {weight.path: weight.numpy() for weight in network.weights}
 
 
-@pytest.fixture(params=["book", "fast"])
+@pytest.fixture(params=list(update.PRESETS))
 def sides(request):
     """A preset, a batch, and both agents with equal weights; the target networks' are others."""
-    training = dataclasses.replace(train_doorkey.PRESETS[request.param], replay_capacity=2000)
+    training = dataclasses.replace(update.PRESETS[request.param], replay_capacity=2000)
     ours = update.our_agent(training, "float32", jit_compile=False)
     perturb(ours.network, seed=0)
     perturb(ours.learner.target, seed=1)
@@ -47,7 +47,7 @@ def sides(request):
 
 def test_both_networks_give_the_same_q_values(sides):
     training, batch, ours, theirs = sides
-    prepared = PREPARATIONS[training.preparation](torch.from_numpy(batch.observation_t))
+    prepared = PREPARATIONS[training.preset](torch.from_numpy(batch.observation_t))
     np.testing.assert_allclose(prepared, ours.prepare(batch.observation_t), atol=1e-7)
     with torch.no_grad():
         q = theirs.network(prepared).numpy()
@@ -64,7 +64,7 @@ def test_both_updates_have_the_same_loss_and_gradients(sides):
     # After one step, Adam's first moment is the clipped gradient times 1 - beta_1.
     ours_moments = [moment.numpy() for moment in ours.learner.optimizer._momentums]
     paths = [variable.path for variable in ours.network.trainable_variables]
-    moments = NETWORKS[training.network](num_actions=5)
+    moments = NETWORKS[training.preset](num_actions=ours.q_values(batch.observation_t).shape[-1])
     copy_weights(moments, dict(zip(paths, ours_moments)))
     their_moments = {
         name: theirs._optimizer.state[parameter]["exp_avg"]
