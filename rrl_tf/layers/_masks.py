@@ -32,15 +32,21 @@ def without_removed(allowed: Tensor | None, removed: Tensor, shape: Shape) -> Te
         shape: `(B, N)`.
 
     Raises:
-        InvalidInput: if there is another number of them.
+        InvalidInput: if there is another number of them, or they are of another dtype.
     """
-    if not same_shape(removed.shape, shape):
-        raise InvalidInput(
-            f"`removed` must be bools (B, N), one for each entity, here {tuple(shape)}; "
-            f"received the shape {tuple(removed.shape)}"
-        )
-    kept = ops.logical_not(removed)
-    return kept if allowed is None else ops.logical_and(allowed, kept)
+    given, dtype = (getattr(removed, name, None) for name in ("shape", "dtype"))
+    # Of PyTorch it is torch.bool. What is no bool would be true wherever it is not 0, NaN too.
+    if given is None or not str(getattr(dtype, "name", dtype)).endswith("bool"):
+        received = f"{type(removed).__name__}{'' if dtype is None else f' of dtype {dtype}'}"
+    elif not same_shape(given, shape):
+        received = f"the shape {tuple(given)}"
+    else:
+        kept = ops.logical_not(removed)
+        return kept if allowed is None else ops.logical_and(allowed, kept)
+    raise InvalidInput(
+        f"`removed` must be an array of bools (B, N), one for each entity, here {tuple(shape)}; "
+        f"received {received}"
+    )
 
 
 def attention_mask(mask: Tensor | None, keys: Tensor, shape: Shape) -> Tensor | None:

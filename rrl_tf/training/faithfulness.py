@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
-from rrl_tf._arguments import array_of, number_from
+from rrl_tf._arguments import array_of, integer, number_from
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RelationalAnswerer
 from rrl_tf.models._encoders import RelationalEncoder
@@ -96,7 +95,7 @@ def faithfulness(
     _check_numbers(counts, draws, seed)
     asks_answerer = isinstance(network, RelationalAnswerer)
     asked = (_Answerer if asks_answerer else _Agent)(network, inputs, memory)
-    right = _checked_answers(answers, asked.size, asks_answerer)
+    right = _checked_answers(answers, asked.size, network if asks_answerer else None)
     rounds, read, candidate = asked.attention()
     relevances = _relevances(rounds, read, draws, np.random.default_rng(seed))
     return _found(asked, relevances, candidate, counts, right)
@@ -124,9 +123,10 @@ class _Agent:
 
     def __init__(self, network, inputs, memory):
         self._encoder = _encoder_of(network)
-        self._network, self._memory = network, memory
+        self._network = network
         self._recurrent = self._encoder is not network
         self._views = _checked_views(inputs, memory, self._recurrent)
+        self._memory = np.asarray(memory, "float32") if self._recurrent else None
         self._inputs = {**inputs, "observation": self._views} if self._recurrent else self._views
         self.size = len(self._views)
 
@@ -195,13 +195,22 @@ def attention_rollout(rounds: Sequence[np.ndarray], entity: np.ndarray) -> np.nd
     Returns:
         `(B, N)`; rows sum to 1 where those of the attention do.
 
+    Raises:
+        InvalidInput: if an index is none of an entity.
+
     Example:
         >>> scores = [np.asarray(attention[name]) for name in ("round_1", "round_2")]
         >>> attention_rollout(scores, np.array([27]))
 
     Source: Abnar and Zuidema, "Quantifying attention flow in transformers" (2020).
     """
-    row = np.eye(rounds[0].shape[-1])[entity]
+    entities = rounds[0].shape[-1] if len(rounds) else 0
+    if not (np.greater_equal(entity, 0) & np.less(entity, entities)).all():
+        raise InvalidInput(
+            f"`entity` must be indices from 0 to {entities - 1}, of {len(rounds)} rounds among "
+            f"{entities} entities; received {entity!r}"
+        )
+    row = np.eye(entities)[entity]
     for attention in reversed(rounds):
         row = (row + np.einsum("bn,bnm->bm", row, attention.mean(axis=1))) / 2
     return row
@@ -230,9 +239,7 @@ def _check_numbers(counts, draws, seed):
         raise InvalidInput(f"`counts` must be a sequence of whole numbers; received {counts!r}")
     for name, values, least in (("counts", counts, 0), ("draws", [draws], 1), ("seed", [seed], 0)):
         for value in values:
-            if not isinstance(value, numbers.Integral):
-                raise InvalidInput(f"`{name}` must be whole numbers; received {value!r}")
-            number_from(name, value, least)
+            number_from(name, integer(name, value), least)
 
 
 def _checked_views(inputs, memory, recurrent):
@@ -255,8 +262,10 @@ def _checked_views(inputs, memory, recurrent):
             f"shape {views.shape}"
         )
     _check_finite("inputs", views)
-    if memory is not None:
-        _check_finite("memory", memory)
+    if recurrent:
+        for name in inputs.keys() - {"observation"}:
+            _check_finite(name, array_of(name, inputs[name], "float32"))
+        _check_finite("memory", array_of("memory", memory, "float32"))
     return views
 
 
@@ -286,17 +295,19 @@ def _check_finite(name, values):
         raise InvalidInput(f"`{name}` must be finite numbers; received NaN or an infinite one")
 
 
-def _checked_answers(answers, size, asks_answerer):
+def _checked_answers(answers, size, answerer):
     """The right answers `(B,)`, or `None`."""
     if answers is None:
         return None
-    if not asks_answerer:
+    if answerer is None:
         raise InvalidInput("`answers` goes with a RelationalAnswerer; received some without one")
     answers = array_of("answers", answers, "int64")
     if answers.shape != (size,):
         raise InvalidInput(
             f"`answers` must be one for each picture, ({size},); received the shape {answers.shape}"
         )
+    for answer in answers:
+        number_from("answers", int(answer), 0, answerer.num_classes - 1)
     return answers
 
 

@@ -112,9 +112,24 @@ def an_answerers_inputs():
 )
 @pytest.mark.parametrize("shape", [(2, 7), (3, 20), (20,), (2, 4, 5), (2, 4)])
 def test_a_shape_that_does_not_fit_is_told(model, inputs, wanted, shape):
-    told = f"`removed` must be bools (B, N), one for each entity, here {wanted}; received the shape"
-    with pytest.raises(InvalidInput, match=re.escape(f"{told} {shape}")):
+    told = f"`removed` must be an array of bools (B, N), one for each entity, here {wanted}"
+    with pytest.raises(InvalidInput, match=re.escape(f"{told}; received the shape {shape}")):
         model()(inputs(), removed=np.zeros(shape, bool))
+
+
+@pytest.mark.parametrize(
+    ("removed", "told"),
+    [
+        (np.full((2, 20), np.nan, "float32"), "of dtype .*float32"),
+        (np.full((2, 20), 7), "of dtype .*int"),
+        ([[True] * 20] * 2, "received list"),
+        (True, "received bool"),
+    ],
+)
+def test_what_is_no_array_of_bools_is_refused(removed, told):
+    model = RelationalQNetwork.from_preset("fast")
+    with pytest.raises(InvalidInput, match=f"must be an array of bools .*{told}"):
+        model(VIEWS, removed=removed)
 
 
 def test_an_encoder_without_entities_removes_none():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
-from recurrent_networks import array
+from recurrent_networks import array, sequences, shared
 from recurrent_networks import network as recurrent_network
 
 from rrl_tf.errors import InvalidInput
@@ -265,10 +265,11 @@ NAN = np.full((1, HEIGHT, WIDTH, FEATURES), np.nan, "float32")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"counts": (1.5,)}, "`counts` must be whole numbers; received 1.5"),
+        ({"counts": (1.5,)}, "`counts` must be an integer; received 1.5"),
         ({"counts": ()}, r"`counts` must be a sequence.*received \(\)"),
         ({"counts": 5}, "`counts` must be a sequence.*received 5"),
-        ({"draws": 1.5}, "`draws` must be whole numbers"),
+        ({"counts": (True,)}, "`counts` must be an integer; received True"),
+        ({"draws": 1.5}, "`draws` must be an integer"),
         ({"seed": -1}, "seed must be at least 0"),
         ({"inputs": None}, "expected prepared observations"),
         ({"inputs": "views"}, "expected prepared observations; received 'views'"),
@@ -292,6 +293,8 @@ def test_what_does_not_fit_is_told_in_one_sentence(changes, message):
         ({"inputs": {"images": 0}}, r"received \['images'\]"),
         ({"memory": np.zeros((3, 2))}, "takes no `memory`"),
         ({"answers": np.zeros((3, 1), int)}, r"one for each picture, \(3,\); received.*\(3, 1\)"),
+        ({"answers": [0, 4, 1]}, "answers must be from 0 to 3; received 4"),
+        ({"answers": [0, -1, 1]}, "answers must be from 0 to 3; received -1"),
         ({"questions": np.zeros((3, 2, BITS))}, r"questions \(B, 1, bits\).*\(3, 2, 5\)"),
         ({"questions": np.zeros((2, 1, BITS))}, r"one about each; received.*\(2, 1, 5\)"),
         ({"questions": np.full((3, 1, BITS), np.inf)}, "`inputs` must be finite"),
@@ -307,3 +310,28 @@ def test_views_of_another_dtype_are_the_same_numbers():
     views = np.rint(some_views(0))
     floats, integers = (faithfulness(network(), each) for each in (views, views.astype("int64")))
     np.testing.assert_array_equal(floats.drop[MOST], integers.drop[MOST])
+
+
+def a_step_of_one_that_remembers():
+    step = {name: value[:, 0] for name, value in sequences(2, 1).items()}
+    return {"network": shared("lstm"), "inputs": step, "memory": np.zeros((2, 12), "float32")}
+
+
+def test_what_an_agent_that_remembers_is_told_must_be_numbers():
+    asked = a_step_of_one_that_remembers()
+    reward = {"previous_reward": np.array([0.0, np.nan], "float32")}
+    with pytest.raises(InvalidInput, match="`previous_reward` must be finite"):
+        faithfulness(**{**asked, "inputs": {**asked["inputs"], **reward}})
+    with pytest.raises(InvalidInput, match=r"memory takes numbers.*'x'"):
+        faithfulness(**{**asked, "memory": "x"})
+    told, from_list = faithfulness(**asked), faithfulness(**{**asked, "memory": [[0.0] * 12] * 2})
+    np.testing.assert_array_equal(told.drop[MOST], from_list.drop[MOST])
+
+
+@pytest.mark.parametrize("entity", [[3], [-1]])
+def test_an_entity_that_is_none_is_refused(entity):
+    rounds = [np.full((1, 2, 3, 3), 1 / 3)]
+    with pytest.raises(InvalidInput, match=r"indices from 0 to 2.*received"):
+        attention_rollout(rounds, np.array(entity))
+    with pytest.raises(InvalidInput, match="of 0 rounds"):
+        attention_rollout([], np.array(entity))
