@@ -13,6 +13,7 @@ import pathlib
 import sys
 
 from benchmarks import headlines, measure, report, tables
+from rrl_tf.errors import InvalidInput
 from train_scripts import command_line
 
 FOLDER = pathlib.Path(__file__).parent
@@ -23,15 +24,26 @@ def main():
     """Runs what the first argument names, with the options that follow."""
     name, *options = sys.argv[1:] or [""]
     if name == "tables":
-        report.draw_up()
-        headlines.draw_up()
-        tables.fill()
+        draw_up(options)
     elif name in names():
         run(name, options)
     else:
         print(__doc__, *(f"{each}: {sentence(each)}" for each in names()), sep="\n")
         if name not in ("", "-h", "--help"):
             command_line.fail(f"unknown benchmark {name!r}, expected one of those above")
+
+
+def draw_up(options):
+    """Draws up all tables from the results there are; where one is missing, nothing is written."""
+    if options:
+        command_line.fail(f"tables takes no options; received {' '.join(options)}")
+    try:
+        tables.check_slots()
+        report.draw_up()
+    except InvalidInput as error:
+        command_line.fail(error)
+    headlines.draw_up()
+    tables.fill()
 
 
 def names():

@@ -8,6 +8,7 @@ import pathlib
 import platform
 
 from benchmarks.tables import markdown_table, write_text
+from rrl_tf.errors import InvalidInput
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 _PACKAGES = ("tensorflow", "keras", "torch", "numpy", "gymnasium", "minigrid")
@@ -64,9 +65,19 @@ def markdown(document):
 
 
 def draw_up(folder=RESULTS):
-    """Writes the page of every report in the folder anew, from its numbers."""
+    """Writes the page of every report in the folder anew, from its numbers.
+
+    Raises:
+        InvalidInput: if a file is damaged; no page is written then.
+    """
+    pages = {}
     for file in sorted(pathlib.Path(folder).glob("*.json")):
-        write_text(file.with_suffix(".md"), markdown(json.loads(file.read_text())))
+        try:
+            pages[file.with_suffix(".md")] = markdown(json.loads(file.read_text()))
+        except (ValueError, LookupError, TypeError) as error:
+            raise InvalidInput(f"expected a benchmark's report in {file}; {error!r}") from error
+    for page, text in pages.items():
+        write_text(page, text)
 
 
 def machine():

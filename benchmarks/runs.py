@@ -21,6 +21,7 @@ import rrl_tf.models  # noqa: F401 - stored networks are of these classes
 from benchmarks import headlines
 from benchmarks.tables import fill, write_text
 from rrl_tf import viz
+from rrl_tf.errors import InvalidInput
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +62,7 @@ def train(config, script, preset, seed, *arguments, name=None):
         The run's folder.
 
     Raises:
-        ValueError: if it fails, with the last line of what it says.
+        InvalidInput: if it fails, with the last line of what it says.
     """
     own = f"{preset}-seed{seed}"
     command = [sys.executable, "-m", f"train_scripts.{script}", f"--preset={preset}"]
@@ -77,7 +78,7 @@ def train(config, script, preset, seed, *arguments, name=None):
     )
     if result.returncode:
         last = (result.stderr.strip().splitlines() or [f"exit code {result.returncode}"])[-1]
-        raise ValueError(f"{' '.join(command[1:])} failed: {last}")
+        raise InvalidInput(f"{' '.join(command[1:])} failed: {last}")
     return pathlib.Path(config.runs) / (name or own)
 
 

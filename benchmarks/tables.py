@@ -4,9 +4,11 @@ A line `<!-- table: PATH -->` is followed by the tables that stand in that file,
 `<!-- end -->`; whatever was between the two is replaced. `python -m benchmarks tables` does it.
 """
 
+import os
 import pathlib
 import re
 
+from rrl_tf.errors import InvalidInput
 from rrl_tf.training import atomic_file
 
 _SLOT = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -32,9 +34,26 @@ def markdown_table(rows):
 
 
 def fill():
-    """Fills every slot of the README and of the pages in docs."""
-    for page in (pathlib.Path("README.md"), *sorted(pathlib.Path("docs").glob("*.md"))):
-        write_text(page, filled(page.read_text()))
+    """Fills every slot of the README and of the pages in docs, or none of them."""
+    for page, text in [(page, filled(page.read_text())) for page in pages()]:
+        write_text(page, text)
+
+
+def pages():
+    """The README, and the pages in docs."""
+    return pathlib.Path("README.md"), *sorted(pathlib.Path("docs").glob("*.md"))
+
+
+def check_slots():
+    """Raises an `InvalidInput` that names what slots of the pages need and is not there."""
+    if not pathlib.Path("README.md").exists():
+        raise InvalidInput(
+            f"expected to run in the project's folder, beside its README.md; received {os.getcwd()}"
+        )
+    sources = {source for page in pages() for _, source, _ in _SLOT.findall(page.read_text())}
+    missing = sorted(source for source in sources if not pathlib.Path(source).exists())
+    if missing:
+        raise InvalidInput(f"expected the tables that pages show; missing {', '.join(missing)}")
 
 
 def filled(text):
