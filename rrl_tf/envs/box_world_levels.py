@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rrl_tf._arguments import number_from, one_of, positive_int
+from rrl_tf._arguments import integer, number_from, one_of, positive_int
 from rrl_tf.errors import InvalidInput
 
 # A cell is one byte: its kind, and in the lower five bits its colour, 0 where it has none.
@@ -156,7 +156,9 @@ class BoxWorldLevels:
         keep = functools.partial(object.__setattr__, self)
         positive_int("size", self.size)
         positive_int("distractor_length", self.distractor_length)
-        number_from("num_colours", self.num_colours, 2, COLOURS)
+        number_from("num_colours", integer("num_colours", self.num_colours), 2, COLOURS)
+        number_from("held_out_share", self.held_out_share, 0, 1)
+        number_from("held_out_seed", integer("held_out_seed", self.held_out_seed), 0)
         one_of("part", self.part, PARTS)
         for name, least in (("goal_length", 1), ("num_distractors", 0), ("num_backward", 0)):
             keep(name, _numbers(name, getattr(self, name), least))
@@ -168,6 +170,7 @@ class BoxWorldLevels:
                     f"received {self.goal_length}"
                 )
             keep("goal_length", longer)
+        self._check_room()
         others = self.num_colours - 1 - max(self.goal_length)
         branches = max(self.num_distractors) > 0
         needed = max(branches * min(self.distractor_length, 2), max(self.num_backward) > 0)
@@ -175,6 +178,18 @@ class BoxWorldLevels:
             raise InvalidInput(
                 f"num_colours must be at least {max(self.goal_length) + 1 + needed} with boxes as "
                 f"many as {max(self.goal_length)} and distractors; received {self.num_colours}"
+            )
+
+    def _check_room(self):
+        """So many boxes that no room holds them would take as long to draw as there are."""
+        wrong = max(self.num_distractors) * self.distractor_length + max(self.num_backward)
+        cells = 2 + 2 * (max(self.goal_length) + wrong)  # the agent and the loose key; of a box two
+        if cells > self.size**2:
+            raise InvalidInput(
+                f"boxes have no room in a grid of size {self.size}: {cells} cells would hold "
+                f"something; received goal_length={self.goal_length}, "
+                f"num_distractors={self.num_distractors}, "
+                f"distractor_length={self.distractor_length}, num_backward={self.num_backward}"
             )
 
     @functools.cached_property

@@ -300,6 +300,13 @@ def test_what_is_seen_of_a_distractor_is_a_lock():
         ({"num_distractors": "two"}, "num_distractors"),
         ({"num_colours": 32}, "num_colours"),
         ({"num_colours": 5}, "num_colours"),
+        ({"num_colours": 20.0}, "num_colours. must be an integer; received 20.0"),
+        ({"held_out_seed": -1, "part": "train"}, "held_out_seed must be at least 0"),
+        ({"held_out_share": -1}, "held_out_share must be from 0 to 1; received -1"),
+        # Drawing as many would take as long.
+        ({"num_distractors": 10**9}, "no room in a grid of size 12: .* num_distractors=.10{9}"),
+        ({"distractor_length": 10**9}, "no room .* distractor_length=10{9}"),
+        ({"num_backward": 10**9}, "no room .* num_backward=.10{9}"),
         ({"part": "validation"}, "part"),
         ({"part": "test", "goal_length": 1}, "goal_length of 2"),
         ({"part": "train", "goal_length": 4, "held_out_share": 1.0}, "held_out_share"),
