@@ -68,7 +68,7 @@ def train(config, data, preset, seed):
 def table(results):
     """Scores of D4RL: ours, asked for what did best, and published ones."""
     scores = {}
-    for (data, preset), found in offline.loaded(results).items():
+    for (data, preset, _), found in offline.loaded(results).items():
         target = offline.best_target(found)
         values = [run["last"][target]["d4rl_score"] for run in found]
         row = scores.setdefault(f"ours, {preset}, {len(found)} seeds", {})

@@ -44,7 +44,7 @@ def train(config, data, preset, seed):
 def table(results):
     """One line for every data set and preset."""
     rows = []
-    for (data, preset), found in offline.loaded(results).items():
+    for (data, preset, _), found in offline.loaded(results).items():
         asked = max(found[0]["before"], key=float)
         before = [run["before"][asked]["return"] for run in found]
         after = [run["last"][asked]["return"] for run in found]

@@ -31,7 +31,6 @@ class Config(runs.Config):
     """Its presets."""
     targets: tuple[float, ...] = ()
     """Returns to ask for; by default the preset's."""
-    seeds: tuple[int, ...] = (0, 1)
     runs: str = "runs/decision_transformer"
 
 
@@ -65,18 +64,22 @@ def data_name(source):
 
 
 def loaded(results):
-    """Runs of every data set and preset: dict (data, preset) → list of summaries, sorted."""
+    """Runs of every data set and preset: dict (data, preset, mean) → list of summaries, sorted.
+
+    Recordings of one name are told apart by the mean of their returns.
+    """
     found = {}
     for path in sorted(pathlib.Path(results).glob("*.json")):
         summary = json.loads(path.read_text())
-        found.setdefault((summary["data"], summary["preset"]), []).append(summary)
+        recording = summary["data_return"]["mean"]
+        found.setdefault((summary["data"], summary["preset"], recording), []).append(summary)
     return dict(sorted(found.items()))
 
 
 def table(results):
     """One line for every data set and preset: the return at the target that did best."""
     rows = []
-    for (data, preset), found in loaded(results).items():
+    for (data, preset, _), found in loaded(results).items():
         played = [run for run in found if "last" in run]
         target = best_target(played) if played else None
         highest = max(played[0]["last"], key=float) if played else None
@@ -118,12 +121,12 @@ def over_seeds(found, which, target):
 def returns_figure(results, name):
     """Returns reached against returns asked for, a panel a data set that is called so."""
     panels, references = {}, {}
-    for (data, preset), found in loaded(results).items():
+    for (data, preset, recording), found in loaded(results).items():
         last = [run["last"] for run in found if "last" in run]
         if name not in data or not last:
             continue
-        title = f"{data}\n({found[0]['environment']})"
-        lines = references.setdefault(title, {"mean of the data": found[0]["data_return"]["mean"]})
+        title = f"{data}\n({found[0]['environment']}, mean {recording:,.4g})"
+        lines = references.setdefault(title, {"mean of the data": recording})
         if len(last[0]) == 1:  # cloned behaviour, whatever is asked for
             [target] = last[0]
             lines[preset] = np.mean([row[target]["return"] for row in last])

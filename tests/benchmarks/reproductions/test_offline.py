@@ -42,8 +42,27 @@ def test_a_row_of_d4rl_is_its_score_where_it_did_best(published):
             for target, score in zip(("1000", "4000"), scores)
         }
         content = {"data": "d4rl_mujoco_walker2d/v2-medium", "preset": "fast", "last": last}
+        content["data_return"] = {"mean": 2800.0, "max": 4200.0}
         runs.write_json(published / f"fast-x-seed{seed}.json", content)
     assert "| ours, fast, 2 seeds | 85.0 (80.0 to 90.0) |" in d4rl.table(published)
+
+
+def test_recordings_of_one_name_are_not_mixed(published):
+    published.mkdir()
+    for seed, (mean, target) in enumerate(((207.0, "5370"), (208.0, "5440"), (207.0, "5370"))):
+        content = {
+            "data": "local walker2d/medium-replay-v0",
+            "environment": "Walker2d-v5",
+            "data_return": {"mean": mean, "max": float(target)},
+            "preset": "bc-10",
+            "step": 10,
+            "action_error": {"quarter_1": 0.1},
+            "last": {target: {"return": 100.0 * (1 + seed)}},
+        }
+        runs.write_json(published / f"bc-10-x-seed{seed}.json", content)
+    first, second = offline.table(published).splitlines()[2:]
+    assert "| 207, 5,370 | bc-10 | 10 | 2 |" in first and "| 200 (100 to 300) |" in first
+    assert "| 208, 5,440 | bc-10 | 10 | 1 |" in second and "| 200 |" in second
 
 
 def test_what_fine_tuning_gains_stands_beside_what_was_there_before(published):
