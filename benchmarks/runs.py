@@ -13,6 +13,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+from typing import Literal
 
 import keras
 import numpy as np
@@ -22,6 +23,11 @@ from benchmarks import headlines
 from benchmarks.tables import fill, write_text
 from rrl_tf import viz
 from rrl_tf.errors import InvalidInput
+
+
+def any_of(names):
+    """The type of an option that takes any of some names: its help lists them."""
+    return tuple[Literal[tuple(names)], ...]
 
 
 @dataclasses.dataclass(frozen=True)

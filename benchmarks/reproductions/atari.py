@@ -33,8 +33,8 @@ PUBLISHED = {"random play": 227.8, "CURL": 558.2, "DrQ": 771.2}
 class Config(runs.Config):
     """Which runs, and how many at a time."""
 
-    networks: tuple[str, ...] = ("atari", "convolutional")
-    """Any of `NETWORKS`."""
+    networks: runs.any_of(NETWORKS) = ("atari", "convolutional")
+    """Ours, and whom it is compared with."""
     games: int = 100
     """That each trained agent plays in the end, of every kind."""
     runs: str = "runs/atari"

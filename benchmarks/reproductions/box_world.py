@@ -27,8 +27,8 @@ SHOWN = ("fast", 0)
 class Config(runs.Config):
     """Which runs, and how many at a time."""
 
-    networks: tuple[str, ...] = ("fast", "convolutional")
-    """Any of `NETWORKS`."""
+    networks: runs.any_of(NETWORKS) = ("fast", "convolutional")
+    """Ours, and whom it is compared with."""
     runs: str = "runs/box_world"
 
 

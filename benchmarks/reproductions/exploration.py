@@ -35,7 +35,7 @@ GREEDY, NOISY, TRAINING = "eval/success", "eval/success_epsilon_0.05", "rollout/
 class Config(runs.Config):
     """Which agents, exploration rates and seeds."""
 
-    agents: tuple[str, ...] = tuple(AGENTS)
+    agents: runs.any_of(AGENTS) = tuple(AGENTS)
     """`fast`, ours, and `book`, the book's agent as it was meant; or one of them."""
     epsilons: tuple[float, ...] = EPSILONS
     """Shares of random actions, from the first step to the last."""

@@ -68,8 +68,8 @@ RESAMPLES = 2000
 class Config(runs.Config):
     """Which networks."""
 
-    networks: tuple[str, ...] = tuple(LABELS)
-    """Any of `LABELS`; a preset is one seed."""
+    networks: runs.any_of(LABELS) = tuple(LABELS)
+    """Who is asked; a preset is one seed."""
     starts: int = 48
     """At most so many."""
     pictures: int = 100

@@ -66,10 +66,10 @@ SHOWN = ("doorkey-8x8", "lstm", 0)
 class Config(runs.Config):
     """Which runs, and how many at a time."""
 
-    tasks: tuple[str, ...] = ("memory-s7", "doorkey-6x6")
-    """Presets of `train_scripts.train_recurrent`, any of `TASKS`."""
-    variants: tuple[str, ...] = ("lstm-dense", "none-dense")
-    """Agents, any of `VARIANTS`."""
+    tasks: runs.any_of(TASKS) = ("memory-s7", "doorkey-6x6")
+    """Presets of `train_scripts.train_recurrent`."""
+    variants: runs.any_of(VARIANTS) = ("lstm-dense", "none-dense")
+    """Agents."""
     runs: str = "runs/recurrent"
 
 

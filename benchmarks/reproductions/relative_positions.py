@@ -8,7 +8,6 @@ the test.
 
 import dataclasses
 import pathlib
-from typing import Literal
 
 import tensorflow as tf
 
@@ -34,7 +33,7 @@ STARTS = 300
 class Config(runs.Config):
     """Which runs, and how many at a time."""
 
-    trained: tuple[Literal["6x6", "8x8"], ...] = tuple(TRAININGS)
+    trained: runs.any_of(TRAININGS) = tuple(TRAININGS)
     """Grids that are trained on."""
     runs: str = "runs/relative_positions"
 

@@ -50,10 +50,10 @@ AGENTS = {
 class Config(runs.Config):
     """Which data, agents and seeds."""
 
-    tasks: tuple[str, ...] = (*MAPS, "doorkey")
+    tasks: runs.any_of((*MAPS, "doorkey")) = (*MAPS, "doorkey")
     """Whose pieces: mazes of `rrl_tf.envs.crossing`, or DoorKey."""
-    agents: tuple[str, ...] = tuple(AGENTS)
-    """Any of `AGENTS`."""
+    agents: runs.any_of(AGENTS) = tuple(AGENTS)
+    """Who learns from them."""
     episodes: int = 400
     """Recorded in a maze; of DoorKey's 2,000 all are cut that hold the key."""
     runs: str = "runs/stitching"
