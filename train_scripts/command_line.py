@@ -6,6 +6,7 @@ import ast
 import contextlib
 import dataclasses
 import difflib
+import functools
 import io
 import itertools
 import os
@@ -119,15 +120,15 @@ def _first_line(error):
 
 def _parsed(config_class, options):
     """The configuration; what tyro reports in a box is told in one line."""
-    said = io.StringIO()
+    parse = functools.partial(
+        tyro.cli, config_class, prog=program(), return_unknown_args=True, **options
+    )
     try:
-        with contextlib.redirect_stderr(said):
-            config, unknown = tyro.cli(
-                config_class, prog=program(), return_unknown_args=True, **options
-            )
+        with contextlib.redirect_stderr(io.StringIO()):
+            config, unknown = parse()
     except SystemExit as ended:
         if ended.code:
-            message = _sentence(said.getvalue())
+            message = _sentence(_box(parse))
             # What a configuration says of itself when it is made.
             own = re.sub(r"^error parsing \w+: ", "", message)
             fail(own, code=2 if own == message else 1)
@@ -135,6 +136,22 @@ def _parsed(config_class, options):
     if unknown:
         fail(_unknown(unknown[0], config_class), code=2)
     return config
+
+
+def _box(parse):
+    """What tyro says of a command line that it refuses, in a box so wide that nothing is wrapped.
+
+    Where it wraps it cuts words and numbers, and adds spaces; help keeps the terminal's width.
+    """
+    said, before = io.StringIO(), os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "100000"
+    try:
+        with contextlib.redirect_stderr(said), contextlib.suppress(SystemExit):
+            parse()
+    finally:
+        del os.environ["COLUMNS"]
+        os.environ.update({} if before is None else {"COLUMNS": before})
+    return said.getvalue()
 
 
 def program() -> str:
@@ -146,14 +163,15 @@ def program() -> str:
 
 def _sentence(box):
     """The message in a box of tyro's, drawn with lines or, where there are none, with dashes."""
-    lines = [line.strip("│╭╮╰╯─- ") for line in box.splitlines()[1:]]  # the first is a title
+    lines = [line.strip("│╭╮╰╯ ") for line in box.splitlines()[1:]]  # the first is a title
+    lines = [line if line.strip("─-") else "" for line in lines]
     message = " ".join(itertools.takewhile(bool, itertools.dropwhile(lambda line: not line, lines)))
     message = message[:1].lower() + message[1:] or box.strip()
-    if found := re.fullmatch(r"error parsing --(\S+): .*?(\[.*\]|'.*'|\".*\")\.?", message):
+    if found := re.fullmatch(r"error parsing (--\S+): .*?(\[.*\]|'.*'|\".*\")\.?", message):
         option, given = found[1], ast.literal_eval(found[2])
         [kind, *_] = [line.removeprefix(option) for line in lines if line.startswith(f"{option} ")]
         words = given if isinstance(given, str) else " ".join(given)
-        return f"--{option} must be {_kind_in_words(kind)}; received {words!r}"
+        return f"{option} must be {_kind_in_words(kind)}; received {words!r}"
     if found := re.match(
         r"invalid choice (.+) for argument '(.+)'\. Expected one of \((.+)\)", message
     ):

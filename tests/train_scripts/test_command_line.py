@@ -36,6 +36,8 @@ class Config:
     def __post_init__(self):
         if self.steps < 1:
             raise InvalidInput(f"steps must be at least 1; received {self.steps}")
+        if -1 in self.sizes:
+            raise InvalidInput(f"sizes must be greater than 0; received {self.sizes}")
 
 
 PRESETS = {"fast": Config(), "slow": Config("slow", steps=30)}
@@ -88,6 +90,25 @@ def test_a_mistake_is_one_line(monkeypatch, capsys, arguments, code, message):
     said = capsys.readouterr().err
     assert message in said
     assert said.startswith("error: ") and len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("columns", [*range(40, 80), 200])
+def test_a_mistake_is_told_as_it_was_raised_however_narrow_the_terminal(
+    monkeypatch, capsys, columns
+):
+    """Once, -5 at the beginning of a wrapped line was 5, and tuples were cut in two."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for arguments, received in (
+        (["--steps=-5"], "steps must be at least 1; received -5"),
+        (
+            ["--sizes", "-1", "23"],
+            "sizes must be greater than 0; received (-1, 23)",
+        ),
+    ):
+        with pytest.raises(SystemExit):
+            run(monkeypatch, *arguments)
+        assert capsys.readouterr().err == f"error: {received}\n"
+    assert os.environ["COLUMNS"] == str(columns)
 
 
 def test_help_lists_the_presets(monkeypatch, capsys):
