@@ -140,8 +140,7 @@ def _read_hdf5(source: str, name: str) -> OfflineData:
     h5py = optional_package("h5py", source)
     try:
         with h5py.File(name, "r") as file:
-            _check_hdf5(source, file)
-            episodes = list(_cut(source, file))
+            episodes = list(_cut(source, _hdf5_arrays(source, file)))
     except OSError as error:
         raise InvalidInput(
             f"{source} cannot be read as a file of D4RL: {_first_line(error)}"
@@ -149,32 +148,50 @@ def _read_hdf5(source: str, name: str) -> OfflineData:
     return _d4rl_data(source, pathlib.Path(name).stem, episodes)
 
 
-def _check_hdf5(source, file):
+def _hdf5_arrays(source, file):
+    """What a file of D4RL holds of every step, by name."""
     needed = {"observations", "actions", "rewards", "terminals"}
     if missing := needed - file.keys():
         raise InvalidInput(
             f"{source}: it lacks {', '.join(sorted(missing))}. A file of D4RL holds observations, "
             "actions, rewards, terminals and timeouts of all steps in a row"
         )
-    names = needed | {"timeouts", "next_observations"}
-    lengths = {key: len(file[key]) for key in sorted(names & file.keys())}
+    names = sorted((needed | {"timeouts", "next_observations"}) & file.keys())
+    for name in names:
+        if not hasattr(file[name], "dtype"):
+            raise InvalidInput(f"{source}: {name} must be an array; received a group")
+    # Whole arrays: compressed parts would be unpacked again for every episode in them.
+    arrays = {name: np.asarray(file[name][()]) for name in names}
+    for name, array in arrays.items():
+        if array.dtype.kind not in "biuf" or not array.ndim or 0 in array.shape[1:]:
+            raise InvalidInput(
+                f"{source}: {name} must be numbers or booleans of every step; received the dtype "
+                f"{array.dtype} and the shape {array.shape}"
+            )
+    lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise InvalidInput(f"{source}: the arrays differ in length: {lengths}")
+    for name in ("rewards", "terminals", "timeouts"):
+        if name in arrays and arrays[name].shape[1:] not in ((), (1,)):
+            steps = lengths[name]
+            raise InvalidInput(
+                f"{source}: {name} must have the shape ({steps},) or ({steps}, 1); received "
+                f"{arrays[name].shape}"
+            )
+    return arrays
 
 
-def _cut(source, file):
+def _cut(source, arrays):
     """Episodes of the steps in a row; a last one that was not finished is dropped, as by D4RL."""
-    terminals = file["terminals"][()].reshape(-1).astype(bool)
+    terminals = arrays["terminals"].reshape(-1).astype(bool)
     over = terminals
-    if "timeouts" in file:
-        over = over | file["timeouts"][()].reshape(-1).astype(bool)
+    if "timeouts" in arrays:
+        over = over | arrays["timeouts"].reshape(-1).astype(bool)
     ends = np.flatnonzero(over) + 1
+    observations, actions = arrays["observations"], arrays["actions"]
     # Nothing learns from the observation after the last step; without it, the last stands in.
-    after = "next_observations" if "next_observations" in file else "observations"
-    after = file[after][()][ends - 1]
-    # Whole arrays: compressed parts would be unpacked again for every episode in them.
-    observations, actions = file["observations"][()], file["actions"][()]
-    rewards = file["rewards"][()].reshape(-1)
+    after = arrays.get("next_observations", observations)[ends - 1]
+    rewards = arrays["rewards"].reshape(-1)
     for i, (begin, end) in enumerate(zip([0, *ends], ends)):
         yield _episode(
             f"{source}, episode {i}",
@@ -191,8 +208,10 @@ def _episode(
     if isinstance(observations, (dict, tuple)) or isinstance(actions, (dict, tuple)):
         raise InvalidInput(f"{where}: only arrays can be read, no dicts or tuples of them")
     arrays = (np.asarray(values) for values in (observations, actions, rewards))
-    # float64 is the format of some recorders, not a precision that anyone needs here.
+    # float64 is the format of some recorders, not a precision that anyone needs here; and policies
+    # are asked with numbers, so that what was seen as booleans is 0 and 1.
     seen, done, earned = (a.astype("float32") if a.dtype == "float64" else a for a in arrays)
+    seen = seen.astype("uint8") if seen.dtype == bool else seen
     try:
         return Episode(seen, done, earned, terminated, truncated=not terminated)
     except ValueError as error:
@@ -205,6 +224,9 @@ def _d4rl_data(source: str, name: str, episodes: list[Episode]) -> OfflineData:
         raise InvalidInput(f"{source} must have episodes; received none")
     actions = episodes[0].actions
     if actions.dtype.kind in "iu" and actions.ndim == 1:
+        least = min(int(episode.actions.min()) for episode in episodes)
+        if least < 0:
+            raise InvalidInput(f"{source}: discrete actions must be from 0 up; received {least}")
         count = 1 + max(int(episode.actions.max()) for episode in episodes)
         space: Discrete | Box = Discrete(count)
     else:

@@ -162,12 +162,43 @@ def test_hdf5_without_next_observations_repeats_the_last(tmp_path):
         ({"actions": np.full((15, 2), 3.0, "float32")}, "actions must be in"),
         ({"terminals": np.zeros(15, bool), "timeouts": np.zeros(15, bool)}, "must have episodes"),
         ({"actions": None}, "it lacks actions"),
+        (
+            {"rewards": np.zeros((15, 2), "float32")},
+            r"rewards must have the shape \(15,\) or \(15, 1\); received \(15, 2\)",
+        ),
+        ({"timeouts": np.zeros((15, 3), bool)}, r"timeouts must have the shape .*\(15, 3\)"),
+        ({"terminals": [b"False"] * 15}, "terminals must be numbers or booleans .* dtype"),
+        ({"rewards": ["1.0"] * 15}, "rewards must be numbers or booleans .* dtype object"),
+        ({"rewards": np.float32(0)}, r"rewards must be .* shape \(\)"),
+        ({"actions": np.zeros((15, 0), "float32")}, r"actions must be .* shape \(15, 0\)"),
+        ({"actions": np.full(15, -1)}, "discrete actions must be from 0 up; received -1"),
+        ({"rewards": h5py.Empty("f")}, "rewards must be numbers"),
     ],
 )
 def test_bad_hdf5(tmp_path, more, message):
     write_hdf5(tmp_path / "bad.hdf5", flat_episodes(), **more)
     with pytest.raises(ValueError, match=message):
         load_episodes(f"hdf5:{tmp_path}/bad.hdf5")
+
+
+def test_a_group_in_the_place_of_an_hdf5_array(tmp_path):
+    write_hdf5(tmp_path / "bad.hdf5", flat_episodes(), observations=None)
+    with h5py.File(tmp_path / "bad.hdf5", "a") as file:
+        file["observations/left"] = np.zeros(15)
+    with pytest.raises(InvalidInput, match="observations must be an array; received a group"):
+        load_episodes(f"hdf5:{tmp_path}/bad.hdf5")
+
+
+def test_hdf5_with_columns_and_booleans(tmp_path):
+    """Booleans that were seen are 0 and 1: a policy that is exported is asked with numbers."""
+    played = flat_episodes()
+    seen = np.arange(15 * 3).reshape(15, 3) % 2 == 0
+    rewards = np.arange(15.0)[:, None]
+    write_hdf5(tmp_path / "own.hdf5", played, False, observations=seen, rewards=rewards)
+    episodes = load_episodes(f"hdf5:{tmp_path}/own.hdf5").episodes
+    assert episodes[0].observations.dtype == np.uint8
+    np.testing.assert_array_equal(episodes[0].observations[:4], seen[:4])
+    assert [e.rewards.tolist() for e in episodes] == [[0, 1, 2, 3], [4], list(range(5, 12))]
 
 
 @pytest.mark.parametrize(
