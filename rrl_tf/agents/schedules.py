@@ -7,6 +7,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from rrl_tf._arguments import integer, number_from, positive_int
+
 
 def linear_schedule(step: int, start: float, end: float, steps: int) -> float:
     """`start` at step 0, `end` from step `steps` on, a straight line between.
@@ -36,7 +38,11 @@ class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
         start: float, step size of the first `hold` updates.
         end: float, step size from update `updates` on.
         updates: int, when it has fallen.
-        hold: int, updates before it begins to; less than `updates`.
+        hold: int, updates before it begins to; less than `updates`, and counted within them.
+
+    Raises:
+        InvalidInput: if a step size is negative or not finite, `updates` is not from 1 to
+            2**63 - 1, or `hold` not from 0 to less.
 
     Example:
         >>> schedule = LinearDecay(1e-3, 1e-4, 1000, hold=400)
@@ -46,8 +52,11 @@ class LinearDecay(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, start: float, end: float, updates: int, hold: int = 0) -> None:
         super().__init__()
-        self.start, self.end, self.updates, self.hold = start, end, updates, hold
-        self._falling = keras.optimizers.schedules.PolynomialDecay(start, updates - hold, end)
+        self.start, self.end = number_from("start", start, 0), number_from("end", end, 0)
+        self.updates = number_from("updates", positive_int("updates", updates), 1, 2**63 - 1)
+        self.hold = number_from("hold", integer("hold", hold), 0, self.updates - 1)
+        falling = self.updates - self.hold
+        self._falling = keras.optimizers.schedules.PolynomialDecay(start, falling, end)
 
     def __call__(self, step: Any) -> Any:
         """The step size of an update, which are counted from 0."""

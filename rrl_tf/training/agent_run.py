@@ -49,10 +49,11 @@ class AgentConfig(RunConfig):
     learning_rate: float = 1e-3
     """Step size in the beginning."""
     learning_rate_end: float = 1e-4
-    """Step size from `learning_rate_updates` on, a straight line between."""
+    """Step size from `learning_rate_updates` on, after a straight line down."""
     learning_rate_updates: int = 5000
+    """Updates after which the step size is `learning_rate_end`."""
     learning_rate_hold: int = 0
-    """Updates before it begins to fall."""
+    """Updates before it begins to fall; they count within `learning_rate_updates`."""
     clip_norm: float = 10.0
     """Largest global norm of the gradient."""
     loss: Literal["huber", "mse"] = "huber"
@@ -205,6 +206,7 @@ def _train(run, loop, task, play, curriculum, statistics, config, interruption):
             if not (last or evaluates or saves or draws or due(config.log_every)):
                 continue
             metrics = statistics.averages()
+            metrics["train/learning_rate"] = float(loop.agent.learner.optimizer.learning_rate)
             require_finite(record.step, {"train/loss": metrics.get("train/loss", 0.0)})
             if evaluates:
                 metrics |= scores(play, curriculum.level, curriculum.levels)
