@@ -119,7 +119,10 @@ def _read_rows(file):
             rows = [
                 {name: float(cell) for name, cell in row.items() if cell != ""} for row in table
             ]
-        if "step" not in (table.fieldnames or ()) or any("step" not in row for row in rows):
+            names = table.fieldnames
+        if names is None:
+            raise ValueError("it is empty")
+        if "step" not in names or any("step" not in row for row in rows):
             raise ValueError("it has no step in every row")
     except (ValueError, TypeError, csv.Error) as error:  # a row too long or short is no number
         raise InvalidInput(

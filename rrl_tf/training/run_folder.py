@@ -25,6 +25,9 @@ _UNREADABLE = (
 )
 
 
+_REPLACED = ".replaced-"  # a checkpoint that makes way for one of the same step
+
+
 class RunFolder:
     """`runs/<task>/<name>/` with `config.json`, `checkpoints/`, `figures/`, `export/`.
 
@@ -63,6 +66,12 @@ class RunFolder:
             )
         self.figures.mkdir(parents=True, exist_ok=True)
         self._checkpoints.mkdir(exist_ok=True)
+        for path in self._checkpoints.glob(f"{_REPLACED}*"):  # a kill between two renames
+            final = self._checkpoints / path.name.removeprefix(_REPLACED)
+            if final.exists():
+                shutil.rmtree(path)
+            else:
+                path.rename(final)
         with atomic_file(file) as draft:
             draft.write_text(json.dumps(config, indent=2) + "\n")
 
@@ -110,9 +119,10 @@ class RunFolder:
         final = self._checkpoints / f"{step:010d}"
         older = self._whole_checkpoints()
         if final in older:  # the same step again: the old one makes way only for a whole new one
-            final.rename(draft.with_name(f"{draft.name}-replaced"))
+            final.rename(self._checkpoints / f"{_REPLACED}{final.name}")
         draft.rename(final)
-        for path in (*older, *self._checkpoints.glob(".draft-*")):
+        drafts = self._checkpoints.glob(".draft-*")
+        for path in (*older, *drafts, *self._checkpoints.glob(f"{_REPLACED}*")):
             if path != final:
                 shutil.rmtree(path)
 

@@ -25,6 +25,12 @@ def test_a_logger_of_ones_own(tmp_path):
     assert told == [(3, {"train/loss": 1.0})]
 
 
+def test_an_empty_file_is_said_to_be_empty(tmp_path):
+    (tmp_path / "metrics.csv").touch()
+    with pytest.raises(InvalidInput, match=r"metrics\.csv is not a log .*\(it is empty\); remove"):
+        MetricsLog(tmp_path)
+
+
 class Broken(Logger):
     """Raises at one thing, and notes what it was told."""
 

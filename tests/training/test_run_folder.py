@@ -165,6 +165,31 @@ def test_a_kill_at_any_call_loses_nothing(tmp_path, monkeypatch, module, name, s
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["0000000070"]
 
 
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_kill_between_the_renames_of_the_same_step_loses_nothing(tmp_path, monkeypatch, calls):
+    """Once, the checkpoint that was to be replaced was taken for a draft, and removed."""
+    RunFolder(tmp_path, CONFIG).save_checkpoint(50, STATE)
+    left, rename = iter(range(calls)), os.rename
+
+    class Killed(BaseException):
+        pass
+
+    def killed(*paths):
+        rename(*paths)
+        if next(left) == calls - 1:
+            raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(os, "rename", killed)
+        RunFolder(tmp_path, CONFIG).save_checkpoint(50, {"agent": {"updates": 8}})
+    folder = RunFolder(tmp_path, CONFIG)
+    found = folder.load_checkpoint()
+    assert folder.step == 50 and found["agent"]["updates"] == (7 if calls == 1 else 8)
+    folder.save_checkpoint(50, STATE)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["0000000050"]
+    assert_same_state(folder.load_checkpoint(), STATE)
+
+
 def test_atomic_file_leaves_the_old_one_when_writing_fails(tmp_path):
     target = tmp_path / "file.txt"
     target.write_text("old")
