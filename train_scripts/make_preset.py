@@ -185,7 +185,9 @@ def card(
     """The model card."""
     class_name, count = type(model).__name__, model.count_params()
     command = config.command or "see the settings below"
-    measured = {k: f"{v:.6g}" for k, v in numbers(outcome).items()}
+    measured = {
+        k: format(v, "d" if isinstance(v, int) else ".6g") for k, v in numbers(outcome).items()
+    }
     told = {"environment": environment_id, "data": data_name}
     learnt = "\n".join(
         f"{name.capitalize()}: {say(policy[name])}." for name, say in told.items() if name in policy

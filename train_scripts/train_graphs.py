@@ -10,6 +10,7 @@ import dataclasses
 
 import keras
 import numpy as np
+from keras import ops
 
 from rrl_tf.agents.optimizers import OptimizerName
 from rrl_tf.data.graphs import Graphs, RandomGraphs, connected, random_graphs
@@ -149,7 +150,12 @@ def drawn(config: Config, times: int, count: int, seed: int) -> Graphs:
 def is_right(model: keras.Model, graphs: Graphs) -> np.ndarray:
     """Of which nodes `(M, N)` the model tells whether they are connected with the marked one."""
     inputs, targets = connected(graphs)
-    return model.predict(inputs, batch_size=250, verbose=0).argmax(-1) == targets
+    # `predict` would trace a graph anew, and TensorFlow warn of it, for every network and size.
+    logits = [
+        model({name: values[i : i + 250] for name, values in inputs.items()})
+        for i in range(0, len(targets), 250)
+    ]
+    return ops.convert_to_numpy(ops.concatenate(logits)).argmax(-1) == targets
 
 
 def finish(run: FitRun) -> None:

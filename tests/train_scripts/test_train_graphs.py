@@ -103,6 +103,19 @@ def test_a_network_of_more_rounds_takes_the_same_weights(tmp_path):
     assert not np.allclose(few(inputs), many(inputs))
 
 
+def test_answers_are_those_of_a_prediction_and_nothing_is_traced_for_them(tmp_path, monkeypatch):
+    """Once, TensorFlow warned of a graph that was traced anew for every network and size."""
+    from rrl_tf.data.graphs import connected
+    from train_scripts import train_graphs as script
+
+    network = script.make_network(toy_config(tmp_path), 2)
+    graphs = script.drawn(toy_config(tmp_path), 1, 270, 0)
+    inputs, targets = connected(graphs)
+    expected = network.predict(inputs, verbose=0).argmax(-1) == targets
+    monkeypatch.setattr(network, "predict", None)
+    np.testing.assert_array_equal(script.is_right(network, graphs), expected)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
