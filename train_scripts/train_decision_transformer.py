@@ -37,7 +37,7 @@ class Config(DecisionTransformerConfig):
     preset: str = "doorkey"
     """Where the numbers below come from."""
     name: str = ""
-    """Folder under `runs`; by default the preset, the data and the seed."""
+    """Folder under `runs`; by default the preset, its data where they are others, and the seed."""
     runs: str = "runs/decision_transformer"
     """Where runs are kept."""
 
@@ -82,8 +82,17 @@ class Config(DecisionTransformerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive(self, "members")
+        require_positive(self, "members", "width", "num_blocks", "num_heads", "context_length")
         require_not_negative(self, "fine_tune")
+        if self.model == "decision_transformer" and self.members > 1:
+            raise InvalidInput(
+                f"members must be 1 unless model is behavior_cloning; received {self.members}"
+            )
+        if self.model == "behavior_cloning" and self.fine_tune and not self.return_conditioned:
+            raise InvalidInput(
+                "fine_tune needs a model that is told returns, a decision_transformer or one with "
+                f"return_conditioned; received {self.fine_tune} steps of {self.model}"
+            )
         require_multiple(self, ("batch_size",), "members")
         if self.return_scale is not None:
             require_positive(self, "return_scale")
@@ -95,10 +104,11 @@ class Config(DecisionTransformerConfig):
 
     @property
     def default_name(self) -> str:
-        """The preset, the data and the seed."""
+        """The preset, the data unless they are the preset's own, and the seed."""
         data = self.data.rstrip("/").replace("\\", "/").split(":")[-1]
         words = "-".join(part for part in data.split("/")[-2:] if part)
-        name = self.preset if self.data in RECORDED else f"{self.preset}-{words}"
+        own = PRESETS.get(self.preset, DOORKEY).data
+        name = self.preset if self.data == own else f"{self.preset}-{words}"
         return f"{name}-seed{self.seed}"
 
 
@@ -214,7 +224,10 @@ def main(config: Config) -> Run:
         steps=config.fine_tune,
         exploration=config.exploration,
     )
-    run, data = train(config), load(config)
+    data = load(config)
+    if data.make_env is None:  # told before anything is trained
+        raise InvalidInput(f"fine_tune needs data with an environment; received {data.name}")
+    run = train(config)
     return fine_tune(data, run.model, make_scaling(config, data), config, online)
 
 

@@ -261,8 +261,9 @@ class Windows:
             raise InvalidInput(
                 f"expected a factor for each of {self.data.steps} steps; received {factors.shape}"
             )
-        if not (np.isfinite(factors).all() and (factors >= 0).all()):
-            raise InvalidInput(f"factors must be finite, from 0 up; received {factors}")
+        wrong = factors[~(np.isfinite(factors) & (factors >= 0))]
+        if wrong.size:
+            raise InvalidInput(f"factors must be finite, from 0 up; received {wrong[0]}")
         weights = self._weights * factors
         if not weights.any():
             raise InvalidInput("some factors must be greater than 0; received none")
@@ -355,6 +356,11 @@ def _all_steps(data: OfflineData, condition: str) -> dict[str, np.ndarray]:
     """What a window shows of every step of the data, `(steps, ...)` each."""
     actions = np.concatenate([episode.actions for episode in data.episodes])
     returns = np.concatenate([_conditions(episode, condition) for episode in data.episodes])
+    largest, most = np.abs(returns).max(), np.finfo("float32").max
+    if largest > most:
+        raise InvalidInput(
+            f"{data.name}: returns must be within {most:.3g}; received {largest:.3g}"
+        )
     return {
         "states": np.concatenate([episode.observations[:-1] for episode in data.episodes]),
         "actions": action_vectors(actions, data.action_size).astype("float32"),

@@ -11,6 +11,7 @@ from rrl_tf._typing import Tensor
 from rrl_tf.data.episodes import OfflineData
 from rrl_tf.data.scaling import Scaling
 from rrl_tf.data.windows import Windows
+from rrl_tf.errors import InvalidInput
 
 MOST = 20.0
 """How much more than a usual step any step may count for."""
@@ -149,12 +150,25 @@ def weigh_by_advantage(windows: Windows, scaling: Scaling, power: float, seed: i
         scaling, seed: of `advantages`.
         power: of `advantage_weights`.
 
+    Raises:
+        InvalidInput: if nothing is left to learn from, or an advantage is no finite number.
+
     Example:
 
     >>> weigh_by_advantage(windows, Scaling.of(data), power=2.0)  # doctest: +SKIP
     """
-    if power:
-        windows.weigh(advantage_weights(advantages(windows.data, scaling, seed), power))
+    if not power:
+        return
+    data = windows.data
+    try:
+        windows.weigh(advantage_weights(advantages(data, scaling, seed), power))
+    except InvalidInput as error:
+        low = min(float(episode.rewards.min()) for episode in data.episodes)
+        high = max(float(episode.rewards.max()) for episode in data.episodes)
+        raise InvalidInput(
+            f"{data.name}: its steps, whose rewards are from {low:.3g} to {high:.3g}, cannot be "
+            f"weighed by an advantage_power of {power:g}: {error}"
+        ) from error
 
 
 def expectile_loss(expectile: float, targets: Tensor, predictions: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import keras
-from matplotlib.figure import Figure
 
 from rrl_tf import viz
 from rrl_tf.agents.trajectory_policy import TrajectoryPolicy
@@ -19,6 +18,7 @@ from rrl_tf.data.scaling import Scaling
 from rrl_tf.data.windows import Windows
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_decision_transformer
+from rrl_tf.export.writer import input_spec
 from rrl_tf.layers import CensoredNormalLoss
 from rrl_tf.models import DecisionTransformer
 from rrl_tf.training.advantages import weigh_by_advantage
@@ -34,6 +34,7 @@ from rrl_tf.training.played_noise import PROGRESS_SEED, check_noise, choose_nois
 from rrl_tf.training.replicas import Replicas, make_replicas
 from rrl_tf.training.run import Run
 from rrl_tf.training.run_folder import checksum
+from rrl_tf.training.target_outcomes import draw_targets, in_words
 from rrl_tf.training.trajectory_evaluation import (
     BestWeights,
     TargetReturns,
@@ -79,10 +80,11 @@ class DecisionTransformerConfig(FitConfig):
     evaluation_episodes: int = 100
     """Played in the end for each target with the last weights, for the largest with the best."""
     progress_episodes: int = 20
-    """Played for the largest target during the training."""
+    """Played for the largest target during the training, and with each of `played_noises`."""
     played_noises: tuple[float, ...] = ()
-    """Shares of learned noise that are tried in the end, in `progress_episodes` of the data's best
-    return each; the one that did best is played. By default, that of the network."""
+    """Shares of the learned noise, from 0 to 1, that are tried in the end: each plays
+    `progress_episodes`, asked for the largest target, and the share that did best is played from
+    then on. By default, that of the network; so, too, where there is no environment."""
     evaluate_every: int = 1000
     """Steps between these, a multiple of `log_every`; 0 plays only in the end."""
     log_every: int = 100
@@ -100,10 +102,8 @@ class DecisionTransformerConfig(FitConfig):
         require_not_negative(
             self, "evaluate_every", "weight_decay", "return_power", "advantage_power"
         )
-        if not all(0 <= share < math.inf for share in self.played_noises):
-            raise InvalidInput(
-                f"played_noises must be numbers from 0 up; received {self.played_noises}"
-            )
+        if not all(0 <= share <= 1 for share in self.played_noises):
+            raise InvalidInput(f"played_noises must be from 0 to 1; received {self.played_noises}")
         if self.start_steps is not None:
             require_positive(self, "start_steps")
         require_share(self, "best_share", "held_out", "starts")
@@ -162,19 +162,18 @@ def train_decision_transformer(
     >>> run = train_decision_transformer(data, network, scaling, config)
     """
     replicas = replicas or make_replicas(config, config.batch_size)
-    if network.action_distribution is None:
-        data.warn_of_bounds()
     training, held_out = config.split(data)
     windows = make_windows(training, network, scaling, config)
-    check_noise(config.played_noises, network)
-    compile_network(network, config)
-    envs = make_envs(data, config.evaluation_episodes)
-    play = TargetReturns(TrajectoryPolicy(network, scaling), envs, _targets(data, network, config))
+    play = _player(data, network, scaling, config)
+    weighed = (windows, scaling, config.advantage_power, config.seed)
+    if is_new := not config.path.exists():  # what cannot be weighed leaves nothing behind
+        weigh_by_advantage(*weighed)
     run = _opened(data, network, config, replicas)
     if run.is_finished():
         take_up_noise(run, network)
         return run
-    weigh_by_advantage(windows, scaling, config.advantage_power, config.seed)
+    if not is_new:
+        weigh_by_advantage(*weighed)
     best = _best_weights(run, network)
     run.fit(
         windows.dataset(config.batch_size, scaling, config.seed, run.step, output(network)),
@@ -183,6 +182,18 @@ def train_decision_transformer(
     )
     run.by_chief(_finish, run, data, held_out, play, best)
     return run
+
+
+def _player(data, network, scaling, config):
+    """What asks the compiled network for returns; what could not be evaluated is told now."""
+    if network.action_distribution is None:
+        data.warn_of_bounds()
+    observations = data.episodes[0].observations
+    input_spec("observation", observations.shape[1:], observations.dtype)  # of the export
+    envs = make_envs(data, config.evaluation_episodes)
+    check_noise(config.played_noises, network, envs)
+    compile_network(network, config)
+    return TargetReturns(TrajectoryPolicy(network, scaling), envs, _targets(data, network, config))
 
 
 def _best_weights(run, network):
@@ -195,7 +206,7 @@ def _finish(run, data, held_out, play, best):
     found = {}
     if run.config.played_noises and play.envs:
         tried = choose_noise(play, run.config.played_noises, run.config.progress_episodes)
-        found["played_noise"] = tried
+        found = {"played_noise": tried, "chosen_noise": play.policy.model.played_noise}
     finish(run, data, held_out, play, best, found)
 
 
@@ -341,6 +352,7 @@ def export(
     """Writes the trained policy as a servable version and returns its folder."""
     model, scaling = policy.model, policy.scaling
     observations = data.episodes[0].observations
+    learns_noise = model.action_distribution is not None
     return export_decision_transformer(
         run.folder.export,
         model,
@@ -352,6 +364,7 @@ def export(
             **_action_names(data),
             "data": data.name,
             "return_scale": scaling.return_scale,
+            **({"played_noise": model.played_noise} if learns_noise else {}),
             "scores": summary.get("last", {}),
         },
     )
@@ -364,36 +377,3 @@ def _action_names(data: OfflineData) -> dict[str, list[str]]:
     with contextlib.closing(data.make_env()) as env:
         told = env.has_wrapper_attr("action_names")
         return {"action_names": list(env.get_wrapper_attr("action_names"))} if told else {}
-
-
-def in_words(summary: Mapping[str, Any]) -> str:
-    """The outcome in a few lines."""
-    error = ", ".join(f"{value:.3g}" for value in summary["action_error"].values())
-    lines = [
-        f"{summary['data']}, mean return {summary['data_return']['mean']:.4g}, best "
-        f"{summary['data_return']['max']:.4g}; action error by return, low to high: {error}"
-    ]
-    for which in ("last", "best"):
-        for target, row in summary.get(which, {}).items():
-            more = [f"{name} {row[name]:.3g}" for name in ("success", "d4rl_score") if name in row]
-            lines.append(
-                f"  {which} weights, asked for {target}: {row['return']:.4g} ± "
-                f"{row['return_deviation']:.2g} in {row['length']:.0f} steps"
-                + "".join(f", {part}" for part in more)
-            )
-    return "\n".join(lines)
-
-
-def draw_targets(summary: Mapping[str, Any]) -> Figure:
-    """The figure of returns that were asked for and returns that were reached."""
-    curves = {
-        f"{which} weights": (
-            [float(target) for target in summary[which]],
-            [[row["return"] for row in summary[which].values()]],
-        )
-        for which in ("last", "best")
-        if which in summary
-    }
-    title = f"{summary['data']}, {summary['environment']}"
-    means = {"mean of the data": summary["data_return"]["mean"]}
-    return viz.returns_figure({title: curves}, {title: means})

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Sequence
 
+import gymnasium
 import keras
 
 from rrl_tf.agents.trajectory_policy import TrajectoryPolicy
@@ -54,10 +56,20 @@ def choose_noise(play: TargetReturns, shares: Sequence[float], episodes: int) ->
     return {f"{share:g}": value for share, value in reached.items()}
 
 
-def check_noise(shares: Sequence[float], model: keras.Model) -> None:
-    """Raises `InvalidInput` if shares of a noise are to be tried that the model does not learn."""
+def check_noise(shares: Sequence[float], model: keras.Model, envs: Sequence[gymnasium.Env]) -> None:
+    """Warns if shares of a noise are to be tried and there is no environment to do so in.
+
+    Raises:
+        InvalidInput: if the model learns no noise.
+    """
     if shares and model.action_distribution is None:
         raise InvalidInput("played_noises need a distribution of actions; received a point")
+    if shares and not envs:
+        warnings.warn(
+            "played_noises are not tried, as the data have no environment; "
+            f"{model.played_noise:g} of the noise is played",
+            stacklevel=2,
+        )
 
 
 def take_up_noise(run: Run, model: keras.Model) -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shutil
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ import pytest
 from rrl_tf.data import Windows, load_episodes
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import load_policy
-from rrl_tf.training.decision_transformer import compile_network
+from rrl_tf.training import advantages
+from rrl_tf.training.decision_transformer import compile_network, train_decision_transformer
 from serving.sessions import WindowSession
 from train_scripts import collect_dataset
 from train_scripts import train_decision_transformer as script
@@ -147,7 +149,7 @@ def test_a_dense_policy_needs_nobody_to_ask(recorded_torques, tmp_path, recwarn)
     served.close()
 
 
-def test_advantages_count_and_the_noise_is_chosen_in_the_end(recorded_torques, tmp_path):
+def test_advantages_count_and_the_noise_is_chosen_in_the_end(recorded_torques, tmp_path, capsys):
     choices = {"return_conditioned": True, "condition": "return", "sampling": "returns"}
     choices |= {"distribution": "censored_normal", "played_noise": 0.25}
     plain = {"evaluate_every": 0, "targets": (-900.0,), "model": "behavior_cloning", **choices}
@@ -158,7 +160,12 @@ def test_advantages_count_and_the_noise_is_chosen_in_the_end(recorded_torques, t
     run = script.main(config)
     tried = summary_of(run)["played_noise"]
     assert tried.keys() == {"0", "1"}
-    assert run.model.played_noise == float(max(tried, key=tried.get))
+    chosen = float(max(tried, key=tried.get))
+    assert run.model.played_noise == summary_of(run)["chosen_noise"] == chosen
+    details = json.loads((run.folder.export / "1" / "assets.extra" / "policy.json").read_text())
+    assert details["played_noise"] == chosen
+    for said in (capsys.readouterr().out, (run.folder.path / "report.html").read_text()):
+        assert f"plays {chosen:g} of the noise; returns of all: 0: -" in said
     assert script.main(config).model.played_noise == run.model.played_noise  # of a finished run
     pairs = zip(one.model.get_weights(), run.model.get_weights())
     assert any(not np.allclose(ours, other) for ours, other in pairs)  # they saw other steps
@@ -169,8 +176,9 @@ def test_shares_of_a_noise_that_is_not_learned_are_refused(recorded, tmp_path):
     with pytest.raises(InvalidInput, match="played_noises need a distribution"):
         script.main(config)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(InvalidInput, match="played_noises must be numbers from 0 up"):
-        dataclasses.replace(config, played_noises=(-1.0,))
+    for share in (-1.0, 2.0, float("nan")):
+        with pytest.raises(InvalidInput, match="played_noises must be from 0 to 1; received"):
+            dataclasses.replace(config, played_noises=(0.0, share))
 
 
 def test_a_point_is_warned_of_actions_at_their_bounds(recorded_torques, tmp_path):
@@ -196,6 +204,14 @@ def test_a_run_is_named_after_its_preset_and_data():
     for data, name in names.items():
         config = dataclasses.replace(script.DOORKEY, data=data)
         assert config.path.name == name and config.path.parent.name == "decision_transformer"
+    for preset, data, name in (
+        ("dense", "pendulum", "dense-pendulum-seed0"),
+        ("dense", "cartpole", "dense-cartpole-seed0"),
+        ("pendulum", "pendulum", "pendulum-seed0"),
+        ("pendulum", "doorkey", "pendulum-doorkey-seed0"),
+    ):
+        config = dataclasses.replace(script.PRESETS[preset], data=data)
+        assert config.default_name == name
 
 
 @pytest.mark.parametrize(
@@ -221,8 +237,12 @@ def test_a_run_is_named_after_its_preset_and_data():
         ({"preparation": "one_hot"}, "codes"),
         ({"sampling": "rows"}, "sampling must be one of"),
         ({"condition": "reward"}, "`condition` must be one of .*received 'reward'"),
-        ({"members": 3}, "batch_size must be a multiple of members; received 64 and 3"),
+        ({"members": 3, **QUICK}, "batch_size must be a multiple of members; received 64 and 3"),
         ({"distribution": "censored_normal"}, "discrete; received 'censored_normal'"),
+        ({"members": 2, "model": "decision_transformer"}, "members must be 1 unless .*received 2"),
+        ({"width": 0, **QUICK}, "width must be greater than 0; received 0"),
+        ({"context_length": 0, **QUICK}, "context_length must be greater than 0; received 0"),
+        ({"fine_tune": 5, **QUICK}, "fine_tune needs a model that is told returns"),
         ({"start_steps": 0}, "start_steps must be greater than 0; received 0"),
         ({"return_power": -1.0}, "return_power must be a number from 0 up; received -1.0"),
     ],
@@ -230,6 +250,76 @@ def test_a_run_is_named_after_its_preset_and_data():
 def test_a_mistake_leaves_nothing_behind(recorded, tmp_path, changes, message):
     with pytest.raises(InvalidInput, match=message):
         script.main(tiny(recorded, tmp_path, **changes))
+    assert not list(tmp_path.iterdir())
+
+
+def write_numbers(path, rewards=1.0, observed="float32"):
+    """A file of D4RL without an environment; every fourth action went better than the others."""
+    rng = np.random.default_rng(0)
+    with h5py.File(path, "w") as file:
+        file["observations"] = rng.normal(size=(60, 3)).astype(observed)
+        file["actions"] = rng.uniform(-0.5, 0.5, size=(60, 2)).astype("float32")
+        file["rewards"] = (rewards * (np.arange(60) % 4 == 0)).astype("float32")
+        file["terminals"] = np.arange(60) % 10 == 9
+    return f"hdf5:{path}"
+
+
+DENSE = {
+    **QUICK,
+    "distribution": "censored_normal",
+    "return_conditioned": True,
+    "condition": "return",
+    "held_out": 0.2,
+}
+
+
+@pytest.mark.parametrize(
+    ("rewards", "changes", "message"),
+    [
+        (3e38, {}, r"numbers\.hdf5: returns must be within 3.4e\+38; received"),
+        (1.0, {"fine_tune": 5}, "fine_tune needs data with an environment; received hdf5:"),
+    ],
+)
+def test_data_that_cannot_be_learned_from_leave_nothing_behind(tmp_path, rewards, changes, message):
+    data = write_numbers(tmp_path / "numbers.hdf5", rewards)
+    config = dataclasses.replace(
+        script.DOORKEY, **{**TOY, **DENSE, **changes, "data": data, "runs": str(tmp_path / "runs")}
+    )
+    with pytest.raises(InvalidInput, match=message) as raised:
+        script.main(config)
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_steps_that_cannot_be_weighed_leave_nothing_behind(recorded, tmp_path, monkeypatch):
+    """Once, the next command with a smaller power was another configuration than the folder's."""
+    monkeypatch.setattr(advantages, "advantages", lambda data, *_: -1.0 - np.arange(data.steps))
+    with pytest.raises(InvalidInput, match=r"by an advantage_power of 1e\+300: some factors"):
+        script.main(tiny(recorded, tmp_path, advantage_power=1e300, **QUICK))
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_an_environment_no_noise_is_tried_and_that_is_said(tmp_path):
+    """What was seen as booleans is exported as numbers; once, that failed after the training."""
+    data = write_numbers(tmp_path / "numbers.hdf5", observed=bool)
+    config = dataclasses.replace(
+        script.DOORKEY, **{**TOY, **DENSE, "data": data, "runs": str(tmp_path / "runs")}
+    )
+    with pytest.warns(UserWarning, match="not tried, as the data have no environment; 1 of the"):
+        run = script.main(dataclasses.replace(config, played_noises=(0.0, 1.0)))
+    assert "chosen_noise" not in summary_of(run)
+    assert (run.folder.export / "1").exists()
+
+
+def test_observations_that_cannot_be_exported_are_refused_before_the_training(recorded, tmp_path):
+    config = tiny(recorded, tmp_path, **QUICK)
+    data = load_episodes(config.data)
+    seen = [dataclasses.replace(e, observations=e.observations > 0) for e in data.episodes]
+    data = dataclasses.replace(data, episodes=tuple(seen))
+    scaling = script.make_scaling(config, data)
+    network = script.make_imitator(config, data, scaling)
+    with pytest.raises(InvalidInput, match="observation_dtype must be a number's"):
+        train_decision_transformer(data, network, scaling, config)
     assert not list(tmp_path.iterdir())
 
 
