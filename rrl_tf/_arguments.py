@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 import operator
+import pathlib
 import reprlib
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
@@ -82,6 +83,21 @@ def dropout_rate(name: str, value: Any) -> float:
     if not is_number or not 0 <= value < 1:
         raise InvalidInput(f"`{name}` must be in [0, 1); received {value!r}")
     return value
+
+
+def path_of(name: str, value: Any) -> pathlib.Path:
+    """Returns a path, or raises an `InvalidInput` unless something is there or could be."""
+    try:
+        path = pathlib.Path(value)
+        path.lstat()
+    except FileNotFoundError:
+        pass
+    except (OSError, TypeError, ValueError) as error:  # the name is too long, below a file, no text
+        why = getattr(error, "strerror", None) or error
+        raise InvalidInput(
+            f"`{name}` must be a path; received {reprlib.repr(value)} ({why})"
+        ) from error
+    return path
 
 
 def array_of(name: str, value: Any, dtype: Any) -> np.ndarray:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 from safetensors.numpy import save
 
+from rrl_tf._arguments import path_of
 from rrl_tf._drafts import draft_folder
 from rrl_tf.errors import InvalidInput
 from rrl_tf.presets import POLICY, preset_folder, preset_name
@@ -40,15 +41,15 @@ def write_page(
         The folder.
 
     Raises:
-        InvalidInput: As `page_files`, or if the folder is there; nothing is written.
+        InvalidInput: As `page_files`, or if the folder is there or cannot be; nothing is written.
 
     Example:
 
     >>> write_page("page", ["doorkey-5x5"])  # doctest: +SKIP
     PosixPath('page')
     """
-    folder = pathlib.Path(folder)
-    if folder.exists():
+    folder = path_of("folder", folder)
+    if os.path.lexists(folder):
         raise InvalidInput(f"the folder of a page must be new; received {str(folder)!r}")
     files = page_files(presets)
     folder.parent.mkdir(parents=True, exist_ok=True)

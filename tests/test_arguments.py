@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from rrl_tf._arguments import array_of, number_from
+from rrl_tf._arguments import array_of, number_from, path_of
 from rrl_tf.errors import InvalidInput
 
 
@@ -71,3 +71,17 @@ def test_what_is_no_array_of_whole_numbers_is_told(value, received):
     with pytest.raises(InvalidInput) as told:
         array_of("x", value, "uint8")
     assert str(told.value) == f"x takes {received}"
+
+
+@pytest.mark.parametrize("there", ["file", "nothing", "nothing/below", "."])
+def test_a_path_is_of_what_is_there_or_could_be(there, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert path_of("folder", str(tmp_path / there)) == path_of("folder", tmp_path / there)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, b"file", "x" * 300, "a\0b", "file/below"])
+def test_what_can_be_no_path_is_told(wrong, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidInput, match=r"^`folder` must be a path; received .*[(].*[)]$"):
+        path_of("folder", wrong)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rrl_tf._arguments import array_of
+from rrl_tf._arguments import array_of, path_of
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export.session import SavedModelSession
 from rrl_tf.export.versions import newest_version
@@ -241,7 +241,7 @@ def load_policy(directory: str | os.PathLike) -> Policy:
     >>> policy.act(np.zeros((7, 7, 4), "uint8")) in range(5)
     True
     """
-    folder = Path(directory)
+    folder = path_of("directory", directory)
     is_packaged = str(directory) in trained_presets()
     if is_packaged or is_on_hub(directory) or (folder / METADATA).exists():
         folder = preset_folder(directory) / POLICY

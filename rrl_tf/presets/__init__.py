@@ -24,6 +24,7 @@ import os
 import pathlib
 from typing import Any
 
+from rrl_tf._arguments import path_of
 from rrl_tf.errors import InvalidInput
 from rrl_tf.presets._hub import is_on_hub, name_on_hub, snapshot
 
@@ -75,8 +76,7 @@ def preset_folder(name: str | os.PathLike) -> pathlib.Path:
     >>> preset_folder("doorkey-5x5").name
     'doorkey-5x5'
     """
-    named = FOLDER / name
-    folder = named if str(name) in trained_presets() else pathlib.Path(name)
+    folder = FOLDER / str(name) if str(name) in trained_presets() else path_of("preset", name)
     if is_on_hub(name):
         folder = _downloaded(str(name))
     if not (folder / METADATA).is_file():
@@ -119,7 +119,9 @@ def preset_name(name: str | os.PathLike) -> str:
     >>> preset_name("doorkey-5x5"), preset_name("presets/mine"), preset_name("hf://owner/ours@v1")
     ('doorkey-5x5', 'mine', 'ours')
     """
-    return name_on_hub(str(name)) if is_on_hub(name) else os.path.basename(os.path.abspath(name))
+    if is_on_hub(name):
+        return name_on_hub(str(name))
+    return os.path.basename(os.path.abspath(path_of("preset", name)))
 
 
 def read_metadata(folder: str | os.PathLike) -> dict[str, Any]:

@@ -97,6 +97,14 @@ def test_a_damaged_graph_is_one_clear_error(folder, file):
     assert "\n" not in str(told.value)
 
 
+@pytest.mark.parametrize("wrong", [None, 3, b"doorkey-5x5", "x" * 5000, "a\0b"])
+def test_what_is_no_path_is_one_clear_error(wrong):
+    """Each was an error of its own, of Python's or of the system's."""
+    with pytest.raises(InvalidInput, match=r"`directory` must be a path; received .*") as told:
+        load_policy(wrong)
+    assert len(str(told.value)) < 300
+
+
 def test_a_graph_without_a_description_is_told(folder):
     shutil.rmtree(folder / "assets.extra")
     with pytest.raises(InvalidInput, match="FileNotFoundError"):

@@ -179,6 +179,29 @@ def test_a_page_needs_a_list_of_presets(presets, tmp_path):
     assert not (tmp_path / "page").exists()
 
 
+@pytest.mark.parametrize("place", ["file/page", "x" * 300, "a\0b", None, b"page"])
+def test_a_page_needs_a_path(place, tmp_path, monkeypatch):
+    """Each was an error of its own, of Python's or of the system's."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidInput, match="`folder` must be a path; received "):
+        write_page(place, ["doorkey-5x5"])
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_page_does_not_take_the_place_of_a_link(tmp_path):
+    (tmp_path / "page").symlink_to("nowhere")
+    with pytest.raises(InvalidInput, match="folder of a page must be new; received"):
+        write_page(tmp_path / "page", ["doorkey-5x5"])
+    assert len([*tmp_path.iterdir()]) == 1
+
+
+@pytest.mark.parametrize("preset", [None, 3, b"doorkey-5x5", "x" * 5000, "a\0b"])
+def test_a_preset_is_a_name_or_a_path(preset):
+    with pytest.raises(InvalidInput, match="`preset` must be a path; received "):
+        page_files([preset])
+
+
 @pytest.mark.parametrize("presets", [["a/mine", "b/mine"], ["doorkey-5x5", "doorkey-5x5"]])
 def test_two_presets_of_one_name_are_refused(presets):
     """They shared one file of weights: the first played with the second's."""
