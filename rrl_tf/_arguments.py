@@ -100,6 +100,14 @@ def path_of(name: str, value: Any) -> pathlib.Path:
     return path
 
 
+def finite(name: str, values: np.ndarray) -> np.ndarray:
+    """Returns `values`, or raises an `InvalidInput` unless float32 holds them all as numbers."""
+    held = np.abs(values) <= np.finfo(np.float32).max  # nan is not
+    if not held.all():
+        raise InvalidInput(f"{name} must be finite in float32; received {values[~held][0]}")
+    return values
+
+
 def array_of(name: str, value: Any, dtype: Any) -> np.ndarray:
     """Returns lists, a tensor, numbers as an array of a dtype of numbers that holds them all.
 

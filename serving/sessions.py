@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from rrl_tf._arguments import array_of
+from rrl_tf._arguments import array_of, finite, optional_positive_int
 from rrl_tf.errors import InvalidInput
 from serving.client import split_attention
 
@@ -44,11 +44,9 @@ class _Session:
     """What both sessions share: how many environments, and whether there is a batch of them."""
 
     def __init__(self, client, num_envs):
-        if num_envs is not None and num_envs < 1:
-            raise InvalidInput(f"num_envs must be positive, or None for one; received {num_envs}")
         self._client = client
         self._single = num_envs is None
-        self._size = num_envs or 1
+        self._size = optional_positive_int("num_envs", num_envs) or 1
 
     def _inputs_of(self, needed, optional=frozenset()):
         """Returns name -> (dtype, shape) of what `act` takes; raises unless it takes `needed`."""
@@ -84,13 +82,15 @@ class _Session:
         value = array_of("observation", value, dtype)
         if self._single:
             value = value[np.newaxis]
-        if len(value.shape) != len(shape) + 1 or len(value) != self._size:
+        sizes = [self._size, *shape]
+        free = [size < 0 for size in sizes]
+        if value.ndim != len(sizes) or not np.all(free | np.equal(value.shape, sizes)):
             expected = ["?" if size < 0 else size for size in shape]
             raise InvalidInput(
                 f"expected an observation of shape {expected} from {self._size} environments; "
                 f"received the shape {list(value.shape[self._single :])}"
             )
-        return value
+        return finite("observation", value) if value.dtype.kind == "f" else value
 
     def _each(self, name, value):
         """Returns one number, or one for each environment, as (B,)."""
@@ -142,6 +142,7 @@ class MemorySession(_Session):
         self._shape = shape[1:]
         self._memory_shape = (self._size, *inputs["memory"][1][1:])
         self._memory: Any = None
+        self._new = np.ones(self._size, bool)  # which rows begin an episode
 
     def reset(self, rows: Any = None) -> None:
         """Forgets: every environment's memory, or those of some rows (a mask, or indices)."""
@@ -152,6 +153,7 @@ class MemorySession(_Session):
             # A copy: the last answer's array may be someone else's, or not writable.
             self._memory = self._memory.copy()
             self._memory[mask] = self._initial()[mask]
+        self._new |= mask
 
     def _initial(self):
         inputs = {"batch_size": np.array(self._size, np.int32)}
@@ -179,15 +181,19 @@ class MemorySession(_Session):
                 be asked again. INVALID_ARGUMENT, of a policy loaded in this process an
                 InvalidInput, if the memory is of another policy or version, as after a hot swap:
                 `reset`, and begin again.
+            InvalidInput: If the observation is of another shape, or it or a reward that is looked
+                at is not finite. The memory stays as it was.
         """
-        batch = self._batch(observation, self._dtype, self._shape)
+        inputs = {"observation": self._batch(observation, self._dtype, self._shape)}
+        if self._looks_at_rewards:
+            rewards = np.where(self._new, 0.0, self._each("reward", reward))
+            inputs["reward"] = finite("reward", rewards).astype(np.float32)
         if self._memory is None:
             self._memory = self._initial()
-        inputs = {"observation": batch, "memory": self._memory}
-        if self._looks_at_rewards:
-            inputs["reward"] = self._each("reward", reward).astype(np.float32)
+        inputs["memory"] = self._memory
         outputs = self._predict(inputs, return_attention_scores, timeout)
         self._memory = outputs["next_memory"]
+        self._new[:] = False
         return self._answer(outputs, return_attention_scores)
 
     @property
@@ -210,7 +216,8 @@ class MemorySession(_Session):
                 f"expected a memory of shape {list(self._memory_shape)} from this policy and "
                 f"{self._size} environments; received the shape {list(memory.shape)}"
             )
-        self._memory = memory if memory is None else _finite("memory", memory)
+        self._memory = memory if memory is None else finite("memory", memory)
+        self._new[:] = memory is None
 
 
 class WindowSession(_Session):
@@ -250,23 +257,24 @@ class WindowSession(_Session):
         context_length: int | None = None,
     ) -> None:
         super().__init__(client, num_envs)
+        context_length = optional_positive_int("context_length", context_length)
         names = {"states", "actions", "returns_to_go", "timesteps", "mask"}
         self._specs = self._inputs_of(names)
         known = self._specs["states"][1][1]
         if known > 0 and context_length not in (None, known):
             raise InvalidInput(f"context_length must be {known}; received {context_length}")
         length = known if known > 0 else context_length
-        if not length or length < 1:
+        if length is None:
             raise InvalidInput(
-                f"the policy takes windows of any length: context_length must be a positive "
-                f"number of steps; received {context_length}"
+                "the policy takes windows of any length: context_length must be a positive "
+                "number of steps; received None"
             )
         default, self._subtracts = self._default_target()
         if target_return is None and default is None:
             raise InvalidInput("target_return must be given, as the policy has no default")
         self._target = default
         if target_return is not None:
-            self._target = _finite("target_return", self._each("target_return", target_return))
+            self._target = finite("target_return", self._each("target_return", target_return))
         self._window = {
             name: np.zeros((self._size, length, *shape[2:]), dtype)
             for name, (dtype, shape) in self._specs.items()
@@ -313,12 +321,13 @@ class WindowSession(_Session):
         Raises:
             ServingError: If the server does not answer. The window stays as it was, so the step may
                 be asked again.
-            InvalidInput: If a reward that is looked at is not finite.
+            InvalidInput: If the observation is of another shape, or it or a reward that is looked
+                at is not finite. The window stays as it was.
         """
         dtype, shape = self._specs["states"]
         states = self._batch(observation, dtype, shape[2:])
         rewards = np.where(self._step > 0, self._each("reward", reward), 0.0)
-        rewards = _finite("reward", rewards) * self._subtracts
+        rewards = finite("reward", rewards) * self._subtracts
         step = {
             "states": states,
             "actions": 0,
@@ -340,13 +349,6 @@ class WindowSession(_Session):
         """Returns the action as windows hold it: a discrete one as one of A."""
         size = self._specs["actions"][1][2]
         return np.eye(size)[action] if action.ndim == 1 else action
-
-
-def _finite(name, values):
-    """Returns numbers; NaN or infinity among them would stay until the episode's end."""
-    if not np.isfinite(values).all():
-        raise InvalidInput(f"{name} must be finite; received {values}")
-    return values
 
 
 def _moved_on(values):

@@ -1,6 +1,7 @@
 """Checks of arguments."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from rrl_tf._arguments import array_of, number_from, path_of
+from rrl_tf._arguments import array_of, finite, number_from, path_of
 from rrl_tf.errors import InvalidInput
 
 
@@ -71,6 +72,17 @@ def test_what_is_no_array_of_whole_numbers_is_told(value, received):
     with pytest.raises(InvalidInput) as told:
         array_of("x", value, "uint8")
     assert str(told.value) == f"x takes {received}"
+
+
+@given(arrays.arrays("float64", arrays.array_shapes(min_dims=0, min_side=0)))
+def test_finite_are_the_numbers_that_float32_holds(values):
+    held = [math.isfinite(value) and abs(value) <= 2.0**128 - 2.0**104 for value in values.flat]
+    if all(held):
+        assert finite("reward", values) is values
+    else:
+        first = re.escape(str(values.flat[held.index(False)]))
+        with pytest.raises(InvalidInput, match=f"^reward must be finite in .*; received {first}$"):
+            finite("reward", values)
 
 
 @pytest.mark.parametrize("there", ["file", "nothing", "nothing/below", "."])

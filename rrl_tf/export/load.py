@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rrl_tf._arguments import array_of, path_of
+from rrl_tf._arguments import array_of, finite, path_of
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export.session import SavedModelSession
 from rrl_tf.export.versions import newest_version
@@ -113,7 +113,7 @@ class Policy:
 
         Raises:
             InvalidInput: If there is no such signature, or it takes other inputs: of other names,
-                dtypes, shapes or values. If it is closed.
+                dtypes, shapes or values; if a number is not finite. If it is closed.
         """
         if signature not in self.signatures:
             raise InvalidInput(f"this policy has no signature {signature!r}")
@@ -131,6 +131,8 @@ class Policy:
                     f"expected {name!r} of shape {shape}, dtype {dtype}; "
                     f"received shape {array.shape}, dtype {array.dtype}"
                 )
+            if dtype.kind == "f":  # nan would answer, too, and stay in what is remembered
+                finite(name, array)
         try:
             return self._session.run(signature, arrays)
         except tf.errors.InvalidArgumentError as error:

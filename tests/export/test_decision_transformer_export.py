@@ -96,6 +96,11 @@ def test_discrete_actions_come_with_their_probabilities(exported):
         "mask": np.ones((2, K), "float32"),
     }
     answer = served.predict(window, "act")
+    for name in ("actions", "returns_to_go", "mask"):
+        values = window[name].copy()
+        values[1, -1] = np.nan
+        with pytest.raises(InvalidInput, match=f"^{name} must be finite .* received nan"):
+            served.predict({**window, name: values}, "act")
     logits = np.asarray(model(scaling.window(window), last_action=True)["action"])
     odds = np.exp(logits - logits.max(-1, keepdims=True))
     expected = odds / odds.sum(-1, keepdims=True)

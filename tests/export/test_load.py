@@ -105,6 +105,21 @@ def test_what_is_no_path_is_one_clear_error(wrong):
     assert len(str(told.value)) < 300
 
 
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_numbers_must_be_finite(exported, wrong):
+    """NaN gave an action, as if it had been learned."""
+    raw = RAW.copy()
+    raw[1, 2] = wrong
+    policy = load_policy(exported)
+    for ask in (
+        policy.act,
+        lambda raw: policy.act(raw.tolist()),
+        lambda raw: policy.predict({"observation": raw}),
+    ):
+        with pytest.raises(InvalidInput, match=f"observation must be finite .*received {wrong}"):
+            ask(raw)
+
+
 def test_a_graph_without_a_description_is_told(folder):
     shutil.rmtree(folder / "assets.extra")
     with pytest.raises(InvalidInput, match="FileNotFoundError"):

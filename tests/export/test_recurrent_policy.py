@@ -131,6 +131,9 @@ def test_the_policy_in_process_names_what_it_takes(exported):
         policy.act(raw)
     memory = policy.predict({"batch_size": np.int32(1)}, "initial_memory")["memory"]
     assert policy.predict({"observation": raw, "memory": memory})["next_memory"].shape == (1, 12)
+    memory[0, 5] = np.nan
+    with pytest.raises(ValueError, match=r"^memory must be finite in float32; received nan"):
+        policy.predict({"observation": raw, "memory": memory})
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 
+from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_recurrent_policy, load_policy
 from rrl_tf.export.load import Policy
 from rrl_tf.models import RecurrentQNetwork
@@ -156,6 +157,37 @@ def test_an_episode_goes_on_in_another_session(client, exported_network, tools):
     answers += [later.act(o, r) for o, r in zip(raw[4:], rewards[4:])]
     assert answers == expected
     np.testing.assert_allclose(later.memory[0, :-2], memories[-1], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, 1e300])
+def test_a_reward_that_is_no_number_leaves_no_trace(client, exported_network, tools, wrong):
+    """NaN was remembered, and every later answer came of it."""
+    raw, rewards = tools.observations(4), some_rewards(4)
+    expected, _ = expected_episode(exported_network[0], tools, raw, rewards)
+    session = MemorySession(client)
+    answers = [session.act(raw[0], wrong)]  # not looked at
+    for observation, reward in zip(raw[1:], rewards[1:]):
+        before = session.memory
+        with pytest.raises(InvalidInput, match="reward must be finite in float32; received"):
+            session.act(observation, wrong)
+        assert session.memory is before
+        answers.append(session.act(observation, reward))
+    assert answers == expected
+    session.reset()
+    with pytest.raises(InvalidInput, match="expected an observation of shape"):
+        session.act(raw)
+    assert session.memory is None
+
+
+def test_rewards_of_rows_that_begin_are_not_looked_at(client, tools):
+    session, raw = MemorySession(client, num_envs=2), tools.observations(2)
+    session.act(raw, np.nan)
+    session.reset([0])
+    session.act(raw, [np.nan, 1.0])
+    assert np.isfinite(session.memory).all()
+    session.memory = session.memory  # goes on
+    with pytest.raises(InvalidInput, match="reward must be finite"):
+        session.act(raw, [np.nan, 1.0])
 
 
 def refusal(client):

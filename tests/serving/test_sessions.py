@@ -1,5 +1,7 @@
 """Sessions: episodes with a memory or a window, alone and side by side, equal to in-process."""
 
+import re
+
 import gymnasium
 import numpy as np
 import pytest
@@ -281,8 +283,11 @@ def test_what_cannot_be_played_is_refused(exported, recurrent, tools):
         MemorySession(forgetful)
     with pytest.raises(InvalidInput, match=r"WindowSession .* \['memory', 'observation'\]"):
         WindowSession(remembering, 1.0)
-    with pytest.raises(InvalidInput, match="num_envs must be positive"):
-        MemorySession(remembering, 0)
+    for number in (0, "3", 2.5, True):
+        with pytest.raises(InvalidInput, match=f"`num_envs` must be .* received {number!r}"):
+            MemorySession(remembering, number)
+        with pytest.raises(InvalidInput, match=f"`context_length` must .* received {number!r}"):
+            WindowSession(Recorder(), 1.0, context_length=number)
     with pytest.raises(InvalidInput, match=r"3, 2\] from 2 environments; received .*\[3, 3, 3"):
         MemorySession(remembering, 2).act(raw)
     with pytest.raises(InvalidInput, match=r"received the shape \[3, 3, 3, 2\]"):
@@ -302,19 +307,42 @@ def test_what_cannot_be_played_is_refused(exported, recurrent, tools):
         MemorySession(remembering).act(np.full((3, 3, 2), 0.99).tolist())
 
 
-@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(
+    ("size", "shape"), [(None, (1,)), (None, (2,)), (None, ()), (3, (3, 1)), (3, (1, STATE))]
+)
+def test_an_observation_of_another_shape_is_not_stretched(size, shape):
+    """What NumPy could broadcast was answered; what it could not was its own error."""
+    client = Recorder()
+    session = WindowSession(client, 1.0, size)
+    told = rf"expected an observation of shape \[3\] from {size or 1} .*received the shape"
+    with pytest.raises(InvalidInput, match=told):
+        session.act(np.ones(shape))
+    assert not client.windows
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 1e300])
 def test_nothing_endless_stays_in_a_session(recurrent, wrong):
-    """NaN was asked for, subtracted, or remembered until the episode's end."""
-    with pytest.raises(InvalidInput, match=f"target_return must be finite; received .*{wrong}"):
+    """NaN was asked for, subtracted, or remembered until the episode's end.
+
+    1e300 became infinity: windows are of float32.
+    """
+    told = re.escape(f"must be finite in float32; received {wrong}")
+    with pytest.raises(InvalidInput, match=f"target_return {told}"):
         WindowSession(Recorder(), [1.0, wrong], 2)
-    session = WindowSession(Recorder(), 1.0, 2)
+    client = Recorder()
+    session = WindowSession(client, 1.0, 2)
     session.act(np.zeros((2, STATE)), wrong)  # not looked at
-    with pytest.raises(InvalidInput, match=f"reward must be finite; received .*{wrong}"):
+    with pytest.raises(InvalidInput, match=f"reward {told}"):
         session.act(np.zeros((2, STATE)), [0.0, wrong])
+    with np.errstate(over="ignore"):
+        seen = np.array([[0, 0, 0], [0, 0, wrong]], np.float32)
+    with pytest.raises(InvalidInput, match="observation must be finite"):
+        session.act(seen)
+    assert len(client.windows) == 1
     policy = load_policy(recurrent / "1")
     session = MemorySession(policy)
     session.act(np.zeros((3, 3, 2), np.uint8))
-    with pytest.raises(InvalidInput, match="memory must be finite"):
+    with np.errstate(over="ignore"), pytest.raises(InvalidInput, match="memory must be finite"):
         session.memory = np.full_like(session.memory, wrong)
     policy.close()
 
