@@ -63,10 +63,14 @@ class Policy:
         """
         if "classify" in self.signatures:
             raise InvalidInput("`act` takes a policy; received a classifier, use `classify`")
-        if "observation" not in self.signatures.get("act", {"inputs": {}})["inputs"]:
+        if "act" not in self.signatures:
+            raise InvalidInput(f"this policy does not act; ask it by predict: {self.signatures}")
+        inputs = self.signatures["act"]["inputs"]
+        if inputs.keys() != {"observation"}:
+            session = "MemorySession" if "memory" in inputs else "WindowSession"
             raise InvalidInput(
-                "this policy does not act on an observation alone; ask it through "
-                f"serving.sessions, or by predict: {self.signatures}"
+                "`act` is for policies that take an observation alone; ask this one through "
+                f"serving.sessions.{session}, or by predict; received a policy of {sorted(inputs)}"
             )
         return self._answer("act", "observation", observation, "action", return_attention_scores)
 

@@ -77,7 +77,7 @@ def test_a_session_with_the_export_acts_as_the_trained_policy(make, exported):
         np.testing.assert_allclose(action, local.act(observation, reward), atol=1e-5)
         assert attention["block_1"].shape == (2, 1, 3 * K, 3 * K)
         np.testing.assert_allclose(attention["block_2"].sum(-1), 1.0, atol=1e-5)
-    with pytest.raises(ValueError, match="through serving"):
+    with pytest.raises(ValueError, match=r"through serving\.sessions\.WindowSession"):
         served.act(observations[0])
     with pytest.raises(ValueError, match="is no classifier"):
         served.classify(observations[0])

@@ -127,8 +127,10 @@ def test_mixed_precision_remembers_in_float32(tmp_path):
 def test_the_policy_in_process_names_what_it_takes(exported):
     policy = load_policy(exported[1])
     raw = np.zeros((1, *SHAPE), np.uint8)
-    with pytest.raises(ValueError, match=r"a dict of \['memory', 'observation'\]; received \['obs"):
+    with pytest.raises(ValueError, match=r"sessions\.MemorySession, or by .*\['memory', 'obs"):
         policy.act(raw)
+    with pytest.raises(ValueError, match=r"a dict of \['memory', 'observation'\]; received \['obs"):
+        policy.predict({"observation": raw})
     memory = policy.predict({"batch_size": np.int32(1)}, "initial_memory")["memory"]
     assert policy.predict({"observation": raw, "memory": memory})["next_memory"].shape == (1, 12)
     memory[0, 5] = np.nan
