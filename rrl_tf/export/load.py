@@ -204,9 +204,12 @@ def _opened(folder, signatures):
     try:
         session = SavedModelSession(folder)
     except (OSError, ValueError, RuntimeError, tf.errors.OpError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        # What runs to restore weights says above why it failed only that it did.
+        lines = str(error).strip().removeprefix("Graph execution error:").split("\n")
+        first = next((line for line in lines if line.strip()), type(error).__name__)
+        part = "weights in variables/" if "RestoreV2" in str(error) else "graph"
         raise InvalidInput(
-            f"expected a policy as export_policy writes it; received {str(folder)!r}, whose graph "
+            f"expected a policy as export_policy writes it; received {str(folder)!r}, whose {part} "
             f"cannot be loaded ({first})"
         ) from error
     takes = {

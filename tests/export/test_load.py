@@ -87,9 +87,28 @@ def test_any_other_description_is_refused_or_answers_as_before(exported, tmp_pat
     np.testing.assert_array_equal(policy.act(RAW), load_policy(exported).act(RAW))
 
 
-@pytest.mark.parametrize("file", ["saved_model.pb", "variables/variables.index"])
-def test_a_damaged_graph_is_one_clear_error(folder, file):
-    (folder / file).write_bytes(b"half a file")
+DAMAGES = {
+    "cut": (lambda content: content[: len(content) // 2], "bad magic number|bytes than requested"),
+    "empty": (lambda content: b"", "too short|bytes than requested"),
+    "flipped": (lambda content: bytes(byte ^ 255 for byte in content), "bad magic|hecksum"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("file", ["variables.index", "variables.data-00000-of-00001"])
+def test_damaged_weights_are_one_clear_error(folder, file, damage):
+    """All that was told of it was that an execution had failed."""
+    path = folder / "variables" / file
+    change, why = DAMAGES[damage]
+    path.write_bytes(change(path.read_bytes()))
+    told = rf"received '.*/1', whose weights in variables/ cannot be loaded \(.*({why})"
+    with pytest.raises(InvalidInput, match=told) as error:
+        load_policy(folder)
+    assert "\n" not in str(error.value)
+
+
+def test_a_damaged_graph_is_one_clear_error(folder):
+    (folder / "saved_model.pb").write_bytes(b"half a file")
     with pytest.raises(
         InvalidInput, match=r"received '.*/1', whose graph cannot be loaded"
     ) as told:
