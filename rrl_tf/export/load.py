@@ -200,7 +200,7 @@ def _spec(described):
 
 
 def _opened(folder, signatures):
-    """A session with the graph, if that takes what `policy.json` says."""
+    """A session with the graph, if that takes and gives what `policy.json` says."""
     try:
         session = SavedModelSession(folder)
     except (OSError, ValueError, RuntimeError, tf.errors.OpError) as error:
@@ -212,14 +212,17 @@ def _opened(folder, signatures):
             f"expected a policy as export_policy writes it; received {str(folder)!r}, whose {part} "
             f"cannot be loaded ({first})"
         ) from error
-    takes = {
-        name: {key: _graph_spec(info) for key, info in signature.inputs.items()}
+    found = {
+        name: {
+            side: {key: _graph_spec(info) for key, info in getattr(signature, side).items()}
+            for side in ("inputs", "outputs")
+        }
         for name, signature in session.signatures.items()
     }
-    if takes != {name: signature["inputs"] for name, signature in signatures.items()}:
+    if not _agree(signatures, found):
         session.close()
         raise InvalidInput(
-            f"expected a policy.json of the signatures of its graph, {takes}; received another "
+            f"expected a policy.json of the signatures of its graph, {found}; received another "
             f"one in {str(folder)!r}"
         )
     if sum(file.stat().st_size for file in folder.glob("variables/*")) <= _MOST_BYTES_FROZEN:
@@ -228,8 +231,25 @@ def _opened(folder, signatures):
 
 
 def _graph_spec(info):
-    sizes = [dim.size for dim in info.tensor_shape.dim]
+    shape = info.tensor_shape
+    sizes = None if shape.unknown_rank else [dim.size for dim in shape.dim]
     return np.dtype(tf.as_dtype(info.dtype).as_numpy_dtype), sizes
+
+
+def _agree(told, found):
+    """Whether signatures are those of a graph, which may know less of the shapes of outputs."""
+    return told.keys() == found.keys() and all(
+        told[name]["inputs"] == found[name]["inputs"]
+        and _are_given(told[name]["outputs"], found[name]["outputs"])
+        for name in told
+    )
+
+
+def _are_given(told, found):
+    return told.keys() == found.keys() and all(
+        dtype == found[key][0] and (found[key][1] is None or _fits(shape, found[key][1]))
+        for key, (dtype, shape) in told.items()
+    )
 
 
 def load_policy(directory: str | os.PathLike) -> Policy:

@@ -7,11 +7,13 @@ import shutil
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_policy, load_policy
+from rrl_tf.export.writer import write_version
 
 pytestmark = pytest.mark.tf_only
 
@@ -85,6 +87,37 @@ def test_any_other_description_is_refused_or_answers_as_before(exported, tmp_pat
         assert str(folder) in str(error)
         return
     np.testing.assert_array_equal(policy.act(RAW), load_policy(exported).act(RAW))
+
+
+def test_a_description_of_another_outcome_is_refused(folder):
+    """Only what a graph takes was compared."""
+    found = json.loads(document(folder).read_text())
+    outputs = found["signatures"]["act"]["outputs"]
+    for other in (
+        {**outputs, "invented": {"dtype": "float32", "shape": [None, 2]}},
+        {**outputs, "q_values": {"dtype": "float32", "shape": [None, 3]}},
+        {**outputs, "q_values": {"dtype": "int32", "shape": [None, 2]}},
+        {"action": outputs["action"]},
+    ):
+        found["signatures"]["act"]["outputs"] = other
+        document(folder).write_text(json.dumps(found))
+        with pytest.raises(InvalidInput, match=r"policy\.json of the signatures of its graph"):
+            load_policy(folder)
+
+
+def test_a_graph_may_know_less_of_its_outputs(tmp_path):
+    """Here, of one how many numbers it has, and of the other not even how many axes."""
+    model = keras.Sequential([keras.layers.Dense(2)])
+    raw = tf.TensorSpec((None, 4), "float32", name="raw")
+    less = tf.compat.v1.placeholder_with_default
+
+    def answer(raw):
+        said = model(raw)
+        return {"one": less(said, (None, None)), "other": less(said, None)}
+
+    endpoints = dict.fromkeys(("say", "serving_default"), (answer, [raw]))
+    policy = load_policy(write_version(tmp_path, model, endpoints))
+    assert [said.shape for said in policy.predict({"raw": RAW}, "say").values()] == [(3, 2)] * 2
 
 
 DAMAGES = {
