@@ -88,7 +88,9 @@ def described(network: Any, policy: Any, name: str) -> dict[str, Any]:
 
 def _uncomputed(network, computed):
     """The settings of a network that the page knows nothing of, by their names."""
-    settings = {**network.get_config(), **_encoder(network).get_config()}
+    settings = network.get_config()
+    if settings.get("encoder") in (None, computed.get("encoder")):
+        settings = {**settings, **_encoder(network).get_config()}
     if "input_shape" in computed:
         settings["input_shape"] = _input_shape(network)
     other = {each: value for each, value in settings.items() if value != computed.get(each, value)}

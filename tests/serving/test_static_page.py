@@ -165,6 +165,8 @@ def test_views_that_are_prepared_otherwise_are_refused(tmp_path):
 def test_what_no_page_computes_is_refused(tmp_path):
     with pytest.raises(InvalidInput, match="'nth-farthest', a MemorySequenceClassifier"):
         page_files(["nth-farthest"])
+    with pytest.raises(InvalidInput, match=r"'memory-s17', with .*'encoder': 'dense'"):
+        page_files(["memory-s17"])
     (tmp_path / "page").mkdir()
     with pytest.raises(InvalidInput, match="folder of a page must be new; received"):
         write_page(tmp_path / "page", ["doorkey-5x5"])
