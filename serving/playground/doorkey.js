@@ -28,6 +28,8 @@ export const VIEW_SIZE = 7;
 export const AGENT_CELL = [3, 6];
 /** MiniGrid's actions; a policy knows those that it names. */
 export const ACTIONS = ["left", "right", "forward", "pickup", "drop", "toggle", "done"];
+/** Those that DoorKey needs: a policy without one of them plays something else. */
+export const TASK_ACTIONS = ["left", "right", "forward", "pickup", "toggle"];
 /** The unit vector of each direction. */
 export const VECTORS = [
   [1, 0],

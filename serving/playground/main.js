@@ -4,6 +4,7 @@ import {
   LOCKED,
   OPEN,
   randomStart,
+  TASK_ACTIONS,
   VIEW_SIZE,
   visible,
 } from "./doorkey.js";
@@ -13,7 +14,7 @@ import { Editor, namesLevel, read, written } from "./editor.js";
 import { Episode } from "./episode.js";
 import { cellUnder, Heads, moved } from "./heads.js";
 import { chooseModels } from "./models.js";
-import { Actions, TASK_ACTIONS } from "./panels.js";
+import { Actions } from "./panels.js";
 import { Policy, VIEW, whyNot } from "./policy.js";
 import { Problem } from "./server.js";
 import { WindowPolicy } from "./window_policy.js";

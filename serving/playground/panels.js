@@ -11,8 +11,6 @@ const ACTION_WORDS = {
   done: "Done",
 };
 const KEY_WORDS = { left: "←", right: "→", forward: "↑", pickup: "Space", toggle: "Enter" };
-/** Actions that DoorKey needs, for who plays without a policy. */
-export const TASK_ACTIONS = ["left", "right", "forward", "pickup", "toggle"];
 /** The actions, each a button with a bar as long as its Q value. */
 export class Actions {
   /** @param {HTMLElement} list @param {(action: string) => void} act */

@@ -12,7 +12,7 @@
  * @property {string} name
  * @property {number[][]} scores `scores[n][s]`: how much cell n attends to cell s, x * 7 + y each
  */
-import { ACTIONS, AGENT_CELL, observe, VIEW_SIZE } from "./doorkey.js";
+import { ACTIONS, AGENT_CELL, observe, TASK_ACTIONS, VIEW_SIZE } from "./doorkey.js";
 import { Grid, headsOf } from "./heads.js";
 import { predictor } from "./server.js";
 
@@ -29,7 +29,9 @@ export function whyNot({ name, policy }) {
   const shape = (observation ?? states)?.shape.slice(observation ? 1 : 2) ?? [];
   const seesDoorKey = [3, 4].some((channels) => `${shape}` === `7,7,${channels}`);
   const names = policy?.action_names ?? [];
-  const actsThere = names.length > 0 && names.every((action) => ACTIONS.includes(action));
+  const actsThere =
+    TASK_ACTIONS.every((action) => names.includes(action)) &&
+    names.every((action) => ACTIONS.includes(action));
   if (seesDoorKey && actsThere) return null;
   return `The model “${name}” is not a DoorKey policy, so it cannot play here; you can.`;
 }

@@ -9,6 +9,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from static_pages import in_page
 
 from rrl_tf.envs import DoorKeyStart, enumerate_starts, make_doorkey
 from rrl_tf.presets import preset_folder
@@ -16,6 +17,10 @@ from rrl_tf.presets import preset_folder
 pytestmark = pytest.mark.tf_only
 FOLDER = pathlib.Path(__file__).parents[2] / "serving" / "playground"
 REPLAY = pathlib.Path(__file__).with_name("replay.mjs")
+PLAYS = {
+    **dict.fromkeys(["doorkey-5x5", "doorkey-8x8", "dt-doorkey"], True),
+    **dict.fromkeys(["memory-s17", "box-world", "nth-farthest"], False),
+}
 ACTIONS = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
 LIKELY = (0.15, 0.15, 0.35, 0.12, 0.05, 0.15, 0.03)  # an agent that reaches the goal at times
 
@@ -128,6 +133,26 @@ def test_the_page_asks_no_other_host():
     for path in FOLDER.iterdir():
         text = path.read_text().replace("http://www.w3.org/2000/svg", "")  # a name, not an address
         assert "//" not in "".join(line for line in text.splitlines() if "http" in line), path
+
+
+@pytest.fixture(scope="module")
+def notices(tmp_path_factory):
+    """What the page's files say of the packaged presets, in a folder where no page was written."""
+    folder = tmp_path_factory.mktemp("notices")
+    files = shutil.copytree(FOLDER, folder / "playground")
+    (files / "package.json").write_text('{"type": "module"}')
+    paths = {name: preset_folder(name) / "policy/1/assets.extra/policy.json" for name in PLAYS}
+    models = [{"name": n, "policy": json.loads(path.read_text())} for n, path in paths.items()]
+    done, _ = in_page("notices.mjs", files, models, folder)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_policies_of_something_else_do_not_play(notices):
+    """MemoryS17's walked about: it sees as DoorKey's do, and neither picks up nor toggles."""
+    for (name, plays), reason in zip(PLAYS.items(), notices["reasons"], strict=True):
+        told = f"The model “{name}” is not a DoorKey policy, so it cannot play here; you can."
+        assert reason == (None if plays else told)
 
 
 def as_json(start):
