@@ -9,7 +9,8 @@ export class Problem extends Error {}
 
 /** @returns {Promise<object[]>} the served models: name, version, and its policy.json or null */
 export async function servedModels() {
-  const models = (await read("config.json", "json"))?.models;
+  const remedy = "reload the page, or write it with serving.static_page.write_page";
+  const models = (await read("config.json", "json", remedy))?.models;
   if (!models?.length) throw new Problem("No model is loaded: config.json lists none.");
   return models;
 }
@@ -62,14 +63,14 @@ function checksum(file) {
 }
 
 /** A file of the page, whoever serves it. */
-async function read(name, kind) {
+async function read(name, kind, remedy = "reload the page") {
   try {
     const response = await fetch(encodeURIComponent(name));
     if (response.ok) return await response[kind]();
   } catch {
     // who asks is told the same
   }
-  throw new Problem(`The file ${name} is missing or unreadable: reload the page.`);
+  throw new Problem(`The file ${name} is missing or unreadable: ${remedy}.`);
 }
 
 async function ask(address, options) {

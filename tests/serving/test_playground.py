@@ -155,6 +155,11 @@ def test_policies_of_something_else_do_not_play(notices):
         assert reason == (None if plays else told)
 
 
+def test_a_page_that_was_not_written_says_how_to_write_it(notices):
+    assert notices["missing"].startswith("The file config.json is missing or unreadable:")
+    assert "write it with serving.static_page.write_page" in notices["missing"]
+
+
 def as_json(start):
     return vars(start) | {"key": list(start.key), "agent": list(start.agent)}
 

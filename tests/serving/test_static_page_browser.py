@@ -235,7 +235,10 @@ def test_weights_that_do_not_come_are_said_so_and_asked_for_again(name, answer, 
     page.locator("#problem").wait_for(state="hidden")
 
 
-UNREADABLE = "The file config.json is missing or unreadable: reload the page."
+UNREADABLE = (
+    "The file config.json is missing or unreadable: reload the page, or write it with "
+    "serving.static_page.write_page."
+)
 NONE = "No model is loaded: config.json lists none."
 
 
