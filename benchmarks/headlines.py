@@ -78,6 +78,20 @@ HEADLINES = (
         "10,000 perturbed test images",
     ),
     (
+        "questions about two objects of a picture, Sort-of-CLEVR: relations",
+        "sort_of_clevr",
+        "sort_of_clevr/table.md",
+        {"network": "relations"},
+        "relational",
+    ),
+    (
+        "the same: convolutions of that size",
+        "sort_of_clevr",
+        "sort_of_clevr/table.md",
+        {"network": "convolutions and dense layers"},
+        "relational",
+    ),
+    (
         "which of 4 vectors is the n-th farthest: Relational Memory Core",
         "relational_memory",
         "nth_farthest/table.md",
