@@ -78,7 +78,7 @@ HEADLINES = (
         "10,000 perturbed test images",
     ),
     (
-        "questions about two objects of a picture, Sort-of-CLEVR: relations",
+        "relational questions about pictures, Sort-of-CLEVR: relations",
         "sort_of_clevr",
         "sort_of_clevr/table.md",
         {"network": "relations"},
