@@ -12,7 +12,7 @@ import pathlib
 import tensorflow as tf
 
 from benchmarks import runs
-from benchmarks.runs import percent, summaries
+from benchmarks.runs import percent, spread, summaries
 from benchmarks.tables import markdown_table
 from rrl_tf.envs import doorkey_task
 from rrl_tf.training import evaluate
@@ -100,6 +100,7 @@ def table(results):
                     "larger grid": f"{LARGER[trained]}x{LARGER[trained]}",
                     "there": percent(found, "larger"),
                     "there, ε = .05": percent(found, "larger_epsilon"),
+                    "CPU minutes": spread([run["cpu_minutes"] for run in found], ".0f"),
                 }
             )
     return markdown_table(rows)

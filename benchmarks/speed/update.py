@@ -12,7 +12,6 @@ All of these compute every cell. A line more is of ours without those that nothi
 """
 
 import dataclasses
-from typing import Literal
 
 import numpy as np
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -23,6 +22,7 @@ from benchmarks.pytorch import comparison
 from benchmarks.pytorch.comparison import COMPILED, EAGER, OURS, OURS_XLA, PRECISIONS
 from benchmarks.pytorch.double_dqn import PREPARATIONS, TorchDoubleDQN
 from benchmarks.pytorch.networks import NETWORKS, copy_weights
+from benchmarks.runs import any_of
 from rrl_tf.training.loops import make_loop
 from train_scripts import train_box_world, train_doorkey
 
@@ -46,7 +46,7 @@ MOST_ATTENDED = {
 class Config(comparison.Config):
     """What is compared, and how long."""
 
-    presets: tuple[Literal["book", "fast", "box-world"], ...] = tuple(PRESETS)
+    presets: any_of(PRESETS) = tuple(PRESETS)
     """Presets of `train_scripts.train_doorkey` and `train_scripts.train_box_world`."""
     compiled: bool = True
     """Compare with `torch.compile` too; its compilation is most of the time this takes."""
