@@ -73,16 +73,22 @@ def scores(play: Player, level: int, levels: int) -> dict[str, float]:
     }
 
 
-def untrained_scores(play: Player, level: int) -> dict[str, float]:
-    """Successes on a level before it is trained on, as `scores` has them, under `zero_shot/`.
+def untrained_scores(play: Player, level: int, levels: int) -> dict[str, float]:
+    """Successes on levels before they are trained on, as `scores` has them, under `zero_shot/`.
 
     Args:
         play: what `make_player` returned.
-        level: number of the level that training comes to now.
+        level: number of the level that training comes to now; of the last one, which the run is
+            about, the greedy success is told as well, `zero_shot/last_success`.
+        levels: how many there are.
     """
-    told = scores(play, level, level + 1)
+    last = scores(play, levels - 1, levels)
+    told = last if level == levels - 1 else scores(play, level, levels)
     kept = ("success", f"success_epsilon_{NOISE}", "level")
-    return {f"zero_shot/{name}": told[f"eval/{name}"] for name in kept}
+    return {
+        **{f"zero_shot/{name}": told[f"eval/{name}"] for name in kept},
+        "zero_shot/last_success": last["eval/success"],
+    }
 
 
 def in_words(scores: dict[str, float], episodes: int) -> str:

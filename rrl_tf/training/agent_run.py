@@ -212,7 +212,7 @@ def _train(run, loop, task, play, curriculum, statistics, config, interruption):
                 metrics |= scores(play, curriculum.level, curriculum.levels)
                 if curriculum.report(metrics.get("eval/success", 0.0)):
                     loop.env.reset_options = {"level": curriculum.level}
-                    metrics |= untrained_scores(play, curriculum.level)
+                    metrics |= untrained_scores(play, curriculum.level, curriculum.levels)
             run.log.write(record.step, metrics)
             bar.set_postfix(_shown(metrics), refresh=False)
             if draws and not last and run.replicas.is_chief:  # the end has its own
