@@ -61,6 +61,8 @@ class RelationalMemoryCell(keras.layers.Layer):
             otherwise stays.
         kernel_initializer: initialiser of every matrix. `None` is Sonnet's: normal, of standard
             deviation `1 / sqrt(inputs)`, cut at two of them.
+        gate_bias_initializer: initialiser of b, `(2 * gate size,)`: the input gate's, then the
+            forget gate's.
 
     Call arguments:
         inputs: what one step sees: a vector `(B, F)`, or the n rows of a matrix `(B, n, F)`.
@@ -102,6 +104,7 @@ class RelationalMemoryCell(keras.layers.Layer):
         key_size: int | None = None,
         learned_start: bool = False,
         kernel_initializer: Initializer | None = None,
+        gate_bias_initializer: Initializer = "zeros",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -121,6 +124,7 @@ class RelationalMemoryCell(keras.layers.Layer):
                 _CUT_NORMAL_DEVIATION**2, mode="fan_in", distribution="truncated_normal"
             )
         )
+        self.gate_bias_initializer = keras.initializers.get(gate_bias_initializer)
         self.mem_size = self.num_heads * self.head_size
         self.state_size = self.output_size = self.mem_slots * self.mem_size
         gate_size = {"unit": self.mem_size, "memory": 1, None: 0}[self.gate_style]
@@ -157,7 +161,12 @@ class RelationalMemoryCell(keras.layers.Layer):
         ]
         if self.gate_style is not None:
             self.input_gates = self._dense("input_gates", self.gates_size, self.rows_size)
-            self.memory_gates = self._dense("memory_gates", self.gates_size, self.mem_size)
+            self.memory_gates = self._dense(
+                "memory_gates",
+                self.gates_size,
+                self.mem_size,
+                bias_initializer=self.gate_bias_initializer,
+            )
         if self.learned_start:
             self.initial_memory = self.add_weight(
                 shape=(self.state_size,),
@@ -165,12 +174,13 @@ class RelationalMemoryCell(keras.layers.Layer):
                 name="initial_memory",
             )
 
-    def _dense(self, name, units, features, activation=None):
+    def _dense(self, name, units, features, activation=None, bias_initializer="zeros"):
         dense = keras.layers.Dense(
             units,
             activation=activation,
             # A clone, as one unseeded initialiser gives the same numbers at every use.
             kernel_initializer=self.kernel_initializer.clone(),
+            bias_initializer=bias_initializer,
             dtype=self.dtype_policy,
             name=name,
         )
@@ -360,6 +370,7 @@ class RelationalMemoryCell(keras.layers.Layer):
             "key_size": self.key_size,
             "learned_start": self.learned_start,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "gate_bias_initializer": keras.initializers.serialize(self.gate_bias_initializer),
         }
 
 

@@ -10,6 +10,7 @@ from keras import ops
 
 from rrl_tf._arguments import integer, number_from, positive_int
 from rrl_tf._typing import Shape, Tensor
+from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import CausalTransformerBlock, PositionEmbedding
 from rrl_tf.layers._layer_norm import LayerNormalization
 from rrl_tf.layers._shapes import dense_on_rows
@@ -104,14 +105,34 @@ class RelationalMemoryCore(MemoryCore):
     """A Relational Memory Core, fed with vectors `(B, T, F)` or with n rows `(B, T, n, F)`.
 
     Args:
+        time_scale: T as in `LSTMCore`, for the gates; it takes the place of `forget_bias` and
+            `input_bias`.
         unroll: as in `MemoryCore`.
         **arguments: those of `RelationalMemoryCell`.
     """
 
     def __init__(
-        self, unroll: bool = False, dtype: Any = None, name: str | None = None, **arguments: Any
+        self,
+        time_scale: int | None = None,
+        unroll: bool = False,
+        dtype: Any = None,
+        name: str | None = None,
+        **arguments: Any,
     ) -> None:
         super().__init__(unroll, dtype, name)
+        if time_scale is not None:
+            biases = {"forget_bias": 0.0, "input_bias": 0.0}
+            if given := sorted(biases.keys() & arguments.keys()):
+                raise InvalidInput(
+                    f"`time_scale` takes the place of {given}; received both, time_scale="
+                    f"{time_scale!r}"
+                )
+            if arguments.get("gate_style", "unit") is None:
+                raise InvalidInput(
+                    f"`time_scale` is of gates; received gate_style=None, time_scale={time_scale!r}"
+                )
+            initializer = functools.partial(_long_gates, time_scale=_time_scale(time_scale))
+            arguments |= {**biases, "gate_bias_initializer": initializer}
         self.cell = RelationalMemoryCell(**arguments, dtype=self.dtype_policy, name="cell")
         self.memory_size = self.output_size = self.cell.state_size
 
@@ -179,11 +200,12 @@ class LSTMCore(MemoryCore):
         super().__init__(unroll, dtype, name)
         self.units = self.output_size = positive_int("units", units)
         self.memory_size = 2 * self.units
+        biases = _ones_to_forget
         if time_scale is not None:
-            number_from("time_scale", integer("time_scale", time_scale), 3)
+            biases = functools.partial(_long_gates, time_scale=_time_scale(time_scale), others=2)
         self.input_projection = keras.layers.Dense(
             4 * self.units,
-            bias_initializer=functools.partial(_gate_biases, time_scale=time_scale),
+            bias_initializer=biases,
             dtype=self.dtype_policy,
             name="input_projection",
         )
@@ -323,15 +345,21 @@ class NoMemoryCore(MemoryCore):
         return steps
 
 
-def _gate_biases(shape, dtype=None, time_scale=None):
-    """Of input gate, forget gate, candidate and output gate; all but the first two 0."""
-    units = shape[0] // 4
-    zeros = ops.zeros(units, dtype)
-    if time_scale is None:
-        return ops.concatenate([zeros, ops.ones(units, dtype), zeros, zeros])
-    draw = keras.initializers.RandomUniform(1.0, time_scale - 1.0)
-    forget = ops.log(draw((units,), dtype))
-    return ops.concatenate([-forget, forget, zeros, zeros])
+def _time_scale(received):
+    """Returns `received`, or raises an `InvalidInput`."""
+    return number_from("time_scale", integer("time_scale", received), 3)
+
+
+def _ones_to_forget(shape, dtype=None):
+    """Biases of an LSTM's input gate, forget gate, candidate and output gate."""
+    return ops.repeat(ops.convert_to_tensor([0.0, 1.0, 0.0, 0.0], dtype), shape[0] // 4)
+
+
+def _long_gates(shape, dtype=None, time_scale=None, others=0):
+    """Biases of an input gate, a forget gate, and `others` of the same size, which are 0."""
+    units = shape[0] // (2 + others)
+    forget = ops.log(keras.initializers.RandomUniform(1.0, time_scale - 1.0)((units,), dtype))
+    return ops.concatenate([-forget, forget, ops.zeros((others * units,), dtype)])
 
 
 def _in_a_loop(go, memory, sequences):

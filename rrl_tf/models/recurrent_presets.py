@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from rrl_tf.models.presets import RELATIONAL_Q_NETWORK, Preset
 
+_SLOTS = {"mem_slots": 4, "head_size": 16, "num_heads": 2}
 # A memory that forgets less in the beginning has more to be learned from.
-_SLOTS = {"mem_slots": 4, "head_size": 16, "num_heads": 2, "forget_bias": 2.0}
+_RELATIONAL = {"core": "relational_memory", "core_arguments": {**_SLOTS, "forget_bias": 2.0}}
 _MEMORIES = {
     "relational-memory-entities": (
         "a Relational Memory of 4 slots that attend to the cells in sight, one by one",
-        {
-            "core": "relational_memory",
-            "core_arguments": _SLOTS,
-            "memory_input": "entities",
-        },
+        {**_RELATIONAL, "memory_input": "entities"},
     ),
     "relational-memory": (
         "a Relational Memory of 4 slots, fed with one vector a step",
-        {
-            "core": "relational_memory",
-            "core_arguments": _SLOTS,
-        },
+        _RELATIONAL,
+    ),
+    "relational-memory-long": (
+        "a Relational Memory of 4 slots, fed with one vector a step, whose units begin to forget "
+        "after up to 40 steps",
+        {**_RELATIONAL, "core_arguments": {**_SLOTS, "time_scale": 40}},
     ),
     "lstm": ("an LSTM of 64 units", {"core": "lstm", "core_arguments": {"units": 64}}),
     "lstm-long": (

@@ -50,8 +50,8 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         num_actions: A, the number of actions.
         core: `"relational_memory"`, `"lstm"`, `"window"` (a causal transformer over the last
             steps), or `"none"`.
-        core_arguments: dict of arguments of the core: of `RelationalMemoryCell`; `units` and
-            `time_scale` of an LSTM, the most steps after which its units begin to forget (Tallec
+        core_arguments: dict of arguments of the core: of `RelationalMemoryCell`; `units` of an
+            LSTM; of both, `time_scale`, the most steps after which units begin to forget (Tallec
             and Ollivier, 2018); `context_length` K, `width`, `num_blocks` and those of
             `CausalTransformerBlock` for a window; or, for none, `units` of the dense layer that
             takes its place. With any, `unroll`: whether the steps of a sequence are written out in

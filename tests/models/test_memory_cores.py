@@ -93,11 +93,45 @@ def test_an_lstm_with_a_time_scale_begins_to_forget_after_up_to_so_many_steps(un
         assert np.ptp(steps) > time_scale / 4
 
 
+@settings(max_examples=10)
+@given(
+    units=st.integers(1, 30),
+    time_scale=st.integers(3, 200),
+    gate_style=st.sampled_from(("unit", "memory")),
+)
+def test_so_does_a_relational_memory(units, time_scale, gate_style):
+    core = {"head_size": units, "num_heads": 1, "time_scale": time_scale, "gate_style": gate_style}
+    model = RecurrentQNetwork.from_preset("relational-memory-long-dense", core_arguments=core)
+    model.build({"observation": (None, 4)})
+    cell = model.core_layer.cell
+    writes, forgets = np.split(array(cell.memory_gates.bias), 2)
+    steps = 1 + np.exp(forgets)
+    assert len(steps) == (units if gate_style == "unit" else 1)
+    assert (steps >= 2 - 1e-5).all() and (steps <= time_scale + 1e-3).all()
+    np.testing.assert_array_equal(writes, -forgets)
+    np.testing.assert_array_equal(array(cell.input_gates.bias), 0)
+    assert cell.forget_bias == cell.input_bias == 0
+
+
+@pytest.mark.parametrize("network", ["lstm-long-dense", "relational-memory-long-dense"])
 @pytest.mark.parametrize("time_scale", [2, 2.5, "40"])
-def test_a_time_scale_too_short_to_remember_is_refused(time_scale):
-    core = {"units": 2, "time_scale": time_scale}
+def test_a_time_scale_too_short_to_remember_is_refused(network, time_scale):
+    core = {"time_scale": time_scale}
     with pytest.raises(InvalidInput, match=r"time_scale.*received"):
-        RecurrentQNetwork.from_preset("lstm-long-dense", core_arguments=core)
+        RecurrentQNetwork.from_preset(network, core_arguments=core)
+
+
+@pytest.mark.parametrize("bias", ["forget_bias", "input_bias"])
+def test_a_time_scale_takes_the_place_of_other_biases(bias):
+    with pytest.raises(InvalidInput, match=f"time_scale.*{bias}.*received"):
+        core = {bias: 1.0}
+        RecurrentQNetwork.from_preset("relational-memory-long-dense", core_arguments=core)
+
+
+def test_a_time_scale_without_gates_is_refused():
+    with pytest.raises(InvalidInput, match="of gates; received gate_style=None"):
+        core = {"gate_style": None}
+        RecurrentQNetwork.from_preset("relational-memory-long-dense", core_arguments=core)
 
 
 def test_a_relational_memory_is_the_layer():
