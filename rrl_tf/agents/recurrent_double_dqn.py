@@ -255,10 +255,13 @@ class GreedyPlayer:
     def __init__(self, agent: RecurrentDoubleDQN) -> None:
         self.agent = agent
         self._values = tf.function(agent.policy_values, reduce_retracing=True)
+        self._beginning: Mapping[str, np.ndarray] | None = None
 
     def initial_recall(self, num_envs: int) -> dict[str, np.ndarray]:
         """What is known at the start of episodes."""
-        return _arrays(self.agent.initial_recall(num_envs))
+        first = self.agent.initial_recall(1)
+        self._beginning = {name: np.asarray(value) for name, value in first.items()}
+        return {name: np.repeat(value, num_envs, 0) for name, value in self._beginning.items()}
 
     def __call__(
         self, observation: np.ndarray, recall: Mapping[str, np.ndarray]
@@ -270,12 +273,15 @@ class GreedyPlayer:
     def next_recall(self, recall: Any, *step: np.ndarray) -> dict[str, np.ndarray]:
         """What is known after a step: memory, action, reward, and which episodes are over."""
         memory, action, reward, over = step
-        step = (memory, action.astype(np.int32), reward.astype(np.float32), over)
-        return _arrays(self.agent.next_recall(recall, *step))
-
-
-def _arrays(tensors):
-    return {name: np.asarray(value) for name, value in tensors.items()}
+        after = {"memory": memory, "previous_action": action, "previous_reward": reward}
+        beginning = self._beginning or self.initial_recall(1)
+        # `next_recall` of the agent, in arrays: an evaluation takes thousands of such steps.
+        return {
+            name: np.where(over[:, None] if first.ndim > 1 else over, first, after[name]).astype(
+                first.dtype
+            )
+            for name, first in beginning.items()
+        }
 
 
 def _part(steps: Any, memory: Any, begin: int, end: int | None) -> tuple[Any, Any, Any]:

@@ -239,3 +239,20 @@ def test_each_episode_of_an_evaluation_has_its_own_memory():
             }
             over, steps = terminated or truncated, steps + 1
         assert steps == length
+
+
+@pytest.mark.parametrize("core", ["lstm", "relational-memory", "none"])
+def test_a_player_recalls_what_the_agent_does(core):
+    agent, rng = make_agent(core), np.random.default_rng(0)
+    player, over = agent.greedy_player(), np.array([True, False, True, False])
+    memory = rng.normal(size=(4, agent.network.memory_size)).astype("float32")
+    action, reward = np.array([0, 3, 2, 1]), np.array([0.0, 1.0, 0.5, -1.0])
+    expected = agent.next_recall(
+        agent.initial_recall(4), memory, action.astype("int32"), reward.astype("float32"), over
+    )
+    found = player.next_recall(player.initial_recall(4), memory, action, reward, over)
+    for name, value in expected.items():
+        assert found[name].dtype == value.numpy().dtype
+        np.testing.assert_array_equal(found[name], value.numpy())
+    for name, value in agent.initial_recall(3).items():
+        np.testing.assert_array_equal(player.initial_recall(3)[name], value.numpy())
