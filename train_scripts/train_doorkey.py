@@ -14,6 +14,7 @@ from typing import Any, Literal
 import keras
 
 from rrl_tf.envs import Task, doorkey_task
+from rrl_tf.envs.minigrid_view import most_in_sight
 from rrl_tf.models import RelationalQNetwork
 from rrl_tf.training import make_replicas
 from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
@@ -147,18 +148,6 @@ def make_network(config: Config, task: Task, **overrides: Any) -> RelationalQNet
         "dtype": config.dtype,
     }
     return RelationalQNetwork.from_preset(config.network, task.preparation, **arguments | overrides)
-
-
-def most_in_sight(size: int) -> int:
-    """How many cells of the 7 x 7 view can be in sight in a room: walls hide what is behind them.
-
-    From the agent's row to a wall these are at most all rows but one, as a wall is behind it.
-
-    Example:
-        >>> most_in_sight(5)
-        20
-    """
-    return min(size - 1, 7) * min(size, 7)
 
 
 if __name__ == "__main__":

@@ -15,11 +15,12 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import keras
 
 from rrl_tf.envs import Task, comparison_task, doorkey_task, key_corridor_task, memory_task
+from rrl_tf.envs.minigrid_view import most_in_sight
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RecurrentQNetwork
 from rrl_tf.training.recurrent_double_dqn import (
@@ -48,13 +49,16 @@ class Config(RecurrentDoubleDQNConfig):
     held_out_seed: int = 0
     """Which third."""
     random_length: bool = False
-    """Memory: draw the length of the hallway."""
+    """Memory: draw the length of the hallway, in the last size."""
     frames: int = 1
     """Observations stacked."""
     max_steps: int | None = None
     """Time limit of an episode; MiniGrid's if not given."""
     network: str = "lstm-dense"
     """Preset of `RecurrentQNetwork`."""
+    bound_entities: bool = False
+    """DoorKey: relate no more cells than can be in sight in the largest room: the same values,
+    with less work, of a network that larger rooms than these are no use to."""
 
 
 TASKS: dict[str, Callable[..., Task]] = {
@@ -74,8 +78,10 @@ MEMORY_S17 = dataclasses.replace(
     network="lstm-long-dense",
     learned_steps=24,
     steps=400_000,
-    learning_rate_updates=75_000,
-    learning_rate_hold=40_000,  # until the last level is reached, larger steps get further
+    evaluate_every=4000,  # on long hallways an evaluation costs as much as a thousand steps
+    updates_per_step=0.0625,
+    learning_rate_updates=18_750,
+    learning_rate_hold=10_000,  # until the last level is reached, larger steps get further
     discount=0.98,
     epsilon_end=0.4,
     epsilon_exponent=7.0,  # some environments play almost as they have learned
@@ -102,12 +108,13 @@ PRESETS = {
         MEMORY_S17, preset="memory-s17-random", random_length=True
     ),
     "comparison": dataclasses.replace(
-        MEMORY,
+        MEMORY_S17,
         preset="comparison",
         environment="comparison",
-        sizes=(11, 14),
-        steps=100_000,
-        discount=0.97,
+        sizes=(6, 7, 8, 9, 10, 11, 12, 13, 14),  # up to 10, some view shows both objects
+        steps=600_000,
+        learning_rate_updates=31_250,
+        learning_rate_hold=20_000,
     ),
     "doorkey-6x6": DOORKEY,
     "doorkey-8x8": dataclasses.replace(
@@ -133,6 +140,8 @@ PRESETS = {
         sizes=(1, 2, 3),
         network="lstm",
         steps=500_000,
+        updates_per_step=0.0625,
+        learning_rate_updates=25_000,
         discount=0.97,
         evaluate_every=10_000,
     ),
@@ -162,10 +171,17 @@ def make_task(config: Config) -> Task:
 
 
 def make_network(config: Config, task: Task) -> RecurrentQNetwork:
-    """A Q network with a memory and new weights."""
-    return RecurrentQNetwork.from_preset(
-        config.network, task.preparation, num_actions=task.num_actions, dtype=config.dtype
-    )
+    """A Q network with a memory and new weights.
+
+    Raises:
+        InvalidInput: if cells are to be bounded that no network relates, or not of rooms.
+    """
+    arguments: dict[str, Any] = {"num_actions": task.num_actions, "dtype": config.dtype}
+    if config.bound_entities:
+        if config.environment != "doorkey":
+            raise InvalidInput(f"bound_entities goes with doorkey; received {config.environment!r}")
+        arguments["encoder_arguments"] = {"max_entities": most_in_sight(max(config.sizes))}
+    return RecurrentQNetwork.from_preset(config.network, task.preparation, **arguments)
 
 
 if __name__ == "__main__":

@@ -33,8 +33,11 @@ KINDS = ("red key", "red ball", "blue key", "blue ball")
 """What does, if nothing else is asked for: to compare them takes both type and colour."""
 
 FIRST_NICHE = 1
-SECOND_NICHE = FIRST_NICHE + VIEW_SIZE  # no view, whichever way it is turned, reaches both
-MINIMUM_SIZE = SECOND_NICHE + 3  # the hallway reaches the second niche; the fork and a wall follow
+FARTHEST_NICHE = FIRST_NICHE + VIEW_SIZE  # no view, whichever way it is turned, reaches both
+_BEYOND = 3  # the hallway reaches the second niche; the fork and a wall follow
+MINIMUM_SIZE = FIRST_NICHE + 2 + _BEYOND
+APART_SIZE = FARTHEST_NICHE + _BEYOND
+"""From this size on two objects are never in view together; smaller ones are to learn on."""
 _HEIGHT = 5
 _HALLWAY = _HEIGHT // 2
 
@@ -44,13 +47,14 @@ class ComparisonStart:
     """Where everything stands at the beginning of a Comparison episode.
 
     A hallway leads from the left to a fork. Two niches in its upper wall hold an object each, the
-    first where the hallway begins and the second seven cells further. Above the fork lies a green
+    first where the hallway begins and the second seven cells further, or in hallways shorter than
+    that, sizes 6 to 10, where they end. Above the fork lies a green
     goal and below it a red one: the episode ends at either, and is a success at the green one if
     the objects are the same in type and colour, at the red one if they are not. The agent starts
     in the hallway and looks to the right.
 
     Args:
-        size: Width of the grid in cells, outer walls included; at least 11.
+        size: Width of the grid in cells, outer walls included; at least 6.
         agent: x of the agent, from 1 to size - 3, where the hallway ends.
         first: The object in the first niche, such as `"red key"`.
         second: The object in the second niche.
@@ -101,7 +105,7 @@ def enumerate_comparison_starts(
     occur K - 1 times, for each place of the agent.
 
     Args:
-        size: Width of the grid in cells, at least 11.
+        size: Width of the grid in cells, at least 6.
         kinds: The objects there are to compare, two or more of `OBJECTS`.
 
     Raises:
@@ -124,14 +128,14 @@ def enumerate_comparison_starts(
 class Comparison(ChosenStarts):
     """The delayed same-different task of psychology, in MiniGrid.
 
-    To answer takes both objects, which are never in view together: one of them at least must be
-    remembered, and from size 14 on both, as neither is in view from the fork unless the agent
-    turns back. An agent that starts past a niche can turn round as well. There are three actions,
-    MiniGrid's `left`, `right` and `forward`. At the end of an episode `info["success"]` tells
-    whether the right goal was reached.
+    To answer takes both objects, which from size 11 on are never in view together: one of them at
+    least must be remembered, and from size 14 on both, as neither is in view from the fork unless
+    the agent turns back. An agent that starts past a niche can turn round as well. There are three
+    actions, MiniGrid's `left`, `right` and `forward`. At the end of an episode `info["success"]`
+    tells whether the right goal was reached.
 
     Args:
-        size: Width of the grid in cells, at least 11.
+        size: Width of the grid in cells, at least 6.
         kinds: The objects there are to compare, two or more of `OBJECTS`.
         max_steps: Time limit in steps; `None` is 5 * size², as in MiniGrid's Memory.
         starts: Starts to draw from at each reset, uniformly, with whatever objects; `None` is
@@ -153,7 +157,7 @@ class Comparison(ChosenStarts):
 
     def __init__(
         self,
-        size: int = MINIMUM_SIZE,
+        size: int = APART_SIZE,
         kinds: Collection[str] = KINDS,
         max_steps: int | None = None,
         starts: Iterable[ComparisonStart] | None = None,
@@ -211,7 +215,7 @@ class Comparison(ChosenStarts):
         self.grid.vert_wall(0, 0)
         self.grid.vert_wall(width - 1, 0)
         self.put_obj(OBJECTS[self.start.first](), FIRST_NICHE, _HALLWAY - 1)
-        self.put_obj(OBJECTS[self.start.second](), SECOND_NICHE, _HALLWAY - 1)
+        self.put_obj(OBJECTS[self.start.second](), second_niche(width), _HALLWAY - 1)
         self.put_obj(Goal("green"), fork, _HALLWAY - 1)
         self.put_obj(Goal("red"), fork, _HALLWAY + 1)
         self.agent_pos = (self.start.agent, _HALLWAY)
@@ -221,7 +225,7 @@ class Comparison(ChosenStarts):
 
 
 def make_comparison(
-    size: int = MINIMUM_SIZE,
+    size: int = APART_SIZE,
     kinds: Collection[str] = KINDS,
     frames: int = 1,
     reward: str = "success",
@@ -235,7 +239,7 @@ def make_comparison(
     (object, colour, state, direction of the agent).
 
     Args:
-        size: Width of the grid in cells, at least 11.
+        size: Width of the grid in cells, at least 6.
         kinds: The objects there are to compare, two or more of `OBJECTS`.
         frames: Number of the last observations stacked along the channels, oldest first.
         reward: `"success"`, 1 at the right goal; or `"env"`, 1 - 0.9 * steps / max_steps there.
@@ -264,6 +268,11 @@ def make_comparison(
     env = wrappers.StackFrames(env, frames)
     env = wrappers.ReplaceReward(env, REWARDS[reward])
     return env
+
+
+def second_niche(size: int) -> int:
+    """x of the second niche in a grid of this size."""
+    return min(FARTHEST_NICHE, size - _BEYOND)
 
 
 def _is_size(size):

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 from rrl_tf.envs import minigrid_view
-from rrl_tf.envs.comparison import KINDS, MINIMUM_SIZE, enumerate_comparison_starts, make_comparison
+from rrl_tf.envs.comparison import APART_SIZE, KINDS, enumerate_comparison_starts, make_comparison
 from rrl_tf.envs.doorkey_task import level_of_starts
 from rrl_tf.envs.preparation import one_hot
 from rrl_tf.envs.task import Task
@@ -15,7 +15,7 @@ from rrl_tf.errors import InvalidInput
 
 
 def comparison_task(
-    sizes: tuple[int, ...] = (MINIMUM_SIZE,),
+    sizes: tuple[int, ...] = (APART_SIZE,),
     *,
     kinds: Collection[str] = KINDS,
     frames: int = 1,
@@ -27,7 +27,7 @@ def comparison_task(
     Whoever does not know both objects in the end succeeds half of the time.
 
     Args:
-        sizes: widths of the grid, from 11 up, a curriculum from first to last.
+        sizes: widths of the grid, from 6 up, a curriculum from first to last.
         kinds, frames, reward, max_steps: as in `make_comparison`, for all levels.
 
     Raises:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rrl_tf.envs import minigrid_view
 from rrl_tf.envs.doorkey_task import level_of_starts
-from rrl_tf.envs.memory import enumerate_memory_starts, make_memory
+from rrl_tf.envs.memory import MINIMUM_SIZE, enumerate_memory_starts, make_memory
 from rrl_tf.envs.preparation import one_hot
 from rrl_tf.envs.task import Task
 from rrl_tf.errors import InvalidInput
@@ -29,8 +29,11 @@ def memory_task(
     smaller rooms a look back from the end of the hallway shows it.
 
     Args:
-        sizes: sides of the grid, odd and from 7 up, a curriculum from first to last.
-        random_length, frames, reward, max_steps: as in `make_memory`, for all levels.
+        sizes: sides of the grid from 7 up, a curriculum from first to last. MiniGrid's are odd; an
+            even one is the next with a hallway one cell shorter, to learn on.
+        random_length: whether hallways of the last size have any length that fits; in the sizes
+            before they have the longest, as only there does it take a memory to go on.
+        frames, reward, max_steps: as in `make_memory`, for all levels.
         held_out: keep a third of the lengths a hallway of the last size can have for evaluation.
         held_out_seed: which third.
 
@@ -46,26 +49,40 @@ def memory_task(
         raise InvalidInput("sizes needs at least one side of a grid; received none")
     if held_out and not random_length:
         raise InvalidInput("held_out keeps lengths apart; received random_length=False, one length")
-    make = functools.partial(
-        make_memory,
-        random_length=random_length,
-        frames=frames,
-        reward=reward,
-        max_steps=max_steps,
-    )
-    space: Any = make(sizes[0]).observation_space
+    make = functools.partial(make_memory, frames=frames, reward=reward, max_steps=max_steps)
+    *easier, last = sizes
+    levels = [_level(make, size) for size in easier]
+    if random_length:
+        starts = enumerate_memory_starts(last, random_length=True)
+        kept = held_out_seed if held_out else None
+        levels.append(
+            level_of_starts(f"S{last}", functools.partial(make, last, True), starts, kept)
+        )
+    else:
+        levels.append(_level(make, last))
+    space: Any = levels[0].make_env().observation_space
     channels = space.shape[-1] // frames
     return Task(
-        name=f"MemoryS{sizes[-1]}{'Random' if random_length else ''}",
-        levels=tuple(
-            level_of_starts(
-                f"S{size}",
-                functools.partial(make, size),
-                enumerate_memory_starts(size, random_length),
-                held_out_seed if held_out and size == sizes[-1] else None,
-            )
-            for size in sizes
-        ),
+        name=f"MemoryS{last}{'Random' if random_length else ''}",
+        levels=tuple(levels),
         preparation=one_hot(space, frames, minigrid_view.UNSEEN, minigrid_view.AGENT_CELL),
         **minigrid_view.of_task(channels),
     )
+
+
+def _level(make, size):
+    """MiniGrid's Memory of a size, or the next one's with a hallway one cell shorter."""
+    if isinstance(size, int) and size % 2 == 0 and size > MINIMUM_SIZE:
+        grid = size + 1
+        hallways = enumerate_memory_starts(grid, random_length=True)
+        starts = tuple(start for start in hallways if start.hallway_end == size - 3)
+        make = functools.partial(_make_from, make, grid, starts)
+    else:
+        starts = enumerate_memory_starts(size)
+        make = functools.partial(make, size, False)
+    return level_of_starts(f"S{size}", make, starts, None)
+
+
+def _make_from(make, size, all_starts, starts=None, **options):
+    """An environment that begins from some of the starts of hallways of any length."""
+    return make(size, True, starts=all_starts if starts is None else starts, **options)

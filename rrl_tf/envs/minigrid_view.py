@@ -35,6 +35,21 @@ TASK_ACTIONS = tuple(
 _LABELLED = ("key", "door", "goal", "ball", "box", "lava")
 
 
+def most_in_sight(size: int) -> int:
+    """How many cells of a view can be in sight in a room with walls: they hide what is behind.
+
+    From the agent's row to a wall these are at most all rows but one, as a wall is behind it.
+
+    Args:
+        size: Side of the room in cells, walls included.
+
+    Example:
+        >>> most_in_sight(5), most_in_sight(16)
+        (20, 49)
+    """
+    return min(size - 1, VIEW_SIZE) * min(size, VIEW_SIZE)
+
+
 def object_cells(view: Any, channels: int = 3) -> dict[str, tuple[int, int]]:
     """Finds the agent and the objects it sees.
 

@@ -21,7 +21,7 @@ from rrl_tf.envs.comparison import KINDS, OBJECTS
 from rrl_tf.errors import InvalidInput
 
 LEFT, RIGHT, FORWARD = range(3)
-AHEAD = (3, 5)
+AHEAD, BESIDE = (3, 5), (2, 6)
 SIZES = (11, 12, 14, 17)
 LAYOUTS = [*product(KINDS, KINDS)]
 STARTS = enumerate_comparison_starts(12)
@@ -69,7 +69,7 @@ def oracle(observation):
         observation = yield FORWARD
     for turn in (LEFT, LEFT):
         observation = yield turn
-    (first,) = seen(observation).values()
+    first = seen(observation)[BESIDE]
     second = None
     while not is_wall(observation, AHEAD):
         observation = yield FORWARD
@@ -112,6 +112,16 @@ def view_from(world, pose):
     view = MiniGridEnv.gen_obs(world)["image"]
     np.testing.assert_array_equal(world.gen_obs()["image"], view)
     return view
+
+
+@pytest.mark.parametrize("size", range(6, 11))
+def test_in_smaller_rooms_some_view_shows_both(size):
+    env = make_comparison(size)
+    poses = reachable_poses(env)
+    assert len(poses) == 4 * (size - 2)
+    env.reset(options={"start": ComparisonStart(size, 1, *LAYOUTS[1])})
+    views = [seen(view_from(env.unwrapped, pose)) for pose in poses]
+    assert {frozenset(view.values()) for view in views if len(view) == 2} == {frozenset(LAYOUTS[1])}
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -161,7 +171,7 @@ def test_every_start_is_drawn_as_often_as_it_is_listed():
     assert abs(chi_square - freedom) < 4 * (2 * freedom) ** 0.5
 
 
-@pytest.mark.parametrize("size", [11, 14])
+@pytest.mark.parametrize("size", [6, 9, 11, 14])
 def test_who_remembers_both_objects_is_right_from_every_start(size):
     env = make_comparison(size, max_steps=3 * size)
     for start in sorted(set(enumerate_comparison_starts(size))):
@@ -246,7 +256,7 @@ def test_gymnasium_finds_nothing_to_say():
 @pytest.mark.parametrize(
     "change",
     [
-        {"size": 10},
+        {"size": 5},
         {"size": 11.0},
         {"agent": 0},
         {"agent": 9},
@@ -267,8 +277,8 @@ def test_impossible_starts_are_refused(change):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"size": 10}, "size must be an integer of at least 11; received 10"),
-        ({"size": 11.0}, "size must be an integer of at least 11; received 11.0"),
+        ({"size": 5}, "size must be an integer of at least 6; received 5"),
+        ({"size": 11.0}, "size must be an integer of at least 6; received 11.0"),
         ({"kinds": ("red key",)}, "kinds must be two or more different ones of .*received"),
         ({"kinds": ("red key", "red key")}, "kinds must be two or more different ones"),
         ({"kinds": ("red key", "key")}, "kinds must be two or more different ones"),
@@ -319,7 +329,7 @@ def test_a_curriculum_shares_its_spaces_and_tests_every_start():
     ("arguments", "message"),
     [
         ({"sizes": ()}, "at least one width of a grid; received none"),
-        ({"sizes": (10,)}, "size must be an integer of at least 11; received 10"),
+        ({"sizes": (5,)}, "size must be an integer of at least 6; received 5"),
         ({"kinds": ()}, "kinds must be two or more"),
         ({"reward": "book"}, "`reward` must be one of"),
         ({"frames": 0}, "`frames` must be a positive integer"),
@@ -337,4 +347,4 @@ def test_the_script_has_a_preset_of_it():
     from train_scripts import train_recurrent
 
     task = train_recurrent.make_task(train_recurrent.PRESETS["comparison"])
-    assert [level.name for level in task.levels] == ["S11", "S14"]
+    assert [level.name for level in task.levels] == [f"S{size}" for size in range(6, 15)]

@@ -1,6 +1,7 @@
 """Memory and KeyCorridor: MiniGrid's own where nothing is asked for, every start, their tasks."""
 
 import itertools
+import pickle
 
 import gymnasium
 import minigrid  # noqa: F401  registers the stock environments
@@ -196,7 +197,7 @@ def test_a_curriculum_shares_its_spaces_and_tests_every_start():
     assert (task.name, task.num_actions) == ("MemoryS17Random", 3)
     assert task.preparation.shape == (7, 7, 24)
     assert (task.preparation.unseen_feature, task.preparation.agent_cell) == (0, (3, 6))
-    assert [len(task.evaluation_resets(level, 1000)) for level in range(3)] == [60, 196, 396]
+    assert [len(task.evaluation_resets(level, 1000)) for level in range(3)] == [24, 40, 396]
     env = task.make_test_env()
     observation, _ = env.reset(**task.evaluation_resets(at_most=1000)[0])
     assert task.observation_space.contains(observation)
@@ -206,6 +207,24 @@ def test_a_curriculum_shares_its_spaces_and_tests_every_start():
     assert memory_task((7,), frames=4).preparation.shape == (7, 7, 96)
 
 
+def test_an_even_size_is_the_next_one_with_a_hallway_one_cell_shorter():
+    task = memory_task((9, 10, 11))
+    ends = []
+    for level, count in zip(range(3), (24, 28, 32)):
+        resets = task.evaluation_resets(level, 1000)
+        assert len(resets) == count
+        env = task.make_test_env(level)
+        assert {env.reset(**reset) and env.get_wrapper_attr("start") for reset in resets} == {
+            reset["options"]["start"] for reset in resets
+        }
+        trained = task.levels[level].make_env()
+        starts = [trained.reset(seed=s) and trained.get_wrapper_attr("start") for s in range(60)]
+        assert len(set(starts)) > 10
+        ends.append({(start.size, start.hallway_end) for start in starts})
+    assert ends == [{(9, 6)}, {(11, 7)}, {(11, 8)}]
+    assert pickle.loads(pickle.dumps(task.levels[1])).make_env().reset()[0].shape == (7, 7, 4)
+
+
 def test_held_out_lengths_are_tested_and_never_trained_on():
     task = memory_task((9, 17), random_length=True, held_out=True)
     held = {r["options"]["start"].hallway_end for r in task.evaluation_resets(at_most=1000)}
@@ -213,7 +232,7 @@ def test_held_out_lengths_are_tested_and_never_trained_on():
     env = task.make_env()
     met = {env.reset(seed=s) and env.get_wrapper_attr("start").hallway_end for s in range(150)}
     assert len(met) == 7 and not met & held
-    assert len(task.evaluation_resets(level=0, at_most=1000)) == 60
+    assert len(task.evaluation_resets(level=0, at_most=1000)) == 24
     other = memory_task((17,), random_length=True, held_out=True, held_out_seed=1)
     assert held != {r["options"]["start"].hallway_end for r in other.evaluation_resets()}
 
@@ -222,7 +241,9 @@ def test_held_out_lengths_are_tested_and_never_trained_on():
     ("arguments", "message"),
     [
         ({"sizes": ()}, "at least one side of a grid; received none"),
-        ({"sizes": (8,)}, "size must be odd"),
+        ({"sizes": (6,)}, "size must be odd"),
+        ({"sizes": (7.0,)}, "size must be odd"),
+        ({"sizes": (7, 10), "random_length": True}, "size must be odd"),
         ({"held_out": True}, "received random_length=False, one length"),
         ({"reward": "book"}, "`reward` must be one of"),
         ({"frames": 0}, "`frames` must be a positive integer"),

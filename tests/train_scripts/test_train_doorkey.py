@@ -287,6 +287,7 @@ def agent_shape(config):
 
 @pytest.mark.parametrize("size", [5, 6])
 def test_no_more_cells_are_in_sight_than_are_computed(size):
+    from rrl_tf.envs.minigrid_view import most_in_sight
     from train_scripts import train_doorkey
 
     task = train_doorkey.make_task(dataclasses.replace(train_doorkey.FAST, sizes=(size,)))
@@ -294,7 +295,7 @@ def test_no_more_cells_are_in_sight_than_are_computed(size):
     for reset in task.evaluation_resets(at_most=816)[:: 6 if size == 6 else 1]:
         env.reset(**reset)
         in_sight = max(in_sight, *cells_in_sight(env.unwrapped, size))
-    assert in_sight == train_doorkey.most_in_sight(size)
+    assert in_sight == most_in_sight(size)
 
 
 def cells_in_sight(room, size):
