@@ -50,6 +50,20 @@ HEADLINES = (
         "greedy success",
     ),
     (
+        "MiniGrid's MemoryS17Random, starts of all lengths",
+        "memory",
+        "memory/table.md",
+        {"task": "MemoryS17Random", "agent": "LSTM for long spans, dense layers"},
+        "greedy success",
+    ),
+    (
+        "two objects seen apart and compared, ours, width 14",
+        "memory",
+        "memory/table.md",
+        {"task": "ComparisonS14", "agent": "LSTM for long spans, dense layers"},
+        "greedy success",
+    ),
+    (
         "Box-World 8 x 8, one to three boxes, new levels",
         "box_world",
         "box_world/table.md",

@@ -11,7 +11,7 @@ from benchmarks.report import Report, has_amx
 
 PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 """A precision's name in the tables → Keras' name of the policy."""
-OURS, OURS_XLA = "ours", "ours, XLA"
+OURS, OURS_XLA, OURS_FEWER = "ours", "ours, XLA", "ours, cells attended to"
 EAGER, COMPILED = "PyTorch eager", "PyTorch compiled"
 
 

@@ -19,14 +19,21 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import untrained
 from benchmarks.pytorch import comparison
-from benchmarks.pytorch.comparison import COMPILED, EAGER, OURS, OURS_XLA, PRECISIONS
+from benchmarks.pytorch.comparison import (
+    COMPILED,
+    EAGER,
+    OURS,
+    OURS_FEWER,
+    OURS_XLA,
+    PRECISIONS,
+)
 from benchmarks.pytorch.double_dqn import PREPARATIONS, TorchDoubleDQN
 from benchmarks.pytorch.networks import NETWORKS, copy_weights
 from benchmarks.runs import any_of
+from rrl_tf.envs.minigrid_view import most_in_sight
 from rrl_tf.training.loops import make_loop
 from train_scripts import train_box_world, train_doorkey
 
-OURS_FEWER = "ours, cells attended to"
 PRESETS = {
     "book": train_doorkey.PRESETS["book"],
     "fast": train_doorkey.PRESETS["fast"],
@@ -36,7 +43,7 @@ PRESETS = {
     ),
 }
 MOST_ATTENDED = {
-    "fast": train_doorkey.most_in_sight(5),
+    "fast": most_in_sight(5),
     "box-world": train_box_world.max_entities(PRESETS["box-world"]),
 }
 """The most cells that anything attends to, where these are not all."""
