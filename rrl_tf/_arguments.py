@@ -7,7 +7,7 @@ import numbers
 import operator
 import pathlib
 import reprlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +15,8 @@ import numpy as np
 from rrl_tf.errors import InvalidInput
 
 Value = TypeVar("Value")
+Seed = int | Sequence[int] | np.random.Generator
+"""What `random_generator` takes."""
 
 
 def one_of(name: str, value: Value, choices: Collection[Any]) -> Value:
@@ -75,6 +77,17 @@ def number_from(name: str, value: Any, least: float, most: float = math.inf) -> 
         bounds = f"at least {least} and finite" if most == math.inf else f"from {least} to {most}"
         raise InvalidInput(f"{name} must be {bounds}; received {value!r}")
     return value
+
+
+def random_generator(seed: Seed) -> np.random.Generator:
+    """NumPy's generator of a seed, or an `InvalidInput` that says what a seed is."""
+    try:
+        return np.random.default_rng(seed)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            "`seed` must be an integer from 0 up, a sequence of these, or a "
+            f"numpy.random.Generator; received {reprlib.repr(seed)}"
+        ) from error
 
 
 def dropout_rate(name: str, value: Any) -> float:

@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from rrl_tf._arguments import array_of, finite, number_from, path_of
+from rrl_tf.data.graphs import random_graphs
+from rrl_tf.data.nth_farthest_task import nth_farthest
+from rrl_tf.data.sort_of_clevr_task import sort_of_clevr
 from rrl_tf.errors import InvalidInput
 
 
@@ -97,3 +100,10 @@ def test_what_can_be_no_path_is_told(wrong, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidInput, match=r"^`folder` must be a path; received .*[(].*[)]$"):
         path_of("folder", wrong)
+
+
+@pytest.mark.parametrize("draw", [random_graphs, nth_farthest, sort_of_clevr])
+@pytest.mark.parametrize("seed", [-1, 0.5, "7", [0, -1], {}], ids=str)
+def test_what_is_no_seed_is_named(draw, seed):
+    with pytest.raises(InvalidInput, match="`seed` must be .*; received " + re.escape(repr(seed))):
+        draw(2, 4, seed=seed)

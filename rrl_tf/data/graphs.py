@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
-from rrl_tf._arguments import number_from, positive_int
-
-Seed = int | Sequence[int] | np.random.Generator
+from rrl_tf._arguments import Seed, number_from, positive_int, random_generator
 
 
 class Graphs(NamedTuple):
@@ -46,7 +43,8 @@ def random_graphs(
         `Graphs`.
 
     Raises:
-        InvalidInput: for numbers that are not positive, or more neighbours than other nodes.
+        InvalidInput: for numbers that are not positive, more neighbours than other nodes, or
+            what is no seed.
 
     Example:
 
@@ -56,7 +54,7 @@ def random_graphs(
     """
     count, size = positive_int("num_graphs", num_graphs), positive_int("num_nodes", num_nodes)
     low, high = (number_from("neighbors", each, 0, size - 1) for each in neighbors)
-    rng = np.random.default_rng(seed)
+    rng = random_generator(seed)
     probability = rng.uniform(low, high, size=(count, 1, 1)) / max(size - 1, 1)
     upper = np.triu(rng.random((count, size, size)) < probability, k=1)
     edges = upper | upper.transpose(0, 2, 1)

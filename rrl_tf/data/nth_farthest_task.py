@@ -8,13 +8,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from rrl_tf._arguments import one_of, positive_int
+from rrl_tf._arguments import Seed, one_of, positive_int, random_generator
 from rrl_tf.errors import InvalidInput
 
 ORDERS = ("paper", "sonnet")
-
-
-Seed = int | Sequence[int] | np.random.Generator
 
 
 def nth_farthest(
@@ -51,7 +48,7 @@ def nth_farthest(
         answers `(B,)` int32.
 
     Raises:
-        InvalidInput: for a size that is not positive, more active than there is, or a wrong order.
+        InvalidInput: for a size that is not positive, more active than there is, no order, no seed.
 
     Example:
 
@@ -67,7 +64,7 @@ def nth_farthest(
     active_count = _part_of("active_vectors", active_vectors, count)
     active_size = _part_of("active_dimensions", active_dimensions, size)
     one_of("order", order, ORDERS)
-    rng = np.random.default_rng(seed)
+    rng = random_generator(seed)
     vectors, labels, active = _drawn(rng, (batch, count, size), active_count, active_size)
     n = rng.integers(active_count, size=batch)
     reference = np.argmax(np.where(active, rng.random((batch, count)), -1), axis=1)  # m's row

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
-from rrl_tf._arguments import positive_int
+from rrl_tf._arguments import Seed, positive_int, random_generator
 
 IMAGE_SIZE, RADIUS = 75, 5
 COLORS = {
@@ -33,8 +32,6 @@ QUESTION_SIZE = len(COLORS) + 2 + 3
 _YES, _SQUARE, _ONE = 0, 2, 4
 _OFFSETS = np.indices((2 * RADIUS + 1,) * 2).reshape(2, -1) - RADIUS  # (2, 121): row and column
 _IN_CIRCLE = (_OFFSETS**2).sum(axis=0) <= (RADIUS + 0.5) ** 2
-
-Seed = int | Sequence[int] | np.random.Generator
 
 
 class Pictures(NamedTuple):
@@ -75,7 +72,7 @@ def sort_of_clevr(num_pictures: int, questions_each: int = 10, seed: Seed = 0) -
         `Pictures`.
 
     Raises:
-        InvalidInput: for a number that is not positive.
+        InvalidInput: for a number that is not positive, or what is no seed.
 
     Example:
 
@@ -88,7 +85,7 @@ def sort_of_clevr(num_pictures: int, questions_each: int = 10, seed: Seed = 0) -
     """
     count = positive_int("num_pictures", num_pictures)
     each = positive_int("questions_each", questions_each)
-    rng = np.random.default_rng(seed)
+    rng = random_generator(seed)
     centers = _centers(rng, count)
     is_square = rng.random((count, len(COLORS))) < 0.5
     colors = rng.integers(len(COLORS), size=(count, 2 * each))

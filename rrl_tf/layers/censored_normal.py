@@ -30,7 +30,8 @@ class CensoredNormal(keras.layers.Layer):
     recorded on average, for c = 0 the policy without its noise.
 
     Args:
-        played_noise: c, share of the noise that is averaged over where an action is played.
+        played_noise: c, share of the noise, 0 to 1, that is averaged over where an action is
+            played.
         initial_scale: σ before training.
 
     Call arguments:
@@ -57,7 +58,7 @@ class CensoredNormal(keras.layers.Layer):
         self, played_noise: float = 1.0, initial_scale: float = 0.4, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.played_noise = number_from("played_noise", played_noise, 0)
+        self.played_noise = number_from("played_noise", played_noise, 0, 1)
         self.initial_scale = number_from("initial_scale", initial_scale, 1e-6)
 
     def build(self, inputs_shape: Shape) -> None:

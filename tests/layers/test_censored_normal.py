@@ -56,6 +56,12 @@ def test_the_mean_is_that_of_clipped_draws(locations, scale):
     np.testing.assert_allclose(ops.convert_to_numpy(mean), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("share", [-0.1, 1.5, math.nan])
+def test_a_share_of_the_noise_is_from_0_to_1(share):
+    with pytest.raises(InvalidInput, match="played_noise must be from 0 to 1; received"):
+        CensoredNormal(played_noise=share)
+
+
 def test_far_beyond_a_bound_there_is_a_loss_and_a_gradient_still():
     far = np.array([-30.0, 30.0], "float32")
     loss = loss_of_each(ops.array(np.ones(2, "float32")), ops.array(distribution(far, 0.5)))
@@ -104,5 +110,3 @@ def test_what_does_not_belong_together_is_refused():
         InvalidInput, match=r"must have 2 x 3 numbers .*received the shape \(2, 3\)"
     ):
         loss_of_each(ops.zeros((2, 3)), ops.zeros((2, 3)))
-    with pytest.raises(InvalidInput, match="played_noise must be at least 0"):
-        CensoredNormal(played_noise=-0.1)
