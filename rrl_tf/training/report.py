@@ -7,6 +7,7 @@ import html
 import io
 import pathlib
 import shlex
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -161,8 +162,10 @@ def _series(rows: Sequence[Mapping[str, float]], name: str) -> tuple[np.ndarray,
 
 
 def _commands(folder: RunFolder) -> Iterator[str]:
-    """What a reader may type next."""
+    """What a reader may type next; first, what trained the run and continues it."""
     path = shlex.quote(str(folder.path))
+    if sys.orig_argv[1:2] == ["-m"]:  # a script; no notebook is begun again by its command
+        yield shlex.join(["python", *sys.orig_argv[1:]])
     yield f"python -m tensorboard.main --logdir {path}"
     if folder.export.is_dir():
         name = shlex.quote(f"--model_name={folder.path.name}")

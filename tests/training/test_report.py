@@ -90,11 +90,23 @@ def test_a_run_without_pictures_and_curves_has_a_page(run):
     assert "serving.server" not in text
 
 
-def test_what_to_type_next_needs_no_command_on_the_path(run):
+def typed(text):
+    """The commands that a page shows, each as its words."""
+    shown = re.search(r"<pre>(.*?)</pre>", text, re.DOTALL)[1]
+    return [shlex.split(html.unescape(line)) for line in shown.splitlines()]
+
+
+def test_what_to_type_next_needs_no_command_on_the_path(run, monkeypatch):
+    monkeypatch.setattr("sys.orig_argv", ["/bin/ipython", "notebook"])
     run.folder.export.mkdir(exist_ok=True)
-    typed = re.search(r"<pre>(.*?)</pre>", finished(run), re.DOTALL)[1]
-    commands = [shlex.split(html.unescape(line)) for line in typed.splitlines()]
+    commands = typed(finished(run))
     assert [command[:2] for command in commands] == [["python", "-m"]] * 2
     assert [command[2] for command in commands] == ["tensorboard.main", "serving.server"]
     assert all(importlib.util.find_spec(command[2]) for command in commands)
     assert f"--model_base_path={run.folder.export}" in commands[1]
+
+
+def test_what_trained_a_run_is_shown_with_its_options(run, monkeypatch):
+    words = ["-m", "train_scripts.train_doorkey", "--seed", "3", "--name", "a & <b>"]
+    monkeypatch.setattr("sys.orig_argv", ["/usr/bin/python3.11", *words])
+    assert typed(finished(run))[0] == ["python", *words]
