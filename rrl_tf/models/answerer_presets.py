@@ -10,8 +10,8 @@ RELATIONAL_ANSWERER: dict[str, Preset] = {
     "fast": {
         "description": (
             "Ours, for Sort-of-CLEVR: two convolutions down to 9 x 9 cells of a (75, 75, 3) "
-            "picture, so that the middle of a cell lies in every object, sines and cosines of "
-            "their places, and three rounds of four heads among them and the questions."
+            "picture, so that the middle of a cell lies in nearly every object, sines and cosines "
+            "of their places, and three rounds of four heads among them and the questions."
         ),
         "source": "rrl_tf, chosen by measurement; see docs/sort_of_clevr.md",
         "config": {
