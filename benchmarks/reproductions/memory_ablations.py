@@ -8,6 +8,7 @@ longest. What is finished is not trained again, and what was stopped goes on.
 
 import dataclasses
 import pathlib
+import shlex
 
 from benchmarks import runs
 from benchmarks.runs import percent, spread, summaries
@@ -15,8 +16,8 @@ from benchmarks.tables import markdown_table
 from rrl_tf.training.agent_evaluation import NOISE
 
 RESULTS = pathlib.Path("docs/results/memory_ablations")
-TASK = (
-    "--sizes 7 9 11 --steps=200000 --learning-rate-updates=12500 --learning-rate-hold=8000".split()
+TASK = shlex.split(
+    "--sizes 7 9 11 --steps=200000 --learning-rate-updates=12500 --learning-rate-hold=8000"
 )
 """What is asked of all, in the place of the numbers of the preset `memory-s17`."""
 VARIANTS = {
