@@ -78,6 +78,13 @@ HEADLINES = (
         "held-out pairs",
     ),
     (
+        "Box-World, new levels: convolutions of that size",
+        "box_world",
+        "box_world/table.md",
+        {"agent": "convolutional"},
+        "new levels",
+    ),
+    (
         "digits moved, turned and spotted: relations",
         "mnist",
         "mnist/table.md",
