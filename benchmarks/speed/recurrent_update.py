@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.measure import median, use_one_thread
 from benchmarks.pytorch import comparison
-from benchmarks.pytorch.comparison import EAGER, OURS
+from benchmarks.pytorch.comparison import EAGER, OURS, OURS_FEWER
 from benchmarks.pytorch.networks import copy_weights
 from benchmarks.pytorch.recurrent_double_dqn import RelationalLSTM, TorchRecurrentDoubleDQN
 from rrl_tf.export import export_recurrent_policy, load_policy
@@ -50,9 +50,7 @@ def main(config):
             (sequence,), _ = loop.replay.sample(loop.batch_size, (0, 0))
             updates[name, "float32", OURS] = our_update(loop.agent, sequence)
             if name == "lstm":
-                theirs = updates[name, "float32", EAGER] = torch_update(loop.agent, sequence)
-                losses = {OURS: updates[name, "float32", OURS](), EAGER: theirs()}
-                comparison.check_equal(losses, "float32")
+                add_contestants(updates, name, loop.agent, sequence)
             acts[f"{SERVED}: {name}"] = served_step(f"{folder}/{name}", loop)
         return comparison.compare(
             config,
@@ -64,6 +62,20 @@ def main(config):
             versus=(EAGER,),
             **acts,
         )
+
+
+def add_contestants(updates, name, agent, sequence):
+    """Adds the same update by fewer cells, and in PyTorch.
+
+    Raises:
+        ValueError: if one of them computes something else.
+    """
+    fewer = make_loop(name, bound_entities=True).agent
+    fewer.set_state(agent.get_state())
+    updates[name, "float32", OURS_FEWER] = our_update(fewer, sequence)
+    updates[name, "float32", EAGER] = torch_update(agent, sequence)
+    losses = {who: updates[name, "float32", who]() for who in (OURS, OURS_FEWER, EAGER)}
+    comparison.check_equal(losses, "float32")
 
 
 def notes(seconds):
@@ -85,14 +97,17 @@ def notes(seconds):
 
 def begun_loop(network):
     """A training loop whose replay holds some play."""
-    config = dataclasses.replace(
-        train_recurrent.PRESETS[PRESET], network=network, learning_starts=20_000, log_every=4000
-    )
-    task = train_recurrent.make_task(config)
-    loop = make_recurrent_loop(task, train_recurrent.make_network(config, task), config)
+    loop = make_loop(network, learning_starts=20_000, log_every=4000)
     for _ in loop.run(4000):
         pass
     return loop
+
+
+def make_loop(network, **changes):
+    """The training loop of the preset, with changes."""
+    config = dataclasses.replace(train_recurrent.PRESETS[PRESET], network=network, **changes)
+    task = train_recurrent.make_task(config)
+    return make_recurrent_loop(task, train_recurrent.make_network(config, task), config)
 
 
 def our_update(agent, sequence):

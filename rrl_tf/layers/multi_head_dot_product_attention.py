@@ -299,7 +299,11 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
 
     def _parts(self, fused):
         k = self.key_size
-        return ops.split(self._split_heads(fused), [k, 2 * k], axis=-1)
+        if k != self.value_size:
+            return ops.split(self._split_heads(fused), [k, 2 * k], axis=-1)
+        # Parts of the first axis are no copies on TensorFlow.
+        parts = ops.reshape(fused, (-1, ops.shape(fused)[1], self.num_heads, 3, k))
+        return ops.unstack(ops.transpose(parts, (3, 0, 2, 1, 4)), 3)  # each (B, H, N, k)
 
     def _split_heads(self, projected):
         shape = (-1, ops.shape(projected)[1], self.num_heads, projected.shape[-1] // self.num_heads)

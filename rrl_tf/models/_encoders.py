@@ -300,14 +300,15 @@ class RelationalEncoder(keras.Model):
 
         A product with zeros and ones: on a CPU sooner than a sort and a gather, and exact.
         """
-        others = ops.cast(ops.logical_and(seen, ops.logical_not(first)), "int32")
-        place = ops.where(first, 0, ops.cumsum(others, axis=1))  # (B, N)
-        chosen = ops.logical_and(
-            place[:, None] == ops.arange(self.max_entities)[:, None],
-            ops.logical_or(seen, first)[:, None],
-        )  # (B, max_entities, N)
-        is_seen = ops.any(ops.logical_and(chosen, seen[:, None]), axis=-1)
-        return ops.matmul(ops.cast(chosen, x.dtype), x), is_seen
+        others = ops.logical_and(seen, ops.logical_not(first))
+        counted = ops.cumsum(ops.cast(others, "int32"), axis=1)  # (B, N)
+        place = ops.where(first, 0, ops.where(others, counted, -1))
+        place = ops.where(place < self.max_entities, place, -1)
+        chosen = ops.one_hot(place, self.max_entities, axis=1, dtype=x.dtype)
+        row = ops.arange(self.max_entities)[None]
+        first_seen = ops.any(ops.logical_and(seen, first), axis=1, keepdims=True)
+        is_seen = ops.where(row == 0, first_seen, row <= counted[:, -1:])
+        return ops.matmul(chosen, x), is_seen
 
     def _only_entity(self, width):
         """Index of the only node that the last round has to update, or `None`."""
