@@ -66,7 +66,8 @@ benchmarks: .venv/installed
 	$(RUN) -m benchmarks tables
 
 # Trains every agent that the docs report: several hours on two cores.
-TRAINED := doorkey exploration faithfulness memory mnist nth_farthest text offline stitching box_world sort_of_clevr graphs
+TRAINED := doorkey exploration faithfulness memory mnist nth_farthest text offline stitching box_world sort_of_clevr graphs \
+	relative_positions atari
 results: .venv/installed
 	set -e; for name in $(TRAINED); do $(RUN) -m benchmarks reproductions/$$name --jobs 2; done
 
