@@ -85,6 +85,13 @@ HEADLINES = (
         "new levels",
     ),
     (
+        "Atari's Alien, score after 100,000 steps",
+        "atari",
+        "atari/table.md",
+        {"agent": "relational"},
+        "score, greedy",
+    ),
+    (
         "digits moved, turned and spotted: relations",
         "mnist",
         "mnist/table.md",

@@ -24,7 +24,8 @@ LONGEST_FILM = 60
 class Episode:
     """T steps as `viz.film` takes them: T + 1 frames, T of everything else.
 
-    Where a network attends to patches of the frame, `frame_grid` says how they lie.
+    Where a network attends to patches of the frame, `frame_grid` says how they lie. An episode that
+    was cut has not `ended`.
     """
 
     frames: np.ndarray
@@ -37,6 +38,7 @@ class Episode:
     rewards: np.ndarray
     memory: viz.EpisodeMemory | None = None
     frame_grid: tuple[int, int] | None = None
+    ended: bool = True
 
 
 def draw_episode(
@@ -117,6 +119,7 @@ def _film(episode, task):
         task.action_names,
         grid=picture_grid(task) if scores is not None else (1, 1),
         memory=episode.memory,
+        ended=episode.ended,
     )
 
 
@@ -172,6 +175,7 @@ def play(network: keras.Model, task: Task, env: gymnasium.Env, reset: dict[str, 
         q_values=np.stack([look.q_values for look in looks]),
         memory=watched.memory_of(looks),
         frame_grid=watched.frame_grid,
+        ended=over,
         **{name: np.stack(values) for name, values in columns.items()},
     )
 

@@ -37,12 +37,14 @@ def film(
     source: str = "agent",
     grid: tuple[int, int] = (7, 7),
     memory: EpisodeMemory | None = None,
+    ended: bool = True,
 ) -> np.ndarray:
     """Draw an episode step by step; `save_film` writes the result as a GIF.
 
     Each picture shows the frame, the attention of each head from the `source` cell, if there is
     any, and a bar for the value of each action with the chosen one in orange. The last shows where
-    the episode ended. Give `scores.mean(axis=1, keepdims=True)` to see the mean of the heads.
+    the episode ended, or was cut. Give `scores.mean(axis=1, keepdims=True)` to see the mean of the
+    heads.
 
     Below, the memory, if there is one: what each slot attends to, mean of the heads, and how much
     is written and kept; where nothing attends, that of all steps so far.
@@ -59,6 +61,7 @@ def film(
         source: label of the cell whose attention is shown.
         grid: `(width, height)` of the view in cells.
         memory: of the `T` steps; `None` shows none.
+        ended: whether the episode was over after the `T` steps, or goes on beyond them.
 
     Returns:
         uint8 array `(T + 1, height, width, 3)`, about 700 pixels wide.
@@ -82,20 +85,19 @@ def film(
     pictures = _attention_from(looking, scores, grid)
     page = _Page(frames[0], pictures, q_values, action_names, source, memory)
     page.show_meaning(dict.fromkeys(label for each in cells for label in each))
-    images = _images(page, frames, pictures, cells, looking, q_values, actions, rewards)
-    return np.stack(list(images))
+    images = list(_images(page, frames, pictures, cells, looking, q_values, actions, rewards))
+    page.show_end(frames[-1], rewards, ended)
+    return np.stack([*images, figure_to_image(page.figure)])
 
 
 def _images(page, frames, pictures, cells, looking, q_values, actions, rewards):
-    """Yield the picture of every step, and that of the end."""
+    """Yield the picture of every step."""
     for t, action in enumerate(actions):
         page.show_frame(frames[t], f"step {t + 1} of {len(actions)}", f"reward {rewards[t]:.2f}")
         page.show_attention(pictures[t], cells[t], looking[t])
         page.show_values(q_values[t], action)
         page.show_memory(t, cells[t])
         yield figure_to_image(page.figure)
-    page.show_end(frames[-1], rewards)
-    yield figure_to_image(page.figure)
 
 
 def _checked_attention(scores, cells, grid, source, steps):
@@ -230,9 +232,10 @@ class _Page:
         self._caption.set_text(caption)
         self._reward.set_text(reward)
 
-    def show_end(self, frame, rewards):
+    def show_end(self, frame, rewards, ended):
+        caption, earned = ("the end", "return") if ended else ("cut", "return so far")
         self.show_frame(
-            frame, f"the end, after {len(rewards)} steps", f"return {rewards.sum():.2f}"
+            frame, f"{caption}, after {len(rewards)} steps", f"{earned} {rewards.sum():.2f}"
         )
         self.show_attention([np.zeros(image.get_array().shape) for image in self._heads], {}, None)
         self.show_values(np.zeros(len(self._bars)), None)

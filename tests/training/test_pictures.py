@@ -10,7 +10,7 @@ from PIL import Image
 
 from rrl_tf.envs import gymnasium_task, memory_task
 from rrl_tf.models import RecurrentQNetwork, RelationalQNetwork
-from rrl_tf.training import MetricsLog, evaluate
+from rrl_tf.training import MetricsLog, evaluate, pictures
 from rrl_tf.training.loops import make_recurrent_agent
 from rrl_tf.training.pictures import _frames, draw_episode, least_in_view, most_in_view, play
 from rrl_tf.training.recurrent_double_dqn import RecurrentDoubleDQNConfig
@@ -134,6 +134,15 @@ def expected_attention(preset, scores, cells):
         return block[:, :, :slots]
     order = [*range(slots), *(slots + cells), slots + 49]
     return block[:, :, :slots][..., order]
+
+
+@pytest.mark.parametrize("longest", [3, 6])
+def test_an_episode_that_is_cut_has_not_ended(monkeypatch, longest):
+    monkeypatch.setattr(pictures, "LONGEST_FILM", longest)
+    env = task().make_test_env(render_mode="rgb_array")
+    episode = play(network("lstm-dense"), task(), env, least_in_view(task(), env))
+    assert episode.ended == (longest == 6)
+    assert len(episode.actions) == longest
 
 
 @pytest.mark.parametrize("preset", ["lstm-dense", "relational-memory-entities"])

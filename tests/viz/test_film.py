@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from rrl_tf.viz import film, save_film, style
+from rrl_tf.viz.film import _Page
 
 NAMES = ("left", "right", "forward")
 
@@ -38,6 +39,15 @@ def test_one_picture_a_step_and_one_for_the_end(heads):
     assert images.dtype == np.uint8
     assert len(images) == 4
     assert 600 <= images.shape[2] <= 800
+
+
+def test_a_film_that_was_cut_does_not_speak_of_the_end(monkeypatch):
+    said = []
+    monkeypatch.setattr(_Page, "show_frame", lambda page, frame, *texts: said.append(texts))
+    film(**episode(steps=3))
+    film(**episode(steps=3), ended=False)
+    assert said[3] == ("the end, after 3 steps", "return 1.00")
+    assert said[7] == ("cut, after 3 steps", "return so far 1.00")
 
 
 def test_without_attention_frame_and_values_are_left():
