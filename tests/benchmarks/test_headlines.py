@@ -1,5 +1,7 @@
 """The README's table is made of cells of the pages' tables."""
 
+import re
+
 import pytest
 from code_blocks import ROOT
 
@@ -13,7 +15,9 @@ pytestmark = pytest.mark.tf_only
 def test_every_headline_has_its_row(wanted, monkeypatch):
     monkeypatch.chdir(ROOT)
     row = headlines.headline(wanted)
-    assert row["result"].endswith(("%", ")")) and int(row["seeds"]) > 0
+    number = r"[\d,.]+"
+    result = rf"{number}( %)?( \({number} to {number}\))?"
+    assert re.fullmatch(result, row["result"]) and int(row["seeds"]) > 0
     assert (ROOT / "docs" / f"{wanted[1]}.md").exists()
 
 
