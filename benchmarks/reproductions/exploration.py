@@ -177,7 +177,7 @@ def figure(results):
             meanings["min–max over seeds"] = style.area(alpha=0.35)
     for axes in panels:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        axes.set_ylim(0, 1.04)
+        axes.set_ylim(-0.03, 1.04)
         axes.margins(x=0.08)
         axes.tick_params(labelleft=axes is panels[0])
     measured_at = {epsilon for each in found.values() for epsilon in each}
@@ -219,7 +219,8 @@ def draw(panels, found, colour):
         by_entropy.plot(entropies, mean, color=colour, **own | {"linestyle": "none"})
         for epsilon, x, y in zip(found, entropies, mean) if column == GREEDY else ():
             options = {"textcoords": "offset points", "fontsize": style.SMALL_SIZE}
-            by_entropy.annotate(f"{epsilon}", (x, y), (5, -11), color=style.MUTED, **options)
+            place = (5, -11) if y > 0.1 else (-8, 7)  # not on the axis
+            by_entropy.annotate(f"{epsilon}", (x, y), place, color=style.MUTED, **options)
 
 
 TABLES = {"table": table}
