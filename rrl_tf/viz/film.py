@@ -42,9 +42,8 @@ def film(
     """Draw an episode step by step; `save_film` writes the result as a GIF.
 
     Each picture shows the frame, the attention of each head from the `source` cell, if there is
-    any, and a bar for the value of each action with the chosen one in orange. The last shows where
-    the episode ended, or was cut. Give `scores.mean(axis=1, keepdims=True)` to see the mean of the
-    heads.
+    any (`scores.mean(axis=1, keepdims=True)` shows their mean), and a bar for the value of each
+    action, the chosen one in orange. The last shows where the episode ended, or was cut.
 
     Below, the memory, if there is one: what each slot attends to, mean of the heads, and how much
     is written and kept; where nothing attends, that of all steps so far.
@@ -61,7 +60,7 @@ def film(
         source: label of the cell whose attention is shown.
         grid: `(width, height)` of the view in cells.
         memory: of the `T` steps; `None` shows none.
-        ended: whether the episode was over after the `T` steps, or goes on beyond them.
+        ended: whether the episode was over after the `T` steps.
 
     Returns:
         uint8 array `(T + 1, height, width, 3)`, about 700 pixels wide.
@@ -86,8 +85,7 @@ def film(
     page = _Page(frames[0], pictures, q_values, action_names, source, memory)
     page.show_meaning(dict.fromkeys(label for each in cells for label in each))
     images = list(_images(page, frames, pictures, cells, looking, q_values, actions, rewards))
-    page.show_end(frames[-1], rewards, ended)
-    return np.stack([*images, figure_to_image(page.figure)])
+    return np.stack([*images, page.draw_end(frames[-1], rewards, ended)])
 
 
 def _images(page, frames, pictures, cells, looking, q_values, actions, rewards):
@@ -232,7 +230,8 @@ class _Page:
         self._caption.set_text(caption)
         self._reward.set_text(reward)
 
-    def show_end(self, frame, rewards, ended):
+    def draw_end(self, frame, rewards, ended):
+        """The picture after the last step."""
         caption, earned = ("the end", "return") if ended else ("cut", "return so far")
         self.show_frame(
             frame, f"{caption}, after {len(rewards)} steps", f"{earned} {rewards.sum():.2f}"
@@ -240,6 +239,7 @@ class _Page:
         self.show_attention([np.zeros(image.get_array().shape) for image in self._heads], {}, None)
         self.show_values(np.zeros(len(self._bars)), None)
         self.show_memory(None, {})
+        return figure_to_image(self.figure)
 
     def show_attention(self, heads, cells, looking):
         for mark in self._marks:
