@@ -219,8 +219,8 @@ def draw(panels, found, colour):
         by_entropy.plot(entropies, mean, color=colour, **own | {"linestyle": "none"})
         for epsilon, x, y in zip(found, entropies, mean) if column == GREEDY else ():
             options = {"textcoords": "offset points", "fontsize": style.SMALL_SIZE}
-            place = (5, -11) if y > 0.1 else (-8, 7)  # not on the axis
-            by_entropy.annotate(f"{epsilon}", (x, y), place, color=style.MUTED, **options)
+            offset = (5, -11) if y > 0.1 else (-8, 7)  # not on the axis
+            by_entropy.annotate(f"{epsilon}", (x, y), offset, color=style.MUTED, **options)
 
 
 TABLES = {"table": table}

@@ -5,6 +5,9 @@ a gradient, the learned steps with one, the bootstrap steps without; clipping, A
 network's step. Ours is `RecurrentDoubleDQN` of `train_scripts.train_recurrent --preset
 doorkey-6x6`, from tensors to tensors as inside its training loop; theirs is
 `benchmarks.pytorch.recurrent_double_dqn`, eager.
+
+Both compute every cell. A line more is of ours with `--bound-entities`: without those that nothing
+attends to, by which no value changes.
 """
 
 import dataclasses

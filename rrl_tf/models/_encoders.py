@@ -303,7 +303,7 @@ class RelationalEncoder(keras.Model):
         others = ops.logical_and(seen, ops.logical_not(first))
         counted = ops.cumsum(ops.cast(others, "int32"), axis=1)  # (B, N)
         place = ops.where(first, 0, ops.where(others, counted, -1))
-        place = ops.where(place < self.max_entities, place, -1)
+        place = ops.where(place < self.max_entities, place, -1)  # PyTorch's one-hot refuses more
         chosen = ops.one_hot(place, self.max_entities, axis=1, dtype=x.dtype)
         row = ops.arange(self.max_entities)[None]
         first_seen = ops.any(ops.logical_and(seen, first), axis=1, keepdims=True)
