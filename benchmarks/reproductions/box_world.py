@@ -41,14 +41,19 @@ def main(config):
 
 def train(config, network, seed):
     """Trains one agent, and keeps what the tables need."""
-    name = f"{network}-seed{seed}"
-    run = runs.train(config, "train_box_world", PRESET, seed, f"--network={network}", name=name)
+    run = trained(config, network, seed)
     told = json.loads((run / "generalization.json").read_text())
     minutes = runs.metrics(run / "metrics.csv")[-1]["time/cpu_minutes"]
     parameters = json.loads((run / "config.json").read_text())["parameters"]
     runs.keep(run, RESULTS, cpu_minutes=minutes, parameters=parameters, generalization=told)
     if (network, seed) == SHOWN:
         runs.keep_pictures(run, RESULTS, network)
+
+
+def trained(config, network, seed):
+    """The folder of a run that is trained if it is missing."""
+    name = f"{network}-seed{seed}"
+    return runs.train(config, "train_box_world", PRESET, seed, f"--network={network}", name=name)
 
 
 def table(results):

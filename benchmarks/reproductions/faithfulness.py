@@ -2,8 +2,9 @@
 
     python -m benchmarks reproductions/faithfulness
 
-Asked are, on the greedy way from every start, networks that `reproductions/doorkey` trains and
-trained presets; and about pictures, those that `reproductions/sort_of_clevr` trains.
+Asked are, on the greedy way from every start, networks that `reproductions/doorkey` and
+`reproductions/box_world` train and trained presets; and about pictures, those that
+`reproductions/sort_of_clevr` trains.
 """
 
 import dataclasses
@@ -12,8 +13,8 @@ import pathlib
 import numpy as np
 
 from benchmarks import runs
-from benchmarks.reproductions import doorkey
-from benchmarks.runs import spread, summaries
+from benchmarks.reproductions import box_world, doorkey
+from benchmarks.runs import percent, spread, summaries
 from benchmarks.tables import markdown_table
 from rrl_tf.agents import RecurrentDoubleDQN
 from rrl_tf.data.sort_of_clevr_task import examples, sort_of_clevr
@@ -69,12 +70,14 @@ class Config(runs.Config):
     """Which networks."""
 
     networks: runs.any_of(LABELS) = tuple(LABELS)
-    """Who is asked; a preset is one seed."""
+    """Who is asked; a preset is seed 0."""
     starts: int = 48
     """At most so many."""
     pictures: int = 100
     """New ones."""
     runs: str = "runs/doorkey"
+    box_world_runs: str = "runs/box_world"
+    """Where those of Box-World are kept."""
     clevr_runs: str = "runs/sort_of_clevr"
     """Where those of Sort-of-CLEVR are kept."""
 
@@ -82,24 +85,38 @@ class Config(runs.Config):
 def main(config):
     """Removes from trained networks what they attend to; writes the docs' table and figure."""
     for name in config.networks if config.train else ():
-        for seed in config.seeds if name in (TRAINED, PICTURES) else (0,):
+        for seed in (0,) if name in PRESETS else config.seeds:
             if name == PICTURES:
                 found = answered(answerer(config, seed), config.pictures)
             else:
-                task, network = trained(config, seed) if name == TRAINED else preset(name)
-                found = measured(task, network, config.starts)
+                found = measured(*agent(config, name, seed), config.starts)
             file = RESULTS / f"{name}-seed{seed}.json"
             file.parent.mkdir(parents=True, exist_ok=True)
             runs.write_json(file, found)
     runs.publish(RESULTS, TABLES, FIGURES)
 
 
-def trained(config, seed):
+def agent(config, name, seed):
+    """Task and network of an agent that is asked."""
+    if name == TRAINED:
+        return doorkey_agent(config, seed)
+    return box_world_agent(config, seed) if name == BOX_WORLD else preset(name)
+
+
+def doorkey_agent(config, seed):
     """Task and network of a run that is trained if it is missing."""
     options = doorkey.OPTIONS[TRAINED]
     run = runs.train(config, "train_doorkey", "fast", seed, *options, name=f"{TRAINED}-seed{seed}")
     _, task, network = doorkey.trained(run)
     return task, network
+
+
+def box_world_agent(config, seed):
+    """The same on Box-World, where the trained preset is seed 0."""
+    if seed == 0:
+        return preset(BOX_WORLD)
+    run = box_world.trained(dataclasses.replace(config, runs=config.box_world_runs), "fast", seed)
+    return box_world_task(), runs.network(run)
 
 
 def answerer(config, seed):
@@ -242,19 +259,20 @@ def table(results):
 
 def kinds(results):
     """What Box-World's agent attends to most, and what is lost without it, as Markdown."""
-    rows = []
-    for run in summaries(results, BOX_WORLD):
-        for kind, label in KINDS.items():
-            if kind in run["kinds"]:
-                lost = run["kinds"][kind]
-                rows.append(
-                    {
-                        "attended to most": label,
-                        "states": f"{100 * lost['states'] / run['states']:.0f} %",
-                        "fall of Q": f"{lost['drop']:z.3f}",
-                        "same choice": f"{100 * lost['kept']:.0f} %",
-                    }
-                )
+    rows, found = [], summaries(results, BOX_WORLD)
+    for kind, label in KINDS.items():
+        shares = [run["kinds"].get(kind, {"states": 0})["states"] / run["states"] for run in found]
+        lost = [run["kinds"][kind] for run in found if kind in run["kinds"]]
+        if lost:
+            rows.append(
+                {
+                    "attended to most": label,
+                    "seeds": len(lost),
+                    "states": spread([100 * share for share in shares], ".0f", " %"),
+                    "fall of Q": spread([each["drop"] for each in lost], "z.3f"),
+                    "same choice": percent(lost, "kept", ".0f"),
+                }
+            )
     return markdown_table(rows)
 
 

@@ -76,15 +76,28 @@ def test_an_answerer_is_asked_one_question_at_a_time(study, monkeypatch):
         assert np.ptp(values[:, :, 1], axis=0).max() < 1e-4  # no cell is left, in whatever order
 
 
-def test_the_table_of_kinds_says_what_the_file_says(study, tmp_path):
+def test_the_table_of_kinds_says_what_the_files_say(study, tmp_path):
     kinds = {"box": {"states": 3, "drop": -1.5, "kept": 0.25}}
     kinds["open"] = {"states": 1, "drop": 0.2, "kept": 1.0}
-    run = {"states": 4, "kinds": kinds}
-    (tmp_path / "box-world-seed0.json").write_text(json.dumps(run))
+    for seed, each in enumerate((kinds, {"box": {"states": 4, "drop": -0.5, "kept": 0.75}})):
+        run = {"states": 4, "kinds": each}
+        (tmp_path / f"box-world-seed{seed}.json").write_text(json.dumps(run))
     assert study.kinds(tmp_path).splitlines()[2:] == [
-        "| a lock that the held key opens | 25 % | 0.200 | 100 % |",
-        "| another lock | 75 % | -1.500 | 25 % |",
+        "| a lock that the held key opens | 1 | 12 % (0 to 25) | 0.200 | 100 % |",
+        "| another lock | 2 | 88 % (75 to 100) | -1.000 (-1.500 to -0.500) | 50 % (25 to 75) |",
     ]
+
+
+def test_box_worlds_first_seed_is_the_preset_and_others_are_trained(study, monkeypatch):
+    asked, network = [], object()
+    monkeypatch.setattr(study.box_world, "trained", lambda *told: asked.append(told))
+    monkeypatch.setattr(study.runs, "network", lambda run: network)
+    config = study.Config(box_world_runs="elsewhere")
+    _, first = study.agent(config, "box-world", 0)
+    assert isinstance(first, RelationalQNetwork) and not asked
+    _, second = study.agent(config, "box-world", 2)
+    [(used, name, seed)] = asked
+    assert (second, used.runs, name, seed) == (network, "elsewhere", "fast", 2)
 
 
 def write_results(folder, falls):
