@@ -75,7 +75,7 @@ def run(name, options):
         if outcome is not None:
             outcome.write(name, config)
 
-    command_line.run(measured, module.Config)
+    command_line.run(measured, module.Config, prog=sys.argv[0])
 
 
 if __name__ == "__main__":

@@ -5,18 +5,21 @@ its last evaluation. Tables and figures are made of these files alone, so anyone
 """
 
 import concurrent.futures
+import contextlib
 import csv
 import dataclasses
 import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 from typing import Literal
 
 import keras
 import numpy as np
+import psutil
 
 import rrl_tf.models  # noqa: F401 - stored networks are of these classes
 from benchmarks import headlines
@@ -49,8 +52,25 @@ class Config:
 def train_all(config, train, wanted):
     """Calls `train(config, *run)` for all that is wanted, `config.jobs` of them at a time."""
     if config.train:
-        with concurrent.futures.ThreadPoolExecutor(config.jobs) as pool:
+        pool = concurrent.futures.ThreadPoolExecutor(config.jobs)
+        with _ended_together(), pool:
             list(pool.map(lambda run: train(config, *run), wanted))
+
+
+@contextlib.contextmanager
+def _ended_together():
+    """Who ends this process ends its trainings with it; these save themselves first."""
+
+    def end(number, _):
+        for child in psutil.Process().children():
+            child.send_signal(number)
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def train(config, script, preset, seed, *arguments, name=None):
@@ -74,6 +94,7 @@ def train(config, script, preset, seed, *arguments, name=None):
     command = [sys.executable, "-m", f"train_scripts.{script}", f"--preset={preset}"]
     command += [f"--seed={seed}", f"--runs={config.runs}", *arguments]
     command += [f"--name={name}"] if name not in (None, own) else []
+    print(f"{script} {name or own} ...", file=sys.stderr)
     limits = {"TF_NUM_INTRAOP_THREADS": str(config.threads), "TF_NUM_INTEROP_THREADS": "1"}
     result = subprocess.run(
         command,

@@ -28,9 +28,28 @@ def one_of(name: str, value: Value, choices: Collection[Any]) -> Value:
 
 def integer(name: str, value: Any) -> int:
     """Returns `value` as an int (NumPy's count too), or raises an `InvalidInput`."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+    if not _is_integer(value):
         raise InvalidInput(f"`{name}` must be an integer; received {value!r}")
     return int(value)
+
+
+def _is_integer(value):
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def natural(name: str, value: Any) -> int:
+    """As `integer`, and none below 0."""
+    return int(number_from(name, integer(name, value), 0))
+
+
+def integers_from(name: str, value: Any, least: int) -> tuple[int, ...]:
+    """A tuple of an integer, or of several, none below `least`, or an `InvalidInput`."""
+    values = tuple(value) if isinstance(value, Iterable) else (value,)
+    if not values or not all(_is_integer(each) and each >= least for each in values):
+        raise InvalidInput(
+            f"{name} must be an integer from {least} up, or several; received {value!r}"
+        )
+    return tuple(map(int, values))
 
 
 def optional_integer(name: str, value: Any) -> int | None:
@@ -73,7 +92,11 @@ def number_from(name: str, value: Any, least: float, most: float = math.inf) -> 
 
     Every comparison with nan is false, so that it is refused as well.
     """
-    if not least <= value <= most or value == math.inf:
+    try:
+        lies_between = least <= value <= most and value != math.inf
+    except (TypeError, ValueError):  # it has no order with numbers
+        lies_between = False
+    if not lies_between:
         bounds = f"at least {least} and finite" if most == math.inf else f"from {least} to {most}"
         raise InvalidInput(f"{name} must be {bounds}; received {value!r}")
     return value
@@ -88,6 +111,14 @@ def random_generator(seed: Seed) -> np.random.Generator:
             "`seed` must be an integer from 0 up, a sequence of these, or a "
             f"numpy.random.Generator; received {reprlib.repr(seed)}"
         ) from error
+
+
+def batch_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
+    """What a batch of a training with this seed is drawn from: not what any seed gives alone.
+
+    `[seed, epoch, index]` would not do: NumPy pads with zeros, so that [7, 0, 0] is 7.
+    """
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(epoch, index)))
 
 
 def dropout_rate(name: str, value: Any) -> float:

@@ -11,6 +11,7 @@ and the standard library; the gRPC client needs tensorflow-serving-api.
 from __future__ import annotations
 
 import random
+import re
 import reprlib
 import time
 import urllib.parse
@@ -266,10 +267,11 @@ def split_answer(
 
 
 def split_attention(outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns name of a round -> scores, from the outputs of `act_with_attention`."""
+    """Returns name of a round -> scores, from the outputs of `act_with_attention`, in order.
+
+    Signatures and protocols keep no order of their outputs.
+    """
     prefix = "attention_"
-    return {
-        name.removeprefix(prefix): scores
-        for name, scores in outputs.items()
-        if name.startswith(prefix)
-    }
+    names = [name.removeprefix(prefix) for name in outputs if name.startswith(prefix)]
+    names.sort(key=lambda name: [part.zfill(9) for part in re.split(r"(\d+)", name)])
+    return {name: outputs[prefix + name] for name in names}

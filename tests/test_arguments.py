@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from rrl_tf._arguments import array_of, finite, number_from, path_of
+from rrl_tf._arguments import (
+    array_of,
+    batch_generator,
+    finite,
+    integers_from,
+    natural,
+    number_from,
+    path_of,
+    random_generator,
+)
 from rrl_tf.data.graphs import random_graphs
 from rrl_tf.data.nth_farthest_task import nth_farthest
 from rrl_tf.data.sort_of_clevr_task import sort_of_clevr
@@ -29,6 +38,49 @@ def test_a_number_lies_between_its_bounds_and_is_finite(value, least, most):
         with pytest.raises(InvalidInput, match=r"^share must be .*; received ") as raised:
             number_from("share", value, *bounds)
         assert str(raised.value).endswith(repr(value))
+
+
+NO_NUMBERS = [None, "x", "1", (1, 2), [], {}, {1}, 1j, np.zeros(2), np.array("x")]
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS, ids=repr)
+def test_what_is_no_number_lies_between_no_bounds(value):
+    for bounds in ((0,), (0, 1)):
+        with pytest.raises(InvalidInput, match=r"^share must be .*; received ") as raised:
+            number_from("share", value, *bounds)
+        assert str(raised.value).endswith(repr(value))
+
+
+@given(st.integers() | st.floats() | st.text() | st.none() | st.booleans())
+def test_a_natural_number_is_an_integer_from_0_up(value):
+    if type(value) is int and value >= 0:
+        assert natural("seed", value) == value
+    else:
+        with pytest.raises(InvalidInput, match=r"seed.* must be .*; received "):
+            natural("seed", value)
+
+
+@given(st.lists(st.integers(-3, 9) | st.sampled_from([1.0, "1", None, True])), st.integers(0, 3))
+def test_one_integer_or_several_from_a_least_one_up(values, least):
+    if values and all(type(each) is int and each >= least for each in values):
+        assert integers_from("boxes", iter(values), least) == tuple(values)
+        assert integers_from("boxes", np.int64(values[0]), least) == (values[0],)
+    else:
+        with pytest.raises(InvalidInput, match=f"boxes must be an integer from {least} up, or"):
+            integers_from("boxes", values, least)
+
+
+@given(
+    seeds=st.lists(st.integers(0, 2**128 - 1) | st.integers(0, 2), min_size=2, max_size=2),
+    epoch=st.integers(0, 2**32 - 1) | st.just(0),
+    index=st.integers(0, 2**32 - 1) | st.just(0),
+)
+def test_no_seed_draws_what_a_batch_of_training_is_drawn_from(seeds, epoch, index):
+    """[7, 0, 0] drew what 7 draws: the first batch of training was the same as an evaluation."""
+    batch = batch_generator(seeds[0], epoch, index).bit_generator.state
+    assert batch == batch_generator(seeds[0], epoch, index).bit_generator.state
+    for seed in seeds:
+        assert batch != random_generator(seed).bit_generator.state
 
 
 @given(

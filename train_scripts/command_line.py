@@ -50,14 +50,15 @@ def run(main: Callable[[Any], Any], config_class: type, **options: Any) -> None:
     Args:
         main: function of the configuration; its docstring is the description.
         config_class: dataclass of all options.
-        **options: `default` and `description`, as `tyro.cli` takes them.
+        **options: `default`, `description` and `prog`, as `tyro.cli` takes them.
     """
     config: Any = None
     # Otherwise TensorFlow takes all of a GPU's memory when it begins, whatever it needs.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     with quiet_when_nobody_reads(), _warnings_in_a_line():
         try:
-            config = _parsed(config_class, {"description": main.__doc__, **options})
+            told = {"description": main.__doc__, "prog": program(), **options}
+            config = _parsed(config_class, told)
             main(config)
         except BrokenPipeError:
             raise
@@ -120,9 +121,7 @@ def _first_line(error):
 
 def _parsed(config_class, options):
     """The configuration; what tyro reports in a box is told in one line."""
-    parse = functools.partial(
-        tyro.cli, config_class, prog=program(), return_unknown_args=True, **options
-    )
+    parse = functools.partial(tyro.cli, config_class, return_unknown_args=True, **options)
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             config, unknown = parse()

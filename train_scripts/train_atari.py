@@ -11,8 +11,8 @@ import dataclasses
 
 import keras
 
+from rrl_tf._arguments import one_of
 from rrl_tf.envs import Task, atari_task
-from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RelationalQNetwork, convolutional_q_network
 from rrl_tf.training import make_replicas
 from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
@@ -55,7 +55,7 @@ class Config(DoubleDQNConfig):
     frames: int = 4
     """Pictures stacked."""
     network: str = "atari"
-    """convolutional, or a preset of `RelationalQNetwork`."""
+    """atari, a preset of `RelationalQNetwork`; or convolutional."""
 
     @property
     def default_name(self) -> str:
@@ -64,6 +64,8 @@ class Config(DoubleDQNConfig):
         return f"{game}-{self.network}-seed{self.seed}"
 
 
+NETWORKS = ("atari", "convolutional")
+"""The other presets of `RelationalQNetwork` have weights already, or relate every pixel."""
 PRESETS = {"atari-100k": Config()}
 
 
@@ -77,13 +79,11 @@ def main(config: Config):
 
 def make_network(config: Config, task: Task) -> keras.Model:
     """A Q network with new weights."""
+    one_of("network", config.network, NETWORKS)
     if config.network == "convolutional":
         return convolutional_q_network(
             task.num_actions, (16, 32, 16), (50,), random_shift=4, dtype=config.dtype
         )
-    if config.network not in RelationalQNetwork.presets:
-        known = ", ".join(("convolutional", *RelationalQNetwork.presets))
-        raise InvalidInput(f"network must be one of {known}; received {config.network!r}")
     return RelationalQNetwork.from_preset(
         config.network, task.preparation, num_actions=task.num_actions, dtype=config.dtype
     )

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import keras
 
-from rrl_tf._arguments import number_from, positive_int
+from rrl_tf._arguments import natural, one_of, positive_int
 from rrl_tf.agents.optimizers import OptimizerName
 from rrl_tf.envs import Task, box_world_task
 from rrl_tf.errors import InvalidInput
@@ -72,7 +73,7 @@ class Config(DoubleDQNConfig):
     pool: int = 100_000
     """Levels that are drawn beforehand, with `--loop graph`."""
     network: str = "fast"
-    """convolutional, or a preset of `RelationalQNetwork`."""
+    """fast, fast-relative, zambaldi or book, presets of `RelationalQNetwork`; or convolutional."""
 
     @property
     def default_name(self) -> str:
@@ -80,6 +81,8 @@ class Config(DoubleDQNConfig):
         return f"{self.preset}-{self.network}-seed{self.seed}"
 
 
+NETWORKS = ("fast", "fast-relative", "zambaldi", "book", "convolutional")
+"""Without those that have weights already, or look at pictures."""
 KINDS = ("new levels", "held-out pairs", "one box longer")
 """What an agent is tried on in the end."""
 
@@ -109,14 +112,14 @@ def main(config: Config):
 def tell_generalization(run: Run, agent: Any, config: Config) -> None:
     """Writes `generalization.json` and says what is in it, unless it is of this step already."""
     file = run.folder.path / "generalization.json"
+    tasks = make_tasks(config)
     told = _told(file)
-    if told.get("step") != run.step:
-        told = {"step": run.step, **generalization(agent, config)}
+    if told.get("step") != run.step or not _is_whole(told, tasks):
+        told = {"step": run.step, **generalization(agent, config, tasks)}
         with atomic_file(file) as draft:
             draft.write_text(json.dumps(told, indent=2) + "\n")
-    for name, share in told.items():
-        if name != "step":
-            print(f"{name}: {share:.1%} solved")
+    for name, _, _ in trials(tasks):
+        print(f"{name}: {told[name]:.1%} solved")
 
 
 def _told(file):
@@ -128,6 +131,12 @@ def _told(file):
     return told if isinstance(told, dict) else {}
 
 
+def _is_whole(told, tasks):
+    """Whether there is a share of every kind of levels that has room."""
+    shares = [told.get(name) for name, _, _ in trials(tasks)]
+    return all(type(share) in (int, float) and 0 <= share <= 1 for share in shares)
+
+
 def make_task(config: Config, **changes: Any) -> Task:
     """Box-World as the configuration wants it, with the held-out pairs kept out of training.
 
@@ -135,7 +144,7 @@ def make_task(config: Config, **changes: Any) -> Task:
         InvalidInput: if a number is not possible.
     """
     positive_int("boxes", config.boxes)
-    number_from("distractors", config.distractors, 0)
+    natural("distractors", config.distractors)
     arguments: dict[str, Any] = {
         # Those that are harder are met from the start: where there is one lock alone, no colours
         # have to be compared.
@@ -152,9 +161,7 @@ def make_network(config: Config, task: Task, **overrides: Any) -> keras.Model:
     if config.network == "convolutional":
         # Of as many parameters as `fast`.
         return grid_q_network(task.num_actions, (32, 32, 32, 8), (152,), dtype=config.dtype)
-    if config.network not in RelationalQNetwork.presets:
-        known = ", ".join(("convolutional", *RelationalQNetwork.presets))
-        raise InvalidInput(f"network must be one of {known}; received {config.network!r}")
+    one_of("network", config.network, NETWORKS)
     more: dict[str, Any] = {}
     if config.network == "fast":
         more = {
@@ -198,24 +205,40 @@ def max_entities(config: Config) -> int:
     return 2 + 2 * boxes  # the agent, the loose key, and of each box a lock and what is behind it
 
 
-def generalization(agent: Any, config: Config) -> dict[str, float]:
-    """Shares of levels that are solved: as in training, and of kinds never seen there.
+def make_tasks(config: Config) -> dict[str, Task]:
+    """The kinds of levels that an agent is tried on, but for those that have no room.
 
-    Greedily, and with a share of random actions, as DoorKey's agents are evaluated. A kind for
-    whose boxes the room is too small is left out, and said so.
+    A kind for whose boxes the room is too small is left out, and said so.
     """
-    in_python = dataclasses.replace(config, loop="python")  # sooner than compiling each for one use
-    told = {}
+    tasks = {}
     for kind, changes in kinds(config).items():
         try:
-            task = make_task(config, **changes)
+            tasks[kind] = make_task(config, **changes)
         except InvalidInput as error:
             print(f"{kind}: left out, as {error}")
-            continue
-        play = make_player(agent, task, in_python)
-        for epsilon, name in ((0.0, kind), (NOISE, f"{kind}, ε = {NOISE}")):
-            told[name] = play(len(task.levels) - 1, epsilon).summary()["success"]
-    return told
+    return tasks
+
+
+def trials(tasks: Iterable[str]) -> list[tuple[str, str, float]]:
+    """(name of a share that is told, the kind of levels, the share of random actions) each.
+
+    An agent plays greedily, and with a share of random actions, as DoorKey's are evaluated.
+    """
+    return [
+        trial
+        for kind in tasks
+        for trial in ((kind, kind, 0.0), (f"{kind}, ε = {NOISE}", kind, NOISE))
+    ]
+
+
+def generalization(agent: Any, config: Config, tasks: Mapping[str, Task]) -> dict[str, float]:
+    """Shares of levels that are solved: as in training, and of kinds never seen there."""
+    in_python = dataclasses.replace(config, loop="python")  # sooner than compiling each for one use
+    play = {kind: make_player(agent, task, in_python) for kind, task in tasks.items()}
+    return {
+        name: play[kind](len(tasks[kind].levels) - 1, epsilon).summary()["success"]
+        for name, kind, epsilon in trials(tasks)
+    }
 
 
 def kinds(config: Config) -> dict[str, dict[str, Any]]:

@@ -14,9 +14,11 @@ from collections.abc import Callable
 
 import keras
 
+from rrl_tf._arguments import one_of
 from rrl_tf.envs import Task, gymnasium_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RelationalQNetwork, convolutional_q_network, dense_q_network
+from rrl_tf.models.presets import RELATIONAL_Q_NETWORK
 from rrl_tf.training import make_replicas
 from rrl_tf.training.config import require_positive
 from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
@@ -103,9 +105,7 @@ def make_network(config: Config, task: Task) -> keras.Model:
     }
     if name in plain:
         return plain[name](task.num_actions, dtype=config.dtype)
-    if name not in RelationalQNetwork.presets:
-        known = ", ".join((*plain, *RelationalQNetwork.presets))
-        raise InvalidInput(f"network must be one of {known}; received {name!r}")
+    one_of("network", name, (*plain, *RELATIONAL_Q_NETWORK))
     if len(task.preparation.shape) != 3:
         raise InvalidInput(
             f"network {name!r} takes grids (height, width, features); received observations of "

@@ -7,11 +7,13 @@ python -m train_scripts.train_graphs --preset without-edges  # every node attend
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
 from keras import ops
 
+from rrl_tf import viz
 from rrl_tf.agents.optimizers import OptimizerName
 from rrl_tf.data.graphs import Graphs, RandomGraphs, connected, random_graphs
 from rrl_tf.layers import RelationalBlock, RelationalModule
@@ -25,8 +27,12 @@ from rrl_tf.training import (
 )
 from train_scripts import command_line
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 TEST_SEED, VALIDATION_SEED = 2**32 - 1, 2**32 - 2
-"""Of graphs that are evaluated; training's begin with the run's seed."""
+"""Of graphs that are evaluated; no training draws them, whatever its seed."""
+ATTENTION = "attention.png"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +129,9 @@ def make_network(config: Config, num_rounds: int) -> keras.Model:
     block = RelationalBlock(
         config.num_heads, config.key_size, norm="entity", dtype=config.dtype, name="block"
     )
-    rounds = RelationalModule(block, num_rounds, share_weights=True, dtype=config.dtype)
+    rounds = RelationalModule(
+        block, num_rounds, share_weights=True, dtype=config.dtype, name="rounds"
+    )
     x = keras.layers.Dense(config.width, dtype=config.dtype, name="node")(nodes)
     x = rounds(x, edges=edges if config.edges else None)
     logits = keras.layers.Dense(2, dtype="float32", name="head")(x)
@@ -158,6 +166,49 @@ def is_right(model: keras.Model, graphs: Graphs) -> np.ndarray:
     return ops.convert_to_numpy(ops.concatenate(logits)).argmax(-1) == targets
 
 
+def watched(
+    model: keras.Model, graph: Graphs, edges: bool, num_rounds: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Each round's attention `(H, N, N)`, and what the nodes of one graph would say after it.
+
+    That is the probability `(N,)` that they are connected with the marked one.
+    """
+    block, head = model.get_layer("rounds").block, model.get_layer("head")
+    x, found = model.get_layer("node")(graph.nodes), []
+    for _ in range(num_rounds):
+        x, attention = block(x, edges=graph.edges if edges else None, return_attention_scores=True)
+        probability = ops.softmax(head(x))[0, :, 1]
+        found.append((ops.convert_to_numpy(attention[0]), ops.convert_to_numpy(probability)))
+    return found
+
+
+def attention_figure(model: keras.Model, graphs: Graphs, config: Config) -> Figure:
+    """Some rounds on the first graph with a way of eight edges, or nearly as long a one."""
+    shown = int(np.abs(graphs.distances.max(axis=-1) - 8).argmin())
+    graph = Graphs(*(each[shown : shown + 1] for each in graphs))
+    found = watched(model, graph, config.edges, 2 * config.num_rounds)
+    numbers = sorted({number for number in (1, 2, 4, 8) if number < len(found)} | {len(found)})
+    return viz.graph_attention_figure(
+        graph.edges[0],
+        int((graph.distances[0] == 0).argmax()),
+        graph.distances[0] >= 0,
+        {f"round {number}": found[number - 1] for number in numbers},
+    )
+
+
+def floor(graphs: Graphs) -> float:
+    """The best share of right answers without the edges: yes for the marked node, and one for all.
+
+    Example:
+        >>> edges = np.zeros((1, 4, 4), bool)
+        >>> floor(Graphs(np.eye(2)[[[0, 1, 1, 1]]], edges, np.array([[0, 1, -1, -1]])))
+        0.75
+    """
+    others = (graphs.distances >= 0)[graphs.distances != 0]
+    right = max(others.sum(), (~others).sum()) + (graphs.distances == 0).sum()
+    return float(right / graphs.distances.size)
+
+
 def finish(run: FitRun) -> None:
     """The test of a run that has just been trained."""
     config, model = run.config, run.model
@@ -165,7 +216,6 @@ def finish(run: FitRun) -> None:
     larger.set_weights(model.get_weights())
     small, large = (drawn(config, times, config.test_graphs, TEST_SEED) for times in (1, 2))
     right, on_small = is_right(larger, large), is_right(model, small)
-    share = (large.distances >= 0).mean()
     summary = {
         "parameters": model.count_params(),
         "test/accuracy": float(on_small.mean()),
@@ -173,16 +223,20 @@ def finish(run: FitRun) -> None:
         "test/larger_whole_graphs": float(right.all(axis=-1).mean()),
         "test/larger_same_rounds": float(is_right(model, large).mean()),
         "test/larger_of_distance": {
-            int(d): float(right[large.distances == d].mean()) for d in np.unique(large.distances)
+            "none" if distance < 0 else str(distance): float(
+                right[large.distances == distance].mean()
+            )
+            for distance in np.unique(large.distances)
         },
-        "floor": float(max(share, 1 - share)),
+        "floor": floor(large),
         "training_minutes": sum(row["time/epoch"] for row in run.log.rows) / 60,
     }
     run.finish(
         summary,
         f"of the nodes of {len(right):,} new graphs of {right.shape[1]} nodes {right.mean():.1%} "
-        f"right, of {config.num_nodes} nodes {on_small.mean():.1%}; the same answer for every node "
-        f"would be right for {summary['floor']:.1%}. {summary['parameters']:,} parameters",
+        f"right, of {config.num_nodes} nodes {on_small.mean():.1%}; who does not see the edges "
+        f"can be right for {summary['floor']:.1%}. {summary['parameters']:,} parameters",
+        [viz.save_figure(attention_figure(model, large, config), run.folder.figures / ATTENTION)],
     )
 
 

@@ -17,6 +17,7 @@ from matplotlib.ticker import PercentFormatter
 from benchmarks import runs
 from benchmarks.runs import percent, spread, summaries
 from benchmarks.tables import markdown_table
+from rrl_tf._arguments import one_of
 from rrl_tf.agents.graph_envs import CurriculumGraph
 from rrl_tf.training import Replicas
 from rrl_tf.training.agent_run import train_agent
@@ -42,6 +43,10 @@ class Config(runs.Config):
     steps: int = 15_000
     """Of each run."""
     runs: str = "runs/exploration"
+
+    def __post_init__(self):
+        for epsilon in self.epsilons:
+            one_of("epsilons", epsilon, EPSILONS)  # table and figure show no others
 
 
 def main(config):
@@ -192,10 +197,16 @@ def figure(results):
 
 def measured(results, agent):
     """ε → an agent's runs with it, of the seeds that have every ε there is."""
-    found = {epsilon: summaries(results, f"{agent}-{epsilon}") for epsilon in EPSILONS}
+    found = {epsilon: of_seeds(results, f"{agent}-{epsilon}") for epsilon in EPSILONS}
     found = {epsilon: each for epsilon, each in found.items() if each}
-    seeds = min(map(len, found.values()), default=0)
-    return {epsilon: each[:seeds] for epsilon, each in found.items()}
+    seeds = set.intersection(*map(set, found.values())) if found else set()
+    return {e: [each[seed] for seed in sorted(seeds)] for e, each in found.items() if seeds}
+
+
+def of_seeds(results, name):
+    """Seed → the last evaluation of a run."""
+    seeds = map(runs.seed_of, runs.files(results, name, "json"))
+    return dict(zip(seeds, summaries(results, name), strict=True))
 
 
 def look(colour, place):
@@ -217,9 +228,12 @@ def draw(panels, found, colour):
             low, high = values.min(1), values.max(1)
             by_epsilon.fill_between([*found], low, high, color=colour, alpha=0.15, linewidth=0)
         by_entropy.plot(entropies, mean, color=colour, **own | {"linestyle": "none"})
-        for epsilon, x, y in zip(found, entropies, mean) if column == GREEDY else ():
+        points = sorted(zip(entropies, found, mean)) if column == GREEDY else ()
+        for place, (x, epsilon, y) in enumerate(points):
             options = {"textcoords": "offset points", "fontsize": style.SMALL_SIZE}
-            offset = (5, -11) if y > 0.1 else (-8, 7)  # not on the axis
+            # Neighbours' names one below and one above; not on the axis, nor beyond the top.
+            below = y > 0.95 or (place % 2 == 0 and y > 0.1)
+            offset = (5, -11) if below else (-8, 7)
             by_entropy.annotate(f"{epsilon}", (x, y), offset, color=style.MUTED, **options)
 
 

@@ -233,13 +233,11 @@ class WatchedMemory(ZeroedMemory):
 
 def resampled(found, measure, order, rng_seed=0):
     """Means over starts `(RESAMPLES, K)`, and over seeds, had others been drawn."""
+    # All runs were asked from the same starts: the mean over them is what is drawn from.
+    values = np.mean([run[measure][order] for run in found], axis=0)  # (starts, K)
     rng = np.random.default_rng(rng_seed)  # the same starts for every order
-    means = []
-    for run in found:
-        values = np.array(run[measure][order])  # (starts, K)
-        drawn = rng.integers(len(values), size=(RESAMPLES, len(values)))
-        means.append(values[drawn].mean(axis=1))
-    return np.mean(means, axis=0)
+    drawn = rng.integers(len(values), size=(RESAMPLES, len(values)))
+    return values[drawn].mean(axis=1)
 
 
 def interval(samples):

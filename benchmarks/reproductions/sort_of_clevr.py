@@ -71,13 +71,13 @@ def kinds(results):
     return markdown_table(
         [
             {
-                "question": text.format("..."),
+                "question": text,
                 **{
                     label: f"{100 * np.mean([run[text] for run in each]):.1f} %"
                     for label, each in found.items()
                 },
             }
-            for text in TEXTS
+            for text in (text.format("...") for text in TEXTS)
         ]
     )
 

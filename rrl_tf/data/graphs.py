@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
-from rrl_tf._arguments import Seed, number_from, positive_int, random_generator
+from rrl_tf._arguments import (
+    Seed,
+    batch_generator,
+    natural,
+    number_from,
+    positive_int,
+    random_generator,
+)
+from rrl_tf.errors import InvalidInput
 
 
 class Graphs(NamedTuple):
@@ -43,8 +52,8 @@ def random_graphs(
         `Graphs`.
 
     Raises:
-        InvalidInput: for numbers that are not positive, more neighbours than other nodes, or
-            what is no seed.
+        InvalidInput: for numbers that are not positive, more neighbours than other nodes, two
+            numbers of them in the wrong order, or what is no seed.
 
     Example:
 
@@ -53,7 +62,7 @@ def random_graphs(
     ((100, 12, 2), (100, 12, 12), (100, 12))
     """
     count, size = positive_int("num_graphs", num_graphs), positive_int("num_nodes", num_nodes)
-    low, high = (number_from("neighbors", each, 0, size - 1) for each in neighbors)
+    low, high = _least_and_most(neighbors, size - 1)
     rng = random_generator(seed)
     probability = rng.uniform(low, high, size=(count, 1, 1)) / max(size - 1, 1)
     upper = np.triu(rng.random((count, size, size)) < probability, k=1)
@@ -62,6 +71,17 @@ def random_graphs(
     is_marked = np.arange(size) == marked[:, None]
     nodes = np.stack([is_marked, ~is_marked], axis=-1).astype("float32")
     return Graphs(nodes, edges, _distances(edges, marked))
+
+
+def _least_and_most(neighbors, others):
+    pair = tuple(neighbors) if isinstance(neighbors, Iterable) else ()
+    for each in pair:
+        number_from("neighbors", each, 0, others)
+    if len(pair) != 2 or pair[0] > pair[1]:
+        raise InvalidInput(
+            f"neighbors must be two numbers, the smaller one first; received {neighbors!r}"
+        )
+    return pair
 
 
 def _distances(edges, marked):
@@ -80,14 +100,15 @@ class RandomGraphs(keras.utils.PyDataset):
 
     Inputs are `{"nodes", "edges"}`, and targets 1 for a node that is connected with the marked one
     and 0 for another. A batch depends on the seed, the epoch and its number alone, so training that
-    continues from a checkpoint sees what it would have seen.
+    continues from a checkpoint sees what it would have seen; no seed of `random_graphs` below
+    2**128 gives the same graphs.
 
     Args:
         batch_size: B, graphs in a batch.
         steps: batches in an epoch.
         num_nodes: N.
         neighbors: as of `random_graphs`.
-        seed: int.
+        seed: int from 0 up.
         epoch: number of the first epoch; it counts up.
 
     Raises:
@@ -111,15 +132,15 @@ class RandomGraphs(keras.utils.PyDataset):
         super().__init__(**kwargs)
         self.batch_size, self.steps = batch_size, positive_int("steps", steps)
         self.num_nodes, self.neighbors = num_nodes, neighbors
-        self.seed, self.epoch = seed, epoch
+        self.seed, self.epoch = natural("seed", seed), natural("epoch", epoch)
         self[0]  # raises for bad arguments
 
     def __len__(self) -> int:
         return self.steps
 
     def __getitem__(self, index: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        seed = [self.seed, self.epoch, index]
-        return connected(random_graphs(self.batch_size, self.num_nodes, self.neighbors, seed))
+        rng = batch_generator(self.seed, self.epoch, index)
+        return connected(random_graphs(self.batch_size, self.num_nodes, self.neighbors, rng))
 
     def on_epoch_end(self) -> None:
         self.epoch += 1

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from rrl_tf._arguments import Seed, positive_int, random_generator
+from rrl_tf._arguments import Seed, batch_generator, natural, positive_int, random_generator
 
 IMAGE_SIZE, RADIUS = 75, 5
 COLORS = {
@@ -178,17 +178,18 @@ class SortOfClevr(keras.utils.PyDataset):
     """Fresh pictures for `fit`: an epoch is `steps` batches that are never seen again.
 
     A batch depends on the seed, the epoch and its number alone, so training that continues from a
-    checkpoint sees what it would have seen.
+    checkpoint sees what it would have seen; no seed of `sort_of_clevr` below 2**128 gives the same
+    pictures.
 
     Args:
         batch_size: B, pictures in a batch.
         steps: batches in an epoch.
         questions_each: as of `sort_of_clevr`.
-        seed: int.
+        seed: int from 0 up.
         epoch: number of the first epoch; it counts up.
 
     Raises:
-        InvalidInput: for a number that is not positive.
+        InvalidInput: for a number that is not positive, or a seed or an epoch below 0.
 
     Example:
 
@@ -208,14 +209,14 @@ class SortOfClevr(keras.utils.PyDataset):
         self.batch_size = positive_int("batch_size", batch_size)
         self.steps = positive_int("steps", steps)
         self.questions_each = positive_int("questions_each", questions_each)
-        self.seed, self.epoch = seed, epoch
+        self.seed, self.epoch = natural("seed", seed), natural("epoch", epoch)
 
     def __len__(self) -> int:
         return self.steps
 
     def __getitem__(self, index: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        seed = [self.seed, self.epoch, index]
-        return examples(sort_of_clevr(self.batch_size, self.questions_each, seed))
+        rng = batch_generator(self.seed, self.epoch, index)
+        return examples(sort_of_clevr(self.batch_size, self.questions_each, rng))
 
     def on_epoch_end(self) -> None:
         self.epoch += 1

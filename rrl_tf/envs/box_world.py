@@ -104,7 +104,7 @@ class BoxWorld(gymnasium.Env):
             held_out_share,
             held_out_seed,
         )
-        self.levels.draw(np.random.default_rng(0))  # refuses what has no room
+        self.levels.check()
         self.max_steps = positive_int("max_steps", max_steps)
         self.render_mode = one_of("render_mode", render_mode, (None, "rgb_array"))
         self.observation_space = observation_space(size, num_colours)
@@ -121,7 +121,9 @@ class BoxWorld(gymnasium.Env):
         """
         super().reset(seed=seed)
         start = (options or {}).get("start")
-        self.start = self.levels.draw(self.np_random) if start is None else self._checked(start)
+        self.start = (
+            self.levels.draw(self.np_random) if start is None else self.levels.checked(start)
+        )
         self._cells = np.frombuffer(self.start.cells, np.uint8).reshape(2 * [self.start.size])
         self._cells = self._cells.copy()
         self._agent, self._held, self._steps = self.start.agent, 0, 0
@@ -186,26 +188,20 @@ class BoxWorld(gymnasium.Env):
         return self._cells.tobytes(), self._agent, self._held
 
     def render(self) -> np.ndarray | None:
-        """The room with its walls, `(height, width, 3)` uint8; top left the key that is held."""
+        """The room with its walls, `(height, width, 3)` uint8; top left the key that is held.
+
+        Raises:
+            gymnasium.error.ResetNeeded: before the first reset.
+        """
         if self.render_mode is None:
             return None
+        if self.start is None:
+            raise gymnasium.error.ResetNeeded("Call reset before render.")
         room = draw_room(self.observe(), self.levels.num_colours)
         picture = np.pad(room, ((_TILE, _TILE), (_TILE, _TILE), (0, 0)))
         if self._held:
             picture[:_TILE, :_TILE] = _tile(KEY, self._held, self.levels.num_colours)
         return picture
-
-    def _checked(self, start):
-        if (
-            not isinstance(start, BoxWorldStart)
-            or start.size != self.levels.size
-            or max(map(max, start.boxes), default=0) > self.levels.num_colours
-        ):
-            raise InvalidInput(
-                f"expected a BoxWorldStart of size {self.levels.size} with colours up to "
-                f"{self.levels.num_colours}; received {start!r}"
-            )
-        return start
 
 
 def observation_space(size: int, num_colours: int) -> Box:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from rrl_tf._arguments import positive_int
+from rrl_tf._arguments import natural, positive_int
 from rrl_tf._typing import Tensor
 from rrl_tf.envs.box_world import (
     AGENT,
@@ -57,7 +57,8 @@ class BoxWorldGraph:
 
     Args:
         pool: how many levels are drawn beforehand.
-        pool_seed: of these levels; it gives others than any seed of `BoxWorld.reset`.
+        pool_seed: of these levels; it gives others than any seed of `BoxWorld.reset` below 2**32,
+            as those of evaluations are.
         reset_on_truncation: `False` ignores the time limit: `truncated` is never true.
         **options: those of `BoxWorld`.
 
@@ -85,7 +86,7 @@ class BoxWorldGraph:
         **options: Any,
     ) -> None:
         self.pool = positive_int("pool", pool)
-        self.pool_seed = pool_seed
+        self.pool_seed = natural("pool_seed", pool_seed)
         self.reset_on_truncation = reset_on_truncation
         env = BoxWorld(**options)
         self.levels = env.levels
@@ -121,14 +122,9 @@ class BoxWorldGraph:
         """The state of E episodes that begin at E given starts.
 
         Raises:
-            InvalidInput: there is no start, or one of another size.
+            InvalidInput: there is no start, or one of another size or more colours.
         """
-        starts = tuple(starts)
-        for start in starts:
-            if not isinstance(start, BoxWorldStart) or start.size != self.size:
-                raise InvalidInput(
-                    f"expected a BoxWorldStart of size {self.size}; received {start!r}"
-                )
+        starts = tuple(map(self.levels.checked, starts))
         if not starts:
             raise InvalidInput("`starts` needs at least one BoxWorldStart; received none")
         cells = np.frombuffer(b"".join(start.cells for start in starts), np.uint8)

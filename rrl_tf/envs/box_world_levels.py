@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import operator
+import itertools
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from rrl_tf._arguments import integer, number_from, one_of, positive_int
+from rrl_tf._arguments import (
+    integer,
+    integers_from,
+    natural,
+    number_from,
+    one_of,
+    positive_int,
+)
 from rrl_tf.errors import InvalidInput
 
 # A cell is one byte: its kind, and in the lower five bits its colour, 0 where it has none.
@@ -22,6 +29,10 @@ COLOURS = 2**COLOUR_BITS - 1
 PARTS = ("all", "train", "test")
 _TRIES = 200  # as many as the authors'
 _COLOURINGS = 2000
+_FOUND = 10
+"""`check` wants as many in the tries of one draw, which then fails once in 20,000 times or less."""
+_COUNTS = {"goal_length": 1, "num_distractors": 0, "num_backward": 0}
+"""Arguments that are a number or several, and the least that they may be."""
 
 
 def cell_code(kind: int, colour: int = 0) -> int:
@@ -58,27 +69,41 @@ class BoxWorldStart:
     agent: tuple[int, int]
 
     def __post_init__(self):
-        row, column = self.agent
-        inside = row in range(self.size) and column in range(self.size)
-        if (
-            len(self.cells) != self.size**2
-            or not inside
-            or self.cells[row * self.size + column] != FLOOR
-            or max(self.cells) >= cell_code(DISTRACTOR + 1)
-        ):
+        try:
+            is_possible = self._is_possible()
+        except (TypeError, ValueError):  # no bytes, no pair
+            is_possible = False
+        if not is_possible:
             raise InvalidInput(
                 "a Box-World episode starts with size * size bytes of cells and an agent on the "
                 f"floor; received {self!r}"
             )
 
+    def _is_possible(self):
+        row, column = self.agent
+        inside = row in range(self.size) and column in range(self.size)
+        return (
+            isinstance(self.cells, bytes)
+            and len(self.cells) == self.size**2
+            and inside
+            and self.cells[row * self.size + column] == FLOOR
+            and max(self.cells) < cell_code(DISTRACTOR + 1)
+        )
+
+    @property
+    def max_colour(self) -> int:
+        """The largest colour of any cell, also of a key that lies free."""
+        return max(code & COLOURS for code in self.cells)
+
     @functools.cached_property
     def boxes(self) -> tuple[tuple[int, int, bool], ...]:
         """(colour of the lock, colour of the key or 0 for the gem, whether a distractor) each."""
-        kinds, colours = np.divmod(np.frombuffer(self.cells, np.uint8), COLOURS + 1)
-        locks = np.flatnonzero((kinds == LOCK) | (kinds == DISTRACTOR))
-        return tuple(
-            (int(colours[i]), int(colours[i - 1]), bool(kinds[i] == DISTRACTOR)) for i in locks
-        )
+        cells = np.frombuffer(self.cells, np.uint8).reshape(self.size, self.size)
+        kinds, colours = np.divmod(cells, COLOURS + 1)
+        behind = np.pad(colours, ((0, 0), (1, 0)))[:, :-1]  # nothing at the left end of a row
+        locks = (kinds == LOCK) | (kinds == DISTRACTOR)
+        wrong = kinds[locks] == DISTRACTOR
+        return tuple(zip(colours[locks].tolist(), behind[locks].tolist(), wrong.tolist()))
 
     @property
     def pairs(self) -> frozenset[tuple[int, int]]:
@@ -91,7 +116,6 @@ class BoxWorldStart:
         return frozenset((lock, key) for lock, key, wrong in self.boxes if key and not wrong)
 
 
-@functools.cache
 def held_out_pairs(num_colours: int = 20, share: float = 0.2, seed: int = 0) -> frozenset[Any]:
     """The pairs (colour of a lock, colour of the key behind it) that training never shows.
 
@@ -100,11 +124,20 @@ def held_out_pairs(num_colours: int = 20, share: float = 0.2, seed: int = 0) -> 
         share: of the C(C - 1) pairs of two colours.
         seed: which ones.
 
+    Raises:
+        InvalidInput: a number that is not possible.
+
     Example:
         >>> len(held_out_pairs(20)), all(lock != key for lock, key in held_out_pairs(20))
         (76, True)
     """
+    colours = number_from("num_colours", integer("num_colours", num_colours), 2, COLOURS)
     number_from("held_out_share", share, 0, 1)
+    return _held_out_pairs(colours, share, natural("held_out_seed", seed))
+
+
+@functools.cache
+def _held_out_pairs(num_colours, share, seed):
     colours = range(1, num_colours + 1)
     pairs = [(lock, key) for lock in colours for key in colours if lock != key]
     chosen = np.random.default_rng(seed).permutation(len(pairs))[: round(share * len(pairs))]
@@ -156,12 +189,10 @@ class BoxWorldLevels:
         keep = functools.partial(object.__setattr__, self)
         positive_int("size", self.size)
         positive_int("distractor_length", self.distractor_length)
-        number_from("num_colours", integer("num_colours", self.num_colours), 2, COLOURS)
-        number_from("held_out_share", self.held_out_share, 0, 1)
-        number_from("held_out_seed", integer("held_out_seed", self.held_out_seed), 0)
+        held_out_pairs(self.num_colours, self.held_out_share, self.held_out_seed)
         one_of("part", self.part, PARTS)
-        for name, least in (("goal_length", 1), ("num_distractors", 0), ("num_backward", 0)):
-            keep(name, _numbers(name, getattr(self, name), least))
+        for name, least in _COUNTS.items():
+            keep(name, integers_from(name, getattr(self, name), least))
         if self.part == "test":
             longer = tuple(length for length in self.goal_length if length > 1)
             if not longer:
@@ -197,6 +228,42 @@ class BoxWorldLevels:
         """The pairs that `part` is about."""
         return held_out_pairs(self.num_colours, self.held_out_share, self.held_out_seed)
 
+    def check(self) -> None:
+        """Refuses levels that `draw` would not find, or now and then not: it takes some of either.
+
+        Raises:
+            InvalidInput: boxes have hardly room, or colours.
+        """
+        rng = np.random.default_rng(0)
+        for extreme in (max, min):  # most pairs to be known ones; fewest, one of them held out
+            numbers = {name: extreme(getattr(self, name)) for name in _COUNTS}
+            hardest = dataclasses.replace(self, **numbers)
+            if not _are_found(hardest._is_coloured(rng) for _ in range(_COLOURINGS)):
+                raise self._no_colours()
+        if not _are_found(self._placed(rng, *self._numbered(rng)) for _ in range(_TRIES)):
+            raise self._no_room()
+
+    def _is_coloured(self, rng):
+        length, boxes = self._numbered(rng)
+        return self._is_of_part(self._in_colours(rng, boxes), length)
+
+    def checked(self, start: Any) -> BoxWorldStart:
+        """A start that is given, of which only size and colours have to be these.
+
+        Raises:
+            InvalidInput: it is none.
+        """
+        if (
+            not isinstance(start, BoxWorldStart)
+            or start.size != self.size
+            or start.max_colour > self.num_colours
+        ):
+            raise InvalidInput(
+                f"expected a BoxWorldStart of size {self.size} with colours up to "
+                f"{self.num_colours}; received {start!r}"
+            )
+        return start
+
     def draw(self, rng: np.random.Generator) -> BoxWorldStart:
         """A level drawn at random.
 
@@ -211,8 +278,11 @@ class BoxWorldLevels:
             start = self._placed(rng, length, boxes)
             if start is not None:
                 return start
-        raise InvalidInput(
-            f"boxes have no room in a grid of size {self.size}, in {_TRIES} tries; "
+        raise self._no_room()
+
+    def _no_room(self):
+        return InvalidInput(
+            f"boxes have no room, or hardly any, in a grid of size {self.size}, in {_TRIES} tries; "
             f"received goal_length={self.goal_length}, "
             f"num_distractors={self.num_distractors}"
         )
@@ -221,14 +291,21 @@ class BoxWorldLevels:
         """Number of the solution's boxes, and (lock, key) of all boxes in colours."""
         length, boxes = self._numbered(rng)
         for _ in range(_COLOURINGS):
-            colours = [0, *(1 + rng.permutation(self.num_colours)).tolist()]
-            coloured = [(colours[lock], colours[key]) for lock, key in boxes]
+            coloured = self._in_colours(rng, boxes)
             if self._is_of_part(coloured, length):
                 return length, coloured
-        raise InvalidInput(
-            f"no level of part {self.part!r} was found in {_COLOURINGS} tries: held_out_share must "
-            f"leave both parts enough pairs of colours; received {self.held_out_share}"
+        raise self._no_colours()
+
+    def _no_colours(self):
+        return InvalidInput(
+            f"no level of part {self.part!r}, or hardly any, is found in {_COLOURINGS} tries: "
+            "held_out_share must leave both parts enough pairs of colours; "
+            f"received {self.held_out_share}"
         )
+
+    def _in_colours(self, rng, boxes):
+        colours = [0, *(1 + rng.permutation(self.num_colours)).tolist()]
+        return [(colours[lock], colours[key]) for lock, key in boxes]
 
     def _is_of_part(self, boxes, length):
         if self.part == "train":
@@ -276,18 +353,10 @@ class BoxWorldLevels:
         return BoxWorldStart(size, cells.tobytes(), (row + 1, column))
 
 
+def _are_found(tries):
+    """Whether enough of some tries succeed; it looks at no more of them than that takes."""
+    return any(count == _FOUND for count in itertools.accumulate(map(bool, tries)))
+
+
 def _pick(rng, values):
     return int(values[rng.integers(len(values))])
-
-
-def _numbers(name, value, least):
-    """A number, or several, as a tuple of integers."""
-    try:
-        numbers = tuple(map(operator.index, value if isinstance(value, Iterable) else (value,)))
-    except TypeError:
-        numbers = ()
-    if not numbers or min(numbers) < least:
-        raise InvalidInput(
-            f"{name} must be an integer from {least} up, or several; received {value!r}"
-        )
-    return numbers

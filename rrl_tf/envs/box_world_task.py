@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import gymnasium
 import numpy as np
 
+from rrl_tf._arguments import integers_from, one_of
 from rrl_tf.envs.box_world import ACTION_NAMES, AGENT, BoxWorld, draw_room
 from rrl_tf.envs.box_world_levels import FLOOR, GEM, KEY, LOCK, PARTS
 from rrl_tf.envs.preparation import one_hot
@@ -55,14 +56,13 @@ def box_world_task(
         >>> task.preparation.shape, task.action_names
         ((8, 8, 26), ('up', 'down', 'left', 'right'))
     """
-    if not levels:
-        raise InvalidInput("levels needs at least one pair of boxes and distractors; received none")
-    for name, part in (("train_part", train_part), ("test_part", test_part)):
-        if part not in PARTS:
-            raise InvalidInput(f"{name} must be one of {PARTS}; received {part!r}")
+    one_of("train_part", train_part, PARTS)
+    one_of("test_part", test_part, PARTS)
+    if test_goal_length is not None:
+        test_goal_length = integers_from("test_goal_length", test_goal_length, 1)
     options = {**options, "size": size, "max_steps": max_steps}
     tasks = []
-    for length, distractors in levels:
+    for length, distractors in _numbers_of(levels):
         tested = length if test_goal_length is None else test_goal_length
         training = {"goal_length": length, "part": train_part}
         testing = {"goal_length": tested, "part": _part(test_part, tested)}
@@ -116,6 +116,23 @@ def box_world_cells(observation: np.ndarray) -> dict[str, tuple[int, int]]:
     }
 
 
+def _numbers_of(levels):
+    """Of each level the boxes and the distractors to draw from, as tuples."""
+    try:
+        pairs = [(length, distractors) for length, distractors in levels]
+    except (TypeError, ValueError):  # no sequence, no pairs
+        pairs = []
+    if not pairs:
+        raise InvalidInput(
+            "levels needs at least one pair of boxes and distractors, and nothing else; "
+            f"received {levels!r}"
+        )
+    return [
+        (integers_from("goal_length", length, 1), integers_from("num_distractors", others, 0))
+        for length, others in pairs
+    ]
+
+
 def _level(name, training, testing, pool, options):
     return Level(
         name,
@@ -128,13 +145,11 @@ def _level(name, training, testing, pool, options):
 
 def _part(part, goal_length):
     """The part of a level that is too short for a held-out pair is that of known ones."""
-    longest = goal_length if isinstance(goal_length, int) else max(goal_length)
-    return "train" if part == "test" and longest < 2 else part
+    return "train" if part == "test" and max(goal_length) < 2 else part
 
 
 def _name(numbers):
-    numbers = {numbers} if isinstance(numbers, int) else {min(numbers), max(numbers)}
-    return "-".join(map(str, sorted(numbers)))
+    return "-".join(map(str, sorted({min(numbers), max(numbers)})))
 
 
 def _room(env: gymnasium.Env) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import os
+import re
 import reprlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -103,12 +104,11 @@ class Policy:
         answer = int(outputs[gives]) if single else outputs[gives]
         if not with_attention:
             return answer
+        # A signature keeps no order of its outputs; `serving.client` knows nothing of this package.
         prefix = "attention_"
-        return answer, {
-            name.removeprefix(prefix): scores
-            for name, scores in outputs.items()
-            if name.startswith(prefix)
-        }
+        names = [name.removeprefix(prefix) for name in outputs if name.startswith(prefix)]
+        names.sort(key=lambda name: [part.zfill(9) for part in re.split(r"(\d+)", name)])
+        return answer, {name: outputs[prefix + name] for name in names}
 
     def predict(
         self, inputs: Mapping[str, Any], signature: str = "serving_default"

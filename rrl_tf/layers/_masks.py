@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from keras import ops
 
 # What Keras injects as `mask`. They have no public name, and a tensor of JAX has no attributes.
 from keras.src.backend import get_keras_mask as carried_mask
 from keras.src.backend import set_keras_mask
 
+from rrl_tf._arguments import integer
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._shapes import same_shape
@@ -85,13 +88,21 @@ def _fits(mask: Tensor | None, shape: Shape) -> bool:
     )
 
 
-def edge_mask(mask: Tensor | None, edges: Tensor) -> Tensor:
-    """A mask, if there is one, and true edges `(B, N, S)`, as `(B, H or 1, N, S)`."""
+def edge_mask(mask: Tensor | None, edges: Tensor, keys: Tensor, num_heads: int) -> Tensor:
+    """The `attention_mask` where there are true edges `(B, N, N)`, as `(B, H or 1, N, N)`."""
+    batch, nodes = keys.shape[:2]
     along = ops.cast(edges, "bool")[:, None]
-    if mask is None:
-        return along
-    mask = ops.cast(mask, "bool")
-    return ops.logical_and(along, mask[:, None, None] if len(mask.shape) == 2 else mask)
+    allowed = attention_mask(mask, keys, (batch, num_heads, nodes, nodes))
+    return along if allowed is None else ops.logical_and(along, ops.cast(allowed, "bool"))
+
+
+def check_entity(entity: int | None, entities: Tensor) -> None:
+    """Raises an `InvalidInput` unless an `entity` is None or the index of one of `(B, N, F)`."""
+    count = entities.shape[1]
+    if entity is not None and not (
+        0 <= integer("entity", entity) < (math.inf if count is None else count)
+    ):
+        raise InvalidInput(f"`entity` must be one of {count} from 0 up; received {entity!r}")
 
 
 def rows_of_entity(pairs: Tensor | None, entity: int) -> Tensor | None:

@@ -15,6 +15,7 @@ from rrl_tf.layers._masks import (
     attention_mask,
     carried_mask,
     carry_mask,
+    check_entity,
     padding_mask,
     rows_of_entity,
 )
@@ -89,7 +90,7 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
 
     Raises:
         InvalidInput: for an argument out of its range; for `"book_additive"`, `"joint"` or
-            `"fused"` where they are not defined; for a mask of another shape.
+            `"fused"` where they are not defined; for a mask of another shape or no such `entity`.
 
     Example:
 
@@ -226,6 +227,7 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         training: bool = False,
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
+        check_entity(entity, inputs)
         query, key, value = self._project(inputs, context)  # (B, H, N or S, size)
         if entity is not None:
             if self.score == "book_additive":
@@ -355,6 +357,7 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         training: bool = False,
         return_attention_scores: bool = False,
     ) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
+        check_entity(entity, inputs)
         batch, nodes, features = inputs.shape
         keys = (inputs if context is None else context).shape[1]
         nodes = nodes if entity is None else 1

@@ -12,7 +12,7 @@ from rrl_tf._arguments import one_of, optional_positive_int, positive_ints
 from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._layer_norm import LayerNormalization
-from rrl_tf.layers._masks import carry_mask, edge_mask, padding_mask
+from rrl_tf.layers._masks import carry_mask, check_entity, edge_mask, padding_mask
 from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
 from rrl_tf.layers.multi_head_dot_product_attention import MultiHeadDotProductAttention
 from rrl_tf.layers.relative_position_bias import RelativePositionBias, check_grid_of
@@ -87,7 +87,8 @@ class RelationalBlock(keras.layers.Layer):
 
     Raises:
         InvalidInput: for an argument out of its range, sizes that a residual connection cannot
-            add, edges of another shape, or a `grid` that is missing or does not fit.
+            add, edges or a mask of another shape, no such `entity`, or a `grid` that is missing or
+            does not fit.
 
     Example:
 
@@ -211,13 +212,24 @@ class RelationalBlock(keras.layers.Layer):
         return sum(biases) if biases else None
 
     def _position_bias(self, inputs, grid):
-        check_grid_of(inputs, grid)
         bias = self.position_bias(grid=grid)
         behind = ops.shape(inputs)[1] - grid[0] * grid[1]
         return ops.pad(bias, [(0, 0), (0, 0), (0, behind), (0, behind)])
 
+    def _check_call(self, inputs, edges, grid, entity):
+        """Raises an `InvalidInput` for what this layer does not take."""
+        check_entity(entity, inputs)
+        if entity is not None and self.norm == "joint":
+            raise InvalidInput(
+                f"norm='joint' needs all entities, so none has an output alone; "
+                f"received entity={entity!r}"
+            )
+        if edges is not None:
+            self._check_edges(inputs, edges)
+        if self.max_offset is not None:
+            check_grid_of(inputs, grid)
+
     def _check_edges(self, inputs, edges):
-        """Raises an `InvalidInput` for edges that this layer does not take."""
         of_an_edge = () if self.edge_size is None else (self.edge_size,)
         nodes = inputs.shape[1]
         expected = (inputs.shape[0], nodes, nodes, *of_an_edge)
@@ -241,17 +253,11 @@ class RelationalBlock(keras.layers.Layer):
         training: bool = False,
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        if entity is not None and self.norm == "joint":
-            raise InvalidInput(
-                f"norm='joint' needs all entities, so none has an output alone; "
-                f"received entity={entity!r}"
-            )
-        if edges is not None:
-            self._check_edges(inputs, edges)
+        self._check_call(inputs, edges, grid, entity)
         is_adjacency = edges is not None and self.edge_size is None
         x, scores = self.attention(
             inputs,
-            mask=edge_mask(mask, edges) if is_adjacency else mask,
+            mask=edge_mask(mask, edges, inputs, self.num_heads) if is_adjacency else mask,
             bias=self._biases(inputs, edges, grid),
             entity=entity,
             training=training,
@@ -283,8 +289,7 @@ class RelationalBlock(keras.layers.Layer):
         training: bool = False,
         return_attention_scores: bool = False,
     ) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
-        if edges is not None:
-            self._check_edges(inputs, edges)
+        self._check_call(inputs, edges, grid, entity)
         batch, nodes, features = inputs.shape
         updated = nodes if entity is None else 1
         output = tensor_spec(self, self.compute_output_shape((batch, updated, features)))

@@ -22,7 +22,9 @@ class RelationalModule(keras.layers.Layer):
         block: a `RelationalBlock` that is not built yet: the round to repeat.
         num_rounds: how often.
         share_weights: whether all rounds are the same block, as Zambaldi et al.'s, or each one a
-            new block with the configuration of `block`.
+            new block with the configuration of `block`. The seed of its dropout, if it has one, is
+            counted up; a seeded initialiser gives all of them the same weights, as everywhere in
+            Keras.
 
     Call arguments:
         inputs: entities `(B, N, F)`.
@@ -71,12 +73,15 @@ class RelationalModule(keras.layers.Layer):
         self.share_weights = share_weights
         self.blocks = [block]
         if not share_weights:
-            config = block.get_config()
-            self.blocks += [
-                RelationalBlock.from_config({**config, "name": f"{block.name}_{i}"})
-                for i in range(2, self.num_rounds + 1)
-            ]
+            self.blocks += [self._another(block, i) for i in range(1, self.num_rounds)]
         self.supports_masking = True
+
+    @staticmethod
+    def _another(block, number):
+        """A new block like the first one, which drops other attention than that does."""
+        seed = None if block.seed is None else block.seed + number
+        own = {"name": f"{block.name}_{number + 1}", "seed": seed}
+        return RelationalBlock.from_config({**block.get_config(), **own})
 
     @property
     def block(self) -> RelationalBlock:
@@ -150,6 +155,7 @@ class RelationalModule(keras.layers.Layer):
             x, attention[f"round_{i}"] = block.compute_output_spec(
                 x,
                 edges=edges,
+                grid=grid,
                 entity=entity if i == self.num_rounds else None,
                 return_attention_scores=True,
             )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numbers
+import operator
 from typing import Any
 
 import keras
@@ -97,9 +99,19 @@ class RelativePositionBias(keras.layers.Layer):
 def check_grid_of(entities: Tensor, grid: tuple[Any, Any] | None) -> None:
     """Raises an `InvalidInput` unless there is a `grid` with a cell for each of the first."""
     nodes = entities.shape[1]
-    known = grid is not None and nodes and all(isinstance(size, int) for size in grid)
-    if grid is None or (known and nodes < grid[0] * grid[1]):
+    sizes = [_size(each) for each in grid] if isinstance(grid, tuple | list) else []
+    fits = len(sizes) == 2 and 0 not in sizes
+    if not fits or (nodes and None not in sizes and nodes < sizes[0] * sizes[1]):
         raise InvalidInput(
             "relative positions need the `grid` (rows, columns) that the entities lie on, here "
             f"{nodes} of them; received {grid!r}"
         )
+
+
+def _size(value):
+    """A positive integer; None if it is not known while a graph is made; or 0 for anything else."""
+    try:
+        return 0 if isinstance(value, bool) else max(operator.index(value), 0)
+    except TypeError:
+        is_known = isinstance(value, numbers.Number) or not hasattr(value, "dtype")
+        return 0 if is_known and value is not None else None

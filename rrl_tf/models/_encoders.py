@@ -119,7 +119,9 @@ class RelationalEncoder(keras.Model):
         unfit = {
             "unseen_feature": self.unseen_feature is None,
             "readout": self.readout not in ("cell", "feature"),
-            "block": self._relates_all or self.block.get("max_offset") is not None,
+            "block": self._relates_all
+            or self._norms_all
+            or self.block.get("max_offset") is not None,
         }
         for name in (name for name, is_unfit in unfit.items() if is_unfit):
             raise InvalidInput(
@@ -130,8 +132,13 @@ class RelationalEncoder(keras.Model):
 
     @property
     def _relates_all(self):
-        """Whether an entity's output depends on others than those that it attends to."""
+        """Whether no entity has an output alone."""
         return self.block.get("norm") == "joint" or self.block.get("score") == "book_additive"
+
+    @property
+    def _norms_all(self):
+        """Whether entities count that nothing attends to: through a norm."""
+        return "joint" in (self.block.get("norm"), self.block.get("qkv_norm"))
 
     def _make_relations(self):
         self.grid_layers = convolutions(self)
@@ -288,6 +295,11 @@ class RelationalEncoder(keras.Model):
             seen = self._of_nodes(observation, self.unseen_feature) < 0.5
         if removed is None:
             return seen
+        if self._norms_all:
+            raise InvalidInput(
+                "`removed` goes with a block without a joint norm, through which what is removed "
+                f"would count still; received block={self.block!r}"
+            )
         return without_removed(seen, removed, self._nodes_shape(observation.shape)[:2])
 
     def _of_nodes(self, observation, feature):

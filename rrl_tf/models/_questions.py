@@ -28,11 +28,21 @@ def check_inputs_shape(name: str, shapes: Mapping[str, Shape] | None) -> tuple[S
         raise InvalidInput(
             f"{name} takes questions (B, Q, bits) with known bits; received the shape {questions}"
         )
+    batches = {images[0], questions[0]} - {None}
+    if len(batches) > 1 or 0 in images + questions:
+        raise InvalidInput(
+            f"{name} takes as many pictures as lists of questions, and nothing that is empty; "
+            f"received the shapes {images} and {questions}"
+        )
     return images, questions
 
 
 def check_inputs(name: str, expected: tuple[Shape, Shape], inputs: Mapping[str, Tensor]) -> None:
     """Raises an `InvalidInput` if a batch is not of the shapes that a model was built for."""
+    if not isinstance(inputs, Mapping):
+        raise InvalidInput(
+            f'{name} takes a dict {{"images", "questions"}}; received a {type(inputs).__name__}'
+        )
     shapes = {part: tensor.shape for part, tensor in inputs.items()}
     images, questions = check_inputs_shape(name, shapes)
     if images[1:] != expected[0][1:] or questions[-1] != expected[1][-1]:

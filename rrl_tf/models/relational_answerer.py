@@ -8,13 +8,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from rrl_tf._arguments import positive_int, positive_ints
+from rrl_tf._arguments import optional_dict, positive_int, positive_ints
 from rrl_tf._typing import Initializer, Shape, Tensor
+from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import AppendCoordinates, RelationalBlock, RelationalModule
 from rrl_tf.layers._masks import without_removed
 from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
 from rrl_tf.models._from_preset import FromPreset
-from rrl_tf.models._grids import dense
+from rrl_tf.models._grids import dense, layer_of
 from rrl_tf.models._questions import (
     build_in_turn,
     check_inputs,
@@ -45,7 +46,8 @@ class RelationalAnswerer(FromPreset, keras.Model, presets=RELATIONAL_ANSWERER):
         coordinates: arguments of `AppendCoordinates`.
         cell_units: sizes of the ReLU layers from a cell, with its coordinates, to its entity.
         width: F, the size of an entity.
-        block: arguments of `RelationalBlock`.
+        block: arguments of `RelationalBlock`, of those that relate an entity to what it attends to
+            alone: no `"joint"` norm and no `"book_additive"` score.
         num_rounds: rounds of message passing.
         share_weights: whether the rounds share their weights.
         hidden_units: sizes of the ReLU layers between the last round and the answers.
@@ -102,18 +104,30 @@ class RelationalAnswerer(FromPreset, keras.Model, presets=RELATIONAL_ANSWERER):
         count = len(self.conv_filters)
         self.conv_kernel_sizes = one_for_each("conv_kernel_sizes", conv_kernel_sizes, count)
         self.conv_strides = one_for_each("conv_strides", conv_strides, count)
-        self.coordinates = {} if coordinates is None else dict(coordinates)
+        self.coordinates = optional_dict("coordinates", coordinates) or {}
         self.cell_units = positive_ints("cell_units", cell_units)
         self.width = positive_int("width", width)
-        self.block = {"num_heads": 4, "key_size": 16} if block is None else dict(block)
+        block = optional_dict("block", block)
+        self.block = {"num_heads": 4, "key_size": 16} if block is None else block
+        self._check_block()
         self.num_rounds = positive_int("num_rounds", num_rounds)
         self.share_weights = share_weights
         self.hidden_units = positive_ints("hidden_units", hidden_units)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self._make_layers()
 
+    def _check_block(self):
+        """Else what is answered depended on what else is asked."""
+        joint = "joint" in (self.block.get("norm"), self.block.get("qkv_norm"))
+        if joint or self.block.get("score") == "book_additive":
+            raise InvalidInput(
+                "`block` must relate an entity to what it attends to alone, without 'joint' norms "
+                f"and 'book_additive' scores; received {self.block!r}"
+            )
+
     def _make_layers(self):
-        places = AppendCoordinates(**self.coordinates, dtype=self.dtype_policy, name="places")
+        ours = {"dtype": self.dtype_policy, "name": "places"}
+        places = layer_of("coordinates", AppendCoordinates, self.coordinates, **ours)
         self.grid_layers = [*convolutions(self), places]
         self.cell_layers = [
             dense(self, f"cell_{i}", units, "relu")
@@ -122,8 +136,11 @@ class RelationalAnswerer(FromPreset, keras.Model, presets=RELATIONAL_ANSWERER):
         self.cell_layers.append(dense(self, "cell", self.width))
         self.question = dense(self, "question", self.width)
         self.relations = RelationalModule(
-            RelationalBlock(
-                **{"kernel_initializer": self.kernel_initializer.clone(), **self.block},
+            layer_of(
+                "block",
+                RelationalBlock,
+                self.block,
+                kernel_initializer=self.kernel_initializer.clone(),
                 dtype=self.dtype_policy,
                 name="block",
             ),

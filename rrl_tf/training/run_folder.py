@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import pathlib
 import shutil
 import tempfile
+import weakref
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -41,7 +43,8 @@ class RunFolder:
 
     Raises:
         InvalidInput: if the folder holds a run of another configuration (every difference is
-            named), or its configuration cannot be read or is gone; it stays as it was.
+            named), its configuration cannot be read or is gone, or another process is training
+            there; it stays as it was.
         OSError: if the folder cannot be made or written.
 
     Example:
@@ -64,7 +67,9 @@ class RunFolder:
                 f"{self.path} holds checkpoints and no config.json, which tells what run they are "
                 "of; put it back, choose another name, or remove that folder"
             )
-        self.figures.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._lock()
+        self.figures.mkdir(exist_ok=True)
         self._checkpoints.mkdir(exist_ok=True)
         for path in self._checkpoints.glob(f"{_REPLACED}*"):  # a kill between two renames
             final = self._checkpoints / path.name.removeprefix(_REPLACED)
@@ -74,6 +79,18 @@ class RunFolder:
                 path.rename(final)
         with atomic_file(file) as draft:
             draft.write_text(json.dumps(config, indent=2) + "\n")
+
+    def _lock(self):
+        """Keeps other processes out while this one, or this object, lives."""
+        file = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        weakref.finalize(self, os.close, file)
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            raise InvalidInput(
+                f"{self.path} is being trained by another process; wait for it to end, or choose "
+                "another name"
+            ) from None
 
     def __repr__(self) -> str:
         return f"RunFolder({str(self.path)!r}, step={self.step})"

@@ -9,6 +9,7 @@ from rrl_tf.viz.equivariance import equivariance_figure
 from rrl_tf.viz.film import film
 from rrl_tf.viz.frames import attention_paid, frame_attention_figure, overlay
 from rrl_tf.viz.gates import gates_figure
+from rrl_tf.viz.graphs import graph_attention_figure, graph_layout
 from rrl_tf.viz.memory import memory_attention_figure
 from rrl_tf.viz.output import figure_to_image, save_figure, save_film
 from rrl_tf.viz.questions import questions_figure
@@ -28,6 +29,8 @@ __all__ = [
     "film",
     "frame_attention_figure",
     "gates_figure",
+    "graph_attention_figure",
+    "graph_layout",
     "learning_curves",
     "memory_attention_figure",
     "most_attended",

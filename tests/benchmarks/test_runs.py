@@ -4,8 +4,11 @@ import importlib
 import json
 import pathlib
 import shutil
+import subprocess
+import sys
 
 import numpy as np
+import psutil
 import pytest
 
 from benchmarks import runs
@@ -67,6 +70,30 @@ def test_a_run_is_told_its_name_if_it_is_not_the_scripts_own(tmp_path, monkeypat
     other = runs.train(config, "train_mnist", "fast", 1, name="study-seed1")
     assert (own.name, other.name) == ("fast-seed1", "study-seed1")
     assert told[0][-1] == "--x" and told[1][-1] == "--name=study-seed1"
+
+
+SLEEPER = """
+import subprocess, sys
+from benchmarks import runs
+
+def sleep(config, number):
+    script = "import time; print('begun', flush=True); time.sleep(60)"
+    subprocess.run([sys.executable, "-c", script])
+
+runs.train_all(runs.Config(jobs=2), sleep, [(number,) for number in range(4)])
+"""
+
+
+def test_who_is_ended_ends_its_trainings():
+    """They went on once, and a second command trained in the same folders."""
+    process = subprocess.Popen([sys.executable, "-c", SLEEPER], stdout=subprocess.PIPE, text=True)
+    with process:
+        assert [process.stdout.readline() for _ in range(2)] == ["begun\n"] * 2
+        trainings = psutil.Process(process.pid).children()
+        process.terminate()
+        assert process.wait(20) == 143
+        assert process.stdout.read() == ""  # none of the others was begun
+    assert len(trainings) == 2 and not any(each.is_running() for each in trainings)
 
 
 def test_what_is_kept_is_the_log_and_the_evaluation(tmp_path):

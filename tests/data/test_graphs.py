@@ -1,11 +1,15 @@
 """Random graphs: distances by a plain search, edges drawn as said, fresh batches."""
 
+import functools
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rrl_tf.data.graphs import RandomGraphs, connected, random_graphs
+from rrl_tf.errors import InvalidInput
 
 
 def searched(edges, start):
@@ -51,6 +55,31 @@ def test_batches_are_fresh_and_can_be_continued():
     again, same = RandomGraphs(**arguments, epoch=1)[1]
     assert (inputs["edges"] == again["edges"]).all() and (targets == same).all()
     assert not any((inputs["edges"] == other).all() for other in first)
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+def test_the_first_batch_is_not_what_its_seed_draws(seed):
+    """It was: NumPy takes [seed, 0, 0] for the seed alone."""
+    inputs, _ = RandomGraphs(batch_size=4, steps=1, num_nodes=8, seed=seed)[0]
+    assert (inputs["edges"] != random_graphs(4, 8, seed=seed).edges).any()
+
+
+NO_PAIRS = [(2, 1), 1.5, (1, 2, 1), (), None, ("a", 1), (1, None), (1, [2])]
+
+
+@pytest.mark.parametrize("neighbors", NO_PAIRS, ids=repr)
+@pytest.mark.parametrize("make", [random_graphs, functools.partial(RandomGraphs, steps=1)])
+def test_neighbors_that_are_no_two_numbers_in_their_order_are_told(make, neighbors):
+    with pytest.raises(InvalidInput, match=r"neighbors must be .*; received") as raised:
+        make(2, num_nodes=4, neighbors=neighbors)
+    assert str(raised.value).rpartition("received ")[2] in repr(neighbors)
+
+
+@pytest.mark.parametrize("name", ["seed", "epoch"])
+@pytest.mark.parametrize("wrong", [-1, 1.5, "x", None])
+def test_a_seed_or_an_epoch_that_is_none_is_told_by_its_name(name, wrong):
+    with pytest.raises(InvalidInput, match=f"{name}.* must be .*received {re.escape(repr(wrong))}"):
+        RandomGraphs(2, 1, 4, **{name: wrong})
 
 
 @pytest.mark.parametrize(

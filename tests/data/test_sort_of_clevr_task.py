@@ -1,5 +1,7 @@
 """Sort-of-CLEVR: pictures and answers against plain loops over the objects."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ from rrl_tf.data.sort_of_clevr_task import (
     kinds_of,
     sort_of_clevr,
 )
+from rrl_tf.errors import InvalidInput
 
 SEEDS = st.integers(0, 2**32)
 
@@ -94,6 +97,21 @@ def test_batches_are_fresh_and_can_be_continued():
     assert (later[0]["images"] == continued[0]["images"]).all()
     assert (later[1] == continued[1]).all()
     assert not any((later[0]["images"] == other).all() for other in first)
+
+
+@given(seed=SEEDS)
+def test_the_first_batch_is_not_what_its_seed_draws(seed):
+    """It was: NumPy takes [seed, 0, 0] for the seed alone."""
+    inputs, _ = SortOfClevr(batch_size=2, steps=1, questions_each=2, seed=seed)[0]
+    drawn, _ = examples(sort_of_clevr(2, 2, seed))
+    assert (inputs["images"] != drawn["images"]).any()
+
+
+@pytest.mark.parametrize("name", ["seed", "epoch"])
+@pytest.mark.parametrize("wrong", [-1, 1.5, "x", None])
+def test_a_seed_or_an_epoch_that_is_none_is_told_at_once(name, wrong):
+    with pytest.raises(InvalidInput, match=f"{name}.* must be .*received {re.escape(repr(wrong))}"):
+        SortOfClevr(2, 1, **{name: wrong})
 
 
 def test_a_model_is_shown_images_from_0_to_1():

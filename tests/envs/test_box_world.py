@@ -297,12 +297,15 @@ def test_what_is_seen_of_a_distractor_is_a_lock():
         ({"size": 0}, "size"),
         ({"goal_length": 0}, "goal_length"),
         ({"goal_length": ()}, "goal_length"),
+        ({"goal_length": True}, "goal_length must be an integer from 1 up, or several; .*True"),
         ({"num_distractors": "two"}, "num_distractors"),
         ({"num_colours": 32}, "num_colours"),
         ({"num_colours": 5}, "num_colours"),
         ({"num_colours": 20.0}, "num_colours. must be an integer; received 20.0"),
         ({"held_out_seed": -1, "part": "train"}, "held_out_seed must be at least 0"),
         ({"held_out_share": -1}, "held_out_share must be from 0 to 1; received -1"),
+        ({"held_out_share": "x"}, "held_out_share must be from 0 to 1; received 'x'"),
+        ({"held_out_share": None}, "held_out_share must be from 0 to 1; received None"),
         # Drawing as many would take as long.
         ({"num_distractors": 10**9}, "no room in a grid of size 12: .* num_distractors=.10{9}"),
         ({"distractor_length": 10**9}, "no room .* distractor_length=10{9}"),
@@ -323,10 +326,10 @@ def test_starts_and_actions_that_are_not_possible_are_refused():
     env = BoxWorld(8, 1, 0)
     with pytest.raises(gymnasium.error.ResetNeeded):
         env.step(0)
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        BoxWorld(8, 1, 0, render_mode="rgb_array").render()
     with pytest.raises(InvalidInput, match="size 8"):
         env.reset(options={"start": BoxWorldStart(2, bytes(4), (0, 0))})
-    with pytest.raises(InvalidInput, match="agent on the floor"):
-        BoxWorldStart(2, bytes(4), (0, 2))
     env.reset(seed=0)
     with pytest.raises(InvalidInput, match="an action must be"):
         env.step(4)

@@ -1,6 +1,7 @@
 """Box-World of tensor operations against the one of NumPy, and the task that offers both."""
 
 import collections
+import re
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ def graph():
 def crowded():
     """A small room to be filled by hand; none of its own levels would have room in it."""
     graph = BoxWorldGraph(size=6, goal_length=1, num_distractors=0, max_steps=LIMIT)
-    graph.size = SIZE
+    graph.size, graph.levels = SIZE, BoxWorldLevels(SIZE, 1, 0)
 
     def step(state, action):
         state, observation, reward, terminated, truncated = graph.step(state, action)
@@ -166,6 +167,22 @@ def test_a_distractor_is_no_success_of_a_training_episode():
     assert reward == -1 and terminated and not graph.succeeded(reward, terminated)
 
 
+@pytest.mark.parametrize("colour", [20, 21, 31])
+def test_a_start_has_no_other_colours_than_the_room(graph, colour):
+    start = BoxWorldStart(6, bytes([0, cell_code(KEY, colour), *bytes(34)]), (0, 0))
+    if colour <= 20:
+        assert graph.state_of([start]).cells.shape == (1, 36)
+    else:
+        with pytest.raises(InvalidInput, match="size 6 with colours up to 20; received"):
+            graph.state_of([start])
+
+
+@pytest.mark.parametrize("seed", [-1, 0.5, "x", None])
+def test_a_pool_without_a_seed_is_refused_before_it_is_drawn(seed):
+    with pytest.raises(InvalidInput, match=r"pool_seed.* must be .*; received "):
+        BoxWorldGraph(pool_seed=seed, size=6, goal_length=1, num_distractors=0)
+
+
 @pytest.mark.parametrize("starts", [[], [DoorKeyStart(5, 2, 1, (1, 2), (1, 1), 0)]])
 def test_starts_that_are_none_are_refused(graph, starts):
     with pytest.raises(InvalidInput, match="BoxWorldStart"):
@@ -196,6 +213,16 @@ def test_the_task():
     assert len(env.unwrapped.start.boxes) == 4
 
 
+def test_numbers_of_numpy_are_numbers_of_boxes():
+    one, two = np.int64(1), np.int64(2)
+    task = box_world_task(8, levels=[(one, np.arange(2)), ([one, two], one)], test_goal_length=two)
+    assert [level.name for level in task.levels] == [
+        "1 boxes, 0-1 distractors",
+        "1-2 boxes, 1 distractors",
+    ]
+    assert task.make_test_env().unwrapped.levels.goal_length == (2,)
+
+
 def test_cells_are_named_by_what_they_are_for():
     env = box_world_task(8).make_test_env()
     observation, _ = env.reset(seed=1)
@@ -211,7 +238,13 @@ def test_cells_are_named_by_what_they_are_for():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"levels": ()}, "levels needs"),
+        *[
+            ({"levels": bad}, f"levels needs .*received {re.escape(repr(bad))}")
+            for bad in ((), 3, (3,), ((1, 2, 3),), None, "a")
+        ],
+        ({"levels": (((), 0),)}, r"goal_length must be .*received \(\)"),
+        ({"levels": ((1, True),)}, r"num_distractors must be .*received True"),
+        ({"test_goal_length": "a"}, "test_goal_length must be .*received 'a'"),
         ({"train_part": "some"}, "train_part"),
         ({"test_part": "some"}, "test_part"),
         ({"size": 4}, "no room"),

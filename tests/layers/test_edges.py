@@ -1,5 +1,7 @@
 """Graphs and relative positions in the relational layers, against NumPy and plain loops."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -226,16 +228,66 @@ def test_every_bias_is_trained():
 @pytest.mark.parametrize(
     ("arguments", "graph", "message"),
     [
-        ({}, {"edges": np.ones((2, 6, 5))}, r"\(B, N, N\), here \(2, 6, 6\).*\(2, 6, 5\)"),
+        ({}, {"edges": np.ones((2, 6, 5))}, r"\(B, N, N\), here \((2|None), 6, 6\).*6, 5\)"),
         ({}, {"edges": np.ones((2, 6, 6, 3))}, r"edge_size=None; received.*\(2, 6, 6, 3\)"),
         ({"edge_size": 3}, {"edges": np.ones((2, 6, 6))}, r"\(B, N, N, E\).*edge_size=3"),
         ({"max_offset": 2}, {}, r"need the `grid`.*6 of them; received None"),
         ({"max_offset": 2}, {"grid": (2, 4)}, r"6 of them; received \(2, 4\)"),
+        *(
+            ({"max_offset": 2}, {"grid": grid}, "need the `grid`.*6 of them; received")
+            for grid in (
+                (np.int64(3), np.int64(3)),
+                (-1, -2),
+                (0, 0),
+                (True, True),
+                (2, 2.0),
+                ("a", 1),
+                5,
+                (1, 2, 3),
+                (6,),
+            )
+        ),
+        ({}, {"entity": 6}, "`entity` must be one of 6 from 0 up; received 6"),
+        ({}, {"entity": -1}, "`entity` must be one of 6 from 0 up; received -1"),
+        ({}, {"entity": 1.0}, "`entity` must be an integer; received 1.0"),
+        ({"norm": "joint"}, {"entity": 1}, "norm='joint' needs all entities"),
+        *(
+            (
+                {},
+                {"edges": np.ones((2, 6, 6), bool), "mask": np.ones(shape, bool)},
+                f"`mask` must be .*; received the shape {re.escape(str(shape))}",
+            )
+            for shape in ((2, 6, 6), (3, 6), (3, 1, 6, 6), (6,))
+        ),
     ],
 )
 def test_graphs_that_do_not_fit_are_named(arguments, graph, message):
+    """A mask of three axes was once taken for one of the heads, where there were edges."""
     with pytest.raises(ValueError, match=message):
         RelationalBlock(HEADS, KEY, **arguments)(X, **graph)
+    if "mask" not in graph:
+        with pytest.raises(ValueError, match=message):
+            RelationalModule(RelationalBlock(HEADS, KEY, **arguments))(
+                keras.Input(X.shape[1:]), **graph
+            )
+
+
+@pytest.mark.parametrize("entity", [-1, 6, True])
+def test_attention_has_no_other_entities_than_there_are(entity):
+    with pytest.raises(ValueError, match=f"`entity` must be .*; received {entity}"):
+        MultiHeadDotProductAttention(HEADS, KEY)(X, entity=entity)
+
+
+def test_rounds_of_their_own_drop_other_attention():
+    block = RelationalBlock(HEADS, KEY, dropout=0.5, seed=3)
+    module = RelationalModule(block, num_rounds=3)
+    assert [each.seed for each in module.rounds] == [3, 4, 5]
+    again = RelationalModule.from_config(module.get_config())
+    assert [each.seed for each in again.rounds] == [3, 4, 5]
+    shared = RelationalModule(
+        RelationalBlock(HEADS, KEY, dropout=0.5), num_rounds=2, share_weights=False
+    )
+    assert [each.seed for each in shared.rounds] == [None, None]
 
 
 @pytest.mark.parametrize("name", ["edge_size", "max_offset"])

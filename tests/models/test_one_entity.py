@@ -125,6 +125,7 @@ def test_a_bound_survives_saving(tmp_path):
         ({"unseen_feature": None}, "received unseen_feature=None"),
         ({"readout": "max", "readout_feature": None}, "received readout='max'"),
         ({"block": {"norm": "joint"}}, "received block=.*joint"),
+        ({"block": {"qkv_norm": "joint"}}, "received block=.*joint"),
         ({"block": {"max_offset": 3}}, "received block=.*max_offset"),
     ],
 )

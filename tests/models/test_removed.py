@@ -60,7 +60,6 @@ NETWORKS = {
     "flatten": {"readout": "flatten"},
     "narrow": {"conv_kernel_size": (2, 2), "conv_filters": (8, 8)},
     "unseen": {"unseen_feature": 0, "readout_cell": (1, 2)},
-    "joint": {"block": {"norm": "joint"}, "readout_cell": (1, 2)},
 }
 
 
@@ -75,6 +74,38 @@ def test_nothing_attends_to_what_is_removed_of_any_grid(name):
     for scores in attention.values():
         scores = np.moveaxis(array(scores), -1, 1)
         assert not scores[removed].any() and scores[~removed].any()
+
+
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name != "narrow"])
+def test_what_is_removed_does_not_count(name):
+    model = RelationalQNetwork.from_preset("fast", **NETWORKS[name])
+    model.build((None, 4, 5, 6))
+    changed = VIEWS.copy()
+    changed.reshape(2, 20, 6)[REMOVED] += 3.0
+    changed[..., 0] = VIEWS[..., 0]  # who is in sight
+    read = model.readout_cell and model.readout_cell[0] * 5 + model.readout_cell[1]
+    removed = REMOVED & (np.arange(20) != read)
+    kept = np.where(removed[..., None], changed.reshape(2, 20, 6), VIEWS.reshape(2, 20, 6))
+    _, scores = model(VIEWS, return_attention_scores=True, removed=removed)
+    _, others = model(kept.reshape(VIEWS.shape), return_attention_scores=True, removed=removed)
+    if name in ("max", "flatten"):  # these read what is removed: its own state
+        for round_, attention in scores.items():
+            rows = np.moveaxis(array(attention), 1, 2)[~removed]
+            again = np.moveaxis(array(others[round_]), 1, 2)[~removed]
+            np.testing.assert_allclose(rows, again, atol=1e-5)
+    else:
+        q, again = (
+            array(model(each, removed=removed)) for each in (VIEWS, kept.reshape(VIEWS.shape))
+        )
+        np.testing.assert_allclose(q, again, atol=1e-5)
+
+
+@pytest.mark.parametrize("argument", ["norm", "qkv_norm"])
+def test_through_a_joint_norm_it_would_count(argument):
+    block = {"num_heads": 2, "key_size": 4, argument: "joint"}
+    model = RelationalQNetwork.from_preset("fast", block=block, readout_cell=(1, 2))
+    with pytest.raises(InvalidInput, match=f"without a joint norm.*'{argument}': 'joint'"):
+        model(VIEWS, removed=REMOVED)
 
 
 def test_the_cell_that_is_read_may_be_removed_or_out_of_sight_with_a_bound_as_without():

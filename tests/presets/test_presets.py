@@ -73,6 +73,9 @@ def test_box_world_plays_as_its_card_says():
     played = evaluate(policy.act, task.make_test_env, resets).summary()
     # Not to the bit on every processor: an episode or two may go otherwise.
     assert played["success"] == pytest.approx(card("box-world")["eval/success"], abs=0.01)
+    first, _ = task.make_test_env().reset(seed=0)
+    _, attention = policy.act(first, return_attention_scores=True)
+    assert list(attention) == ["round_1", "round_2", "round_3", "round_4"]
 
 
 @pytest.mark.parametrize("name", REMEMBERING)

@@ -12,9 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rrl_tf.export import load_policy
-from serving.client import ServingError, connect
+from serving.client import ServingError, connect, split_attention
 
 pytestmark = pytest.mark.tf_only
 ROOT = Path(__file__).parents[2]
@@ -39,6 +41,14 @@ def test_act_is_the_policy_in_process(client, exported, tools):
     assert [client.act(one) for one in raw] == batch.tolist()
     assert client.act(raw[0].tolist()) == batch[0]
     assert isinstance(client.act(raw[0]), int)
+
+
+@given(rounds=st.permutations(range(1, 13)))
+def test_rounds_come_in_their_order_whatever_a_protocol_makes_of_it(rounds):
+    outputs = {f"attention_round_{number}": np.array(number) for number in rounds}
+    found = split_attention({"action": np.array(0), **outputs})
+    assert list(found) == [f"round_{number}" for number in range(1, 13)]
+    assert [int(each) for each in found.values()] == list(range(1, 13))
 
 
 def test_attention_comes_along(client, exported, tools):

@@ -97,7 +97,11 @@ def test_networks_are_of_about_as_many_parameters(tmp_path):
     ("argument", "message"),
     [
         ("--env=ALE/Aliens-v5", "received 'ALE/Aliens-v5'"),
-        ("--network=nope", "network must be one of convolutional, .*received 'nope'"),
+        ("--network=nope", "`network` must be one of .'atari', 'convolutional'.; received 'nope'"),
+        (
+            "--network=doorkey-5x5",
+            "`network` must be one of .'atari', 'convolutional'.; received 'doorkey",
+        ),
         ("--frames=0", "frames.*received 0"),
     ],
 )

@@ -35,6 +35,14 @@ def toy_config(tmp_path, **changes):
     return dataclasses.replace(Config(), **{**numbers, **changes})
 
 
+KINDS = ("new levels", "held-out pairs", "one box longer")
+WHOLE = {
+    name: (number + 1) / 10
+    for number, name in enumerate(name for kind in KINDS for name in (kind, f"{kind}, ε = 0.05"))
+}
+"""All that is told of `toy_config`."""
+
+
 @pytest.mark.parametrize(
     ("network", "loop"),
     [
@@ -53,8 +61,7 @@ def test_a_run_from_the_beginning_to_the_end(tmp_path, network, loop):
     assert run.folder.path == tmp_path / f"box-world-{network}-seed0"
     told = json.loads((run.folder.path / "generalization.json").read_text())
     assert told.pop("step") == 160
-    kinds = ("new levels", "held-out pairs", "one box longer")
-    assert list(told) == [name for kind in kinds for name in (kind, f"{kind}, ε = 0.05")]
+    assert list(told) == list(WHOLE)
     assert all(0 <= share <= 1 for share in told.values())
     pictures = {"episode.gif"} | ({"attention.png"} if network == "fast" else set())
     drawn = {path.name for path in run.folder.figures.iterdir()}
@@ -92,6 +99,7 @@ def test_networks_are_of_about_as_many_parameters(tmp_path):
 
 def test_training_never_shows_what_is_held_out(tmp_path):
     from rrl_tf.envs import held_out_pairs
+    from rrl_tf.envs.box_world_levels import BoxWorldStart
     from train_scripts.train_box_world import make_task
 
     task = make_task(toy_config(tmp_path))
@@ -100,10 +108,21 @@ def test_training_never_shows_what_is_held_out(tmp_path):
         for seed in range(100):
             env.reset(seed=seed)
             assert not env.unwrapped.start.pairs & held_out_pairs()
+        # What is trained in by default, from a pool of levels of its own.
+        rooms = task.levels[level].make_graph().initial_state(300, (0, 0)).cells
+        starts = [BoxWorldStart(8, bytes(room), (0, 0)) for room in np.array(rooms, np.uint8)]
+        assert all(start.pairs for start in starts if len(start.boxes) > 1)
+        assert not any(start.pairs & held_out_pairs() for start in starts)
 
 
 def test_one_box_has_no_pairs_to_hold_out(tmp_path):
-    from train_scripts.train_box_world import PRESETS, generalization, make_network, make_task
+    from train_scripts.train_box_world import (
+        PRESETS,
+        generalization,
+        make_network,
+        make_task,
+        make_tasks,
+    )
 
     numbers = dataclasses.asdict(toy_config(tmp_path))
     for kept in ("preset", "boxes", "distractors"):
@@ -116,7 +135,7 @@ def test_one_box_has_no_pairs_to_hold_out(tmp_path):
 
     assert make_network(config, make_task(config)).name.startswith("relational")
     config = dataclasses.replace(config, evaluation_episodes=1, max_steps=1)
-    told = generalization(Still(), config)
+    told = generalization(Still(), config, make_tasks(config))
     assert [name for name in told if "ε" not in name] == ["new levels", "one box longer"]
     assert told["new levels"] == 0
 
@@ -125,9 +144,25 @@ def test_an_unknown_network_is_told_before_anything_is_written(tmp_path):
     from rrl_tf.errors import InvalidInput
     from train_scripts.train_box_world import main
 
-    with pytest.raises(InvalidInput, match=r"network must be one of convolutional, .*'nope'"):
+    with pytest.raises(InvalidInput, match=r"`network` must be one of .'fast', .*'nope'"):
         main(toy_config(tmp_path / "runs", network="nope"))
     assert not (tmp_path / "runs").exists()
+
+
+def test_every_network_that_is_listed_can_be_made_and_no_other(tmp_path):
+    """Trained presets were listed, and then refused for another reason."""
+    from rrl_tf.errors import InvalidInput
+    from rrl_tf.models import RelationalQNetwork
+    from train_scripts.train_box_world import NETWORKS, make_network, make_task
+
+    task = make_task(toy_config(tmp_path))
+    for name in NETWORKS:
+        make_network(toy_config(tmp_path, network=name), task).build(
+            (None, *task.preparation.shape)
+        )
+    for name in set(RelationalQNetwork.presets) - set(NETWORKS):
+        with pytest.raises(InvalidInput, match=f"`network` must be one of .* received '{name}'"):
+            make_network(toy_config(tmp_path, network=name), task)
 
 
 def test_the_page_says_how_many_parameters_the_networks_have():
@@ -149,15 +184,14 @@ def test_what_is_told_of_a_step_is_not_played_again(tmp_path, monkeypatch, capsy
     from train_scripts import train_box_world as script
 
     played = []
-    monkeypatch.setattr(
-        script, "generalization", lambda *_: played.append(1) or {"new levels": 0.5}
-    )
+    monkeypatch.setattr(script, "generalization", lambda *_: played.append(1) or dict(WHOLE))
     run = types.SimpleNamespace(folder=types.SimpleNamespace(path=tmp_path), step=10)
     for step in (10, 10, 20):
         run.step = step
-        script.tell_generalization(run, None, None)
+        script.tell_generalization(run, None, toy_config(tmp_path))
     assert len(played) == 2
-    assert capsys.readouterr().out == 3 * "new levels: 50.0% solved\n"
+    lines = [f"{name}: {share:.1%} solved\n" for name, share in WHOLE.items()]
+    assert capsys.readouterr().out == 3 * "".join(lines)
     assert json.loads((tmp_path / "generalization.json").read_text())["step"] == 20
 
 
@@ -174,27 +208,39 @@ def test_impossible_numbers_are_told_by_the_name_of_the_option(tmp_path, changes
 
 
 def test_what_has_no_room_is_left_out_and_said_so(tmp_path, capsys):
-    from train_scripts.train_box_world import generalization
+    from train_scripts.train_box_world import generalization, make_tasks
 
     class Still:
         def greedy_player(self):
             return lambda observation: np.zeros(len(observation), int)
 
     config = toy_config(tmp_path, size=6, boxes=1, distractors=0, loop="python", max_steps=1)
-    told = generalization(Still(), config)
+    told = generalization(Still(), config, make_tasks(config))
     assert list(told) == ["new levels", "new levels, ε = 0.05"]
-    assert "one box longer: left out, as boxes have no room in a grid" in capsys.readouterr().out
+    assert (
+        "one box longer: left out, as boxes have no room, or hardly any" in capsys.readouterr().out
+    )
 
 
-@pytest.mark.parametrize("content", ['{"step": 12', "", "[]", "null"])
-def test_a_damaged_file_is_told_again(tmp_path, monkeypatch, content):
+@pytest.mark.parametrize(
+    "content",
+    [
+        *('{"step": 12', "", "[]", "null", '{"step": 12}', '{"step": 12, "new levels": 0.5}'),
+        *(
+            json.dumps({"step": 12, **WHOLE, "new levels": bad})
+            for bad in ("abc", None, [0.5], True, 2, float("nan"))
+        ),
+    ],
+)
+def test_a_damaged_file_is_told_again(tmp_path, monkeypatch, capsys, content):
     import types
 
     from train_scripts import train_box_world as script
 
-    monkeypatch.setattr(script, "generalization", lambda *_: {"new levels": 0.5})
+    monkeypatch.setattr(script, "generalization", lambda *_: dict(WHOLE))
     (tmp_path / "generalization.json").write_text(content)
     run = types.SimpleNamespace(folder=types.SimpleNamespace(path=tmp_path), step=12)
-    script.tell_generalization(run, None, None)
+    script.tell_generalization(run, None, toy_config(tmp_path))
     told = json.loads((tmp_path / "generalization.json").read_text())
-    assert told == {"step": 12, "new levels": 0.5}
+    assert told == {"step": 12, **WHOLE}
+    assert "new levels: 10.0% solved" in capsys.readouterr().out

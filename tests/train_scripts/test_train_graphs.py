@@ -5,6 +5,8 @@ import re
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]
 
@@ -58,9 +60,10 @@ def test_a_run_leaves_everything_it_promises(trained, capsys):
     inputs, targets = connected(small)
     right = run.model.predict(inputs, verbose=0).argmax(-1) == targets
     assert summary["test/accuracy"] == pytest.approx(right.mean())
-    assert 0.5 <= summary["floor"] <= 1
+    assert summary["floor"] == script.floor(script.drawn(config, 2, 8, script.TEST_SEED))
     report = (run.folder.path / "report.html").read_text()
     assert "8 new graphs of 8 nodes" in report
+    assert (run.folder.figures / "attention.png").stat().st_size > 10_000
 
     script.main(config)  # nothing left to do
     assert "is trained already" in capsys.readouterr().out
@@ -91,6 +94,23 @@ def test_only_with_edges_does_the_answer_depend_on_them(tmp_path):
         assert np.allclose(one, other) != edges
 
 
+@given(size=st.integers(1, 7), neighbors=st.floats(0, 1), seed=st.integers(0, 2**32))
+def test_the_floor_is_the_best_answer_of_who_sees_the_nodes_alone(size, neighbors, seed):
+    """One that answers the same for all was beaten: the marked node is always connected."""
+    from rrl_tf.data.graphs import connected, random_graphs
+    from train_scripts.train_graphs import floor
+
+    graphs = random_graphs(5, size, 2 * [neighbors * (size - 1)], seed)
+    inputs, targets = connected(graphs)
+    is_marked = inputs["nodes"][..., 0] == 1
+    right = [
+        (np.where(is_marked, marked, other) == targets).mean()
+        for marked in (0, 1)
+        for other in (0, 1)
+    ]
+    assert floor(graphs) == pytest.approx(max(right))
+
+
 def test_a_network_of_more_rounds_takes_the_same_weights(tmp_path):
     from rrl_tf.data.graphs import connected
     from train_scripts import train_graphs as script
@@ -101,6 +121,23 @@ def test_a_network_of_more_rounds_takes_the_same_weights(tmp_path):
     inputs, _ = connected(script.drawn(config, 2, 5, 0))
     assert few.count_params() == many.count_params()
     assert not np.allclose(few(inputs), many(inputs))
+
+
+@pytest.mark.parametrize("edges", [True, False])
+def test_what_is_drawn_of_the_last_round_is_what_the_network_answers(tmp_path, edges):
+    from rrl_tf.data.graphs import Graphs, connected
+    from train_scripts import train_graphs as script
+
+    config = toy_config(tmp_path, edges=edges)
+    network = script.make_network(config, 3)
+    graph = Graphs(*(each[2:3] for each in script.drawn(config, 2, 5, 0)))
+    *_, (attention, probability) = script.watched(network, graph, edges, 3)
+    logits = np.asarray(network(connected(graph)[0]))[0]
+    np.testing.assert_allclose(probability, 1 / (1 + np.exp(logits[:, 0] - logits[:, 1])), 1e-5)
+    if edges:
+        assert not attention[:, ~graph.edges[0]].any()
+    rows = np.ones(8) if not edges else graph.edges[0].any(axis=-1)
+    np.testing.assert_allclose(attention.sum(axis=-1), np.tile(rows, (2, 1)), atol=1e-5)
 
 
 def test_answers_are_those_of_a_prediction_and_nothing_is_traced_for_them(tmp_path, monkeypatch):
@@ -122,6 +159,7 @@ def test_answers_are_those_of_a_prediction_and_nothing_is_traced_for_them(tmp_pa
         (["--preset=slow"], "unknown preset 'slow'; expected one of fast, without-edges"),
         (["--num-rounds=0"], "num_rounds must be greater than 0; received 0"),
         (["--neighbors", "1", "30"], "neighbors must be from 0 to 11; received 30"),
+        (["--neighbors", "9", "1"], "neighbors must be .*, the smaller one first; .*9.*1"),
         (["--steps=120"], "steps must be a multiple of log_every; received 120 and 50"),
     ],
 )

@@ -52,6 +52,7 @@ def test_a_run_leaves_everything_it_promises(tmp_path, capsys, model):
     assert summary["test/non_relational"] == pytest.approx(right[:, :10].mean())
     assert summary["test/relational"] == pytest.approx(right[:, 10:].mean())
     assert len(summary["test/of_kinds"]) == 6
+    assert "what shape is the ... object" in summary["test/of_kinds"]
     last = script.accuracies(run.model, sort_of_clevr(3, seed=script.VALIDATION_SEED))
     assert float(rows[-1]["eval/relational"]) == pytest.approx(last["eval/relational"], abs=1e-4)
     assert (folder.figures / "attention.png").exists() == (model == "relational")

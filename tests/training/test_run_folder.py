@@ -1,6 +1,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -25,6 +27,29 @@ def test_a_checkpoint_comes_back_as_it_was(tmp_path):
     assert folder.load_checkpoint() is None
     folder.save_checkpoint(50, STATE)
     assert_same_state(RunFolder(tmp_path / "run", CONFIG).load_checkpoint(), STATE)
+
+
+TRAINING = """
+import sys
+from rrl_tf.training.run_folder import RunFolder
+
+folder = RunFolder(sys.argv[1], {"seed": 1})
+print("begun", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_folder_in_which_another_process_trains_is_refused_until_that_is_gone(tmp_path):
+    """Each once took the other's draft of a checkpoint for one that a kill had left."""
+    command = [sys.executable, "-c", TRAINING, str(tmp_path / "run")]
+    pipe = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipe) as process:
+        assert process.stdout.readline() == "begun\n"
+        with pytest.raises(InvalidInput, match="run is being trained by another process"):
+            RunFolder(tmp_path / "run", {"seed": 1})
+        process.kill()
+    RunFolder(tmp_path / "run", {"seed": 1}).save_checkpoint(50, STATE)
+    RunFolder(tmp_path / "run", {"seed": 1})  # this process may, as often as it likes
 
 
 def test_only_the_newest_checkpoint_is_kept(tmp_path):

@@ -86,9 +86,9 @@ def test_a_run_that_is_continued_goes_on_counting(sweep, tmp_path):
 
 def test_a_band_is_over_seeds_that_have_every_epsilon(sweep, tmp_path):
     assert sweep.figure(tmp_path) is None
-    for epsilon, seeds in ((0.1, 2), (0.5, 1)):
-        for seed in range(seeds):
-            run = dict.fromkeys((sweep.GREEDY, sweep.NOISY, sweep.TRAINING), (1 + seed) / 4)
+    for epsilon, seeds in ((0.1, (0, 1)), (0.5, (1, 2))):
+        for seed in seeds:
+            run = dict.fromkeys((sweep.GREEDY, sweep.NOISY, sweep.TRAINING), seed / 4)
             run |= {"step": 10, "epsilon": epsilon, "first_90": None, "states": 5}
             path = tmp_path / f"fast-{epsilon}-seed{seed}.json"
             path.write_text(json.dumps(run | {"entropy": 2 - epsilon}))
@@ -101,3 +101,13 @@ def test_a_band_is_over_seeds_that_have_every_epsilon(sweep, tmp_path):
     assert points.get_xdata().tolist() == [1.9, 1.5] and points.get_linestyle() == "None"
     assert [text.get_text() for text in against_entropy.texts] == ["0.1", "0.5"]
     assert "| 2 | 10 | 37.5 % (25.0 to 50.0) |" in sweep.table(tmp_path)
+    (tmp_path / "fast-0.5-seed1.json").unlink()
+    assert sweep.figure(tmp_path) is None
+
+
+def test_what_the_table_would_not_show_is_not_trained(sweep, capsys):
+    from benchmarks.__main__ import run
+
+    with pytest.raises(SystemExit):
+        run("reproductions/exploration", ["--epsilons", "0.3"])
+    assert "0.35" in capsys.readouterr().err

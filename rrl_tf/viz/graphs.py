@@ -1,0 +1,170 @@
+"""Attention along the edges of a graph, round by round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_hex
+
+from rrl_tf.errors import InvalidInput
+from rrl_tf.viz import style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_MARGIN, _GAP, _LEGEND, _HEADING = 0.2, 0.14, 0.36, 0.3
+_NODE, _WIDEST = 42, 3.2  # points² and points
+
+
+def graph_attention_figure(
+    edges: Any, marked: int, connected: Any, rounds: Mapping[str, tuple[Any, Any]]
+) -> Figure:
+    """Draw a graph once for each round: where its nodes look, and what they have come to say.
+
+    The half of a line that begins at a node is the wider, the more attention that node pays to the
+    one at the other end. Thin grey lines are the edges.
+
+    Args:
+        edges: bool array `(N, N)`, symmetric.
+        marked: index of the node that the question is about.
+        connected: bool array `(N,)`, for which nodes the answer is yes.
+        rounds: dict title → attention `(H, N, N)`, whose heads are averaged, and the probability
+            `(N,)` of a yes that each node gives after that round.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+
+    Raises:
+        InvalidInput: if a shape is another, if there is no round, or `marked` is no node.
+
+    Example:
+
+    ```python
+    figure = graph_attention_figure(edges, 0, connected, {"round 1": (attention, probability)})
+    ```
+    """
+    edges, connected, drawn = _checked(edges, marked, connected, rounds)
+    panel = (style.FIGURE_WIDTH - 2 * _MARGIN + _GAP) / max(len(drawn), 3) - _GAP
+    width = 2 * _MARGIN + len(drawn) * (panel + _GAP) - _GAP
+    top = _LEGEND + _HEADING
+    figure = style.new_figure(max(width, 6.0), top + panel + _MARGIN)
+    places = graph_layout(edges)
+    for number, (title, (attention, share)) in enumerate(drawn.items()):
+        axes = style.place(figure, _MARGIN + number * (panel + _GAP), top, panel, panel)
+        _draw(axes, places, edges, attention)
+        _draw_nodes(axes, places, marked, connected, share)
+        style.title(axes, title, style.SMALL_SIZE)
+    _explain(figure)
+    return figure
+
+
+def graph_layout(edges: Any, iterations: int = 300) -> np.ndarray:
+    """Place nodes so that they lie as far apart as the shortest paths between them are long.
+
+    Pieces without a path between them are kept apart by a step more than half of the longest path.
+    The same graph is placed the same way every time.
+
+    Args:
+        edges: bool array `(N, N)`, symmetric.
+        iterations: of majorization.
+
+    Returns:
+        Array `(N, 2)`.
+
+    Example:
+
+    >>> import numpy as np
+    >>> places = graph_layout(np.eye(3, k=1) + np.eye(3, k=-1) > 0)  # 0 - 1 - 2
+    >>> np.linalg.norm(places[0] - places[2]).round(2)
+    2.0
+
+    Source: the SMACOF algorithm, de Leeuw, "Applications of convex analysis to multidimensional
+    scaling" (1977).
+    """
+    edges = np.asarray(edges, bool)
+    count = len(edges)
+    wanted = _paths(edges)
+    places = np.random.default_rng(0).normal(size=(count, 2)) * max(wanted.max(), 1)
+    for _ in range(iterations):
+        apart = np.linalg.norm(places[:, None] - places[None], axis=-1)
+        pull = -wanted / np.maximum(apart, 1e-9)
+        np.fill_diagonal(pull, 0.0)
+        places = (pull - np.diag(pull.sum(axis=1))) @ places / count
+    return places
+
+
+def _paths(edges):
+    """Lengths of the shortest paths `(N, N)`; where there is none, what keeps pieces apart."""
+    count = len(edges)
+    lengths = np.where(np.eye(count, dtype=bool), 0.0, np.where(edges, 1.0, np.inf))
+    for middle in range(count):
+        lengths = np.minimum(lengths, lengths[:, middle, None] + lengths[None, middle])
+    return np.where(np.isinf(lengths), lengths[np.isfinite(lengths)].max() / 2 + 1, lengths)
+
+
+def _draw(axes, places, edges, attention):
+    """The edges, and over them half a line for every pair: the half of the node that looks."""
+    ones, others = np.nonzero(np.triu(edges))
+    lines = np.stack([places[ones], places[others]], axis=1)
+    axes.add_collection(LineCollection(list(lines), colors=style.LINE, linewidths=0.8, zorder=1))
+    looking, seen = np.nonzero(attention > 1e-3)
+    halves = np.stack([places[looking], (places[looking] + places[seen]) / 2], axis=1)
+    widths = _WIDEST * attention[looking, seen]
+    collection = LineCollection(list(halves), colors=style.PALETTE[0], linewidths=widths, zorder=2)
+    axes.add_collection(collection)
+    middle, reach = (places.max(0) + places.min(0)) / 2, np.ptp(places, axis=0).max() / 2 + 0.6
+    axes.set(xlim=(middle[0] - reach, middle[0] + reach))
+    axes.set(ylim=(middle[1] - reach, middle[1] + reach), aspect="equal")
+    style.bare(axes)
+
+
+def _draw_nodes(axes, places, marked, connected, share):
+    """The nodes, as dark as they are sure of a yes, in a ring that says what is right."""
+    rings = [style.TEXT if yes else style.LINE for yes in connected]
+    widths = [1.2] * len(rings)
+    rings[marked], widths[marked] = style.ACCENT, 2.2
+    look = {"s": _NODE, "cmap": style.ATTENTION_MAP, "vmin": 0, "vmax": 1, "zorder": 3}
+    x, y = places.T
+    axes.scatter(x, y, c=share, edgecolors=rings, linewidths=widths, **look)
+
+
+def _explain(figure):
+    """What nodes and lines mean, above the graphs."""
+    dot = {"linestyle": "none", "marker": "o", "markersize": 6.5}
+    yes, no = to_hex(style.ATTENTION_MAP(1.0)), "white"
+    entries = {
+        "marked": style.line(yes, **dot, markeredgecolor=style.ACCENT, markeredgewidth=2.2),
+        "connected with it": style.line(no, **dot, markeredgecolor=style.TEXT),
+        "not connected": style.line(no, **dot, markeredgecolor=style.LINE),
+        "says that it is": style.line(yes, **dot),
+        "attention": style.line(style.PALETTE[0], lw=_WIDEST),
+    }
+    style.legend(figure, _MARGIN, 0.05, entries, len(entries))
+
+
+def _checked(edges, marked, connected, rounds):
+    """The arrays as the figure wants them; attention without its heads."""
+    edges, connected = np.asarray(edges, bool), np.asarray(connected, bool)
+    count = len(edges) if edges.ndim else 0
+    if not count or edges.shape != (count, count) or (edges != edges.T).any():
+        raise InvalidInput(f"edges must be a symmetric (N, N); received shape {edges.shape}")
+    if not 0 <= marked < count:
+        raise InvalidInput(f"marked must be one of {count} nodes; received {marked!r}")
+    if connected.shape != (count,):
+        raise InvalidInput(f"connected must have shape ({count},); received {connected.shape}")
+    if not rounds:
+        raise InvalidInput(f"rounds must hold at least one round; received {rounds!r}")
+    drawn = {}
+    for title, (attention, share) in rounds.items():
+        # Mixed precision hands over bfloat16, which matplotlib does not draw.
+        attention, share = (np.asarray(a).astype(np.float64) for a in (attention, share))
+        if attention.ndim != 3 or attention.shape[1:] != edges.shape or share.shape != (count,):
+            raise InvalidInput(
+                f"rounds[{title!r}] must be attention of the shape (H, {count}, {count}) and a "
+                f"probability of the shape ({count},); received {attention.shape}, {share.shape}"
+            )
+        drawn[title] = attention.mean(axis=0), share
+    return edges, connected, drawn

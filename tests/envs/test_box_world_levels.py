@@ -1,0 +1,110 @@
+"""Box-World's levels: which there are, and what a start may be; how they are drawn is beside it."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rrl_tf.envs import BoxWorld, BoxWorldStart, held_out_pairs
+from rrl_tf.envs.box_world_levels import DISTRACTOR, KEY, LOCK, cell_code
+from rrl_tf.errors import InvalidInput
+
+
+@given(
+    size=st.integers(6, 12),
+    goal_length=st.integers(1, 8) | st.lists(st.integers(1, 6), min_size=1, max_size=4),
+    num_distractors=st.integers(0, 4) | st.just((0, 1, 2, 3, 4)),
+    part=st.sampled_from(["all", "train", "test"]),
+    held_out_share=st.floats(0, 1),
+)
+@settings(max_examples=40)
+def test_what_can_be_made_can_be_reset(**arguments):
+    """One level was drawn to see whether there are any: others were missing at random later."""
+    try:
+        env = BoxWorld(**arguments)
+    except InvalidInput:
+        return
+    for seed in range(40):
+        env.reset(seed=seed)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"part": "train", "held_out_share": 0.7},  # of 60 levels there were 54
+        {"part": "test", "held_out_share": 1 / 380},
+        {"size": 11, "goal_length": 12, "num_distractors": 0},
+        {"size": 11, "goal_length": 4, "num_distractors": 8},
+    ],
+)
+def test_levels_that_are_hardly_there_are_refused_at_once(arguments):
+    with pytest.raises(InvalidInput, match=r"or hardly any, .* received"):
+        BoxWorld(**arguments)
+
+
+NO_STARTS = [
+    (2, bytes(4), (0, 2)),
+    (2, bytes(4), None),
+    (2, bytes(4), 1),
+    (2, bytes(4), (0, 0, 0)),
+    (2, bytes(4), (0, 0.0)),
+    (2, bytes(3), (0, 0)),
+    (2, [0, 0, 0, 0], (0, 0)),
+    (2, None, (0, 0)),
+    ("2", bytes(4), (0, 0)),
+    (2, bytes([0, 0, 0, 255]), (0, 0)),
+]
+
+
+@pytest.mark.parametrize("start", NO_STARTS, ids=repr)
+def test_no_episode_starts_like_this(start):
+    with pytest.raises(InvalidInput, match="agent on the floor; received BoxWorldStart"):
+        BoxWorldStart(*start)
+
+
+@given(
+    kind=st.sampled_from([KEY, LOCK, DISTRACTOR]),
+    colour=st.integers(1, 31),
+    num_colours=st.integers(4, 31),
+    cell=st.integers(1, 63),
+)
+def test_a_start_has_no_other_colours_than_the_room(kind, colour, num_colours, cell):
+    """The key that lies free was not looked at, so that it left the space of observations."""
+    cells = bytearray(64)
+    cells[cell] = cell_code(kind, colour)
+    env, start = BoxWorld(8, 1, 0, num_colours=num_colours), BoxWorldStart(8, bytes(cells), (0, 0))
+    if colour <= num_colours:
+        assert env.observation_space.contains(env.reset(options={"start": start})[0])
+    else:
+        with pytest.raises(InvalidInput, match=f"size 8 with colours up to {num_colours}; rec"):
+            env.reset(options={"start": start})
+
+
+@given(
+    kinds=st.lists(st.sampled_from([0, KEY, LOCK, DISTRACTOR]), min_size=16, max_size=16),
+    colours=st.lists(st.integers(1, 31), min_size=16, max_size=16),
+)
+def test_a_box_is_a_lock_and_what_is_to_its_left(kinds, colours):
+    """Behind a lock at the left end of a row was the last cell of the row above."""
+    kinds[0] = 0
+    codes = [cell_code(kind, colour if kind else 0) for kind, colour in zip(kinds, colours)]
+    expected = [
+        (colours[i], codes[i - 1] % 32 if i % 4 else 0, kinds[i] == DISTRACTOR)
+        for i in range(16)
+        if kinds[i] in (LOCK, DISTRACTOR)
+    ]
+    assert BoxWorldStart(4, bytes(codes), (0, 0)).boxes == tuple(expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((20, 0.2, -1), "held_out_seed must be at least 0 .*; received -1"),
+        ((20, "x"), "held_out_share must be from 0 to 1; received 'x'"),
+        ((20, 0.2, "x"), "held_out_seed. must be an integer; received 'x'"),
+        ((1,), "num_colours must be from 2 to 31; received 1"),
+        (([20],), r"num_colours. must be an integer; received \[20\]"),
+    ],
+)
+def test_pairs_of_numbers_that_are_not_possible_are_refused(arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        held_out_pairs(*arguments)

@@ -1,0 +1,101 @@
+"""What the models that answer questions take, and that an answer is a question's own."""
+
+import re
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rrl_tf.errors import InvalidInput
+from rrl_tf.models import ConvolutionalAnswerer, RelationalAnswerer
+
+SMALL = {"num_classes": 4, "conv_filters": (4, 8), "hidden_units": (8,)}
+BLOCK = {"num_heads": 2, "key_size": 4}
+
+
+def relational(**arguments):
+    return RelationalAnswerer(cell_units=(8,), width=8, **{**SMALL, **arguments})
+
+
+def convolutional():
+    return ConvolutionalAnswerer(conv_kernel_sizes=(3, 3), conv_strides=(2, 2), **SMALL)
+
+
+def asked(pictures, questions, batch=None):
+    batch = pictures if batch is None else batch
+    rng = np.random.default_rng(0)
+    return {
+        "images": rng.random((pictures, 12, 12, 3)).astype("float32"),
+        "questions": rng.random((batch, questions, 5)).astype("float32"),
+    }
+
+
+@given(
+    norm=st.sampled_from([None, "entity"]),
+    qkv_norm=st.sampled_from([None, "entity", "fused"]),
+    score=st.sampled_from(["dot", "additive"]),
+)
+@settings(max_examples=6, deadline=None)
+def test_an_answer_is_the_same_whatever_else_is_asked(norm, qkv_norm, score):
+    model = relational(block={**BLOCK, "norm": norm, "qkv_norm": qkv_norm, "score": score})
+    inputs = asked(2, 3)
+    alone = {**inputs, "questions": inputs["questions"][:, 1:2]}
+    among, own = (keras.ops.convert_to_numpy(model(each)) for each in (inputs, alone))
+    np.testing.assert_allclose(own[:, 0], among[:, 1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"norm": "joint"}, {"qkv_norm": "joint"}, {"score": "book_additive"}], ids=repr
+)
+def test_a_block_that_relates_all_is_refused(wrong):
+    """With a joint norm an answer changed with the other questions."""
+    with pytest.raises(InvalidInput, match=r"`block` must relate an entity to what.*; received .*"):
+        relational(block={**BLOCK, **wrong})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"block": {"num_heads": 2}}, "`block` must be a dict of arguments of RelationalBlock"),
+        ({"block": {**BLOCK, "foo": 1}}, "`block` must be .*of RelationalBlock.*'foo': 1"),
+        ({"block": "abc"}, "`block` must be a dict; received 'abc'"),
+        ({"coordinates": {"foo": 1}}, "`coordinates`.*of AppendCoordinates.*received {'foo': 1}"),
+        ({"coordinates": 3}, "`coordinates` must be a dict; received 3"),
+    ],
+)
+def test_an_argument_of_another_kind_is_named(arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        relational(**arguments)
+
+
+def test_arguments_of_a_block_win_over_the_models_own():
+    model = relational(block={**BLOCK, "dtype": "float64", "name": "mine"})
+    assert model.relations.block.name == "mine"
+    assert model.relations.block.compute_dtype == "float64"
+
+
+@pytest.mark.parametrize("make", [relational, convolutional])
+@pytest.mark.parametrize("built", [False, True])
+def test_a_batch_that_does_not_fit_is_told(make, built):
+    model = make()
+    if built:
+        model(asked(2, 3))
+    for inputs, received in (
+        (asked(2, 3, batch=1), "the shapes (2, 12, 12, 3) and (1, 3, 5)"),
+        (asked(2, 0), "the shapes (2, 12, 12, 3) and (2, 0, 5)"),
+        (asked(0, 3), "the shapes (0, 12, 12, 3) and (0, 3, 5)"),
+        (list(asked(2, 3).values()), "a list" if built else "the shapes [(2, 12, 12, 3), (2, "),
+    ):
+        with pytest.raises(InvalidInput, match=f"takes .*; received {re.escape(received)}"):
+            model(inputs)
+
+
+def test_batches_of_any_size_are_taken_also_in_a_functional_model():
+    inputs = {
+        "images": keras.Input((12, 12, 3), name="images"),
+        "questions": keras.Input((None, 5), name="questions"),
+    }
+    model = keras.Model(inputs, relational()(inputs))
+    assert [model(asked(n, 4 - n)).shape for n in (1, 2)] == [(1, 3, 4), (2, 2, 4)]
