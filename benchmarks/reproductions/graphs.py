@@ -66,9 +66,15 @@ def distances(results):
     rows = []
     for name, label in NETWORKS.items():
         found = [run["test/larger_of_distance"] for run in summaries(results, name)]
-        shares = {d: 100 * np.mean([run[d] for run in found]) for d in found[0]}
-        rows.append({"attention goes": label, **{d: f"{each:.1f} %" for d, each in shares.items()}})
+        row = {"attention goes": label}
+        for distance in sorted(found[0], key=_distance):
+            row[distance] = f"{100 * np.mean([run[distance] for run in found]):.1f} %"
+        rows.append(row)
     return markdown_table(rows)
+
+
+def _distance(name):
+    return -1 if name == "none" else int(name)
 
 
 TABLES = {"table": table, "distances": distances}

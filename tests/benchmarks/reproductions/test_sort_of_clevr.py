@@ -63,7 +63,7 @@ def test_graph_tables_say_what_the_files_say(tmp_path):
             "test/larger": accuracy,
             "test/larger_whole_graphs": accuracy / 2,
             "test/larger_same_rounds": accuracy,
-            "test/larger_of_distance": {"-1": 1.0, "10": accuracy, "2": 0.5},
+            "test/larger_of_distance": {"none": 1.0, "10": accuracy, "2": 0.5},
             "floor": 0.577,
             "training_minutes": 1.0,
         }
