@@ -34,7 +34,7 @@ from rrl_tf.training import (
 from train_scripts import command_line
 
 EVALUATION_SEED = 2**32 - 1
-"""Of the questions that are evaluated; training's begin with the run's seed."""
+"""Of the questions that are evaluated; no training draws them, whatever its seed."""
 
 
 @dataclasses.dataclass(frozen=True)

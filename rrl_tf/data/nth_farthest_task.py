@@ -8,7 +8,14 @@ from typing import Any
 import keras
 import numpy as np
 
-from rrl_tf._arguments import Seed, one_of, positive_int, random_generator
+from rrl_tf._arguments import (
+    Seed,
+    batch_generator,
+    natural,
+    one_of,
+    positive_int,
+    random_generator,
+)
 from rrl_tf.errors import InvalidInput
 
 ORDERS = ("paper", "sonnet")
@@ -165,7 +172,8 @@ class NthFarthest(keras.utils.PyDataset):
     """Fresh questions for `fit`: an epoch is `steps` batches that are never seen again.
 
     A batch depends on the seed, the stage, the epoch and its number alone, so training that
-    continues from a checkpoint sees what it would have seen.
+    continues from a checkpoint sees what it would have seen; no seed of `nth_farthest` below 2**128
+    gives the same questions.
 
     Args:
         batch_size: B, questions in a batch.
@@ -173,14 +181,15 @@ class NthFarthest(keras.utils.PyDataset):
         num_vectors: T, vectors in a question.
         dimension: of a vector.
         order: `"paper"` or `"sonnet"`, see `nth_farthest`.
-        seed: int.
+        seed: int from 0 up.
         stages: sequence of pairs (active vectors, active dimensions), from the easiest to the
             hardest task; `stage` is the number of the one that questions are drawn from. By default
             the only stage is the whole task.
         epoch: number of the first epoch; it counts up.
 
     Raises:
-        ValueError: for a size that is not positive, an unknown order, or a stage beyond the task.
+        ValueError: for a size that is not positive, a seed or an epoch below 0, an unknown order,
+            or a stage beyond the task.
 
     Example:
 
@@ -202,7 +211,7 @@ class NthFarthest(keras.utils.PyDataset):
         super().__init__(**kwargs)
         self.batch_size, self.steps = batch_size, positive_int("steps", steps)
         self.num_vectors, self.dimension, self.order = num_vectors, dimension, order
-        self.seed, self.epoch = seed, epoch
+        self.seed, self.epoch = natural("seed", seed), natural("epoch", epoch)
         self.stages, self.stage = tuple(stages), 0
         for stage in self.stages:  # raises for bad arguments
             self._questions(0, stage)
@@ -211,7 +220,8 @@ class NthFarthest(keras.utils.PyDataset):
         return self.steps
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        return self._questions([self.seed, self.epoch, index], self.stages[self.stage])
+        rng = batch_generator(self.seed, self.epoch, index)
+        return self._questions(rng, self.stages[self.stage])
 
     def _questions(self, seed, stage):
         return nth_farthest(

@@ -96,6 +96,12 @@ def test_batches_are_fresh_and_can_be_continued():
     assert [continued[i][0].tobytes() for i in range(3)] == batches[3:]
 
 
+def test_the_first_batch_is_not_what_its_seed_draws():
+    """It was: NumPy takes [seed, 0, 0] for the seed alone."""
+    questions, _ = NthFarthest(4, 1, num_vectors=3, dimension=2, seed=7)[0]
+    assert (questions != nth_farthest(4, 3, 2, seed=7)[0]).any()
+
+
 def test_stages_are_easier_tasks_of_the_same_shape():
     data = NthFarthest(16, 1, 5, 4, stages=((2, 1), (5, 4)))
     easy, _ = data[0]

@@ -186,7 +186,11 @@ def test_another_environment_may_be_tested(tmp_path):
     [
         ("Pendulum-v1", {}, "needs discrete actions; received the action space Box"),
         ("CartPole-v2", {}, "cannot make the environment 'CartPole-v2'"),
-        ("CartPole-v1", {"network": "nope"}, "`network` must be one of .*'dense', .*received 'nope'"),
+        (
+            "CartPole-v1",
+            {"network": "nope"},
+            "`network` must be one of .*'dense', .*received 'nope'",
+        ),
         ("CartPole-v1", {"network": "fast"}, "network 'fast' takes grids .*received .*4,"),
         ("CartPole-v1", {"preset": "fast"}, "no presets, but networks; received 'fast'"),
         ("MiniGrid-Empty-5x5-v0", {"network": "convolutional"}, "cannot answer .*7, 7, 24"),
