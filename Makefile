@@ -8,8 +8,9 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 demo: .venv/installed
 	$(RUN) -m train_scripts.demo
 
+# One process more than there are cores, as some tests wait for servers and time-outs.
 test: .venv/installed lint
-	$(RUN) -m pytest -n 2 --dist loadfile
+	$(RUN) -m pytest -n 3 --dist loadfile
 
 # Learning takes long enough for XLA's optimisations, which tests/conftest.py leaves out.
 test-slow: .venv/installed

@@ -99,7 +99,8 @@ class OfOneGraph(OfOneArray):
         return self.layer(inputs, edges=few[:, :, None] * few[:, None], **options)
 
     def compute_output_spec(self, inputs, **options):
-        return self.layer.compute_output_spec(inputs, **options)
+        edges = keras.KerasTensor((*inputs.shape[:2], inputs.shape[1], 3))
+        return self.layer.compute_output_spec(inputs, edges=edges, **options)
 
     def compute_output_shape(self, shape):
         return self.layer.compute_output_shape(shape)

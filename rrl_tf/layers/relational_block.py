@@ -205,7 +205,7 @@ class RelationalBlock(keras.layers.Layer):
     def _biases(self, inputs, edges, grid):
         """What is added to the scores, of four axes that broadcast to `(B, H, N, N)`, or None."""
         biases = []
-        if self.edge_bias is not None and edges is not None:
+        if self.edge_bias is not None:
             biases.append(ops.transpose(dense_on_rows(self.edge_bias, edges), (0, 3, 1, 2)))
         if self.position_bias is not None:
             biases.append(self._position_bias(inputs, grid))
@@ -226,6 +226,10 @@ class RelationalBlock(keras.layers.Layer):
             )
         if edges is not None:
             self._check_edges(inputs, edges)
+        elif self.edge_size is not None:
+            raise InvalidInput(
+                f"edge_size={self.edge_size} needs `edges` (B, N, N, E); received none"
+            )
         if self.max_offset is not None:
             check_grid_of(inputs, grid)
 

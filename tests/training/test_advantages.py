@@ -90,7 +90,7 @@ def two_ways(count=400):
 
 def test_advantages_tell_what_an_action_brought_and_not_where_it_was_taken():
     data = two_ways()
-    found = advantages(data, Scaling.of(data), rounds=80, batch_size=20, expectile=0.5)
+    found = advantages(data, Scaling.of(data), rounds=20, batch_size=5, expectile=0.5)
     paid = np.array([episode.actions[0, 0] for episode in data.episodes])
     states = np.array([episode.observations[0, 0] for episode in data.episodes])
     assert found[paid == 1].mean() - found[paid == 0].mean() == pytest.approx(1.0, abs=0.2)
