@@ -229,7 +229,9 @@ class RelationalAnswerer(FromPreset, keras.Model, presets=RELATIONAL_ANSWERER):
         rows, columns = self.grid_shape(shapes["images"])
         count = questions and rows * columns + questions
         entities = keras.KerasTensor((batch, count, self.width), dtype=self.compute_dtype)
-        _, attention = self.relations.compute_output_spec(entities, return_attention_scores=True)
+        _, attention = self.relations.compute_output_spec(
+            entities, grid=(rows, columns), return_attention_scores=True
+        )
         return logits, attention
 
     def get_config(self) -> dict[str, Any]:

@@ -194,7 +194,9 @@ class RelationalClassifier(FromPreset, keras.Model, presets=RELATIONAL_CLASSIFIE
         if not return_attention_scores:
             return logits
         nodes = keras.KerasTensor(self._nodes_shape(images.shape), dtype=self.compute_dtype)
-        _, attention = self.relations.compute_output_spec(nodes, return_attention_scores=True)
+        _, attention = self.relations.compute_output_spec(
+            nodes, grid=self.grid_shape(images.shape), return_attention_scores=True
+        )
         return logits, attention
 
     def get_config(self) -> dict[str, Any]:

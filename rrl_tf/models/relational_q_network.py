@@ -182,7 +182,9 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
         if not return_attention_scores:
             return q
         nodes = keras.KerasTensor(self._nodes_shape(observation.shape), dtype=self.compute_dtype)
-        _, attention = self.relations.compute_output_spec(nodes, return_attention_scores=True)
+        _, attention = self.relations.compute_output_spec(
+            nodes, grid=self.grid_shape(observation.shape), return_attention_scores=True
+        )
         return q, attention
 
     @classmethod
