@@ -50,7 +50,7 @@ def faithfulness(
     memory: np.ndarray | None = None,
     *,
     answers: np.ndarray | None = None,
-    counts: Sequence[int] = (1, 2, 4, 8),
+    counts: Sequence[int] | np.ndarray = (1, 2, 4, 8),
     draws: int = 10,
     seed: int = 0,
 ) -> Faithfulness:
@@ -225,17 +225,17 @@ def most_relevant(relevance: np.ndarray, candidate: np.ndarray, count: int) -> n
 
 def _encoder_of(network):
     encoder = getattr(network, "encoder_layer", network)
-    name = getattr(network, "name", repr(network))
+    name = getattr(network, "name", type(network).__name__)
     if not (isinstance(encoder, RelationalEncoder) and encoder.readout in ("cell", "feature")):
         raise InvalidInput(
-            "entities can be removed of a network that relates them and reads one of them, or "
-            f"answers questions about them; received {name!r}"
+            "entities can be removed of a network, such as from_preset gives, that relates them "
+            f"and reads one of them, or answers questions about them; received {name!r}"
         )
     return encoder
 
 
 def _check_numbers(counts, draws, seed):
-    if not isinstance(counts, Sequence) or not counts:
+    if not isinstance(counts, Sequence | np.ndarray) or not len(counts):
         raise InvalidInput(f"`counts` must be a sequence of whole numbers; received {counts!r}")
     for name, values, least in (("counts", counts, 0), ("draws", [draws], 1), ("seed", [seed], 0)):
         for value in values:

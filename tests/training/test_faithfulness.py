@@ -221,7 +221,7 @@ def test_one_entity_that_is_attended_to_alone_is_the_one_that_counts():
         columns = kernel.numpy().reshape(kernel.shape[0], 2, -1)
         columns[..., :4] *= 100
         kernel.assign(columns.reshape(kernel.shape))
-    found = faithfulness(model, views, counts=(2,))
+    found = faithfulness(model, views, counts=np.array([2]))
     for weight, value in zip(model.weights, before):
         weight.assign(value)
     changed = {order: np.abs(drop).mean() for order, drop in found.drop.items()}
@@ -277,7 +277,7 @@ NAN = np.full((1, HEIGHT, WIDTH, FEATURES), np.nan, "float32")
         ({"inputs": NAN}, "`inputs` must be finite"),
         ({"inputs": {"observation": NAN}}, "takes an array and no `memory`; received dict"),
         ({"memory": np.zeros((1, 3))}, "takes an array and no `memory`; received ndarray and a"),
-        ({"network": None}, "received 'None'"),
+        ({"network": None}, "received 'NoneType'"),
         ({"answers": np.zeros(3, int)}, "`answers` goes with a RelationalAnswerer"),
     ],
 )
