@@ -177,7 +177,7 @@ def figure(results):
         for place, kind in enumerate(("played greedily", "5 % random actions"))
     }
     for number, each in enumerate(found.values()):
-        draw(panels, each, style.colour(number))
+        draw(panels, each, style.colour(number), above=number % 2 == 1)
         if len(next(iter(each.values()))) > 1:
             meanings["min–max over seeds"] = style.area(alpha=0.35)
     for axes in panels:
@@ -216,8 +216,8 @@ def look(colour, place):
     return {"linestyle": dashes, "markeredgecolor": colour, **ring}
 
 
-def draw(panels, found, colour):
-    """One agent in both panels."""
+def draw(panels, found, colour, above):
+    """One agent in both panels, its points' names above or below them."""
     by_epsilon, by_entropy = panels
     entropies = [np.mean([run["entropy"] for run in each]) for each in found.values()]
     for place, column in enumerate((GREEDY, NOISY)):
@@ -228,13 +228,17 @@ def draw(panels, found, colour):
             low, high = values.min(1), values.max(1)
             by_epsilon.fill_between([*found], low, high, color=colour, alpha=0.15, linewidth=0)
         by_entropy.plot(entropies, mean, color=colour, **own | {"linestyle": "none"})
-        points = sorted(zip(entropies, found, mean)) if column == GREEDY else ()
-        for place, (x, epsilon, y) in enumerate(points):
-            options = {"textcoords": "offset points", "fontsize": style.SMALL_SIZE}
-            # Neighbours' names one below and one above; not on the axis, nor beyond the top.
-            below = y > 0.95 or (place % 2 == 0 and y > 0.1)
-            offset = (5, -11) if below else (-8, 7)
-            by_entropy.annotate(f"{epsilon}", (x, y), offset, color=style.MUTED, **options)
+        points = list(zip(entropies, found, mean)) if column == GREEDY else ()
+        for x, epsilon, y in points:
+            # On the side on which there is room, and never on the axis.
+            others = [
+                (abs(x - x_) + abs(y - y_), x_) for x_, other, y_ in points if other != epsilon
+            ]
+            side = -1 if min(others, default=(0, x))[1] > x else 1
+            options = {"ha": "left" if side > 0 else "right", "fontsize": style.SMALL_SIZE}
+            offset = (4 * side, 5 if above or y < 0.1 else -11)
+            options |= {"textcoords": "offset points", "color": colour}
+            by_entropy.annotate(f"{epsilon}", (x, y), offset, **options)
 
 
 TABLES = {"table": table}
