@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _MARGIN, _GAP, _LEGEND, _HEADING = 0.2, 0.14, 0.36, 0.3
 _NODE, _WIDEST = 42, 3.2  # points² and points
+_ITERATIONS = 300  # of the layout
 
 
 def graph_attention_figure(
@@ -61,7 +62,7 @@ def graph_attention_figure(
     return figure
 
 
-def graph_layout(edges: Any, iterations: int = 300) -> np.ndarray:
+def graph_layout(edges: Any) -> np.ndarray:
     """Place nodes so that they lie as far apart as the shortest paths between them are long.
 
     Pieces without a path between them are kept apart by a step more than half of the longest path.
@@ -69,7 +70,6 @@ def graph_layout(edges: Any, iterations: int = 300) -> np.ndarray:
 
     Args:
         edges: bool array `(N, N)`, symmetric.
-        iterations: of majorization.
 
     Returns:
         Array `(N, 2)`.
@@ -88,7 +88,7 @@ def graph_layout(edges: Any, iterations: int = 300) -> np.ndarray:
     count = len(edges)
     wanted = _paths(edges)
     places = np.random.default_rng(0).normal(size=(count, 2)) * max(wanted.max(), 1)
-    for _ in range(iterations):
+    for _ in range(_ITERATIONS):
         apart = np.linalg.norm(places[:, None] - places[None], axis=-1)
         pull = -wanted / np.maximum(apart, 1e-9)
         np.fill_diagonal(pull, 0.0)

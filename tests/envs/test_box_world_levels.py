@@ -24,7 +24,8 @@ def test_what_can_be_made_can_be_reset(**arguments):
     except InvalidInput:
         return
     for seed in range(40):
-        env.reset(seed=seed)
+        observation, _ = env.reset(seed=seed)
+        assert env.observation_space.contains(observation) and env.unwrapped.start.boxes
 
 
 @pytest.mark.parametrize(
