@@ -3,6 +3,7 @@
 `python -m benchmarks` names all of them and runs each.
 """
 
-from rrl_tf.quiet import load_tensorflow
+from rrl_tf.quiet import interrupt_quietly, load_tensorflow
 
+interrupt_quietly()
 load_tensorflow()

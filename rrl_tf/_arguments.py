@@ -182,3 +182,17 @@ def array_of(name: str, value: Any, dtype: Any) -> np.ndarray:
                 f"{name} takes {dtype}, {limits.min} to {limits.max}; received {beyond[0]}"
             )
     return array.astype(dtype)
+
+
+def reset_option(name: str, options: Mapping[str, Any] | None) -> Any:
+    """What `env.reset(options=options)` asks for under the only `name` it may have, or `None`.
+
+    A name that is misspelt would otherwise begin some episode, and not the one that was meant.
+    """
+    if options is None:
+        return None
+    if not isinstance(options, Mapping):
+        raise InvalidInput(f"options of reset must be a dict; received {options!r}")
+    if others := [other for other in options if other != name]:
+        raise InvalidInput(f"the only option of reset is {name!r}; received {others}")
+    return options.get(name)

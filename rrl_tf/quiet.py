@@ -1,4 +1,4 @@
-"""Starting TensorFlow without the page of hardware notes it writes to standard error."""
+"""Commands that write to standard error what concerns their user, and nothing else."""
 
 import contextlib
 import importlib
@@ -34,3 +34,26 @@ def _closed_standard_error():
         os.dup2(saved, 2)
         os.close(saved)
         os.close(nowhere)
+
+
+def interrupt_quietly() -> None:
+    """A command that Ctrl-C ends while it still imports says so in a word, without a traceback.
+
+    For packages of commands, to be called first: TensorFlow takes seconds to import. A program
+    that imports such a package without being its command keeps Python's way.
+
+    Example:
+        >>> from rrl_tf.quiet import interrupt_quietly
+        >>> interrupt_quietly()
+    """
+    if sys.argv[0] != "-m":  # what Python has there while it looks for the module to run
+        return
+    before = sys.excepthook
+
+    def tell(kind, error, traceback):
+        if issubclass(kind, KeyboardInterrupt):
+            print("stopped", file=sys.stderr)
+        else:
+            before(kind, error, traceback)
+
+    sys.excepthook = tell

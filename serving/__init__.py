@@ -30,5 +30,8 @@ Behind the server, from the wire inwards:
 
 import os
 
+from rrl_tf.quiet import interrupt_quietly
+
+interrupt_quietly()
 # gRPC's core logs to stderr what it also raises.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

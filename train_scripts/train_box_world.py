@@ -8,7 +8,6 @@ python -m train_scripts.train_box_world --network convolutional  # no relations,
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -19,7 +18,7 @@ from rrl_tf.agents.optimizers import OptimizerName
 from rrl_tf.envs import Task, box_world_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RelationalQNetwork, grid_q_network
-from rrl_tf.training import Run, atomic_file, make_replicas
+from rrl_tf.training import make_replicas
 from rrl_tf.training.agent_evaluation import NOISE, make_player
 from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
 from train_scripts import command_line
@@ -104,37 +103,16 @@ def main(config: Config):
     replicas = make_replicas(config, config.batch_size)
     task = make_task(config)
     keras.utils.set_random_seed(config.seed)
-    run, agent = train_double_dqn(task, make_network(config, task), config, replicas)
-    run.by_chief(tell_generalization, run, agent, config)
-    return run, agent
+    network = make_network(config, task)
+    return train_double_dqn(task, network, config, replicas, lambda agent: further(agent, config))
 
 
-def tell_generalization(run: Run, agent: Any, config: Config) -> None:
-    """Writes `generalization.json` and says what is in it, unless it is of this step already."""
-    file = run.folder.path / "generalization.json"
-    tasks = make_tasks(config)
-    told = _told(file)
-    if told.get("step") != run.step or not _is_whole(told, tasks):
-        told = {"step": run.step, **generalization(agent, config, tasks)}
-        with atomic_file(file) as draft:
-            draft.write_text(json.dumps(told, indent=2) + "\n")
-    for name, _, _ in trials(tasks):
-        print(f"{name}: {told[name]:.1%} solved")
-
-
-def _told(file):
-    """What was told before; nothing where the file is damaged, as it can be told again."""
-    try:
-        told = json.loads(file.read_text())
-    except (FileNotFoundError, ValueError):
-        return {}
-    return told if isinstance(told, dict) else {}
-
-
-def _is_whole(told, tasks):
-    """Whether there is a share of every kind of levels that has room."""
-    shares = [told.get(name) for name, _, _ in trials(tasks)]
-    return all(type(share) in (int, float) and 0 <= share <= 1 for share in shares)
+def further(agent: Any, config: Config) -> dict[str, dict[str, float]]:
+    """What is told of an agent beside its evaluation, and said at once."""
+    told = generalization(agent, config, make_tasks(config))
+    for name, share in told.items():
+        print(f"{name}: {share:.1%} solved")
+    return {"generalization": told}
 
 
 def make_task(config: Config, **changes: Any) -> Task:

@@ -42,10 +42,9 @@ def main(config):
 def train(config, network, seed):
     """Trains one agent, and keeps what the tables need."""
     run = trained(config, network, seed)
-    told = json.loads((run / "generalization.json").read_text())
     minutes = runs.metrics(run / "metrics.csv")[-1]["time/cpu_minutes"]
     parameters = json.loads((run / "config.json").read_text())["parameters"]
-    runs.keep(run, RESULTS, cpu_minutes=minutes, parameters=parameters, generalization=told)
+    runs.keep(run, RESULTS, cpu_minutes=minutes, parameters=parameters)
     if (network, seed) == SHOWN:
         runs.keep_pictures(run, RESULTS, network)
 

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from rrl_tf._arguments import one_of, positive_int
+from rrl_tf._arguments import one_of, positive_int, reset_option
 from rrl_tf.envs.box_world_levels import (
     COLOUR_BITS,
     COLOURS,
@@ -117,13 +117,13 @@ class BoxWorld(gymnasium.Env):
         """Begins an episode, at `options["start"]` if there is one.
 
         Raises:
-            InvalidInput: the start is none of this size and these colours.
+            InvalidInput: another option, or a start that is not of this size and these colours;
+                the episode goes on as if `reset` had not been called.
         """
+        start = reset_option("start", options)
+        requested = None if start is None else self.levels.checked(start)
         super().reset(seed=seed)
-        start = (options or {}).get("start")
-        self.start = (
-            self.levels.draw(self.np_random) if start is None else self.levels.checked(start)
-        )
+        self.start = requested or self.levels.draw(self.np_random)
         self._cells = np.frombuffer(self.start.cells, np.uint8).reshape(2 * [self.start.size])
         self._cells = self._cells.copy()
         self._agent, self._held, self._steps = self.start.agent, 0, 0

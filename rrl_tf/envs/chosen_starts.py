@@ -7,6 +7,7 @@ from typing import Any
 
 from minigrid.minigrid_env import MiniGridEnv
 
+from rrl_tf._arguments import reset_option
 from rrl_tf.errors import InvalidInput
 
 
@@ -39,8 +40,12 @@ class ChosenStarts(MiniGridEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode, at `options["start"]` if there is one."""
-        start = (options or {}).get("start")
+        """Begins an episode, at `options["start"]` if there is one.
+
+        Raises:
+            InvalidInput: another option, or a start that is not possible here.
+        """
+        start = reset_option("start", options)
         self._requested = None if start is None else self._check_start(start)
         return super().reset(seed=seed)
 

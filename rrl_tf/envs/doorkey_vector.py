@@ -13,7 +13,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rrl_tf._arguments import positive_int
+from rrl_tf._arguments import positive_int, reset_option
 from rrl_tf.envs import doorkey_rules as rules
 from rrl_tf.envs.doorkey import DoorKeyStart
 from rrl_tf.envs.doorkey_graph import DoorKeyGraph
@@ -102,7 +102,7 @@ class DoorKeyVectorEnv(VectorEnv):
             InvalidInput: a seed, option or start that is not possible; the episodes go on as if
                 `reset` had not been called.
         """
-        state = self._requested(dict(options or {}))
+        state = self._requested(options)
         if seed is not None:
             self._start_over(seed)
         self._state = self._begin(self._next_seed()) if state is None else tf.stack(state)
@@ -257,10 +257,7 @@ class DoorKeyVectorEnv(VectorEnv):
 
     def _requested(self, options):
         """The state that options of a reset ask for, `None` if they do not."""
-        starts = options.pop("starts", None)
-        if options:
-            raise InvalidInput(f"the only option of reset is 'starts'; received {sorted(options)}")
-        if starts is None:
+        if (starts := reset_option("starts", options)) is None:
             return None
         if not isinstance(starts, Sized) or len(starts) != self.num_envs:
             raise InvalidInput(

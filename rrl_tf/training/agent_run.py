@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from tqdm import tqdm
@@ -134,8 +135,16 @@ class AgentConfig(RunConfig):
         require_share(self, "discount", "target_rate", "epsilon_start", "epsilon_end")
 
 
+FurtherTrials = Callable[[Any], Mapping[str, Any]]
+"""Agent → what else is told of it when it has been trained."""
+
+
 def train_agent(
-    task: Task, loop: Loop | GraphLoop, config: AgentConfig, replicas: Replicas
+    task: Task,
+    loop: Loop | GraphLoop,
+    config: AgentConfig,
+    replicas: Replicas,
+    further_trials: FurtherTrials | None = None,
 ) -> tuple[Run, Any]:
     """Trains the agent of a loop on a task, evaluates it, draws an episode and exports the policy.
 
@@ -147,6 +156,7 @@ def train_agent(
         loop: of `rrl_tf.training.loops`, new: agent, environments and replay.
         config: every number, and the folder.
         replicas: the devices and hosts that share every update.
+        further_trials: what else is to be told of the agent in the end.
 
     Returns:
         The `Run`, whose folder holds everything, and the trained agent.
@@ -177,7 +187,7 @@ def train_agent(
         with replicas.losses_told(), compilation_told(), Interruption() as interruption:
             _train(run, loop, task, play, curriculum, statistics, config, interruption)
         interruption.obey()
-        run.by_chief(finish, run, loop.agent, play, task, config)
+        run.by_chief(finish, run, loop.agent, play, task, config, further_trials)
     return run, loop.agent
 
 
@@ -240,6 +250,7 @@ def finish(
     play: Player,
     task: Task,
     config: AgentConfig,
+    further_trials: FurtherTrials | None = None,
 ) -> None:
     """Final evaluation, pictures and export of a run that has just been trained."""
     last = len(task.levels) - 1
@@ -262,7 +273,8 @@ def finish(
             "scores": {"step": run.step, **summary},
         },
     )
-    run.finish(summary, report, [*pictures, version])
+    told = further_trials(agent) if further_trials else {}
+    run.finish({**summary, **told}, report, [*pictures, version])
 
 
 def _pictures(network, task, run):

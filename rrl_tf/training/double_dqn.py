@@ -8,7 +8,7 @@ import keras
 
 from rrl_tf.agents import DoubleDQN
 from rrl_tf.envs import Task
-from rrl_tf.training.agent_run import AgentConfig, train_agent
+from rrl_tf.training.agent_run import AgentConfig, FurtherTrials, train_agent
 from rrl_tf.training.config import require_positive
 from rrl_tf.training.loops import make_loop
 from rrl_tf.training.replicas import Replicas, make_replicas
@@ -38,7 +38,11 @@ class DoubleDQNConfig(AgentConfig):
 
 
 def train_double_dqn(
-    task: Task, network: keras.Model, config: DoubleDQNConfig, replicas: Replicas | None = None
+    task: Task,
+    network: keras.Model,
+    config: DoubleDQNConfig,
+    replicas: Replicas | None = None,
+    further_trials: FurtherTrials | None = None,
 ) -> tuple[Run, DoubleDQN]:
     """Trains a Q network on a task, evaluates it, draws an episode and exports the policy.
 
@@ -51,6 +55,8 @@ def train_double_dqn(
         config: every number, and the folder.
         replicas: the devices and hosts that share every update, by default those that `config`
             asks for; several hosts must be joined before the network is made.
+        further_trials: agent → what else is to be told of it in the end, of numbers and dicts of
+            them; `evaluation.json` and `report.html` have it beside the evaluation.
 
     Returns:
         The `Run`, whose folder holds everything, and the trained `DoubleDQN`.
@@ -67,4 +73,4 @@ def train_double_dqn(
     """
     replicas = replicas or make_replicas(config, config.batch_size)
     loop = make_loop(task, network, config, replicas)
-    return train_agent(task, loop, config, replicas)
+    return train_agent(task, loop, config, replicas, further_trials)

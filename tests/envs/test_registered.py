@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from rrl_tf.envs import box_world_task, doorkey_task, memory_task
+from rrl_tf.errors import InvalidInput
 
 TASKS = {
     "DoorKey-8x8": lambda: doorkey_task((8,)),
@@ -28,3 +29,26 @@ def test_a_task_is_registered_by_its_name(name):
     for action in (0, 1, 2, 0, 1, 2):
         for one, other in zip(ours.step(action)[:4], registered.step(action)[:4]):
             np.testing.assert_array_equal(other, one)
+
+
+@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"strat": None}, r"the only option of reset is 'start'; received \['strat'\]"),
+        (["start"], r"options of reset must be a dict; received \['start'\]"),
+        ({"start": 5}, "5"),
+    ],
+)
+def test_a_reset_that_asks_for_what_is_not_there_is_refused_and_changes_nothing(
+    name, options, message
+):
+    """A misspelt option began an episode that nobody had asked for."""
+    env, same = TASKS[name]().make_env(), TASKS[name]().make_env()
+    env.reset(seed=3)
+    same.reset(seed=3)
+    with pytest.raises(InvalidInput, match=message):
+        env.reset(seed=4, options=options)
+    for action in (0, 1, 2):
+        np.testing.assert_array_equal(env.step(action)[0], same.step(action)[0])
+    np.testing.assert_array_equal(env.reset(options={})[0], same.reset()[0])

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import warnings
@@ -218,3 +219,29 @@ def test_an_interrupted_run_says_that_it_goes_on(monkeypatch, capsys):
         run(monkeypatch, main=raising(KeyboardInterrupt()))
     assert ended.value.code == 130
     assert "the same command goes on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("module", ["train_scripts.train_doorkey", "benchmarks", "serving.server"])
+def test_a_command_that_still_imports_is_stopped_without_a_traceback(tmp_path, module):
+    (tmp_path / "tensorflow.py").write_text(
+        "import time; print('importing', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-m", module, "--help"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # What a shell starts behind its back ignores it, and so would the child.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        assert process.stdout.readline() == "importing\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert errors == "stopped\n"
+    assert process.returncode in (-signal.SIGINT, 130)
+
+
+def test_who_imports_the_commands_keeps_pythons_hook():
+    code = "import sys; before = sys.excepthook; import serving; assert sys.excepthook is before"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -36,10 +36,7 @@ def toy_config(tmp_path, **changes):
 
 
 KINDS = ("new levels", "held-out pairs", "one box longer")
-WHOLE = {
-    name: (number + 1) / 10
-    for number, name in enumerate(name for kind in KINDS for name in (kind, f"{kind}, ε = 0.05"))
-}
+WHOLE = [name for kind in KINDS for name in (kind, f"{kind}, ε = 0.05")]
 """All that is told of `toy_config`."""
 
 
@@ -59,9 +56,10 @@ def test_a_run_from_the_beginning_to_the_end(tmp_path, network, loop):
     config = toy_config(tmp_path, network=network, loop=loop)
     run, agent = main(config)
     assert run.folder.path == tmp_path / f"box-world-{network}-seed0"
-    told = json.loads((run.folder.path / "generalization.json").read_text())
-    assert told.pop("step") == 160
-    assert list(told) == list(WHOLE)
+    told = json.loads((run.folder.path / "evaluation.json").read_text())["generalization"]
+    assert list(told) == WHOLE
+    page = (run.folder.path / "report.html").read_text()
+    assert all(f"<td>generalization, {name}</td>" in page for name in WHOLE)
     assert all(0 <= share <= 1 for share in told.values())
     pictures = {"episode.gif"} | ({"attention.png"} if network == "fast" else set())
     drawn = {path.name for path in run.folder.figures.iterdir()}
@@ -178,23 +176,6 @@ def test_the_page_says_how_many_parameters_the_networks_have():
         assert f"{network.count_params():,}" == count
 
 
-def test_what_is_told_of_a_step_is_not_played_again(tmp_path, monkeypatch, capsys):
-    import types
-
-    from train_scripts import train_box_world as script
-
-    played = []
-    monkeypatch.setattr(script, "generalization", lambda *_: played.append(1) or dict(WHOLE))
-    run = types.SimpleNamespace(folder=types.SimpleNamespace(path=tmp_path), step=10)
-    for step in (10, 10, 20):
-        run.step = step
-        script.tell_generalization(run, None, toy_config(tmp_path))
-    assert len(played) == 2
-    lines = [f"{name}: {share:.1%} solved\n" for name, share in WHOLE.items()]
-    assert capsys.readouterr().out == 3 * "".join(lines)
-    assert json.loads((tmp_path / "generalization.json").read_text())["step"] == 20
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [({"boxes": 0}, "boxes.*positive.*0"), ({"distractors": -1}, "distractors.*at least 0.*-1")],
@@ -220,27 +201,3 @@ def test_what_has_no_room_is_left_out_and_said_so(tmp_path, capsys):
     assert (
         "one box longer: left out, as boxes have no room, or hardly any" in capsys.readouterr().out
     )
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        *('{"step": 12', "", "[]", "null", '{"step": 12}', '{"step": 12, "new levels": 0.5}'),
-        *(
-            json.dumps({"step": 12, **WHOLE, "new levels": bad})
-            for bad in ("abc", None, [0.5], True, 2, float("nan"))
-        ),
-    ],
-)
-def test_a_damaged_file_is_told_again(tmp_path, monkeypatch, capsys, content):
-    import types
-
-    from train_scripts import train_box_world as script
-
-    monkeypatch.setattr(script, "generalization", lambda *_: dict(WHOLE))
-    (tmp_path / "generalization.json").write_text(content)
-    run = types.SimpleNamespace(folder=types.SimpleNamespace(path=tmp_path), step=12)
-    script.tell_generalization(run, None, toy_config(tmp_path))
-    told = json.loads((tmp_path / "generalization.json").read_text())
-    assert told == {"step": 12, **WHOLE}
-    assert "new levels: 10.0% solved" in capsys.readouterr().out
