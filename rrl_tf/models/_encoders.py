@@ -29,6 +29,7 @@ from rrl_tf.layers import (
 from rrl_tf.layers._masks import without_removed
 from rrl_tf.layers._shapes import dense_on_rows
 from rrl_tf.models._grids import (
+    OnGrid,
     cell_of,
     check_grid,
     check_grid_shape,
@@ -43,7 +44,7 @@ CONV_PADDINGS = ("valid", "same", "top_left")
 READOUTS = ("max", "flatten", "cell", "feature")
 
 
-class RelationalEncoder(keras.Model):
+class RelationalEncoder(OnGrid, keras.Model):
     """What the Q networks of grids share: cells, their relations, and what is read of them.
 
     `RelationalQNetwork` is one, and documents the arguments; `RecurrentQNetwork` has one.
@@ -219,30 +220,6 @@ class RelationalEncoder(keras.Model):
                 f"conv_kernel_size={self.conv_kernel_size}, conv_padding={self.conv_padding!r}, "
                 f"conv_strides={self.conv_strides}, conv_pool={self.conv_pool}"
             )
-
-    def grid_shape(self, observation_shape: Shape) -> tuple[int | None, int | None]:
-        """The grid that the entities lie on.
-
-        Args:
-            observation_shape: `(B, height, width, F)`.
-
-        Returns:
-            `(rows, columns)`; `None` where the size of the observation is.
-        """
-        _, rows, columns, _ = self._cells_shape(observation_shape)
-        return rows, columns
-
-    def _cells_shape(self, observation_shape):
-        shape = observation_shape
-        for layer in self.grid_layers:
-            shape = layer.compute_output_shape(shape)
-        return shape
-
-    def _nodes_shape(self, observation_shape):
-        """From `(B, height, width, F)` to the `(B, N, features)` of the entities."""
-        batch, height, width, features = self._cells_shape(observation_shape)
-        nodes = None if None in (height, width) else height * width
-        return batch, nodes, features
 
     def _shape_to_expect(self, observation_shape):
         """The shape that fits the weights: None where any size will do."""

@@ -34,6 +34,36 @@ def check_grid(name: str, expected: Shape, shape: Shape, what: str = IMAGES) -> 
         )
 
 
+class OnGrid:
+    """Of a model whose `grid_layers` make a smaller grid of an observation; cells are entities."""
+
+    grid_layers: Sequence[keras.layers.Layer]
+
+    def grid_shape(self, observation_shape: Shape) -> tuple[int | None, int | None]:
+        """The grid that the entities lie on.
+
+        Args:
+            observation_shape: `(B, height, width, F)`, of a grid or an image.
+
+        Returns:
+            `(rows, columns)`; `None` where the size of the observation is.
+        """
+        _, rows, columns, _ = self._cells_shape(observation_shape)
+        return rows, columns
+
+    def _cells_shape(self, observation_shape: Shape) -> Shape:
+        shape = observation_shape
+        for layer in self.grid_layers:
+            shape = layer.compute_output_shape(shape)
+        return shape
+
+    def _nodes_shape(self, observation_shape: Shape) -> Shape:
+        """From `(B, height, width, F)` to the `(B, N, features)` of the entities."""
+        batch, rows, columns, features = self._cells_shape(observation_shape)
+        nodes = None if None in (rows, columns) else rows * columns
+        return batch, nodes, features
+
+
 def one_each(name: str, sizes: int | Sequence[int], count: int) -> tuple[int, ...]:
     """A positive integer for each of `count` convolutions, where one may stand for all."""
     sizes = sizes if isinstance(sizes, Sequence) else [sizes] * count

@@ -13,14 +13,14 @@ from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.layers import AppendCoordinates, RelationalBlock, RelationalModule
 from rrl_tf.layers._shapes import tensor_spec
 from rrl_tf.models._from_preset import FromPreset
-from rrl_tf.models._grids import check_grid, check_grid_shape, dense, one_each
+from rrl_tf.models._grids import OnGrid, check_grid, check_grid_shape, dense, one_each
 from rrl_tf.models.presets import RELATIONAL_CLASSIFIER
 
 CONV_PADDINGS = ("valid", "same")
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class RelationalClassifier(FromPreset, keras.Model, presets=RELATIONAL_CLASSIFIER):
+class RelationalClassifier(FromPreset, OnGrid, keras.Model, presets=RELATIONAL_CLASSIFIER):
     """Classifies images by letting their parts attend to each other.
 
     Convolutions turn the image into a smaller grid, each cell of which is an entity; coordinates
@@ -145,29 +145,6 @@ class RelationalClassifier(FromPreset, keras.Model, presets=RELATIONAL_CLASSIFIE
         self._expected_shape = (
             (None, None, None, channels) if any_size else (None, height, width, channels)
         )
-
-    def grid_shape(self, images_shape: Shape) -> tuple[int | None, int | None]:
-        """The grid that the entities lie on.
-
-        Args:
-            images_shape: `(B, height, width, C)`.
-
-        Returns:
-            `(rows, columns)`; `None` where the size of the image is.
-        """
-        _, rows, columns, _ = self._cells_shape(images_shape)
-        return rows, columns
-
-    def _cells_shape(self, images_shape):
-        shape = images_shape
-        for layer in self.grid_layers:
-            shape = layer.compute_output_shape(shape)
-        return shape
-
-    def _nodes_shape(self, images_shape):
-        batch, rows, columns, features = self._cells_shape(images_shape)
-        nodes = None if None in (rows, columns) else rows * columns
-        return batch, nodes, features
 
     def call(
         self, images: Tensor, training: bool = False, return_attention_scores: bool = False
