@@ -46,7 +46,7 @@ def interrupt_quietly() -> None:
         >>> from rrl_tf.quiet import interrupt_quietly
         >>> interrupt_quietly()
     """
-    if sys.argv[0] != "-m":  # what Python has there while it looks for the module to run
+    if sys.argv[:1] != ["-m"]:  # what Python has there while it looks for the module to run
         return
     before = sys.excepthook
 
