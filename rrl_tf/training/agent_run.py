@@ -250,7 +250,7 @@ def finish(
     play: Player,
     task: Task,
     config: AgentConfig,
-    further_trials: FurtherTrials | None = None,
+    further_trials: FurtherTrials | None,
 ) -> None:
     """Final evaluation, pictures and export of a run that has just been trained."""
     last = len(task.levels) - 1
