@@ -29,9 +29,11 @@ Behind the server, from the wire inwards:
 """
 
 import os
+import sys
 
-from rrl_tf.quiet import interrupt_quietly
+if sys.argv[:1] == ["-m"]:  # a command of this package; the client alone needs no rrl_tf
+    from rrl_tf.quiet import interrupt_quietly
 
-interrupt_quietly()
+    interrupt_quietly()
 # gRPC's core logs to stderr what it also raises.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
