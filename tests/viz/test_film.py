@@ -48,6 +48,7 @@ def test_a_film_that_was_cut_does_not_speak_of_the_end(monkeypatch):
     film(**episode(steps=3), ended=False)
     assert said[3] == ("the end, after 3 steps", "return 1.00")
     assert said[7] == ("cut, after 3 steps", "return so far 1.00")
+    assert [said[1][0], said[5][0]] == ["step 2 of 3", "step 2 of the first 3"]
 
 
 def test_without_attention_frame_and_values_are_left():
