@@ -6,12 +6,13 @@ It is asked in those of new levels. Where it does not get there, an agent with i
 """
 
 import dataclasses
+import json
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.report import Report
+from benchmarks.report import RESULTS, Report
 from benchmarks.reproductions.recall import share
 from rrl_tf.envs.box_world_graph import BoxWorldGraph, BoxWorldState
 from rrl_tf.envs.box_world_levels import COLOUR_BITS, DISTRACTOR, LOCK
@@ -54,7 +55,7 @@ class Config:
     """How many levels there are, and how long is learned."""
 
     variants: tuple[str, ...] = tuple(VARIANTS)
-    """Rows of the table."""
+    """Rows of the table. Others that are there already, of the same settings, stay."""
     seeds: tuple[int, ...] = (0, 1, 2)
     boxes: int = 3
     """At most so many lead to the gem."""
@@ -83,15 +84,25 @@ def main(config):
         print(rows[-1], flush=True)
     return Report(
         "What a network can be taught of Box-World",
-        rows,
+        with_earlier(rows, config),
         (
             f"Share of {len(asked['best']):,} states of new levels in which the first choice is a "
             "best action; in all of them colours must be compared.",
             f"Learned from {len(learned['best']):,} such states, batches of {config.batch_size}; "
             f"Adam at {RATES['adam']} or Muon at {RATES['muon']}, falling to 0 by a cosine; mean "
-            "and range over the seeds.",
+            "and range over the seeds. The machine is that of the rows that were run last.",
         ),
     )
+
+
+def with_earlier(rows, config, file=RESULTS / "box_world_comparison.json"):
+    """The rows, and those of other networks that runs with the same settings wrote, in order."""
+    before = json.loads(file.read_text()) if file.exists() else {"rows": []}
+    settings = json.loads(json.dumps(dataclasses.asdict(config)))
+    if before.get("settings", settings) | {"variants": None} != settings | {"variants": None}:
+        return rows
+    row_of = {row["network"]: row for row in [*before["rows"], *rows]}
+    return [row_of[name] for name in VARIANTS if name in row_of]
 
 
 def train(numbers, task, name, seed, learned, asked, config):

@@ -1,5 +1,8 @@
 """Exact values of Box-World, against episodes that are played by them."""
 
+import dataclasses
+import json
+
 import numpy as np
 import pytest
 
@@ -62,3 +65,16 @@ def test_the_table_says_what_is_known_at_every_look():
     )
     (row,) = comparison.main(config).rows
     assert [*row] == ["network", "seeds", "after 2 updates", "after 4 updates"]
+
+
+def test_rows_of_the_same_settings_stay(tmp_path):
+    file = tmp_path / "table.json"
+    config = comparison.Config(variants=("preset",), levels=4)
+    rows = [{"network": "preset", "after": 2}]
+    assert comparison.with_earlier(rows, config, file) == rows
+    there = [{"network": name, "after": 1} for name in ("first", "preset")]
+    before = dataclasses.replace(config, variants=("preset", "first"))
+    file.write_text(json.dumps({"settings": dataclasses.asdict(before), "rows": there}))
+    assert comparison.with_earlier(rows, config, file) == [*rows, there[0]]
+    other = dataclasses.replace(config, levels=5)
+    assert comparison.with_earlier(rows, other, file) == rows
