@@ -90,16 +90,18 @@ def main(config):
             "best action; in all of them colours must be compared.",
             f"Learned from {len(learned['best']):,} such states, batches of {config.batch_size}; "
             f"Adam at {RATES['adam']} or Muon at {RATES['muon']}, falling to 0 by a cosine; mean "
-            "and range over the seeds. The machine is that of the rows that were run last.",
+            "and range over the seeds. Machine and `variants` are those of the last run.",
         ),
     )
 
 
 def with_earlier(rows, config, file=RESULTS / "box_world_comparison.json"):
     """The rows, and those of other networks that runs with the same settings wrote, in order."""
-    before = json.loads(file.read_text()) if file.exists() else {"rows": []}
-    settings = json.loads(json.dumps(dataclasses.asdict(config)))
-    if before.get("settings", settings) | {"variants": None} != settings | {"variants": None}:
+    if not file.exists():
+        return rows
+    before = json.loads(file.read_text())
+    settings = json.loads(json.dumps(dataclasses.asdict(config)))  # of lists, as the file's
+    if any(before["settings"][name] != settings[name] for name in {*settings} - {"variants"}):
         return rows
     row_of = {row["network"]: row for row in [*before["rows"], *rows]}
     return [row_of[name] for name in VARIANTS if name in row_of]
