@@ -84,13 +84,13 @@ def film(
     pictures = _attention_from(looking, scores, grid)
     page = _Page(frames[0], pictures, q_values, action_names, source, memory)
     page.show_meaning(dict.fromkeys(label for each in cells for label in each))
-    total = f"of {len(actions)}" if ended else f"of the first {len(actions)}"
-    steps = _images(page, total, frames, pictures, cells, looking, q_values, actions, rewards)
+    steps = _images(page, frames, pictures, cells, looking, q_values, actions, rewards, ended)
     return np.stack([*steps, page.draw_end(frames[-1], rewards, ended)])
 
 
-def _images(page, total, frames, pictures, cells, looking, q_values, actions, rewards):
+def _images(page, frames, pictures, cells, looking, q_values, actions, rewards, ended):
     """Yield the picture of every step."""
+    total = f"of {len(actions)}" if ended else f"of the first {len(actions)}"
     for t, action in enumerate(actions):
         page.show_frame(frames[t], f"step {t + 1} {total}", f"reward {rewards[t]:.2f}")
         page.show_attention(pictures[t], cells[t], looking[t])
