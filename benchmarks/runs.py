@@ -215,15 +215,15 @@ def curves(results, labels, column, *arguments, **options):
 
 
 def spread(values, form=".1f", unit=""):
-    """Mean of the seeds, and their range where they differ.
+    """Mean of the seeds, and their range where it reads as one.
 
     Example:
         >>> spread([90.0, 95.0], unit=" %")
         '92.5 % (90.0 to 95.0)'
     """
-    low, high = min(values), max(values)
+    low, high = (f"{end(values):{form}}" for end in (min, max))
     text = f"{np.mean(values):{form}}{unit}"
-    return text + (f" ({low:{form}} to {high:{form}})" if low < high else "")
+    return text + (f" ({low} to {high})" if low != high else "")
 
 
 def in_words(steps):

@@ -42,7 +42,7 @@ class Config(DoubleDQNConfig):
     """When to stop. The same command with a larger number goes on."""
     num_envs: int = 128
     updates_per_step: float = 1 / 64
-    """Few, each of many transitions: steps cost little here, and every episode is a new level."""
+    """Few, each of many transitions: steps cost little here, and there are many levels."""
     batch_size: int = 128
     replay_capacity: int = 800_000
     learning_starts: int = 20_000

@@ -51,7 +51,9 @@ class Config(FitConfig):
     width: int = 32
     """Size of a node's state."""
     num_heads: int = 2
+    """Of a round's attention."""
     key_size: int = 16
+    """Of a head's queries and keys."""
     num_rounds: int = 12
     """Of message passing, with the same weights; on graphs twice as large, twice as many."""
 
@@ -62,6 +64,7 @@ class Config(FitConfig):
     clip_norm: float | None = 1.0
 
     steps: int = 400
+    """Updates, a multiple of `log_every`."""
     batch_size: int = 64
     """Graphs."""
     test_graphs: int = 2000

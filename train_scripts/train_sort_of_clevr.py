@@ -71,6 +71,7 @@ class Config(FitConfig):
     clip_norm: float | None = 1.0
 
     steps: int = 6000
+    """Updates, a multiple of `log_every`."""
     batch_size: int = 32
     """Pictures."""
     questions_each: int = 10

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.report import Report
+from rrl_tf._arguments import positive_int
 from rrl_tf.envs import BoxWorldGraph, BoxWorldLevels
 
 ROWS = (
@@ -29,6 +30,10 @@ class Config:
     """Of random play, of every kind of level."""
     levels: int = 500
     """Drawn to count their distractors."""
+
+    def __post_init__(self):
+        positive_int("episodes", self.episodes)
+        positive_int("levels", self.levels)
 
 
 def main(config):

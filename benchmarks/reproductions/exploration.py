@@ -19,6 +19,7 @@ from benchmarks.runs import percent, spread, summaries
 from benchmarks.tables import markdown_table
 from rrl_tf._arguments import one_of
 from rrl_tf.agents.graph_envs import CurriculumGraph
+from rrl_tf.errors import InvalidInput
 from rrl_tf.training import Replicas
 from rrl_tf.training.agent_run import train_agent
 from rrl_tf.training.loops import make_loop
@@ -68,11 +69,16 @@ def train(config, agent, epsilon, seed):
     run, _ = train_agent(task, loop, training, Replicas())
     visits = loop.env.visits.numpy()
     rows = runs.metrics(run.folder.path / "metrics.csv")
+    if not (solved := [row[TRAINING] for row in rows if TRAINING in row]):
+        raise InvalidInput(
+            f"steps must be enough for an episode to end; received {config.steps} "
+            f"with {training.num_envs} environments"
+        )
     runs.keep(
         run.folder.path,
         RESULTS,
         epsilon=epsilon,
-        **{TRAINING: [row[TRAINING] for row in rows if TRAINING in row][-1]},
+        **{TRAINING: solved[-1]},
         first_90=next((int(row["step"]) for row in rows if row.get(GREEDY, 0) >= 0.9), None),
         states=int(np.count_nonzero(visits)),
         entropy=entropy(visits),
@@ -166,29 +172,30 @@ def table(results):
 
 
 def figure(results):
-    """Success against ε, and against the entropy of the states that training visited."""
+    """Success against ε, and of each agent against the entropy of the states it visited."""
     found = {label: measured(results, agent) for agent, label in AGENTS.items()}
     found = {label: each for label, each in found.items() if each}
     if not found:
         return None
-    figure, panels = style.row_of_panels(2, 0.6, 3.0, gap=0.25)
+    figure, panels = style.row_of_panels(1 + len(found), 0.6, 3.0, gap=0.2)
     meanings = {
         kind: style.line(style.MUTED, **look(style.MUTED, place))
         for place, kind in enumerate(("played greedily", "5 % random actions"))
     }
     for number, each in enumerate(found.values()):
-        draw(panels, each, style.colour(number), above=number % 2 == 1)
+        draw(panels[0], panels[1 + number], each, style.colour(number))
         if len(next(iter(each.values()))) > 1:
             meanings["min–max over seeds"] = style.area(alpha=0.35)
     for axes in panels:
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         axes.set_ylim(-0.03, 1.04)
-        axes.margins(x=0.08)
+        axes.margins(x=0.14)
         axes.tick_params(labelleft=axes is panels[0])
     measured_at = {epsilon for each in found.values() for epsilon in each}
-    panels[0].set_xticks(sorted(measured_at), map(str, sorted(measured_at)))
+    panels[0].set_xticks(sorted(measured_at), map(str, sorted(measured_at)), rotation=45)
     style.name_axes(panels[0], "ε in training", "share of the 48 starts solved after training")
-    style.name_axes(panels[1], "entropy of the states visited, nats; each point with its ε")
+    for axes in panels[1:]:
+        style.name_axes(axes, "entropy of the states, nats")
     named = {label: style.line(style.colour(i)) for i, label in enumerate(found)}
     style.legend(figure, 0.75, 0, named, len(named))
     style.legend(figure, 0.75, 0.22, meanings, len(meanings))
@@ -216,10 +223,13 @@ def look(colour, place):
     return {"linestyle": dashes, "markeredgecolor": colour, **ring}
 
 
-def draw(panels, found, colour, above):
-    """One agent in both panels, its points' names above or below them."""
-    by_epsilon, by_entropy = panels
+def draw(by_epsilon, by_entropy, found, colour):
+    """One agent in the panel of all and in its own."""
     entropies = [np.mean([run["entropy"] for run in each]) for each in found.values()]
+    ends = [
+        [np.mean([run[of] for run in each]) for each in found.values()] for of in (GREEDY, NOISY)
+    ]
+    by_entropy.vlines(entropies, *ends, color=colour, lw=0.8, alpha=0.5)  # of the same agents
     for place, column in enumerate((GREEDY, NOISY)):
         values = np.array([[run[column] for run in each] for each in found.values()])  # (ε, seeds)
         mean, own = values.mean(1), look(colour, place)
@@ -236,7 +246,7 @@ def draw(panels, found, colour, above):
             ]
             side = -1 if min(others, default=(0, x))[1] > x else 1
             options = {"ha": "left" if side > 0 else "right", "fontsize": style.SMALL_SIZE}
-            offset = (4 * side, 5 if above or y < 0.1 else -11)
+            offset = (4 * side, 5 if y < 0.1 else -11)
             options |= {"textcoords": "offset points", "color": colour}
             by_entropy.annotate(f"{epsilon}", (x, y), offset, **options)
 

@@ -115,6 +115,8 @@ def _game(game, render_mode):
         ) from error
     gymnasium.register_envs(ale_py)
     try:
+        if "ale_py" not in str(gymnasium.spec(game).entry_point):
+            raise ValueError("this is another environment")
         return gymnasium.make(
             game,
             render_mode=render_mode,

@@ -110,6 +110,7 @@ class BoxWorld(gymnasium.Env):
         self.observation_space = observation_space(size, num_colours)
         self.action_space = Discrete(len(ACTION_NAMES))
         self.start: BoxWorldStart | None = None
+        self._is_over = True
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -127,23 +128,26 @@ class BoxWorld(gymnasium.Env):
         self._cells = np.frombuffer(self.start.cells, np.uint8).reshape(2 * [self.start.size])
         self._cells = self._cells.copy()
         self._agent, self._held, self._steps = self.start.agent, 0, 0
+        self._is_over = False
         return self.observe(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Moves up, down, left or right.
 
         Raises:
-            gymnasium.error.ResetNeeded: before the first reset.
+            gymnasium.error.ResetNeeded: before the first reset, or after the end of an episode.
             InvalidInput: there is no such action.
         """
-        if self.start is None:
-            raise gymnasium.error.ResetNeeded("Call reset before step.")
+        if self._is_over:
+            when = "after the end of an episode" if self.start else "before the first reset"
+            raise gymnasium.error.ResetNeeded(f"Call reset before step; received a step {when}.")
         if not self.action_space.contains(action):
             raise InvalidInput(f"an action must be 0, 1, 2 or 3; received {action!r}")
         reward, terminated = self._move(*MOVES[action])
         self._steps += 1
         truncated = self._steps >= self.max_steps
-        info = {"success": terminated and reward > 0} if terminated or truncated else {}
+        self._is_over = terminated or truncated
+        info = {"success": terminated and reward > 0} if self._is_over else {}
         return self.observe(), reward, terminated, truncated, info
 
     def _move(self, down, right):

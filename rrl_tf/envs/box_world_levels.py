@@ -207,8 +207,9 @@ class BoxWorldLevels:
         needed = max(branches * min(self.distractor_length, 2), max(self.num_backward) > 0)
         if others < needed:
             raise InvalidInput(
-                f"num_colours must be at least {max(self.goal_length) + 1 + needed} with boxes as "
-                f"many as {max(self.goal_length)} and distractors; received {self.num_colours}"
+                f"num_colours must be at least {max(self.goal_length) + 1 + needed} for "
+                f"goal_length {max(self.goal_length)} and the distractors asked for; "
+                f"received {self.num_colours}"
             )
 
     def _check_room(self):

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import gymnasium
 import numpy as np
 
-from rrl_tf._arguments import integers_from, one_of
+from rrl_tf._arguments import integers_from, one_of, positive_int
 from rrl_tf.envs.box_world import ACTION_NAMES, AGENT, BoxWorld, draw_room
 from rrl_tf.envs.box_world_levels import FLOOR, GEM, KEY, LOCK, PARTS
 from rrl_tf.envs.preparation import one_hot
@@ -18,6 +18,9 @@ from rrl_tf.errors import InvalidInput
 
 Numbers: TypeAlias = int | tuple[int, ...]
 """A number, or those that one is drawn from."""
+
+SETTLED = {"goal_length", "num_distractors", "part"}
+"""Of `BoxWorld`'s arguments, those that levels and parts of a task say."""
 
 LEVELS = (((1, 2, 3), (0, 1, 2)),)
 """One level: how many boxes lead to the gem, and how many distractors there are."""
@@ -56,6 +59,8 @@ def box_world_task(
         >>> task.preparation.shape, task.action_names
         ((8, 8, 26), ('up', 'down', 'left', 'right'))
     """
+    _check_unsettled(options)
+    positive_int("pool", pool)
     one_of("train_part", train_part, PARTS)
     one_of("test_part", test_part, PARTS)
     if test_goal_length is not None:
@@ -114,6 +119,14 @@ def box_world_cells(observation: np.ndarray) -> dict[str, tuple[int, int]]:
         for label, where in found.items()
         for number, (row, column) in enumerate(np.argwhere(where).tolist(), start=1)
     }
+
+
+def _check_unsettled(options):
+    if settled := sorted(SETTLED & options.keys()):
+        raise InvalidInput(
+            f"`levels`, `train_part` and `test_part` say {', '.join(sorted(SETTLED))}; "
+            f"received {', '.join(f'{name}={options[name]!r}' for name in settled)}"
+        )
 
 
 def _numbers_of(levels):

@@ -65,7 +65,10 @@ class Policy:
         if "classify" in self.signatures:
             raise InvalidInput("`act` takes a policy; received a classifier, use `classify`")
         if "act" not in self.signatures:
-            raise InvalidInput(f"this policy does not act; ask it by predict: {self.signatures}")
+            raise InvalidInput(
+                "`act` takes a policy; ask this one by `predict`, with a signature of "
+                f"`details`; received a model that can {', '.join(sorted(self.signatures))}"
+            )
         inputs = self.signatures["act"]["inputs"]
         if inputs.keys() != {"observation"}:
             session = "MemorySession" if "memory" in inputs else "WindowSession"

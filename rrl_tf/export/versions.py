@@ -27,10 +27,18 @@ def newest_version(directory: str | os.PathLike) -> Path:
     >>> newest_version("runs/doorkey/fast-seed0/export")  # doctest: +SKIP
     PosixPath('runs/doorkey/fast-seed0/export/1')
     """
-    versions = {n: entry for n, entry in _versions(directory).items() if entry.is_dir()}
+    versions = _version_folders(directory)
     if not versions:
-        raise InvalidInput(f"expected a folder of exported versions; received {str(directory)!r}")
+        export = Path(directory) / "export"
+        hint = f", whose versions are in {str(export)!r}" if _version_folders(export) else ""
+        raise InvalidInput(
+            f"expected a folder of exported versions; received {str(directory)!r}{hint}"
+        )
     return versions[max(versions)]
+
+
+def _version_folders(directory):
+    return {number: entry for number, entry in _versions(directory).items() if entry.is_dir()}
 
 
 def _versions(directory):

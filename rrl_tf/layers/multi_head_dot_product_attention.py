@@ -77,7 +77,8 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
             are `(B, S)`, the keys that count, which is what Keras injects after an
             `Embedding(mask_zero=True)` or a `Masking`; for one mask of all inputs write
             `mask[None, None]`. Padding that the keys carry along is hidden from four axes too. A
-            row without any allowed key gives zeros.
+            row without any allowed key gives zeros. What is hidden must be finite, as must what
+            is computed of it: its share is 0, and 0 times infinity is no number.
         bias: added to the scores before the softmax: four axes that broadcast to `(B, H, N, S)`.
         entity: index of the only entity whose output is wanted: N is 1 in the results then.
         training: whether to apply dropout.

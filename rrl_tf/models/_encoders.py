@@ -252,9 +252,13 @@ class RelationalEncoder(OnGrid, keras.Model):
         if self.positions is not None:
             x = self.positions(x)
         seen, entity = self.seen(observation, removed), self._only_entity(width)
-        if self.max_entities is not None and not every_entity:
-            x, seen = self._gather(x, seen, self._is_read(observation, width))
-            entity = 0
+        if self.max_entities is not None:
+            first = self._is_read(observation, width)
+            if every_entity:  # the same are related as without the others
+                seen = ops.logical_and(seen, self._places(seen, first) >= 0)
+            else:
+                x, seen = self._gather(x, seen, first)
+                entity = 0
         entities, attention = self.relations(
             x,
             mask=None if seen is None else seen[:, None, None],
@@ -289,15 +293,19 @@ class RelationalEncoder(OnGrid, keras.Model):
 
         A product with zeros and ones: on a CPU sooner than a sort and a gather, and exact.
         """
-        others = ops.logical_and(seen, ops.logical_not(first))
-        counted = ops.cumsum(ops.cast(others, "int32"), axis=1)  # (B, N)
-        place = ops.where(first, 0, ops.where(others, counted, -1))
-        place = ops.where(place < self.max_entities, place, -1)  # PyTorch's one-hot refuses more
+        place = self._places(seen, first)
         chosen = ops.one_hot(place, self.max_entities, axis=1, dtype=x.dtype)
         row = ops.arange(self.max_entities)[None]
         first_seen = ops.any(ops.logical_and(seen, first), axis=1, keepdims=True)
-        is_seen = ops.where(row == 0, first_seen, row <= counted[:, -1:])
+        is_seen = ops.where(row == 0, first_seen, row <= ops.max(place, axis=1, keepdims=True))
         return ops.matmul(chosen, x), is_seen
+
+    def _places(self, seen, first):
+        """Which of the `max_entities` each node is, 0 for the `first`, or -1: `(B, N)`."""
+        others = ops.logical_and(seen, ops.logical_not(first))
+        counted = ops.cumsum(ops.cast(others, "int32"), axis=1)
+        place = ops.where(first, 0, ops.where(others, counted, -1))
+        return ops.where(place < self.max_entities, place, -1)  # PyTorch's one-hot refuses more
 
     def _only_entity(self, width):
         """Index of the only node that the last round has to update, or `None`."""
@@ -324,9 +332,9 @@ class RelationalEncoder(OnGrid, keras.Model):
         if self.readout == "cell":
             return nodes[:, 0 if nodes.shape[1] == 1 else self._read_index(width)]
         if self.readout == "feature":
-            if nodes.shape[1] == 1:
-                return nodes[:, 0]
             marked = ops.cast(self._of_nodes(observation, self.readout_feature), nodes.dtype)
+            if nodes.shape[1] == 1:
+                return nodes[:, 0] * ops.max(marked, axis=1, keepdims=True)  # 0 where none is
             return ops.squeeze(ops.matmul(marked[:, None], nodes), axis=1)
         return ops.reshape(nodes, (-1, nodes.shape[1] * nodes.shape[2]))
 

@@ -55,7 +55,7 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
             and 0 elsewhere.
         max_entities: where most cells of a grid are never attended to (`unseen_feature`), how many
             are at the most: only these are computed, with the same result, unless attention is
-            asked for. Cells beyond them, in the order of the nodes, are left out.
+            asked for. Cells beyond them, in the order of the nodes, are left out, also then.
         conv_strides: step of the convolutions, in cells: one, or one for each.
         conv_pool: edge of the max-pooling after the convolutions: one, or one for each; 1 is none.
         random_shift: in training, observations are moved by up to so many cells (`RandomShift`).

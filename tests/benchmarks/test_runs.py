@@ -51,6 +51,7 @@ def test_spread_leaves_out_a_range_of_nothing():
     assert runs.spread([50.0, 60.0], unit=" %") == "55.0 % (50.0 to 60.0)"
     assert runs.spread([1.23456], ".3f") == "1.235"
     assert runs.spread([2.0, 2.0]) == "2.0"
+    assert runs.spread([97.98, 98.02]) == "98.0"
     assert runs.spread([1234.5, 2000.0], ",.4g") == "1,617 (1,234 to 2,000)"
     assert runs.percent([{"a": 0.5}, {"a": 0.75}], "a") == "62.5 % (50.0 to 75.0)"
     assert runs.in_words([None, 1500]) == "never, 1,500"

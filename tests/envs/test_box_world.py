@@ -324,7 +324,7 @@ def test_what_is_not_possible_is_refused(arguments, message):
 
 def test_starts_and_actions_that_are_not_possible_are_refused():
     env = BoxWorld(8, 1, 0)
-    with pytest.raises(gymnasium.error.ResetNeeded):
+    with pytest.raises(gymnasium.error.ResetNeeded, match="before the first reset"):
         env.step(0)
     with pytest.raises(gymnasium.error.ResetNeeded):
         BoxWorld(8, 1, 0, render_mode="rgb_array").render()
@@ -333,3 +333,12 @@ def test_starts_and_actions_that_are_not_possible_are_refused():
     env.reset(seed=0)
     with pytest.raises(InvalidInput, match="an action must be"):
         env.step(4)
+
+
+def test_nothing_is_won_after_the_end_of_an_episode():
+    env = BoxWorld(8, 1, 0, max_steps=1)
+    for seed in range(2):
+        env.reset(seed=seed)
+        assert env.step(0)[3]
+        with pytest.raises(gymnasium.error.ResetNeeded, match="after the end"):
+            env.step(0)

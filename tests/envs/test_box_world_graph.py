@@ -248,6 +248,10 @@ def test_cells_are_named_by_what_they_are_for():
         ({"train_part": "some"}, "train_part"),
         ({"test_part": "some"}, "test_part"),
         ({"size": 4}, "no room"),
+        ({"num_distractors": 0}, "received num_distractors=0"),
+        ({"part": "all", "goal_length": 2}, "received goal_length=2, part='all'"),
+        ({"pool": 0}, "pool"),
+        ({"pool": "a"}, "pool.*'a'"),
     ],
 )
 def test_a_task_that_is_not_possible_is_refused(arguments, message):

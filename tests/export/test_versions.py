@@ -51,11 +51,18 @@ def test_a_new_export_removes_what_a_killed_one_left_but_nothing_of_a_living_one
         exporting.send_signal(signal.SIGKILL)
         exporting.communicate()
     assert list(tmp_path.iterdir()) == [draft]
-    with pytest.raises(InvalidInput, match=r"expected .* exported versions; received"):
+    with pytest.raises(InvalidInput, match=r"expected .* exported versions; received '[^']*'$"):
         newest_version(tmp_path)
     model = keras.Sequential([keras.layers.Dense(2)])
     folder = export_policy(tmp_path, model, lambda x: x, (4,), "float32")
     assert list(tmp_path.iterdir()) == [folder] == [newest_version(tmp_path)]
+
+
+def test_the_folder_around_an_export_is_told_from_it(tmp_path):
+    (tmp_path / "export" / "3").mkdir(parents=True)
+    (tmp_path / "config.json").touch()
+    with pytest.raises(InvalidInput, match=r"whose versions are in '.*export'"):
+        newest_version(tmp_path)
 
 
 def test_a_folder_of_versions_loads_as_its_newest(tmp_path):

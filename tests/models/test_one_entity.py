@@ -110,6 +110,26 @@ def test_beyond_the_bound_the_last_cells_are_left_out_and_never_the_agents():
     assert np.abs(keras.ops.convert_to_numpy(gap)).max() > 1e-4
 
 
+@given(st.lists(st.integers(0, 19), min_size=2, max_size=20, unique=True))
+def test_beyond_the_bound_attention_is_shown_of_what_is_related(cells):
+    for bounded, grid in (
+        (sparse_networks(3)[1], sparse_grid(cells)),
+        (sparse_networks(3, VIEW)[1], sparse_grid([13, *(c for c in cells if c != 13)])),
+    ):
+        q, attention = bounded(grid, return_attention_scores=True)
+        same(q, bounded(grid))
+        attended = keras.ops.convert_to_numpy(attention["round_1"])[0].max(axis=(0, 1)) > 0
+        assert attended.sum() <= 3
+
+
+def test_where_no_agent_is_a_bound_changes_nothing_either():
+    everything, bounded = sparse_networks(5)
+    grid = sparse_grid([4, 2, 8])
+    grid[..., 1] = 0
+    same(bounded(grid), everything(grid))
+    same(bounded(grid, return_attention_scores=True)[0], everything(grid))
+
+
 def test_a_bound_survives_saving(tmp_path):
     _, network = sparse_networks(4)
     network.save(tmp_path / "network.keras")

@@ -111,3 +111,10 @@ def test_what_the_table_would_not_show_is_not_trained(sweep, capsys):
     with pytest.raises(SystemExit):
         run("reproductions/exploration", ["--epsilons", "0.3"])
     assert "0.35" in capsys.readouterr().err
+
+
+def test_a_sweep_that_no_episode_ends_in_says_that_it_is_too_short(sweep, tmp_path):
+    config = sweep.Config(steps=20, runs=str(tmp_path / "runs"))
+    with pytest.raises(ValueError, match=r"steps must be enough for an episode .*received 20"):
+        sweep.train(config, "fast", 0.5, 0)
+    assert not (tmp_path / "results").exists()
