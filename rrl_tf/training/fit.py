@@ -136,8 +136,8 @@ class FitRun(Run):
             is_sized = isinstance(data, keras.utils.PyDataset)
             self.model.fit(
                 data,
-                initial_epoch=self.step // self._steps_per_epoch,
-                epochs=self.steps // self._steps_per_epoch,
+                initial_epoch=self._epochs(self.step),
+                epochs=self._epochs(self.steps),
                 steps_per_epoch=None if is_sized else self._steps_per_epoch,
                 callbacks=also,
                 shuffle=False,  # Keras would draw another order after a resume
@@ -152,8 +152,13 @@ class FitRun(Run):
         return [Profile(self.folder.path, min(WARM_UP, (self.steps - self.step) // 2))]
 
     def _progress_bar(self) -> list[keras.callbacks.Callback]:
-        bar = TqdmCallback(verbose=0, tqdm_class=tqdm, mininterval=0.5)
-        return [bar] if self.replicas.is_chief else []
+        if not self.replicas.is_chief:
+            return []
+        begun = {"initial": self._epochs(self.step), "mininterval": 0.5}
+        return [TqdmCallback(self._epochs(self.steps), verbose=0, tqdm_class=tqdm, **begun)]
+
+    def _epochs(self, steps):
+        return steps // self._steps_per_epoch
 
     def _save_model(self, step: int) -> None:
         arrays = model_state(self.model)

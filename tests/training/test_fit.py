@@ -189,6 +189,16 @@ def test_a_run_that_is_over_is_not_trained_and_may_go_on_further(tmp_path):
     assert [row["step"] for row in further.log.rows] == [3, 6]
 
 
+def test_the_bar_begins_where_a_run_goes_on(tmp_path, capfd):
+    train(opened(tmp_path / "run", epochs=2))
+    capfd.readouterr()
+    train(opened(tmp_path / "run", epochs=4))
+    shown = capfd.readouterr().err.replace("\r", "\n")
+    assert "2/4" in shown
+    assert "4/4" in shown
+    assert "0/4" not in shown
+
+
 @pytest.mark.parametrize("intervals", [{"steps": 10}, {"steps": 9, "checkpoint_every": 4}])
 def test_intervals_that_do_not_come_out_even_write_nothing(tmp_path, intervals):
     config = RunConfig(runs=str(tmp_path), name="run")
