@@ -79,6 +79,15 @@ def attention_mask(mask: Tensor | None, keys: Tensor, shape: Shape) -> Tensor | 
     return padding if pairs is None else ops.logical_and(padding, pairs)
 
 
+def check_bias(bias: Tensor | None, shape: Shape) -> None:
+    """Raises an `InvalidInput` unless a bias has four axes that broadcast to `shape`."""
+    if bias is not None and not _fits(bias, shape):
+        raise InvalidInput(
+            f"`bias` must have four axes that broadcast to (B, H, N, S), here {tuple(shape)}; "
+            f"received the shape {tuple(bias.shape)}"
+        )
+
+
 def _fits(mask: Tensor | None, shape: Shape) -> bool:
     if mask is None:
         return True

@@ -7,7 +7,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from rrl_tf._arguments import dropout_rate, one_of, optional_positive_int, positive_int
+from rrl_tf._arguments import (
+    dropout_rate,
+    number_from,
+    one_of,
+    optional_integer,
+    optional_positive_int,
+    positive_int,
+)
 from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._layer_norm import LayerNormalization
@@ -15,6 +22,7 @@ from rrl_tf.layers._masks import (
     attention_mask,
     carried_mask,
     carry_mask,
+    check_bias,
     check_entity,
     padding_mask,
     rows_of_entity,
@@ -91,7 +99,8 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
 
     Raises:
         InvalidInput: for an argument out of its range; for `"book_additive"`, `"joint"` or
-            `"fused"` where they are not defined; for a mask of another shape or no such `entity`.
+            `"fused"` where they are not defined; for a mask or bias of another shape, or no such
+            `entity`.
 
     Example:
 
@@ -134,8 +143,8 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         self.dropout = dropout_rate("dropout", dropout)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.norm_initializer = keras.initializers.get(norm_initializer)
-        self.norm_epsilon = norm_epsilon
-        self.seed = seed
+        self.norm_epsilon = number_from("norm_epsilon", norm_epsilon, 0)
+        self.seed = optional_integer("seed", seed)
         self.supports_masking = True
 
     @property
@@ -229,6 +238,7 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         check_entity(entity, inputs)
+        check_bias(bias, self._pairs_shape(inputs, context))
         query, key, value = self._project(inputs, context)  # (B, H, N or S, size)
         if entity is not None:
             if self.score == "book_additive":
@@ -277,9 +287,13 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
     def _allowed(self, inputs, context, mask, entity):
         """The mask of the scores, or None."""
         keys = inputs if context is None else context
-        shape = (inputs.shape[0], self.num_heads, inputs.shape[1], keys.shape[1])
-        mask = attention_mask(mask, keys, shape)
+        mask = attention_mask(mask, keys, self._pairs_shape(inputs, context))
         return mask if entity is None else rows_of_entity(mask, entity)
+
+    def _pairs_shape(self, inputs, context):
+        """Of the scores, `(B, H, N, S)`."""
+        keys = inputs if context is None else context
+        return inputs.shape[0], self.num_heads, inputs.shape[1], keys.shape[1]
 
     def _project(self, inputs, context):
         """Queries `(B, H, N, key_size)`, keys `(B, H, S, key_size)`, values `(B, H, S, D)`."""

@@ -252,6 +252,10 @@ def test_sizes_may_be_numpy_integers():
         ({"score": "cosine"}, "score.*book_additive.*'cosine'"),
         ({"qkv_norm": "layer"}, "qkv_norm.*fused.*'layer'"),
         ({"dropout": 1.0}, "dropout.*1.0"),
+        ({"norm_epsilon": -1.0}, "norm_epsilon.*-1.0"),
+        ({"norm_epsilon": float("nan")}, "norm_epsilon.*nan"),
+        ({"norm_epsilon": "a"}, "norm_epsilon.*'a'"),
+        ({"seed": "x"}, "seed.*'x'"),
     ],
 )
 def test_bad_arguments(arguments, message):
@@ -283,6 +287,16 @@ def test_a_mask_that_does_not_broadcast_is_refused(shape):
     message = r"\(B, S\), here \(2, 6\).*\(B, H, N, S\), here \(2, 2, 6, 6\); received the shape"
     with pytest.raises(InvalidInput, match=message):
         layer(np.ones((2, 6, 3), "float32"), mask=np.ones(shape, bool))
+
+
+@pytest.mark.parametrize(
+    "shape", [(6, 6), (2, 6, 6), (6,), (3, 1, 6, 6), (2, 2, 5, 6), (1, 1, 1, 1, 6)]
+)
+@pytest.mark.parametrize("entity", [None, 2])
+def test_a_bias_that_does_not_broadcast_is_refused(shape, entity):
+    layer = MultiHeadDotProductAttention(2, 3)
+    with pytest.raises(InvalidInput, match=r"bias.*here \(2, 2, 6, 6\); received the shape"):
+        layer(np.ones((2, 6, 3), "float32"), bias=np.ones(shape, "float32"), entity=entity)
 
 
 def test_a_layer_is_built_for_one_kind_of_attention():
