@@ -20,7 +20,7 @@ PRESET = "box-world"
 NETWORKS = {"fast": "relational, ours", "convolutional": "convolutional", "zambaldi": "the paper's"}
 """Networks of `train_scripts.train_box_world`, in the words of the tables."""
 STEPS = {"zambaldi": 1_000_000}
-"""Where not the preset's: each step of the paper's network costs seven times as much as ours."""
+"""Where not the preset's: a step of the paper's network costs several of ours."""
 SHOWN = ("fast", 0)
 """Whose pictures are in the docs."""
 
