@@ -24,11 +24,19 @@ def set_model_state(model: keras.Model, arrays: Mapping[str, np.ndarray]) -> Non
 
     Raises:
         InvalidInput: if it is of another model.
+        ValueError: if it holds what no training leaves: other than numbers, nan or infinity.
     """
     variables = _variables(model)
     stored = {name: array.shape for name, array in arrays.items()}
     if stored != {name: tuple(variable.shape) for name, variable in variables.items()}:
         raise InvalidInput(f"its checkpoint is of another model than {model.name}")
+    for name, array in arrays.items():
+        if array.dtype.kind in "cOSU":
+            raise ValueError(f"{name} must be an array of real numbers; received {array.dtype}")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ValueError(
+                f"{name} must be finite; received {array[~np.isfinite(array)].flat[0]}"
+            )
     for name, variable in variables.items():
         variable.assign(arrays[name])
 

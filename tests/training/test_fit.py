@@ -235,6 +235,19 @@ def test_a_checkpoint_without_its_variables_is_one_clear_error(tmp_path, content
         opened(tmp_path / "run", epochs=2)
 
 
+@pytest.mark.parametrize(("factor", "received"), [(np.nan, "nan"), (1j, "complex")])
+def test_a_checkpoint_of_no_numbers_is_not_gone_on_from(tmp_path, factor, received):
+    run = train(opened(tmp_path / "run", epochs=1))
+    file, model = run.folder.model_file.parent / "arrays.npz", make_model()
+    with np.load(file) as stored:
+        damaged = {k: a * factor if a.dtype.kind == "f" else a for k, a in stored.items()}
+    np.savez(file, **damaged)
+    before = model.get_weights()
+    with pytest.raises(InvalidInput, match=rf"0000000003 cannot be read .*received {received}"):
+        opened(tmp_path / "run", epochs=2, model=model)
+    np.testing.assert_array_equal(model.get_weights()[0], before[0])
+
+
 def test_metrics_have_the_projects_names(whole):
     assert [row["step"] for row in whole.log.rows] == [3, 6, 9, 12]
     assert set(whole.log.rows[0]) == {
