@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.report import Report
-from rrl_tf._arguments import positive_int
 from rrl_tf.envs import BoxWorldGraph, BoxWorldLevels
+from rrl_tf.training.config import require_positive
 
 ROWS = (
     # size, boxes that lead to the gem, distractors
@@ -32,8 +32,7 @@ class Config:
     """Drawn to count their distractors."""
 
     def __post_init__(self):
-        positive_int("episodes", self.episodes)
-        positive_int("levels", self.levels)
+        require_positive(self, "episodes", "levels")
 
 
 def main(config):

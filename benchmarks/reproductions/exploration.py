@@ -226,13 +226,11 @@ def look(colour, place):
 def draw(by_epsilon, by_entropy, found, colour):
     """One agent in the panel of all and in its own."""
     entropies = [np.mean([run["entropy"] for run in each]) for each in found.values()]
-    ends = [
-        [np.mean([run[of] for run in each]) for each in found.values()] for of in (GREEDY, NOISY)
-    ]
-    by_entropy.vlines(entropies, *ends, color=colour, lw=0.8, alpha=0.5)  # of the same agents
+    ends = []
     for place, column in enumerate((GREEDY, NOISY)):
         values = np.array([[run[column] for run in each] for each in found.values()])  # (ε, seeds)
         mean, own = values.mean(1), look(colour, place)
+        ends.append(mean)
         by_epsilon.plot([*found], mean, color=colour, lw=1.8, **own)
         if values.shape[1] > 1:
             low, high = values.min(1), values.max(1)
@@ -249,6 +247,7 @@ def draw(by_epsilon, by_entropy, found, colour):
             offset = (4 * side, 5 if y < 0.1 else -11)
             options |= {"textcoords": "offset points", "color": colour}
             by_entropy.annotate(f"{epsilon}", (x, y), offset, **options)
+    by_entropy.vlines(entropies, *ends, color=colour, lw=0.8, alpha=0.5)  # of the same agents
 
 
 TABLES = {"table": table}
