@@ -23,6 +23,7 @@ from rrl_tf.envs import Task, comparison_task, doorkey_task, key_corridor_task, 
 from rrl_tf.envs.minigrid_view import most_in_sight
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RecurrentQNetwork
+from rrl_tf.models.recurrent_presets import RECURRENT_Q_NETWORK
 from rrl_tf.training.recurrent_double_dqn import (
     RecurrentDoubleDQNConfig,
     train_recurrent_double_dqn,
@@ -58,7 +59,8 @@ class Config(RecurrentDoubleDQNConfig):
     """Preset of `RecurrentQNetwork`."""
     bound_entities: bool = False
     """DoorKey: relate no more cells than can be in sight in the largest room: the same values,
-    with less work, of a network that larger rooms than these are no use to."""
+    with less work, of a network that larger rooms than these are no use to. One that relates no
+    cells, or reads all of them, is as without it."""
 
 
 TASKS: dict[str, Callable[..., Task]] = {
@@ -93,9 +95,11 @@ DOORKEY = Config(
     loop="graph",
     sizes=(5, 6),
     held_out=True,
+    bound_entities=True,
     steps=60_000,
     batch_size=8,
-    learning_rate_updates=7000,
+    updates_per_step=0.25,
+    learning_rate_updates=14_000,
     discount=0.93,
     observe_returns=True,
     epsilon_end=0.15,
@@ -118,13 +122,20 @@ PRESETS = {
     ),
     "doorkey-6x6": DOORKEY,
     "doorkey-8x8": dataclasses.replace(
-        DOORKEY, preset="doorkey-8x8", sizes=(5, 6, 8), steps=100_000, learning_rate_updates=12_000
+        DOORKEY,
+        preset="doorkey-8x8",
+        sizes=(5, 6, 8),
+        bound_entities=False,  # from 8 x 8 on all of a view can be in sight
+        steps=100_000,
+        updates_per_step=0.125,
+        learning_rate_updates=12_000,
     ),
     "doorkey-16x16": dataclasses.replace(
         DOORKEY,
         preset="doorkey-16x16",
         sizes=(5, 6, 8, 16),
         held_out=False,
+        bound_entities=False,
         steps=400_000,
         learning_rate_updates=30_000,
         updates_per_step=0.0625,
@@ -174,14 +185,20 @@ def make_network(config: Config, task: Task) -> RecurrentQNetwork:
     """A Q network with a memory and new weights.
 
     Raises:
-        InvalidInput: if cells are to be bounded that no network relates, or not of rooms.
+        InvalidInput: if cells are to be bounded that are not of rooms.
     """
+    if config.bound_entities and config.environment != "doorkey":
+        raise InvalidInput(f"bound_entities goes with doorkey; received {config.environment!r}")
     arguments: dict[str, Any] = {"num_actions": task.num_actions, "dtype": config.dtype}
-    if config.bound_entities:
-        if config.environment != "doorkey":
-            raise InvalidInput(f"bound_entities goes with doorkey; received {config.environment!r}")
+    if config.bound_entities and reads_one_cell(config.network):
         arguments["encoder_arguments"] = {"max_entities": most_in_sight(max(config.sizes))}
     return RecurrentQNetwork.from_preset(config.network, task.preparation, **arguments)
+
+
+def reads_one_cell(network: str) -> bool:
+    """Whether a preset of `RecurrentQNetwork` relates cells, and reads the agent's alone."""
+    preset = RECURRENT_Q_NETWORK.get(network, {"config": {"encoder": None}})["config"]
+    return preset["encoder"] == "relational" and "readout" not in preset["encoder_arguments"]
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rrl_tf.errors import InvalidInput
+from rrl_tf.models.recurrent_presets import RECURRENT_Q_NETWORK
 from train_scripts import train_recurrent
 
 pytestmark = pytest.mark.tf_only
@@ -32,14 +33,19 @@ def test_the_bound_on_cells_changes_no_value():
     np.testing.assert_allclose(*values, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "changes, said",
-    [
-        ({"environment": "memory", "sizes": (7,), "held_out": False}, "doorkey.*memory"),
-        ({"network": "lstm-dense"}, "max_entities"),
-    ],
-)
-def test_cells_are_bounded_where_some_are_related_in_rooms(changes, said):
-    config = dataclasses.replace(DOORKEY, bound_entities=True, **changes)
-    with pytest.raises(InvalidInput, match=said):
+@pytest.mark.parametrize("network", RECURRENT_Q_NETWORK)
+def test_every_network_plays_in_rooms_where_cells_are_bounded(network):
+    config = dataclasses.replace(DOORKEY, network=network)
+    task = train_recurrent.make_task(config)
+    made = train_recurrent.make_network(config, task)
+    made.build({"observation": (None, *task.preparation.shape)})
+    reads_all = network.endswith(("-dense", "-long"))
+    assert ("max_entities" in made.encoder_arguments) == (not reads_all)
+
+
+def test_cells_are_bounded_of_rooms():
+    config = dataclasses.replace(
+        DOORKEY, bound_entities=True, environment="memory", sizes=(7,), held_out=False
+    )
+    with pytest.raises(InvalidInput, match=r"doorkey.*memory"):
         train_recurrent.make_network(config, train_recurrent.make_task(config))
