@@ -9,6 +9,7 @@ the network that cannot remember.
 """
 
 import dataclasses
+import functools
 
 import keras
 import numpy as np
@@ -77,13 +78,12 @@ def main(config):
     for label in config.rooms:
         room = ROOMS[label]
         task, rng = memory_task((room.size,)), np.random.default_rng(0)
-        learned = gather(task, config.sequences, room, rng)
-        asked = gather(task, config.sequences // 5, room, rng)
+        played = functools.partial(play, room)
+        learned = gather(task, config.sequences, played, rng)
+        asked = gather(task, config.sequences // 5, played, rng)
         for name in room.variants:
-            curves = [train(task, name, seed, learned, asked, config) for seed in config.seeds]
-            looks = range(config.every, config.updates + 1, config.every)
-            columns = {f"after {k} updates": share(each) for k, each in zip(looks, zip(*curves))}
-            rows.append({"room": label, "network": name, "seeds": len(curves), **columns})
+            columns = learning(task, VARIANTS[name], learned, asked, config)
+            rows.append({"room": label, "network": name, "seeds": len(config.seeds), **columns})
             print(rows[-1], flush=True)
         right = max(late_share(asked, answer) for answer in (0, 1))
         asked_for.append(f"{label}: {int(asked['late'].sum()):,}, {100 * right:.1f} %")
@@ -100,6 +100,13 @@ def main(config):
     )
 
 
+def learning(task, variant, learned, asked, config):
+    """The shares of right answers of all seeds, look by look: a row's columns."""
+    curves = [train(task, variant, seed, learned, asked, config) for seed in config.seeds]
+    looks = range(config.every, config.updates + 1, config.every)
+    return {f"after {k} updates": share(each) for k, each in zip(looks, zip(*curves))}
+
+
 def share(values):
     """Mean and range in percent."""
     low, high = 100 * min(values), 100 * max(values)
@@ -109,20 +116,20 @@ def share(values):
 
 def late_share(sequences, answer):
     """How often an answer is right where the object must be remembered."""
-    return float((sequences["shown"] == answer)[sequences["late"]].mean())
+    return float((sequences["answer"] == answer)[sequences["late"]].mean())
 
 
-def gather(task, count, room, rng):
-    """Sequences `(count, length, ...)` of random play in which there is something to remember."""
+def gather(task, count, play, rng):
+    """Sequences `(count, length, ...)` of play in which there is something to ask for."""
     env, kept = task.make_env(), []
     while len(kept) < count:
-        rows = play(env, room, rng)
+        rows = play(env, rng)
         if any(row["late"] for row in rows):
             kept.append({name: np.stack([row[name] for row in rows]) for name in rows[0]})
     return {name: np.stack([each[name] for each in kept]) for name in kept[0]}
 
 
-def play(env, room, rng):
+def play(room, env, rng):
     """The first steps of an episode; once it is over, its last one stands and does not count."""
     observation, _ = env.reset(seed=int(rng.integers(2**31)))
     world, shown = env.unwrapped, env.get_wrapper_attr("start").shown == "key"
@@ -136,7 +143,7 @@ def play(env, room, rng):
                 "observation": observation,
                 "previous_action": np.int32(action),
                 "previous_reward": np.float32(reward),
-                "shown": np.float32(shown),
+                "answer": np.float32(shown),
                 "counted": counted and not over,
                 "late": counted and not over and gone >= room.out_of_view,
             }
@@ -148,9 +155,9 @@ def play(env, room, rng):
     return rows
 
 
-def train(task, name, seed, learned, asked, config):
-    """The share of remembered steps answered right, at every look."""
-    preset, overrides = VARIANTS[name]
+def train(task, variant, seed, learned, asked, config):
+    """The share of the steps asked for that is answered right, at every look."""
+    preset, overrides = variant
     keras.utils.set_random_seed(seed)
     network = RecurrentQNetwork.from_preset(
         preset, task.preparation, num_actions=task.num_actions, **overrides
@@ -171,7 +178,7 @@ def train(task, name, seed, learned, asked, config):
     def update(batch):
         counted = tf.cast(batch["counted"], tf.float32)
         with tf.GradientTape() as tape:
-            loss = tf.nn.sigmoid_cross_entropy_with_logits(batch["shown"], logits(batch))
+            loss = tf.nn.sigmoid_cross_entropy_with_logits(batch["answer"], logits(batch))
             loss = tf.reduce_sum(loss * counted) / tf.reduce_sum(counted)
         gradients = tape.gradient(loss, network.trainable_variables)
         optimizer.apply_gradients(zip(gradients, network.trainable_variables))
@@ -179,9 +186,9 @@ def train(task, name, seed, learned, asked, config):
     answer = tf.function(logits)
     rng, shares = np.random.default_rng(seed), []
     for number in range(1, config.updates + 1):
-        index = rng.integers(len(learned["shown"]), size=config.batch_size)
+        index = rng.integers(len(learned["answer"]), size=config.batch_size)
         update({each: tf.constant(values[index]) for each, values in learned.items()})
         if number % config.every == 0:
-            right = (answer(asked).numpy() > 0) == (asked["shown"] == 1)
+            right = (answer(asked).numpy() > 0) == (asked["answer"] == 1)
             shares.append(float(right[asked["late"]].mean()))
     return shares

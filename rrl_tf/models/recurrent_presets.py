@@ -42,10 +42,15 @@ def _recurrent_q_networks():
     grid = RELATIONAL_Q_NETWORK["fast"]["config"]
     names = ("conv_filters", "position_embedding", "block", "num_rounds")
     relational = {name: grid[name] for name in names}
-    encoders = {
-        "": ("The cells and relations of `fast`", "relational", relational),
-        "-dense": ("Two dense layers", "dense", {"hidden_units": (64, 32)}),
-    }
+    dense = ("Two dense layers", "dense", {"hidden_units": (64, 32)})
+    cell = ("The cells and relations of `fast`", "relational", relational)
+    # What has to be remembered first is a small part of what comes to the agent's cell, and comes
+    # there the later; the largest of every feature over the cells has it from the start.
+    most = (
+        "The cells and relations of `fast`, the largest of each feature read",
+        "relational",
+        {**relational, "readout": "max"},
+    )
     return {
         f"{name}{suffix}": {
             "description": f"{view}, and {memory}.",
@@ -59,7 +64,10 @@ def _recurrent_q_networks():
             },
         }
         for name, (memory, core) in _MEMORIES.items()
-        for suffix, (view, encoder, arguments) in encoders.items()
+        for suffix, (view, encoder, arguments) in (
+            ("", most if name.endswith("-long") else cell),
+            ("-dense", dense),
+        )
         if encoder == "relational" or "memory_input" not in core
     }
 

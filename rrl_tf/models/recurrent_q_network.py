@@ -368,7 +368,7 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         is_new = str(name) in RECURRENT_Q_NETWORK
         config = preset_config(RECURRENT_Q_NETWORK, str(name), overrides) if is_new else {}
         if config.get("encoder") == "relational":
-            settled = with_preparation(preparation, overrides.get("encoder_arguments", {}))
+            settled = with_preparation(preparation, config["encoder_arguments"])
             overrides = {**overrides, "encoder_arguments": settled}
         return super().from_preset(name, **overrides)
 

@@ -237,6 +237,11 @@ def test_a_preparation_settles_what_the_encoder_reads():
     assert (encoder.unseen_feature, encoder.readout, encoder.readout_cell) == (0, "cell", (1, 2))
     assert RecurrentQNetwork.from_preset("lstm").encoder_layer.readout == "max"
     mine = {"readout": "flatten"}
-    assert RecurrentQNetwork.from_preset("lstm", SEEN, encoder_arguments=mine).encoder_arguments[
-        "readout"
-    ] == ("flatten")
+    own = RecurrentQNetwork.from_preset("lstm", SEEN, encoder_arguments=mine)
+    assert own.encoder_layer.readout == "flatten"
+
+
+@pytest.mark.parametrize("preset", ["lstm-long", "relational-memory-long"])
+def test_a_preparation_leaves_a_preset_what_it_reads(preset):
+    encoder = RecurrentQNetwork.from_preset(preset, SEEN).encoder_layer
+    assert (encoder.unseen_feature, encoder.readout, encoder.readout_cell) == (0, "max", None)

@@ -40,7 +40,7 @@ class Scripted:
 )
 def test_it_asks_when_the_object_was_seen_and_is_gone_for_so_long(in_view, out_of_view, more):
     room = recall.Room(13, len(in_view) + more, out_of_view, ())
-    rows = recall.play(Scripted(in_view), room, np.random.default_rng(0))
+    rows = recall.play(room, Scripted(in_view), np.random.default_rng(0))
     expected = [
         t < len(in_view)
         and any(in_view[:t])
