@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.report import RESULTS, Report
-from benchmarks.reproductions.recall import share
+from benchmarks.reproductions.recall import by_looks
 from rrl_tf.envs.box_world_graph import BoxWorldGraph, BoxWorldState
 from rrl_tf.envs.box_world_levels import COLOUR_BITS, DISTRACTOR, LOCK
 from rrl_tf.training import make_optimizer
@@ -78,9 +78,7 @@ def main(config):
     rows = []
     for name in config.variants:
         curves = [train(numbers, task, name, s, learned, asked, config) for s in config.seeds]
-        looks = range(config.every, config.updates + 1, config.every)
-        columns = {f"after {k} updates": share(each) for k, each in zip(looks, zip(*curves))}
-        rows.append({"network": name, "seeds": len(curves), **columns})
+        rows.append({"network": name, "seeds": len(curves), **by_looks(curves, config)})
         print(rows[-1], flush=True)
     return Report(
         "What a network can be taught of Box-World",

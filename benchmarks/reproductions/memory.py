@@ -34,15 +34,11 @@ DENSE = ("--batch-size=16",)
 VARIANTS = {
     "lstm": ("LSTM, relations", "lstm", ()),
     "lstm-dense": ("LSTM, dense layers", "lstm-dense", DENSE),
-    "lstm-long": ("LSTM for long spans, relations", "lstm-long", ("--batch-size=16",)),
+    "lstm-long": ("LSTM for long spans, relations", "lstm-long", ()),
     "lstm-long-dense": ("LSTM for long spans, dense layers", "lstm-long-dense", DENSE),
     "rmc-entities": ("Relational Memory of the cells in view", "relational-memory-entities", ()),
     "rmc": ("Relational Memory of one vector, relations", "relational-memory", ()),
-    "rmc-long": (
-        "Relational Memory for long spans, relations",
-        "relational-memory-long",
-        ("--batch-size=16",),
-    ),
+    "rmc-long": ("Relational Memory for long spans, relations", "relational-memory-long", ()),
     "rmc-dense": (
         "Relational Memory of one vector, dense layers",
         "relational-memory-dense",

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.report import Report
-from benchmarks.runs import any_of
+from benchmarks.runs import any_of, spread
 from rrl_tf.envs import memory_task
 from rrl_tf.models import RecurrentQNetwork
 
@@ -103,15 +103,16 @@ def main(config):
 def learning(task, variant, learned, asked, config):
     """The shares of right answers of all seeds, look by look: a row's columns."""
     curves = [train(task, variant, seed, learned, asked, config) for seed in config.seeds]
+    return by_looks(curves, config)
+
+
+def by_looks(curves, config):
+    """Mean and range over the seeds at every look, of a curve a seed: a row's columns."""
     looks = range(config.every, config.updates + 1, config.every)
-    return {f"after {k} updates": share(each) for k, each in zip(looks, zip(*curves))}
-
-
-def share(values):
-    """Mean and range in percent."""
-    low, high = 100 * min(values), 100 * max(values)
-    spread = f" ({low:.1f} to {high:.1f})" if len(values) > 1 else ""
-    return f"{100 * np.mean(values):.1f} %{spread}"
+    return {
+        f"after {k} updates": spread([100 * one for one in each], ".1f", " %")
+        for k, each in zip(looks, zip(*curves))
+    }
 
 
 def late_share(sequences, answer):
