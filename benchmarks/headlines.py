@@ -50,6 +50,13 @@ HEADLINES = (
         "greedy success",
     ),
     (
+        "the same, with a Relational Memory",
+        "memory",
+        "memory/table.md",
+        {"task": "MemoryS17", "agent": "Relational Memory for long spans, dense layers"},
+        "greedy success",
+    ),
+    (
         "MiniGrid's MemoryS17Random, starts of all lengths",
         "memory",
         "memory/table.md",
