@@ -32,7 +32,7 @@ HEADLINES = (
         "DoorKey-8x8, the same",
         "memory",
         "memory/table.md",
-        {"task": "DoorKey-8x8, new layouts", "agent": "LSTM, relations"},
+        {"task": "DoorKey-8x8, new layouts", "agent": "LSTM for long spans, relations"},
         "greedy success",
     ),
     (

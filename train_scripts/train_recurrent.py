@@ -125,6 +125,7 @@ PRESETS = {
         DOORKEY,
         preset="doorkey-8x8",
         sizes=(5, 6, 8),
+        network="lstm-long",  # which relates all cells, and does a little better than `lstm`
         bound_entities=False,  # from 8 x 8 on all of a view can be in sight
         steps=100_000,
         updates_per_step=0.125,
