@@ -125,7 +125,7 @@ PRESETS = {
         DOORKEY,
         preset="doorkey-8x8",
         sizes=(5, 6, 8),
-        network="lstm-long",  # which relates all cells, and does a little better than `lstm`
+        network="lstm-long",  # a little better than `lstm`, see docs/memory.md
         bound_entities=False,  # from 8 x 8 on all of a view can be in sight
         steps=100_000,
         updates_per_step=0.125,
@@ -198,7 +198,9 @@ def make_network(config: Config, task: Task) -> RecurrentQNetwork:
 
 def reads_one_cell(network: str) -> bool:
     """Whether a preset of `RecurrentQNetwork` relates cells, and reads the agent's alone."""
-    preset = RECURRENT_Q_NETWORK.get(network, {"config": {"encoder": None}})["config"]
+    if network not in RECURRENT_Q_NETWORK:
+        return False  # `from_preset` says which there are
+    preset = RECURRENT_Q_NETWORK[network]["config"]
     return preset["encoder"] == "relational" and "readout" not in preset["encoder_arguments"]
 
 

@@ -44,8 +44,8 @@ def _recurrent_q_networks():
     relational = {name: grid[name] for name in names}
     dense = ("Two dense layers", "dense", {"hidden_units": (64, 32)})
     cell = ("The cells and relations of `fast`", "relational", relational)
-    # What has to be remembered first is a small part of what comes to the agent's cell, and comes
-    # there the later; the largest of every feature over the cells has it from the start.
+    # What is to be remembered is learned far later from what comes to the agent's cell than from
+    # the largest of every feature over the cells: benchmarks/reproductions/which_way.py.
     most = (
         "The cells and relations of `fast`, the largest of each feature read",
         "relational",
