@@ -57,11 +57,9 @@ ROOMS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Teaching:
     """How much is played, and how long is learned."""
 
-    rooms: any_of(ROOMS) = tuple(ROOMS)
-    """Where; each has rows for its own networks."""
     seeds: tuple[int, ...] = (0, 1, 2)
     sequences: int = 2000
     """To learn from; a fifth as many are asked afterwards."""
@@ -70,6 +68,14 @@ class Config:
     """Updates between two looks."""
     batch_size: int = 16
     learning_rate: float = 1e-3
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Teaching):
+    """The same, and where."""
+
+    rooms: any_of(ROOMS) = tuple(ROOMS)
+    """Each has rows for its own networks."""
 
 
 def main(config):
@@ -131,29 +137,35 @@ def gather(task, count, play, rng):
 
 
 def play(room, env, rng):
-    """The first steps of an episode; once it is over, its last one stands and does not count."""
-    observation, _ = env.reset(seed=int(rng.integers(2**31)))
-    world, shown = env.unwrapped, env.get_wrapper_attr("start").shown == "key"
-    rows, action, reward, counted, over, gone = [], -1, 0.0, False, False, 0
-    for _ in range(room.length):
-        in_view = bool(world.agent_sees(1, world.height // 2 - 1))
-        counted |= in_view
+    """The first steps of an episode, and where the object in the room is asked for."""
+    rows, seen, gone = [], False, 0
+    for over, row in random_play(env, room.length, rng):
+        in_view = room_in_view(env)
+        seen |= in_view
         gone = 0 if in_view else gone + 1
-        rows.append(
-            {
-                "observation": observation,
-                "previous_action": np.int32(action),
-                "previous_reward": np.float32(reward),
-                "answer": np.float32(shown),
-                "counted": counted and not over,
-                "late": counted and not over and gone >= room.out_of_view,
-            }
-        )
+        counted = seen and not over
+        late = counted and gone >= room.out_of_view
+        shown = np.float32(env.get_wrapper_attr("start").shown == "key")
+        rows.append({**row, "answer": shown, "counted": counted, "late": late})
+    return rows
+
+
+def room_in_view(env):
+    """Whether the object in the room is in view."""
+    return bool(env.unwrapped.agent_sees(1, env.unwrapped.height // 2 - 1))
+
+
+def random_play(env, length, rng):
+    """Yields so many steps before they are taken; once the episode is over, its last one stands."""
+    observation, _ = env.reset(seed=int(rng.integers(2**31)))
+    action, reward, over = -1, 0.0, False
+    for _ in range(length):
+        row = {"observation": observation, "previous_action": np.int32(action)}
+        yield over, {**row, "previous_reward": np.float32(reward)}
         if not over:
             action = int(rng.choice(3, p=(0.3, 0.3, 0.4)))
             observation, reward, terminated, truncated, _ = env.step(action)
             over = terminated or truncated
-    return rows
 
 
 def train(task, variant, seed, learned, asked, config):

@@ -13,18 +13,28 @@ import functools
 import numpy as np
 
 from benchmarks.report import Report
-from benchmarks.reproductions.recall import gather, late_share, learning
+from benchmarks.reproductions.recall import (
+    Teaching,
+    gather,
+    late_share,
+    learning,
+    random_play,
+    room_in_view,
+)
 from benchmarks.runs import any_of
 from rrl_tf.envs import memory_task
+from rrl_tf.models.presets import RELATIONAL_Q_NETWORK
 
 SIZE, STEPS = 7, 24
-AGENT, MOST = {}, {"readout": "max", "readout_cell": None}
-NORMED = {"block": {"num_heads": 2, "key_size": 16, "qkv_norm": "entity"}}
-PLACES = {
+NORMED = {**RELATIONAL_Q_NETWORK["fast"]["config"]["block"], "qkv_norm": "entity"}
+VIEWS = {
     "dense layers": None,
-    "relations, the agent's cell read": AGENT,
-    "relations, the largest of each feature read": MOST,
-    "relations with normed queries, keys and values, the agent's cell read": NORMED,
+    "relations, the agent's cell read": {"readout": "cell"},
+    "relations, the largest of each feature read": {"readout": "max"},
+    "relations with normed queries, keys and values, the agent's cell read": {
+        "readout": "cell",
+        "block": NORMED,
+    },
 }
 """What makes the vector of a view: an encoder's arguments, or None for dense layers."""
 MEMORIES = {"no memory": "none", "LSTM": "lstm-long", "Relational Memory": "relational-memory-long"}
@@ -37,19 +47,13 @@ QUESTIONS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
-    """How much is played, and how long is learned."""
+class Config(Teaching):
+    """How much is taught, what and of which networks."""
 
     questions: any_of(QUESTIONS) = tuple(QUESTIONS)
-    places: any_of(PLACES) = tuple(PLACES)
-    seeds: tuple[int, ...] = (0, 1, 2)
-    sequences: int = 2000
-    """To learn from; a fifth as many are asked afterwards."""
+    views: any_of(VIEWS) = tuple(VIEWS)
     updates: int = 1000
     every: int = 200
-    """Updates between two looks."""
-    batch_size: int = 16
-    learning_rate: float = 1e-3
 
 
 def main(config):
@@ -61,9 +65,9 @@ def main(config):
         learned = gather(task, config.sequences, played, rng)
         asked = gather(task, config.sequences // 5, played, rng)
         for memory in memories:
-            for place in config.places:
-                columns = learning(task, variant(memory, place), learned, asked, config)
-                row = {"objects": question, "view": place, "memory": memory}
+            for view in config.views:
+                columns = learning(task, variant(memory, view), learned, asked, config)
+                row = {"objects": question, "view": view, "memory": memory}
                 rows.append({**row, "seeds": len(config.seeds), **columns})
                 print(rows[-1], flush=True)
         right = max(late_share(asked, answer) for answer in (0, 1))
@@ -80,38 +84,26 @@ def main(config):
     )
 
 
-def variant(memory, place):
+def variant(memory, view):
     """A preset of `RecurrentQNetwork` and what is otherwise in it."""
-    arguments = PLACES[place]
-    if arguments is None:
+    if VIEWS[view] is None:
         return f"{MEMORIES[memory]}-dense", {}
-    cell = {"readout": "cell", "readout_cell": memory_task((SIZE,)).preparation.agent_cell}
-    return MEMORIES[memory], {"encoder_arguments": {**cell, **arguments}}
+    return MEMORIES[memory], {"encoder_arguments": VIEWS[view]}
 
 
 def play(remembered, env, rng):
-    """The first steps of an episode; once it is over, its last one stands and does not count."""
-    observation, _ = env.reset(seed=int(rng.integers(2**31)))
-    world, start = env.unwrapped, env.get_wrapper_attr("start")
-    middle, end = world.height // 2, start.hallway_end + 1
-    rows, action, reward, seen, over = [], -1, 0.0, False, False
-    for _ in range(STEPS):
-        in_view = bool(world.agent_sees(1, middle - 1))
+    """The first steps of an episode, and where the way is asked for."""
+    rows, seen = [], False
+    for over, row in random_play(env, STEPS, rng):
+        in_view, start = room_in_view(env), env.get_wrapper_attr("start")
         seen |= in_view
         known = seen and not in_view if remembered else in_view
-        asked = known and not over and all(world.agent_sees(end, middle + k) for k in (-2, 2))
-        rows.append(
-            {
-                "observation": observation,
-                "previous_action": np.int32(action),
-                "previous_reward": np.float32(reward),
-                "answer": np.float32(start.shown == start.upper),
-                "counted": asked,
-                "late": asked,
-            }
-        )
-        if not over:
-            action = int(rng.choice(3, p=(0.3, 0.3, 0.4)))
-            observation, reward, terminated, truncated, _ = env.step(action)
-            over = terminated or truncated
+        asked = known and not over and ends_in_view(env.unwrapped, start.hallway_end + 1)
+        is_up = np.float32(start.shown == start.upper)
+        rows.append({**row, "answer": is_up, "counted": asked, "late": asked})
     return rows
+
+
+def ends_in_view(world, column):
+    """Whether both objects at the end of the hallway are in view."""
+    return all(world.agent_sees(column, world.height // 2 + offset) for offset in (-2, 2))

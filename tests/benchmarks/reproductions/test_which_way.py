@@ -6,34 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scripted_memory import ScriptedMemory
 
 from benchmarks.reproductions import which_way
 from rrl_tf.envs import memory_task
 from rrl_tf.models import RecurrentQNetwork
 
 pytestmark = pytest.mark.tf_only
-
-
-class Scripted:
-    """An environment that tells which objects are in view, step by step, and then ends."""
-
-    def __init__(self, in_view, start):
-        self.in_view, self.start, self.time = in_view, start, 0
-        self.unwrapped = types.SimpleNamespace(height=7, agent_sees=self.sees)
-
-    def sees(self, x, y):
-        room, upper, lower = self.in_view[min(self.time, len(self.in_view) - 1)]
-        return {(1, 2): room, (5, 1): upper, (5, 5): lower}[x, y]
-
-    def get_wrapper_attr(self, name):
-        return getattr(self, name)
-
-    def reset(self, seed):
-        return np.zeros(1), {}
-
-    def step(self, action):
-        self.time += 1
-        return np.zeros(1), 0.0, self.time >= len(self.in_view), False, {}
 
 
 @settings(max_examples=60)
@@ -45,7 +24,7 @@ class Scripted:
 )
 def test_it_asks_where_both_ways_are_in_view(in_view, remembered, shown, upper):
     start = types.SimpleNamespace(hallway_end=4, shown=shown, upper=upper)
-    rows = which_way.play(remembered, Scripted(in_view, start), np.random.default_rng(0))
+    rows = which_way.play(remembered, ScriptedMemory(in_view, start), np.random.default_rng(0))
     room = [first for first, *_ in in_view]
     expected = [
         t < len(in_view)
@@ -59,13 +38,13 @@ def test_it_asks_where_both_ways_are_in_view(in_view, remembered, shown, upper):
 
 
 @pytest.mark.parametrize("memory", which_way.MEMORIES)
-@pytest.mark.parametrize("place", which_way.PLACES)
-def test_the_networks_differ_in_what_is_said(memory, place):
-    preset, overrides = which_way.variant(memory, place)
+@pytest.mark.parametrize("view", which_way.VIEWS)
+def test_the_networks_differ_in_what_is_said(memory, view):
+    preset, overrides = which_way.variant(memory, view)
     preparation = memory_task((which_way.SIZE,)).preparation
     network = RecurrentQNetwork.from_preset(preset, preparation, num_actions=3, **overrides)
-    assert (network.encoder == "dense") == (place == "dense layers")
+    assert (network.encoder == "dense") == (view == "dense layers")
     if network.encoder == "relational":
         encoder = network.encoder_layer
-        assert (encoder.readout == "max") == ("largest" in place)
-        assert (encoder.block.get("qkv_norm") == "entity") == ("normed" in place)
+        assert (encoder.readout == "max") == ("largest" in view)
+        assert (encoder.block.get("qkv_norm") == "entity") == ("normed" in view)
