@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from typing import Literal
 
 import keras
@@ -50,27 +51,43 @@ class Config:
 
 
 def train_all(config, train, wanted):
-    """Calls `train(config, *run)` for all that is wanted, `config.jobs` of them at a time."""
-    if config.train:
-        pool = concurrent.futures.ThreadPoolExecutor(config.jobs)
-        with _ended_together(), pool:
-            list(pool.map(lambda run: train(config, *run), wanted))
+    """Calls `train(config, *run)` for all that is wanted, `config.jobs` of them at a time.
+
+    Who ends this process ends its trainings with it; these save themselves first.
+    """
+    if not config.train:
+        return
+    with _exit_when_terminated(), concurrent.futures.ThreadPoolExecutor(config.jobs) as pool:
+        trainings = [pool.submit(train, config, *run) for run in wanted]
+        try:
+            for training in trainings:
+                training.result()
+        except BaseException as error:
+            # Before any is ended: in its place the next would begin.
+            pool.shutdown(wait=False, cancel_futures=True)
+            if isinstance(error, SystemExit):
+                _end(trainings)
+            raise
 
 
 @contextlib.contextmanager
-def _ended_together():
-    """Who ends this process ends its trainings with it; these save themselves first."""
-
-    def end(number, _):
-        for child in psutil.Process().children():
-            child.send_signal(number)
-        sys.exit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, end)
+def _exit_when_terminated():
+    """Being terminated raises `SystemExit` in the main thread."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _end(trainings):
+    """Terminates the processes of trainings, those of one that was just about to begin as well."""
+    told = set()
+    while not all(training.done() for training in trainings):
+        for child in set(psutil.Process().children()) - told:
+            child.terminate()
+            told.add(child)
+        time.sleep(0.05)
 
 
 def train(config, script, preset, seed, *arguments, name=None):

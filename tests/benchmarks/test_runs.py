@@ -74,7 +74,7 @@ def test_a_run_is_told_its_name_if_it_is_not_the_scripts_own(tmp_path, monkeypat
 
 
 SLEEPER = """
-import subprocess, sys
+import psutil, subprocess, sys, time
 from benchmarks import runs
 
 def sleep(config, number):
@@ -82,6 +82,12 @@ def sleep(config, number):
     script = "import os, time; os.write(1, b'begun\\\\n'); time.sleep(60)"
     subprocess.run([sys.executable, "-c", script])
 
+def slowly(process, terminate=psutil.Process.terminate):
+    # Time enough for the next to begin in the place of the first that is ended.
+    terminate(process)
+    time.sleep(1)
+
+psutil.Process.terminate = slowly
 runs.train_all(runs.Config(jobs=2), sleep, [(number,) for number in range(4)])
 """
 
