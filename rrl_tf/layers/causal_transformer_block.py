@@ -16,7 +16,7 @@ from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
 
 NORMS = ("post", "pre")
 DROPOUT_PLACEMENTS = ("output", "probabilities")
-# The score of what a mask hides: far below any score, yet finite.
+# Added to the score of what a mask hides: it is far below any other then, yet finite.
 _HIDDEN = -1e30
 
 
@@ -153,16 +153,12 @@ class CausalTransformerBlock(keras.layers.Layer):
         pre = self.norm == "pre"
         x = self.attention_norm(inputs) if pre else inputs
         key, value = ops.split(dense_on_rows(self.key_value, x), 2, axis=-1)
-        key, value = self._split_heads(key), self._split_heads(value)  # (B, T, H, D)
-        allowed = None
-        if not (mask is None and rows is None):
-            allowed = _allowed(ops.shape(key)[1], mask, rows)
-        padding = carried_mask(inputs)
+        padding, bias = carried_mask(inputs), _bias(ops.shape(key)[1], mask, rows)
         if rows is not None:
             inputs, x = inputs[:, rows], x[:, rows]
-        query = self._split_heads(dense_on_rows(self.query, x))
-        heads, scores = self._attend(query, key, value, allowed, training, return_attention_scores)
-        x = ops.reshape(heads, ops.shape(inputs))  # (B, N, H, D) -> (B, N, F)
+        query, key, value = map(self._split_heads, (dense_on_rows(self.query, x), key, value))
+        heads, scores = self._attend(query, key, value, bias, training)
+        x = self._join_heads(heads, ops.shape(inputs))
         if self.dropout_placement == "output":
             x = attention_dropout(x, training=training)
         x = inputs + projection_dropout(dense_on_rows(self.projection, x), training=training)
@@ -172,32 +168,37 @@ class CausalTransformerBlock(keras.layers.Layer):
         x = x if pre else self.output_norm(x)
         if rows is not None:
             carry_mask(x, padding, rows)
-        return x if scores is None else (x, scores)
+        return (x, scores) if return_attention_scores else x
 
     def _split_heads(self, projected):
-        width = projected.shape[-1]
-        shape = (-1, ops.shape(projected)[1], self.num_heads, width // self.num_heads)
-        return ops.reshape(projected, shape)  # (B, T, F) -> (B, T, H, D)
+        """`(B, T, F)` -> `(B, H, T, D)`; of one head without a copy."""
+        _, steps, width = ops.shape(projected)
+        if self.num_heads == 1:
+            return ops.reshape(projected, (-1, 1, steps, width))
+        heads = ops.reshape(projected, (-1, steps, self.num_heads, width // self.num_heads))
+        return ops.transpose(heads, (0, 2, 1, 3))
 
-    def _attend(self, query, key, value, allowed, training, want_scores):
-        """What the heads gather, `(B, N, H, D)`, and from where, `(B, H, N, S)` or None."""
-        drops = self.dropout_placement == "probabilities" and self.dropout > 0 and training
-        if not drops and not want_scores:
-            # The backend's fastest kernel, which keeps its scores for itself.
-            causal = {"is_causal": True} if allowed is None else {"mask": allowed}
-            return ops.dot_product_attention(query, key, value, **causal), None
-        if allowed is None:
-            allowed = _allowed(ops.shape(key)[1])
-        query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
+    def _join_heads(self, heads, shape):
+        """`(B, H, N, D)` -> `(B, N, F)`."""
+        if self.num_heads > 1:
+            heads = ops.transpose(heads, (0, 2, 1, 3))
+        return ops.reshape(heads, shape)
+
+    def _attend(self, query, key, value, bias, training):
+        """What the heads gather, `(B, H, N, D)`, and from where, `(B, H, N, T)`.
+
+        As products of matrices: on a CPU sooner than the `einsum` that TensorFlow's
+        `ops.dot_product_attention` consists of.
+        """
         scaled = query * query.shape[-1] ** -0.5
-        scores = ops.matmul(scaled, ops.transpose(key, (0, 1, 3, 2)))  # (B, H, N, S)
+        scores = ops.matmul(scaled, ops.transpose(key, (0, 1, 3, 2)))  # (B, H, N, T)
         # Half precision would lose small probabilities, so the softmax is at least float32.
         scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
-        scores = ops.softmax(ops.where(allowed, scores, _HIDDEN), axis=-1)
-        scores = ops.cast(scores, self.compute_dtype)
-        kept = self.dropouts[0](scores, training=training) if drops else scores
-        heads = ops.transpose(ops.matmul(kept, value), (0, 2, 1, 3))
-        return heads, scores if want_scores else None
+        scores = ops.cast(_softmax(scores + bias), self.compute_dtype)
+        kept = scores
+        if self.dropout_placement == "probabilities":
+            kept = self.dropouts[0](scores, training=training)
+        return ops.matmul(kept, value), scores
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
         return carried_mask(inputs)
@@ -239,12 +240,17 @@ class CausalTransformerBlock(keras.layers.Layer):
         }
 
 
-def _allowed(steps, mask=None, rows=None):
-    """Where positions, or some rows of them, may attend to, `(1 or B, 1, N, T)`."""
+def _bias(steps, mask=None, rows=None):
+    """What is added to scores, `(1 or B, 1, N, T)`: 0 where a position may attend to."""
     positions = ops.arange(steps)
     own = (positions if rows is None else positions[rows])[:, None]
-    causal = (positions <= own)[None, None]
-    if mask is None:
-        return causal
-    real = ops.cast(mask, "bool")[:, None, None, :]
-    return ops.logical_and(causal, ops.logical_or(real, positions == own))
+    allowed = (positions <= own)[None, None]
+    if mask is not None:
+        real = ops.cast(mask, "bool")[:, None, None, :]
+        allowed = ops.logical_and(allowed, ops.logical_or(real, positions == own))
+    return ops.where(allowed, 0.0, _HIDDEN)
+
+
+def _softmax(scores):
+    """Over the last axis; Keras warns of one that has a single score."""
+    return ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)

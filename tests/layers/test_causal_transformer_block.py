@@ -141,6 +141,13 @@ def test_rows_are_those_of_all(norm, rows):
     assert symbol.shape[1:] == some.shape[1:]
 
 
+def test_one_position_attends_to_itself_without_a_warning():
+    block = built()
+    output, scores = block(X[:, :1], return_attention_scores=True)
+    np.testing.assert_array_equal(array(scores), 1.0)
+    np.testing.assert_allclose(array(output), array(block(X))[:, :1], atol=1e-5)
+
+
 @pytest.mark.parametrize("placement", ["output", "probabilities"])
 def test_dropout_is_for_training(placement):
     block = built(dropout=0.5, dropout_placement=placement)
@@ -157,8 +164,8 @@ def test_dropout_placement_is_what_is_dropped(placement):
     """Equal values gathered by any attention are these values: 0 or 2 after dropping half."""
     block = CausalTransformerBlock(1, dropout=0.5, dropout_placement=placement, seed=1)
     block.build((None, STEPS, WIDTH))
-    ones = np.ones((3, STEPS, 1, WIDTH), "float32")
-    heads, _ = block._attend(ones, ones, ones, None, training=True, want_scores=False)
+    ones = np.ones((3, 1, STEPS, WIDTH), "float32")
+    heads, _ = block._attend(ones, ones, ones, 0.0, training=True)
     assert (len(np.unique(array(heads).round(3))) > 1) == (placement == "probabilities")
 
 
