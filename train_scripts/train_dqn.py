@@ -9,7 +9,6 @@ python -m train_scripts.train_dqn --env my_module:MyEnv-v0   # my_module.py regi
 from __future__ import annotations
 
 import dataclasses
-import pathlib
 from collections.abc import Callable
 
 import keras
@@ -23,13 +22,14 @@ from rrl_tf.training import make_replicas
 from rrl_tf.training.config import require_positive
 from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
 from train_scripts import command_line
+from train_scripts.gymnasium_options import GymnasiumOptions
 
 SMALLEST_PICTURE = 36
 """Sides from which three axes are a picture to be convolved; below, cells attend to each other."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(DoubleDQNConfig):
+class Config(GymnasiumOptions, DoubleDQNConfig):
     """The numbers of the training, and of the environment."""
 
     name: str = ""
@@ -49,22 +49,9 @@ class Config(DoubleDQNConfig):
     """Always the same ones."""
     evaluate_every: int = 2500
 
-    env: str = ""
-    """Id of the environment, `Name-v0` or `module:Name-v0`."""
-    test_env: str = ""
-    """Id of the environment it is evaluated in, if that is another one."""
     network: str = ""
     """dense, convolutional, or a preset of `RelationalQNetwork`; by default what fits: relational
     for grids, convolutional for pictures, dense for vectors."""
-    success_return: float | None = None
-    """The least return of a success, where the environment does not tell; by default the threshold
-    it is registered with, and any reward at all in MiniGrid."""
-    max_steps: int | None = None
-    """Time limit of an episode; by default the environment's own."""
-    frames: int = 1
-    """Observations stacked."""
-    actions: tuple[int, ...] = ()
-    """Actions to choose from; by default all."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,10 +62,9 @@ class Config(DoubleDQNConfig):
             raise InvalidInput("--env is missing; expected an id such as CartPole-v1")
 
     @property
-    def path(self) -> pathlib.Path:
-        """The run's folder."""
-        environment = self.env.rpartition(":")[2].replace("/", "-")
-        return pathlib.Path(self.runs) / (self.name or f"{environment}-seed{self.seed}")
+    def default_name(self) -> str:
+        """The folder under `runs` where no name is given."""
+        return f"{self.env_name}-seed{self.seed}"
 
 
 def main(config: Config):

@@ -1,4 +1,4 @@
-"""Trains a double DQN that remembers: R2D2 on MiniGrid's DoorKey, Memory and KeyCorridor.
+"""Trains a double DQN that remembers: R2D2 on MiniGrid, or on any environment of Gymnasium.
 
 Comparison is ours: two objects are seen one after the other, and compared later.
 
@@ -7,7 +7,8 @@ python -m train_scripts.train_recurrent --preset memory-s17
 python -m train_scripts.train_recurrent --preset doorkey-8x8     # 5, 6, 8; tested on new layouts
 python -m train_scripts.train_recurrent --preset doorkey-16x16
 python -m train_scripts.train_recurrent --preset comparison
-python -m train_scripts.train_recurrent --network relational-memory-entities
+python -m train_scripts.train_recurrent --network relational-memory-entities --name entities
+python -m train_scripts.train_recurrent --preset gymnasium --env my_module:MyEnv-v0
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from typing import Any, Literal
 
 import keras
 
-from rrl_tf.envs import Task, comparison_task, doorkey_task, key_corridor_task, memory_task
+from rrl_tf._arguments import one_of
+from rrl_tf.envs import (
+    Task,
+    comparison_task,
+    doorkey_task,
+    gymnasium_task,
+    key_corridor_task,
+    memory_task,
+)
 from rrl_tf.envs.minigrid_view import most_in_sight
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RecurrentQNetwork
@@ -29,10 +38,11 @@ from rrl_tf.training.recurrent_double_dqn import (
     train_recurrent_double_dqn,
 )
 from train_scripts import command_line
+from train_scripts.gymnasium_options import GymnasiumOptions
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(RecurrentDoubleDQNConfig):
+class Config(GymnasiumOptions, RecurrentDoubleDQNConfig):
     """The numbers of the training, and of the environment."""
 
     preset: str = "memory-s7"
@@ -40,8 +50,8 @@ class Config(RecurrentDoubleDQNConfig):
     runs: str = "runs/recurrent"
     """Where runs are kept."""
 
-    environment: Literal["memory", "doorkey", "key_corridor", "comparison"] = "memory"
-    """MiniGrid's Memory, DoorKey or KeyCorridor, or two objects to compare."""
+    environment: Literal["memory", "doorkey", "key_corridor", "comparison", "gymnasium"] = "memory"
+    """MiniGrid's Memory, DoorKey or KeyCorridor, two objects to compare, or what `env` names."""
     sizes: tuple[int, ...] = (7,)
     """Sides of the grid, Comparison's widths, or rows of KeyCorridor's rooms: a curriculum from
     first to last; the last one is evaluated."""
@@ -51,16 +61,19 @@ class Config(RecurrentDoubleDQNConfig):
     """Which third."""
     random_length: bool = False
     """Memory: draw the length of the hallway, in the last size."""
-    frames: int = 1
-    """Observations stacked."""
-    max_steps: int | None = None
-    """Time limit of an episode; MiniGrid's if not given."""
     network: str = "lstm-dense"
-    """Preset of `RecurrentQNetwork`."""
+    """Preset of `RecurrentQNetwork`: lstm, lstm-long, relational-memory, relational-memory-long,
+    window or none, each of related cells, or as lstm-dense behind dense layers; or
+    relational-memory-entities."""
     bound_entities: bool = False
     """DoorKey: relate no more cells than can be in sight in the largest room: the same values,
     with less work, of a network that larger rooms than these are no use to. One that relates no
     cells, or reads all of them, is as without it."""
+
+    @property
+    def default_name(self) -> str:
+        """The folder under `runs` where no name is given."""
+        return f"{self.env_name}-seed{self.seed}" if self.env else super().default_name
 
 
 TASKS: dict[str, Callable[..., Task]] = {
@@ -68,8 +81,12 @@ TASKS: dict[str, Callable[..., Task]] = {
     "doorkey": doorkey_task,
     "key_corridor": key_corridor_task,
     "comparison": comparison_task,
+    "gymnasium": gymnasium_task,
 }
-OPTIONS = ("held_out", "held_out_seed", "random_length", "frames", "max_steps")
+OPTIONS = (
+    *("held_out", "held_out_seed", "random_length"),
+    *(field.name for field in dataclasses.fields(GymnasiumOptions)),
+)
 """What tasks may take, besides the sizes."""
 
 MEMORY = Config(steps=60_000, updates_per_step=0.25, learning_rate_updates=10_000)
@@ -157,6 +174,9 @@ PRESETS = {
         discount=0.97,
         evaluate_every=10_000,
     ),
+    "gymnasium": dataclasses.replace(
+        MEMORY, preset="gymnasium", environment="gymnasium", discount=0.97
+    ),
 }
 
 
@@ -173,21 +193,28 @@ def make_task(config: Config) -> Task:
     Raises:
         InvalidInput: if it has no such option, or an option is not possible.
     """
+    if bool(config.env) != (config.environment == "gymnasium"):
+        raise InvalidInput(
+            "--preset gymnasium goes with --env and an id such as CartPole-v1; received "
+            f"env {config.env!r} and environment {config.environment!r}"
+        )
     make = TASKS[config.environment]
     takes = inspect.signature(make).parameters
     options = {name: getattr(config, name) for name in OPTIONS}
     for name, value in options.items():
         if name not in takes and value != getattr(Config, name):
             raise InvalidInput(f"{config.environment} has no {name}; received {value!r}")
-    return make(config.sizes, **{name: options[name] for name in OPTIONS if name in takes})
+    levels = () if config.environment == "gymnasium" else (config.sizes,)
+    return make(*levels, **{name: options[name] for name in OPTIONS if name in takes})
 
 
 def make_network(config: Config, task: Task) -> RecurrentQNetwork:
     """A Q network with a memory and new weights.
 
     Raises:
-        InvalidInput: if cells are to be bounded that are not of rooms.
+        InvalidInput: if there is no such network, or cells are to be bounded that are not of rooms.
     """
+    one_of("network", config.network, tuple(RECURRENT_Q_NETWORK))
     if config.bound_entities and config.environment != "doorkey":
         raise InvalidInput(f"bound_entities goes with doorkey; received {config.environment!r}")
     arguments: dict[str, Any] = {"num_actions": task.num_actions, "dtype": config.dtype}
@@ -198,8 +225,6 @@ def make_network(config: Config, task: Task) -> RecurrentQNetwork:
 
 def reads_one_cell(network: str) -> bool:
     """Whether a preset of `RecurrentQNetwork` relates cells, and reads the agent's alone."""
-    if network not in RECURRENT_Q_NETWORK:
-        return False  # `from_preset` says which there are
     preset = RECURRENT_Q_NETWORK[network]["config"]
     return preset["encoder"] == "relational" and "readout" not in preset["encoder_arguments"]
 

@@ -167,7 +167,7 @@ class RecurrentDoubleDQN:
         steps = self._network_inputs(sequence)
         memory = sequence["memory"]
         if not self.stored_memory:
-            memory = self.network.initial_memory(len(memory))
+            memory = self.network.initial_memory(memory.shape[0])
         with tf.name_scope("target"):
             q_target, _ = self.learner.target.unroll(*_part(steps, memory, 0, None))
             if begin:

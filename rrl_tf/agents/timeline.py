@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rrl_tf._arguments import number_from
+from rrl_tf._arguments import number_from, positive_int
 from rrl_tf._typing import Tensor
 from rrl_tf.agents import graph_random
 from rrl_tf.errors import InvalidInput
@@ -330,6 +330,9 @@ class SequenceTimeline(Timeline):
         memory_size: M, numbers an agent remembers.
         options: `discount`, exponents, `observe_returns` and `jit_compile`, as for `Timeline`.
 
+    Raises:
+        InvalidInput: as `Timeline`, or if the capacity does not always hold a whole sequence.
+
     Example:
         >>> replay = SequenceTimeline(
         ...     50_000, (7, 7, 4), "uint8", num_envs=16, length=24, period=8, memory_size=128
@@ -357,11 +360,17 @@ class SequenceTimeline(Timeline):
             "previous_action": ((), "int32"),
             "previous_reward": ((), "float32"),
         }
-        number_from("length", length, 1)
+        positive_int("length", length)
         super().__init__(
             capacity, observation_shape, observation_dtype, n_step=length, recall=recall, **options
         )
-        self.period = number_from("period", period, 1)
+        self.period = positive_int("period", period)
+        # Otherwise there are moments in which none of those kept is the first of a whole sequence.
+        if self.steps < length + period - 1:
+            raise InvalidInput(
+                f"capacity must hold length + period - 1 = {length + period - 1} steps of each "
+                f"environment, {self.num_envs} here; received {capacity}"
+            )
 
     def _sample(self, batch_size: int, seed: Any) -> Any:
         """Draws sequences with replacement; there must be one.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from rrl_tf.envs import minigrid_view, preparation
@@ -89,6 +89,7 @@ def level_of_starts(
     starts: Sequence[Any],
     held_out_seed: int | None,
     make_graph: Callable[..., Any] | None = None,
+    trained: Collection[Any] = (),
 ) -> Level:
     """A level that is evaluated from all its starts, or from layouts that it does not train on.
 
@@ -98,10 +99,14 @@ def level_of_starts(
         starts: all starts, each with a `layout`.
         held_out_seed: which third of the layouts to keep for evaluation; `None` keeps none.
         make_graph: `make_graph(starts=None)` → the environment as operations of TensorFlow.
+        trained: layouts that are not kept for evaluation, as easier levels have them.
     """
     training = None
     if held_out_seed is not None:
-        training, starts = split_layouts(starts, seed=held_out_seed)
+        new = [start for start in starts if start.layout not in trained]
+        _, tested = split_layouts(new, seed=held_out_seed)
+        kept = {start.layout for start in tested}
+        training, starts = tuple(s for s in starts if s.layout not in kept), tested
     return Level(
         name,
         functools.partial(make, starts=training),

@@ -34,7 +34,8 @@ def memory_task(
         random_length: whether hallways of the last size have any length that fits; in the sizes
             before they have the longest, as only there does it take a memory to go on.
         frames, reward, max_steps: as in `make_memory`, for all levels.
-        held_out: keep a third of the lengths a hallway of the last size can have for evaluation.
+        held_out: keep a third of the lengths a hallway of the last size can have for evaluation,
+            of those that no size before has.
         held_out_seed: which third.
 
     Raises:
@@ -55,9 +56,9 @@ def memory_task(
     if random_length:
         starts = enumerate_memory_starts(last, random_length=True)
         kept = held_out_seed if held_out else None
-        levels.append(
-            level_of_starts(f"S{last}", functools.partial(make, last, True), starts, kept)
-        )
+        make_last = functools.partial(make, last, True)
+        trained = {(last, size - 3) for size in easier}
+        levels.append(level_of_starts(f"S{last}", make_last, starts, kept, trained=trained))
     else:
         levels.append(_level(make, last))
     space: Any = levels[0].make_env().observation_space

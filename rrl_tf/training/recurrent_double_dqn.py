@@ -43,10 +43,11 @@ class RecurrentDoubleDQNConfig(AgentConfig):
         require_not_negative(self, "burn_in", "epsilon_exponent")
         require_share(self, "max_share")
         kept = self.replay_capacity // self.num_envs
-        if self.sequence_length > kept:
+        needed = self.sequence_length + self.sequence_period - 1
+        if needed > kept:
             raise InvalidInput(
-                "a sequence of burn_in + learned_steps + n_step must fit in the replay, which "
-                f"keeps {kept} steps of each environment; received {self.sequence_length} steps"
+                "the replay must always hold a whole sequence, burn_in + learned_steps + n_step + "
+                f"sequence_period - 1 = {needed} steps of each environment; received {kept}"
             )
         if self.devices > 1:
             raise InvalidInput(

@@ -193,6 +193,18 @@ def test_loss_and_priorities_equal_the_definition(core):
     np.testing.assert_allclose(priority, priorities, rtol=1e-4, atol=1e-6)
 
 
+def test_without_the_stored_memory_a_sequence_begins_with_an_empty_one():
+    """It ended in a TypeError once: `len` of a tensor in a graph."""
+    priorities = []
+    for stored in (True, False):
+        agent = make_agent(stored_memory=stored)
+        sequence = random_sequences()
+        sequence["memory"] = np.full((5, agent.network.memory_size), 0.0 if stored else 9.0, "f4")
+        sequence = {name: tf.constant(value) for name, value in sequence.items()}
+        priorities.append(agent.update_in_graph(sequence)[1].numpy())
+    np.testing.assert_array_equal(*priorities)
+
+
 def test_updates_fit_fixed_sequences():
     agent = make_agent(learning_rate=5e-3)
     sequence = random_sequences()

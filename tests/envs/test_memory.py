@@ -228,13 +228,24 @@ def test_an_even_size_is_the_next_one_with_a_hallway_one_cell_shorter():
 def test_held_out_lengths_are_tested_and_never_trained_on():
     task = memory_task((9, 17), random_length=True, held_out=True)
     held = {r["options"]["start"].hallway_end for r in task.evaluation_resets(at_most=1000)}
-    assert len(held) == 4  # of 11
+    assert len(held) == 3  # of 10: the easier level has one of the 11
     env = task.make_env()
     met = {env.reset(seed=s) and env.get_wrapper_attr("start").hallway_end for s in range(150)}
-    assert len(met) == 7 and not met & held
+    assert len(met) == 8 and not met & held
     assert len(task.evaluation_resets(level=0, at_most=1000)) == 24
     other = memory_task((17,), random_length=True, held_out=True, held_out_seed=1)
     assert held != {r["options"]["start"].hallway_end for r in other.evaluation_resets()}
+
+
+@pytest.mark.parametrize("sizes", [(16, 17), (14, 15, 16, 17), (7, 9, 11, 13, 15, 17), (17, 17)])
+@pytest.mark.parametrize("seed", range(4))
+def test_lengths_of_easier_levels_are_not_held_out(sizes, seed):
+    """They were, and trained on there: of an even size even the very same starts."""
+    task = memory_task(sizes, random_length=True, held_out=True, held_out_seed=seed)
+    held = {r["options"]["start"].hallway_end for r in task.evaluation_resets(at_most=1000)}
+    easier = range(len(sizes) - 1)
+    resets = [reset for level in easier for reset in task.evaluation_resets(level, 1000)]
+    assert held and not held & {reset["options"]["start"].hallway_end for reset in resets}
 
 
 @pytest.mark.parametrize(

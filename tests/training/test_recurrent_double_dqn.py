@@ -198,7 +198,7 @@ def test_every_environment_explores_with_an_epsilon_of_its_own():
 
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(tmp_path):
     cases = {
-        "a sequence .* 60 steps of each environment; received 70": {"learned_steps": 66},
+        "whole sequence.* = 64 steps of each environment; received 60": {"learned_steps": 59},
         "learned_steps must be greater than 0; received 0": {"learned_steps": 0},
         "burn_in must be a number from 0 up; received -1": {"burn_in": -1},
         "max_share must be from 0 to 1; received 2": {"max_share": 2},
