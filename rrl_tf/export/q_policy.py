@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -99,12 +100,13 @@ def export_recurrent_policy(
     - `act`, also called `serving_default`: `{"observation" (B, ...), "memory" (B, M + 2),
       "reward" (B,)} -> {"action" (B,), "q_values" (B, A), "next_memory" (B, M + 2)}`. In the first
       step of an episode the reward is not looked at. A memory of another batch, or that a policy of
-      other weights returned, is refused; one of zeros, as warm-up requests have it, is not.
+      other weights or numbers returned, is refused; one of zeros, as warm-up requests have it, is
+      not.
     - `act_with_attention` and `initial_memory`: as of `export_policy`. Where the memory has slots,
       `policy.json` has their number as `memory_slots`; in `attention_block_<i>` they come first.
 
     Args:
-        network: `RecurrentQNetwork`.
+        network: `RecurrentQNetwork`, built.
         directory, prepare, observation_shape, observation_dtype, policy, version: As in
             `export_policy`.
 
@@ -138,8 +140,15 @@ def export_recurrent_policy(
 
 
 def _owner(network):
-    """A number of the network's weights: not 0, and one that float32 holds exactly."""
-    checksum = 0
+    """A number of the network's configuration and weights: not 0, and one that float32 holds."""
+    if not (hasattr(network, "initial_memory") and network.built):
+        built = "a built" if getattr(network, "built", False) else "an unbuilt"
+        raise InvalidInput(
+            "export_recurrent_policy needs a built RecurrentQNetwork; received "
+            f"{built} {type(network).__name__}"
+        )
+    config = {name: each for name, each in network.get_config().items() if name != "name"}
+    checksum = zlib.crc32(json.dumps(config, sort_keys=True, default=repr).encode())
     for weight in network.get_weights():
         checksum = zlib.crc32(np.ascontiguousarray(weight).tobytes(), checksum)
     return float(1 + checksum % (2**24 - 1))
@@ -162,7 +171,7 @@ def _checked(memory, owner, *others):
             ["memory, observation and reward must be one batch; received the sizes", sizes],
         ),
         tf.debugging.Assert(
-            tf.reduce_all(tf.equal(owners, owner) | tf.equal(owners, 0.0)),
+            tf.reduce_all(tf.equal(owners, owner) | tf.reduce_all(tf.equal(memory, 0.0), axis=1)),
             [f"memory must come from this version of this policy, {owner:.0f}; received", owners],
         ),
     ]

@@ -37,6 +37,7 @@ def lstm(folder):
     network = RecurrentQNetwork.from_preset(
         "lstm-dense", num_actions=3, core_arguments={"units": 5}
     )
+    network.build({"observation": (None, *SHAPE)})
     return export_recurrent_policy(folder, network, prepare, SHAPE)
 
 
