@@ -64,6 +64,7 @@ class _Session:
         if rows is None:
             return np.ones(self._size, bool)
         rows = np.atleast_1d(np.asarray(rows))
+        rows = rows if rows.size else rows.astype(int)  # an empty list is one of floats to NumPy
         if rows.dtype == bool and rows.shape == (self._size,):
             return rows
         mask = np.zeros(self._size, bool)

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from rrl_tf._arguments import number_from, positive_int
+from rrl_tf._arguments import natural, number_from, positive_int, reset_option
 from rrl_tf.envs import SeededVectorEnv, Task
 from rrl_tf.errors import InvalidInput
 
@@ -24,7 +24,7 @@ class CurriculumEnv(gymnasium.Wrapper):
         current_share: float in [0, 1].
 
     Raises:
-        ValueError: if there is no environment, their spaces differ, or the share is none.
+        InvalidInput: if there is no environment, their spaces differ, or the share is none.
 
     Example:
         >>> env = CurriculumEnv([make_doorkey(5), make_doorkey(6)])
@@ -37,11 +37,13 @@ class CurriculumEnv(gymnasium.Wrapper):
         if not envs:
             raise InvalidInput("CurriculumEnv needs at least one environment, received none")
         for env in envs:
-            if env.observation_space != envs[0].observation_space:
-                raise InvalidInput(
-                    "the environments of a curriculum must share one observation space, received "
-                    f"shapes {envs[0].observation_space.shape} and {env.observation_space.shape}"
-                )
+            for kind in ("observation", "action"):
+                space, first = (getattr(each, f"{kind}_space") for each in (env, envs[0]))
+                if space != first:
+                    raise InvalidInput(
+                        f"the environments of a curriculum must share one {kind} space; received "
+                        f"{first.shape or first} and {space.shape or space}"
+                    )
         number_from("current_share", current_share, 0, 1)
         super().__init__(envs[0])
         self.envs = tuple(envs)
@@ -50,8 +52,15 @@ class CurriculumEnv(gymnasium.Wrapper):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode of the task drawn; `options["level"]` is 0 when missing."""
-        level = (options or {}).get("level", 0)
+        """Begins an episode of the task drawn; `options["level"]` is 0 when missing.
+
+        Raises:
+            InvalidInput: if there is no such level, or another option.
+        """
+        level = reset_option("level", options)
+        level = 0 if level is None else natural("level", level)
+        if level >= len(self.envs):
+            raise InvalidInput(f"level must be from 0 to {len(self.envs) - 1}; received {level}")
         # A stream of its own: the environment's first draws must not depend on the level's.
         rng = np.random.default_rng(None if seed is None else (seed, 1))
         if level > 0 and rng.random() >= self.current_share:

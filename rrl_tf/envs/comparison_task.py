@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
+from rrl_tf._arguments import integers_from
 from rrl_tf.envs import minigrid_view
 from rrl_tf.envs.comparison import APART_SIZE, KINDS, enumerate_comparison_starts, make_comparison
 from rrl_tf.envs.doorkey_task import level_of_starts
 from rrl_tf.envs.preparation import one_hot
 from rrl_tf.envs.task import Task
-from rrl_tf.errors import InvalidInput
 
 
 def comparison_task(
-    sizes: tuple[int, ...] = (APART_SIZE,),
+    sizes: int | Sequence[int] = (APART_SIZE,),
     *,
     kinds: Collection[str] = KINDS,
     frames: int = 1,
@@ -38,8 +38,7 @@ def comparison_task(
         >>> len(task.evaluation_resets(at_most=1000)), task.action_names
         (264, ('left', 'right', 'forward'))
     """
-    if not sizes:
-        raise InvalidInput("sizes needs at least one width of a grid; received none")
+    sizes = integers_from("sizes", sizes, 1)
     make = functools.partial(
         make_comparison, kinds=kinds, frames=frames, reward=reward, max_steps=max_steps
     )

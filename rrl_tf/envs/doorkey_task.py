@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from rrl_tf._arguments import integers_from
 from rrl_tf.envs import minigrid_view, preparation
 from rrl_tf.envs.doorkey import enumerate_starts, make_doorkey, split_layouts
 from rrl_tf.envs.task import Level, Task
@@ -18,7 +19,7 @@ PREPARATIONS = ("one_hot", "constant", "frame_maximum")
 
 
 def doorkey_task(
-    sizes: tuple[int, ...] = (5,),
+    sizes: int | Sequence[int] = (5,),
     *,
     observation: str = "compass",
     frames: int = 1,
@@ -47,8 +48,7 @@ def doorkey_task(
         >>> len(task.evaluation_resets(at_most=1000))
         288
     """
-    if not sizes:
-        raise InvalidInput("sizes needs at least one side of a grid; received none")
+    sizes = integers_from("sizes", sizes, 1)
     if held_out and sizes[-1] > LARGEST_ENUMERATED:
         raise InvalidInput(
             f"layouts can be held out up to size {LARGEST_ENUMERATED}, where they are listed; "

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
 from minigrid.envs import KeyCorridorEnv
 
-from rrl_tf._arguments import one_of, optional_positive_int, positive_int
+from rrl_tf._arguments import integers_from, one_of, optional_positive_int, positive_int
 from rrl_tf.envs import minigrid_view, wrappers
 from rrl_tf.envs.preparation import one_hot
 from rrl_tf.envs.task import Level, Task
@@ -21,7 +22,7 @@ REWARDS = ("success", "env")
 
 
 def key_corridor_task(
-    rows: tuple[int, ...] = (1,),
+    rows: int | Sequence[int] = (1,),
     *,
     room_size: int = 3,
     frames: int = 1,
@@ -45,10 +46,7 @@ def key_corridor_task(
         >>> task.name, task.action_names
         ('KeyCorridorS3R3', ('left', 'right', 'forward', 'pickup', 'drop', 'toggle'))
     """
-    if not rows:
-        raise InvalidInput("rows needs at least one number of rows; received none")
-    for number in rows:
-        positive_int("rows", number)
+    rows = integers_from("rows", rows, 1)
     if positive_int("room_size", room_size) < SMALLEST_ROOM:
         raise InvalidInput(f"room_size must be at least {SMALLEST_ROOM}; received {room_size!r}")
     positive_int("frames", frames)

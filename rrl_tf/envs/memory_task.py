@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
+from rrl_tf._arguments import integers_from
 from rrl_tf.envs import minigrid_view
 from rrl_tf.envs.doorkey_task import level_of_starts
 from rrl_tf.envs.memory import MINIMUM_SIZE, enumerate_memory_starts, make_memory
@@ -14,7 +16,7 @@ from rrl_tf.errors import InvalidInput
 
 
 def memory_task(
-    sizes: tuple[int, ...] = (7,),
+    sizes: int | Sequence[int] = (7,),
     *,
     random_length: bool = False,
     frames: int = 1,
@@ -46,8 +48,7 @@ def memory_task(
         >>> len(task.evaluation_resets(at_most=1000)), task.action_names
         (396, ('left', 'right', 'forward'))
     """
-    if not sizes:
-        raise InvalidInput("sizes needs at least one side of a grid; received none")
+    sizes = integers_from("sizes", sizes, 1)
     if held_out and not random_length:
         raise InvalidInput("held_out keeps lengths apart; received random_length=False, one length")
     make = functools.partial(make_memory, frames=frames, reward=reward, max_steps=max_steps)

@@ -1,8 +1,10 @@
+import gymnasium
 import numpy as np
 import pytest
 
 from rrl_tf.agents.curriculum import Curriculum, CurriculumEnv
 from rrl_tf.envs import SeededVectorEnv, make_doorkey
+from rrl_tf.errors import InvalidInput
 
 
 def sizes_of(env):
@@ -65,6 +67,28 @@ def test_environments_must_look_alike():
         CurriculumEnv([])
     with pytest.raises(ValueError, match="current_share must be from 0 to 1; received nan"):
         CurriculumEnv([make_doorkey(5)], current_share=float("nan"))
+
+
+def test_environments_must_have_the_same_actions():
+    few, many = gymnasium.make("MiniGrid-Empty-5x5-v0"), gymnasium.make("MiniGrid-Empty-5x5-v0")
+    many.action_space = gymnasium.spaces.Discrete(9)
+    with pytest.raises(InvalidInput, match=r"one action space; received Discrete\(7\) and .*9"):
+        CurriculumEnv([few, many])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"level": 2}, "level must be from 0 to 1; received 2"),
+        ({"level": -1}, "level must be .* received -1"),
+        ({"level": "x"}, "level` must be .* received 'x'"),
+        ({"lvel": 1}, r"'level'; received \['lvel'\]"),
+    ],
+)
+def test_a_level_that_there_is_not_is_told(options, message):
+    env = CurriculumEnv([make_doorkey(5), make_doorkey(6)])
+    with pytest.raises(InvalidInput, match=message):
+        env.reset(seed=0, options=options)
 
 
 @pytest.mark.parametrize(("argument", "value"), [("levels", 0), ("promote_at", float("nan"))])

@@ -328,7 +328,7 @@ def test_a_curriculum_shares_its_spaces_and_tests_every_start():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"sizes": ()}, "at least one width of a grid; received none"),
+        ({"sizes": ()}, r"sizes must be an integer from 1 up, or several; received \(\)"),
         ({"sizes": (5,)}, "size must be an integer of at least 6; received 5"),
         ({"kinds": ()}, "kinds must be two or more"),
         ({"reward": "book"}, "`reward` must be one of"),

@@ -207,6 +207,11 @@ def test_a_curriculum_shares_its_spaces_and_tests_every_start():
     assert memory_task((7,), frames=4).preparation.shape == (7, 7, 96)
 
 
+def test_one_size_is_a_number_or_a_tuple_of_it():
+    for sizes in (7, (7,), [np.int64(7)]):
+        assert memory_task(sizes).name == "MemoryS7"
+
+
 def test_an_even_size_is_the_next_one_with_a_hallway_one_cell_shorter():
     task = memory_task((9, 10, 11))
     ends = []
@@ -251,9 +256,9 @@ def test_lengths_of_easier_levels_are_not_held_out(sizes, seed):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"sizes": ()}, "at least one side of a grid; received none"),
+        ({"sizes": ()}, r"sizes must be an integer from 1 up, or several; received \(\)"),
         ({"sizes": (6,)}, "size must be odd"),
-        ({"sizes": (7.0,)}, "size must be odd"),
+        ({"sizes": (7.0,)}, r"sizes must be an integer .*received \(7.0,\)"),
         ({"sizes": (7, 10), "random_length": True}, "size must be odd"),
         ({"held_out": True}, "received random_length=False, one length"),
         ({"reward": "book"}, "`reward` must be one of"),
@@ -305,8 +310,8 @@ def test_the_ball_is_a_success_and_the_time_limit_none():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rows": ()}, "at least one number of rows; received none"),
-        ({"rows": (0,)}, "`rows` must be a positive integer; received 0"),
+        ({"rows": ()}, r"rows must be an integer from 1 up, or several; received \(\)"),
+        ({"rows": (0,)}, r"rows must be an integer from 1 up, or several; received \(0,\)"),
         ({"room_size": 2}, "room_size must be at least 3; received 2"),
         ({"reward": "book"}, "`reward` must be one of .*received 'book'"),
         ({"frames": 0}, "`frames` must be a positive integer"),

@@ -286,7 +286,7 @@ def test_held_out_layouts_are_tested_and_never_trained_on():
     [
         ({"sizes": (9,), "held_out": True}, "held out up to size 8.*received size 9"),
         ({"sizes": (4,)}, "size must be at least 5"),
-        ({"sizes": ()}, "received none"),
+        ({"sizes": ()}, r"from 1 up, or several; received \(\)"),
         ({"held_out": True, "held_out_seed": -1}, "held_out_seed must be at least 0"),
         ({"preparation": "nope"}, "preparation must be one of .*received 'nope'"),
         ({"observation": "nope"}, "Unknown observation 'nope'"),

@@ -292,6 +292,7 @@ def test_what_cannot_be_played_is_refused(exported, recurrent, tools):
         MemorySession(remembering, 2).act(raw)
     with pytest.raises(InvalidInput, match=r"received the shape \[3, 3, 3, 2\]"):
         MemorySession(remembering).act(raw)
+    MemorySession(remembering, 2).reset([])  # nobody's episode has ended
     for rows in ([True], [2], [0.5], [-3]):
         with pytest.raises(InvalidInput, match="rows must be a mask of 2"):
             MemorySession(remembering, 2).reset(rows)
