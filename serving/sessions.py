@@ -7,6 +7,8 @@ a Decision Transformer looks at.
 >>> session = MemorySession(connect("grpc://localhost:8500", "doorkey"))
 >>> observation, _ = env.reset()
 >>> action = session.act(observation)
+>>> observation, reward, terminated, truncated, _ = env.step(action)
+>>> action = session.act(observation, reward)
 
 Both kinds of session are called alike, for one environment or for a vector of them:
 
@@ -131,7 +133,9 @@ class MemorySession(_Session):
     Example:
 
     >>> session = MemorySession(connect("http://localhost:8501", "doorkey"))
-    >>> session.act(observation)
+    >>> action = session.act(observation)
+    >>> observation, reward, terminated, truncated, _ = env.step(action)
+    >>> session.act(observation, reward)
     2
     """
 

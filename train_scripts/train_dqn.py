@@ -22,14 +22,14 @@ from rrl_tf.training import make_replicas
 from rrl_tf.training.config import require_positive
 from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
 from train_scripts import command_line
-from train_scripts.gymnasium_options import GymnasiumOptions
+from train_scripts.gymnasium_config import GymnasiumConfig
 
 SMALLEST_PICTURE = 36
 """Sides from which three axes are a picture to be convolved; below, cells attend to each other."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(GymnasiumOptions, DoubleDQNConfig):
+class Config(GymnasiumConfig, DoubleDQNConfig):
     """The numbers of the training, and of the environment."""
 
     name: str = ""

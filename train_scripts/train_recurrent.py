@@ -38,11 +38,11 @@ from rrl_tf.training.recurrent_double_dqn import (
     train_recurrent_double_dqn,
 )
 from train_scripts import command_line
-from train_scripts.gymnasium_options import GymnasiumOptions
+from train_scripts.gymnasium_config import GymnasiumConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(GymnasiumOptions, RecurrentDoubleDQNConfig):
+class Config(GymnasiumConfig, RecurrentDoubleDQNConfig):
     """The numbers of the training, and of the environment."""
 
     preset: str = "memory-s7"
@@ -85,7 +85,7 @@ TASKS: dict[str, Callable[..., Task]] = {
 }
 OPTIONS = (
     *("held_out", "held_out_seed", "random_length"),
-    *(field.name for field in dataclasses.fields(GymnasiumOptions)),
+    *(field.name for field in dataclasses.fields(GymnasiumConfig)),
 )
 """What tasks may take, besides the sizes."""
 

@@ -30,7 +30,7 @@ from rrl_tf.models import (
     dense_q_network,
 )
 from rrl_tf.presets import FOLDER, POLICY
-from rrl_tf.training import double_dqn, pictures
+from rrl_tf.training import double_dqn, pictures, recurrent_double_dqn
 from serving import client, local
 from serving.client import connect
 from serving.flags import Flags
@@ -196,16 +196,23 @@ def elsewhere(tmp_path, monkeypatch, models):
             del sys.modules[name]
 
 
-@pytest.fixture
-def short_training(monkeypatch):
-    """Trainings in Python with the numbers of `TOY`, films of a few frames."""
-    train = double_dqn.train_double_dqn
+def shorten(monkeypatch, module, name, numbers):
+    train = getattr(module, name)
 
     @functools.wraps(train)
     def short(task, network, config):
-        return train(task, network, dataclasses.replace(config, **TOY))
+        return train(task, network, dataclasses.replace(config, **numbers))
 
-    monkeypatch.setattr(double_dqn, "train_double_dqn", short)
+    monkeypatch.setattr(module, name, short)
+
+
+@pytest.fixture
+def short_training(monkeypatch):
+    """Trainings in Python with the numbers of `TOY`, films of a few frames."""
+    shorten(monkeypatch, double_dqn, "train_double_dqn", TOY)
+    recurrent = {name: each for name, each in TOY.items() if name != "jit_compile"}
+    recurrent |= {"batch_size": 2, "learning_starts": 96}  # whole sequences
+    shorten(monkeypatch, recurrent_double_dqn, "train_recurrent_double_dqn", recurrent)
     monkeypatch.setattr(pictures, "LONGEST_FILM", 3)
 
 

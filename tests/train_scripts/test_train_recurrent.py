@@ -1,6 +1,7 @@
 """What `train_recurrent` makes of its options."""
 
 import dataclasses
+import inspect
 
 import keras
 import numpy as np
@@ -49,3 +50,57 @@ def test_cells_are_bounded_of_rooms():
     )
     with pytest.raises(InvalidInput, match=r"doorkey.*memory"):
         train_recurrent.make_network(config, train_recurrent.make_task(config))
+
+
+GYMNASIUM = train_recurrent.PRESETS["gymnasium"]
+
+
+@pytest.mark.parametrize("network", ["lstm-dense", "relational-memory-entities"])
+def test_any_environment_is_trained_on(network, tmp_path):
+    config = dataclasses.replace(
+        GYMNASIUM,
+        env="MiniGrid-MemoryS7-v0",
+        actions=(0, 1, 2),
+        max_steps=20,
+        network=network,
+        runs=str(tmp_path),
+        steps=192,
+        batch_size=2,
+        learning_starts=160,
+        updates_per_step=0.02,
+        evaluation_episodes=2,
+    )
+    run, _ = train_recurrent.main(config)
+    assert run.folder.path == tmp_path / "MiniGrid-MemoryS7-v0-seed0"
+    assert (run.folder.export / "1").exists()
+    task = train_recurrent.make_task(config)
+    assert task.num_actions == 3 and task.success_return > 0
+
+
+@pytest.mark.parametrize(
+    ("config", "changes", "message"),
+    [
+        (GYMNASIUM, {}, "--preset gymnasium goes with --env .* received env ''"),
+        (DOORKEY, {"env": "CartPole-v1"}, "goes with --env .*'CartPole-v1' and .*'doorkey'"),
+        (GYMNASIUM, {"env": "CartPole-v1", "held_out": True}, "gymnasium has no held_out"),
+        (DOORKEY, {"actions": (0, 1)}, r"doorkey has no actions; received \(0, 1\)"),
+    ],
+)
+def test_an_environment_and_its_options_go_together(config, changes, message):
+    with pytest.raises(InvalidInput, match=message):
+        train_recurrent.make_task(dataclasses.replace(config, **changes))
+
+
+@pytest.mark.parametrize("name", ["nope", "doorkey-6x6"])
+def test_a_network_that_there_is_not_is_told_by_its_option(name):
+    """It was called a preset, which is another option, and trained agents were offered."""
+    config = dataclasses.replace(DOORKEY, network=name)
+    with pytest.raises(InvalidInput, match=f"`network` must be one of .*lstm.*; received '{name}'"):
+        train_recurrent.make_network(config, train_recurrent.make_task(config))
+
+
+def test_help_names_every_network():
+    source = inspect.getsource(train_recurrent.Config)
+    told = source.split("network: str")[1].split('"""')[1]
+    for name in RECURRENT_Q_NETWORK:
+        assert name.removesuffix("-dense") in told, name

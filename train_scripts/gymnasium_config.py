@@ -6,7 +6,7 @@ import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
-class GymnasiumOptions:
+class GymnasiumConfig:
     """The environment, and what it does not tell of itself."""
 
     env: str = ""
