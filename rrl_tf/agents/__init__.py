@@ -43,7 +43,7 @@ _WITH_TENSORFLOW = {
     "GraphLoop": "graph_loop",
     "PythonEnvs": "graph_envs",
     "RecurrentDoubleDQN": "recurrent_double_dqn",
-    "SequenceTimeline": "timeline",
+    "SequenceTimeline": "sequence_timeline",
     "Timeline": "timeline",
     "TrajectoryPolicy": "trajectory_policy",
     "play_episodes": "trajectory_policy",

@@ -22,7 +22,8 @@ from rrl_tf.agents.curriculum import training_env
 from rrl_tf.agents.graph_envs import CurriculumGraph, PythonEnvs
 from rrl_tf.agents.graph_loop import GraphLoop
 from rrl_tf.agents.schedules import LinearDecay
-from rrl_tf.agents.timeline import SequenceTimeline, Timeline
+from rrl_tf.agents.sequence_timeline import SequenceTimeline
+from rrl_tf.agents.timeline import Timeline
 from rrl_tf.envs import Task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RecurrentQNetwork

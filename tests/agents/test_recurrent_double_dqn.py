@@ -12,7 +12,7 @@ from rrl_tf.agents import linear_schedule
 from rrl_tf.agents.graph_envs import CurriculumGraph, PythonEnvs
 from rrl_tf.agents.graph_loop import GraphLoop
 from rrl_tf.agents.recurrent_double_dqn import RecurrentDoubleDQN
-from rrl_tf.agents.timeline import SequenceTimeline
+from rrl_tf.agents.sequence_timeline import SequenceTimeline
 from rrl_tf.envs import (
     DoorKeyGraph,
     SeededVectorEnv,

@@ -6,7 +6,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rrl_tf.agents.timeline import SequenceTimeline
+from rrl_tf.agents.sequence_timeline import SequenceTimeline
 from rrl_tf.errors import InvalidInput
 
 pytestmark = pytest.mark.tf_only
