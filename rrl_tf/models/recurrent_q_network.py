@@ -9,7 +9,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from rrl_tf._arguments import one_of, positive_int, positive_ints
+from rrl_tf._arguments import one_of, optional_dict, positive_int, positive_ints
 from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._shapes import dense_on_rows, same_shape
@@ -89,7 +89,7 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
 
     Raises:
         InvalidInput: for an argument out of its range, inputs that are no such dict, or a memory
-            of another batch or network.
+            of another batch or size.
 
     Example:
 
@@ -125,9 +125,9 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         super().__init__(**kwargs)
         self.num_actions = positive_int("num_actions", num_actions)
         self.core = one_of("core", core, tuple(CORES))
-        self.core_arguments = dict(core_arguments)
+        self.core_arguments = optional_dict("core_arguments", core_arguments) or {}
         self.encoder = one_of("encoder", encoder, ENCODERS)
-        self.encoder_arguments = dict(encoder_arguments or {})
+        self.encoder_arguments = optional_dict("encoder_arguments", encoder_arguments) or {}
         self.memory_input = one_of("memory_input", memory_input, MEMORY_INPUTS)
         if memory_input == "entities" and (core, encoder) != ("relational_memory", "relational"):
             raise InvalidInput(
@@ -246,7 +246,7 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
             attention and gates as of `call`, with the time as second axis.
 
         Raises:
-            InvalidInput: as `call`, or where T is not known.
+            InvalidInput: as `call`, or where T is not known, or 0.
 
         Example:
 
@@ -284,9 +284,9 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
                     f"`{name}` must have the shape {wanted[name]} with this network and batch; "
                     f"received the shape {tuple(value.shape)}"
                 )
-        if num_axes == 2 and leading[1] is None:
+        if num_axes == 2 and not leading[1]:
             raise InvalidInput(
-                "`unroll` needs a known number of steps T; "
+                "`unroll` needs a known number of steps T, at least one; "
                 f"received observations of the shape {tuple(inputs['observation'].shape)}"
             )
 

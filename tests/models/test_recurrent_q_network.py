@@ -164,6 +164,8 @@ def test_a_graph_takes_any_batch(preset):
         ({"memory_input": "cells"}, "memory_input.*entities.*'cells'"),
         ({"memory_input": "entities"}, "memory_input='entities'.*core='lstm'"),
         ({"core_arguments": {"units": 0}}, "units.*0"),
+        ({"core_arguments": [1]}, r"`core_arguments` must be a dict; received \[1\]"),
+        ({"encoder_arguments": "x"}, "`encoder_arguments` must be a dict; received 'x'"),
         ({"core_arguments": {"slots": 3}}, "core_arguments.*'lstm'.*slots"),
         ({"encoder_arguments": {"filters": 3}}, "encoder_arguments.*'relational'.*filters"),
         ({"encoder_arguments": {"num_rounds": 0}}, "num_rounds.*0"),
@@ -216,6 +218,8 @@ def test_a_sequence_of_unknown_length_is_refused():
     }
     with pytest.raises(InvalidInput, match="known number of steps T"):
         shared("lstm").unroll(inputs)
+    with pytest.raises(InvalidInput, match=r"at least one; .* \(2, 0, 3, 3, 5\)"):
+        shared("lstm").unroll({name: value[:, :0] for name, value in sequences().items()})
 
 
 def test_what_only_the_observation_can_tell_is_refused_at_building():
