@@ -368,7 +368,8 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         is_new = str(name) in RECURRENT_Q_NETWORK
         config = preset_config(RECURRENT_Q_NETWORK, str(name), overrides) if is_new else {}
         if config.get("encoder") == "relational":
-            settled = with_preparation(preparation, config["encoder_arguments"])
+            given = optional_dict("encoder_arguments", config["encoder_arguments"]) or {}
+            settled = with_preparation(preparation, given)
             overrides = {**overrides, "encoder_arguments": settled}
         return super().from_preset(name, **overrides)
 
