@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -101,6 +103,10 @@ class CurriculumGraph:
         success = self.levels[0].succeeded(reward, terminated)
         return state, self.levels[0].observe(state), outcome, over, success
 
+    def errors_as_raised(self) -> AbstractContextManager[None]:
+        """As of `PythonEnvs`; nothing here raises in the graph."""
+        return contextlib.nullcontext()
+
     def get_state(self, state: Any) -> dict[str, Any]:
         """The environments' state, as a dict of arrays and JSON-able values."""
         columns = {name: column.numpy() for name, column in state._asdict().items()}
@@ -145,6 +151,7 @@ class PythonEnvs:
     def __init__(self, env: SeededVectorEnv) -> None:
         self.env = env
         self.num_envs = env.num_envs
+        self._error: Exception | None = None
 
     @property
     def reset_options(self) -> dict[str, Any] | None:
@@ -175,11 +182,18 @@ class PythonEnvs:
         seen = (tf.as_dtype(space.dtype), (self.num_envs, *(space.shape or ())))
         reward, flag = (tf.float32, (self.num_envs,)), (tf.bool, (self.num_envs,))
         kinds = [seen, reward, flag, flag, seen, flag, flag]
-        results = tf.numpy_function(self._step, [action], [kind for kind, _ in kinds])
+        results = tf.numpy_function(self._remembered, [action], [kind for kind, _ in kinds])
         for result, (_, shape) in zip(results, kinds):
             result.set_shape(shape)
         observation, *outcome, over, success = results
         return (), observation, tuple(outcome), over, success
+
+    def _remembered(self, action):
+        try:
+            return self._step(action)
+        except Exception as error:
+            self._error = error
+            raise
 
     def _step(self, action):
         observation, reward, terminated, truncated, info = self.env.step(action)
@@ -196,6 +210,20 @@ class PythonEnvs:
             np.asarray(terminated | truncated, bool),
             success,
         )
+
+    @contextlib.contextmanager
+    def errors_as_raised(self) -> Iterator[None]:
+        """While this is entered, what an environment raises comes out of a graph as it was raised.
+
+        TensorFlow raises one of its own errors in the place of it, which only quotes it.
+        """
+        self._error = None
+        try:
+            yield
+        except tf.errors.OpError:
+            if self._error is not None:
+                raise self._error from None
+            raise
 
     def get_state(self, state: tuple[()]) -> dict[str, Any]:
         """The environments' state, ready for JSON."""

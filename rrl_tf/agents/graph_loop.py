@@ -117,14 +117,15 @@ class GraphLoop:
         count = math.ceil((step - self._step) / num_envs)
         epsilons = [self.epsilon(self._step + i * num_envs) for i in range(count)]
         updates = [self._due(first + i + 1) for i in range(count)]
-        self._now, episodes, sums = self._advance(
-            self._now,
-            tf.constant(epsilons, tf.float32),
-            tf.constant(updates, tf.int32),
-            tf.constant(first, tf.int64),
-            tf.constant(self._updates, tf.int64),
-            tf.constant(self.env.level, tf.int32),
-        )
+        with self.env.errors_as_raised():
+            self._now, episodes, sums = self._advance(
+                self._now,
+                tf.constant(epsilons, tf.float32),
+                tf.constant(updates, tf.int32),
+                tf.constant(first, tf.int64),
+                tf.constant(self._updates, tf.int64),
+                tf.constant(self.env.level, tf.int32),
+            )
         self._step += count * num_envs
         self._updates += sum(updates)
         metrics = {

@@ -100,6 +100,44 @@ def test_a_restored_loop_goes_on_to_the_same_bits(python):
             np.testing.assert_array_equal(value, second.get_state()[part][name], err_msg=name)
 
 
+def fail(env, method, error):
+    """From now on, that method of an environment raises the error, or rewards with nan."""
+
+    def failing(*args, **kwargs):
+        if error is not None:
+            raise error
+        observation, _, *rest = env.__class__.step(env, *args, **kwargs)
+        return observation, float("nan"), *rest
+
+    setattr(env, method, failing)
+
+
+@pytest.mark.parametrize(
+    ("method", "error", "expected"),
+    [
+        ("step", ConnectionError("the simulator is gone"), "^the simulator is gone$"),
+        ("reset", KeyError("no start is left"), "^'no start is left'$"),
+        ("step", None, "rewards must be finite .*environment 1, step .*received nan"),
+    ],
+)
+def test_what_an_environment_raises_comes_out_as_it_is(method, error, expected):
+    loop = make_loop(python=True)
+    records = loop.run(10**6)
+    next(records)
+    fail(loop.env.env.envs[1], method, error)
+    with pytest.raises(type(error) if error else InvalidInput, match=expected):
+        list(records)
+
+
+def test_an_error_of_tensorflow_is_not_taken_for_one_that_an_environment_raised_before():
+    env = make_loop(python=True).env
+    env.begin(0)
+    with pytest.raises(InvalidInput, match="Expected 3 actions"), env.errors_as_raised():
+        tf.function(env.step_and_restart)((), tf.constant([0]), None, None)
+    with pytest.raises(tf.errors.UnknownError, match="other"), env.errors_as_raised():
+        raise tf.errors.UnknownError(None, None, "other")
+
+
 def test_what_is_stored_is_what_the_agent_knew():
     loop = make_loop()
     loop.updates_per_step = 0.0
