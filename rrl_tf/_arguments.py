@@ -184,6 +184,40 @@ def array_of(name: str, value: Any, dtype: Any) -> np.ndarray:
     return array.astype(dtype)
 
 
+def not_finite(array: np.ndarray) -> str | None:
+    """What keeps an array from being real numbers that are finite: a value, or its dtype."""
+    if array.dtype.kind in "cOSU":
+        return str(array.dtype)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        return str(array[~np.isfinite(array)].flat[0])
+    return None
+
+
+def stored_arrays(
+    part: str,
+    stored: Mapping[str, Any],
+    expected: Mapping[str, tuple[Sequence[int], Any]],
+    may_be_nan: Collection[str] = (),
+) -> dict[str, np.ndarray]:
+    """The arrays of a part of a checkpoint, or an `InvalidInput` for the first that is another.
+
+    Args:
+        part: what the message calls it.
+        stored: name → array.
+        expected: name → shape and dtype.
+        may_be_nan: names of those that may hold nan.
+    """
+    for name, (shape, dtype) in expected.items():
+        array = np.asarray(stored.get(name))
+        received = f"{array.dtype}{array.shape}" if name in stored else "none"
+        wanted = f"{np.dtype(dtype)}{tuple(shape)}"
+        if received == wanted and name not in may_be_nan and array.dtype.kind == "f":
+            received += " with nan" if np.isnan(array).any() else ""
+        if received != wanted:
+            raise InvalidInput(f"{part} state {name!r} must be {wanted}; received {received}")
+    return {name: stored[name] for name in expected}
+
+
 def reset_option(name: str, options: Mapping[str, Any] | None) -> Any:
     """What `env.reset(options=options)` asks for under the only `name` it may have, or `None`.
 

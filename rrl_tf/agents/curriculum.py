@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
 import numpy as np
 
-from rrl_tf._arguments import natural, number_from, positive_int, reset_option
+from rrl_tf._arguments import integer, number_from, positive_int, reset_option
 from rrl_tf.envs import SeededVectorEnv, Task
 from rrl_tf.errors import InvalidInput
 
@@ -57,10 +57,7 @@ class CurriculumEnv(gymnasium.Wrapper):
         Raises:
             InvalidInput: if there is no such level, or another option.
         """
-        level = reset_option("level", options)
-        level = 0 if level is None else natural("level", level)
-        if level >= len(self.envs):
-            raise InvalidInput(f"level must be from 0 to {len(self.envs) - 1}; received {level}")
+        level = level_of(options, len(self.envs))
         # A stream of its own: the environment's first draws must not depend on the level's.
         rng = np.random.default_rng(None if seed is None else (seed, 1))
         if level > 0 and rng.random() >= self.current_share:
@@ -120,9 +117,27 @@ class Curriculum:
         return {"level": self.level}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_state` returned."""
-        if state["level"] not in range(self.levels):
-            raise InvalidInput(
-                f"level must be from 0 to {self.levels - 1}; received {state['level']!r}"
-            )
-        self.level = state["level"]
+        """Restores what `get_state` returned.
+
+        Raises:
+            InvalidInput: if there is no such level.
+        """
+        self.level = _checked_level(state["level"], self.levels)
+
+
+def level_of(options: Mapping[str, Any] | None, levels: int) -> int:
+    """Which of so many levels the `options` of a reset ask for; the first, if they name none.
+
+    Raises:
+        InvalidInput: if there is no such level, or another option.
+
+    Example:
+        >>> level_of({"level": 1}, levels=2), level_of(None, levels=2)
+        (1, 0)
+    """
+    level = reset_option("level", options)
+    return 0 if level is None else _checked_level(level, levels)
+
+
+def _checked_level(level, levels):
+    return int(number_from("level", integer("level", level), 0, levels - 1))

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rrl_tf._arguments import number_from, positive_int
+from rrl_tf._arguments import number_from, positive_int, stored_arrays
 from rrl_tf.agents import graph_random
+from rrl_tf.agents.curriculum import level_of
 from rrl_tf.envs.graph import GraphEnv, choose
 from rrl_tf.envs.vector import SeededVectorEnv
 from rrl_tf.errors import InvalidInput
@@ -116,20 +117,18 @@ class CurriculumGraph:
         """State and observation of what `get_state` returned.
 
         Raises:
-            InvalidInput: if it is of another number of environments, or of other ones.
+            InvalidInput: if it is of another number of environments, of other ones, or of a level
+                that is none.
         """
         example = self.initial_state((0, 0), 0)
-        expected = {name: tuple(column.shape) for name, column in example._asdict().items()}
-        received = {name: np.shape(stored[name]) for name in expected}
-        if received != expected:
-            raise InvalidInput(
-                f"expected the state of {self.num_envs} environments, {expected}; received "
-                f"{received}"
-            )
+        expected = {
+            name: (tuple(column.shape), column.dtype.as_numpy_dtype)
+            for name, column in example._asdict().items()
+        }
+        arrays = stored_arrays("environment", stored, expected)
+        level_of(stored["reset_options"], len(self.levels))
         self.reset_options = stored["reset_options"]
-        state = type(example)(
-            **{n: tf.constant(stored[n], c.dtype) for n, c in example._asdict().items()}
-        )
+        state = type(example)(**{name: tf.constant(array) for name, array in arrays.items()})
         return state, self.levels[0].observe(state)
 
 

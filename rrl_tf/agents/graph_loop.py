@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rrl_tf._arguments import number_from, positive_int
+from rrl_tf._arguments import number_from, positive_int, stored_arrays
 from rrl_tf.agents import graph_random
 from rrl_tf.agents.graph_envs import CurriculumGraph, PythonEnvs
-from rrl_tf.agents.loop import Record
+from rrl_tf.agents.loop import Record, stored_counts
 from rrl_tf.agents.timeline import Timeline
 from rrl_tf.errors import InvalidInput
 
@@ -100,7 +100,7 @@ class GraphLoop:
     def _begun(self):
         return self._from(*self.env.begin(self._seed(_RESETS, -1)))
 
-    def _from(self, state, observation, **more):
+    def _from(self, state, observation):
         nothing = tf.zeros((self.env.num_envs,))
         return {
             "state": state,
@@ -108,7 +108,6 @@ class GraphLoop:
             "recall": self.agent.initial_recall(self.env.num_envs),
             "return": nothing,
             "length": nothing,
-            **more,
         }
 
     def _advance_to(self, step):
@@ -220,11 +219,21 @@ class GraphLoop:
         self.agent.set_state(state["agent"])
         self.replay.set_state(state["replay"])
         state_now, observation = self.env.set_state(state["environment"])
-        kept = tf.nest.map_structure(tf.constant, {**state["episodes"], "recall": state["recall"]})
-        self._now = self._from(state_now, observation, **kept)
-        self._step = int(state["loop"]["step"])
-        self._updates = int(state["loop"]["updates"])
-        self._updates_owed = float(state["loop"]["updates_owed"])
+        now = self._from(state_now, observation)
+        episodes = {name: now[name] for name in ("return", "length")}
+        self._now = now | _restored("episodes", state["episodes"], episodes)
+        self._now["recall"] = _restored("recall", state["recall"], now["recall"])
+        self._step, self._updates, self._updates_owed = stored_counts(state["loop"])
+
+
+def _restored(part, stored, example):
+    """Tensors like those of an example, of a part of a state."""
+    expected = {
+        name: (tuple(value.shape), value.dtype.as_numpy_dtype) for name, value in example.items()
+    }
+    return {
+        name: tf.constant(array) for name, array in stored_arrays(part, stored, expected).items()
+    }
 
 
 def _finished(episodes):

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from rrl_tf._arguments import one_of
+from rrl_tf._arguments import not_finite, one_of
 from rrl_tf._typing import Tensor
 from rrl_tf.agents.optimizers import OptimizerName, make_optimizer
 from rrl_tf.errors import InvalidInput
@@ -99,8 +99,8 @@ class Learner:
         """Restores what `get_state` returned.
 
         Raises:
-            InvalidInput: naming what is missing, unknown or of another shape, three of them;
-                nothing is changed then.
+            InvalidInput: naming what is missing, unknown, of another shape or not finite, three of
+                them; nothing is changed then.
         """
         variables = self._variables()
         wrong = [f"missing {name}" for name in variables if name not in arrays]
@@ -109,6 +109,11 @@ class Learner:
             f"{name} is {arrays[name].shape}, expected {tuple(variable.shape)}"
             for name, variable in variables.items()
             if name in arrays and arrays[name].shape != tuple(variable.shape)
+        ]
+        wrong += [
+            f"{name} holds {received}, expected finite numbers"
+            for name, array in arrays.items()
+            if (received := not_finite(array)) is not None
         ]
         if wrong:
             more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rrl_tf._arguments import number_from
+from rrl_tf._arguments import natural, number_from
 from rrl_tf.agents.replay import ReplayBuffer
 from rrl_tf.envs.vector import SeededVectorEnv
 
@@ -181,9 +181,7 @@ class Loop:
         self.agent.set_state(state["agent"])
         self.replay.set_state(state["replay"])
         self._observation = self.env.set_state(state["environment"])
-        self._step = int(state["loop"]["step"])
-        self._updates = int(state["loop"]["updates"])
-        self._updates_owed = float(state["loop"]["updates_owed"])
+        self._step, self._updates, self._updates_owed = stored_counts(state["loop"])
         self._rng.bit_generator.state = state["loop"]["random"]
 
 
@@ -203,6 +201,15 @@ class Clock:
         with self._trace(name):
             yield
         self.seconds[name] += time.perf_counter() - begun
+
+
+def stored_counts(stored: Mapping[str, Any]) -> tuple[int, int, float]:
+    """Steps, updates and the part of an update that is owed, from the state of a loop."""
+    return (
+        natural("loop.step", stored["step"]),
+        natural("loop.updates", stored["updates"]),
+        float(number_from("loop.updates_owed", stored["updates_owed"], 0, 1)),
+    )
 
 
 def finished_episodes(info: Mapping[str, Any]) -> list[dict[str, float]]:

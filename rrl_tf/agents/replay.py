@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rrl_tf._arguments import number_from
+from rrl_tf._arguments import natural, number_from, stored_arrays
 from rrl_tf.agents.stored_observations import StoredArrays, StoredFrames
 from rrl_tf.errors import InvalidInput
 
@@ -302,14 +302,18 @@ class ReplayBuffer:
             ValueError: if it came from a buffer of another shape, capacity or number of
                 environments.
         """
-        size = min(state["added"], self.capacity)
-        for name, column in self._ring.items():
-            stored = state[name]
-            dtype = stored.dtype if name in OBSERVATIONS else column.dtype  # of those see below
-            if len(stored) != size or stored.dtype != dtype:
+        added = natural("added", state["added"])
+        size = min(added, self.capacity)
+        numbers = {
+            name: ((size, *column.shape[1:]), column.dtype)
+            for name, column in self._ring.items()
+            if name not in OBSERVATIONS
+        }
+        stored_arrays("replay", state, numbers)
+        for name in OBSERVATIONS:  # what a row of them is, see below
+            if len(state[name]) != size:
                 raise InvalidInput(
-                    f"replay state {name!r} is {len(stored)} rows of {stored.dtype}, "
-                    f"expected {size} of {dtype}"
+                    f"replay state {name!r} must be {size} rows; received {len(state[name])}"
                 )
         for part in ("pending", "episodes"):
             if len(state[part]) != self.num_envs:
@@ -319,7 +323,7 @@ class ReplayBuffer:
         columns: Any = self._observations.from_arrays(state, (*OBSERVATIONS, "pending_observation"))
         for name, column in self._ring.items():
             column[:size] = columns.get(name, state[name])
-        self._added = int(state["added"])
+        self._added = added
         self._largest_priority = float(number_from("priority", state["largest_priority"], 0))
         self._episodes = [
             {

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rrl_tf._arguments import number_from
+from rrl_tf._arguments import natural, number_from, stored_arrays
 from rrl_tf._typing import Tensor
 from rrl_tf.agents import graph_random
 from rrl_tf.errors import InvalidInput
@@ -299,22 +299,22 @@ class Timeline:
         """Restores what `get_state` returned.
 
         Raises:
-            InvalidInput: if it came from a timeline of another shape; nothing is changed then.
+            InvalidInput: if it came from a timeline of another shape, or holds a number that is
+                none; nothing is changed then.
         """
-        rows = min(state["added"], self.steps) * self.num_envs
-        for name, column in self._columns.items():
-            expected, dtype = (rows, *column.shape[1:]), column.dtype.as_numpy_dtype
-            if state[name].shape != expected or state[name].dtype != dtype:
-                raise InvalidInput(
-                    f"replay state {name!r} is {state[name].dtype}{state[name].shape}, "
-                    f"expected {np.dtype(dtype)}{expected}"
-                )
+        added = natural("added", state["added"])
+        rows = min(added, self.steps) * self.num_envs
+        expected = {
+            name: ((rows, *column.shape[1:]), column.dtype.as_numpy_dtype)
+            for name, column in self._columns.items()
+        }
+        arrays = stored_arrays("replay", state, expected, ("observation_t", "observation_tp1"))
         largest = float(number_from("priority", state["largest_priority"], 0))
         for name, column in self._columns.items():
             whole = np.zeros(column.shape, column.dtype.as_numpy_dtype)
-            whole[:rows] = state[name]
+            whole[:rows] = arrays[name]
             column.assign(whole)
-        self._added.assign(state["added"])
+        self._added.assign(added)
         self._largest_priority.assign(largest)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import keras
 import numpy as np
 
+from rrl_tf._arguments import not_finite
 from rrl_tf.errors import InvalidInput
 
 
@@ -31,12 +32,8 @@ def set_model_state(model: keras.Model, arrays: Mapping[str, np.ndarray]) -> Non
     if stored != {name: tuple(variable.shape) for name, variable in variables.items()}:
         raise InvalidInput(f"its checkpoint is of another model than {model.name}")
     for name, array in arrays.items():
-        if array.dtype.kind in "cOSU":
-            raise ValueError(f"{name} must be an array of real numbers; received {array.dtype}")
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise ValueError(
-                f"{name} must be finite; received {array[~np.isfinite(array)].flat[0]}"
-            )
+        if (received := not_finite(array)) is not None:
+            raise ValueError(f"{name} must be real numbers that are finite; received {received}")
     for name, variable in variables.items():
         variable.assign(arrays[name])
 

@@ -60,6 +60,21 @@ def test_promotion_needs_the_success_and_a_next_level():
     assert twin.level == 1
 
 
+@pytest.mark.parametrize("level", [3, -1, 1.0, True, "x"])
+def test_a_level_that_is_none_is_refused(level):
+    with pytest.raises(InvalidInput, match=f"level.* must be .*; received {level!r}"):
+        make().reset(seed=0, options={"level": level})
+    curriculum = Curriculum(levels=3)
+    with pytest.raises(InvalidInput, match=f"level.* must be .*; received {level!r}"):
+        curriculum.set_state({"level": level})
+    assert curriculum.level == 0
+
+
+def test_an_option_that_is_none_is_refused():
+    with pytest.raises(InvalidInput, match=r"only option .*'level'; received \['lvel'\]"):
+        make().reset(options={"lvel": 1})
+
+
 def test_environments_must_look_alike():
     with pytest.raises(ValueError, match=r"\(7, 7, 3\).*\(7, 7, 4\)"):
         CurriculumEnv([make_doorkey(5), make_doorkey(6, observation="compass")])

@@ -282,6 +282,10 @@ def test_state_of_another_network_is_refused_and_changes_nothing():
     other.build((None, 7, 7, 3))
     with pytest.raises(ValueError, match=r"does not fit.*; and \d+ more"):
         agent.set_state(DoubleDQN(other, PREPARE).get_state())
+    for spoiled, received in ((np.nan, "nan"), (1j, "complex64")):
+        kernel = before["online/000"] * spoiled
+        with pytest.raises(InvalidInput, match=f"online/000 holds {received}, expected finite"):
+            agent.set_state(before | {"online/000": kernel})
     for name, value in agent.get_state().items():
         np.testing.assert_array_equal(value, before[name])
 

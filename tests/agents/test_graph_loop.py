@@ -135,9 +135,13 @@ def test_a_state_of_other_environments_is_refused():
         pass
     state = loop.get_state()
     state["environment"]["size"] = state["environment"]["size"][:2]
-    with pytest.raises(InvalidInput, match=r"4 environments.*received .*'size': \(2,\)"):
+    with pytest.raises(InvalidInput, match=r"'size' must be int32\(4,\); received int32\(2,\)"):
         other.set_state(state)
     assert other.step == 0
+    state = loop.get_state()
+    state["environment"]["reset_options"] = {"level": 2}
+    with pytest.raises(InvalidInput, match="level must be from 0 to 1; received 2"):
+        other.set_state(state)
 
 
 @pytest.mark.parametrize(

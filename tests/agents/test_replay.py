@@ -137,6 +137,11 @@ def test_state_of_another_buffer_is_refused():
     play(replay, 3, 1, seed=0)
     with pytest.raises(ValueError, match=r"observation_t.*\(1,\).*expected.*\(2,\)"):
         ReplayBuffer(10, (2,), "int64", num_envs=1).set_state(replay.get_state())
+    state, fresh = replay.get_state(), ReplayBuffer(10, (1,), "int64", num_envs=1)
+    with pytest.raises(InvalidInput, match=r"'return_t' must be float32\(3,\); .* with nan"):
+        fresh.set_state(state | {"return_t": np.full(3, np.nan, "float32")})
+    with pytest.raises(InvalidInput, match="'observation_t' must be 3 rows; received 2"):
+        fresh.set_state(state | {"observation_t": state["observation_t"][:2]})
     with pytest.raises(ValueError, match="1 environments, expected 2"):
         ReplayBuffer(10, (1,), "int64", num_envs=2).set_state(replay.get_state())
 

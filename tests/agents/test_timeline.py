@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -157,8 +159,31 @@ def test_state_of_another_timeline_is_refused():
     replay = Timeline(10, (1,), "int64", num_envs=1)
     play(replay, 3, 1, seed=0)
     other = Timeline(10, (2,), "int64", num_envs=1)
-    with pytest.raises(InvalidInput, match=r"observation_t.*\(3, 1\).*expected.*\(3, 2\)"):
+    with pytest.raises(InvalidInput, match=r"observation_t.*\(3, 2\); received .*\(3, 1\)"):
         other.set_state(replay.get_state())
+    assert len(other) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "received"),
+    [
+        ("reward_t", np.full(3, np.nan, "float32"), "float32(3,) with nan"),
+        ("reward_t", np.zeros(3), "float64(3,)"),
+        ("weight", "x", "<U1()"),
+        ("floor_t", None, "none"),
+        ("added", -3, "-3"),
+        ("added", 3.0, "3.0"),
+    ],
+)
+def test_a_damaged_state_is_refused(name, value, received):
+    replay = Timeline(10, (1,), "int64", num_envs=1)
+    play(replay, 3, 1, seed=0)
+    state = replay.get_state() | {name: value}
+    if value is None:
+        del state[name]
+    other = Timeline(10, (1,), "int64", num_envs=1)
+    with pytest.raises(InvalidInput, match=rf"{name}.* must be .*; received {re.escape(received)}"):
+        other.set_state(state)
     assert len(other) == 0
 
 
