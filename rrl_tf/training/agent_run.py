@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from tqdm import tqdm
 
 from rrl_tf.agents import DoubleDQN, GraphLoop, Loop, RecurrentDoubleDQN
-from rrl_tf.agents.curriculum import Curriculum
+from rrl_tf.agents.curriculum import Curriculum, level_of
 from rrl_tf.agents.optimizers import OptimizerName
 from rrl_tf.envs import Task
 from rrl_tf.errors import InvalidInput
@@ -176,19 +177,43 @@ def train_agent(
         may_change=("steps",),
         identity={"task": task.name, "parameters": loop.agent.policy.count_params()},
         stop=lambda rows: is_solved(rows, len(task.levels), config.stop_after_perfect),
+        restore=functools.partial(restore, loop, curriculum, statistics),
         replicas=replicas,
     )
-    if (state := run.load()) is not None:
-        with run.folder.restoring():
-            loop.set_state(state)
-            curriculum.set_state(state["curriculum"])
-            statistics.set_state(state["statistics"])
     if not run.is_finished():
         with replicas.losses_told(), compilation_told(), Interruption() as interruption:
             _train(run, loop, task, play, curriculum, statistics, config, interruption)
         interruption.obey()
         run.by_chief(finish, run, loop.agent, play, task, config, further_trials)
     return run, loop.agent
+
+
+def restore(
+    loop: Loop | GraphLoop,
+    curriculum: Curriculum,
+    statistics: RolloutStatistics,
+    step: int,
+    state: Mapping[str, Any],
+) -> None:
+    """Takes up the checkpoint of a step, as `train_agent` saved it.
+
+    Raises:
+        InvalidInput: if a part does not fit what it is for, or two of them contradict each other.
+        KeyError, TypeError, ...: if something is missing, or of another type.
+    """
+    loop.set_state(state)
+    curriculum.set_state(state["curriculum"])
+    statistics.set_state(state["statistics"])
+    if loop.step != step:
+        raise InvalidInput(
+            f"loop.step must be that of its checkpoint, {step}; received {loop.step}"
+        )
+    options = loop.env.reset_options
+    if level_of(options, curriculum.levels) != curriculum.level:
+        raise InvalidInput(
+            f"environment.reset_options must be of the curriculum's level, {curriculum.level}; "
+            f"received {options}"
+        )
 
 
 def _train(run, loop, task, play, curriculum, statistics, config, interruption):

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
+from rrl_tf._arguments import natural
 from rrl_tf.agents.trajectory_policy import TrajectoryPolicy, play_episodes
 from rrl_tf.data.episodes import Episode, OfflineData, RecordedEnv
 from rrl_tf.data.scaling import Scaling
@@ -204,13 +205,16 @@ class _FineTuning:
         self.policy = TrajectoryPolicy(network, scaling, exploration)
         self.envs = [RecordedEnv(env) for env in make_envs(data, config.episodes)]
         self.kept = KeptEpisodes(self.data.episodes, config.kept_steps)
-        self.run = Run(config, config.steps, may_change=("steps",), identity=identity)
-        self.step, self.rounds, self.updates = self.run.step, 0, 0
-        if (state := self.run.load()) is not None:
-            with self.run.folder.restoring():
-                set_model_state(network, state["variables"])
-                self.kept.set_state(state["episodes"])
-                self.rounds, self.updates = state["done"]["rounds"], state["done"]["updates"]
+        self.step = self.rounds = self.updates = 0
+        more = {"may_change": ("steps",), "identity": identity, "restore": self._restore}
+        self.run = Run(config, config.steps, **more)
+
+    def _restore(self, step, state):
+        set_model_state(self.network, state["variables"])
+        self.kept.set_state(state["episodes"])
+        self.step = step
+        self.rounds = natural("done.rounds", state["done"]["rounds"])
+        self.updates = natural("done.updates", state["done"]["updates"])
 
     def go_on(self, measure, interruption):
         """Plays, learns and saves until the run is over or interrupted."""

@@ -80,11 +80,11 @@ class FitRun(Run):
             raise InvalidInput(f"FitRun needs a built model; received {model.name} without weights")
         model.optimizer.build(model.trainable_variables)
         model.train_step = functools.partial(train_step, model)
-        super().__init__(config, steps, **options)
         self.model, self._steps_per_epoch = model, steps_per_epoch
-        if (state := self.load()) is not None:
-            with self.folder.restoring():
-                set_model_state(model, state["variables"])
+        super().__init__(config, steps, restore=self._restore, **options)
+
+    def _restore(self, step, state):
+        set_model_state(self.model, state["variables"])
 
     def fit(
         self,

@@ -95,7 +95,8 @@ def make_loggers(names: Iterable[str], folder: str | os.PathLike) -> list[Logger
         _ids(path)  # what is wrong there is told before any is opened
     made: list[Logger] = []
     try:
-        for name in names:
+        # Files last: what a service refuses must not have added any to a run that goes on.
+        for name in sorted(names, key="tensorboard".__eq__):
             if name != "csv":
                 made.append(_MAKERS[name](path))
     except BaseException:

@@ -23,9 +23,10 @@ class Run:
     """Opens the folder and the log of a run, new or to be continued, and finishes it.
 
     Opening writes the folder, so a script checks its data and builds its model before; a command
-    that is rejected leaves nothing behind. How far a run has come is the step of its newest
-    checkpoint. A run is over when it has come to `steps` or when `stop` says so, and finished when
-    `finish` was called for that step.
+    that is rejected leaves nothing behind. A run that goes on is written to only when everything
+    in its folder was read and its checkpoint taken up. How far a run has come is the step of its
+    newest checkpoint. A run is over when it has come to `steps` or when `stop` says so, and
+    finished when `finish` was called for that step.
 
     Of several hosts only the chief writes to the folder; the others go on from what it has there,
     in a temporary copy, so that they need not see its disk.
@@ -36,6 +37,8 @@ class Run:
         may_change: names of fields that may differ from the run that is continued.
         identity: what else makes it the same run, such as a `checksum` of the data; JSON-able.
         stop: function of the log's rows, whether to stop before; such as an `EarlyStop`.
+        restore: function of a step and a state that were given to `save`, which takes up the newest
+            checkpoint; called where there is one.
         replicas: the devices and hosts that share the run, by default one.
 
     Attributes:
@@ -48,14 +51,14 @@ class Run:
         step: int, of the newest checkpoint; 0 in a new run.
 
     Raises:
-        InvalidInput: if the folder holds another run, its files cannot be read, or a logger cannot
-            be opened; a folder that was new is removed then.
+        InvalidInput: if the folder holds another run, its files cannot be read, its checkpoint
+            cannot be taken up, or a logger cannot be opened; a folder that was new is removed then,
+            and another stays as it was.
         OSError: if the folder cannot be made or written.
 
     Example:
-        >>> run = Run(config, steps=config.steps, may_change=("steps",))
-        >>> if state := run.load():
-        ...     loop.set_state(state)
+        >>> restore = lambda step, state: loop.set_state(state)
+        >>> run = Run(config, steps=config.steps, may_change=("steps",), restore=restore)
         >>> if not run.is_finished():
         ...     ...  # train; now and then run.log.write(step, {...}), run.save(step, state)
         ...     run.finish({"eval/success": 1.0}, "every start solved", [picture])
@@ -69,6 +72,7 @@ class Run:
         may_change: Iterable[str] = (),
         identity: Mapping[str, Any] | None = None,
         stop: Callable[[list[dict[str, float]]], bool] | None = None,
+        restore: Callable[[int, dict[str, dict[str, Any]]], None] | None = None,
         replicas: Replicas | None = None,
     ) -> None:
         self.replicas = replicas or Replicas()
@@ -82,9 +86,13 @@ class Run:
         )
         self.step = self.folder.step
         self.log = MetricsLog(self.folder.path, until_step=self.step, loggers=())
+        if restore is not None and (state := self.load()) is not None:
+            with self.folder.restoring():
+                restore(self.step, state)
         if self.replicas.is_chief and not self._is_done():
             with _removed_on_error(made):
                 self.log.loggers = make_loggers(config.logger, self.folder.path)
+            self.folder.write_config()
             self.log.settings(settings)
 
     def __repr__(self) -> str:

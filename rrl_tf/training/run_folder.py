@@ -19,13 +19,14 @@ import numpy as np
 
 from rrl_tf.errors import InvalidInput
 
-# What reading a damaged checkpoint raises.
+# What taking up a damaged checkpoint raises.
 _UNREADABLE = (
     *(OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, AssertionError),
     OverflowError,
     zipfile.BadZipFile,
 )
-
+# JSON that is nested too deeply, or what a ZIP file is said to be compressed by.
+_UNREADABLE_FILE = (*_UNREADABLE, RuntimeError)
 
 _REPLACED = ".replaced-"  # a checkpoint that makes way for one of the same step
 
@@ -33,8 +34,9 @@ _REPLACED = ".replaced-"  # a checkpoint that makes way for one of the same step
 class RunFolder:
     """`runs/<task>/<name>/` with `config.json`, `checkpoints/`, `figures/`, `export/`.
 
-    Opening a folder that exists continues its run, so its configuration must be the same.
-    Whatever is written is complete before it appears under its name.
+    Opening a folder that exists continues its run, so its configuration must be the same. It stays
+    as it is until `write_config`, as there may be more that speaks against going on. Whatever is
+    written is complete before it appears under its name.
 
     Args:
         path: the folder; made when it is not there.
@@ -59,9 +61,10 @@ class RunFolder:
     ) -> None:
         self.path = pathlib.Path(path)
         config = json.loads(json.dumps(config))
-        file = self.path / "config.json"
-        if file.exists():
-            _check_config(file, config, set(may_change))
+        self._config = config
+        is_known = self._config_file.exists()
+        if is_known:
+            _check_config(self._config_file, config, set(may_change))
         elif self._whole_checkpoints():
             raise InvalidInput(
                 f"{self.path} holds checkpoints and no config.json, which tells what run they are "
@@ -77,8 +80,17 @@ class RunFolder:
                 shutil.rmtree(path)
             else:
                 path.rename(final)
-        with atomic_file(file) as draft:
-            draft.write_text(json.dumps(config, indent=2) + "\n")
+        if not is_known:
+            self.write_config()
+
+    def write_config(self) -> None:
+        """Notes what the run is gone on with; a new one's was noted when it was opened."""
+        with atomic_file(self._config_file) as draft:
+            draft.write_text(json.dumps(self._config, indent=2) + "\n")
+
+    @property
+    def _config_file(self) -> pathlib.Path:
+        return self.path / "config.json"
 
     def _lock(self):
         """Keeps other processes out while this one, or this object, lives."""
@@ -159,7 +171,7 @@ class RunFolder:
                 for path in file.files:
                     part, _, name = path.partition("/")
                     state.setdefault(part, {})[name] = file[path]
-        except _UNREADABLE as error:
+        except _UNREADABLE_FILE as error:
             raise self._unreadable(error) from error
         return state
 
@@ -179,8 +191,8 @@ class RunFolder:
             yield
         except InvalidInput as error:
             raise InvalidInput(
-                f"{self.path} holds a run of something else: {error}. Choose another name, or "
-                "remove that folder"
+                f"checkpoint {self._whole_checkpoints()[-1]} does not fit this run: {error}; "
+                f"choose another name, or remove {self.path}"
             ) from error
         except _UNREADABLE as error:
             raise self._unreadable(error) from error

@@ -2,6 +2,8 @@
 
 import dataclasses
 import functools
+import json
+import shutil
 
 import keras
 import numpy as np
@@ -11,7 +13,7 @@ from rrl_tf.envs import DoorKeyGraph, doorkey_task, enumerate_starts, make_doork
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import load_policy
 from rrl_tf.models import RecurrentQNetwork, dense_q_network
-from rrl_tf.training import evaluate
+from rrl_tf.training import agent_run, evaluate
 from rrl_tf.training.graph_evaluation import GraphEvaluation
 from rrl_tf.training.loops import make_recurrent_agent, make_recurrent_loop
 from rrl_tf.training.recurrent_double_dqn import (
@@ -114,6 +116,74 @@ def test_another_core_does_not_go_on_with_a_run_of_this_one(tmp_path, unfinished
     with pytest.raises(InvalidInput, match=r"parameters is \d+ there and \d+ here"):
         train(tmp_path, "relational-memory-dense", steps=80)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "toy").rglob("*")} == before
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory):
+    """The folder of a run that was stopped."""
+    path = tmp_path_factory.mktemp("stopped")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agent_run, "finish", lambda *_: None)
+        run, _ = train(path, steps=60)
+    return run.folder.path
+
+
+def changed(change, folder):
+    """Puts other values into the newest checkpoint; those that are None are left out."""
+    (checkpoint,) = (folder / "checkpoints").iterdir()
+    state = json.loads((checkpoint / "state.json").read_text())
+    arrays = dict(np.load(checkpoint / "arrays.npz"))
+    for path, value in change.items():
+        part, _, name = path.partition("/")
+        place, key = (arrays, path) if path in arrays else (state[part], name)
+        if value is None:
+            del place[key]
+        else:
+            place[key] = value(place[key]) if callable(value) else value
+    (checkpoint / "state.json").write_text(json.dumps(state))
+    np.savez(checkpoint / "arrays.npz", **arrays)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"recall/memory": None}, r"recall state 'memory' must be float32\(2, 12\); .* none"),
+        ({"recall/memory": lambda a: a[:, :5]}, r"memory.* float32\(2, 12\); .* float32\(2, 5\)"),
+        ({"recall/memory": lambda a: a[:1]}, r"memory.* float32\(2, 12\); .* float32\(1, 12\)"),
+        ({"recall/memory": np.float64}, r"memory.* float32\(2, 12\); received float64\(2, 12\)"),
+        ({"recall/memory": lambda a: a * np.float32("nan")}, "memory.*float32.* with nan"),
+        (
+            {"episodes/length": lambda a: a[:1]},
+            r"episodes state 'length' .* received float32\(1,\)",
+        ),
+        ({"agent/online/000": lambda a: a * np.nan}, "online/000 holds nan, expected finite"),
+        ({"replay/memory": lambda a: a[:-1]}, r"replay state 'memory' must be float32\(60, 12\)"),
+        ({"loop/step": -5}, "loop.step must be at least 0 and finite; received -5"),
+        ({"loop/step": 16}, "loop.step must be that of its checkpoint, 60; received 16"),
+        ({"loop/updates": 1.5}, "loop.updates.* must be an integer; received 1.5"),
+        ({"loop/updates_owed": 1e9}, "loop.updates_owed must be from 0 to 1; received 1000000000"),
+        ({"environment/reset_options": {"level": 9}}, "level must be from 0 to 0; received 9"),
+        ({"curriculum/level": 0.0}, "level.* must be an integer; received 0.0"),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused_before_anything_is_written(
+    tmp_path, stopped, change, message
+):
+    folder = tmp_path / "toy"
+    shutil.copytree(stopped, folder)
+    changed(change, folder)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    with pytest.raises(InvalidInput, match=rf"checkpoint .*0000000060 .*{message}"):
+        train(tmp_path, steps=80)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_new_episodes_are_of_the_level_that_a_checkpoint_has_come_to(tmp_path, unfinished):
+    levels = doorkey_task((5, 6), max_steps=12)
+    run, _ = train(tmp_path, task=levels, steps=40)
+    changed({"environment/reset_options": {"level": 1}}, run.folder.path)
+    with pytest.raises(InvalidInput, match=r"of the curriculum's level, 0; received {'level': 1}"):
+        train(tmp_path, task=levels, steps=80)
 
 
 def test_an_exported_agent_plays_as_the_trained_one_does(trained):

@@ -74,6 +74,58 @@ def test_rows_beyond_the_checkpoint_are_forgotten(tmp_path):
     assert [row["step"] for row in opened(tmp_path).log.rows] == [10, 20]
 
 
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("metrics.csv", b"\xff\x00", "is not a log of metrics"),
+        ("evaluation.json", b"{", "evaluation.json is not JSON"),
+        ("checkpoints/0000000100/state.json", b"{", "0000000100 cannot be read"),
+        ("checkpoints/0000000100/state.json", b'{"loop": {"step": 7}}', "does not fit .*: step 7;"),
+    ],
+)
+def test_a_command_that_is_refused_writes_nothing(tmp_path, file, content, message):
+    def restore(step, state):
+        if state["loop"]["step"] != step:
+            raise InvalidInput(f"step {state['loop']['step']}")
+
+    run = opened(tmp_path, steps=100)
+    run.log.write(100, {"train/loss": 1.0})
+    run.save(100, {"loop": {"step": 100}})
+    run.finish({})
+    (run.folder.path / file).write_bytes(content)
+    before = contents(run.folder.path)
+    config = RunConfig(runs=str(tmp_path), name="run", profile=True)
+    steps = 100 if file == "evaluation.json" else 200
+    with pytest.raises(InvalidInput, match=message):
+        Run(config, steps, restore=restore)
+    assert contents(run.folder.path) == before
+
+
+def test_what_a_run_goes_on_with_is_noted_when_it_goes_on(tmp_path, wandb):
+    def goes_on(steps, **changes):
+        config = RunConfig(runs=str(tmp_path), name="run", **changes)
+        return Run(config, steps, restore=lambda step, state: taken_up.append((step, state)))
+
+    taken_up = []
+    run = goes_on(100)
+    assert not taken_up
+    run.save(100, {"loop": {}})
+    run.finish({})
+    before = contents(run.folder.path)
+    assert goes_on(50, profile=True).is_finished()
+    wandb.refuses = "no API key"
+    with pytest.raises(InvalidInput, match="no API key"):
+        goes_on(200, profile=True, logger=("tensorboard", "wandb"))
+    assert contents(run.folder.path) == before
+    assert not goes_on(200, profile=True).is_finished()
+    assert taken_up == [(100, {"loop": {}})] * 3
+    assert json.loads((run.folder.path / "config.json").read_text())["profile"] is True
+
+
 def test_other_data_are_another_run(tmp_path):
     opened(tmp_path, identity={"data_checksum": "aa"})
     with pytest.raises(InvalidInput, match="data_checksum is 'aa' there and 'bb' here"):

@@ -123,7 +123,8 @@ def test_an_unreadable_checkpoint_is_named(tmp_path, file):
 
 
 @pytest.mark.parametrize(
-    "content", ["[]", "3", "null", '{"agent": 3}', '{"agent": ["weights"]}', '"agent"']
+    "content",
+    ["[]", "[" * 100_000, "3", "null", '{"agent": 3}', '{"agent": ["weights"]}', '"agent"'],
 )
 def test_a_checkpoint_of_other_types_is_named(tmp_path, content):
     folder = RunFolder(tmp_path, CONFIG)
@@ -136,7 +137,10 @@ def test_a_checkpoint_of_other_types_is_named(tmp_path, content):
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (InvalidInput("weights are of another shape"), "of something else: weights are of another"),
+        (
+            InvalidInput("weights are of another shape"),
+            "does not fit this run: weights are of another",
+        ),
         (KeyError("weights"), r"0000000003 cannot be read \(KeyError: 'weights'\); remove that"),
         (TypeError("no number"), r"0000000003 cannot be read \(TypeError: no number\)"),
     ],
