@@ -91,21 +91,6 @@ def test_environments_must_have_the_same_actions():
         CurriculumEnv([few, many])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"level": 2}, "level must be from 0 to 1; received 2"),
-        ({"level": -1}, "level must be .* received -1"),
-        ({"level": "x"}, "level` must be .* received 'x'"),
-        ({"lvel": 1}, r"'level'; received \['lvel'\]"),
-    ],
-)
-def test_a_level_that_there_is_not_is_told(options, message):
-    env = CurriculumEnv([make_doorkey(5), make_doorkey(6)])
-    with pytest.raises(InvalidInput, match=message):
-        env.reset(seed=0, options=options)
-
-
 @pytest.mark.parametrize(("argument", "value"), [("levels", 0), ("promote_at", float("nan"))])
 def test_a_curriculum_has_tasks_and_a_share(argument, value):
     with pytest.raises(ValueError, match=rf"{argument}.* must .*; received {value}"):
