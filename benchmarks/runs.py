@@ -138,9 +138,9 @@ def evaluation(run):
     return json.loads((run / "evaluation.json").read_text())
 
 
-def keep_pictures(run, folder, name):
+def keep_pictures(run, folder, name, *more):
     """Copies what a run drew last of an episode, for the docs."""
-    for picture in ("attention.png", "episode.gif"):
+    for picture in ("attention.png", "episode.gif", *more):
         shutil.copy(run / "figures" / picture, pathlib.Path(folder) / f"{name}-{picture}")
 
 

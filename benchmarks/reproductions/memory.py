@@ -67,7 +67,7 @@ VARIANTS = {
 
 ZERO_SHOT = ("zero_shot/level", "zero_shot/success", "zero_shot/last_success")
 """Of a curriculum's next level and of its last one, before they are trained on."""
-SHOWN = ("doorkey-8x8", "lstm", 0)
+SHOWN = (("doorkey-8x8", "lstm", 0), ("memory-s17", "lstm-long", 0))
 """Whose pictures are in the docs."""
 
 
@@ -107,8 +107,8 @@ def train(config, task, variant, seed):
     ]
     minutes = rows[-1]["time/cpu_minutes"]
     runs.keep(run, RESULTS, cpu_minutes=minutes, zero_shot=zero_shot, **checks(run))
-    if (task, variant, seed) == SHOWN:
-        runs.keep_pictures(run, RESULTS, f"{task}-{variant}")
+    if (task, variant, seed) in SHOWN:
+        runs.keep_pictures(run, RESULTS, f"{task}-{variant}", "memory.png")
 
 
 def checks(run):

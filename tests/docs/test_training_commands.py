@@ -20,6 +20,8 @@ DQN = (
 TOY = {
     "train_dqn": DQN,
     "train_doorkey": DQN,
+    "train_recurrent": "--steps=320 --num-envs=4 --batch-size=2 --learning-starts=280 "
+    "--updates-per-step=0.05 --evaluate-every=160 --evaluation-episodes=2",
     "train_box_world": f"{DQN} --max-steps=12",
     "train_atari": DQN.replace("episodes=3", "episodes=1"),
     "train_mnist": "--steps=2 --batch-size=4 --held-out=4 --log-every=2 --checkpoint-every=2 "
