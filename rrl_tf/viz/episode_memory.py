@@ -18,7 +18,7 @@ class EpisodeMemory:
     """What each slot of a memory attended to in T steps, and how far its gates were open.
 
     Args:
-        slots: names of the M slots, or of whatever is written to or attends: an LSTM is one.
+        slots: names of the M slots, or of whatever is written to or attends, as an LSTM's units.
         gates: dict name -> array `(T, M)` from 0 to 1, such as the means over the units of a slot:
             `"input"` is how much of what is new is written, `"forget"` how much of the old is kept.
         attention: array `(T, H, M, S)`, what each slot attends to; `None` where nothing attends.
@@ -33,7 +33,7 @@ class EpisodeMemory:
 
     Example:
 
-    >>> memory = EpisodeMemory(("LSTM",), {"input": np.full((9, 1), 0.4)})
+    >>> memory = EpisodeMemory(("unit 1", "unit 2"), {"input": np.full((9, 2), 0.4)})
     >>> memory.steps
     9
     """

@@ -211,12 +211,28 @@ def test_gates_over_time_with_what_came_into_view(count):
             np.testing.assert_array_equal(line.get_xdata(), np.arange(1, steps + 1))
             np.testing.assert_allclose(line.get_ydata(), values)
         assert [line.get_xdata()[0] for line in axes.lines[count:]] == [1, 3, 7]
+    assert "dashed: something comes into view" in in_view.get_title("left")
     assert [label.get_text() for label in in_view.get_yticklabels()] == ["ball", "key"]
     stays = [
         [(path.vertices[:, 0].min(), path.vertices[:, 0].max()) for path in drawn.get_paths()]
         for drawn in in_view.collections
     ]
     assert stays == [[(0.5, 9.5)], [(2.5, 4.5), (6.5, 7.5)]]
+
+
+def test_many_units_are_rows_and_those_that_change_most_come_first():
+    """Their mean is nearly constant; 64 lines are a tangle."""
+    values = {name: RNG.random((9, 64)) * np.linspace(0, 1, 64) for name in ("input", "forget")}
+    figure = gates_figure(EpisodeMemory(slots(64), values), arriving())
+    assert_everything_lies_apart(figure)
+    assert not figure.legends
+    written, kept = (axes for axes in figure.axes if axes.get_images())
+    order = np.argsort(-sum(each.std(axis=0) for each in values.values()))
+    for axes, name in ((written, "input"), (kept, "forget")):
+        (image,) = axes.get_images()
+        np.testing.assert_allclose(image.get_array(), values[name].T[order])
+        assert image.get_clim() == (0, 1)
+        assert [line.get_xdata()[0] for line in axes.lines] == [1, 3, 7]
 
 
 def test_gates_alone_where_nothing_is_ever_in_view():
