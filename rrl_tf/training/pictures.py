@@ -108,7 +108,10 @@ def _attention(episode, step, grid):
 
 
 def _film(episode, task):
-    scores = None if episode.frame_grid else next(iter(episode.scores.values()), None)
+    # Of several rounds the first, in which the cells still stand for what lies in them.
+    name, scores = next(iter(episode.scores.items()), ("", None))
+    if episode.frame_grid:
+        scores = None
     return viz.film(
         _frames(episode),
         scores,
@@ -120,6 +123,7 @@ def _film(episode, task):
         grid=picture_grid(task) if scores is not None else (1, 1),
         memory=episode.memory,
         ended=episode.ended,
+        round_name=name.replace("_", " ") if len(episode.scores) > 1 else "",
     )
 
 

@@ -208,6 +208,16 @@ def draw_weights(axes: Axes, weights: np.ndarray, largest: float) -> AxesImage:
     return image
 
 
+def even_share(weights: Any) -> float:
+    """Return what each entity would get if all that a row `(..., S)` attends to got the same."""
+    return 1.0 / max(1, np.count_nonzero(weights, axis=-1).max())
+
+
+def darkest(weights: np.ndarray, even: float) -> float:
+    """Return where the colours of attention end: an even share is never darker than half-way."""
+    return float(max(weights.max(initial=0.0), min(1.0, 2 * even)))
+
+
 class _Places(NamedTuple):
     """Where everything goes, in inches from the top left corner."""
 
@@ -273,11 +283,10 @@ def _draw_state(figure, places, frame, view, cells, unseen, grid):
 def _draw_panels(figure, places, rounds, groups, cells, unseen, grid):
     """Draw the attention of every head from every cell, and the colour bar."""
     step = places.panel + _HEADING
-    largest = max(
-        attention[:, x * grid[1] + y].max() for attention in rounds.values() for x, y in groups
-    )
-    # Fully masked rows are all zero; a scale from 0 to 0 has no colours.
-    largest = largest or 1.0
+    entities = [x * grid[1] + y for x, y in groups]
+    drawn = np.concatenate([attention[:, entities] for attention in rounds.values()])
+    even = even_share(drawn)
+    largest = darkest(drawn, even)
     top = places.top
     for name, attention in rounds.items():
         if len(rounds) > 1:
@@ -297,7 +306,9 @@ def _draw_panels(figure, places, rounds, groups, cells, unseen, grid):
     rows = top - places.top - _HEADING
     height = min(rows, 3.0)
     middle = places.top + _HEADING + rows / 2
-    style.colour_bar(figure, image, left, middle - height / 2, height, "attention")
+    style.colour_bar(
+        figure, image, left, middle - height / 2, height, f"attention; even would be {even:.2f}"
+    )
 
 
 def _name_round(figure, places, name, top, height):

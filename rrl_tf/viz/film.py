@@ -7,10 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib.patches import Rectangle
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
-from rrl_tf.viz.attention import attention_grid, draw_weights, mark_cells, meaning
+from rrl_tf.viz.attention import (
+    attention_grid,
+    darkest,
+    draw_weights,
+    even_share,
+    mark_cells,
+    meaning,
+)
 from rrl_tf.viz.checks import checked_cells, checked_images, checked_scores
 from rrl_tf.viz.episode_memory import EpisodeMemory
 from rrl_tf.viz.film_memory import add_memory, memory_height
@@ -38,21 +46,21 @@ def film(
     grid: tuple[int, int] = (7, 7),
     memory: EpisodeMemory | None = None,
     ended: bool = True,
+    round_name: str = "",
 ) -> np.ndarray:
     """Draw an episode step by step; `save_film` writes the result as a GIF.
 
     Each picture shows the frame, the attention of each head from the `source` cell, if there is
     any (`scores.mean(axis=1, keepdims=True)` shows their mean), and a bar for the value of each
-    action, the chosen one in orange. The last shows where the episode ended, or was cut.
+    action, the chosen one in orange. The last shows the end, or the cut, and the last step veiled.
 
     Below, the memory, if there is one: what each slot attends to, mean of the heads, and how much
     is written and kept; where nothing attends, that of all steps so far.
 
     Args:
         frames: uint8 RGB `(T + 1, height, width, 3)`: before each of the `T` steps, and at the end.
-        scores: array `(T, H, N, N)`; each `scores[t]` as `attention_figure` takes it. `None` shows
-            no attention, and `cells` are not looked at then.
-        cells: `T` dicts label -> `(x, y)`, each with the label `source`.
+        scores: array `(T, H, N, N)`, each as `attention_figure` takes it; `None` shows none.
+        cells: `T` dicts label -> `(x, y)`, each with the label `source`; not used without `scores`.
         q_values: array `(T, A)`.
         actions: integers `(T,)`, what was done, `0 <= action < A`.
         rewards: array `(T,)`.
@@ -61,6 +69,7 @@ def film(
         grid: `(width, height)` of the view in cells.
         memory: of the `T` steps; `None` shows none.
         ended: whether the episode was over after the `T` steps.
+        round_name: which of several rounds of attention `scores` are, such as `"round 1"`.
 
     Returns:
         uint8 array `(T + 1, height, width, 3)`, about 700 pixels wide.
@@ -78,11 +87,10 @@ def film(
     frames = checked_images("frames", frames, 4)
     q_values, actions, rewards = np.asarray(q_values), np.asarray(actions), np.asarray(rewards)
     scores, cells = _checked_attention(scores, cells, grid, source, len(q_values))
-    _check_episode(frames, scores, cells, q_values, actions, rewards, action_names, source)
-    _check_memory(memory, len(scores))
+    _check_episode(frames, scores, cells, q_values, actions, rewards, action_names, source, memory)
     looking = [each[source] for each in cells]
     pictures = _attention_from(looking, scores, grid)
-    page = _Page(frames[0], pictures, q_values, action_names, source, memory)
+    page = _Page(frames[0], pictures, q_values, action_names, (source, round_name), memory)
     page.show_meaning(dict.fromkeys(label for each in cells for label in each))
     steps = _images(page, frames, pictures, cells, looking, q_values, actions, rewards, ended)
     return np.stack([*steps, page.draw_end(frames[-1], rewards, ended)])
@@ -117,7 +125,7 @@ def _attention_from(
     return np.array(pictures).reshape(*scores.shape[:2], *grid[::-1])
 
 
-def _check_episode(frames, scores, cells, q_values, actions, rewards, action_names, source):
+def _check_episode(frames, scores, cells, q_values, actions, rewards, action_names, source, memory):
     """Raise a ValueError where the arrays of an episode do not fit each other."""
     steps, names = len(scores), len(action_names)
     for name, shape, expected in (
@@ -139,9 +147,6 @@ def _check_episode(frames, scores, cells, q_values, actions, rewards, action_nam
     for t, each in enumerate(cells):
         if source not in each:
             raise InvalidInput(f"cells[{t}] has no {source!r}; received labels {sorted(each)}")
-
-
-def _check_memory(memory, steps):
     if memory is not None and memory.steps != steps:
         raise InvalidInput(f"memory must be of {steps} steps; received {memory.steps}")
 
@@ -149,7 +154,7 @@ def _check_memory(memory, steps):
 class _Page:
     """One figure whose artists are updated from picture to picture: setting up costs the most."""
 
-    def __init__(self, frame, pictures, q_values, action_names, source, memory):
+    def __init__(self, frame, pictures, q_values, action_names, shown, memory):
         columns, side = _heads_layout(pictures.shape[1])
         frame_width = _SIDE * min(max(1.0, frame.shape[1] / frame.shape[0]), _WIDEST)
         attention_width = max(0.0, columns * (side + _HEADS_GAP) - _HEADS_GAP)
@@ -168,25 +173,27 @@ class _Page:
         style.bare(axes)
         style.title(axes, "environment", style.SMALL_SIZE)
 
-        self._largest = pictures.max(initial=0.0) or 1.0
+        self._largest = darkest(pictures, max(map(_even, pictures)))
         self._letters = min(style.SMALL_SIZE, 0.62 * 72 * side / pictures.shape[-1])
         self._marks = []
-        self._heads = self._add_heads(pictures[0], source, attention_left, columns, side)
+        self._shown = "attention from " + ", ".join(filter(None, shown))
+        self._heads = self._add_heads(pictures[0], attention_left, columns, side)
         self._bars, self._labels = self._add_values(q_values, action_names, values_left)
         self._memory = None
         if memory is not None:
             self._memory = add_memory(self.figure, memory, height + _MEMORY_GAP / 2)
 
-    def _add_heads(self, heads, source, attention_left, columns, side):
+    def _add_heads(self, heads, attention_left, columns, side):
         if not len(heads):
             return []
         rows = math.ceil(len(heads) / columns)
         heading = _HEADS_TITLE if len(heads) > 1 else 0.0
         step = side + heading + _HEADS_GAP
         first = _TOP + (_SIDE - rows * step + _HEADS_GAP) / 2 + heading
-        text = f"attention from {source}, 0 to {self._largest:.2f}"
         above = first - heading - 0.04
-        style.write(self.figure, attention_left, above, text, style.SMALL_SIZE, va="bottom")
+        self._scale = style.write(
+            self.figure, attention_left, above, "", style.SMALL_SIZE, va="bottom"
+        )
         images = []
         for head, weights in enumerate(heads):
             row, column = divmod(head, columns)
@@ -237,15 +244,25 @@ class _Page:
         self.show_frame(
             frame, f"{caption}, after {len(rewards)} steps", f"{earned} {rewards.sum():.2f}"
         )
-        self.show_attention([np.zeros(image.get_array().shape) for image in self._heads], {}, None)
-        self.show_values(np.zeros(len(self._bars)), None)
-        self.show_memory(None, {})
+        self._veil()
         return figure_to_image(self.figure)
+
+    def _veil(self):
+        """Fade what is no longer so: all but the frame and what stands above it."""
+        right = self._frame.axes.get_position().x1
+        top = 1 - (_TOP - 0.35) / self.figure.get_figheight()
+        bottom = self._frame.axes.get_position().y0
+        look = {"color": "white", "alpha": 0.65, "lw": 0, "zorder": 10}
+        self.figure.add_artist(Rectangle((right, bottom), 1 - right, top - bottom, **look))
+        self.figure.add_artist(Rectangle((0, 0), 1, bottom, **look))
 
     def show_attention(self, heads, cells, looking):
         for mark in self._marks:
             mark.remove()
         self._marks = []
+        if self._heads:
+            scale = f"0 to {self._largest:.2f}; even would be {_even(heads):.2f}"
+            self._scale.set_text(f"{self._shown}\n{scale}")
         for image, weights in zip(self._heads, heads):
             image.set_data(weights)
             scaled = weights / self._largest
@@ -261,12 +278,17 @@ class _Page:
             chosen = index == action
             bar.set(width=value, facecolor=style.ACCENT if chosen else style.BAR)
             label.set(
-                text="" if action is None else f" {value:.2f} ",
+                text=f" {value:.2f} ",
                 x=value,
                 ha="left" if value >= 0 else "right",
                 weight="bold" if chosen else "normal",
                 color=style.ACCENT if chosen else style.MUTED,
             )
+
+
+def _even(heads):
+    """An even share of the attention of heads `(H, height, width)`."""
+    return even_share(heads.reshape(-1, heads[0].size)) if len(heads) else 1.0
 
 
 def _names_layout(names):

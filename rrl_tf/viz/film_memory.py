@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rrl_tf.viz import style
-from rrl_tf.viz.attention import draw_weights, mark_cells
+from rrl_tf.viz.attention import darkest, draw_weights, even_share, mark_cells
 from rrl_tf.viz.episode_memory import EpisodeMemory
 
 if TYPE_CHECKING:
@@ -81,19 +81,25 @@ class _Panels:
         self._cells = np.zeros((memory.steps, 0, 1, 1))
         if memory.grid is not None:
             self._cells = memory.to_cells()
-        self._largest = self._cells.max(initial=0.0) or 1.0
-        style.write(figure, _MARGIN, top, self._title(), style.SMALL_SIZE)
+        self._title = style.write(figure, _MARGIN, top, "", style.SMALL_SIZE)
         self._maps = self._add_maps(figure)
         self._matrix = self._add_matrix(figure)
         self._bars = self._add_bars(figure)
         self._marks: list = []
 
-    def _title(self):
-        largest = self._squares.max() or 1.0
-        text = f"attention of the memory, 0 to {largest:.2f}"
+    def _show_scale(self, t):
+        """Return the ends of the colours of cells and squares in a step.
+
+        A step's own, as a window has little to attend to at first: no later one compares.
+        """
+        even = even_share(self._memory.attention[t].mean(axis=0))
+        weights = self._cells[t], self._squares[t]
+        cells, squares = (darkest(each, even) for each in weights)
+        text = f"attention of the memory in this step, 0 to {squares:.2f}; "
         if self._memory.grid is not None:
-            text += f", to single cells 0 to {self._largest:.2f}"
-        return text
+            text += f"to single cells 0 to {cells:.2f}, "
+        self._title.set_text(f"{text}even would be {even:.2f}")
+        return cells, squares
 
     def _add_maps(self, figure):
         side, images = self._places.side, []
@@ -102,7 +108,7 @@ class _Panels:
             left = _MARGIN + column * (side + _GAP)
             top = self._top + self._places.heading + row * (side + _GAP + self._places.heading)
             axes = style.place(figure, left, top, side, side)
-            images.append(draw_weights(axes, weights, self._largest))
+            images.append(draw_weights(axes, weights, 1.0))
             name = self._memory.slots[slot]
             style.title(axes, name, style.SMALL_SIZE, color=style.MUTED, pad=3)
         return images
@@ -112,7 +118,7 @@ class _Panels:
         width, height = (len(each) * self._places.square for each in (entities, slots))
         left, top = self._places.matrix_left, self._top + self._places.heading
         axes = style.place(figure, left, top, width, height)
-        image = draw_weights(axes, self._squares[0], self._squares.max() or 1.0)
+        image = draw_weights(axes, self._squares[0], 1.0)
         axes.set_aspect("auto")
         axes.set_yticks(range(len(slots)), slots)
         # Of many narrow columns, every so manieth gets its name, and the last, the newest, too.
@@ -139,22 +145,21 @@ class _Panels:
             added[gate] = bars, [axes.text(0, y, "", **look) for y in slots]
         return added
 
-    def show(self, t: int | None, cells: Mapping[str, tuple[int, int]]) -> None:
-        """Show step number t with labelled cells, or nothing where t is None."""
+    def show(self, t: int, cells: Mapping[str, tuple[int, int]]) -> None:
+        """Show step number t with labelled cells."""
         for mark in self._marks:
             mark.remove()
         self._marks = []
         letters = min(style.SMALL_SIZE, 0.62 * 72 * self._places.side / self._cells.shape[-1])
-        for slot, image in enumerate(self._maps):
-            weights = np.zeros(self._cells.shape[2:]) if t is None else self._cells[t, slot]
-            image.set_data(weights)
-            self._marks += mark_cells(image.axes, cells, None, weights / self._largest, letters)
-        self._matrix.set_data(np.zeros(self._squares.shape[1:]) if t is None else self._squares[t])
+        of_cells, of_squares = self._show_scale(t)
+        for image, weights in zip(self._maps, self._cells[t]):
+            image.set(data=weights, clim=(0, of_cells))
+            self._marks += mark_cells(image.axes, cells, None, weights / of_cells, letters)
+        self._matrix.set(data=self._squares[t], clim=(0, of_squares))
         for gate, (bars, labels) in self._bars.items():
-            values = np.zeros(len(bars)) if t is None else self._memory.gates[gate][t]
-            for bar, label, value in zip(bars, labels, values):
+            for bar, label, value in zip(bars, labels, self._memory.gates[gate][t]):
                 bar.set_width(value)
-                label.set(text="" if t is None else f" {value:.2f}", x=value)
+                label.set(text=f" {value:.2f}", x=value)
 
 
 class _Strip:
@@ -182,12 +187,12 @@ class _Strip:
             left += (len(text) + 2) * style.LETTER * 1.08
         self._now = axes.axvline(1, color=style.ACCENT, linewidth=1.4, zorder=1)
 
-    def show(self, t: int | None, cells: Mapping[str, tuple[int, int]]) -> None:
-        """Show the steps up to number t, or all of them where t is None."""
-        until = len(self._steps) if t is None else t + 1
+    def show(self, t: int, cells: Mapping[str, tuple[int, int]]) -> None:
+        """Show the steps up to number t."""
+        until = t + 1
         for gate, line in self._lines.items():
             line.set_data(self._steps[:until], self._values[gate][:until])
-        self._now.set(xdata=[until, until], visible=t is not None)
+        self._now.set_xdata([until, until])
 
 
 def _shown_gates(memory):

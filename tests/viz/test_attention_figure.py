@@ -139,7 +139,17 @@ def test_panels_share_one_colour_scale():
         for label in ("agent", "key")
     }
     assert limits == {(0.0, 1.0)}
-    assert any(axes.get_ylabel() == "attention" for axes in figure.axes)
+    assert any(axes.get_ylabel().startswith("attention") for axes in figure.axes)
+
+
+def test_even_attention_is_half_way_and_said():
+    """Dark panels looked as if every cell were attended to much."""
+    scores = np.zeros((1, 49, 49))
+    scores[:, :, 30:40] = 0.1
+    figure = attention_figure(FRAME, VIEW, scores, {"agent": AGENT})
+    (image,) = panel(figure, "head 1 · from agent").get_images()
+    assert image.get_clim() == (0.0, 0.2)
+    assert any(axes.get_ylabel().endswith("even would be 0.10") for axes in figure.axes)
 
 
 def test_several_rounds_are_drawn_under_their_names():

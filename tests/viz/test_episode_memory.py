@@ -123,7 +123,7 @@ def assert_everything_lies_apart(figure):
 def test_nothing_overlaps_or_is_clipped(memory, width):
     figure = style.new_figure(width, memory_height(memory, width) + 0.1, 100)
     panel = add_memory(figure, memory, 0.05)
-    for t in (1, None):
+    for t in (0, 1):
         panel.show(t, {})
         assert_everything_lies_apart(figure)
 
@@ -145,7 +145,7 @@ def test_a_film_has_the_memory_below_and_all_else_as_before(kind):
 @pytest.mark.parametrize("scale", [0.01, 1, 10, 1000])
 def test_the_values_of_actions_lie_beside_their_names(scale):
     q = scale * np.array([[1.19, 0.02, -1.0]])
-    page = _Page(episode(1)["frames"][0], np.zeros((1, 0, 1, 1)), q, NAMES, "agent", None)
+    page = _Page(episode(1)["frames"][0], np.zeros((1, 0, 1, 1)), q, NAMES, ("agent",), None)
     page.show_values(q[0], 0)
     assert_everything_lies_apart(page.figure)
 
@@ -171,9 +171,23 @@ def test_every_panel_shows_its_step():
             np.testing.assert_allclose(shown, memory.gates[name][t])
         marked = {text.get_text() for axes in figure.axes[:3] for text in axes.texts}
         assert marked == {"A"}
-    panel.show(None, {})
-    assert all(not np.any(image.get_array()) for image in images)
-    assert not any(axes.texts for axes in figure.axes[:3])
+
+
+def test_a_step_of_a_window_is_drawn_on_its_own_scale():
+    """At first there is only the present to attend to, later no step of 16 comes near 1."""
+    scores = np.zeros((3, 2, 1, 16))
+    scores[0, ..., -1] = 1
+    scores[1, ..., -2:] = 0.3, 0.7
+    scores[2] = 1 / 16
+    scores[2, ..., 3:5] = 0.5 / 16, 1.5 / 16
+    names = (*(f"-{k}" for k in range(15, 0, -1)), "now")
+    panel, figure = artists(EpisodeMemory(("block 1",), {}, scores, names), 4.6)
+    (image,) = figure.axes[0].get_images()
+    for t, (end, even) in enumerate([(1.0, 1.0), (1.0, 0.5), (0.125, 1 / 16)]):
+        panel.show(t, {})
+        assert image.get_clim() == (0, end)
+        (title,) = figure.texts
+        assert f"in this step, 0 to {end:.2f}; even would be {even:.2f}" in title.get_text()
 
 
 def test_the_strip_grows_to_the_present():
@@ -181,14 +195,13 @@ def test_the_strip_grows_to_the_present():
     panel, figure = artists(memory)
     (axes,) = figure.axes
     written, kept, now = axes.lines
-    for t, until in ((3, 4), (0, 1), (None, 6)):
+    for t, until in ((3, 4), (0, 1), (5, 6)):
         panel.show(t, {})
         for line, name in ((written, "input"), (kept, "forget")):
             steps, values = line.get_data()
             np.testing.assert_array_equal(steps, np.arange(1, until + 1))
             np.testing.assert_allclose(values, memory.gates[name][:until, 0])
-        assert now.get_visible() == (t is not None)
-        assert t is None or set(now.get_xdata()) == {t + 1}
+        assert set(now.get_xdata()) == {until}
 
 
 def arriving(steps=9):

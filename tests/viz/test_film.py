@@ -115,6 +115,29 @@ def test_the_mean_of_the_heads_is_a_film_too():
     assert len(film(**given)) == 5
 
 
+def test_the_title_says_which_round_and_what_even_attention_would_be():
+    heads = np.zeros((2, 7, 7))
+    heads[:, 5:] = 1 / 14
+    page = _Page(
+        np.zeros((8, 8, 3)), heads[None], np.zeros((1, 3)), NAMES, ("agent", "round 1"), None
+    )
+    page.show_attention(heads, {"agent": (3, 6)}, (3, 6))
+    said = [text.get_text() for text in page.figure.texts]
+    assert "attention from agent, round 1\n0 to 0.14; even would be 0.07" in said
+    given = episode(steps=1)
+    assert (film(**given, round_name="round 1") != film(**given)).any()
+
+
+def test_the_end_shows_the_last_step_veiled():
+    given = episode(steps=2)
+    given["frames"] = np.full((3, 40, 40, 3), 200, np.uint8)
+    *_, last, end = film(**given)
+    dark, faded = (image[80:, image.shape[1] // 3 :].min() for image in (last, end))
+    assert dark < 60 and 120 < faded < 200
+    left = slice(75, 280), slice(22, 226)
+    np.testing.assert_array_equal(last[left], end[left])
+
+
 def test_gif_has_every_picture_for_its_time_and_is_small(tmp_path):
     images = film(**episode(steps=20))
     path = save_film(images, tmp_path / "deeper" / "episode.gif", seconds=0.4, last_seconds=2)
