@@ -197,6 +197,8 @@ class RestApi:
             name, inputs, form["rows"] = await self._read(
                 bodies.read_predict, body, most, servable.json_dtypes
             )
+            if form["rows"]:
+                _check_in_rows(servable.signature(name))
             return name, inputs
 
         _, _, outputs = await self._inference.predict(model, read)
@@ -243,6 +245,16 @@ def _path(request):
     path = request.raw_path
     origin = _ORIGIN.match(path)
     return (path[origin.end() :] if origin else path).partition("?")[0]
+
+
+def _check_in_rows(signature):
+    """Refuses 'instances' where they would make rows of what is one value."""
+    for name, spec in signature.inputs.items():
+        if spec.shape == ():
+            raise invalid(
+                f"input {name!r} of {signature.name!r} has no batch dimension; "
+                "send 'inputs' instead of 'instances'"
+            )
 
 
 def _weight(outputs):

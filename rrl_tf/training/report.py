@@ -104,7 +104,8 @@ def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str
             yield from _flat(value, f"{above}{name}, ")
         else:
             shown = f"{value:.6g}" if isinstance(value, float) else str(value)
-            yield f"{above}{name}", shown
+            never = name.startswith("first_") and value is None
+            yield f"{above}{name}", "never" if never else shown
 
 
 def _table(cells: Iterable[tuple[str, str]]) -> str:

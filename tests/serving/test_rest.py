@@ -139,8 +139,10 @@ def test_a_graph_error_on_bad_data_is_a_400(tmp_path, tools):
     def total(x):
         return {"y": tf.reduce_sum(x)}
 
-    spec = [tf.TensorSpec([None], tf.int32, name="x")]
-    tools.save_module(tmp_path / "4", {"serving_default": (pick, spec), "total": (total, spec)})
+    spec, one = ([tf.TensorSpec(shape, tf.int32, name="x")] for shape in ([None], []))
+    functions = {"serving_default": (pick, spec), "total": (total, spec)}
+    functions["count"] = (lambda x: {"y": tf.range(x)}, one)
+    tools.save_module(tmp_path / "4", functions)
     changes = {"rest_api_max_request_bytes": 1000, "rest_api_enable_cors_support": True}
     with tools.serve(tmp_path, **changes) as server:
         connection = http.client.HTTPConnection("127.0.0.1", server.rest_port, timeout=10)
@@ -159,6 +161,11 @@ def test_a_graph_error_on_bad_data_is_a_400(tmp_path, tools):
         response, body = ask({"instances": [1, 2]} | scalar)
         assert response.status == 400 and b"rows" in body
         assert json.loads(ask({"inputs": [1, 2]} | scalar)[1]) == {"outputs": 3}
+        count = {"signature_name": "count"}
+        for instances in ([2], [{"x": 2}]):
+            response, body = ask({"instances": instances} | count)
+            assert response.status == 400 and b"send 'inputs' instead" in body
+        assert json.loads(ask({"inputs": {"x": 2}} | count)[1]) == {"outputs": [0, 1]}
         assert ask({}, "OPTIONS", Origin="https://example.org")[0].status == 200
         assert ask({}, "OPTIONS")[0].status == 400
         assert ask({"instances": [0] * 1000})[0].status == 413

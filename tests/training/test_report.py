@@ -84,6 +84,14 @@ def test_an_agent_that_never_succeeds_has_its_curve(run):
     assert re.findall(r"<figcaption>([^<]*)", text) == ["eval/success"]
 
 
+def test_what_never_came_is_told_in_words(run):
+    text = write_report(
+        run.folder, "", {"first_perfect": None}, {"max_steps": None}, []
+    ).read_text()
+    assert "<td>first_perfect</td><td>never</td>" in text
+    assert "<td>max_steps</td><td>None</td>" in text
+
+
 def test_a_run_without_pictures_and_curves_has_a_page(run):
     text = write_report(run.folder, "done", {}, {}, []).read_text()
     assert "None were drawn" in text and "Nothing was logged twice" in text
