@@ -214,7 +214,7 @@ def even_share(weights: Any) -> float:
 
 
 def darkest(weights: np.ndarray, even: float) -> float:
-    """Return where the colours of attention end: an even share is never darker than half-way."""
+    """Return where the colours of attention end: even shares are half-way at most, if not alone."""
     return float(max(weights.max(initial=0.0), min(1.0, 2 * even)))
 
 
