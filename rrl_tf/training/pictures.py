@@ -177,20 +177,11 @@ def play(network: keras.Model, task: Task, env: gymnasium.Env, reset: dict[str, 
         cells=columns.pop("cells"),
         scores={name: np.stack([look.rounds[name] for look in looks]) for name in rounds},
         q_values=np.stack([look.q_values for look in looks]),
-        memory=_by_unit(watched.memory_of(looks), looks),
+        memory=watched.memory_of(looks),
         frame_grid=watched.frame_grid,
         ended=over,
         **{name: np.stack(values) for name, values in columns.items()},
     )
-
-
-def _by_unit(memory, looks):
-    """Of a memory in which nothing attends, an LSTM, every unit: the mean of many hardly moves."""
-    if memory is None or memory.attention is not None:
-        return memory
-    gates = {name: np.stack([look.gates[name] for look in looks]) for name in memory.gates}
-    units = next(iter(gates.values())).shape[-1]
-    return viz.EpisodeMemory([f"unit {i}" for i in range(1, units + 1)], gates)
 
 
 def _seen(task, env, observation, watched):

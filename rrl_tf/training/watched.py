@@ -118,9 +118,9 @@ class Watched:
         blocks = {name: np.stack([look.blocks[name] for look in looks]) for name in looks[0].blocks}
         if self._network.core == "window":
             return _window(blocks)
-        if self._network.core == "lstm":
-            means = {name: gate.mean(axis=-1, keepdims=True) for name, gate in gates.items()}
-            return viz.EpisodeMemory(("LSTM",), means)
+        if self._network.core == "lstm":  # every unit, as the mean of many hardly moves
+            units = self._network.core_layer.output_size
+            return viz.EpisodeMemory([f"unit {i}" for i in range(1, units + 1)], gates)
         means = {name: gate.mean(axis=-1) for name, gate in gates.items()}
         # The rows of later blocks are mixtures of these.
         return self._slots(blocks["block_1"], means)
