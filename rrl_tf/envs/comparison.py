@@ -285,7 +285,8 @@ def _check_size(size):
 
 
 def _check_kinds(kinds):
-    if not 2 <= len(set(kinds)) == len(kinds) or not set(kinds) <= set(OBJECTS):
+    are_known = all(kind in [*OBJECTS] for kind in kinds)  # a list is in no set
+    if not are_known or not 2 <= len(set(kinds)) == len(kinds):
         raise InvalidInput(
             f"kinds must be two or more different ones of {tuple(OBJECTS)}; received {kinds!r}"
         )

@@ -14,7 +14,7 @@ from minigrid.core.grid import Grid
 from minigrid.core.world_object import Door, Goal, Key, Wall
 from minigrid.envs import DoorKeyEnv
 
-from rrl_tf._arguments import number_from, optional_positive_int
+from rrl_tf._arguments import natural, number_from, optional_positive_int
 from rrl_tf.envs import wrappers
 from rrl_tf.envs.chosen_starts import ChosenStarts
 from rrl_tf.envs.field_of_view import FieldOfView
@@ -127,7 +127,7 @@ def split_layouts(
         (24, 12)
     """
     number_from("held_out", held_out, 0, 1)
-    number_from("held_out_seed", seed, 0)
+    seed = natural("held_out_seed", seed)
     starts = tuple(starts)
     layouts = sorted({start.layout for start in starts})
     num_test = round(held_out * len(layouts))

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from rrl_tf._arguments import integers_from
+from rrl_tf._arguments import integers_from, positive_int
 from rrl_tf.envs import minigrid_view, preparation
 from rrl_tf.envs.doorkey import enumerate_starts, make_doorkey, split_layouts
 from rrl_tf.envs.task import Level, Task
@@ -48,7 +48,7 @@ def doorkey_task(
         >>> len(task.evaluation_resets(at_most=1000))
         288
     """
-    sizes = integers_from("sizes", sizes, 1)
+    sizes, frames = integers_from("sizes", sizes, 1), positive_int("frames", frames)
     if held_out and sizes[-1] > LARGEST_ENUMERATED:
         raise InvalidInput(
             f"layouts can be held out up to size {LARGEST_ENUMERATED}, where they are listed; "

@@ -65,9 +65,11 @@ class MemoryStart:
     def __post_init__(self):
         if not (
             _is_size(self.size)
+            and isinstance(self.hallway_end, int)
+            and isinstance(self.agent, int)
             and SHORTEST_HALLWAY <= self.hallway_end <= self.size - 3
             and 1 <= self.agent <= self.hallway_end
-            and {self.shown, self.upper} <= {*_OBJECTS}
+            and all(each in _OBJECTS for each in (self.shown, self.upper))
         ):
             raise InvalidInput(
                 f"a Memory episode starts with an odd size from {MINIMUM_SIZE} up, "

@@ -331,6 +331,7 @@ def test_a_curriculum_shares_its_spaces_and_tests_every_start():
         ({"sizes": ()}, r"sizes must be an integer from 1 up, or several; received \(\)"),
         ({"sizes": (5,)}, "size must be an integer of at least 6; received 5"),
         ({"kinds": ()}, "kinds must be two or more"),
+        ({"kinds": (["blue key"], "blue box")}, r"kinds must be .*\['blue key'\]"),
         ({"reward": "book"}, "`reward` must be one of"),
         ({"frames": 0}, "`frames` must be a positive integer"),
         ({"max_steps": 0}, "`max_steps` must be a positive integer"),
