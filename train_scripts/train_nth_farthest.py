@@ -217,6 +217,17 @@ def make_model(config: Config, shape: tuple[int, ...]) -> keras.Model:
     return model
 
 
+def accuracy_of_each(right: np.ndarray, ranks: np.ndarray, count: int) -> list[float | None]:
+    """The share of right answers to each of so many kinds of questions; `None` if none was asked.
+
+    Example:
+        >>> accuracy_of_each(np.array([True, False]), np.array([0, 0]), 2)
+        [0.5, None]
+    """
+    of_each = (right[ranks == n] for n in range(count))
+    return [float(of_n.mean()) if of_n.size else None for of_n in of_each]
+
+
 def finish(run: FitRun, questions: tuple[np.ndarray, np.ndarray]) -> None:
     """Last evaluation, picture and export of a run that has just been trained."""
     config, model = run.config, run.model
@@ -228,7 +239,7 @@ def finish(run: FitRun, questions: tuple[np.ndarray, np.ndarray]) -> None:
     summary = {
         "parameters": model.count_params(),
         "eval/accuracy": float(right.mean()),
-        "eval/accuracy_of_n": [float(right[ranks == n].mean()) for n in range(config.num_vectors)],
+        "eval/accuracy_of_n": accuracy_of_each(right, ranks, config.num_vectors),
         "floors": floors,
         "training_minutes": sum(row["time/epoch"] for row in run.log.rows) / 60,
     }

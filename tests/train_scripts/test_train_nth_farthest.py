@@ -185,3 +185,11 @@ def test_a_schedule_without_a_warm_up_runs(tmp_path, preset):
         )
         optimizer = make_optimizer(config.optimizer, **config.optimizer_options(config.steps))
         assert optimizer.learning_rate == config.learning_rate
+
+
+def test_what_was_not_asked_has_no_accuracy():
+    """Of few questions a kind may be missing; its nan could not be exported, at the run's end."""
+    from train_scripts.train_nth_farthest import accuracy_of_each
+
+    right, ranks = np.array([True, False, True]), np.array([0, 0, 2])
+    assert accuracy_of_each(right, ranks, 4) == [0.5, None, 1.0, None]
