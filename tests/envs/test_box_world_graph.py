@@ -147,7 +147,7 @@ def test_a_curriculum_of_levels_and_its_state():
     for a, b in zip(state, again):
         np.testing.assert_array_equal(a, b)
     stored["cells"] = stored["cells"][:, 1:]
-    with pytest.raises(InvalidInput, match="6 environments"):
+    with pytest.raises(InvalidInput, match=r"'cells' must be int32\(6, 64\); received int32.6, 63"):
         env.set_state(stored)
 
 
