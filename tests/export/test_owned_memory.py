@@ -71,7 +71,9 @@ def test_the_same_policy_once_more_takes_its_memory(tmp_path):
     again.build({"observation": (None, *SHAPE)})
     again.set_weights(network.get_weights())
     first, second = policy(tmp_path / "a", network), policy(tmp_path / "b", again)
-    step(second, step(first, begun(first))["next_memory"])
+    memory = step(first, begun(first))["next_memory"]
+    values = [step(each, memory)["q_values"] for each in (first, second)]
+    np.testing.assert_array_equal(*values)
 
 
 @pytest.mark.parametrize(
