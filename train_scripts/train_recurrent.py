@@ -204,7 +204,9 @@ def make_task(config: Config) -> Task:
     for name, value in options.items():
         if name not in takes and value != getattr(Config, name):
             raise InvalidInput(f"{config.environment} has no {name}; received {value!r}")
-    levels = () if config.environment == "gymnasium" else (config.sizes,)
+    if config.env and config.sizes != Config.sizes:
+        raise InvalidInput(f"gymnasium has no sizes; received {config.sizes!r}")
+    levels = () if config.env else (config.sizes,)
     return make(*levels, **{name: options[name] for name in OPTIONS if name in takes})
 
 

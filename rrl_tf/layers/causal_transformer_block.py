@@ -13,6 +13,7 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._layer_norm import LayerNormalization
 from rrl_tf.layers._masks import carried_mask, carry_mask
 from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
+from rrl_tf.layers._softmax import softmax
 
 NORMS = ("post", "pre")
 DROPOUT_PLACEMENTS = ("output", "probabilities")
@@ -194,7 +195,7 @@ class CausalTransformerBlock(keras.layers.Layer):
         scores = ops.matmul(scaled, ops.transpose(key, (0, 1, 3, 2)))  # (B, H, N, T)
         # Half precision would lose small probabilities, so the softmax is at least float32.
         scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
-        scores = ops.cast(_softmax(scores + bias), self.compute_dtype)
+        scores = ops.cast(softmax(scores + bias), self.compute_dtype)
         kept = scores
         if self.dropout_placement == "probabilities":
             kept = self.dropouts[0](scores, training=training)
@@ -249,8 +250,3 @@ def _bias(steps, mask=None, rows=None):
         real = ops.cast(mask, "bool")[:, None, None, :]
         allowed = ops.logical_and(allowed, ops.logical_or(real, positions == own))
     return ops.where(allowed, 0.0, _HIDDEN)
-
-
-def _softmax(scores):
-    """Over the last axis; Keras warns of one that has a single score."""
-    return ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)

@@ -305,3 +305,10 @@ def test_a_layer_is_built_for_one_kind_of_attention():
     layer(x)
     with pytest.raises(ValueError, match="built without a `context`; received one"):
         layer(x, context=x)
+
+
+def test_one_entity_attends_to_itself_without_a_warning():
+    layer = MultiHeadDotProductAttention(num_heads=2, key_size=3)
+    for mask in (None, np.ones((2, 1, 1, 1), bool)):
+        _, scores = layer(np.ones((2, 1, 5), "float32"), mask=mask, return_attention_scores=True)
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(scores), 1.0)

@@ -83,6 +83,7 @@ def test_any_environment_is_trained_on(network, tmp_path):
         (GYMNASIUM, {}, "--preset gymnasium goes with --env .* received env ''"),
         (DOORKEY, {"env": "CartPole-v1"}, "goes with --env .*'CartPole-v1' and .*'doorkey'"),
         (GYMNASIUM, {"env": "CartPole-v1", "held_out": True}, "gymnasium has no held_out"),
+        (GYMNASIUM, {"env": "CartPole-v1", "sizes": (5,)}, r"no sizes; received \(5,\)"),
         (DOORKEY, {"actions": (0, 1)}, r"doorkey has no actions; received \(0, 1\)"),
     ],
 )
