@@ -1,0 +1,112 @@
+"""What each part of the preset `dense` is worth, and whether a transformer gains by the same parts.
+
+    python -m benchmarks reproductions/offline_ablations --data minari:FOLDER --variants whole
+
+All are asked for the best return of the data. What is finished is not trained again, and what was
+stopped goes on.
+"""
+
+import dataclasses
+import functools
+import pathlib
+
+from benchmarks import runs
+from benchmarks.reproductions import offline
+from benchmarks.runs import spread
+from benchmarks.tables import markdown_table
+from rrl_tf.data import load_episodes
+
+RESULTS = pathlib.Path("docs/results/offline_ablations")
+CENSORED = ("--distribution=censored_normal", "--played-noises", "0", "0.5", "1")
+WEIGHED = ("--return-power=2", "--advantage-power=2")
+VARIANTS = {
+    "whole": ("dense: all of it", "dense", ()),
+    "squared": (
+        "dense: a squared error of the actions",
+        "dense",
+        ("--distribution=point", "--played-noises"),
+    ),
+    "one-noise": ("dense: played as recorded, no share chosen", "dense", ("--played-noises",)),
+    "no-advantages": ("dense: no advantages", "dense", ("--advantage-power=0",)),
+    "even-returns": (
+        "dense: returns do not count in what is drawn",
+        "dense",
+        ("--sampling=steps",),
+    ),
+    "no-starts": ("dense: no more of the first steps", "dense", ("--starts=0",)),
+    "not-told": ("dense: told no return", "dense", ("--no-return-conditioned",)),
+    "return-to-go": ("dense: told the return to come", "dense", ("--condition=return_to_go",)),
+    "one-network": (
+        "dense: one network, a quarter of a batch",
+        "dense",
+        ("--members=1", "--batch-size=256"),
+    ),
+    "fast": ("transformer `fast`", "fast", ()),
+    "fast-censored": ("`fast`, the censored normal learned", "fast", CENSORED),
+    "fast-weighed": ("`fast`, drawn by returns squared and advantages", "fast", WEIGHED),
+    "fast-both": ("`fast`, both", "fast", (*CENSORED, *WEIGHED)),
+    "fast-return": (
+        "`fast`, both, told the whole return",
+        "fast",
+        (*CENSORED, *WEIGHED, "--condition=return"),
+    ),
+}
+"""What is otherwise: in the table's words, the preset it begins from, and options of the script."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(runs.Config):
+    """Which runs, and how many at a time."""
+
+    data: tuple[str, ...] = ()
+    """Sources as `train_scripts.train_decision_transformer` takes them."""
+    variants: runs.any_of(VARIANTS) = tuple(VARIANTS)
+    """What is otherwise in a run."""
+    runs: str = "runs/offline_ablations"
+
+
+def main(config):
+    """Trains with one part otherwise at a time and writes the table of the docs."""
+    wanted = [(d, v, s) for s in config.seeds for d in config.data for v in config.variants]
+    runs.train_all(config, train, wanted)
+    runs.publish(RESULTS, {"table": table}, {})
+
+
+def train(config, data, variant, seed):
+    """Trains one agent, and keeps what the table needs."""
+    _, preset, options = VARIANTS[variant]
+    name = f"{variant}-{'-'.join(data.rstrip('/').split('/')[-2:])}-seed{seed}"
+    asked = (f"--data={data}", f"--targets={best_return(data):.0f}")
+    script = "train_decision_transformer"
+    run = runs.train(config, script, preset, seed, *asked, *options, name=name)
+    runs.keep(run, RESULTS, preset=variant, seed=seed, data=offline.data_name(data))
+
+
+@functools.cache
+def best_return(data):
+    """The highest return in the data."""
+    return load_episodes(data).returns().max()
+
+
+def table(results):
+    """One line for every data set and variant: what is played with the last weights."""
+    order = list(VARIANTS)
+    rows = []
+    for (data, variant, _), agents in sorted(
+        offline.loaded(results).items(), key=lambda item: (*item[0][::2], order.index(item[0][1]))
+    ):
+        label, *_ = VARIANTS[variant]
+        returns = [next(iter(run["last"].values()))["return"] for run in agents]
+        noises = {run["chosen_noise"] for run in agents if "chosen_noise" in run}
+        rows.append(
+            {
+                "data (environment)": f"{data} ({agents[0]['environment']})",
+                "mean return, best": offline.recorded(agents[0]),
+                "agent": label,
+                "updates": f"{agents[0]['step']:,}",
+                "seeds": len(agents),
+                "return": spread(returns, ",.4g"),
+                "noise played": ", ".join(f"{noise:g}" for noise in sorted(noises)),
+            }
+        )
+    return markdown_table(rows)
