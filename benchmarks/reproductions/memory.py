@@ -31,6 +31,8 @@ TASKS = {
 """Presets of `train_scripts.train_recurrent`, in the words of the tables."""
 DENSE = ("--batch-size=16",)
 """Behind dense layers an update costs so little that it may draw more sequences."""
+FOUR_FRAMES = ("--frames=4", "--loop=python")
+"""No environment inside the graph stacks them."""
 VARIANTS = {
     "lstm": ("LSTM, relations", "lstm", ()),
     "lstm-dense": ("LSTM, dense layers", "lstm-dense", DENSE),
@@ -52,11 +54,11 @@ VARIANTS = {
     "window": ("the last 16 steps, relations", "window", ()),
     "none": ("no memory, relations", "none", ()),
     "none-dense": ("no memory, dense layers", "none-dense", DENSE),
-    "four-frames": ("no memory, relations, four frames", "none", ("--frames=4",)),
+    "four-frames": ("no memory, relations, four frames", "none", FOUR_FRAMES),
     "four-frames-dense": (
         "no memory, dense layers, four frames",
         "none-dense",
-        (*DENSE, "--frames=4"),
+        (*DENSE, *FOUR_FRAMES),
     ),
     "zero-memory": ("LSTM, relations; memory not stored", "lstm", ("--no-stored-memory",)),
     "no-burn-in": ("LSTM, relations; no burn-in", "lstm", ("--burn-in=0",)),
