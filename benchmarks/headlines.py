@@ -71,6 +71,13 @@ HEADLINES = (
         "greedy success",
     ),
     (
+        "the same, with a Relational Memory",
+        "memory",
+        "memory/table.md",
+        {"task": "ComparisonS14", "agent": "Relational Memory for long spans, dense layers"},
+        "greedy success",
+    ),
+    (
         "Box-World 8 x 8, one to three boxes, new levels",
         "box_world",
         "box_world/table.md",
