@@ -75,7 +75,7 @@ def main(config):
 def train(config, data, variant, seed):
     """Trains one agent, and keeps what the table needs."""
     _, preset, options = VARIANTS[variant]
-    name = f"{variant}-{'-'.join(data.rstrip('/').split('/')[-2:])}-seed{seed}"
+    name = f"{variant}-{offline.training(config, data, preset, seed).default_name}"
     asked = (f"--data={data}", f"--targets={best_return(data):.0f}")
     script = "train_decision_transformer"
     run = runs.train(config, script, preset, seed, *asked, *options, name=name)
