@@ -67,7 +67,8 @@ class Config(DecisionTransformerConfig):
     """Rate in the network in training."""
     distribution: Literal["point", "censored_normal"] = "point"
     """What is learned of continuous actions: a point, by its squared error, or where the normal
-    noise lies that was cut off at their bounds, by its likelihood."""
+    noise lies that was cut off at their bounds, by its likelihood. Of discrete ones, which is most
+    likely, whatever is said here."""
     members: int = 1
     """Networks that imitate side by side, and whose mean is played."""
     played_noise: float = 1.0
@@ -174,26 +175,31 @@ BC = dataclasses.replace(
     learning_rate=3e-4,
     evaluate_every=5000,
 )
+# What is learned of actions that were clipped, and from which steps.
+WEIGHED: dict[str, Any] = {
+    "condition": "return",
+    "distribution": "censored_normal",
+    "played_noises": (0.0, 0.5, 1.0),
+    "sampling": "returns",
+    "return_power": 2.0,
+    "advantage_power": 2.0,
+    "starts": 0.4,
+    "start_steps": 100,
+    "evaluate_every": 0,
+}
 DENSE = dataclasses.replace(
     BC,
     preset="dense",
     return_conditioned=True,
-    condition="return",
-    distribution="censored_normal",
     members=4,
     batch_size=1024,
-    played_noises=(0.0, 0.5, 1.0),
     dropout=0.0,
     steps=10_000,
-    sampling="returns",
-    return_power=2.0,
-    advantage_power=2.0,
-    starts=0.4,
-    start_steps=100,
     learning_rate=1e-3,
     warmup_steps=0,
-    evaluate_every=0,
+    **WEIGHED,
 )
+TRANSFORMER = dataclasses.replace(FAST, preset="transformer", **WEIGHED)
 PRESETS = {
     "doorkey": DOORKEY,
     "doorkey-bc": dataclasses.replace(
@@ -209,6 +215,7 @@ PRESETS = {
     "bc": BC,
     "bc-10": dataclasses.replace(BC, preset="bc-10", best_share=0.1),
     "dense": DENSE,
+    "transformer": TRANSFORMER,
 }
 
 
@@ -228,6 +235,7 @@ def main(config: Config) -> Run:
     if data.make_env is None:  # told before anything is trained
         raise InvalidInput(f"fine_tune needs data with an environment; received {data.name}")
     run = train(config)
+    config = suited(config, data)
     return fine_tune(data, run.model, make_scaling(config, data), config, online)
 
 
@@ -235,6 +243,7 @@ def train(config: Config) -> FitRun:
     """The run on recorded episodes."""
     replicas = make_replicas(config, config.batch_size)
     data = load(config)
+    config = suited(config, data)
     scaling = make_scaling(config, data)
     keras.utils.set_random_seed(config.seed)
     network = NETWORKS[config.model](config, data, scaling)
@@ -247,6 +256,13 @@ def load(config: Config) -> OfflineData:
     if source in RECORDED:
         source = f"minari:{collect_dataset.main(RECORDED[source]())}"
     return load_episodes(source)
+
+
+def suited(config: Config, data: OfflineData) -> Config:
+    """The numbers for the data's kind of actions: discrete ones have no noise to learn or try."""
+    if not data.discrete:
+        return config
+    return dataclasses.replace(config, distribution="point", played_noises=())
 
 
 def make_scaling(config: Config, data: OfflineData) -> Scaling:

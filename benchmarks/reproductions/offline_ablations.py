@@ -1,4 +1,4 @@
-"""What each part of the preset `dense` is worth, and whether a transformer gains by the same parts.
+"""What each part of the presets `dense` and `transformer` is worth.
 
     python -m benchmarks reproductions/offline_ablations --data minari:FOLDER --variants whole
 
@@ -17,8 +17,6 @@ from benchmarks.tables import markdown_table
 from rrl_tf.data import load_episodes
 
 RESULTS = pathlib.Path("docs/results/offline_ablations")
-CENSORED = ("--distribution=censored_normal", "--played-noises", "0", "0.5", "1")
-WEIGHED = ("--return-power=2", "--advantage-power=2")
 VARIANTS = {
     "whole": ("dense: all of it", "dense", ()),
     "squared": (
@@ -41,14 +39,26 @@ VARIANTS = {
         "dense",
         ("--members=1", "--batch-size=256"),
     ),
-    "fast": ("transformer `fast`", "fast", ()),
-    "fast-censored": ("`fast`, the censored normal learned", "fast", CENSORED),
-    "fast-weighed": ("`fast`, drawn by returns squared and advantages", "fast", WEIGHED),
-    "fast-both": ("`fast`, both", "fast", (*CENSORED, *WEIGHED)),
-    "fast-return": (
-        "`fast`, both, told the whole return",
-        "fast",
-        (*CENSORED, *WEIGHED, "--condition=return"),
+    "transformer": ("transformer: all of it", "transformer", ()),
+    "transformer-squared": (
+        "transformer: a squared error of the actions",
+        "transformer",
+        ("--distribution=point", "--played-noises"),
+    ),
+    "transformer-no-advantages": (
+        "transformer: no advantages",
+        "transformer",
+        ("--advantage-power=0",),
+    ),
+    "transformer-return-to-go": (
+        "transformer: told the return to come",
+        "transformer",
+        ("--condition=return_to_go",),
+    ),
+    "transformer-one-step": (
+        "transformer: one step, four times as many windows",
+        "transformer",
+        ("--context-length=1", "--batch-size=256"),
     ),
 }
 """What is otherwise: in the table's words, the preset it begins from, and options of the script."""

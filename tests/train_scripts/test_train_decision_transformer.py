@@ -171,8 +171,19 @@ def test_advantages_count_and_the_noise_is_chosen_in_the_end(recorded_torques, t
     assert any(not np.allclose(ours, other) for ours, other in pairs)  # they saw other steps
 
 
-def test_shares_of_a_noise_that_is_not_learned_are_refused(recorded, tmp_path):
-    config = tiny(recorded, tmp_path, played_noises=(0.0, 1.0), **QUICK)
+def test_a_preset_for_clipped_actions_learns_discrete_ones_too(recorded, tmp_path):
+    toy = {**TOY, "data": f"minari:{recorded}", "runs": str(tmp_path), "evaluate_every": 0}
+    config = dataclasses.replace(script.DENSE, **toy)
+    run = script.main(config)
+    assert run.model.discrete and run.model.action_distribution is None
+    assert "played_noise" not in summary_of(run)
+    played_on = script.main(dataclasses.replace(config, fine_tune=20))
+    assert played_on.folder.path.name == "toy-fine-tuned"
+
+
+@pytest.mark.filterwarnings("ignore:.*sit at their bounds")
+def test_shares_of_a_noise_that_is_not_learned_are_refused(recorded_torques, tmp_path):
+    config = tiny(recorded_torques, tmp_path, played_noises=(0.0, 1.0), **QUICK)
     with pytest.raises(InvalidInput, match="played_noises need a distribution"):
         script.main(config)
     assert not list(tmp_path.iterdir())
@@ -238,7 +249,6 @@ def test_a_run_is_named_after_its_preset_and_data():
         ({"sampling": "rows"}, "sampling must be one of"),
         ({"condition": "reward"}, "`condition` must be one of .*received 'reward'"),
         ({"members": 3, **QUICK}, "batch_size must be a multiple of members; received 64 and 3"),
-        ({"distribution": "censored_normal"}, "discrete; received 'censored_normal'"),
         ({"members": 2, "model": "decision_transformer"}, "members must be 1 unless .*received 2"),
         ({"width": 0, **QUICK}, "width must be greater than 0; received 0"),
         ({"context_length": 0, **QUICK}, "context_length must be greater than 0; received 0"),

@@ -32,10 +32,10 @@ def test_the_table_says_what_the_files_say(ablations, tmp_path):
     for seed, (reached, noise) in enumerate([(4300.0, 0.5), (4100.0, 0.0)]):
         keep(tmp_path, "whole", seed, 2000.0, reached, chosen_noise=noise)
         keep(tmp_path, "squared", seed, 2000.0, reached / 2)
-    keep(tmp_path, "fast", 0, 1000.0, 900.0)
+    keep(tmp_path, "transformer", 0, 1000.0, 900.0)
     other, whole, squared = ablations.table(tmp_path).splitlines()[2:]
     data = "local walker2d/medium-v0 (Walker2d-v5)"
-    assert other == f"| {data} | 1,000, 4,000 | transformer `fast` | 10,000 | 1 | 900 |  |"
+    assert other == f"| {data} | 1,000, 4,000 | transformer: all of it | 10,000 | 1 | 900 |  |"
     assert whole.endswith("| dense: all of it | 10,000 | 2 | 4,200 (4,100 to 4,300) | 0, 0.5 |")
     assert squared.endswith("| 10,000 | 2 | 2,100 (2,050 to 2,150) |  |")
 
