@@ -1,0 +1,95 @@
+"""What the policies of Walker2d's recipes play: the most that imitation of them can come to.
+
+    python -m benchmarks reproductions/recorded_policies --policy-folder FOLDER
+
+A policy that was trained with noise may need it: it is played as it is, with the noise that it is
+recorded with, and by the mean of what that noise does to an action that is clipped.
+"""
+
+import dataclasses
+import pathlib
+
+import gymnasium
+import keras
+import numpy as np
+
+from benchmarks.report import Report
+from rrl_tf.agents.trajectory_policy import play_episodes
+from rrl_tf.data.dense_policy import DensePolicy
+from rrl_tf.data.recipes import RECIPES
+from rrl_tf.layers import censored_normal_mean
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """How much is played."""
+
+    policy_folder: str = "policies"
+    """Holds `NAME.npz` for every policy that the recipes name."""
+    episodes: int = 100
+    """Of each, from the starts that trained agents are evaluated from."""
+
+
+def main(config):
+    """Plays every policy in every way."""
+    rows = []
+    for (environment, policy, level), names in recorded().items():
+        act = DensePolicy.load(pathlib.Path(config.policy_folder) / f"{policy}.npz")
+        envs = [gymnasium.make(environment) for _ in range(config.episodes)]
+        row = {
+            "policy (environment)": f"{policy} ({environment})",
+            "recorded in": ", ".join(names),
+            "noise": f"{level:g}",
+        }
+        for way, choose in WAYS.items():
+            played = play_episodes(Recorded(act, level, choose), envs, 0.0, range(len(envs)))
+            row[way] = "{:,.0f} ± {:,.0f}".format(played["return"].mean(), played["return"].std())
+        rows.append(row)
+    notes = (
+        f"Mean return of {config.episodes} episodes, and the standard deviation of one.",
+    )
+    return Report("What the recorded policies play", rows, notes)
+
+
+def recorded():
+    """Policies of Walker2d's recipes: dict (environment, policy, noise) → kinds of data."""
+    found = {}
+    for name, recipe in RECIPES.items():
+        kind = name.removeprefix("walker2d-")
+        for _, policy, level in recipe.lines:
+            if kind != name and policy is not None:
+                found.setdefault((recipe.environment, policy, level), []).append(kind)
+    return found
+
+
+class Recorded:
+    """A recorded policy, as `play_episodes` calls one."""
+
+    def __init__(self, policy, level, choose):
+        self.policy, self.level, self.choose = policy, level, choose
+
+    def begin(self, target_returns, seeds):
+        self.rng = np.random.default_rng(seeds)
+
+    def act(self, observations, rewards):
+        means = np.stack([self.policy(observation) for observation in observations])
+        return np.clip(self.choose(means, self.level, self.rng), -1.0, 1.0).astype("float32")
+
+    def keep(self, rows):
+        pass
+
+
+def as_it_is(means, level, rng):
+    return means
+
+
+def with_noise(means, level, rng):
+    return means + level * rng.normal(size=means.shape)
+
+
+def mean_under_noise(means, level, rng):
+    return keras.ops.convert_to_numpy(censored_normal_mean(means, level))
+
+
+WAYS = {"without noise": as_it_is, "with it": with_noise, "mean under it": mean_under_noise}
+"""Column → function of actions `(B, A)`, the noise, a generator, that returns what is played."""
