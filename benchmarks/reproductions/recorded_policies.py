@@ -45,9 +45,7 @@ def main(config):
             played = play_episodes(Recorded(act, level, choose), envs, 0.0, range(len(envs)))
             row[way] = "{:,.0f} ± {:,.0f}".format(played["return"].mean(), played["return"].std())
         rows.append(row)
-    notes = (
-        f"Mean return of {config.episodes} episodes, and the standard deviation of one.",
-    )
+    notes = (f"Mean return of {config.episodes} episodes, and the standard deviation of one.",)
     return Report("What the recorded policies play", rows, notes)
 
 
