@@ -1,4 +1,4 @@
-"""What the policies of Walker2d's recipes play: the most that imitation of them can come to.
+"""What the policies of Walker2d's recipes play, to hold what was learned from them against.
 
     python -m benchmarks reproductions/recorded_policies --policy-folder FOLDER
 
