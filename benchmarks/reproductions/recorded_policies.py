@@ -9,7 +9,6 @@ recorded with, and by the mean of what that noise does to an action that is clip
 import dataclasses
 import pathlib
 
-import gymnasium
 import keras
 import numpy as np
 
@@ -18,6 +17,7 @@ from rrl_tf.agents.trajectory_policy import play_episodes
 from rrl_tf.data.dense_policy import DensePolicy
 from rrl_tf.data.recipes import RECIPES
 from rrl_tf.layers import censored_normal_mean
+from train_scripts.collect_dataset import make_env
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,17 +32,22 @@ class Config:
 
 def main(config):
     """Plays every policy in every way."""
+    folder = pathlib.Path(config.policy_folder)
+    found = recorded()
+    # All of them, and the environments, before the first is played.
+    policies = {name: DensePolicy.load(folder / f"{name}.npz") for _, name, _ in found}
+    names = {environment for environment, *_ in found}
+    envs = {name: [make_env(name) for _ in range(config.episodes)] for name in names}
     rows = []
-    for (environment, policy, level), names in recorded().items():
-        act = DensePolicy.load(pathlib.Path(config.policy_folder) / f"{policy}.npz")
-        envs = [gymnasium.make(environment) for _ in range(config.episodes)]
+    for (environment, policy, level), kinds in found.items():
         row = {
             "policy (environment)": f"{policy} ({environment})",
-            "recorded in": ", ".join(names),
+            "recorded in": ", ".join(kinds),
             "noise": f"{level:g}",
         }
         for way, choose in WAYS.items():
-            played = play_episodes(Recorded(act, level, choose), envs, 0.0, range(len(envs)))
+            player = Recorded(policies[policy], level, choose)
+            played = play_episodes(player, envs[environment], 0.0, range(config.episodes))
             row[way] = "{:,.0f} ± {:,.0f}".format(played["return"].mean(), played["return"].std())
         rows.append(row)
     notes = (f"Mean return of {config.episodes} episodes, and the standard deviation of one.",)
@@ -61,7 +66,7 @@ def recorded():
 
 
 class Recorded:
-    """A recorded policy, as `play_episodes` calls one."""
+    """A recorded policy, as `play_episodes` calls one; Walker2d's actions are from -1 to 1."""
 
     def __init__(self, policy, level, choose):
         self.policy, self.level, self.choose = policy, level, choose

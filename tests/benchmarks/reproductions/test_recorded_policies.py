@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from rrl_tf.errors import InvalidInput
+
 pytestmark = pytest.mark.tf_only
 
 
@@ -46,3 +48,12 @@ def test_a_row_says_what_was_played(benchmark, tmp_path, monkeypatch):
     alone, noisy = row["without noise"], row["with it"]
     assert alone == row["mean under it"]  # of no torque, which is not near a bound
     assert noisy != alone and float(noisy.split()[0].replace(",", "")) < 0
+
+
+def test_a_policy_that_is_missing_is_told_before_any_is_played(benchmark, tmp_path, monkeypatch):
+    np.savez(tmp_path / "still.npz", W0=np.zeros((3, 1)), b0=np.zeros(1))
+    recorded = {("Pendulum-v1", name, 0.2): ["medium"] for name in ("still", "absent")}
+    monkeypatch.setattr(benchmark, "recorded", lambda: recorded)
+    monkeypatch.setattr(benchmark, "play_episodes", lambda *played: pytest.fail("was played"))
+    with pytest.raises(InvalidInput, match=r"absent\.npz must be a file"):
+        benchmark.main(benchmark.Config(policy_folder=str(tmp_path), episodes=1))
