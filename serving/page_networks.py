@@ -105,7 +105,7 @@ def _uncomputed(network, computed):
 def _sizes(network, policy):
     """What the shapes of its weights do not tell."""
     if type(network).__name__ == "DecisionTransformer":
-        sizes = {each: getattr(network, each) for each in ("num_heads", "num_blocks")}
+        sizes = {each: getattr(network, each) for each in ("num_heads", "num_blocks", "positions")}
         sizes["return_scale"] = policy.details["return_scale"]
         if "default_target" in policy.signatures:
             found = policy.predict({"batch_size": 1}, "default_target")

@@ -203,10 +203,10 @@ def windows(name, make, parameters, attention=None, full_precision=True):
     )
 
 
-def decision_transformer(preset, parameters, **arguments):
+def decision_transformer(preset, parameters, name=None, **arguments):
     sizes = {"state_size": 4, "action_size": 3, "width": 8, "num_heads": 2, "max_timestep": 9}
     return windows(
-        preset,
+        name or preset,
         lambda **kwargs: DecisionTransformer.from_preset(preset, **sizes, **arguments, **kwargs),
         parameters,
         {f"block_{i}": (2, 12, 12) for i in (1, 2, 3)},
@@ -287,6 +287,13 @@ CASES = [
     decision_transformer("min-dt", TOKENS + 3 * BLOCK + 9 * (3 + 4 + 1)),
     decision_transformer("paper", TOKENS + 3 * BLOCK + 9 * (3 + 4 + 1) + 16),
     decision_transformer("fast", TOKENS + 3 * BLOCK + 9 * 3 + 16, discrete=True),
+    decision_transformer(
+        "fast",
+        TOKENS + (5 - 9) * 8 + 3 * BLOCK + 9 * 3 + 16,
+        "places",
+        positions="window",
+        context_length=5,
+    ),
     q_network("book", (7, 7, 3), 91_597, {"round_1": (3, 49, 49)}),
     q_network("zambaldi", (4, 3, 3), 217_661, {f"round_{i}": (2, 12, 12) for i in (1, 2)}),
     q_network("fast", (7, 7, 20), 13_190, {f"round_{i}": (2, 49, 49) for i in (1, 2)}, **SEEN),

@@ -63,6 +63,9 @@ class Config(DecisionTransformerConfig):
     num_heads: int = 1
     context_length: int = 10
     """Steps of a window; imitation sees one."""
+    positions: Literal["episode", "window"] = "episode"
+    """What a Decision Transformer has an embedding of, the time in the episode, as the originals
+    have, or the place in the window."""
     dropout: float = 0.1
     """Rate in the network in training."""
     distribution: Literal["point", "censored_normal"] = "point"
@@ -199,7 +202,16 @@ DENSE = dataclasses.replace(
     warmup_steps=0,
     **WEIGHED,
 )
-TRANSFORMER = dataclasses.replace(FAST, preset="transformer", **WEIGHED)
+TRANSFORMER = dataclasses.replace(
+    FAST,
+    preset="transformer",
+    positions="window",
+    width=64,
+    num_blocks=2,
+    dropout=0.1,
+    steps=10_000,
+    **WEIGHED,
+)
 PRESETS = {
     "doorkey": DOORKEY,
     "doorkey-bc": dataclasses.replace(
@@ -296,6 +308,7 @@ def make_transformer(config: Config, data: OfflineData, scaling: Scaling) -> Dec
         num_blocks=config.num_blocks,
         num_heads=config.num_heads,
         context_length=config.context_length,
+        positions=config.positions,
         dropout=config.dropout,
         distribution=config.distribution,
         played_noise=config.played_noise,

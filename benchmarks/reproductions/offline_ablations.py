@@ -40,6 +40,11 @@ VARIANTS = {
         ("--members=1", "--batch-size=256"),
     ),
     "transformer": ("transformer: all of it", "transformer", ()),
+    "transformer-episode": (
+        "transformer: an embedding of the time in the episode",
+        "transformer",
+        ("--positions=episode",),
+    ),
     "transformer-squared": (
         "transformer: a squared error of the actions",
         "transformer",

@@ -7,26 +7,33 @@ from typing import Any
 import keras
 from keras import ops
 
-from rrl_tf._arguments import dropout_rate, positive_int
+from rrl_tf._arguments import dropout_rate, one_of, positive_int
 from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.layers._layer_norm import LayerNormalization
 from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
+
+POSITIONS = ("episode", "window")
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
 class TrajectoryEmbedding(keras.layers.Layer):
     """Turns every step into three tokens: the return still to come, the state and the action.
 
-    Each has its own linear map, to whose result a learned vector of the time step is added; the
-    sequence `r_0 s_0 a_0 r_1 s_1 a_1 ...` then goes through a norm.
+    Each has its own linear map, to whose result a learned vector of the step's position is added;
+    the sequence `r_0 s_0 a_0 r_1 s_1 a_1 ...` then goes through a norm.
+
+    The original's positions are time steps of the episode. With the state, they tell one recorded
+    step from all others, so that a network may learn by heart what noise was played there. Places
+    in the window, counted from its newest step, only tell what came when.
 
     Args:
         width: F, the size of a token.
-        max_timestep: number of time steps that have a vector; later ones share the last.
+        max_timestep: number of positions that have a vector; later ones share the last.
+        positions: what has a vector, a time step of the `"episode"` or a place in the `"window"`.
         dropout: rate at which the tokens' features are dropped in training.
         epsilon: added to the variance in the norm; PyTorch's 1e-5.
         kernel_initializer: initialiser of every matrix.
-        embeddings_initializer: initialiser of the table of time steps.
+        embeddings_initializer: initialiser of the table of positions.
         seed: seed of the dropout.
 
     Call arguments:
@@ -59,6 +66,7 @@ class TrajectoryEmbedding(keras.layers.Layer):
         self,
         width: int,
         max_timestep: int = 4096,
+        positions: str = "episode",
         dropout: float = 0.0,
         epsilon: float = 1e-5,
         kernel_initializer: Initializer = "glorot_uniform",
@@ -69,6 +77,7 @@ class TrajectoryEmbedding(keras.layers.Layer):
         super().__init__(**kwargs)
         self.width = positive_int("width", width)
         self.max_timestep = positive_int("max_timestep", max_timestep)
+        self.positions = one_of("positions", positions, POSITIONS)
         self.dropout = dropout_rate("dropout", dropout)
         self.epsilon = epsilon
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -105,15 +114,21 @@ class TrajectoryEmbedding(keras.layers.Layer):
         return dense
 
     def call(self, inputs: dict[str, Tensor], training: bool = False) -> Tensor:
-        time = self.timestep(ops.clip(inputs["timesteps"], 0, self.max_timestep - 1))  # (B, K, F)
+        position = self.timestep(self._positions(inputs["timesteps"]))  # (B, K, F) or (K, F)
         tokens = [
-            dense_on_rows(self.return_to_go, inputs["returns_to_go"]) + time,
-            dense_on_rows(self.state, inputs["states"]) + time,
-            dense_on_rows(self.action, inputs["actions"]) + time,
+            dense_on_rows(self.return_to_go, inputs["returns_to_go"]) + position,
+            dense_on_rows(self.state, inputs["states"]) + position,
+            dense_on_rows(self.action, inputs["actions"]) + position,
         ]
         tokens = ops.stack(tokens, axis=2)  # (B, K, 3, F)
         tokens = ops.reshape(tokens, (-1, 3 * ops.shape(tokens)[1], self.width))
         return self.token_dropout(self.norm(tokens), training=training)
+
+    def _positions(self, timesteps):
+        if self.positions == "window":
+            # From the newest step on, as windows are padded in front.
+            timesteps = ops.arange(ops.shape(timesteps)[1] - 1, -1, -1)
+        return ops.clip(timesteps, 0, self.max_timestep - 1)
 
     def compute_output_shape(self, inputs_shape: dict[str, Shape]) -> Shape:
         batch, steps = inputs_shape["timesteps"]
@@ -130,6 +145,7 @@ class TrajectoryEmbedding(keras.layers.Layer):
             **super().get_config(),
             "width": self.width,
             "max_timestep": self.max_timestep,
+            "positions": self.positions,
             "dropout": self.dropout,
             "epsilon": self.epsilon,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),

@@ -41,6 +41,8 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
         num_heads: H, heads of each.
         context_length: K, the steps of a window.
         max_timestep: number of time steps that have an embedding; later ones share the last.
+        positions: what has an embedding, a time step of the `"episode"`, as in the originals, or a
+            place in the `"window"`, of which there are K.
         dropout: rate in the blocks in training.
         embedding_dropout: rate at which the tokens' features are dropped in training.
         dropout_placement: what a block drops within its attention, the `"output"` of the heads or
@@ -58,7 +60,7 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
             which is all it needs.
         kernel_initializer: initialiser of the matrices outside the blocks.
         block_initializer: initialiser of the matrices in the blocks.
-        embeddings_initializer: initialiser of the table of time steps.
+        embeddings_initializer: initialiser of the table of positions.
 
     Call arguments:
         inputs: dict of `"states"` `(B, K, S)`; `"actions"` `(B, K, A)`, one-hot where they are
@@ -104,6 +106,7 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
         num_heads: int = 1,
         context_length: int = 20,
         max_timestep: int = 4096,
+        positions: str = "episode",
         dropout: float = 0.1,
         embedding_dropout: float = 0.0,
         dropout_placement: str = "output",
@@ -123,20 +126,19 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
         self.state_size = positive_int("state_size", state_size)
         self.action_size = positive_int("action_size", action_size)
         self.context_length = positive_int("context_length", context_length)
+        self.max_timestep = positive_int("max_timestep", max_timestep)
         self.discrete = bool(discrete)
         self.distribution, self.played_noise = distribution, played_noise
         self.action_distribution = distribution_layer(distribution, discrete, played_noise)
         self.heads = _checked_heads(heads)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.embedding = TrajectoryEmbedding(
+        self.embedding = self._embedding(
             width,
-            max_timestep,
+            positions,
             dropout=embedding_dropout,
             epsilon=epsilon,
             kernel_initializer=kernel_initializer,
             embeddings_initializer=embeddings_initializer,
-            dtype=self.dtype_policy,
-            name="embedding",
         )
         self.blocks = [
             CausalTransformerBlock(
@@ -156,6 +158,11 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
         self.final_norm = self._final_norm() if self.norm == "pre" else None
         self.predictors = {head: self._predictor(head) for head in self.heads}
 
+    def _embedding(self, width, positions, **arguments):
+        number = self.context_length if positions == "window" else self.max_timestep
+        arguments = {**arguments, "dtype": self.dtype_policy, "name": "embedding"}
+        return TrajectoryEmbedding(width, number, positions, **arguments)
+
     def _take_arguments(self):
         """The arguments that the layers have checked, as attributes."""
         block, embedding = self.blocks[0], self.embedding
@@ -163,7 +170,7 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
         for name in _OF_A_BLOCK:
             setattr(self, name, getattr(block, name))
         self.block_initializer = block.kernel_initializer
-        self.width, self.max_timestep = embedding.width, embedding.max_timestep
+        self.width, self.positions = embedding.width, embedding.positions
         self.embedding_dropout = embedding.dropout
         self.embeddings_initializer = embedding.embeddings_initializer
 
@@ -292,6 +299,7 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
             "num_blocks": self.num_blocks,
             "context_length": self.context_length,
             "max_timestep": self.max_timestep,
+            "positions": self.positions,
             "embedding_dropout": self.embedding_dropout,
             "discrete": self.discrete,
             "distribution": self.distribution,

@@ -7,13 +7,14 @@ export class DecisionTransformer {
    * @param {object} sizes
    * @param {number} sizes.num_heads
    * @param {number} sizes.num_blocks
+   * @param {"episode" | "window"} sizes.positions what has a vector, a time or a place
    * @param {number} sizes.return_scale what returns are divided by
    * @param {object} [sizes.default_target] what is answered to that signature
    * @param {import("./layers.js").Layers} layers
    */
   constructor(sizes, layers) {
     Object.assign(this, { sizes, layers });
-    this.lastTime = layers.weights["embedding/timestep"].embeddings.shape[0] - 1;
+    this.lastPosition = layers.weights["embedding/timestep"].embeddings.shape[0] - 1;
   }
 
   predict(signature, inputs) {
@@ -34,17 +35,19 @@ export class DecisionTransformer {
     return { action: [argmax(probabilities)], probabilities: [probabilities], ...attention };
   }
 
-  /** Three of each step, which all tell when it was. */
+  /** Three of each step, which all tell when it was, in its episode or before the newest one. */
   #tokens({ states: [states], actions: [actions], returns_to_go: [returns], timesteps: [times] }) {
     return states.flatMap((state, i) => {
-      const time = this.layers.embedding("embedding/timestep", Math.min(times[i], this.lastTime));
+      const when = this.sizes.positions === "window" ? states.length - 1 - i : times[i];
+      const number = Math.min(when, this.lastPosition);
+      const position = this.layers.embedding("embedding/timestep", number);
       const values = {
         return_to_go: returns[i].map((each) => each / this.sizes.return_scale),
         state: state.flat().flatMap(oneHot),
         action: actions[i],
       };
       return Object.entries(values).map(([name, value]) => {
-        const token = sum(this.layers.dense(`embedding/${name}`, value), time);
+        const token = sum(this.layers.dense(`embedding/${name}`, value), position);
         return this.layers.norm("embedding/norm", token);
       });
     });

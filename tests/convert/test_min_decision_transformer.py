@@ -144,6 +144,7 @@ def test_errors_list_everything_and_change_nothing():
     ("model", "message"),
     [
         (lambda: built(norm="pre"), "norm='post'"),
+        (lambda: built(positions="window"), "positions='episode'"),
         (lambda: built(heads=("action",)), "heads="),
         (lambda: built(discrete=True), "discrete=False"),
         (lambda: DecisionTransformer.from_preset("min-dt", state_size=S, action_size=A), "build"),

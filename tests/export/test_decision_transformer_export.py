@@ -18,7 +18,7 @@ pytestmark = pytest.mark.tf_only
 K = 4
 
 
-def policy(discrete, state_size):
+def policy(discrete, state_size, **arguments):
     model = DecisionTransformer.from_preset(
         "fast",
         state_size=state_size,
@@ -27,6 +27,7 @@ def policy(discrete, state_size):
         width=16,
         num_blocks=2,
         context_length=K,
+        **arguments,
     )
     model.build()
     return model
@@ -45,7 +46,7 @@ def discrete():
     size = 7 * 7 * 24
     scaling = Scaling(np.zeros(size, "float32"), np.ones(size, "float32"), 1.0, prepare=prepare)
     observations = np.random.default_rng(0).integers(0, 3, size=(7, 2, 7, 7, 4)).astype("uint8")
-    return policy(True, size), scaling, observations
+    return policy(True, size, positions="window"), scaling, observations
 
 
 @pytest.fixture(scope="module")

@@ -115,6 +115,36 @@ def test_heads_are_a_choice_in_any_order(heads, wanted):
         assert tuple(values.shape) == shapes[head]
 
 
+@settings(max_examples=10)
+@given(front=st.integers(0, 3), steps=st.integers(1, K), first=st.integers(0, 2000))
+def test_places_in_the_window_are_counted_from_its_newest_step(front, steps, first):
+    model, x = built("fast", positions="window"), window(steps)
+    embedding = model.embedding
+    embedding.norm.set_weights([weight + 0.5 for weight in embedding.norm.get_weights()])
+    others = padded({**x, "timesteps": x["timesteps"] + first}, front)
+    np.testing.assert_allclose(
+        array(model(others)["action"])[:, front:], array(model(x)["action"]), atol=1e-5
+    )
+    table = array(embedding.timestep.embeddings)[:steps][::-1]
+    assert embedding.timestep.input_dim == K
+    layers = embedding.return_to_go, embedding.state, embedding.action
+    values = x["returns_to_go"], x["states"], x["actions"]
+    tokens = [v @ array(each.kernel) + array(each.bias) + table for v, each in zip(values, layers)]
+    tokens = np.stack(tokens, axis=2).reshape(2, 3 * steps, -1)
+    centred = tokens - tokens.mean(-1, keepdims=True)
+    scale, bias = embedding.norm.get_weights()
+    expected = centred / np.sqrt(tokens.var(-1, keepdims=True) + 1e-5) * scale + bias
+    result = embedding({name: v for name, v in x.items() if name != "mask"})
+    np.testing.assert_allclose(array(result), expected, atol=1e-4)
+
+
+def test_steps_before_the_context_share_its_last_place():
+    model, x = built("fast", positions="window", context_length=2), window(4)
+    assert tuple(model(x)["action"].shape) == (2, 4, A)
+    with pytest.raises(ValueError, match=r"`positions` must be one of .*received 'place'"):
+        built("fast", positions="place")
+
+
 def test_late_timesteps_share_the_last_embedding():
     model, x = built(), window()
     late = {**x, "timesteps": np.full((2, K), 29, "int32")}

@@ -105,6 +105,17 @@ def test_a_run_is_what_fit_does_with_the_same_windows(recorded, tmp_path):
         np.testing.assert_allclose(ours, plain, atol=1e-6)
 
 
+@pytest.mark.parametrize("positions", ["episode", "window"])
+def test_a_transformer_has_the_positions_it_is_asked_for(recorded, tmp_path, positions):
+    config = tiny(recorded, tmp_path, positions=positions)
+    data = load_episodes(config.data)
+    network = script.make_transformer(config, data, script.make_scaling(config, data))
+    network.build()
+    assert network.positions == positions
+    size = {"episode": 1024, "window": config.context_length}[positions]
+    assert network.embedding.timestep.input_dim == size
+
+
 def test_an_interrupted_run_ends_with_the_same_weights(recorded, tmp_path):
     whole = tiny(recorded, tmp_path, name="whole", **QUICK)
     expected = script.main(whole).model
@@ -246,6 +257,7 @@ def test_a_run_is_named_after_its_preset_and_data():
         ({"network": "nope"}, "nope"),
         ({"context_length": 0}, "context_length"),
         ({"preparation": "one_hot"}, "codes"),
+        ({"positions": "place"}, r"positions. must be one of .*received 'place'"),
         ({"sampling": "rows"}, "sampling must be one of"),
         ({"condition": "reward"}, "`condition` must be one of .*received 'reward'"),
         ({"members": 3, **QUICK}, "batch_size must be a multiple of members; received 64 and 3"),
