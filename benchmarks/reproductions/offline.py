@@ -31,6 +31,9 @@ class Config(runs.Config):
     """Its presets."""
     targets: tuple[float, ...] = ()
     """Returns to ask for; by default the preset's."""
+    updates: int | None = None
+    """How long each is trained; by default the preset's. With fewer than these, the same command
+    without it goes on where the preset's step size is constant."""
     runs: str = "runs/decision_transformer"
 
 
@@ -43,9 +46,10 @@ def main(config):
 
 def train(config, data, preset, seed, results=RESULTS):
     """Trains one agent, and keeps what the tables need."""
-    targets = ("--targets", *map(str, config.targets)) if config.targets else ()
+    options = ("--targets", *map(str, config.targets)) if config.targets else ()
+    options += (f"--steps={config.updates}",) if config.updates else ()
     script = "train_decision_transformer"
-    runs.train(config, script, preset, seed, f"--data={data}", *targets)
+    runs.train(config, script, preset, seed, f"--data={data}", *options)
     run = training(config, data, preset, seed).path
     runs.keep(run, results, preset=preset, seed=seed, data=data_name(data))
 

@@ -65,6 +65,16 @@ def test_recordings_of_one_name_are_not_mixed(published):
     assert "| 208, 5,440 | bc-10 | 10 | 1 |" in second and "| 200 |" in second
 
 
+@pytest.mark.parametrize(("updates", "said"), [(None, []), (500, ["--steps=500"])])
+def test_a_run_may_be_trained_for_fewer_updates(monkeypatch, updates, said):
+    asked = []
+    monkeypatch.setattr(runs, "train", lambda config, *arguments: asked.append(arguments))
+    monkeypatch.setattr(runs, "keep", lambda *arguments, **more: None)
+    offline.train(offline.Config(updates=updates), "pendulum", "min-dt", 3)
+    [(_, *seed_of_preset, data, more)] = [(*each[:4], each[4:]) for each in asked]
+    assert (*seed_of_preset, data) == ("min-dt", 3, "--data=pendulum") and [*more] == said
+
+
 def test_what_fine_tuning_gains_stands_beside_what_was_there_before(published):
     published.mkdir()
     for seed, (before, after) in enumerate(((100.0, 130.0), (200.0, 220.0))):
