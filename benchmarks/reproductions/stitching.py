@@ -39,6 +39,10 @@ AGENTS = {
         "dense, told the return",
         {**DENSE, "return_conditioned": True, "condition": "return"},
     ),
+    "advantages": (
+        "imitation of the steps that brought more than others",
+        {**DENSE, "advantage_power": 2.0, "advantage_trace": 0.5, "advantage_rounds": 20},
+    ),
     "k1": ("Decision Transformer, K = 1", {"context_length": 1}),
     "k3": ("Decision Transformer, K = 3", {"context_length": 3}),
     "k10": ("Decision Transformer, K = 10", {"context_length": 10}),
@@ -186,7 +190,7 @@ def table(results):
                 "recorded from there, mean, best": recorded,
                 "agent": label,
                 "seeds": len(found),
-                "asked for": None if agent == "bc" else target,
+                "asked for": target if agent not in ("bc", "advantages") else None,
                 "return": spread([each["return"] for each in last], ".2f"),
             }
             if "success" in last[0]:

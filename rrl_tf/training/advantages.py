@@ -142,12 +142,19 @@ def advantage_weights(advantages: np.ndarray, power: float) -> np.ndarray:
     return np.exp(np.minimum(exponents, np.log(MOST)))
 
 
-def weigh_by_advantage(windows: Windows, scaling: Scaling, power: float, seed: int = 0) -> None:
+def weigh_by_advantage(
+    windows: Windows,
+    scaling: Scaling,
+    power: float,
+    seed: int = 0,
+    trace: float = 0.95,
+    rounds: int = 5,
+) -> None:
     """Has steps end windows more often, the more came of them; a power of 0 changes nothing.
 
     Args:
         windows: of the episodes that the advantages are of.
-        scaling, seed: of `advantages`.
+        scaling, seed, trace, rounds: of `advantages`.
         power: of `advantage_weights`.
 
     Raises:
@@ -161,7 +168,8 @@ def weigh_by_advantage(windows: Windows, scaling: Scaling, power: float, seed: i
         return
     data = windows.data
     try:
-        windows.weigh(advantage_weights(advantages(data, scaling, seed), power))
+        found = advantages(data, scaling, seed, trace=trace, rounds=rounds)
+        windows.weigh(advantage_weights(found, power))
     except InvalidInput as error:
         low = min(float(episode.rewards.min()) for episode in data.episodes)
         high = max(float(episode.rewards.max()) for episode in data.episodes)

@@ -61,6 +61,11 @@ class DecisionTransformerConfig(FitConfig):
     advantage_power: float = 0.0
     """The power by which steps count for more, the more came of them than is usual where they were
     taken, in standard deviations (`rrl_tf.training.advantages`); 0 trains no value function."""
+    advantage_trace: float = 0.95
+    """λ of the returns that the value function learns: 1 believes what came of an episode, 0 what
+    the function says of the next state, which other episodes may have left better."""
+    advantage_rounds: int = 5
+    """Passes over the data that the value function learns in."""
     starts: float = 0.0
     """Share of the windows that end within the first steps of an episode."""
     start_steps: int | None = None
@@ -97,7 +102,7 @@ class DecisionTransformerConfig(FitConfig):
         require_positive(
             self,
             *("steps", "batch_size", "log_every", "checkpoint_every", "best_share"),
-            *("evaluation_episodes", "progress_episodes"),
+            *("evaluation_episodes", "progress_episodes", "advantage_rounds"),
         )
         require_not_negative(
             self, "evaluate_every", "weight_decay", "return_power", "advantage_power"
@@ -106,7 +111,7 @@ class DecisionTransformerConfig(FitConfig):
             raise InvalidInput(f"played_noises must be from 0 to 1; received {self.played_noises}")
         if self.start_steps is not None:
             require_positive(self, "start_steps")
-        require_share(self, "best_share", "held_out", "starts")
+        require_share(self, "best_share", "held_out", "starts", "advantage_trace")
         require_multiple(self, ("steps", "checkpoint_every", "evaluate_every"), "log_every")
         if self.progress_episodes > self.evaluation_episodes:
             raise InvalidInput(
@@ -165,15 +170,14 @@ def train_decision_transformer(
     training, held_out = config.split(data)
     windows = make_windows(training, network, scaling, config)
     play = _player(data, network, scaling, config)
-    weighed = (windows, scaling, config.advantage_power, config.seed)
     if is_new := not config.path.exists():  # what cannot be weighed leaves nothing behind
-        weigh_by_advantage(*weighed)
+        _weigh(windows, scaling, config)
     run = _opened(data, network, config, replicas)
     if run.is_finished():
         take_up_noise(run, network)
         return run
     if not is_new:
-        weigh_by_advantage(*weighed)
+        _weigh(windows, scaling, config)
     best = _best_weights(run, network)
     run.fit(
         windows.dataset(config.batch_size, scaling, config.seed, run.step, output(network)),
@@ -182,6 +186,12 @@ def train_decision_transformer(
     )
     run.by_chief(_finish, run, data, held_out, play, best)
     return run
+
+
+def _weigh(windows, scaling, config):
+    """Has steps count for more that brought more, if the configuration wants that."""
+    how = (config.advantage_trace, config.advantage_rounds)
+    weigh_by_advantage(windows, scaling, config.advantage_power, config.seed, *how)
 
 
 def _player(data, network, scaling, config):

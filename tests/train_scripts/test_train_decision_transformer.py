@@ -265,6 +265,8 @@ def test_a_run_is_named_after_its_preset_and_data():
         ({"width": 0, **QUICK}, "width must be greater than 0; received 0"),
         ({"context_length": 0, **QUICK}, "context_length must be greater than 0; received 0"),
         ({"fine_tune": 5, **QUICK}, "fine_tune needs a model that is told returns"),
+        ({"advantage_trace": 1.5}, "advantage_trace must be from 0 to 1; received 1.5"),
+        ({"advantage_rounds": 0}, "advantage_rounds must be greater than 0; received 0"),
         ({"start_steps": 0}, "start_steps must be greater than 0; received 0"),
         ({"return_power": -1.0}, "return_power must be a number from 0 up; received -1.0"),
     ],

@@ -8,7 +8,9 @@ import pytest
 
 from benchmarks import runs
 from benchmarks.reproductions import d4rl, fine_tuning, offline, stitching
+from rrl_tf.data import Scaling
 from rrl_tf.envs.minigrid_view import object_cells
+from rrl_tf.training.advantages import advantages
 from train_scripts import collect_dataset
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -101,6 +103,21 @@ def test_no_recorded_episode_of_a_maze_goes_the_whole_way(layout):
     assert max(episode.total for episode in from_a) < 1.0
     assert sum(episode.total == 1.0 for episode in data.episodes) > 10
     assert all(env.reset(seed=i)[0][1] == 1 for i, env in enumerate([data.make_env()] * 5))
+
+
+def test_values_of_other_episodes_tell_what_a_first_step_is_worth():
+    """Exit 3 paid those more that began at A; only who begins at B knows what else is near."""
+    data = stitching.maze_pieces("fork", 200)
+    firsts = np.cumsum([0] + [len(episode) for episode in data.episodes])[:-1]
+    to_3 = np.array([episode.total == 0.4 for episode in data.episodes])
+    to_2 = np.array([episode.total == 0.2 for episode in data.episodes])
+    slow = stitching.AGENTS["advantages"][1]
+    preferred = {}
+    for trace in (slow["advantage_trace"], 1.0):
+        rounds = slow["advantage_rounds"]
+        found = advantages(data, Scaling.of(data), trace=trace, rounds=rounds)[firsts]
+        preferred[trace] = 2 if found[to_2].mean() > found[to_3].mean() else 3
+    assert preferred == {0.5: 2, 1.0: 3}
 
 
 def test_pieces_of_doorkey_end_or_begin_with_the_key(monkeypatch, tmp_path):
