@@ -18,8 +18,8 @@ def double_dqn(training, replicas=None, **overrides):
     return task, make_agent(task, network, training, replicas)
 
 
-def decision_transformer(data, **changes):
-    """Model and `Scaling` of our Decision Transformer with some changes, for recorded data."""
-    config = dataclasses.replace(train_decision_transformer.FAST, **changes)
-    scaling = Scaling.of(data, config.return_scale)
+def decision_transformer(data, preset="fast", **changes):
+    """Model and `Scaling` of a Decision Transformer with some changes, for recorded data."""
+    config = dataclasses.replace(train_decision_transformer.PRESETS[preset], **changes)
+    scaling = Scaling.of(data, config.return_scale, condition=config.condition)
     return train_decision_transformer.make_transformer(config, data, scaling), scaling

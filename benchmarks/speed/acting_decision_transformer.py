@@ -1,11 +1,12 @@
 """Microseconds until one observation has become a Decision Transformer's action, in this process.
 
-Our preset with new weights, in the shape of Walker2d, plays one episode or a hundred side by side,
-and is asked as an export through `WindowSession`. Windows are full before anything is timed.
+Our presets with new weights, in the shape of Walker2d, play one episode or a hundred side by side,
+and are asked as exports through `WindowSession`. Windows are full before anything is timed.
 """
 
 import dataclasses
 import functools
+import itertools
 import tempfile
 
 import numpy as np
@@ -17,7 +18,7 @@ from benchmarks.speed.offline_data import STATES, made_up_data
 from rrl_tf.agents.trajectory_policy import TrajectoryPolicy
 from rrl_tf.export import export_decision_transformer, load_policy
 from serving.sessions import WindowSession
-from train_scripts.train_decision_transformer import FAST
+from train_scripts.train_decision_transformer import PRESETS
 
 LOCAL, EXPORT = "TrajectoryPolicy", "export, WindowSession"
 
@@ -26,7 +27,9 @@ LOCAL, EXPORT = "TrajectoryPolicy", "export, WindowSession"
 class Config(Rounds):
     """What is asked, and how often."""
 
-    context_lengths: tuple[int, ...] = (FAST.context_length, 20)
+    presets: tuple[str, ...] = ("fast", "transformer")
+    """Of `train_scripts.train_decision_transformer`."""
+    context_lengths: tuple[int, ...] = (10, 20)
     """K: ours, and the originals'."""
     episodes: tuple[int, ...] = (1, 100)
     """Played side by side."""
@@ -36,15 +39,17 @@ class Config(Rounds):
 def main(config):
     """Measures how long a step of acting takes."""
     rows, data = [], made_up_data(episodes=1, steps=50)
-    for length in config.context_lengths:
-        model, scaling = untrained.decision_transformer(data, context_length=length)
+    for preset, length in itertools.product(config.presets, config.context_lengths):
+        model, scaling = untrained.decision_transformer(data, preset, context_length=length)
         for episodes in config.episodes:
             with tempfile.TemporaryDirectory() as folder:
                 contestants = ways(model, scaling, episodes, folder)
                 cells = latencies(contestants, config, LOCAL, "µs of a step")
-            task = {"K": length, "episodes": episodes}
+            task = {"preset": preset, "K": length, "episodes": episodes}
             rows += [{**task, "how": how, **each} for how, each in cells.items()]
-    notes = (f"One thread; {FAST.num_blocks} blocks of width {FAST.width}; full windows.",)
+    sizes = {name: PRESETS[name] for name in config.presets}
+    blocks = [f"`{name}` {each.num_blocks} of width {each.width}" for name, each in sizes.items()]
+    notes = (f"One thread; blocks: {', '.join(blocks)}; full windows.",)
     return Report("Time of one action of the Decision Transformer", rows, notes)
 
 

@@ -115,11 +115,12 @@ def test_every_way_to_act_gives_the_same_action(tmp_path):
 
 
 @pytest.mark.tf_only
-def test_a_decision_transformer_acts_alike_in_every_way(tmp_path):
+@pytest.mark.parametrize("preset", ["fast", "transformer"])
+def test_a_decision_transformer_acts_alike_in_every_way(preset, tmp_path):
     """Once, what makes an untrained one called a function that had another name by then."""
     data = made_up_data(episodes=1, steps=5)
     changes = {"width": 8, "num_blocks": 1, "context_length": 3}
-    model, scaling = untrained.decision_transformer(data, **changes)
+    model, scaling = untrained.decision_transformer(data, preset, **changes)
     contestants = acting_decision_transformer.ways(model, scaling, 2, tmp_path)
     assert list(contestants) == ["TrajectoryPolicy", "export, WindowSession"]
     with pytest.raises(ValueError, match="other acts differently in step 0"):
