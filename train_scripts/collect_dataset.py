@@ -45,7 +45,8 @@ class Config:
     other: its skill levels. With a noise, its standard deviations."""
     recipe: str = ""
     """A recipe of `rrl_tf.data.recipes` that says environment, policies and explorations:
-    `pendulum`, `cartpole`, or `walker2d-` and medium, medium-replay, medium-expert or expert."""
+    `pendulum`, `cartpole`; `walker2d-` and medium, medium-replay, medium-expert or expert;
+    `hopper-` or `halfcheetah-` and medium or medium-replay."""
     policy_folder: str = "policies"
     """Holds `NAME.npz` for every policy that a recipe names."""
     noise: Literal["random", "clipped", "tanh", "none"] | None = None

@@ -1,4 +1,4 @@
-"""What the policies of Walker2d's recipes play, to hold what was learned from them against.
+"""What the policies of MuJoCo's recipes play, to hold what was learned from them against.
 
     python -m benchmarks reproductions/recorded_policies --policy-folder FOLDER
 
@@ -55,18 +55,18 @@ def main(config):
 
 
 def recorded():
-    """Policies of Walker2d's recipes: dict (environment, policy, noise) → kinds of data."""
+    """Policies that recipes take from files: dict (environment, policy, noise) → kinds of data."""
     found = {}
     for name, recipe in RECIPES.items():
-        kind = name.removeprefix("walker2d-")
+        _, _, kind = name.partition("-")
         for _, policy, level in recipe.lines:
-            if kind != name and policy is not None:
+            if isinstance(policy, str):
                 found.setdefault((recipe.environment, policy, level), []).append(kind)
     return found
 
 
 class Recorded:
-    """A recorded policy, as `play_episodes` calls one; Walker2d's actions are from -1 to 1."""
+    """A recorded policy, as `play_episodes` calls one; MuJoCo's actions are from -1 to 1."""
 
     def __init__(self, policy, level, choose):
         self.policy, self.level, self.choose = policy, level, choose

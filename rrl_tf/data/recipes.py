@@ -134,6 +134,18 @@ def _walker2d(*lines: Line) -> Recipe:
     return Recipe("Walker2d-v5", lines, 200_000, "clipped")
 
 
+def _of_a_training(environment: str, name: str) -> dict[str, Recipe]:
+    """Of the policy at the end of a training, and a quarter of nothing but noise and of each of
+    three that it went through."""
+    early, middle, late = (f"{name}_{steps}k" for steps in (10, 30, 100))
+    parts = ((0.25, None, 1.0), (0.25, early, 0.4), (0.25, middle, 0.4), (0.25, late, 0.4))
+    kinds: dict[str, tuple[Line, ...]] = {"medium": ((1.0, late, 0.4),), "medium-replay": parts}
+    return {
+        f"{name}-{kind}": Recipe(environment, lines, 200_000, "clipped")
+        for kind, lines in kinds.items()
+    }
+
+
 RECIPES = {
     "walker2d-medium": _walker2d((1.0, "tqc", 0.4)),
     "walker2d-medium-replay": _walker2d(
@@ -145,6 +157,8 @@ RECIPES = {
     ),
     "walker2d-medium-expert": _walker2d((0.5, "tqc", 0.4), (0.5, "cs285_expert", 0.1)),
     "walker2d-expert": _walker2d((1.0, "cs285_expert", 0.1)),
+    **_of_a_training("Hopper-v5", "hopper"),
+    **_of_a_training("HalfCheetah-v5", "halfcheetah"),
     "pendulum": Recipe(
         "Pendulum-v1",
         ((0.25, None, 1.0), (0.25, swing_up, 1.0), (0.25, swing_up, 0.5), (0.25, swing_up, 0.2)),
@@ -158,4 +172,5 @@ RECIPES = {
         "random",
     ),
 }
-"""Name → `Recipe`. Those of Walker2d are the kinds of D4RL's data, and none of them."""
+"""Name → `Recipe`. Those of Walker2d, Hopper and HalfCheetah are like D4RL's data, and none of
+them."""

@@ -47,6 +47,8 @@ def test_every_recipe_and_noise_has_its_own_data_set():
     assert len(set(ids.values())) == len(ids)
     assert ids["walker2d-medium", None] == "rrl/walker2d/medium-v0"
     assert ids["walker2d-medium-replay", "tanh"] == "rrl/walker2d/medium-replay-tanh-v0"
+    assert ids["hopper-medium-replay", None] == "rrl/hopper/medium-replay-v0"
+    assert ids["halfcheetah-medium", "tanh"] == "rrl/halfcheetah/medium-tanh-v0"
     assert ids["pendulum", None] == "rrl/pendulum/mixed-v0"
     same = collect_dataset.Config(recipe="walker2d-medium", noise="clipped")
     assert same.dataset_id == ids["walker2d-medium", None]

@@ -19,7 +19,9 @@ def test_every_policy_of_a_recipe_is_played_at_its_noise(benchmark):
     found = benchmark.recorded()
     assert found["Walker2d-v5", "tqc", 0.4] == ["medium", "medium-replay", "medium-expert"]
     assert found["Walker2d-v5", "cs285_expert", 0.1] == ["medium-expert", "expert"]
-    assert {environment for environment, *_ in found} == {"Walker2d-v5"}
+    assert found["Hopper-v5", "hopper_10k", 0.4] == ["medium-replay"]
+    assert found["HalfCheetah-v5", "halfcheetah_100k", 0.4] == ["medium", "medium-replay"]
+    assert {name for name, *_ in found} == {"Walker2d-v5", "Hopper-v5", "HalfCheetah-v5"}
 
 
 def test_the_mean_under_the_noise_is_that_of_many_clipped_draws(benchmark):
