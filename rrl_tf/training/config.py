@@ -60,6 +60,14 @@ class RunConfig:
         """All fields, by name."""
         return dataclasses.asdict(self)
 
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """What fields are where nobody says anything: those of a run older than the field."""
+        fields = dataclasses.fields(cls)
+        return {
+            each.name: each.default for each in fields if each.default is not dataclasses.MISSING
+        }
+
 
 @dataclasses.dataclass(frozen=True)
 class FitConfig(RunConfig):

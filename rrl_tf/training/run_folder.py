@@ -42,6 +42,7 @@ class RunFolder:
         path: the folder; made when it is not there.
         config: JSON-able dict, the run's configuration.
         may_change: names that may differ from the run that is continued (how long to train).
+        defaults: name → what is taken for it where a run has no such name, as it is older.
 
     Raises:
         InvalidInput: if the folder holds a run of another configuration (every difference is
@@ -57,14 +58,19 @@ class RunFolder:
     """
 
     def __init__(
-        self, path: str | os.PathLike, config: Mapping[str, Any], may_change: Iterable[str] = ()
+        self,
+        path: str | os.PathLike,
+        config: Mapping[str, Any],
+        may_change: Iterable[str] = (),
+        defaults: Mapping[str, Any] | None = None,
     ) -> None:
         self.path = pathlib.Path(path)
         config = json.loads(json.dumps(config))
         self._config = config
         is_known = self._config_file.exists()
         if is_known:
-            _check_config(self._config_file, config, set(may_change))
+            defaults = json.loads(json.dumps(defaults or {}))
+            _check_config(self._config_file, config, set(may_change), defaults)
         elif self._whole_checkpoints():
             raise InvalidInput(
                 f"{self.path} holds checkpoints and no config.json, which tells what run they are "
@@ -280,8 +286,8 @@ def read_object(file: pathlib.Path, way_out: str) -> dict[str, Any]:
     return found
 
 
-def _check_config(file, config, may_change):
-    known = read_object(file, "choose another run folder")
+def _check_config(file, config, may_change, defaults):
+    known = {**defaults, **read_object(file, "choose another run folder")}
     differences = [
         f"{name} is {known.get(name)!r} there and {config.get(name)!r} here"
         for name in sorted(known.keys() | config.keys())

@@ -132,6 +132,25 @@ def test_other_data_are_another_run(tmp_path):
         opened(tmp_path, identity={"data_checksum": "bb"})
 
 
+def test_a_run_goes_on_that_is_older_than_an_option(tmp_path):
+    """Once, every new option made all runs from before it runs of another configuration."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Newer(RunConfig):
+        sizes: tuple[int, ...] = (3, 4)
+        power: float = 0.0
+
+    opened(tmp_path).save(30, {"loop": {}})
+    newer = Newer(runs=str(tmp_path), name="run")
+    with pytest.raises(InvalidInput, match=r"power is 0\.0 there and 2\.0 here; sizes is \[3, 4\]"):
+        Run(dataclasses.replace(newer, power=2.0, sizes=(3,)), 100)
+    run = Run(newer, 100)
+    assert run.step == 30
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["sizes"] == [3, 4]
+    with pytest.raises(InvalidInput, match=r"sizes is .* there and None here"):
+        opened(tmp_path)  # what is not an option any more was one
+
+
 def test_a_run_may_be_moved_and_watched(tmp_path):
     opened(tmp_path / "here").save(10, {"loop": {}})
     (tmp_path / "here").rename(tmp_path / "there")
