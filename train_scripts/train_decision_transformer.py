@@ -210,7 +210,7 @@ TRANSFORMER = dataclasses.replace(
     num_blocks=2,
     dropout=0.1,
     steps=10_000,
-    **WEIGHED,
+    **{**WEIGHED, "starts": 0.1},
 )
 PRESETS = {
     "doorkey": DOORKEY,
