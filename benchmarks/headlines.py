@@ -5,6 +5,7 @@ import pathlib
 from benchmarks.tables import markdown_table, write_text
 
 RESULTS = pathlib.Path("docs/results")
+_WALKER2D = {"data (environment)": "local walker2d/medium-replay-v0 (Walker2d-v5)"}
 HEADLINES = (
     # what, page, table, the row's cells, the cells that are shown
     (
@@ -153,6 +154,34 @@ HEADLINES = (
         "graphs/table.md",
         {"attention goes": "along the edges"},
         "24 nodes",
+    ),
+    (
+        "Walker2d from recorded steps of five policies, return: Decision Transformer",
+        "decision_transformer",
+        "decision_transformer/table.md",
+        {**_WALKER2D, "agent": "transformer"},
+        "last weights",
+    ),
+    (
+        "the same: imitation of the best tenth",
+        "decision_transformer",
+        "decision_transformer/table.md",
+        {**_WALKER2D, "agent": "bc-10"},
+        "last weights",
+    ),
+    (
+        "a way through a maze of which only pieces were recorded: imitation by advantage",
+        "decision_transformer",
+        "stitching/table.md",
+        {"pieces of": "fork", "agent": "imitation of the steps that brought more than others"},
+        "whole way",
+    ),
+    (
+        "the same: Decision Transformer",
+        "decision_transformer",
+        "stitching/table.md",
+        {"pieces of": "fork", "agent": "Decision Transformer, K = 10"},
+        "whole way",
     ),
 )
 
