@@ -29,12 +29,13 @@ class TrajectoryEmbedding(keras.layers.Layer):
     Args:
         width: F, the size of a token.
         max_timestep: number of positions that have a vector; later ones share the last.
-        positions: what has a vector, a time step of the `"episode"` or a place in the `"window"`.
         dropout: rate at which the tokens' features are dropped in training.
         epsilon: added to the variance in the norm; PyTorch's 1e-5.
         kernel_initializer: initialiser of every matrix.
         embeddings_initializer: initialiser of the table of positions.
         seed: seed of the dropout.
+        positions: what has a vector, a time step of the `"episode"` or a place in the `"window"`,
+            which does not look at `"timesteps"`.
 
     Call arguments:
         inputs: dict of `"states"` `(B, K, S)`; `"actions"` `(B, K, A)`, one-hot where they are
@@ -66,12 +67,12 @@ class TrajectoryEmbedding(keras.layers.Layer):
         self,
         width: int,
         max_timestep: int = 4096,
-        positions: str = "episode",
         dropout: float = 0.0,
         epsilon: float = 1e-5,
         kernel_initializer: Initializer = "glorot_uniform",
         embeddings_initializer: Initializer = "random_normal",
         seed: int | None = None,
+        positions: str = "episode",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)

@@ -41,8 +41,6 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
         num_heads: H, heads of each.
         context_length: K, the steps of a window.
         max_timestep: number of time steps that have an embedding; later ones share the last.
-        positions: what has an embedding, a time step of the `"episode"`, as in the originals, or a
-            place in the `"window"`, of which there are K.
         dropout: rate in the blocks in training.
         embedding_dropout: rate at which the tokens' features are dropped in training.
         dropout_placement: what a block drops within its attention, the `"output"` of the heads or
@@ -61,6 +59,8 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
         kernel_initializer: initialiser of the matrices outside the blocks.
         block_initializer: initialiser of the matrices in the blocks.
         embeddings_initializer: initialiser of the table of positions.
+        positions: what has an embedding, a time step of the `"episode"`, as in the originals, or a
+            place in the `"window"`, of which there are K.
 
     Call arguments:
         inputs: dict of `"states"` `(B, K, S)`; `"actions"` `(B, K, A)`, one-hot where they are
@@ -106,7 +106,6 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
         num_heads: int = 1,
         context_length: int = 20,
         max_timestep: int = 4096,
-        positions: str = "episode",
         dropout: float = 0.1,
         embedding_dropout: float = 0.0,
         dropout_placement: str = "output",
@@ -120,6 +119,7 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
         kernel_initializer: Initializer = "glorot_uniform",
         block_initializer: Initializer = "glorot_uniform",
         embeddings_initializer: Initializer = "random_normal",
+        positions: str = "episode",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -161,7 +161,7 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
     def _embedding(self, width, positions, **arguments):
         number = self.context_length if positions == "window" else self.max_timestep
         arguments = {**arguments, "dtype": self.dtype_policy, "name": "embedding"}
-        return TrajectoryEmbedding(width, number, positions, **arguments)
+        return TrajectoryEmbedding(width, number, positions=positions, **arguments)
 
     def _take_arguments(self):
         """The arguments that the layers have checked, as attributes."""
