@@ -156,7 +156,14 @@ HEADLINES = (
         "24 nodes",
     ),
     (
-        "Walker2d from recorded steps of five policies, return: Decision Transformer",
+        "Walker2d's return, learned from 200,000 recorded steps, most of them bad: dense layers",
+        "decision_transformer",
+        "decision_transformer/table.md",
+        {**_WALKER2D, "agent": "dense"},
+        "last weights",
+    ),
+    (
+        "the same: Decision Transformer",
         "decision_transformer",
         "decision_transformer/table.md",
         {**_WALKER2D, "agent": "transformer"},
