@@ -317,7 +317,9 @@ def test_data_that_cannot_be_learned_from_leave_nothing_behind(tmp_path, rewards
 
 def test_steps_that_cannot_be_weighed_leave_nothing_behind(recorded, tmp_path, monkeypatch):
     """Once, the next command with a smaller power was another configuration than the folder's."""
-    monkeypatch.setattr(advantages, "advantages", lambda data, *_: -1.0 - np.arange(data.steps))
+    monkeypatch.setattr(
+        advantages, "advantages", lambda data, *_, **more: -1.0 - np.arange(data.steps)
+    )
     with pytest.raises(InvalidInput, match=r"by an advantage_power of 1e\+300: some factors"):
         script.main(tiny(recorded, tmp_path, advantage_power=1e300, **QUICK))
     assert not list(tmp_path.iterdir())
