@@ -186,7 +186,6 @@ WEIGHED: dict[str, Any] = {
     "sampling": "returns",
     "return_power": 2.0,
     "advantage_power": 2.0,
-    "starts": 0.4,
     "start_steps": 100,
     "evaluate_every": 0,
 }
@@ -200,6 +199,7 @@ DENSE = dataclasses.replace(
     steps=10_000,
     learning_rate=1e-3,
     warmup_steps=0,
+    starts=0.4,
     **WEIGHED,
 )
 TRANSFORMER = dataclasses.replace(
@@ -210,7 +210,8 @@ TRANSFORMER = dataclasses.replace(
     num_blocks=2,
     dropout=0.1,
     steps=10_000,
-    **{**WEIGHED, "starts": 0.1},
+    starts=0.1,
+    **WEIGHED,
 )
 PRESETS = {
     "doorkey": DOORKEY,

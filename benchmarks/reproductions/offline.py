@@ -44,14 +44,14 @@ def main(config):
     runs.publish(RESULTS, TABLES, FIGURES)
 
 
-def train(config, data, preset, seed, results=RESULTS):
+def train(config, data, preset, seed, results=None):
     """Trains one agent, and keeps what the tables need."""
     options = ("--targets", *map(str, config.targets)) if config.targets else ()
     options += (f"--steps={config.updates}",) if config.updates else ()
     script = "train_decision_transformer"
     runs.train(config, script, preset, seed, f"--data={data}", *options)
     run = training(config, data, preset, seed).path
-    runs.keep(run, results, preset=preset, seed=seed, data=data_name(data))
+    runs.keep(run, results or RESULTS, preset=preset, seed=seed, data=data_name(data))
 
 
 def training(config, data, preset, seed):

@@ -82,7 +82,9 @@ class Run:
         settings = config.settings()
         made = [path for path in (config.path, *config.path.parents) if not path.exists()]
         self.folder = self._opened(
-            *(config.path, settings | dict(identity or {}), (*WITHOUT_EFFECT, *may_change)),
+            config.path,
+            settings | dict(identity or {}),
+            (*WITHOUT_EFFECT, *may_change),
             {name: value for name, value in config.defaults().items() if name in settings},
         )
         self.step = self.folder.step

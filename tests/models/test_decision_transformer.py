@@ -139,8 +139,12 @@ def test_places_in_the_window_are_counted_from_its_newest_step(front, steps, fir
 
 
 def test_steps_before_the_context_share_its_last_place():
-    model, x = built("fast", positions="window", context_length=2), window(4)
-    assert tuple(model(x)["action"].shape) == (2, 4, A)
+    model, x = built("fast", positions="window", context_length=2), window(4, batch=1)
+    alike = {name: np.repeat(values[:, :1], 4, axis=1) for name, values in x.items()}
+    first, second, third, newest = array(model.embedding(alike)).reshape(4, -1)
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_array_equal(second, third)
+    assert np.abs(third - newest).max() > 1e-3
     with pytest.raises(ValueError, match=r"`positions` must be one of .*received 'place'"):
         built("fast", positions="place")
 

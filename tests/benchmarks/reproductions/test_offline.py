@@ -68,13 +68,14 @@ def test_recordings_of_one_name_are_not_mixed(published):
 
 
 @pytest.mark.parametrize(("updates", "said"), [(None, []), (500, ["--steps=500"])])
-def test_a_run_may_be_trained_for_fewer_updates(monkeypatch, updates, said):
-    asked = []
+def test_a_run_may_be_trained_for_fewer_updates(published, monkeypatch, updates, said):
+    asked, kept = [], []
     monkeypatch.setattr(runs, "train", lambda config, *arguments: asked.append(arguments))
-    monkeypatch.setattr(runs, "keep", lambda *arguments, **more: None)
+    monkeypatch.setattr(runs, "keep", lambda run, results, **more: kept.append(results))
     offline.train(offline.Config(updates=updates), "pendulum", "min-dt", 3)
     [(_, *seed_of_preset, data, more)] = [(*each[:4], each[4:]) for each in asked]
     assert (*seed_of_preset, data) == ("min-dt", 3, "--data=pendulum") and [*more] == said
+    assert kept == [published]  # once, a test's own run was kept among the docs' results
 
 
 def test_what_fine_tuning_gains_stands_beside_what_was_there_before(published):
