@@ -81,12 +81,12 @@ def loaded(results):
 
 
 def table(results):
-    """One line for every data set and preset: the return at the target that did best."""
+    """One line for every data set and preset: the return at the highest target, and at a better."""
     rows = []
     for (data, preset, _), found in loaded(results).items():
         played = [run for run in found if "last" in run]
-        target = best_target(played) if played else None
-        highest = max(played[0]["last"], key=float) if played else None
+        asked = common_targets(played)
+        highest, better = (asked[-1], best_target(played)) if asked else (None, None)
         errors = [list(run["action_error"].values()) for run in found]
         rows.append(
             {
@@ -95,9 +95,12 @@ def table(results):
                 "agent": preset,
                 "updates": f"{found[0]['step']:,}",
                 "seeds": len(found),
-                "asked for": target if played and len(played[0]["last"]) > 1 else None,
-                "last weights": over_seeds(played, "last", target),
+                "asked for": highest if len(asked) > 1 else None,
+                "last weights": over_seeds(played, "last", highest),
                 "best weights": over_seeds(played, "best", highest),
+                "did best asked for": f"{better}: {over_seeds(played, 'last', better)}"
+                if better != highest
+                else None,
                 "action error": f"{np.mean(errors):.3g}",
             }
         )
@@ -109,10 +112,17 @@ def recorded(run):
     return "{mean:,.4g}, {max:,.4g}".format(**run["data_return"])
 
 
+def common_targets(runs):
+    """The targets that all were asked for with the last weights, sorted."""
+    asked = [set(run["last"]) for run in runs]
+    return sorted(set.intersection(*asked), key=float) if asked else []
+
+
 def best_target(runs):
-    """The target whose return with the last weights is highest, over all seeds."""
+    """The common target whose return with the last weights is highest, over all seeds."""
     return max(
-        runs[0]["last"], key=lambda target: np.mean([run["last"][target]["return"] for run in runs])
+        common_targets(runs),
+        key=lambda target: np.mean([run["last"][target]["return"] for run in runs]),
     )
 
 
@@ -123,26 +133,25 @@ def over_seeds(found, which, target):
 
 
 def returns_figure(results, name):
-    """Returns reached against returns asked for, a panel a data set that is called so."""
+    """Returns reached against those asked for, a panel a data set so called, its noise clipped."""
     panels, references = {}, {}
     for (data, preset, recording), found in loaded(results).items():
         last = [run["last"] for run in found if "last" in run]
-        if name not in data or not last:
+        if name not in data or "-tanh-" in data or not last:
             continue
         title = f"{data}\n({found[0]['environment']}, mean {recording:,.4g})"
         lines = references.setdefault(title, {"mean of the data": recording})
-        if len(last[0]) == 1:  # cloned behaviour, whatever is asked for
-            [target] = last[0]
-            lines[preset] = np.mean([row[target]["return"] for row in last])
+        asked = common_targets([run for run in found if "last" in run])
+        reached = [[row[target]["return"] for target in asked] for row in last]
+        if len(asked) == 1:  # cloned behaviour, whatever is asked for
+            lines[preset] = np.mean(reached)
         else:
-            asked = [float(target) for target in last[0]]
-            reached = [[row["return"] for row in each.values()] for each in last]
-            panels.setdefault(title, {})[preset] = (asked, reached)
+            panels.setdefault(title, {})[preset] = ([float(target) for target in asked], reached)
     return viz.returns_figure(panels, references) if panels else None
 
 
 TABLES = {"table": table}
 FIGURES = {
     f"{name}-returns": functools.partial(returns_figure, name=name)
-    for name in ("doorkey", "walker2d")
+    for name in ("doorkey", "walker2d", "hopper", "halfcheetah")
 }

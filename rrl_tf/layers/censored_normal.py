@@ -147,22 +147,19 @@ def censored_normal_mean(location: Tensor, scale: Tensor) -> Tensor:
     >>> round(float(censored_normal_mean(keras.ops.array(1.0), keras.ops.array(0.5))), 3)
     0.801
     """
+    # The upper bound, less what P(action <= x) integrates to between the bounds.
     low, high = (-1.0 - location) / scale, (1.0 - location) / scale
-    below, above = _normal_cdf(low), _normal_cdf(-high)
-    density = _normal_density(high) - _normal_density(low)
-    return _clipped(above - below + location * (1.0 - below - above) - scale * density)
+    return _clipped(1.0 - scale * (_normal_cdf_integral(high) - _normal_cdf_integral(low)))
 
 
 def _clipped(actions):
     return ops.clip(actions, -1.0, 1.0)
 
 
-def _normal_density(x):
-    return ops.exp(-0.5 * ops.square(x)) / math.sqrt(2.0 * math.pi)
-
-
-def _normal_cdf(x):
-    return 0.5 * (1.0 + ops.erf(x / math.sqrt(2.0)))
+def _normal_cdf_integral(x):
+    """Of Φ, from -∞ to x: x Φ(x) + φ(x)."""
+    cdf = 0.5 * (1.0 + ops.erf(x / math.sqrt(2.0)))
+    return x * cdf + ops.exp(-0.5 * ops.square(x)) / math.sqrt(2.0 * math.pi)
 
 
 # erfc(z) = t exp(-z² + polynomial(t)), t = 1 / (1 + z / 2), z >= 0, off by 1.2e-7 of itself at

@@ -67,6 +67,27 @@ def test_recordings_of_one_name_are_not_mixed(published):
     assert "| 208, 5,440 | bc-10 | 10 | 1 |" in second and "| 200 |" in second
 
 
+def test_a_row_is_of_the_highest_return_that_all_seeds_were_asked_for_and_tells_a_better(published):
+    published.mkdir()
+    asked = ({"0": 700.0, "200": 600.0, "400": 500.0}, {"0": 500.0, "400": 300.0})
+    for seed, returns in enumerate(asked):
+        content = {
+            "data": "local hopper/medium-v0",
+            "environment": "Hopper-v5",
+            "data_return": {"mean": 100.0, "max": 400.0},
+            "preset": "fast",
+            "step": 10,
+            "action_error": {"quarter_1": 0.1},
+            "last": {target: {"return": reached} for target, reached in returns.items()},
+        }
+        runs.write_json(published / f"fast-x-seed{seed}.json", content)
+    [row] = offline.table(published).splitlines()[2:]
+    assert "| 400 | 400 (300 to 500) |  | 0: 600 (500 to 700) | 0.1 |" in row
+    figure = offline.FIGURES["hopper-returns"](published)
+    marks = {tuple(line.get_xdata()) for line in figure.axes[0].lines if len(line.get_xdata()) == 2}
+    assert (0.0, 400.0) in marks
+
+
 @pytest.mark.parametrize(("updates", "said"), [(None, []), (500, ["--steps=500"])])
 def test_a_run_may_be_trained_for_fewer_updates(published, monkeypatch, updates, said):
     asked, kept = [], []
