@@ -27,6 +27,7 @@ from benchmarks import headlines
 from benchmarks.tables import fill, write_text
 from rrl_tf import viz
 from rrl_tf.errors import InvalidInput
+from rrl_tf.training.config import require_positive
 
 
 def any_of(names):
@@ -48,6 +49,9 @@ class Config:
     """Of each run."""
     train: bool = True
     """Train what is missing, or only draw up tables and figures again."""
+
+    def __post_init__(self):
+        require_positive(self, "jobs", "threads")
 
 
 def train_all(config, train, wanted):

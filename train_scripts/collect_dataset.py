@@ -22,10 +22,11 @@ import gymnasium
 from rrl_tf._arguments import one_of
 from rrl_tf.data.dense_policy import DensePolicy
 from rrl_tf.data.exploration import Policy
-from rrl_tf.data.recipes import RECIPES
+from rrl_tf.data.recipes import RECIPES, with_digest
 from rrl_tf.data.recording import Player, check_dataset_id, record_episodes
 from rrl_tf.envs.doorkey import doorkey_spec
 from rrl_tf.errors import InvalidInput
+from rrl_tf.presets import METADATA, POLICY
 from rrl_tf.training.config import require_not_negative, require_positive
 from train_scripts import command_line
 
@@ -147,27 +148,29 @@ def players_named(name: str, config: Config) -> list[Player]:
     """
     if name == "random":
         return [Player(name, level=1.0)]
-    make, noise = functools.cache(_maker(name, config)), config.noise or "random"
+    (its_name, make), noise = _named(name, config), config.noise or "random"
+    make = functools.cache(make)
     if noise == "none":
-        return [Player(name, make)]
-    return [Player(name, make, noise, level) for level in config.explorations]
+        return [Player(its_name, make)]
+    return [Player(its_name, make, noise, level) for level in config.explorations]
 
 
-def _maker(name: str, config: Config) -> Callable[[], Policy]:
-    """What makes the policy of that name."""
+def _named(name: str, config: Config) -> tuple[str, Callable[[], Policy]]:
+    """The policy's name in a recording, of which its files are a part, and what makes it."""
     if name == "agent":
         if config.environment != "DoorKey-5x5":
             raise InvalidInput(
                 "the agent is for DoorKey-5x5; give the folder of an export that plays in another "
                 f"environment; received {config.environment!r}"
             )
-        return functools.partial(trained_agent, config.seed)
+        return name, functools.partial(trained_agent, config.seed)
     if "://" in name:
-        return functools.partial(served_policy, name)
+        return name, functools.partial(served_policy, name)
     if name.endswith(".npz"):
-        return functools.partial(DensePolicy.load, name)
+        policy = DensePolicy.load(name)  # says what is wrong with the file, if it is there at all
+        return with_digest(name, [pathlib.Path(name)]), lambda: policy
     if pathlib.Path(name).is_dir():
-        return functools.partial(loaded_policy, name)
+        return with_digest(name, played_files(name)), functools.partial(loaded_policy, name)
     raise InvalidInput(
         "a policy is random, agent, the folder of an export, the .npz file of a dense policy, or "
         f"an address such as grpc://localhost:8500/doorkey; received {name!r}"
@@ -183,6 +186,22 @@ def trained_agent(seed: int) -> Policy:
     if not exports.exists():  # otherwise, with whatever number of steps it was trained
         exports = train_doorkey.main(training)[0].folder.export
     return loaded_policy(exports)
+
+
+def played_files(folder: str) -> list[pathlib.Path]:
+    """Graph and weights of what `loaded_policy` takes from that folder.
+
+    Raises:
+        InvalidInput: if it has no version.
+    """
+    from rrl_tf.export import newest_version  # it loads TensorFlow
+
+    version = pathlib.Path(folder)
+    if (version / METADATA).exists():  # a trained preset
+        version /= POLICY
+    if not (version / "saved_model.pb").exists():
+        version = newest_version(version)
+    return [*version.glob("saved_model.pb"), *sorted(version.glob("variables/*"))]
 
 
 def loaded_policy(folder: str | pathlib.Path) -> Policy:
@@ -211,7 +230,10 @@ def served_policy(address: str) -> Policy:
     try:
         client = connect(host, model)
     except ValueError as error:
-        raise InvalidInput(f"no server can have this address: {error}") from error
+        raise InvalidInput(
+            "no server can have this address: it must be grpc://HOST:PORT/NAME or "
+            f"http://HOST:PORT/NAME; received {address!r}"
+        ) from error
     return act
 
 

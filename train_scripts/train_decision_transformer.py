@@ -128,6 +128,7 @@ DOORKEY = Config(sampling="episodes", targets=(0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.9
 FAST = dataclasses.replace(
     DOORKEY,
     preset="fast",
+    data="",  # of others
     preparation="standardise",
     return_scale=1000.0,
     width=128,
@@ -266,6 +267,12 @@ def train(config: Config) -> FitRun:
 def load(config: Config) -> OfflineData:
     """The data, recorded first where they are ours; another recording in their place is refused."""
     source = config.data
+    if not source:
+        raise InvalidInput(f"preset {config.preset} needs data, as minari:FOLDER; received none")
+    if source == DOORKEY.data and config.preparation != DOORKEY.preparation:
+        raise InvalidInput(
+            f"data {source} need preparation {DOORKEY.preparation}; received {config.preparation}"
+        )
     if source in RECORDED:
         source = f"minari:{collect_dataset.main(RECORDED[source]())}"
     return load_episodes(source)

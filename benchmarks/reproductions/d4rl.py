@@ -29,21 +29,23 @@ arXiv 2210.07105), and Janner et al., 2021 (arXiv 2106.02039)."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(runs.Config):
+class Config(offline.TrainingConfig):
     """Which runs, and how many at a time."""
 
     presets: tuple[str, ...] = ("dense", "fast", "bc", "bc-10")
     """Of `train_scripts.train_decision_transformer`."""
     source: str = "tfds:d4rl_mujoco_walker2d/v2-{}"
     """Where the data are; `{}` stands for a name of `SETS`."""
-    targets: tuple[float, ...] = ()
-    """Returns to ask for; by default the preset's."""
-    runs: str = "runs/decision_transformer"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if "{}" not in self.source:
+            raise InvalidInput(f"source must hold {{}}; received {self.source!r}")
 
 
 def main(config):
     """Trains on the data that can be had, and writes the scores beside published ones."""
-    sources = [config.source.format(name) for name in SETS]
+    sources = [config.source.replace("{}", name) for name in SETS]
     there = [source for source in sources if config.train and can_be_had(source)]
     wanted = [(d, p, s) for s in config.seeds for d in there for p in config.presets]
     runs.train_all(config, train, wanted)

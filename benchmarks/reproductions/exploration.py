@@ -46,6 +46,7 @@ class Config(runs.Config):
     runs: str = "runs/exploration"
 
     def __post_init__(self):
+        super().__post_init__()
         for epsilon in self.epsilons:
             one_of("epsilons", epsilon, EPSILONS)  # table and figure show no others
 

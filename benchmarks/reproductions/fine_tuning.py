@@ -10,6 +10,7 @@ from benchmarks import runs
 from benchmarks.reproductions import offline
 from benchmarks.runs import spread
 from benchmarks.tables import markdown_table
+from rrl_tf.training.config import require_positive
 
 RESULTS = pathlib.Path("docs/results/fine_tuning")
 
@@ -23,6 +24,10 @@ class Config(offline.Config):
     steps: int = 50_000
     """Of the environment, after the training."""
 
+    def __post_init__(self):
+        super().__post_init__()
+        require_positive(self, "steps")
+
 
 def main(config):
     """Trains and fine-tunes what the docs report, and writes its table."""
@@ -34,11 +39,16 @@ def main(config):
 def train(config, data, preset, seed):
     """Trains and fine-tunes one agent, and keeps what the table needs."""
     training = offline.training(config, data, preset, seed)
-    options = (f"--data={data}", f"--fine-tune={config.steps}")
+    options = (*config.options(data), f"--fine-tune={config.steps}")
     runs.train(config, "train_decision_transformer", preset, seed, *options)
     run = training.path.with_name(f"{training.path.name}-fine-tuned")
     before = runs.evaluation(training.path)["last"]
     runs.keep(run, RESULTS, preset=preset, data=offline.data_name(data), before=before)
+
+
+def nearest(targets, asked):
+    """The target that is that one: before the return was asked for in three digits."""
+    return min(targets, key=lambda target: abs(float(target) - float(asked)))
 
 
 def table(results):
@@ -47,7 +57,7 @@ def table(results):
     for (data, preset, _), found in offline.loaded(results).items():
         asked = max(found[0]["before"], key=float)
         before = [run["before"][asked]["return"] for run in found]
-        after = [run["last"][asked]["return"] for run in found]
+        after = [run["last"][nearest(run["last"], asked)]["return"] for run in found]
         gains = [100 * (new / old - 1) for old, new in zip(before, after)]
         best = [run["last"][max(run["last"], key=float)]["return"] for run in found]
         rows.append(

@@ -15,6 +15,7 @@ from benchmarks.reproductions import offline
 from benchmarks.runs import spread
 from benchmarks.tables import markdown_table
 from rrl_tf.data import load_episodes
+from rrl_tf.errors import InvalidInput
 
 RESULTS = pathlib.Path("docs/results/offline_ablations")
 VARIANTS = {
@@ -78,6 +79,11 @@ class Config(runs.Config):
     variants: runs.any_of(VARIANTS) = tuple(VARIANTS)
     """What is otherwise in a run."""
     runs: str = "runs/offline_ablations"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.train and not self.data:
+            raise InvalidInput("data must name recorded episodes, as minari:FOLDER; received none")
 
 
 def main(config):

@@ -20,6 +20,7 @@ from benchmarks.tables import markdown_table
 from rrl_tf.data import Episode, OfflineData, RecordedEnv, load_episodes
 from rrl_tf.envs.crossing import MAPS, Crossing
 from rrl_tf.envs.minigrid_view import object_cells
+from rrl_tf.training.config import require_positive
 from rrl_tf.training.decision_transformer import train_decision_transformer
 from train_scripts import train_decision_transformer as script
 
@@ -61,6 +62,10 @@ class Config(runs.Config):
     episodes: int = 400
     """Recorded in a maze; of DoorKey's 2,000 all are cut that hold the key."""
     runs: str = "runs/stitching"
+
+    def __post_init__(self):
+        super().__post_init__()
+        require_positive(self, "episodes")
 
 
 def main(config):

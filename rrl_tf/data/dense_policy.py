@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from rrl_tf._arguments import array_of
 from rrl_tf.errors import InvalidInput
 
 Arrays = Mapping[str, np.ndarray]
@@ -57,7 +58,7 @@ class DensePolicy:
     def __init__(self, arrays: Mapping[str, np.ndarray], name: str = "the policy") -> None:
         self.name = name
         try:
-            arrays = {key: np.asarray(value, "float64") for key, value in arrays.items()}
+            arrays = {key: array_of(key, value, "float64") for key, value in arrays.items()}
             self._layers, self._hidden, self._end = _network(arrays)
             self._normalise = _normaliser(arrays)
             values = self._normalise(np.zeros(self.observation_size))
@@ -66,7 +67,8 @@ class DensePolicy:
                     raise ValueError(f"a bias {bias.shape} of weights {weights.shape}")
                 values = values @ weights + bias
             finite = bool(np.isfinite(self._end(values)).all())
-        except (KeyError, ValueError) as error:  # a name is missing, or a product impossible
+        # A name is missing, or a product impossible; TypeError: weights that are a single number.
+        except (KeyError, ValueError, TypeError) as error:
             raise InvalidInput(f"{name} must hold {HELD}; received {_listed(arrays)}") from error
         if not finite:
             raise InvalidInput(f"{name} must hold finite weights; received {_listed(arrays)}")
@@ -160,4 +162,5 @@ def _normaliser(arrays: Arrays) -> Function:
 
 
 def _listed(arrays: Arrays) -> str:
-    return ", ".join(f"{name} {np.shape(value)}" for name, value in arrays.items()) or "nothing"
+    held = {name: np.asarray(value) for name, value in arrays.items()}
+    return ", ".join(f"{name} {each.dtype}{each.shape}" for name, each in held.items()) or "nothing"

@@ -14,6 +14,9 @@ from gymnasium.spaces import Box, Discrete
 from rrl_tf._arguments import number_from
 from rrl_tf.errors import InvalidInput
 
+MOST_ACTIONS = 2**16
+"""Of a discrete space: windows hold a number for each, and more are a mistake in the data."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Episode:
@@ -27,7 +30,8 @@ class Episode:
         truncated: whether a time limit did, or the recording.
 
     Raises:
-        ValueError: if it is empty, the lengths do not belong together, or a number is not finite.
+        ValueError: if it is empty, the lengths do not belong together, or something in it is no
+            number that is finite in float32.
 
     Example:
 
@@ -42,6 +46,8 @@ class Episode:
     truncated: bool
 
     def __post_init__(self) -> None:
+        for name in ("observations", "actions", "rewards"):
+            _check_numbers(name, getattr(self, name))
         steps = len(self.rewards)
         if steps == 0:
             raise InvalidInput("an episode must have at least one step; received none")
@@ -52,13 +58,6 @@ class Episode:
             )
         if np.ndim(self.rewards) != 1:
             raise InvalidInput(f"rewards must be (T,); received {np.shape(self.rewards)}")
-        for name in ("observations", "actions", "rewards"):
-            values = getattr(self, name)
-            if values.dtype.kind == "f" and not np.isfinite(values).all():
-                where = np.argwhere(~np.isfinite(values))[0].tolist()
-                raise InvalidInput(
-                    f"{name} must be finite; received {values[tuple(where)]} at {where}"
-                )
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -125,7 +124,8 @@ class OfflineData:
             to, or None for data that is not D4RL's.
 
     Raises:
-        ValueError: if there are no episodes, or they do not belong together.
+        ValueError: if there are no episodes, they do not belong together, or an action is not one
+            of the space; float32's rounding may leave its bounds.
     """
 
     name: str
@@ -140,7 +140,7 @@ class OfflineData:
         if not self.episodes:
             raise InvalidInput(f"{self.name} must have episodes; received none")
         _check_action_space(self.name, self.action_space)
-        first = self.episodes[0]
+        bounds, first = _bounds(self.action_space), self.episodes[0]
         for i, episode in enumerate(self.episodes):
             shapes = [(e.observations.shape[1:], e.actions.shape[1:]) for e in (first, episode)]
             if shapes[0] != shapes[1]:
@@ -148,7 +148,8 @@ class OfflineData:
                     f"{self.name}: observations and actions of episode {i} must have the shapes of "
                     f"episode 0, {shapes[0]}; received {shapes[1]}"
                 )
-            _check_actions(f"{self.name}, episode {i}", episode.actions, self.action_space)
+            where = f"{self.name}, episode {i}"
+            _check_actions(where, episode.actions, self.action_space, *bounds)
 
     @property
     def discrete(self) -> bool:
@@ -174,7 +175,8 @@ class OfflineData:
         """Share of the steps whose action sits at one of its bounds, per dimension, `(A,)`.
 
         An action counts that is less than a millionth of the interval away, or beyond. Where noise
-        was clipped there are many, and a mean squared error learns a mean that is too small.
+        was clipped there are many, and a mean squared error learns a mean that is too small. It
+        learns the one value of a dimension that has no other, where none counts.
 
         Raises:
             ValueError: if the actions are discrete.
@@ -185,7 +187,8 @@ class OfflineData:
         actions = np.concatenate([episode.actions for episode in self.episodes]).astype("float64")
         low, high = space.low.astype("float64"), space.high.astype("float64")
         near = 1e-6 * (high - low)
-        return ((actions <= low + near) | (actions >= high - near)).mean(axis=0)
+        at_bounds = (actions <= low + near) | (actions >= high - near)
+        return (at_bounds & (high > low)).mean(axis=0)
 
     def warn_of_bounds(self, most: float = 0.05) -> None:
         """Warns in a line if more than this share of a dimension's actions sit at its bounds.
@@ -256,24 +259,57 @@ class OfflineData:
         return 100.0 * (value - low) / (high - low)
 
 
-def _check_action_space(name: str, space: gymnasium.Space) -> None:
-    if isinstance(space, Discrete) and space.start == 0:
-        return
-    if not isinstance(space, Box) or len(space.shape) != 1 or not space.is_bounded():
+def _check_numbers(name: str, values: np.ndarray) -> None:
+    """Raises `InvalidInput` unless they are one or several numbers a step, finite in float32."""
+    if values.dtype.kind not in "biuf" or not values.ndim or 0 in values.shape[1:]:
         raise InvalidInput(
-            f"{name}: actions must be of a Discrete space that starts at 0, or of a bounded Box of "
-            f"vectors; received {space}"
+            f"{name} must be numbers of every step; received the dtype {values.dtype} and the "
+            f"shape {values.shape}"
+        )
+    if values.dtype.kind != "f" or not values.size:
+        return
+    most = np.finfo("float32").max  # what networks compute with
+    if not (values.min() >= -most and values.max() <= most):  # nor is nan
+        where = np.argwhere(~(np.abs(values) <= most))[0].tolist()
+        raise InvalidInput(
+            f"{name} must be finite in float32; received {values[tuple(where)]!s} at {where}"
         )
 
 
-def _check_actions(name: str, actions: np.ndarray, space: Discrete | Box) -> None:
-    if isinstance(space, Discrete):
-        fits = actions.ndim == 1 and actions.dtype.kind in "iu"
-        fits = fits and actions.min() >= 0 and actions.max() < space.n
-    else:
-        fits = actions.shape[1:] == space.shape and actions.dtype.kind == "f"
-    if not fits:
+def _check_action_space(name: str, space: gymnasium.Space) -> None:
+    if isinstance(space, Discrete) and space.start == 0 and space.n <= MOST_ACTIONS:
+        return
+    if not isinstance(space, Box) or len(space.shape) != 1 or not space.is_bounded():
         raise InvalidInput(
-            f"{name}: actions must be of the space {space}; received the dtype {actions.dtype} and "
-            f"the shape {actions.shape}"
+            f"{name}: actions must be of a Discrete space that starts at 0 and has at most "
+            f"{MOST_ACTIONS} of them, or of a bounded Box of vectors; received {space}"
+        )
+
+
+def _bounds(space: Discrete | Box) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the most that an action may be."""
+    if isinstance(space, Discrete):
+        return np.array(0), np.array(space.n - 1)
+    low, high = space.low.astype("float64"), space.high.astype("float64")
+    # What was recorded and what the space tells may be rounded to float32 by different ways.
+    rounding = 1e-6 * np.maximum(np.abs(low), np.abs(high))
+    return low - rounding, high + rounding
+
+
+def _check_actions(
+    name: str, actions: np.ndarray, space: Discrete | Box, least: np.ndarray, most: np.ndarray
+) -> None:
+    form, kind = ("(T,) integers", "iu") if isinstance(space, Discrete) else ("(T, A) floats", "f")
+    if actions.shape[1:] != space.shape or actions.dtype.kind not in kind:
+        raise InvalidInput(
+            f"{name}: actions must be of the space {space}, {form}; received the dtype "
+            f"{actions.dtype} and the shape {actions.shape}"
+        )
+    beyond = (actions < least) | (actions > most)
+    if beyond.any():
+        step, *dimension = np.argwhere(beyond)[0].tolist()
+        place = f"dimension {dimension[0]} of step {step}" if dimension else f"step {step}"
+        raise InvalidInput(
+            f"{name}: actions must be of the space {space}; received "
+            f"{actions[(step, *dimension)]!s} in {place}"
         )

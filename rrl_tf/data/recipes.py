@@ -13,7 +13,7 @@ import functools
 import hashlib
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -95,8 +95,20 @@ def _policy(who: Who, folder: pathlib.Path) -> tuple[str, Callable[[], Policy] |
     if callable(who):
         return who.__name__.replace("_", " "), lambda: who
     file = folder / f"{who}.npz"
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()[:8]
-    return f"{who} {digest}", functools.partial(DensePolicy.load, file)
+    return with_digest(who, [file]), functools.partial(DensePolicy.load, file)
+
+
+def with_digest(name: str, files: Iterable[pathlib.Path]) -> str:
+    """A policy's name with a digest of its files: with other weights it is another player.
+
+    Args:
+        name: of the policy.
+        files: all that its actions come from.
+    """
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.read_bytes())
+    return f"{name} {digest.hexdigest()[:8]}"
 
 
 def swing_up(observation: np.ndarray) -> np.ndarray:

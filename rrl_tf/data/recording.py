@@ -9,17 +9,20 @@ import json
 import math
 import os
 import pathlib
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
+from gymnasium.spaces import Box
 from tqdm import tqdm
 
-from rrl_tf._arguments import number_from, one_of, positive_int
+from rrl_tf._arguments import finite, number_from, one_of, positive_int
 from rrl_tf._drafts import draft_folder
 from rrl_tf.data._packages import optional_package
+from rrl_tf.data.episodes import _check_action_space
 from rrl_tf.data.exploration import EXPLORATIONS, Policy
 from rrl_tf.errors import InvalidInput
 
@@ -29,7 +32,7 @@ class Player:
     """A policy at one level of skill.
 
     Attributes:
-        name: of the policy.
+        name: of the policy; who has the same one is taken for the same.
         make: function without arguments → the policy; called when a recording begins. None plays
             at random: any actions, or nothing but noise.
         noise: how it explores, one of `EXPLORATIONS`: `"random"` replaces actions by random ones,
@@ -90,8 +93,8 @@ def record_episodes(
 ) -> pathlib.Path:
     """Records play as a Minari data set; the same recording that is there already stays.
 
-    Policies, environment and names are tried before anything is played. The data set appears whole
-    or not at all, whatever kills the process.
+    Policies, environment and names are tried before anything is played, every action and number as
+    it comes. The data set appears whole or not at all, whatever kills the process.
 
     Args:
         folder: where Minari data sets are kept; `$MINARI_DATASETS_PATH` of others who read it.
@@ -107,8 +110,8 @@ def record_episodes(
         The data set's folder, `load_episodes("minari:FOLDER")`.
 
     Raises:
-        ValueError: if an argument is not what it should be, a policy's action is not one of the
-            environment's, or another recording has that name.
+        ValueError: if an argument is not what it should be, the play could not be read again, a
+            policy's action is not one of the environment's, or another recording has that name.
 
     Example:
 
@@ -119,6 +122,7 @@ def record_episodes(
     amounts = _amounts(players, episodes, steps)
     folder = pathlib.Path(folder)
     with contextlib.closing(make_env()) as env:
+        _recordable(env)
         details = {
             "algorithm_name": ", ".join(map(str, players)),
             "description": f"{_amounts_in_words(amounts)} in {_name(env)}, seed {seed}",
@@ -202,17 +206,63 @@ def _check_same(dataset: pathlib.Path, details: dict[str, str]) -> None:
         )
 
 
+def _recordable(env: gymnasium.Env) -> gymnasium.Env:
+    """The environment, with a spec that Minari can write down.
+
+    Raises:
+        InvalidInput: if its class has no name to import it by, or `load_episodes` could not read
+            its play.
+    """
+    spec = env.unwrapped.spec
+    if spec and callable(spec.entry_point):
+        # Before a wrapper is asked for its spec, which it keeps from then on.
+        address = _address(spec.entry_point)
+        env.unwrapped.spec = dataclasses.replace(spec, entry_point=address or spec.entry_point)
+    if env.spec and callable(env.spec.entry_point):
+        raise InvalidInput(
+            f"{_name(env)} must be registered by a string such as 'my_worlds:MyWorld', so that "
+            f"others can make it again; received the entry point {env.spec.entry_point}"
+        )
+    observations, actions = env.observation_space, env.action_space
+    if observations.shape is None or 0 in observations.shape:
+        raise InvalidInput(
+            f"{_name(env)} must have arrays for observations, through a wrapper such as "
+            f"gymnasium.wrappers.FlattenObservation; received {observations}"
+        )
+    _check_action_space(_name(env), actions)
+    if isinstance(actions, Box) and actions.dtype.kind != "f":
+        raise InvalidInput(f"{_name(env)}: vectors of actions must be floats; received {actions}")
+    return env
+
+
+def _address(function: Callable) -> str | None:
+    """Where others import a class or a function from, if they can."""
+    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+    its_own = getattr(sys.modules.get(module), name, None) is function
+    return f"{module}:{name}" if its_own and module != "__main__" else None
+
+
 def _tried(player: Player, env: gymnasium.Env) -> Policy | None:
     """The player's policy, if its first action is one of the environment's."""
     policy = player.make() if player.make else None
     observation, _ = env.reset(seed=0)
     explore, rng = EXPLORATIONS[player.noise], np.random.default_rng(0)
     action = explore(policy, env.action_space, rng, 0.0)(observation)
+    _check_action(player, env, action)
+    return policy
+
+
+def _check_action(player: Player, env: gymnasium.Env, action: Any) -> None:
     if not env.action_space.contains(action):
         raise InvalidInput(
             f"{player.name} must choose actions of {env.action_space}; received {action!r}"
         )
-    return policy
+
+
+def _check_numbers(env: gymnasium.Env, observation: Any, reward: Any = 0.0) -> None:
+    """Raises `InvalidInput` for numbers that `load_episodes` would refuse."""
+    finite(f"observations of {_name(env)}", np.asarray(observation))
+    finite(f"rewards of {_name(env)}", np.asarray(reward))
 
 
 @contextlib.contextmanager
@@ -243,7 +293,9 @@ def _record(
     total = sum(max(amount) for _, _, amount in parts)
     # Pixels as they were seen: by default, Minari would compress them with a loss.
     with (
-        contextlib.closing(minari.DataCollector(make_env(), jpeg_encoding=False)) as env,
+        contextlib.closing(
+            minari.DataCollector(_recordable(make_env()), jpeg_encoding=False)
+        ) as env,
         tqdm(total=total, unit=unit, mininterval=0.5) as bar,
     ):
         returns = [
@@ -279,10 +331,14 @@ def _play(
 ) -> tuple[float, int]:
     """Plays one episode and returns its return and length."""
     observation, _ = env.reset(seed=int(rng.integers(2**31)))
+    _check_numbers(env, observation)
     act = EXPLORATIONS[player.noise](policy, env.action_space, rng, player.level)
     total, length, over = 0.0, 0, False
     while not over:
-        observation, reward, terminated, truncated, _ = env.step(act(observation))
+        action = act(observation)
+        _check_action(player, env, action)
+        observation, reward, terminated, truncated, _ = env.step(action)
+        _check_numbers(env, observation, reward)
         total, length, over = total + float(reward), length + 1, terminated or truncated
     return total, length
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,10 @@ from rrl_tf.errors import InvalidInput
 
 if TYPE_CHECKING:
     from rrl_tf.data.episodes import OfflineData
+
+FLOAT32_LEAST, FLOAT32_MOST = float(np.finfo("float32").tiny), float(np.finfo("float32").max)
+LARGEST_RETURN = 1e18
+"""That a network may be told: it squares what it computes with, and float32 ends at 3.4e38."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +37,8 @@ class Scaling:
         target_return: what is asked for where nobody says it.
 
     Raises:
-        InvalidInput: if `return_scale` is not a number greater than 0, or the condition is unknown.
+        InvalidInput: if `return_scale` is not a number greater than 0, which float32 can hold, or
+            the condition is unknown.
 
     Example:
 
@@ -53,8 +57,11 @@ class Scaling:
 
     def __post_init__(self) -> None:
         one_of("condition", self.condition, CONDITIONS)
-        if not 0 < self.return_scale < math.inf:
-            raise InvalidInput(f"return_scale must be greater than 0; received {self.return_scale}")
+        if not FLOAT32_LEAST <= self.return_scale <= FLOAT32_MOST:
+            raise InvalidInput(
+                f"return_scale must be greater than 0 and within float32, {FLOAT32_LEAST:.3g} to "
+                f"{FLOAT32_MOST:.3g}; received {self.return_scale}"
+            )
 
     @classmethod
     def of(
@@ -75,7 +82,8 @@ class Scaling:
             prepare, condition: as the attributes.
 
         Raises:
-            ValueError: if the states are no vectors and there is no `prepare`.
+            ValueError: if the states are no vectors and there is no `prepare`, or returns divided
+                by `return_scale` are too large to compute with.
         """
         if prepare is None:
             offset, factor = _standardisation(data)
@@ -84,12 +92,20 @@ class Scaling:
             offset, factor = np.zeros(example.size, "float32"), np.ones(example.size, "float32")
         returns = data.returns()
         if return_scale is None:
-            return_scale = float(np.abs(returns).max()) or 1.0
+            # Returns beyond float32 are for `Windows` to refuse: nobody asked for such a scale.
+            return_scale = min(float(np.abs(returns).max()), FLOAT32_MOST) or 1.0
         low = high = None
         if isinstance(data.action_space, Box):
             low, high = data.action_space.low, data.action_space.high
         best = float(returns.max())
-        return cls(offset, factor, float(return_scale), low, high, prepare, condition, best)
+        scaling = cls(offset, factor, float(return_scale), low, high, prepare, condition, best)
+        most = max(np.abs(episode.returns_to_go()).max() for episode in data.episodes)
+        if most / scaling.return_scale > LARGEST_RETURN:
+            raise InvalidInput(
+                f"{data.name}: returns of {most:.3g}, divided by return_scale, must be at most "
+                f"{LARGEST_RETURN:g}; received return_scale={return_scale!r}"
+            )
+        return scaling
 
     @property
     def state_size(self) -> int:
@@ -127,8 +143,9 @@ class Scaling:
 
 
 def _middle_and_half(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of the interval of continuous actions."""
-    return (high + low) / 2, (high - low) / 2
+    """Of the interval of continuous actions; where it is a single value, that is scaled to 0."""
+    middle, half = high / 2 + low / 2, high / 2 - low / 2  # a sum of both may be beyond float32
+    return middle, half + (half == 0)
 
 
 def _standardisation(data: OfflineData) -> tuple[np.ndarray, np.ndarray]:
@@ -137,7 +154,7 @@ def _standardisation(data: OfflineData) -> tuple[np.ndarray, np.ndarray]:
     if len(shape) != 1:
         raise InvalidInput(
             f"{data.name}: observations of the shape {shape} need a `prepare` that makes vectors "
-            "of them"
+            "of them, such as `--preparation one_hot` of the training script"
         )
     total, squares = np.zeros(shape), np.zeros(shape)
     for episode in data.episodes:

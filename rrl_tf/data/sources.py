@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 import pathlib
 from typing import Any
 
@@ -10,7 +12,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from rrl_tf.data._packages import INSTALL, optional_package
-from rrl_tf.data.episodes import Episode, OfflineData
+from rrl_tf.data.episodes import MOST_ACTIONS, Episode, OfflineData
 from rrl_tf.errors import InvalidInput
 
 # Returns of a random and of an expert policy, by which D4RL scores are defined.
@@ -35,6 +37,9 @@ def load_episodes(source: str) -> OfflineData:
               path of a prepared version; any data set in RLDS form.
             - `"hdf5:FILE"`, a file in D4RL's form.
 
+            The last two do not tell the space of actions: integers are from 0 up, and floats are
+            in [-1, 1], as D4RL's.
+
     Returns:
         `OfflineData`.
 
@@ -58,12 +63,13 @@ def load_episodes(source: str) -> OfflineData:
 
 def _read_minari(source: str, name: str) -> OfflineData:
     minari = optional_package("minari", source)
+    is_folder = os.path.isdir(name)
+    if not is_folder:
+        _check_minari_id(source, name)
     try:
-        if pathlib.Path(name).is_dir():
-            folder = pathlib.Path(name)
-            dataset = minari.MinariDataset(
-                folder / "data" if (folder / "data").is_dir() else folder
-            )
+        if is_folder:
+            inside = os.path.join(name, "data")
+            dataset = minari.MinariDataset(inside if os.path.isdir(inside) else name)
         else:
             dataset = minari.load_dataset(name, download=True)
     except ImportError as error:  # of what downloads, or reads the format
@@ -73,25 +79,42 @@ def _read_minari(source: str, name: str) -> OfflineData:
             f"{source} cannot be loaded ({_first_line(error)}). Local data sets are looked for in "
             "$MINARI_DATASETS_PATH; `minari list local` and `minari list remote` name them"
         ) from error
-    episodes = [
-        _episode(
-            f"{source}, episode {part.id}",
-            part.observations,
-            part.actions,
-            part.rewards,
-            bool(part.terminations[-1]) if len(part.terminations) else False,
-        )
-        for part in dataset.iterate_episodes()
-    ]
     spec = dataset.env_spec
     return OfflineData(
         source,
-        tuple(episodes),
+        tuple(_minari_episodes(source, dataset)),
         dataset.action_space,
         spec.id if spec else "unknown environment",
         dataset.recover_environment if spec else None,
         dataset.observation_space,
     )
+
+
+def _check_minari_id(source, name):
+    """Minari itself says of some of them that `int()` takes a string."""
+    from minari.dataset.minari_dataset import parse_dataset_id
+
+    try:
+        parse_dataset_id(name)
+    except (ValueError, TypeError) as error:  # TypeError: without a version
+        raise InvalidInput(
+            f"{source}: there is no such folder, and an id is NAMESPACE/NAME-vN, as "
+            f"mujoco/walker2d/medium-v0; received {name!r}"
+        ) from error
+
+
+def _minari_episodes(source, dataset):
+    parts = iter(dataset.iterate_episodes())
+    for number in dataset.episode_indices:
+        where = f"{source}, episode {number}"
+        try:
+            part = next(parts)
+            terminated = bool(part.terminations[-1]) if len(part.terminations) else False
+        except Exception as error:  # of h5py, and of Minari, which takes it for granted
+            raise InvalidInput(
+                f"{where} of {len(dataset)} is damaged: {_first_line(error)}"
+            ) from error
+        yield _episode(where, part.observations, part.actions, part.rewards, terminated)
 
 
 def _read_tfds(source: str, name: str) -> OfflineData:
@@ -102,35 +125,48 @@ def _read_tfds(source: str, name: str) -> OfflineData:
         else:
             builder = tfds.builder(name)
             builder.download_and_prepare()
+        _check_rlds(source, tfds.features, builder.info.features)
         dataset = builder.as_dataset(
             split="train", decoders={"steps": tfds.decode.SkipDecoding()}, shuffle_files=False
         )
         parts = [part["steps"] for part in tfds.as_numpy(dataset)]
+    except InvalidInput:
+        raise
     except Exception as error:
         raise InvalidInput(
             f"{source} cannot be loaded ({_first_line(error)}). Its names are in the catalogue at "
             "tensorflow.org/datasets; a prepared one is looked for in $TFDS_DATA_DIR, and "
             "`tfds:FOLDER` reads one from its version's folder"
         ) from error
-    missing = {"observation", "action", "reward", "is_last", "is_terminal"} - set(
-        builder.info.features["steps"].keys()
-    )
-    if missing:
-        raise InvalidInput(f"{source} is not in RLDS form: its steps lack {sorted(missing)}")
     episodes = [_rlds_episode(f"{source}, episode {i}", part) for i, part in enumerate(parts)]
     return _d4rl_data(source, builder.info.full_name, [e for e in episodes if e is not None])
 
 
+def _check_rlds(source, kinds, features):
+    """Raises `InvalidInput` unless episodes have steps of numbers under RLDS' names."""
+    steps = dict(dict(features).get("steps", {}))
+    needed = ("observation", "action", "reward", "is_last", "is_terminal")
+    if missing := [name for name in needed if name not in steps]:
+        raise InvalidInput(f"{source} is not in RLDS form: its steps lack {missing}")
+    for name in needed:
+        feature = steps[name]
+        if not isinstance(feature, kinds.Tensor) or np.dtype(feature.np_dtype).kind not in "biuf":
+            raise InvalidInput(
+                f"{source}: {name} must be an array of numbers, as images, dicts and texts are not "
+                f"read; received {' '.join(str(feature).split())}"
+            )
+
+
 def _rlds_episode(where, steps):
     """An episode of RLDS, whose last step has nothing but its observation."""
-    observations, last = np.asarray(steps["observation"]), len(steps["is_last"]) - 1
+    observations, length = steps["observation"], len(steps["is_last"])
     # What was recorded without the observation after its last step has no step for it.
-    count = last if steps["is_last"][-1] else last + 1
-    if count == 0:
+    count = length - int(steps["is_last"][-1:].sum())
+    if length and not count:
         return None
-    if count > last:
+    if count == length:
         observations = np.concatenate([observations, observations[-1:]])
-    terminated = bool(steps["is_terminal"][-1])
+    terminated = bool(steps["is_terminal"][-1:].any())
     return _episode(
         where, observations, steps["action"][:count], steps["reward"][:count], terminated
     )
@@ -140,12 +176,14 @@ def _read_hdf5(source: str, name: str) -> OfflineData:
     h5py = optional_package("h5py", source)
     try:
         with h5py.File(name, "r") as file:
-            episodes = list(_cut(source, _hdf5_arrays(source, file)))
-    except OSError as error:
+            arrays = _hdf5_arrays(source, file)
+    except InvalidInput:
+        raise
+    except Exception as error:  # of HDF5, which has one for every kind of damage
         raise InvalidInput(
             f"{source} cannot be read as a file of D4RL: {_first_line(error)}"
         ) from error
-    return _d4rl_data(source, pathlib.Path(name).stem, episodes)
+    return _d4rl_data(source, pathlib.Path(name).stem, list(_cut(source, arrays)))
 
 
 def _hdf5_arrays(source, file):
@@ -171,27 +209,41 @@ def _hdf5_arrays(source, file):
     lengths = {name: len(array) for name, array in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise InvalidInput(f"{source}: the arrays differ in length: {lengths}")
-    for name in ("rewards", "terminals", "timeouts"):
-        if name in arrays and arrays[name].shape[1:] not in ((), (1,)):
-            steps = lengths[name]
+    steps = len(arrays["rewards"])
+    after = arrays.get("next_observations", arrays["observations"])
+    if after.shape != arrays["observations"].shape:
+        raise InvalidInput(
+            f"{source}: next_observations must have the shape of observations, "
+            f"{arrays['observations'].shape}; received {after.shape}"
+        )
+    for name in sorted({"rewards", "terminals", "timeouts"} & arrays.keys()):
+        if arrays[name].shape[1:] not in ((), (1,)):
             raise InvalidInput(
                 f"{source}: {name} must have the shape ({steps},) or ({steps}, 1); received "
                 f"{arrays[name].shape}"
             )
+        arrays[name] = arrays[name].reshape(-1)
+    for name in sorted({"terminals", "timeouts"} & arrays.keys()):
+        wrong = arrays[name][~np.isin(arrays[name], (0, 1))]
+        if wrong.size:
+            raise InvalidInput(f"{source}: {name} must be 0 or 1; received {wrong[0]!s}")
     return arrays
 
 
 def _cut(source, arrays):
     """Episodes of the steps in a row; a last one that was not finished is dropped, as by D4RL."""
-    terminals = arrays["terminals"].reshape(-1).astype(bool)
-    over = terminals
-    if "timeouts" in arrays:
-        over = over | arrays["timeouts"].reshape(-1).astype(bool)
+    terminals = arrays["terminals"].astype(bool)
+    over = terminals | arrays.get("timeouts", terminals).astype(bool)
     ends = np.flatnonzero(over) + 1
+    if not ends.size:
+        raise InvalidInput(
+            f"{source} must have episodes that end; received {len(over)} steps, none of which has "
+            "a terminal or a timeout"
+        )
     observations, actions = arrays["observations"], arrays["actions"]
     # Nothing learns from the observation after the last step; without it, the last stands in.
     after = arrays.get("next_observations", observations)[ends - 1]
-    rewards = arrays["rewards"].reshape(-1)
+    rewards = arrays["rewards"]
     for i, (begin, end) in enumerate(zip([0, *ends], ends)):
         yield _episode(
             f"{source}, episode {i}",
@@ -207,15 +259,26 @@ def _episode(
 ) -> Episode:
     if isinstance(observations, (dict, tuple)) or isinstance(actions, (dict, tuple)):
         raise InvalidInput(f"{where}: only arrays can be read, no dicts or tuples of them")
-    arrays = (np.asarray(values) for values in (observations, actions, rewards))
-    # float64 is the format of some recorders, not a precision that anyone needs here; and policies
-    # are asked with numbers, so that what was seen as booleans is 0 and 1.
-    seen, done, earned = (a.astype("float32") if a.dtype == "float64" else a for a in arrays)
-    seen = seen.astype("uint8") if seen.dtype == bool else seen
     try:
-        return Episode(seen, done, earned, terminated, truncated=not terminated)
+        episode = Episode(
+            np.asarray(observations),
+            np.asarray(actions),
+            np.asarray(rewards),
+            terminated,
+            truncated=not terminated,
+        )
     except ValueError as error:
         raise InvalidInput(f"{where}: {error}") from error
+    # float64 is the format of some recorders, not a precision that anyone needs here; and policies
+    # are asked with numbers, so that what was seen as booleans is 0 and 1.
+    changes = {
+        name: values.astype("float32")
+        for name, values in vars(episode).items()
+        if name in ("observations", "actions", "rewards") and values.dtype == "float64"
+    }
+    if episode.observations.dtype == bool:
+        changes["observations"] = episode.observations.astype("uint8")
+    return dataclasses.replace(episode, **changes) if changes else episode
 
 
 def _d4rl_data(source: str, name: str, episodes: list[Episode]) -> OfflineData:
@@ -223,19 +286,12 @@ def _d4rl_data(source: str, name: str, episodes: list[Episode]) -> OfflineData:
     if not episodes:
         raise InvalidInput(f"{source} must have episodes; received none")
     actions = episodes[0].actions
-    if actions.dtype.kind in "iu" and actions.ndim == 1:
-        least = min(int(episode.actions.min()) for episode in episodes)
-        if least < 0:
-            raise InvalidInput(f"{source}: discrete actions must be from 0 up; received {least}")
-        count = 1 + max(int(episode.actions.max()) for episode in episodes)
-        space: Discrete | Box = Discrete(count)
+    if actions.dtype.kind in "iu":
+        largest = max(int(episode.actions.max()) for episode in episodes)
+        # What is less than 0 or too large for a number of actions is then none of them.
+        space: Discrete | Box = Discrete(min(max(largest + 1, 1), MOST_ACTIONS))
     else:
-        space = Box(-1.0, 1.0, actions.shape[1:])
-        largest = max(float(np.abs(episode.actions).max()) for episode in episodes)
-        if largest > 1:
-            raise InvalidInput(
-                f"{source}: actions must be in [-1, 1], as D4RL's are; received {largest:.3g}"
-            )
+        space = Box(-1.0, 1.0, actions.shape[1:] or (1,))
     task = next((task for task in D4RL_REFERENCES if task in name and "d4rl" in source), None)
     task = task or next((t for t in D4RL_REFERENCES if name.startswith(f"{t}_")), "")
     environment = _D4RL_ENVIRONMENTS.get(task)

@@ -108,7 +108,11 @@ def action_vectors(actions: np.ndarray, action_size: int) -> np.ndarray:
     >>> action_vectors(np.array([2, 0]), 3).tolist()
     [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
     """
-    return np.eye(action_size, dtype="float32")[actions] if actions.dtype.kind in "iu" else actions
+    if actions.dtype.kind not in "iu":
+        return actions
+    vectors = np.zeros((*actions.shape, action_size), "float32")
+    np.put_along_axis(vectors, actions[..., None].astype("int64"), 1.0, axis=-1)
+    return vectors
 
 
 class LastSteps:
@@ -249,8 +253,8 @@ class Windows:
             factors: `(steps,)` numbers from 0 up, by which they count for more than now.
 
         Raises:
-            InvalidInput: if these are not as many as steps, not finite, negative, or all 0 where
-                a window may end.
+            InvalidInput: if these are not as many as steps, not finite, negative, too large to be
+                summed, or all 0 where a window may end.
 
         Example:
 
@@ -264,14 +268,22 @@ class Windows:
         wrong = factors[~(np.isfinite(factors) & (factors >= 0))]
         if wrong.size:
             raise InvalidInput(f"factors must be finite, from 0 up; received {wrong[0]}")
-        weights = self._weights * factors
+        with np.errstate(over="ignore"):  # it is told below
+            weights = self._weights * factors
         if not weights.any():
             raise InvalidInput("some factors must be greater than 0; received none")
         self._weigh(weights)
 
     def _weigh(self, weights):
-        self._weights, self._ends = weights, np.cumsum(weights)
-        self._early_ends = np.cumsum(only_early(weights, self._first_steps, self._within))
+        with np.errstate(over="ignore", invalid="ignore"):
+            early = only_early(weights, self._first_steps, self._within)
+            ends, early_ends = np.cumsum(weights), np.cumsum(early)
+        if not np.isfinite([ends[-1], early_ends[-1]]).all():
+            raise InvalidInput(
+                "the sum of the factors must be finite, times those before; received up to "
+                f"{weights.max():.3g}"
+            )
+        self._weights, self._ends, self._early_ends = weights, ends, early_ends
 
     def batch(self, size: int, seed: int | Sequence[int]) -> Window:
         """`size` windows, as a dict of arrays.

@@ -80,8 +80,8 @@ def take_up_noise(run: Run, model: keras.Model) -> None:
         model: its network.
     """
     summary = json.loads((run.folder.path / "evaluation.json").read_text())
-    if tried := summary.get("played_noise"):
-        set_played_noise(model, float(_best(tried)))
+    if "chosen_noise" in summary:
+        set_played_noise(model, summary["chosen_noise"])
 
 
 def _best(reached):

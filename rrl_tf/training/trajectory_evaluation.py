@@ -29,24 +29,48 @@ def default_targets(returns: np.ndarray) -> tuple[float, ...]:
     (0.0, 2.5, 5.0, 7.5, 10.0)
     """
     low, high = float(returns.min()), float(returns.max())
-    return tuple(float(f"{low + share * (high - low):.3g}") for share in (0, 0.25, 0.5, 0.75, 1))
+    exact = [low + share * (high - low) for share in (0, 0.25, 0.5, 0.75, 1)]
+    rounded = [float(f"{target:.3g}") for target in exact]
+    # Returns that are nearly alike, as -100,050 and -100,010, keep their digits.
+    apart = rounded if len(set(rounded)) == len(exact) else exact
+    return tuple(dict.fromkeys(apart))
 
 
 def make_envs(data: OfflineData, count: int) -> list[gymnasium.Env]:
     """So many environments that the data are of, to play in side by side; none if it is not known.
 
     Raises:
-        InvalidInput: if it cannot be made here.
+        InvalidInput: if it cannot be made here, or has other observations or actions.
     """
     if data.make_env is None:
         return []
     try:
-        return [data.make_env() for _ in range(count)]
+        envs = [data.make_env() for _ in range(count)]
     except Exception as error:  # whatever an environment of others can raise
         raise InvalidInput(
             f"{data.environment} must be there to play in, and one of MuJoCo needs "
             f"pip install '.[mujoco]'; received {error}"
         ) from error
+    _check_spaces(data, envs[0])
+    return envs
+
+
+def _check_spaces(data, env):
+    """A name is all that many data sets tell of their environment."""
+    recorded = (data.episodes[0].observations.shape[1:], _actions_in_words(data.action_space))
+    played = (env.observation_space.shape, _actions_in_words(env.action_space))
+    if recorded != played:
+        raise InvalidInput(
+            f"{data.name} must be of its environment, {data.environment}, with observations "
+            f"{played[0]} and {played[1]}; received observations {recorded[0]} and {recorded[1]}"
+        )
+
+
+def _actions_in_words(space):
+    """Their kind and shape: bounds are often told otherwise."""
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return f"{int(space.n)} actions"
+    return f"actions {space.shape}"
 
 
 class TargetReturns:

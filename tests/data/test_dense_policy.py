@@ -143,7 +143,11 @@ WHOLE = own_arrays(layers_of([3, 4, 2], 0))
         {"obs_mean": np.zeros(2), "obs_std": np.ones(2)},
         {"obs_mean": np.zeros(3)},
         {"W0": np.zeros(3)},
+        {"W0": np.array(1.0)},
+        {"b0": np.array(1.0)},
         {"b0": np.array(["a"])},
+        {"b0": np.zeros(4, "complex64")},
+        {"W0": np.ones((3, 4), "complex64"), "obs_mean": np.zeros(3)},
     ],
 )
 def test_weights_that_are_no_policy(tmp_path, changes):
@@ -152,6 +156,12 @@ def test_weights_that_are_no_policy(tmp_path, changes):
     np.savez(tmp_path / "mine.npz", **arrays)
     with pytest.raises(InvalidInput, match=r"mine\.npz must hold .*weights.*; received .*b0"):
         DensePolicy.load(tmp_path / "mine.npz")
+
+
+def test_weights_that_are_no_real_numbers_are_named_by_their_kind():
+    """NumPy drops what is imaginary, with a warning of its own."""
+    with pytest.raises(InvalidInput, match=r"received W0 complex128\(3, 4\), b0 float64\(4,\)"):
+        DensePolicy({**WHOLE, "W0": WHOLE["W0"] + 1j})
 
 
 def test_a_file_that_is_none(tmp_path):

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rrl_tf.data.episodes import Episode, OfflineData
+from rrl_tf.errors import InvalidInput
 
 
 @given(rewards=st.lists(st.floats(-10, 10), min_size=1, max_size=20))
@@ -49,8 +50,15 @@ def with_nan(values):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"observations": with_nan}, r"observations must be finite; received nan at \[1, 0\]"),
-        ({"rewards": with_nan}, r"rewards must be finite; received nan at \[1\]"),
+        ({"observations": with_nan}, r"observations must be finite .*; received nan at \[1, 0\]"),
+        ({"rewards": with_nan}, r"rewards must be finite .*; received nan at \[1\]"),
+        ({"rewards": lambda r: r + 1e300}, r"in float32; received 1e\+300 at \[0\]"),
+        ({"observations": lambda o: o.astype(object)}, "observations must be numbers .* object"),
+        ({"observations": lambda o: np.array({"a": o})}, r"observations must be .* shape \(\)"),
+        ({"observations": lambda o: o[:, :0]}, r"observations must be .* shape \(4, 0\)"),
+        ({"actions": lambda a: a.astype(str)}, "actions must be numbers .* dtype <U"),
+        ({"rewards": lambda r: r + 1j}, "rewards must be numbers .* dtype complex128"),
+        ({"rewards": lambda r: np.array(["1.0"] * 3)}, "rewards must be numbers .* dtype <U3"),
         ({"actions": lambda a: a[1:]}, "needs 4 observations and 3 actions"),
         ({"observations": lambda a: a[1:]}, "received 3 and 3"),
         ({"rewards": lambda a: a[:0]}, "at least one step"),
@@ -72,11 +80,46 @@ def test_bad_episodes(changes, message):
         ((episode(2),), gymnasium.spaces.Box(-np.inf, np.inf, (2,)), "bounded Box"),
         ((episode(2),), gymnasium.spaces.MultiBinary(2), "bounded Box"),
         ((episode(2),), gymnasium.spaces.Box(-1, 1, (3,)), "must be of the space"),
+        ((episode(2, discrete=True),), gymnasium.spaces.Discrete(2**40), "at most 65536 of them"),
     ],
 )
 def test_data_that_does_not_belong_together(episodes, space, message):
     with pytest.raises(ValueError, match=message):
         OfflineData("test", episodes, space, "none")
+
+
+def with_action(value, step, discrete=False):
+    """Two episodes, the second with another action."""
+    parts = (episode(2, discrete=discrete), episode(5, discrete=discrete))
+    parts[1].actions[step] = value
+    return parts
+
+
+@pytest.mark.parametrize(
+    ("episodes", "space", "told"),
+    [
+        (with_action([1.0, 7.0], 3), BOX, r"Box\(.*; received 7.0 in dimension 1 of step 3"),
+        (with_action([-2.5, 0.0], 0), BOX, "received -2.5 in dimension 0 of step 0"),
+        (with_action([4.0001, 0.0], 0), BOX, "received 4.0001 in dimension 0"),
+        (with_action(9, 2, True), gymnasium.spaces.Discrete(3), r"Discrete\(3\); received 9 in s"),
+        (with_action(-1, 4, True), gymnasium.spaces.Discrete(3), "received -1 in step 4"),
+    ],
+)
+def test_actions_outside_of_their_space_are_refused_where_they_are(episodes, space, told):
+    with pytest.raises(InvalidInput, match=f"test, episode 1: actions must be of the .*{told}"):
+        OfflineData("test", episodes, space, "none")
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-20, 1e20])
+def test_rounding_may_leave_the_bounds(scale):
+    high = np.array([0.1, 1000.0]) * scale
+    space = gymnasium.spaces.Box((high - 1e-4 * high).astype("float32"), high.astype("float32"))
+    parts = with_action(high * (1 + 1e-7), 3)
+    parts[0].actions[:] = parts[1].actions[:3] = parts[1].actions[4] = high
+    assert OfflineData("test", parts, space, "none").steps == 7
+    parts[1].actions[3] = high * (1 + 1e-5)
+    with pytest.raises(InvalidInput, match="dimension 0 of step 3"):
+        OfflineData("test", parts, space, "none")
 
 
 @given(lengths=lengths, share=st.floats(0, 1))
@@ -128,7 +171,12 @@ def with_actions(actions, low, high):
 )
 def test_how_many_actions_sit_at_their_bounds(places, low, high):
     """The second dimension is the first one's mirror; neither is the third, which stays inside."""
-    value = {"low": low, "high": high, "beyond": 2 * high, "inside": high - 1e-3 * (high - low)}
+    value = {
+        "low": low,
+        "high": high,
+        "beyond": (1 + 5e-7) * high,
+        "inside": high - 1e-3 * (high - low),
+    }
     actions = [[(value[p], -value[p], 0.0) for p in part] for part in places]
     data = with_actions(actions, [low, -high, -1], [high, -low, 1])
     flat = [p != "inside" for part in places for p in part]
@@ -143,6 +191,13 @@ def test_many_actions_at_their_bounds_are_worth_a_line(recwarn):
     assert not recwarn
     with pytest.warns(UserWarning, match=r"^clipped: 6% of the actions .* at their bounds"):
         with_actions([*inside, [(1.0, 0.0)] * 6], [-1, -1], [1, 1]).warn_of_bounds()
+
+
+def test_a_dimension_of_a_single_value_has_no_bounds(recwarn):
+    data = with_actions([[(0.0, 3.0)] * 9], [-1, 3], [1, 3])
+    assert data.actions_at_bounds().tolist() == [0.0, 0.0]
+    data.warn_of_bounds()
+    assert not recwarn
 
 
 def test_discrete_actions_have_no_bounds():

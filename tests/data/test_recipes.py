@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rrl_tf.data.recipes import RECIPES, Recipe, balance, swing_up
+from rrl_tf.data.recipes import RECIPES, Recipe, balance, swing_up, with_digest
 from rrl_tf.errors import InvalidInput
 
 
@@ -59,6 +59,12 @@ def test_other_weights_are_another_player(tmp_path):
     assert before == HALVES.players(tmp_path)[1].name
     np.savez(tmp_path / "a.npz", W0=np.ones((17, 6)), b0=np.zeros(6))
     assert before != HALVES.players(tmp_path)[1].name
+
+
+def test_a_name_stays_that_of_the_recordings_that_are_there(tmp_path):
+    (tmp_path / "a.npz").write_bytes(b"weights")
+    assert HALVES.players(tmp_path)[1].name == "a 9a129038"
+    assert with_digest("a", [tmp_path / "a.npz"] * 2) != "a 9a129038"
 
 
 def test_files_that_are_missing_are_all_named(tmp_path):

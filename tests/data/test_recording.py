@@ -1,5 +1,6 @@
 """Recordings: what is played is what is read, and nothing is there by half."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -184,6 +185,102 @@ def test_a_policy_that_noise_cannot_be_added_to(tmp_path, noise):
         players = [Player("mine", lambda action=action: lambda observation: action, noise, 0.1)]
         with pytest.raises(InvalidInput, match=message):
             record_episodes(tmp_path / "data", "me/mine-v0", pendulum, players, 10**9)
+    assert not (tmp_path / "data").exists()
+
+
+def from_then_on(good, bad):
+    """Makes a policy whose fourth action is another one, long after it was tried."""
+
+    def make():
+        played = itertools.count()
+        return lambda observation: good if next(played) < 3 else bad
+
+    return make
+
+
+NOTHING = np.zeros(1)
+
+
+@pytest.mark.parametrize(
+    ("make_env", "good", "bad", "noise", "message"),
+    [
+        (cart_pole, 0, 9, "random", r"of Discrete\(2\); received 9"),
+        (cart_pole, 0, 1.0, "random", r"of Discrete\(2\); received 1.0"),
+        (cart_pole, 0, np.nan, "random", r"of Discrete\(2\); received nan"),
+        (pendulum, NOTHING, np.array([np.nan]), "random", r"of Box.*; received .*nan"),
+        (pendulum, NOTHING, np.array([np.nan]), "clipped", r"of Box.*; received .*nan"),
+        (pendulum, NOTHING, np.array([np.nan]), "tanh", r"of Box.*; received .*nan"),
+        (pendulum, NOTHING, np.zeros(2), "random", r"of Box.*; received array\(\[0., 0.\]\)"),
+    ],
+)
+def test_a_later_action_that_is_none_ends_the_recording(
+    tmp_path, make_env, good, bad, noise, message
+):
+    """Once, it was recorded to its end and reported as good, and nobody could read it."""
+    players = [RANDOM, Player("fickle", from_then_on(good, bad), noise)]
+    with pytest.raises(InvalidInput, match=f"fickle must choose actions {message}"):
+        record_episodes(tmp_path, "me/fickle-v0", make_env, players, 2)
+    assert not list(tmp_path.iterdir())
+
+
+class Given(gymnasium.Env):
+    """What it shows, earns and takes is given; three steps, of which the last is what counts."""
+
+    def __init__(self, seen=0.0, earned=1.0, shown=None, taken=None):
+        self.seen, self.earned = seen, earned
+        self.observation_space = shown or gymnasium.spaces.Box(-1, 1, (2,))
+        self.action_space = taken or gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = 3
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        self.left -= 1
+        if self.left:
+            return self.observation_space.sample(), 1.0, False, False, {}
+        return np.full(2, self.seen, "float32"), self.earned, True, False, {}
+
+
+@pytest.mark.filterwarnings("ignore:Observation is not in observation space")  # Minari's
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seen": np.nan}, "observations of Given must be finite in float32; received nan"),
+        ({"seen": np.inf}, "observations of Given must be finite in float32; received inf"),
+        ({"earned": np.nan}, "rewards of Given must be finite in float32; received nan"),
+        ({"earned": 1e39}, r"rewards of Given must be finite in float32; received 1e\+39"),
+    ],
+)
+def test_numbers_that_cannot_be_read_end_the_recording(tmp_path, changes, message):
+    with pytest.raises(InvalidInput, match=message):
+        record_episodes(tmp_path, "me/given-v0", lambda: Given(**changes), [RANDOM], 2)
+    assert not list(tmp_path.iterdir())
+
+
+box, discrete = gymnasium.spaces.Box, gymnasium.spaces.Discrete
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"shown": gymnasium.spaces.Dict({"at": discrete(3)})},
+            r"Given must have arrays for observations, .*; received Dict\('at': Discrete\(3\)\)",
+        ),
+        ({"shown": gymnasium.spaces.Tuple([discrete(3)])}, r"arrays .*; received Tuple\(Discrete"),
+        ({"shown": box(-1, 1, (0,))}, r"arrays .*; received Box\("),
+        ({"shown": gymnasium.spaces.Text(3)}, r"arrays .*; received Text\("),
+        ({"taken": gymnasium.spaces.MultiDiscrete([2, 3])}, r"Given: actions .*; received Multi"),
+        ({"taken": discrete(2, start=1)}, r"starts at 0.*; received Discrete\(2, start=1\)"),
+        ({"taken": box(-np.inf, np.inf, (2,))}, r"bounded Box .*; received Box\(-inf, inf"),
+        ({"taken": box(0, 9, (2,), "int64")}, r"actions must be floats; received Box.* int64\)"),
+    ],
+)
+def test_what_cannot_be_read_is_not_played(tmp_path, changes, message):
+    with pytest.raises(InvalidInput, match=message):
+        record_episodes(tmp_path / "data", "me/g-v0", lambda: Given(**changes), [RANDOM], 10**9)
     assert not (tmp_path / "data").exists()
 
 

@@ -1,12 +1,17 @@
 """What the network gets to see of raw values, and what becomes of its answers."""
 
+import re
+
+import keras
 import numpy as np
 import pytest
 from counting_episodes import BOX, offline
+from gymnasium.spaces import Box
 
 from rrl_tf.data.episodes import Episode, OfflineData
 from rrl_tf.data.scaling import Scaling
 from rrl_tf.data.windows import Windows
+from rrl_tf.errors import InvalidInput
 
 
 def test_scaling_standardises_states_and_returns_and_maps_actions_back():
@@ -70,11 +75,48 @@ def test_any_callable_prepares():
 
 def test_observations_that_are_no_vectors_need_a_preparation():
     images = Episode(np.zeros((3, 7, 7)), np.zeros((2, 2), "float32"), np.zeros(2), True, False)
-    with pytest.raises(ValueError, match="need a `prepare`"):
+    with pytest.raises(ValueError, match=r"need a `prepare` .*`--preparation one_hot` of the"):
         Scaling.of(OfflineData("test", (images,), BOX, "none"))
 
 
-@pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    "value", [0, -1.0, float("nan"), float("inf"), 1e-300, 1e-39, 1e300, 5e-324]
+)
 def test_returns_are_divided_by_a_positive_number(value):
-    with pytest.raises(ValueError, match=f"return_scale must be greater than 0; received {value}"):
+    told = rf"return_scale must be greater than 0 and .*; received {re.escape(str(float(value)))}$"
+    with pytest.raises(ValueError, match=told):
         Scaling.of(offline([4]), return_scale=value)
+
+
+@pytest.mark.parametrize("value", [1e-36, 9e-18])
+def test_returns_stay_small_enough_to_compute_with(value):
+    told = rf"test: returns of 10, divided by .* at most 1e\+18; received return_scale={value}"
+    with pytest.raises(InvalidInput, match=told):
+        Scaling.of(offline([4]), return_scale=value)
+    assert Scaling.of(offline([4]), return_scale=1e-16).return_scale == 1e-16
+
+
+def test_returns_that_cancel_out_are_too_large_all_the_same():
+    rewards = np.array([1e30, -1e30])
+    part = Episode(np.zeros((3, 2)), np.zeros((2, 2), "float32"), rewards, True, False)
+    with pytest.raises(InvalidInput, match=r"returns of 1e\+30, .*; received return_scale=1.0"):
+        Scaling.of(OfflineData("test", (part,), BOX, "none"))
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [([-1.0, 3.0], [1.0, 3.0]), ([-3.4e38, 0.0], [3.4e38, 0.0]), ([2e38, -5.0], [3.4e38, -5.0])],
+)
+def test_bounds_that_are_equal_or_far_apart_are_no_division_by_zero(low, high):
+    """A component of a single value becomes 0, and that value whatever is predicted for it."""
+    low, high = np.array(low, "float32"), np.array(high, "float32")
+    actions = np.stack([low, high / 2 + low / 2, high])
+    part = Episode(np.zeros((4, 2)), actions, np.ones(3), True, False)
+    data = OfflineData("test", (part,), Box(low, high), "none")
+    scaling = Scaling.of(data)
+    window = scaling.window(Windows(data, 3).windows([0], [2]))
+    np.testing.assert_allclose(window["actions"][0], [[-1, 0], [0, 0], [1, 0]], atol=1e-6)
+    played = np.asarray(scaling.action(np.array([[-1, 9], [0, -9], [1, 0.5]], "float32")))
+    np.testing.assert_allclose(played, actions, rtol=1e-6)
+    beyond = keras.ops.full((1, 2), 9.0)
+    assert np.asarray(scaling.action(beyond)).tolist() == [high.tolist()]

@@ -156,11 +156,24 @@ def test_hdf5_without_next_observations_repeats_the_last(tmp_path):
     [
         (
             {"rewards": np.full(15, np.nan, "float32")},
-            "episode 0: rewards must be finite; received nan",
+            "episode 0: rewards must be finite in float32; received nan",
         ),
         ({"rewards": np.zeros(3, "float32")}, "differ in length"),
-        ({"actions": np.full((15, 2), 3.0, "float32")}, "actions must be in"),
-        ({"terminals": np.zeros(15, bool), "timeouts": np.zeros(15, bool)}, "must have episodes"),
+        (
+            {"actions": np.full((15, 2), 3.0, "float32")},
+            r"episode 0: actions must be of the space Box\(-1.0, 1.0.* received 3.0 in dimension 0",
+        ),
+        (
+            {"terminals": np.zeros(15, bool), "timeouts": np.zeros(15, bool)},
+            "must have episodes that end; received 15 steps, none of which has a terminal or a tim",
+        ),
+        (
+            {"observations": np.zeros((15, 4), "float32")},
+            r"next_observations must have the shape of observations, \(15, 4\); rec.* \(15, 3\)",
+        ),
+        ({"terminals": np.full(15, np.nan)}, "terminals must be 0 or 1; received nan"),
+        ({"timeouts": np.full((15, 1), 0.5)}, "timeouts must be 0 or 1; received 0.5"),
+        ({"observations": np.full((15, 3), 1e300)}, r"in float32; received 1e\+300 at \[0, 0\]"),
         ({"actions": None}, "it lacks actions"),
         (
             {"rewards": np.zeros((15, 2), "float32")},
@@ -171,7 +184,11 @@ def test_hdf5_without_next_observations_repeats_the_last(tmp_path):
         ({"rewards": ["1.0"] * 15}, "rewards must be numbers or booleans .* dtype object"),
         ({"rewards": np.float32(0)}, r"rewards must be .* shape \(\)"),
         ({"actions": np.zeros((15, 0), "float32")}, r"actions must be .* shape \(15, 0\)"),
-        ({"actions": np.full(15, -1)}, "discrete actions must be from 0 up; received -1"),
+        ({"actions": np.full(15, -1)}, r"of the space Discrete\(1\); received -1 in step 0"),
+        ({"actions": np.full(15, 2**40)}, "received 1099511627776 in step 0"),
+        ({"actions": np.full(15, 2**63, "uint64")}, "received 9223372036854775808 in step 0"),
+        ({"actions": np.ones((15, 1), int)}, r"Discrete\(2\), \(T,\) integers; .* \(4, 1\)"),
+        ({"actions": np.zeros(15, "float32")}, r"\(T, A\) floats; .* float32 and the shape \(4,\)"),
         ({"rewards": h5py.Empty("f")}, "rewards must be numbers"),
     ],
 )
@@ -179,6 +196,25 @@ def test_bad_hdf5(tmp_path, more, message):
     write_hdf5(tmp_path / "bad.hdf5", flat_episodes(), **more)
     with pytest.raises(ValueError, match=message):
         load_episodes(f"hdf5:{tmp_path}/bad.hdf5")
+
+
+def test_actions_of_hdf5_may_be_rounded(tmp_path):
+    actions = np.full((15, 2), 1.0000001, "float32")
+    write_hdf5(tmp_path / "own.hdf5", flat_episodes(), actions=actions)
+    data = load_episodes(f"hdf5:{tmp_path}/own.hdf5")
+    assert data.episodes[0].actions.max() > 1
+
+
+@pytest.mark.parametrize("begin", range(0, 2000, 100))
+def test_damaged_hdf5(tmp_path, begin):
+    file = tmp_path / "bad.hdf5"
+    write_hdf5(file, flat_episodes())
+    content = file.read_bytes()
+    file.write_bytes(content[:begin] + bytes([7] * 400) + content[begin + 400 :])
+    try:
+        load_episodes(f"hdf5:{file}")  # numbers may have become other numbers
+    except InvalidInput as error:
+        assert str(error).startswith(f"hdf5:{file}")
 
 
 def test_a_group_in_the_place_of_an_hdf5_array(tmp_path):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rrl_tf.data.scaling import Scaling
-from rrl_tf.data.windows import LastSteps, Windows
+from rrl_tf.data.windows import LastSteps, Windows, action_vectors
 from rrl_tf.errors import InvalidInput
 from serving.sessions import WindowSession
 
@@ -112,6 +112,7 @@ def test_factors_make_steps_count_for_more():
         (np.array([1.0, 1.0, -1.0, 1.0, 1.0]), "finite, from 0 up"),
         (np.array([1.0, 1.0, np.nan, 1.0, 1.0]), "finite, from 0 up"),
         (np.zeros(5), "greater than 0"),
+        (np.full(5, 1e308), r"the sum of the factors must be finite, .* received up to 1e\+308"),
     ],
 )
 def test_factors_that_do_not_fit_are_refused(factors, told):
@@ -120,6 +121,21 @@ def test_factors_that_do_not_fit_are_refused(factors, told):
     with pytest.raises(InvalidInput, match=told):
         windows.weigh(factors)
     np.testing.assert_array_equal(windows.batch(9, seed=0)["states"], before["states"])
+
+
+def test_factors_that_grow_beyond_float64_together_are_refused():
+    windows = Windows(offline([2, 3]), 2)
+    windows.weigh(np.full(5, 1e200))
+    with pytest.raises(InvalidInput, match="sum of the factors must be finite, times those before"):
+        windows.weigh(np.full(5, 1e200))
+    assert windows.batch(9, seed=0)["mask"].any()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int64", "uint64"])
+def test_one_hot_actions_take_no_memory_but_their_own(dtype):
+    vectors = action_vectors(np.array([[5], [2**8 - 1]], dtype), 2**18)
+    assert vectors.shape == (2, 1, 2**18) and vectors.dtype == "float32"
+    assert np.argwhere(vectors).tolist() == [[0, 0, 5], [1, 0, 255]] and vectors.sum() == 2
 
 
 def test_a_start_draws_as_many_windows_of_an_episode_as_elsewhere():

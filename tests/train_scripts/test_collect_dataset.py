@@ -1,6 +1,7 @@
 """Collecting: every environment has its own data set, and mistakes cost nothing."""
 
 import dataclasses
+import pathlib
 import socket
 import sys
 
@@ -14,6 +15,7 @@ from rrl_tf.data.recipes import RECIPES, Recipe, swing_up
 from rrl_tf.data.sources import load_episodes
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_policy
+from rrl_tf.presets import preset_folder
 from train_scripts import collect_dataset, command_line
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -118,6 +120,25 @@ def test_a_dense_policy_plays_without_a_recipe(tmp_path):
         np.testing.assert_allclose(episode.actions, own, rtol=1e-5)
 
 
+def test_a_recording_by_other_weights_is_another_recording(tmp_path, capsys):
+    """Once, the data of the old ones were said to be there already."""
+    file = tmp_path / "mine.npz"
+    write_policy(file, 3, 1)
+    config = collect_dataset.Config(
+        environment="Pendulum-v1",
+        policies=(str(file),),
+        noise="none",
+        episodes=1,
+        folder=str(tmp_path),
+    )
+    recorded = collect_dataset.main(config)
+    assert collect_dataset.main(config) == recorded
+    assert "is there already" in capsys.readouterr().out
+    np.savez(file, W0=np.ones((3, 1)), b0=np.zeros(1))
+    with pytest.raises(InvalidInput, match=r"mine\.npz [0-9a-f]{8} .*; choose another name"):
+        collect_dataset.main(config)
+
+
 def test_doorkey_is_recorded_with_its_environment(tmp_path):
     config = dataclasses.replace(CARTS, environment="DoorKey-5x5", folder=str(tmp_path))
     data = load_episodes(f"minari:{collect_dataset.main(config)}")
@@ -148,9 +169,29 @@ def test_an_export_plays(tmp_path):
     data = load_episodes(f"minari:{collect_dataset.main(config)}")
     for episode in data.episodes:
         np.testing.assert_array_equal(episode.actions, episode.observations[:-1, 2] > 0)
+    (tmp_path / "export" / "1").rename(tmp_path / "export" / "2")  # the same policy
+    assert collect_dataset.main(config) == pathlib.Path(data.name.removeprefix("minari:"))
+    network.set_weights([-lean, np.zeros(2)])
+    export_policy(tmp_path / "export", network, lambda x: x, (4,), "float32")
+    with pytest.raises(InvalidInput, match=r"export [0-9a-f]{8} .*; choose another name"):
+        collect_dataset.main(config)
     wrong = dataclasses.replace(config, environment="Acrobot-v1", dataset="tests/wrong-v0")
     with pytest.raises(InvalidInput, match=r"expected observation of shape \(4,\)"):
         collect_dataset.main(wrong)
+
+
+def test_the_folder_of_a_trained_preset_plays(tmp_path):
+    folder = str(preset_folder("doorkey-5x5"))
+    config = dataclasses.replace(
+        CARTS,
+        environment="DoorKey-5x5",
+        policies=(folder,),
+        explorations=(0.0,),
+        folder=str(tmp_path),
+    )
+    data = load_episodes(f"minari:{collect_dataset.main(config)}")
+    assert min(data.returns()) > 0.5
+    assert collect_dataset.players_named(f"{folder}/policy", config)[0].name.startswith(folder)
 
 
 def free_port():
@@ -188,7 +229,15 @@ def test_mistakes_are_found_before_anything_is_played(tmp_path, changes, message
         (["--recipe=walker"], "`recipe` must be one of ('walker2d-medium', "),
         (["--noise=loud"], "noise must be one of "),
         (["--dataset=cartpole"], "dataset must be NAMESPACE/NAME-vN"),
-        (["--policies=grpc://nowhere/doorkey"], "no server can have this address"),
+        (["--policies=grpc://nowhere/doorkey"], "NAME; received 'grpc://nowhere/doorkey'"),
+        (["--policies=grpc://x"], "no server can have this address: it must be grpc://HOST:PORT/"),
+        (["--policies=grpc://x"], "http://HOST:PORT/NAME; received 'grpc://x'"),
+        (["--policies=no/mine.npz"], "no/mine.npz must be a file of np.savez"),
+        (["--policies=tests"], "expected a folder of exported versions; received 'tests'"),
+        (
+            ["--environment=MiniGrid-DoorKey-5x5-v0", "--policies=random"],
+            "MiniGrid-DoorKey-5x5-v0 must have arrays for observations",
+        ),
     ],
 )
 def test_mistakes_on_the_command_line_are_one_line(

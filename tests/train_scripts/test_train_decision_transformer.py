@@ -315,6 +315,21 @@ def test_data_that_cannot_be_learned_from_leave_nothing_behind(tmp_path, rewards
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("", "preset fast needs data, as minari:FOLDER; received none"),
+        ("doorkey", "data doorkey need preparation one_hot; received standardise"),
+    ],
+)
+def test_no_agent_is_trained_for_data_that_do_not_suit(tmp_path, monkeypatch, data, message):
+    monkeypatch.setattr(collect_dataset, "main", lambda config: pytest.fail("recorded"))
+    config = dataclasses.replace(script.PRESETS["fast"], data=data, runs=str(tmp_path))
+    with pytest.raises(InvalidInput, match=message):
+        script.main(config)
+    assert not list(tmp_path.iterdir())
+
+
 def test_steps_that_cannot_be_weighed_leave_nothing_behind(recorded, tmp_path, monkeypatch):
     """Once, the next command with a smaller power was another configuration than the folder's."""
     monkeypatch.setattr(

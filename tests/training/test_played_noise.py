@@ -1,5 +1,6 @@
 """The share of the noise that is played is the one that did best, in the graph as well."""
 
+import json
 import types
 
 import gymnasium
@@ -60,9 +61,11 @@ def test_a_finished_run_has_the_share_that_it_chose(tmp_path):
     (tmp_path / "evaluation.json").write_text("{}")
     take_up_noise(run, model)
     assert model.played_noise == 0.3
-    (tmp_path / "evaluation.json").write_text('{"played_noise": {"0": -2.0, "0.5": -1.0}}')
+    # As it was given: the names of what was tried have six digits.
+    tried = {"played_noise": {"0": -2.0, "0.123457": -1.0}, "chosen_noise": 0.12345678}
+    (tmp_path / "evaluation.json").write_text(json.dumps(tried))
     take_up_noise(run, model)
-    assert model.played_noise == 0.5 == model.action_distribution.played_noise
+    assert model.played_noise == 0.12345678 == model.action_distribution.played_noise
 
 
 def test_a_point_has_no_noise_and_no_share_is_negative():

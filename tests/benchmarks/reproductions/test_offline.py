@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from benchmarks import runs
-from benchmarks.reproductions import d4rl, fine_tuning, offline, stitching
+from benchmarks.reproductions import d4rl, fine_tuning, offline, offline_ablations, stitching
 from rrl_tf.data import Scaling
 from rrl_tf.envs.minigrid_view import object_cells
+from rrl_tf.errors import InvalidInput
 from rrl_tf.training.advantages import advantages
 from train_scripts import collect_dataset
 
@@ -83,7 +84,7 @@ def test_a_row_is_of_the_highest_return_that_all_seeds_were_asked_for_and_tells_
         runs.write_json(published / f"fast-x-seed{seed}.json", content)
     [row] = offline.table(published).splitlines()[2:]
     assert "| 400 | 400 (300 to 500) |  | 0: 600 (500 to 700) | 0.1 |" in row
-    figure = offline.FIGURES["hopper-returns"](published)
+    figure = offline.returns_figure(published, "hopper")
     marks = {tuple(line.get_xdata()) for line in figure.axes[0].lines if len(line.get_xdata()) == 2}
     assert (0.0, 400.0) in marks
 
@@ -99,6 +100,36 @@ def test_a_run_may_be_trained_for_fewer_updates(published, monkeypatch, updates,
     assert kept == [published]  # once, a test's own run was kept among the docs' results
 
 
+@pytest.mark.parametrize("benchmark", [offline, d4rl, fine_tuning])
+def test_all_that_train_offline_take_targets_and_updates(published, monkeypatch, benchmark):
+    """Once, what was told of D4RL's data failed as soon as they could be had."""
+    asked = []
+    monkeypatch.setattr(runs, "train", lambda config, *arguments: asked.append(arguments))
+    monkeypatch.setattr(runs, "keep", lambda run, results, **more: None)
+    monkeypatch.setattr(runs, "evaluation", lambda path: {"last": {}})
+    config = benchmark.Config(targets=(10.0,), updates=500)
+    benchmark.train(config, "pendulum", "min-dt", 3)
+    [said] = asked
+    expected = ("min-dt", 3, "--data=pendulum", "--targets", "10.0", "--steps=500")
+    assert said[1:7] == expected
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "options", "message"),
+    [
+        (offline, {"jobs": 0}, "jobs must be greater than 0; received 0"),
+        (offline, {"updates": 0}, "updates must be greater than 0; received 0"),
+        (fine_tuning, {"steps": 0}, "steps must be greater than 0; received 0"),
+        (stitching, {"episodes": 0}, "episodes must be greater than 0; received 0"),
+        (d4rl, {"source": "x{0"}, r"source must hold \{\}; received 'x\{0'"),
+        (offline_ablations, {}, "data must name recorded episodes"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_is_trained(benchmark, options, message):
+    with pytest.raises(InvalidInput, match=message):
+        benchmark.Config(**options)
+
+
 def test_what_fine_tuning_gains_stands_beside_what_was_there_before(published):
     published.mkdir()
     for seed, (before, after) in enumerate(((100.0, 130.0), (200.0, 220.0))):
@@ -109,7 +140,7 @@ def test_what_fine_tuning_gains_stands_beside_what_was_there_before(published):
             "preset": "fast",
             "step": 50_000,
             "before": {"50": {"return": 1.0}, "300": {"return": before}},
-            "last": {"300": {"return": after}, "310": {"return": after + 5}},
+            "last": {"299.81": {"return": after}, "310": {"return": after + 5}},
         }
         (published / f"fast-x-seed{seed}-fine-tuned.json").write_text(json.dumps(content))
     row = fine_tuning.table(published).splitlines()[-1]
