@@ -34,7 +34,12 @@ from rrl_tf.training.interruption import Interruption
 from rrl_tf.training.model_state import model_state, set_model_state
 from rrl_tf.training.run import WITHOUT_EFFECT, Run
 from rrl_tf.training.run_folder import checksum
-from rrl_tf.training.trajectory_evaluation import BestWeights, TargetReturns, make_envs
+from rrl_tf.training.trajectory_evaluation import (
+    BestWeights,
+    TargetReturns,
+    default_targets,
+    make_envs,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,7 +177,9 @@ def fine_tune(
     if not (envs := make_envs(data, training.evaluation_episodes)):
         raise InvalidInput(f"fine-tuning needs data with an environment; received {data.name}")
     tuning = _FineTuning(data, network, scaling, training, config)
-    play = TargetReturns(TrajectoryPolicy(network, scaling), envs, [float(data.returns().max())])
+    # What was asked for before, so that both can be compared.
+    asked = max(training.targets or default_targets(data.returns()))
+    play = TargetReturns(TrajectoryPolicy(network, scaling), envs, [asked])
     best = tuning.best_weights()
     if not tuning.run.is_finished():
         with compilation_told(), Interruption() as interruption:
