@@ -168,5 +168,5 @@ def returns_figure(results, name):
 TABLES = {"table": table}
 FIGURES = {
     f"{name}-returns": functools.partial(returns_figure, name=name)
-    for name in ("doorkey", "walker2d", "halfcheetah")
+    for name in ("doorkey", "walker2d", "hopper", "halfcheetah")
 }
