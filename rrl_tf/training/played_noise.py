@@ -80,8 +80,9 @@ def take_up_noise(run: Run, model: keras.Model) -> None:
         model: its network.
     """
     summary = json.loads((run.folder.path / "evaluation.json").read_text())
-    if "chosen_noise" in summary:
-        set_played_noise(model, summary["chosen_noise"])
+    if tried := summary.get("played_noise"):
+        # The names of what was tried have six digits, but older runs tell nothing else.
+        set_played_noise(model, summary.get("chosen_noise", float(_best(tried))))
 
 
 def _best(reached):

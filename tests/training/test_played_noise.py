@@ -66,6 +66,9 @@ def test_a_finished_run_has_the_share_that_it_chose(tmp_path):
     (tmp_path / "evaluation.json").write_text(json.dumps(tried))
     take_up_noise(run, model)
     assert model.played_noise == 0.12345678 == model.action_distribution.played_noise
+    (tmp_path / "evaluation.json").write_text('{"played_noise": {"0": -2.0, "0.5": -1.0}}')
+    take_up_noise(run, model)  # of a run from before the choice was told
+    assert model.played_noise == 0.5
 
 
 def test_a_point_has_no_noise_and_no_share_is_negative():

@@ -1,5 +1,6 @@
 """Returns that are asked for, the weights that did best, and errors on recorded episodes."""
 
+import contextlib
 import dataclasses
 
 import gymnasium
@@ -99,8 +100,8 @@ def test_an_environment_that_cannot_be_made_is_named_with_its_extra():
     ("space", "said"),
     [
         ({"observation_space": gymnasium.spaces.Box(-1, 1, (7,))}, r"observations \(7,\)"),
-        ({"action_space": gymnasium.spaces.Box(-1, 1, (1,))}, r"actions \(1,\)"),
-        ({"action_space": gymnasium.spaces.Discrete(4)}, "4 actions"),
+        ({"action_space": gymnasium.spaces.Box(-1, 1, (1,))}, r"actions of Box\(.*\(1,\)"),
+        ({"action_space": gymnasium.spaces.Discrete(4)}, r"actions of Discrete\(4\)"),
     ],
 )
 def test_data_of_another_environment_are_refused_before_anything_is_trained(space, said):
@@ -111,6 +112,16 @@ def test_data_of_another_environment_are_refused_before_anything_is_trained(spac
     data = dataclasses.replace(recorded, make_env=lambda: other(False))
     with pytest.raises(InvalidInput, match=said + r".*received observations \(2,\) and actions"):
         make_envs(data, 2)
+
+
+@pytest.mark.parametrize(("actions", "fits"), [(2, False), (3, True), (4, True)])
+def test_an_environment_may_have_actions_that_were_not_recorded(actions, fits):
+    space = {"action_space": gymnasium.spaces.Discrete(actions)}
+    other = type("Other", (Lasting,), space)
+    data = dataclasses.replace(offline([3], discrete=True), make_env=lambda: other(False))
+    assert data.action_space.n == 3
+    with contextlib.nullcontext() if fits else pytest.raises(InvalidInput, match="Discrete"):
+        assert len(make_envs(data, 2)) == 2
 
 
 @settings(max_examples=8)
