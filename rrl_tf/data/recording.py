@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from rrl_tf._arguments import finite, number_from, one_of, positive_int
 from rrl_tf._drafts import draft_folder
-from rrl_tf.data._packages import optional_package
+from rrl_tf.data._packages import is_minari_id, optional_package
 from rrl_tf.data.episodes import _check_action_space
 from rrl_tf.data.exploration import EXPLORATIONS, Policy
 from rrl_tf.errors import InvalidInput
@@ -173,15 +173,11 @@ def check_dataset_id(dataset_id: str) -> None:
     """Raises `InvalidInput` unless Minari can name a data set so."""
     for package in ("minari", "h5py"):
         optional_package(package, "a recording")
-    from minari.dataset.minari_dataset import parse_dataset_id
-
-    try:
-        parse_dataset_id(dataset_id)
-    except (ValueError, TypeError) as error:  # TypeError: without a version
+    if not is_minari_id(dataset_id):
         raise InvalidInput(
             "dataset must be NAMESPACE/NAME-vN of letters, digits, - and _; "
             f"received {dataset_id!r}"
-        ) from error
+        )
 
 
 def _name(env: gymnasium.Env) -> str:

@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from rrl_tf.data._packages import INSTALL, optional_package
+from rrl_tf.data._packages import INSTALL, is_minari_id, optional_package
 from rrl_tf.data.episodes import MOST_ACTIONS, Episode, OfflineData
 from rrl_tf.errors import InvalidInput
 
@@ -64,8 +64,11 @@ def load_episodes(source: str) -> OfflineData:
 def _read_minari(source: str, name: str) -> OfflineData:
     minari = optional_package("minari", source)
     is_folder = os.path.isdir(name)
-    if not is_folder:
-        _check_minari_id(source, name)
+    if not (is_folder or is_minari_id(name)):
+        raise InvalidInput(
+            f"{source}: there is no such folder, and an id is NAMESPACE/NAME-vN, as "
+            f"mujoco/walker2d/medium-v0; received {name!r}"
+        )
     try:
         if is_folder:
             inside = os.path.join(name, "data")
@@ -88,19 +91,6 @@ def _read_minari(source: str, name: str) -> OfflineData:
         dataset.recover_environment if spec else None,
         dataset.observation_space,
     )
-
-
-def _check_minari_id(source, name):
-    """Minari itself says of some of them that `int()` takes a string."""
-    from minari.dataset.minari_dataset import parse_dataset_id
-
-    try:
-        parse_dataset_id(name)
-    except (ValueError, TypeError) as error:  # TypeError: without a version
-        raise InvalidInput(
-            f"{source}: there is no such folder, and an id is NAMESPACE/NAME-vN, as "
-            f"mujoco/walker2d/medium-v0; received {name!r}"
-        ) from error
 
 
 def _minari_episodes(source, dataset):
