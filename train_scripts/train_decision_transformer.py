@@ -21,7 +21,7 @@ from rrl_tf.envs import Preparation, preparation
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import BehaviorCloning, DecisionTransformer
 from rrl_tf.training import FitRun, Run, make_replicas, require_multiple, require_positive
-from rrl_tf.training.config import require_not_negative
+from rrl_tf.training.config import require_not_negative, require_share
 from rrl_tf.training.decision_transformer import (
     DecisionTransformerConfig,
     train_decision_transformer,
@@ -88,6 +88,9 @@ class Config(DecisionTransformerConfig):
         super().__post_init__()
         require_positive(self, "members", "width", "num_blocks", "num_heads", "context_length")
         require_not_negative(self, "fine_tune")
+        require_share(self, "dropout", "played_noise")
+        if self.exploration is not None:
+            require_not_negative(self, "exploration")
         if self.model == "decision_transformer" and self.members > 1:
             raise InvalidInput(
                 f"members must be 1 unless model is behavior_cloning; received {self.members}"

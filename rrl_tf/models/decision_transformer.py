@@ -13,7 +13,7 @@ from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import CausalTransformerBlock, TrajectoryEmbedding
 from rrl_tf.layers._layer_norm import LayerNormalization
-from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
+from rrl_tf.layers._shapes import dense_on_rows, same_shape, tensor_spec
 from rrl_tf.models._actions import activation, distribution_layer, predicted, predicted_specs
 from rrl_tf.models._from_preset import FromPreset
 from rrl_tf.models.presets import DECISION_TRANSFORMER
@@ -235,7 +235,13 @@ class DecisionTransformer(FromPreset, keras.Model, presets=DECISION_TRANSFORMER)
         return_attention_scores: bool = False,
     ) -> dict[str, Tensor] | tuple[dict[str, Tensor], dict[str, Tensor]]:
         x = self.embedding(inputs, training=training)  # (B, 3 K, F)
-        mask = ops.repeat(ops.cast(inputs["mask"], "bool"), 3, axis=1)
+        mask = inputs["mask"]
+        if not same_shape(mask.shape, inputs["timesteps"].shape):  # one row would do for a batch
+            raise InvalidInput(
+                f"`mask` must be of the timesteps' shape {tuple(inputs['timesteps'].shape)}; "
+                f"received {tuple(mask.shape)}"
+            )
+        mask = ops.repeat(ops.cast(mask, "bool"), 3, axis=1)
         # The last block updates only the rows that are read, unless its attention is to be shown.
         rows = slice(-2, -1) if last_action else slice(1, None, 3)
         few = (last_action or self.heads == ("action",)) and not return_attention_scores
