@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from rrl_tf.data import Scaling
 from rrl_tf.training.loops import make_agent
 from train_scripts import train_box_world, train_decision_transformer, train_doorkey
 
@@ -21,5 +20,5 @@ def double_dqn(training, replicas=None, **overrides):
 def decision_transformer(data, preset="fast", **changes):
     """Model and `Scaling` of a Decision Transformer with some changes, for recorded data."""
     config = dataclasses.replace(train_decision_transformer.PRESETS[preset], **changes)
-    scaling = Scaling.of(data, config.return_scale, condition=config.condition)
+    scaling = train_decision_transformer.make_scaling(config, data)
     return train_decision_transformer.make_transformer(config, data, scaling), scaling

@@ -14,8 +14,8 @@ import dataclasses
 import functools
 import pathlib
 import re
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 import gymnasium
 
@@ -40,7 +40,8 @@ class Config:
     policies: tuple[str, ...] = ("random", "agent")
     """`random`; `agent`, our DoorKey agent, trained first if need be; the folder of an export or of
     one version of it; the `.npz` file of a dense policy; or the address of a served policy,
-    `grpc://HOST:PORT/NAME` or `http://...`."""
+    `grpc://HOST:PORT/NAME` or `http://...`. Each must take an observation alone: Decision
+    Transformers, which look at their last steps, and recurrent policies cannot record."""
     explorations: tuple[float, ...] = (0.05, 0.3, 0.6)
     """Shares of random actions that every policy but the random one plays with, one after the
     other: its skill levels. With a noise, its standard deviations."""
@@ -160,8 +161,8 @@ def _named(name: str, config: Config) -> tuple[str, Callable[[], Policy]]:
     if name == "agent":
         if config.environment != "DoorKey-5x5":
             raise InvalidInput(
-                "the agent is for DoorKey-5x5; give the folder of an export that plays in another "
-                f"environment; received {config.environment!r}"
+                "the agent is for DoorKey-5x5; elsewhere, give --policies random, or the folder of "
+                f"an export that plays in {config.environment}; received {config.environment!r}"
             )
         return name, functools.partial(trained_agent, config.seed)
     if "://" in name:
@@ -205,25 +206,43 @@ def played_files(folder: str) -> list[pathlib.Path]:
 
 
 def loaded_policy(folder: str | pathlib.Path) -> Policy:
-    """The policy in the folder of an export, the newest, or of one version of it."""
+    """The policy in the folder of an export, the newest, or of one version of it.
+
+    Raises:
+        InvalidInput: if it needs more than an observation.
+    """
     from rrl_tf.export import load_policy
 
-    return load_policy(folder).act
+    policy = load_policy(folder)
+    _check_inputs(str(folder), policy.signatures)
+    return policy.act
+
+
+def _check_inputs(name: str, signatures: Mapping[str, Any]) -> None:
+    """Raises `InvalidInput` for a policy that needs more than an observation."""
+    inputs = signatures["act"]["inputs"].keys() if "act" in signatures else {"observation"}
+    if inputs != {"observation"}:
+        raise InvalidInput(
+            f"{name} cannot record: only policies that take an observation alone can, neither "
+            "Decision Transformers, which take their last steps, nor recurrent policies, which "
+            f"take a memory; received one of {sorted(inputs)}"
+        )
 
 
 def served_policy(address: str) -> Policy:
     """The policy that a server at `grpc://HOST:PORT/NAME` answers for.
 
     Raises:
-        InvalidInput: as it is called, too, if there is no answer.
+        InvalidInput: as it is called, too, if there is no answer; if it needs more than an
+            observation.
     """
     from serving.client import ServingError, connect
 
     host, _, model = address.rpartition("/")
 
-    def act(observation):
+    def answer(ask):
         try:
-            return client.act(observation)
+            return ask()
         except (ServingError, ValueError) as error:
             raise InvalidInput(f"{address} gives no action: {error}") from error
 
@@ -234,7 +253,8 @@ def served_policy(address: str) -> Policy:
             "no server can have this address: it must be grpc://HOST:PORT/NAME or "
             f"http://HOST:PORT/NAME; received {address!r}"
         ) from error
-    return act
+    _check_inputs(address, answer(lambda: client.signatures))
+    return lambda observation: answer(lambda: client.act(observation))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import keras
+import numpy as np
 
 from rrl_tf.data import OfflineData, Scaling, load_episodes
 from rrl_tf.envs import Preparation, preparation
@@ -47,7 +48,8 @@ class Config(DecisionTransformerConfig):
     preparation: Literal["standardise", "one_hot"] = "one_hot"
     """How observations become states: vectors standardised, or codes of a grid one-hot."""
     return_scale: float | None = None
-    """What returns are divided by; the largest one in the data if not given."""
+    """What returns are divided by; by default the largest one in the data, at most 1,000, the
+    paper's for MuJoCo's tasks."""
 
     condition: Literal["return_to_go", "return"] = "return_to_go"
     """What a step is told: the return that was still to come, or its episode's whole return."""
@@ -79,7 +81,7 @@ class Config(DecisionTransformerConfig):
 
     fine_tune: int = 0
     """Steps that the trained policy then plays in its environment and learns from, in a run of its
-    own whose name ends in `-fine-tuned`."""
+    own whose name ends in `-fine-tuned`; episodes that have begun are played to their end."""
     exploration: float | None = None
     """How it explores meanwhile: noise on continuous actions, in half intervals between their
     bounds, by default 0.1; of discrete ones the temperature, by default 1."""
@@ -91,6 +93,10 @@ class Config(DecisionTransformerConfig):
         require_share(self, "dropout", "played_noise")
         if self.exploration is not None:
             require_not_negative(self, "exploration")
+            if not self.fine_tune:
+                raise InvalidInput(
+                    f"exploration needs fine_tune; received {self.exploration} and 0 steps of it"
+                )
         if self.model == "decision_transformer" and self.members > 1:
             raise InvalidInput(
                 f"members must be 1 unless model is behavior_cloning; received {self.members}"
@@ -119,6 +125,8 @@ class Config(DecisionTransformerConfig):
         return f"{name}-seed{self.seed}"
 
 
+LARGEST_SCALE = 1000.0
+"""Of returns, unless another one is given."""
 RECORDED: dict[str, Callable[[], collect_dataset.Config]] = {
     "doorkey": collect_dataset.Config,
     "pendulum": functools.partial(collect_dataset.Config, recipe="pendulum"),
@@ -133,7 +141,6 @@ FAST = dataclasses.replace(
     preset="fast",
     data="",  # of others
     preparation="standardise",
-    return_scale=1000.0,
     width=128,
     num_blocks=3,
     dropout=0.2,
@@ -292,7 +299,10 @@ def make_scaling(config: Config, data: OfflineData) -> Scaling:
     """The scaling of the episodes that are trained on."""
     training, _ = config.split(data)
     prepare = PREPARATIONS[config.preparation](data)
-    return Scaling.of(training, config.return_scale, prepare, config.condition)
+    scale = config.return_scale
+    if scale is None:
+        scale = min(LARGEST_SCALE, float(np.abs(training.returns()).max())) or None
+    return Scaling.of(training, scale, prepare, config.condition)
 
 
 def one_hot(data: OfflineData) -> Preparation:

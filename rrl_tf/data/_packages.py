@@ -18,14 +18,3 @@ def optional_package(name: str, what: str) -> ModuleType:
         raise InvalidInput(
             f"{what} needs {error.name or name}: {INSTALL}; received a Python without it"
         ) from error
-
-
-def is_minari_id(name: str) -> bool:
-    """Whether Minari, which must be there, can name a data set so."""
-    from minari.dataset.minari_dataset import parse_dataset_id
-
-    try:
-        parse_dataset_id(name)
-    except (ValueError, TypeError):  # TypeError: without a version
-        return False
-    return True

@@ -22,6 +22,8 @@ MOST_ACTIONS = 2**16
 class Episode:
     """One episode of T steps, as it was played.
 
+    Lists and the like become arrays; arrays stay as they are, and are not copied.
+
     Attributes:
         observations: `(T + 1, ...)`, the one after the last step included.
         actions: `(T, A)` floats, or `(T,)` integers of discrete ones.
@@ -35,7 +37,10 @@ class Episode:
 
     Example:
 
-    >>> Episode(np.zeros((3, 4)), np.array([0, 1]), np.ones(2), True, False).returns_to_go()
+    >>> episode = Episode(np.zeros((3, 4)), [0, 1], [1.0, 1.0], terminated=True, truncated=False)
+    >>> episode
+    <Episode of 2 steps, return 2, terminated>
+    >>> episode.returns_to_go()
     array([2., 1.])
     """
 
@@ -47,7 +52,8 @@ class Episode:
 
     def __post_init__(self) -> None:
         for name in ("observations", "actions", "rewards"):
-            _check_numbers(name, getattr(self, name))
+            # The way to write into a frozen dataclass.
+            object.__setattr__(self, name, _as_numbers(name, getattr(self, name)))
         steps = len(self.rewards)
         if steps == 0:
             raise InvalidInput("an episode must have at least one step; received none")
@@ -61,6 +67,11 @@ class Episode:
 
     def __len__(self) -> int:
         return len(self.rewards)
+
+    def __repr__(self) -> str:
+        ends = [name for name in ("terminated", "truncated") if getattr(self, name)]
+        ended = " and ".join(ends) or "under way"
+        return f"<Episode of {_count(len(self), 'step')}, return {self.total:.6g}, {ended}>"
 
     def returns_to_go(self) -> np.ndarray:
         """Sum of the rewards from every step to the end, undiscounted, `(T,)` float64."""
@@ -151,6 +162,15 @@ class OfflineData:
             where = f"{self.name}, episode {i}"
             _check_actions(where, episode.actions, self.action_space, *bounds)
 
+    def __repr__(self) -> str:
+        returns, kind = self.returns(), "discrete" if self.discrete else "continuous"
+        return (
+            f"<OfflineData {self.name!r} of {self.environment}: "
+            f"{_count(len(self.episodes), 'episode')}, {_count(self.steps, 'step')}, "
+            f"mean return {returns.mean():.6g}, best {returns.max():.6g}, "
+            f"{_count(self.action_size, f'{kind} action')}>"
+        )
+
     @property
     def discrete(self) -> bool:
         """Whether the actions are indices."""
@@ -200,7 +220,7 @@ class OfflineData:
             return
         warnings.warn(
             f"{self.name}: {largest:.0%} of the actions of a dimension sit at their bounds; a "
-            "squared error learns a mean that is too small from them, a censored normal does not",
+            "squared error learns too small a mean of them, distribution=censored_normal does not",
             stacklevel=2,
         )
 
@@ -259,21 +279,30 @@ class OfflineData:
         return 100.0 * (value - low) / (high - low)
 
 
-def _check_numbers(name: str, values: np.ndarray) -> None:
-    """Raises `InvalidInput` unless they are one or several numbers a step, finite in float32."""
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _as_numbers(name: str, values: Any) -> np.ndarray:
+    """An array of one or several numbers a step, finite in float32, or an `InvalidInput`."""
+    try:
+        values = np.asarray(values)
+    except (RuntimeError, TypeError, ValueError) as error:  # rows of different lengths
+        raise InvalidInput(f"{name} must be numbers of every step; received {error}") from error
     if values.dtype.kind not in "biuf" or not values.ndim or 0 in values.shape[1:]:
         raise InvalidInput(
             f"{name} must be numbers of every step; received the dtype {values.dtype} and the "
             f"shape {values.shape}"
         )
     if values.dtype.kind != "f" or not values.size:
-        return
+        return values
     most = np.finfo("float32").max  # what networks compute with
     if not (values.min() >= -most and values.max() <= most):  # nor is nan
         where = np.argwhere(~(np.abs(values) <= most))[0].tolist()
         raise InvalidInput(
             f"{name} must be finite in float32; received {values[tuple(where)]!s} at {where}"
         )
+    return values
 
 
 def _check_action_space(name: str, space: gymnasium.Space) -> None:

@@ -21,7 +21,8 @@ from tqdm import tqdm
 
 from rrl_tf._arguments import finite, number_from, one_of, positive_int
 from rrl_tf._drafts import draft_folder
-from rrl_tf.data._packages import is_minari_id, optional_package
+from rrl_tf.data._minari_names import is_minari_id
+from rrl_tf.data._packages import optional_package
 from rrl_tf.data.episodes import _check_action_space
 from rrl_tf.data.exploration import EXPLORATIONS, Policy
 from rrl_tf.errors import InvalidInput

@@ -11,7 +11,8 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from rrl_tf.data._packages import INSTALL, is_minari_id, optional_package
+from rrl_tf.data._minari_names import check_missing
+from rrl_tf.data._packages import INSTALL, optional_package
 from rrl_tf.data.episodes import MOST_ACTIONS, Episode, OfflineData
 from rrl_tf.errors import InvalidInput
 
@@ -58,17 +59,14 @@ def load_episodes(source: str) -> OfflineData:
             "a source is minari:ID, tfds:NAME, hdf5:FILE, or a path after minari: or tfds:; "
             f"received {source!r}"
         )
-    return _READERS[kind](source, name)
+    return _READERS[kind](source, os.path.expanduser(name))  # no shell does it after a colon
 
 
 def _read_minari(source: str, name: str) -> OfflineData:
     minari = optional_package("minari", source)
     is_folder = os.path.isdir(name)
-    if not (is_folder or is_minari_id(name)):
-        raise InvalidInput(
-            f"{source}: there is no such folder, and an id is NAMESPACE/NAME-vN, as "
-            f"mujoco/walker2d/medium-v0; received {name!r}"
-        )
+    if not is_folder:
+        check_missing(source, name)
     try:
         if is_folder:
             inside = os.path.join(name, "data")

@@ -1,11 +1,16 @@
 """Acting with a Decision Transformer, and playing episodes side by side."""
 
+import dataclasses
+import doctest
+
 import gymnasium
 import numpy as np
 import pytest
 
+from rrl_tf.agents import trajectory_policy
 from rrl_tf.agents.trajectory_policy import TrajectoryPolicy, play_episodes
 from rrl_tf.data.scaling import Scaling
+from rrl_tf.errors import InvalidInput
 from rrl_tf.models import BehaviorCloning, DecisionTransformer
 
 pytestmark = pytest.mark.tf_only
@@ -125,3 +130,71 @@ def test_bad_arguments():
         play_episodes(TrajectoryPolicy(transformer(), scaling()), [Countdown()], None, [1])
     with pytest.raises(ValueError, match="a seed for each environment"):
         play_episodes(TrajectoryPolicy(transformer(), scaling()), [Countdown()], 0.0, [1, 2])
+
+
+def test_the_examples_run():
+    assert doctest.testmod(trajectory_policy).failed == 0
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return TrajectoryPolicy(transformer(), scaling())
+
+
+@pytest.mark.parametrize("wrong", [-5.0, [[1.0], [2.0]], [], ["best"], [np.nan], None])
+def test_one_return_is_asked_for_in_each_episode(policy, wrong):
+    with pytest.raises(InvalidInput, match=r"^target_returns .*received"):
+        policy.begin(wrong)
+
+
+def test_an_episode_has_to_begin():
+    policy = TrajectoryPolicy(transformer(), scaling())
+    for ask in (lambda: policy.act(np.zeros((1, S))), lambda: policy.keep(np.array([True]))):
+        with pytest.raises(InvalidInput, match="call begin with a return for each of them; rec"):
+            ask()
+
+
+@pytest.mark.parametrize(
+    ("shape", "episodes"), [((S,), 1), ((S,), S), ((2,), 1), ((2, S), 1), ((2, 1), 2), ((), 1)]
+)
+def test_each_episode_has_an_observation(policy, shape, episodes):
+    """In the first step, and in those after it; what is refused leaves the window as it is."""
+    told = (
+        rf"observations must be \({episodes}, {S}\), .* received the shape \({str(shape)[1:-1]}\)"
+    )
+    policy.begin(np.ones(episodes))
+    for _ in range(2):
+        with pytest.raises(InvalidInput, match=told):
+            policy.act(np.zeros(shape, "float32"), np.zeros(episodes))
+        policy.act(np.zeros((episodes, S), "float32"), np.zeros(episodes))
+
+
+def test_prepared_observations_keep_their_shape():
+    """What a function prepares may be of any shape, and is of one."""
+    scale = Scaling(np.zeros(S), np.ones(S), 1.0, prepare=lambda grids: grids[:, :, 0])
+    policy = TrajectoryPolicy(transformer(discrete=True), scale)
+    policy.begin([1.0])
+    policy.act(np.zeros((1, S, 2), "float32"))
+    with pytest.raises(
+        InvalidInput, match=r"must be \(1, 3, 2\), .* received the shape \(1, 3, 1\)"
+    ):
+        policy.act(np.zeros((1, S, 1), "float32"), [0.0])
+
+
+@pytest.mark.parametrize("wrong", [None, 0.0, [1.0], [1.0, 2.0, 3.0], [[1.0], [2.0]]])
+def test_each_episode_has_a_reward(policy, wrong):
+    observations = np.zeros((2, S), "float32")
+    policy.begin([1.0, 2.0])
+    policy.act(observations, wrong)  # not looked at in a first step
+    with pytest.raises(InvalidInput, match=r"rewards must be \(2,\), .* received "):
+        policy.act(observations, wrong)
+    unasked = TrajectoryPolicy(transformer(), dataclasses.replace(scaling(), condition="return"))
+    unasked.begin([1.0, 2.0])
+    for _ in range(2):
+        unasked.act(observations, wrong)
+
+
+@pytest.mark.parametrize(("envs", "seeds"), [(Countdown(), [1]), ([Countdown()], 1), ([], [])])
+def test_environments_come_with_a_seed_each(policy, envs, seeds):
+    with pytest.raises(InvalidInput, match="a list of environments and a seed for each environmen"):
+        play_episodes(policy, envs, 0.0, seeds)

@@ -150,7 +150,7 @@ def test_damaged_minari(damage, tmp_path, monkeypatch):
         load_episodes(source)
 
 
-@pytest.mark.parametrize("name", ["nope", "no/where", "/no/where-v0", "a b-v0", "n" * 5000])
+@pytest.mark.parametrize("name", ["nope", "no/where", "a b-v0", "n" * 5000])
 def test_what_is_no_id_of_minari(name):
     told = f"^minari:{name}: there is no such folder, and an id is NAMESPACE/NAME-vN, as mujoco/wal"
     with pytest.raises(InvalidInput, match=told):

@@ -203,3 +203,39 @@ def test_a_dimension_of_a_single_value_has_no_bounds(recwarn):
 def test_discrete_actions_have_no_bounds():
     with pytest.raises(ValueError, match="only continuous actions have bounds; received test"):
         offline([3], discrete=True).actions_at_bounds()
+
+
+def test_lists_are_episodes_too():
+    """Once, they gave an AttributeError."""
+    part = Episode([[0.0, 1.0], [1.0, 2.0]], [1], [2.5], True, False)
+    assert isinstance(part.actions, np.ndarray) and part.total == 2.5
+    assert OfflineData("lists", (part,), gymnasium.spaces.Discrete(2), "none").steps == 1
+    array = np.zeros((2, 1), "float32")
+    assert Episode(array, [0], [1], True, False).observations is array
+    with pytest.raises(InvalidInput, match="observations must be numbers of every step; received"):
+        Episode([[0.0, 1.0], [1.0]], [1], [2.5], True, False)
+
+
+@pytest.mark.parametrize(
+    ("ended", "told"),
+    [
+        ((True, False), "terminated"),
+        ((False, True), "truncated"),
+        ((True, True), "terminated and truncated"),
+        ((False, False), "under way"),
+    ],
+)
+def test_an_episode_is_shown_in_a_line(ended, told):
+    part = Episode(np.zeros((301, 4)), np.zeros((300, 2)), np.full(300, -5.0), *ended)
+    assert repr(part) == f"<Episode of 300 steps, return -1500, {told}>"
+
+
+def test_data_are_shown_in_a_line():
+    data = offline([300, 4])
+    assert repr(data) == (
+        "<OfflineData 'test' of none: 2 episodes, 304 steps, mean return 22580, best 45150, "
+        "2 continuous actions>"
+    )
+    assert repr(offline([1], True)).endswith(
+        "1 episode, 1 step, mean return 1, best 1, 3 discrete actions>"
+    )

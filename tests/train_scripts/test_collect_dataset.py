@@ -12,10 +12,13 @@ import pytest
 
 from rrl_tf.data.dense_policy import DensePolicy
 from rrl_tf.data.recipes import RECIPES, Recipe, swing_up
+from rrl_tf.data.scaling import Scaling
 from rrl_tf.data.sources import load_episodes
 from rrl_tf.errors import InvalidInput
-from rrl_tf.export import export_policy
+from rrl_tf.export import export_decision_transformer, export_policy, load_policy
+from rrl_tf.models import DecisionTransformer
 from rrl_tf.presets import preset_folder
+from serving import client
 from train_scripts import collect_dataset, command_line
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -194,6 +197,31 @@ def test_the_folder_of_a_trained_preset_plays(tmp_path):
     assert collect_dataset.players_named(f"{folder}/policy", config)[0].name.startswith(folder)
 
 
+@pytest.fixture(scope="module")
+def looking_back(tmp_path_factory):
+    """The export of a Decision Transformer for CartPole."""
+    model = DecisionTransformer.from_preset("fast", state_size=4, action_size=2, discrete=True)
+    model.build()
+    folder = tmp_path_factory.mktemp("looking back")
+    scaling = Scaling(np.zeros(4), np.ones(4), 1.0, target_return=500.0)
+    export_decision_transformer(folder, model, scaling, (4,))
+    return str(folder)
+
+
+@pytest.mark.parametrize("address", ["", "grpc://localhost:8500/cart"])
+def test_what_looks_back_cannot_record(looking_back, address, tmp_path, monkeypatch):
+    """Neither a folder nor a server, whose place another client of it takes."""
+    monkeypatch.setattr(client, "connect", lambda *_: load_policy(looking_back))
+    name = address or looking_back
+    config = dataclasses.replace(CARTS, policies=(name,), folder=str(tmp_path / "data"))
+    told = (
+        f"{name} cannot record: .* take an observation alone can, .*Decision Transformer.* 'states'"
+    )
+    with pytest.raises(InvalidInput, match=told):
+        collect_dataset.main(config)
+    assert not (tmp_path / "data").exists()
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -233,6 +261,7 @@ def test_mistakes_are_found_before_anything_is_played(tmp_path, changes, message
         (["--policies=grpc://x"], "no server can have this address: it must be grpc://HOST:PORT/"),
         (["--policies=grpc://x"], "http://HOST:PORT/NAME; received 'grpc://x'"),
         (["--policies=no/mine.npz"], "no/mine.npz must be a file of np.savez"),
+        (["--environment=Pendulum-v1"], "--policies random, or the folder of an export that pl"),
         (["--policies=tests"], "expected a folder of exported versions; received 'tests'"),
         (
             ["--environment=MiniGrid-DoorKey-5x5-v0", "--policies=random"],

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import shutil
 
-import h5py
 import keras
 import numpy as np
 import pytest
@@ -253,6 +252,7 @@ def test_a_run_is_named_after_its_preset_and_data():
         ({"dropout": 1.0}, r"dropout. must be in \[0, 1\); received 1"),
         ({"played_noise": -1.0}, "played_noise must be from 0 to 1; received -1.0"),
         ({"exploration": -1.0}, "exploration must be a number from 0 up; received -1.0"),
+        ({"exploration": 0.2}, "exploration needs fine_tune; received 0.2 and 0 steps of it"),
         ({"weight_decay": float("nan")}, "weight_decay must be a number from 0 up; received nan"),
         ({"schedule": "cosine"}, "warmup_steps must be less than the 4 steps"),
         ({"data": "nowhere"}, "a source is minari:ID"),
@@ -280,44 +280,6 @@ def test_a_mistake_leaves_nothing_behind(recorded, tmp_path, changes, message):
     assert not list(tmp_path.iterdir())
 
 
-def write_numbers(path, rewards=1.0, observed="float32"):
-    """A file of D4RL without an environment; every fourth action went better than the others."""
-    rng = np.random.default_rng(0)
-    with h5py.File(path, "w") as file:
-        file["observations"] = rng.normal(size=(60, 3)).astype(observed)
-        file["actions"] = rng.uniform(-0.5, 0.5, size=(60, 2)).astype("float32")
-        file["rewards"] = (rewards * (np.arange(60) % 4 == 0)).astype("float32")
-        file["terminals"] = np.arange(60) % 10 == 9
-    return f"hdf5:{path}"
-
-
-DENSE = {
-    **QUICK,
-    "distribution": "censored_normal",
-    "return_conditioned": True,
-    "condition": "return",
-    "held_out": 0.2,
-}
-
-
-@pytest.mark.parametrize(
-    ("rewards", "changes", "message"),
-    [
-        (3e38, {}, r"numbers\.hdf5: returns must be within 3.4e\+38; received"),
-        (1.0, {"fine_tune": 5}, "fine_tune needs data with an environment; received hdf5:"),
-    ],
-)
-def test_data_that_cannot_be_learned_from_leave_nothing_behind(tmp_path, rewards, changes, message):
-    data = write_numbers(tmp_path / "numbers.hdf5", rewards)
-    config = dataclasses.replace(
-        script.DOORKEY, **{**TOY, **DENSE, **changes, "data": data, "runs": str(tmp_path / "runs")}
-    )
-    with pytest.raises(InvalidInput, match=message) as raised:
-        script.main(config)
-    assert "\n" not in str(raised.value)
-    assert not (tmp_path / "runs").exists()
-
-
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -341,18 +303,6 @@ def test_steps_that_cannot_be_weighed_leave_nothing_behind(recorded, tmp_path, m
     with pytest.raises(InvalidInput, match=r"by an advantage_power of 1e\+300: some factors"):
         script.main(tiny(recorded, tmp_path, advantage_power=1e300, **QUICK))
     assert not list(tmp_path.iterdir())
-
-
-def test_without_an_environment_no_noise_is_tried_and_that_is_said(tmp_path):
-    """What was seen as booleans is exported as numbers; once, that failed after the training."""
-    data = write_numbers(tmp_path / "numbers.hdf5", observed=bool)
-    config = dataclasses.replace(
-        script.DOORKEY, **{**TOY, **DENSE, "data": data, "runs": str(tmp_path / "runs")}
-    )
-    with pytest.warns(UserWarning, match="not tried, as the data have no environment; 1 of the"):
-        run = script.main(dataclasses.replace(config, played_noises=(0.0, 1.0)))
-    assert "chosen_noise" not in summary_of(run)
-    assert (run.folder.export / "1").exists()
 
 
 def test_observations_that_cannot_be_exported_are_refused_before_the_training(recorded, tmp_path):
