@@ -91,6 +91,10 @@ class Config(DecisionTransformerConfig):
         require_positive(self, "members", "width", "num_blocks", "num_heads", "context_length")
         require_not_negative(self, "fine_tune")
         require_share(self, "dropout", "played_noise")
+        if self.fine_tune and not self.evaluation_episodes:
+            raise InvalidInput(
+                f"fine_tune needs evaluation_episodes; received {self.fine_tune} steps of it and 0"
+            )
         if self.exploration is not None:
             require_not_negative(self, "exploration")
             if not self.fine_tune:

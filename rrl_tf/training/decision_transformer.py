@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
 from typing import Any, Literal
 
 import keras
 
-from rrl_tf import viz
 from rrl_tf.agents.trajectory_policy import TrajectoryPolicy
 from rrl_tf.data.episodes import OfflineData
 from rrl_tf.data.scaling import Scaling
 from rrl_tf.data.windows import Windows
 from rrl_tf.errors import InvalidInput
-from rrl_tf.export import export_decision_transformer
 from rrl_tf.export.writer import input_spec
 from rrl_tf.layers import CensoredNormalLoss
 from rrl_tf.models import DecisionTransformer
@@ -32,13 +28,12 @@ from rrl_tf.training.config import (
 from rrl_tf.training.fit import FitRun
 from rrl_tf.training.played_noise import PROGRESS_SEED, check_noise, choose_noise, take_up_noise
 from rrl_tf.training.replicas import Replicas, make_replicas
-from rrl_tf.training.run import Run
 from rrl_tf.training.run_folder import checksum
-from rrl_tf.training.target_outcomes import draw_targets, in_words
+from rrl_tf.training.target_outcomes import finish
 from rrl_tf.training.trajectory_evaluation import (
     BestWeights,
     TargetReturns,
-    action_error_by_return,
+    check_network,
     default_targets,
     make_envs,
     validation_windows,
@@ -83,9 +78,11 @@ class DecisionTransformerConfig(FitConfig):
     targets: tuple[float, ...] = ()
     """Returns to ask for; by default some between the data's worst and best."""
     evaluation_episodes: int = 100
-    """Played in the end for each target with the last weights, for the largest with the best."""
+    """Played in the end for each target with the last weights, for the largest with the best; 0
+    plays nothing, and so needs no environment."""
     progress_episodes: int = 20
-    """Played for the largest target during the training, and with each of `played_noises`."""
+    """Played for the largest target during the training, and with each of `played_noises`; of the
+    environments of `evaluation_episodes`, so no more than these."""
     played_noises: tuple[float, ...] = ()
     """Shares of the learned noise, from 0 to 1, that are tried in the end: each plays
     `progress_episodes`, asked for the largest target, and the share that did best is played from
@@ -102,10 +99,12 @@ class DecisionTransformerConfig(FitConfig):
         require_positive(
             self,
             *("steps", "batch_size", "log_every", "checkpoint_every", "best_share"),
-            *("evaluation_episodes", "progress_episodes", "advantage_rounds"),
+            *("progress_episodes", "advantage_rounds"),
         )
         require_not_negative(
-            self, "evaluate_every", "weight_decay", "return_power", "advantage_power"
+            self,
+            *("evaluation_episodes", "evaluate_every", "weight_decay"),
+            *("return_power", "advantage_power"),
         )
         if not all(0 <= share <= 1 for share in self.played_noises):
             raise InvalidInput(f"played_noises must be from 0 to 1; received {self.played_noises}")
@@ -113,7 +112,8 @@ class DecisionTransformerConfig(FitConfig):
             require_positive(self, "start_steps")
         require_share(self, "best_share", "held_out", "starts", "advantage_trace")
         require_multiple(self, ("steps", "checkpoint_every", "evaluate_every"), "log_every")
-        if self.progress_episodes > self.evaluation_episodes:
+        are_played = self.evaluation_episodes and (self.evaluate_every or self.played_noises)
+        if are_played and self.progress_episodes > self.evaluation_episodes:
             raise InvalidInput(
                 "progress_episodes must not be more than evaluation_episodes; received "
                 f"{self.progress_episodes} and {self.evaluation_episodes}"
@@ -138,7 +138,8 @@ def train_decision_transformer(
     """Trains a network to act as recorded episodes did, asks it for returns, and exports it.
 
     Everything is checked before the run's folder is made. The same call again goes on from the
-    last checkpoint; a run that is finished is left as it is. Ctrl-C and SIGTERM save first.
+    last checkpoint; a run that is finished is left as it is, or only evaluated and exported again
+    where `targets` or `evaluation_episodes` are others. Ctrl-C and SIGTERM save first.
 
     Args:
         data: episodes; `config.split` tells which are trained on.
@@ -166,6 +167,7 @@ def train_decision_transformer(
     ... )
     >>> run = train_decision_transformer(data, network, scaling, config)
     """
+    data = _checked(data, network, scaling, config)
     replicas = replicas or make_replicas(config, config.batch_size)
     training, held_out = config.split(data)
     windows = make_windows(training, network, scaling, config)
@@ -176,7 +178,7 @@ def train_decision_transformer(
     if run.is_finished():
         take_up_noise(run, network)
         return run
-    if not is_new:
+    if not is_new and not run.is_over():
         _weigh(windows, scaling, config)
     best = _best_weights(run, network)
     run.fit(
@@ -186,6 +188,12 @@ def train_decision_transformer(
     )
     run.by_chief(_finish, run, data, held_out, play, best)
     return run
+
+
+def _checked(data, network, scaling, config):
+    """The data if the network is for them, without their environment where nothing is played."""
+    check_network(data, network, scaling)
+    return data if config.evaluation_episodes else dataclasses.replace(data, make_env=None)
 
 
 def _weigh(windows, scaling, config):
@@ -213,11 +221,19 @@ def _best_weights(run, network):
 
 def _finish(run, data, held_out, play, best):
     """Chooses the noise that is played, if there is a choice, before everything else."""
-    found = {}
-    if run.config.played_noises and play.envs:
+    finish(run, data, held_out, play, best, _chosen_noise(run, play))
+
+
+def _chosen_noise(run, play):
+    """What was tried and chosen; it stands where the same weights are only asked again."""
+    if not (run.config.played_noises and play.envs):
+        return {}
+    tried = run.folder.evaluation(run.step).get("played_noise")
+    if tried:
+        take_up_noise(run, play.policy.model)  # which has not been traced yet
+    else:
         tried = choose_noise(play, run.config.played_noises, run.config.progress_episodes)
-        found = {"played_noise": tried, "chosen_noise": play.policy.model.played_noise}
-    finish(run, data, held_out, play, best, found)
+    return {"played_noise": tried, "chosen_noise": play.policy.model.played_noise}
 
 
 def listens(network: keras.Model) -> bool:
@@ -266,6 +282,11 @@ def _opened(data, network, config, replicas):
         steps_per_epoch=config.log_every,
         checkpoint_every=config.checkpoint_every,
         may_change=("steps",) if config.schedule == "constant" else (),
+        evaluated_with=("targets", "evaluation_episodes"),
+        hints={
+            "steps": f"a schedule of {config.schedule} plans for the end, and only a run with "
+            'schedule="constant" (--schedule constant) can be given other steps'
+        },
         identity={"episodes": data_checksum(data)},
         replicas=replicas,
     )
@@ -314,76 +335,3 @@ def _progress(play, best, config, step):
 def data_checksum(data: OfflineData) -> str:
     """Of all that was recorded."""
     return checksum(*(a for e in data.episodes for a in (e.observations, e.actions, e.rewards)))
-
-
-def finish(
-    run: Run,
-    data: OfflineData,
-    held_out: OfflineData,
-    play: TargetReturns,
-    best: BestWeights,
-    found: Mapping[str, Any] | None = None,
-) -> None:
-    """Final evaluation, figure and export of a run; the summary begins with what was `found`."""
-    scaling = play.policy.scaling
-    summary: dict[str, Any] = {
-        "data": data.name,
-        "environment": data.environment,
-        "parameters": play.policy.model.count_params(),
-        "data_return": {"mean": float(data.returns().mean()), "max": float(data.returns().max())},
-        "action_error": action_error_by_return(play.policy.model, held_out, scaling),
-        **(found or {}),
-    }
-    written = []
-    if play.envs:
-        summary["last"] = play.table(play.targets)
-        if best.exist():
-            with best.in_place():  # what they were chosen for, and nothing else
-                summary["best"] = play.table([max(play.targets)])
-        _add_scores(summary, data)
-        figure = draw_targets(summary)
-        run.log.image(run.step, "targets", viz.figure_to_image(figure))
-        written.append(viz.save_figure(figure, run.folder.figures / "targets.png"))
-    written.append(export(run, data, play.policy, summary))
-    run.finish(summary, in_words(summary), written)
-
-
-def _add_scores(summary: dict[str, Any], data: OfflineData) -> None:
-    """Adds the D4RL scores of all returns, where the data are D4RL's."""
-    if data.reference_returns:
-        for which in ("last", "best"):
-            for row in summary.get(which, {}).values():
-                row["d4rl_score"] = data.score(row["return"])
-
-
-def export(
-    run: Run, data: OfflineData, policy: TrajectoryPolicy, summary: Mapping[str, Any]
-) -> Any:
-    """Writes the trained policy as a servable version and returns its folder."""
-    model, scaling = policy.model, policy.scaling
-    observations = data.episodes[0].observations
-    learns_noise = model.action_distribution is not None
-    return export_decision_transformer(
-        run.folder.export,
-        model,
-        scaling,
-        observations.shape[1:],
-        observations.dtype,
-        policy={
-            "environment": data.environment,
-            **_action_names(data),
-            "data": data.name,
-            "return_scale": scaling.return_scale,
-            **({"played_noise": model.played_noise} if learns_noise else {}),
-            "scores": summary.get("last", {}),
-        },
-    )
-
-
-def _action_names(data: OfflineData) -> dict[str, list[str]]:
-    """What discrete actions are called, where there is an environment that tells."""
-    if data.make_env is None or not data.discrete:
-        return {}
-    with contextlib.closing(data.make_env()) as env:
-        told = env.has_wrapper_attr("action_names")
-        return {"action_names": list(env.get_wrapper_attr("action_names"))} if told else {}

@@ -23,7 +23,6 @@ from rrl_tf.training.decision_transformer import (
     DecisionTransformerConfig,
     compile_network,
     data_checksum,
-    finish,
     listens,
     make_windows,
     output,
@@ -34,12 +33,18 @@ from rrl_tf.training.interruption import Interruption
 from rrl_tf.training.model_state import model_state, set_model_state
 from rrl_tf.training.run import WITHOUT_EFFECT, Run
 from rrl_tf.training.run_folder import checksum
+from rrl_tf.training.target_outcomes import finish
 from rrl_tf.training.trajectory_evaluation import (
     BestWeights,
     TargetReturns,
+    check_network,
     default_targets,
+    is_among,
     make_envs,
 )
+
+EVALUATED_WITH = ("targets", "evaluation_episodes")
+"""Of how the policy was trained: what is only evaluated, and may be asked otherwise."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,9 +60,9 @@ class FineTuningConfig(RunConfig):
     """Of `TrajectoryPolicy`; by default noise of 0.1 on continuous actions, and discrete ones are
     drawn as often as they were recorded."""
     updates_per_step: float = 0.1
-    learning_rate: float = 1e-4
+    learning_rate: float = 1e-3
     """AdamW's step size."""
-    kept_steps: int = 100_000
+    kept_steps: int = 50_000
     """Steps to learn from: of the best recorded episodes in the beginning, whose place is taken by
     those that are played."""
     evaluate_every: int = 10_000
@@ -141,10 +146,13 @@ def fine_tune(
     Online Decision Transformer (Zheng et al., 2022): the policy is asked for the best return there
     is to learn from, explores, and the episodes it plays are learned from like recorded ones, told
     the return they had and not what was asked for. It begins with the best recorded episodes. In
-    the end it is asked for the data's best return and for the best it has learned from.
+    the end it is asked for the training's largest target, as it was before and as it is then, and
+    for the best return that it has learned from.
 
     It takes one device, whatever the training took. The same call again goes on from the last
-    checkpoint; Ctrl-C and SIGTERM save first.
+    checkpoint, with the network as it was before or as the run has left it; a run that is finished
+    is only evaluated again where the training's largest target or its number of episodes is
+    another. Ctrl-C and SIGTERM save first.
 
     Args:
         data: what the network was trained on, with an environment.
@@ -157,8 +165,8 @@ def fine_tune(
         The run, whose folder holds everything.
 
     Raises:
-        InvalidInput: if the data have no environment, the network does not listen to returns, a
-            number is out of range, or the folder holds another run.
+        InvalidInput: if the data have no environment, the network does not listen to returns or
+            does not fit the data, a number is out of range, or the folder holds another run.
 
     Example:
 
@@ -169,41 +177,55 @@ def fine_tune(
     References:
         - [Zheng et al., 2022](https://arxiv.org/abs/2202.05607)
     """
-    if not listens(network):
-        raise InvalidInput(
-            "fine-tuning needs a policy that is told returns, a Decision Transformer or one that "
-            f"is return_conditioned; received {network.name}"
-        )
-    if not (envs := make_envs(data, training.evaluation_episodes)):
-        raise InvalidInput(f"fine-tuning needs data with an environment; received {data.name}")
-    tuning = _FineTuning(data, network, scaling, training, config)
+    envs = _checked(data, network, scaling, training)
     # What was asked for before, so that both can be compared.
     asked = max(training.targets or default_targets(data.returns()))
+    tuning = _FineTuning(data, network, scaling, training, config, asked)
     play = TargetReturns(TrajectoryPolicy(network, scaling), envs, [asked])
     best = tuning.best_weights()
     if not tuning.run.is_finished():
         with compilation_told(), Interruption() as interruption:
             tuning.go_on(functools.partial(progress, play, best, training), interruption)
         interruption.obey()
+        before = {"before_fine_tuning": tuning.before(play)}
         tuning.ask_for_the_best(play)
-        finish(tuning.run, data, training.split(data)[1], play, best)
+        finish(tuning.run, data, training.split(data)[1], play, best, before)
     return tuning.run
+
+
+def _checked(data, network, scaling, training):
+    """The environments to evaluate in, if the network can be tuned in them."""
+    if not listens(network):
+        raise InvalidInput(
+            "fine-tuning needs a policy that is told returns, a Decision Transformer or one that "
+            f"is return_conditioned; received {network.name}"
+        )
+    check_network(data, network, scaling)
+    if not (envs := make_envs(data, training.evaluation_episodes)):
+        raise InvalidInput(
+            "fine-tuning needs data with an environment, and episodes to evaluate it by; received "
+            f"{data.name} and evaluation_episodes={training.evaluation_episodes}"
+        )
+    return envs
 
 
 class _FineTuning:
     """The run, from its newest checkpoint on: its network, and what there is to learn from."""
 
-    def __init__(self, data, network, scaling, training, config):
+    def __init__(self, data, network, scaling, training, config, asked):
         self.data, _ = training.split(data)
         self.network, self.scaling, self.config = network, scaling, config
         self.training = dataclasses.replace(
             training, learning_rate=config.learning_rate, schedule="constant", warmup_steps=0
         )
+        settings, rest = training.settings(), (*WITHOUT_EFFECT, *EVALUATED_WITH)
         identity = {
-            "episodes": data_checksum(data),
-            "weights": checksum(*network.get_weights()),
-            "training": {k: v for k, v in training.settings().items() if k not in WITHOUT_EFFECT},
+            "recorded": data_checksum(data),
+            "training": {name: value for name, value in settings.items() if name not in rest},
+            "targets": [asked],
+            "evaluation_episodes": training.evaluation_episodes,
         }
+        self.first_weights = checksum(*network.get_weights())
         compile_network(network, self.training)
         network.optimizer.build(network.trainable_variables)
         exploration = config.exploration
@@ -213,15 +235,30 @@ class _FineTuning:
         self.envs = [RecordedEnv(env) for env in make_envs(data, config.episodes)]
         self.kept = KeptEpisodes(self.data.episodes, config.kept_steps)
         self.step = self.rounds = self.updates = 0
-        more = {"may_change": ("steps",), "identity": identity, "restore": self._restore}
-        self.run = Run(config, config.steps, **more)
+        more = {"evaluated_with": EVALUATED_WITH, "identity": identity, "restore": self._restore}
+        self.run = Run(config, config.steps, may_change=("steps",), **more)
+        self.first = BestWeights(self.run.folder.path / "first.npz", network)
+        if not self.step:
+            self.first.offer(0.0)
 
     def _restore(self, step, state):
+        self._check_weights(state["done"])
         set_model_state(self.network, state["variables"])
         self.kept.set_state(state["episodes"])
         self.step = step
         self.rounds = natural("done.rounds", state["done"]["rounds"])
         self.updates = natural("done.updates", state["done"]["updates"])
+
+    def _check_weights(self, done):
+        """The network is as it was before the run, or as the run has left it."""
+        first, last = done["first_weights"], done["last_weights"]
+        if (received := self.first_weights) not in (first, last):
+            raise InvalidInput(
+                "the network must have the weights that the fine-tuning began with, as training "
+                f"left them ({first}), or those of this checkpoint ({last}), so load or train it "
+                f"anew; received {received}"
+            )
+        self.first_weights = first
 
     def go_on(self, measure, interruption):
         """Plays, learns and saves until the run is over or interrupted."""
@@ -246,11 +283,17 @@ class _FineTuning:
         file = self.run.folder.path / "best.npz"
         return BestWeights(file, self.network, max(reached, default=-math.inf))
 
+    def before(self, play):
+        """What the policy reached before, in the episodes of the last evaluation."""
+        with self.first.in_place():
+            return play.table(play.targets)
+
     def ask_for_the_best(self, play):
         """Has the last evaluation and the export ask for the best return that was learned from."""
         target = self.kept.best
         play.policy.scaling = dataclasses.replace(self.scaling, target_return=target)
-        play.targets = sorted({*play.targets, target})
+        if not is_among(target, play.targets):
+            play.targets = sorted([*play.targets, target])
 
     def play(self):
         """A round of episodes, each asked for the best return there is to learn from."""
@@ -286,6 +329,11 @@ class _FineTuning:
     def save(self):
         arrays = model_state(self.network)
         require_finite(self.step, arrays)
-        done = {"rounds": self.rounds, "updates": self.updates}
+        done = {
+            "rounds": self.rounds,
+            "updates": self.updates,
+            "first_weights": self.first_weights,
+            "last_weights": checksum(*self.network.get_weights()),
+        }
         state = {"variables": arrays, "episodes": self.kept.get_state(), "done": done}
         self.run.save(self.step, state, self.network)

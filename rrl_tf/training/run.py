@@ -35,7 +35,11 @@ class Run:
         config: `RunConfig`.
         steps: the step to come to: updates, or environment steps.
         may_change: names of fields that may differ from the run that is continued.
-        identity: what else makes it the same run, such as a `checksum` of the data; JSON-able.
+        evaluated_with: names that may differ as well, such as how many episodes are played in the
+            end: a run that was finished with others is over, and not finished.
+        hints: name → what the error says where that differs from the run that is continued.
+        identity: what else makes it the same run, such as a `checksum` of the data; JSON-able, and
+            under names that no field has.
         stop: function of the log's rows, whether to stop before; such as an `EarlyStop`.
         restore: function of a step and a state that were given to `save`, which takes up the newest
             checkpoint; called where there is one.
@@ -54,6 +58,7 @@ class Run:
         InvalidInput: if the folder holds another run, its files cannot be read, its checkpoint
             cannot be taken up, or a logger cannot be opened; a folder that was new is removed then,
             and another stays as it was.
+        ValueError: if the identity has the name of a field, which would not be compared then.
         OSError: if the folder cannot be made or written.
 
     Example:
@@ -70,6 +75,8 @@ class Run:
         steps: int,
         *,
         may_change: Iterable[str] = (),
+        evaluated_with: Iterable[str] = (),
+        hints: Mapping[str, str] | None = None,
         identity: Mapping[str, Any] | None = None,
         stop: Callable[[list[dict[str, float]]], bool] | None = None,
         restore: Callable[[int, dict[str, dict[str, Any]]], None] | None = None,
@@ -79,13 +86,17 @@ class Run:
         self.config: Any = config  # a script's own, with more fields
         self.steps = steps
         self._stop = stop or (lambda rows: False)
-        settings = config.settings()
+        settings, identity = config.settings(), dict(identity or {})
+        if taken := sorted(settings.keys() & identity.keys()):
+            raise ValueError(f"identity must have names that no field has; received {taken}")
         made = [path for path in (config.path, *config.path.parents) if not path.exists()]
         self.folder = self._opened(
             config.path,
-            settings | dict(identity or {}),
+            settings | identity,
             (*WITHOUT_EFFECT, *may_change),
             {name: value for name, value in config.defaults().items() if name in settings},
+            tuple(evaluated_with),
+            hints,
         )
         self.step = self.folder.step
         self.log = MetricsLog(self.folder.path, until_step=self.step, loggers=())

@@ -43,6 +43,8 @@ class RunFolder:
         config: JSON-able dict, the run's configuration.
         may_change: names that may differ from the run that is continued (how long to train).
         defaults: name → what is taken for it where a run has no such name, as it is older.
+        evaluated_with: names that may differ as well: a finished run is evaluated again then.
+        hints: name → what the error says where that differs, such as what may.
 
     Raises:
         InvalidInput: if the folder holds a run of another configuration (every difference is
@@ -63,14 +65,24 @@ class RunFolder:
         config: Mapping[str, Any],
         may_change: Iterable[str] = (),
         defaults: Mapping[str, Any] | None = None,
+        evaluated_with: Iterable[str] = (),
+        hints: Mapping[str, str] | None = None,
     ) -> None:
         self.path = pathlib.Path(path)
         config = json.loads(json.dumps(config))
         self._config = config
+        self._evaluated_with: dict[str, Any] = {}  # where that is something else than `config`
         is_known = self._config_file.exists()
         if is_known:
-            defaults = json.loads(json.dumps(defaults or {}))
-            _check_config(self._config_file, config, set(may_change), defaults)
+            known = json.loads(json.dumps(dict(defaults or {})))
+            known |= read_object(self._config_file, "choose another run folder")
+            changing = list(evaluated_with)
+            _check_config(self.path, known, config, {*may_change, *changing}, hints or {})
+            self._evaluated_with = {
+                name: known[name]
+                for name in changing
+                if name in known and known[name] != config.get(name)
+            }
         elif self._whole_checkpoints():
             raise InvalidInput(
                 f"{self.path} holds checkpoints and no config.json, which tells what run they are "
@@ -90,9 +102,14 @@ class RunFolder:
             self.write_config()
 
     def write_config(self) -> None:
-        """Notes what the run is gone on with; a new one's was noted when it was opened."""
+        """Notes what the run is gone on with; a new one's was noted when it was opened.
+
+        What a run is evaluated with is noted when that is done, so that a kill before is not taken
+        for it.
+        """
+        noted = {**self._config, **self._evaluated_with}
         with atomic_file(self._config_file) as draft:
-            draft.write_text(json.dumps(self._config, indent=2) + "\n")
+            draft.write_text(json.dumps(noted, indent=2) + "\n")
 
     @property
     def _config_file(self) -> pathlib.Path:
@@ -217,17 +234,28 @@ class RunFolder:
         """
         with atomic_file(self._evaluation) as draft:
             draft.write_text(json.dumps(summary, indent=2) + "\n")
+        if self._evaluated_with:
+            self._evaluated_with = {}
+            self.write_config()
 
     def is_finished(self, step: int) -> bool:
-        """Whether the run up to this step has been finished.
+        """Whether the run up to this step has been finished, with what it is evaluated with now.
 
         Raises:
             InvalidInput: if `evaluation.json` cannot be read.
         """
-        file = self._evaluation
-        if not file.exists():
-            return False
-        return read_object(file, "remove it to finish the run again").get("step") == step
+        return bool(self.evaluation(step)) and not self._evaluated_with
+
+    def evaluation(self, step: int) -> dict[str, Any]:
+        """What `finish` was given for this step, whatever it was evaluated with; `{}` if nothing.
+
+        Raises:
+            InvalidInput: if `evaluation.json` cannot be read.
+        """
+        if not self._evaluation.exists():
+            return {}
+        found = read_object(self._evaluation, "remove it to finish the run again")
+        return found if found.get("step") == step else {}
 
     @property
     def _evaluation(self) -> pathlib.Path:
@@ -286,17 +314,21 @@ def read_object(file: pathlib.Path, way_out: str) -> dict[str, Any]:
     return found
 
 
-def _check_config(file, config, may_change, defaults):
-    known = {**defaults, **read_object(file, "choose another run folder")}
-    differences = [
-        f"{name} is {known.get(name)!r} there and {config.get(name)!r} here"
+def _check_config(folder, known, config, may_change, hints):
+    different = [
+        name
         for name in sorted(known.keys() | config.keys())
         if name not in may_change and known.get(name) != config.get(name)
     ]
-    if differences:
+    if different:
+        told = [
+            f"{name} is {known.get(name)!r} there and {config.get(name)!r} here"
+            for name in different
+        ]
+        more = [f"; {hints[name]}" for name in different if name in hints]
         raise InvalidInput(
-            f"{file.parent} holds a run of another configuration: {'; '.join(differences)}. "
-            "Choose another name, or remove that folder"
+            f"{folder} holds a run of another configuration: {'; '.join(told)}. "
+            f"Choose another name, or remove that folder{''.join(more)}"
         )
 
 

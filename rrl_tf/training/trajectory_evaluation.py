@@ -36,6 +36,36 @@ def default_targets(returns: np.ndarray) -> tuple[float, ...]:
     return tuple(dict.fromkeys(apart))
 
 
+def is_among(target: float, targets: Sequence[float]) -> bool:
+    """Whether a return is shown as one of those to ask for, or that one is the return rounded.
+
+    Example:
+
+    >>> is_among(-0.0632314, [-0.0632]), is_among(0.9748, [0.95])
+    (True, False)
+    """
+    shown = {float(f"{each:g}") for each in targets}
+    return bool(shown & {float(f"{target:g}"), float(f"{target:.3g}")})
+
+
+def check_network(data: OfflineData, network: keras.Model, scaling: Scaling) -> None:
+    """Raises `InvalidInput` if a network is for other states or actions than the data's."""
+    expected = {
+        "state_size": scaling.state_size,
+        "action_size": data.action_size,
+        "discrete": data.discrete,
+    }
+    received = {name: getattr(network, name) for name in expected}
+    if received != expected:
+        wanted, found = (
+            ", ".join(f"{name}={value}" for name, value in values.items())
+            for values in (expected, received)
+        )
+        raise InvalidInput(
+            f"{data.name} and their scaling need a network with {wanted}; received {found}"
+        )
+
+
 def make_envs(data: OfflineData, count: int) -> list[gymnasium.Env]:
     """So many environments that the data are of, to play in side by side; none if it is not known.
 
@@ -47,9 +77,11 @@ def make_envs(data: OfflineData, count: int) -> list[gymnasium.Env]:
     try:
         envs = [data.make_env() for _ in range(count)]
     except Exception as error:  # whatever an environment of others can raise
+        is_mujoco = "mujoco" in str(error).lower()
+        way = " by pip install 'gymnasium[mujoco]'" if is_mujoco else ""
         raise InvalidInput(
-            f"{data.environment} must be there to play in, and one of MuJoCo needs "
-            f"pip install '.[mujoco]'; received {error}"
+            f"{data.environment} must be there{way} to play in, or evaluation_episodes be 0, which "
+            f"plays nothing; received {error}"
         ) from error
     _check_spaces(data, envs[0])
     return envs

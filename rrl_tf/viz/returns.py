@@ -94,4 +94,8 @@ def _draw(
             axes.plot(asked, values, "o", alpha=0.6, **dots)
         ends += [asked[0], asked[-1]]
     ends = [min(ends), max(ends)]
-    axes.plot(ends, ends, color=style.MUTED, linewidth=1, linestyle=style.DASHED, zorder=1)
+    line: dict[str, Any] = {"linewidth": 1, "linestyle": style.DASHED, "zorder": 1}
+    if ends[0] < ends[1]:
+        axes.plot(ends, ends, color=style.MUTED, **line)
+    else:  # a single return was asked for
+        axes.axline((ends[0], ends[0]), slope=1, color=style.MUTED, **line)

@@ -252,6 +252,7 @@ def test_a_run_is_named_after_its_preset_and_data():
         ({"dropout": 1.0}, r"dropout. must be in \[0, 1\); received 1"),
         ({"played_noise": -1.0}, "played_noise must be from 0 to 1; received -1.0"),
         ({"exploration": -1.0}, "exploration must be a number from 0 up; received -1.0"),
+        ({"fine_tune": 5, "evaluation_episodes": 0}, "fine_tune needs evaluation_episodes"),
         ({"exploration": 0.2}, "exploration needs fine_tune; received 0.2 and 0 steps of it"),
         ({"weight_decay": float("nan")}, "weight_decay must be a number from 0 up; received nan"),
         ({"schedule": "cosine"}, "warmup_steps must be less than the 4 steps"),

@@ -16,6 +16,7 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.models import BehaviorCloning
 from rrl_tf.training.decision_transformer import DecisionTransformerConfig
 from rrl_tf.training.fine_tuning import FineTuningConfig, KeptEpisodes, fine_tune
+from rrl_tf.training.trajectory_evaluation import TargetReturns, make_envs
 
 pytestmark = pytest.mark.tf_only
 
@@ -172,6 +173,83 @@ def test_a_policy_learns_to_balance_from_its_own_play(tmp_path):
     assert best > 3 * data.returns().mean()
 
 
+def summary_of(tmp_path, name="tuned"):
+    return json.loads((tmp_path / name / "evaluation.json").read_text())
+
+
+def test_the_summary_tells_what_the_policy_reached_before(tmp_path, capsys):
+    """Also in a run that was stopped; once, nothing told what the fine-tuning had brought."""
+    data = cartpole()
+    scaling = Scaling.of(data)
+    training = dataclasses.replace(TRAINING, targets=(3.0, 12.0))
+    network = dense(data, return_conditioned=True)
+    envs = make_envs(data, 3)
+    expected = TargetReturns(TrajectoryPolicy(network, scaling), envs, [12.0]).table([12.0])
+    numbers = {"learning_rate": 0.1, "evaluate_every": 0}
+    fine_tune(data, network, scaling, training, config(tmp_path, steps=20, **numbers))
+    network = dense(data, return_conditioned=True)
+    fine_tune(data, network, scaling, training, config(tmp_path, steps=60, **numbers))
+    assert summary_of(tmp_path)["before_fine_tuning"] == expected
+    assert "  before the fine-tuning, asked for 12: " in capsys.readouterr().out
+    assert "before the fine-tuning, asked for" in (tmp_path / "tuned" / "report.html").read_text()
+
+
+def test_a_run_goes_on_with_the_network_that_it_has_trained(tmp_path, capsys):
+    """Once, a notebook's cell could not be run again: its network had other weights by then."""
+    data = cartpole()
+    scaling, network = Scaling.of(data), dense(data, return_conditioned=True)
+    fine_tune(data, network, scaling, TRAINING, config(tmp_path, steps=20))
+    trained = network.get_weights()
+    fine_tune(data, network, scaling, TRAINING, config(tmp_path, steps=20))
+    assert "is trained already" in capsys.readouterr().out
+    fine_tune(data, network, scaling, TRAINING, config(tmp_path))
+    again = dense(data, return_conditioned=True)
+    fine_tune(data, again, scaling, TRAINING, config(tmp_path))
+    for a, b in zip(network.get_weights(), again.get_weights()):
+        np.testing.assert_array_equal(a, b)
+    network.set_weights(trained)  # neither the first ones nor the last
+    with pytest.raises(InvalidInput, match="must have the weights that the fine-tuning began with"):
+        fine_tune(data, network, scaling, TRAINING, config(tmp_path))
+    for a, b in zip(network.get_weights(), trained):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_other_numbers_or_other_data_are_another_run(tmp_path):
+    """Once, the data's checksum took the place of the number of episodes."""
+    data = cartpole()
+    scaling, network = Scaling.of(data), dense(data, return_conditioned=True)
+    fine_tune(data, network, scaling, TRAINING, config(tmp_path, steps=20))
+    assert json.loads((tmp_path / "tuned" / "config.json").read_text())["episodes"] == 2
+    with pytest.raises(InvalidInput, match="episodes is 2 there and 3 here"):
+        fine_tune(data, network, scaling, TRAINING, config(tmp_path, steps=20, episodes=3))
+    others = cartpole(7)
+    with pytest.raises(InvalidInput, match=r"recorded is '.*' there and '.*' here"):
+        fine_tune(others, network, scaling, TRAINING, config(tmp_path, steps=20))
+
+
+def test_a_return_that_was_rounded_is_asked_for_once(tmp_path):
+    """And what a finished run is asked for may change, with no more training."""
+    data = cartpole()
+    rewards = [e.rewards * 1.00012345 for e in data.episodes]
+    episodes = [dataclasses.replace(e, rewards=r) for e, r in zip(data.episodes, rewards)]
+    data = dataclasses.replace(data, episodes=tuple(episodes))
+    scaling, network = Scaling.of(data), dense(data, return_conditioned=True)
+    best = data.returns().max()
+    asked = float(f"{best:.3g}")
+    training = dataclasses.replace(TRAINING, held_out=0.0)
+    fine_tune(data, network, scaling, training, config(tmp_path, steps=1, episodes=1))
+    assert best != asked and summary_of(tmp_path)["last"].keys() == {f"{asked:g}"}
+    weights, rows = network.get_weights(), (tmp_path / "tuned" / "metrics.csv").read_text()
+    training = dataclasses.replace(training, targets=(12.0,), evaluation_episodes=4)
+    fine_tune(data, network, scaling, training, config(tmp_path, steps=1, episodes=1))
+    summary = summary_of(tmp_path)
+    assert summary["last"].keys() == {"12", f"{best:g}"}
+    assert summary["before_fine_tuning"].keys() == {"12"}
+    assert (tmp_path / "tuned" / "metrics.csv").read_text() == rows
+    for a, b in zip(network.get_weights(), weights):
+        np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -190,8 +268,11 @@ def test_what_cannot_be_tuned_is_refused_and_nothing_written(tmp_path):
     scaling = Scaling.of(data)
     with pytest.raises(InvalidInput, match="needs a policy that is told returns"):
         fine_tune(data, dense(data), scaling, TRAINING, config(tmp_path))
+    with pytest.raises(InvalidInput, match=r"need a network with .*; received state_size=5, "):
+        network = BehaviorCloning(5, 2, (16,), discrete=True, return_conditioned=True)
+        fine_tune(data, network, scaling, TRAINING, config(tmp_path))
     alone = dataclasses.replace(data, make_env=None)
-    with pytest.raises(InvalidInput, match="needs data with an environment; received random"):
+    with pytest.raises(InvalidInput, match=r"needs data with an environment, .*; received random"):
         network = dense(data, return_conditioned=True)
         fine_tune(alone, network, scaling, TRAINING, config(tmp_path))
     assert not list(tmp_path.iterdir())

@@ -132,6 +132,56 @@ def test_other_data_are_another_run(tmp_path):
         opened(tmp_path, identity={"data_checksum": "bb"})
 
 
+def test_an_identity_with_the_name_of_a_field_is_a_mistake_of_the_script(tmp_path):
+    """Once, the one took the place of the other in config.json."""
+    with pytest.raises(ValueError, match=r"names that no field has; received \['seed'\]"):
+        opened(tmp_path, identity={"seed": "aa", "data_checksum": "aa"})
+    assert not list(tmp_path.iterdir())
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged(RunConfig):
+    judges: int = 3
+    """With these a run is evaluated."""
+
+
+def judged(path, judges, steps=100):
+    config = Judged(runs=str(path), name="run", judges=judges)
+    return Run(config, steps, may_change=("steps",), evaluated_with=("judges",))
+
+
+def test_a_finished_run_is_finished_again_with_what_it_is_evaluated_with(tmp_path):
+    run = judged(tmp_path, 3)
+    run.save(100, {"loop": {}})
+    run.finish({"judges": 3})
+    other = judged(tmp_path, 4)
+    assert other.is_over() and not other.is_finished()
+    assert other.folder.evaluation(100) == {"step": 100, "judges": 3}
+    assert other.folder.evaluation(50) == {}
+    del other  # killed before it was evaluated
+    other = judged(tmp_path, 4)
+    assert not other.is_finished()
+    other.finish({"judges": 4})
+    assert other.is_finished() and judged(tmp_path, 4).is_finished()
+    assert json.loads((run.folder.path / "config.json").read_text())["judges"] == 4
+    assert not judged(tmp_path, 3).is_finished()
+
+
+def test_a_run_that_goes_on_may_be_evaluated_otherwise(tmp_path):
+    run = judged(tmp_path, 3)
+    run.save(100, {"loop": {}})
+    run.finish({})
+    assert judged(tmp_path, 4, steps=200).step == 100  # killed before it came further
+    assert not judged(tmp_path, 4).is_finished()
+    assert judged(tmp_path, 3).is_finished()
+
+
+def test_what_differs_may_come_with_a_hint(tmp_path):
+    opened(tmp_path, identity={"size": 1})
+    with pytest.raises(InvalidInput, match=r"size is 1 there and 2 here.*that folder; sizes stay"):
+        opened(tmp_path, identity={"size": 2}, hints={"size": "sizes stay", "seed": "no"})
+
+
 def test_a_run_goes_on_that_is_older_than_an_option(tmp_path):
     """Once, every new option made all runs from before it runs of another configuration."""
 

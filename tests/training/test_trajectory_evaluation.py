@@ -19,6 +19,7 @@ from rrl_tf.training.trajectory_evaluation import (
     TargetReturns,
     action_error_by_return,
     default_targets,
+    is_among,
     make_envs,
     validation_windows,
 )
@@ -56,6 +57,20 @@ def test_targets_differ(returns, targets):
     assert default_targets(np.array(returns)) == targets
 
 
+@pytest.mark.parametrize(
+    ("target", "targets", "found"),
+    [
+        (-0.0632314, [-0.0632], True),
+        (4171.8, [2080.0, 4170.0], True),
+        (20.12345678, [20.12345612], True),  # six digits are shown
+        (-100_012.0, [-100_010.0], False),
+        (0.9748, [0.95], False),
+    ],
+)
+def test_a_return_is_one_that_is_asked_for_if_it_is_shown_alike(target, targets, found):
+    assert is_among(target, targets) == found
+
+
 class Lasting(gymnasium.Env):
     """Lasts as many steps as the last digit of its seed says; a step earns 1."""
 
@@ -91,7 +106,7 @@ def test_an_environment_that_cannot_be_made_is_named_with_its_extra():
         raise ImportError("no module named mujoco")
 
     data = dataclasses.replace(offline([3]), environment="Walker2d-v5", make_env=broken)
-    with pytest.raises(InvalidInput, match=r"Walker2d-v5 .*pip install '\.\[mujoco\]'; received "):
+    with pytest.raises(InvalidInput, match=r"Walker2d-v5 .*'gymnasium\[mujoco\]'.*; received "):
         make_envs(data, 2)
     assert make_envs(offline([3]), 2) == []
 

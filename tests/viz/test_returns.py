@@ -24,6 +24,14 @@ def test_dots_means_diagonal_and_references():
     assert hard.lines[0].get_color() != mean.get_color()
 
 
+def test_a_single_return_lies_above_or_below_a_diagonal_too():
+    [axes] = returns_figure({"a": {"last": ([12.0], [[9.0]]), "best": ([12.0], [[15.0]])}}).axes
+    diagonal = axes.lines[-1]
+    assert (diagonal.get_xy1(), diagonal.get_slope()) == ((12, 12), 1)
+    low, high = axes.get_ylim()
+    assert low < 9 and high > 15
+
+
 def test_the_legend_names_every_line_by_its_look():
     figure = returns_figure({"a": {"ours": CURVE}}, {"a": CLOSE})
     [axes] = figure.axes
