@@ -233,6 +233,7 @@ def _chosen_noise(run, play):
         take_up_noise(run, play.policy.model)  # which has not been traced yet
     else:
         tried = choose_noise(play, run.config.played_noises, run.config.progress_episodes)
+        run.folder.replace_model(play.policy.model)
     return {"played_noise": tried, "chosen_noise": play.policy.model.played_noise}
 
 

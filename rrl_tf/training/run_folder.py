@@ -178,6 +178,13 @@ class RunFolder:
             if path != final:
                 shutil.rmtree(path)
 
+    def replace_model(self, model: Any) -> None:
+        """Saves a model in place of the newest checkpoint's, with other settings than before."""
+        if file := self.model_file:
+            draft = file.with_name(".draft.keras")
+            model.save(draft)
+            draft.replace(file)
+
     def load_checkpoint(self) -> dict[str, dict[str, Any]] | None:
         """The state of the newest checkpoint, or `None` where there is none yet.
 

@@ -84,6 +84,15 @@ def summary_of(run):
     return json.loads((run.folder.path / "evaluation.json").read_text())
 
 
+def test_the_model_that_is_kept_plays_the_share_that_was_chosen(tmp_path):
+    """Once, that of before the training, which may play badly."""
+    data, network, scaling = playable(distribution="censored_normal", played_noise=0.5)
+    settings = config(tmp_path, played_noises=(0.0, 1.0))
+    run = train_decision_transformer(data, network, scaling, settings)
+    kept = keras.models.load_model(run.folder.model_file)
+    assert kept.played_noise == summary_of(run)["chosen_noise"] != 0.5
+
+
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
 def test_a_finished_run_is_asked_for_other_returns(tmp_path, capsys, schedule):
     """Once, that was another run; nothing is trained, and a noise that was chosen stays."""
