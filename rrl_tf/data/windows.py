@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rrl_tf._arguments import number_from, one_of, positive_int
+from rrl_tf.data._batches import batches_of
 from rrl_tf.data._step_weights import drawn, only_early, step_weights
 from rrl_tf.errors import InvalidInput
 
@@ -342,26 +343,7 @@ class Windows:
             first: number of the first batch: the updates that were made before.
             output: of the network, that is to tell the actions.
         """
-        import tensorflow as tf  # what draws windows alone needs none of it
-
-        example = self.batch(1, 0)
-        signature = {
-            name: tf.TensorSpec((size, *values.shape[1:]), values.dtype)
-            for name, values in example.items()
-        }
-
-        def batches():
-            number = first
-            while True:
-                yield self.batch(size, (seed, number))
-                number += 1
-
-        def prepare(window):
-            inputs = scaling.window(window)
-            return inputs, {output: inputs["actions"]}, {output: inputs["mask"]}
-
-        dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
-        return dataset.map(prepare, num_parallel_calls=1).prefetch(4)
+        return batches_of(lambda: (self, first), size, scaling, seed, output)
 
 
 def _all_steps(data: OfflineData, condition: str) -> dict[str, np.ndarray]:

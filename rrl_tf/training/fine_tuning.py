@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from rrl_tf._arguments import natural
 from rrl_tf.agents.trajectory_policy import TrajectoryPolicy, play_episodes
+from rrl_tf.data._batches import batches_of
 from rrl_tf.data.episodes import Episode, OfflineData, RecordedEnv
 from rrl_tf.data.scaling import Scaling
 from rrl_tf.errors import InvalidInput
@@ -311,16 +312,21 @@ class _FineTuning:
             "rollout/target": target,
         }
 
+    @functools.cached_property
+    def batches(self):
+        """Of the windows of the round, from the update on that is due; one for all rounds."""
+        return batches_of(
+            lambda: (self.windows, self.updates),
+            *(self.training.batch_size, self.scaling, self.config.seed, output(self.network)),
+        )
+
     def learn(self, steps):
         """As many updates as belong to so many steps."""
         count = max(1, round(steps * self.config.updates_per_step))
         episodes = dataclasses.replace(self.data, episodes=tuple(self.kept.episodes))
-        windows = make_windows(episodes, self.network, self.scaling, self.training)
-        batches = windows.dataset(
-            *(self.training.batch_size, self.scaling, self.config.seed),
-            *(self.updates, output(self.network)),
-        )
-        history = self.network.fit(batches, steps_per_epoch=count, shuffle=False, verbose=0).history
+        self.windows = make_windows(episodes, self.network, self.scaling, self.training)
+        how = {"steps_per_epoch": count, "shuffle": False, "verbose": 0}
+        history = self.network.fit(self.batches, **how).history
         self.updates += count
         metrics = {"train/loss": history["loss"][-1], "train/updates": self.updates}
         require_finite(self.step, metrics)
