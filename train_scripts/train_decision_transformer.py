@@ -302,11 +302,15 @@ def suited(config: Config, data: OfflineData) -> Config:
 def make_scaling(config: Config, data: OfflineData) -> Scaling:
     """The scaling of the episodes that are trained on."""
     training, _ = config.split(data)
-    prepare = PREPARATIONS[config.preparation](data)
+    return scaling_of(config, training)
+
+
+def scaling_of(config: Config, data: OfflineData) -> Scaling:
+    """The scaling of all of the data."""
     scale = config.return_scale
     if scale is None:
-        scale = min(LARGEST_SCALE, float(np.abs(training.returns()).max())) or None
-    return Scaling.of(training, scale, prepare, config.condition)
+        scale = min(LARGEST_SCALE, float(np.abs(data.returns()).max())) or None
+    return Scaling.of(data, scale, PREPARATIONS[config.preparation](data), config.condition)
 
 
 def one_hot(data: OfflineData) -> Preparation:
