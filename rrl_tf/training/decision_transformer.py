@@ -39,6 +39,9 @@ from rrl_tf.training.trajectory_evaluation import (
     validation_windows,
 )
 
+EVALUATED_WITH = ("targets", "evaluation_episodes")
+"""Fields that say what a trained policy is asked, and may be others in a run that is finished."""
+
 
 @dataclasses.dataclass(frozen=True)
 class DecisionTransformerConfig(FitConfig):
@@ -283,7 +286,7 @@ def _opened(data, network, config, replicas):
         steps_per_epoch=config.log_every,
         checkpoint_every=config.checkpoint_every,
         may_change=("steps",) if config.schedule == "constant" else (),
-        evaluated_with=("targets", "evaluation_episodes"),
+        evaluated_with=EVALUATED_WITH,
         hints={
             "steps": f"a schedule of {config.schedule} plans for the end, and only a run with "
             'schedule="constant" (--schedule constant) can be given other steps'

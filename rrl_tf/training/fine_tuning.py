@@ -21,6 +21,7 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.training.compilation import compilation_told
 from rrl_tf.training.config import RunConfig, require_not_negative, require_positive
 from rrl_tf.training.decision_transformer import (
+    EVALUATED_WITH,
     DecisionTransformerConfig,
     compile_network,
     data_checksum,
@@ -43,9 +44,6 @@ from rrl_tf.training.trajectory_evaluation import (
     is_among,
     make_envs,
 )
-
-EVALUATED_WITH = ("targets", "evaluation_episodes")
-"""Of how the policy was trained: what is only evaluated, and may be asked otherwise."""
 
 
 @dataclasses.dataclass(frozen=True)
