@@ -226,13 +226,13 @@ def curve(results, name, column):
     return np.array(steps), np.array([[each[step] for step in steps] for each in series])
 
 
-def curves(results, labels, column, *arguments, **options):
-    """`viz.learning_curves` of a column: a line for each name → label that has logs."""
+def curves(results, labels, column, *arguments, draw=viz.learning_curves, **options):
+    """A figure, `draw`, of a column: a curve for each name → label that has logs."""
     found = {name: label for name, label in labels.items() if files(results, name, "csv")}
     if not found:
         return None
     lines = {label: curve(results, name, column) for name, label in found.items()}
-    return viz.learning_curves(lines, *arguments, **options)
+    return draw(lines, *arguments, **options)
 
 
 def spread(values, form=".1f", unit=""):

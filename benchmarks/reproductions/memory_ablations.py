@@ -13,6 +13,7 @@ import shlex
 from benchmarks import runs
 from benchmarks.runs import percent, spread, summaries
 from benchmarks.tables import markdown_table
+from rrl_tf import viz
 from rrl_tf.training.agent_evaluation import NOISE
 
 RESULTS = pathlib.Path("docs/results/memory_ablations")
@@ -93,6 +94,13 @@ def table(results):
 
 
 def curves(results):
-    """Greedy success on the level that is trained against steps, a line a variant."""
+    """Greedy success on the level that is trained against steps, a panel a variant."""
     labels = {variant: label for variant, (label, _) in VARIANTS.items()}
-    return runs.curves(results, labels, "eval/success", "greedy success", ylim=(-0.02, 1.02))
+    return runs.curves(
+        results,
+        labels,
+        "eval/success",
+        "greedy success",
+        draw=viz.learning_curve_panels,
+        ylim=(-0.02, 1.02),
+    )

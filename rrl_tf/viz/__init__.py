@@ -2,7 +2,7 @@
 
 from rrl_tf.viz.attention import attention_figure, attention_grid
 from rrl_tf.viz.cost import cost_figure
-from rrl_tf.viz.curves import learning_curves
+from rrl_tf.viz.curves import learning_curve_panels, learning_curves
 from rrl_tf.viz.digits import digits_figure, most_attended
 from rrl_tf.viz.episode_memory import VIEW, EpisodeMemory
 from rrl_tf.viz.equivariance import equivariance_figure
@@ -31,6 +31,7 @@ __all__ = [
     "gates_figure",
     "graph_attention_figure",
     "graph_layout",
+    "learning_curve_panels",
     "learning_curves",
     "memory_attention_figure",
     "most_attended",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
@@ -26,6 +26,8 @@ _BANDS = {
 }
 
 _LETTERS_IN_A_ROW = 60  # of the legend, beside its lines
+_COLUMNS = 3  # of panels
+_WITH_COMMAS = FuncFormatter(lambda steps, _: f"{steps:,.0f}")
 
 
 def learning_curves(
@@ -64,12 +66,7 @@ def learning_curves(
     """
     if band not in _BANDS:
         raise InvalidInput(f"band must be one of {sorted(_BANDS)}; received {band!r}")
-    if not curves:
-        raise InvalidInput(f"curves must hold at least one curve; received {curves!r}")
-    checked = {
-        label: checked_curve(f"curves[{label!r}]", "(steps, values)", *curve)
-        for label, curve in curves.items()
-    }
+    checked = _checked(curves)
     references = references or {}
     more_rows = max(0, math.ceil((len(checked) + 1) / 2) - 2)  # of the legend; two have room
     top = 0.55 + 0.22 * more_rows
@@ -78,16 +75,80 @@ def learning_curves(
     axes = style.place(figure, 0.75, top, style.FIGURE_WIDTH - 0.75 - right, 3.25)
     style.plain(axes)
     style.name_axes(axes, xlabel, ylabel)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda steps, _: f"{steps:,.0f}"))
+    axes.xaxis.set_major_formatter(_WITH_COMMAS)
     band_name, edges = _BANDS[band]
     for index, (label, (steps, values)) in enumerate(checked.items()):
         _draw(axes, label, steps, values, edges, style.colour(index))
     axes.margins(x=0)
     if ylim is not None:
-        _span(axes, *ylim)
+        _span([axes], *ylim)
     style.references(figure, axes, references)
     _add_legend(axes, band_name if any(len(v) > 1 for _, v in checked.values()) else None)
     return figure
+
+
+def learning_curve_panels(
+    curves: Mapping[str, tuple[Any, Any]],
+    ylabel: str,
+    ylim: tuple[float, float] | None = None,
+    xlabel: str = "environment steps",
+) -> Figure:
+    """Draw every seed of several agents, a panel an agent, each beside the mean of the first.
+
+    For more agents than `learning_curves` keeps apart, as those of an ablation: the first is what
+    the others differ from.
+
+    Args:
+        curves: dict label -> `(steps, values)`; `steps` is an array `(P,)` and `values` an array
+            `(seeds, P)`. The label is the panel's title.
+        ylabel: what is measured, with its unit.
+        ylim: `(low, high)` of the vertical axes, which are widened where a curve would leave them;
+            `None` for what the data span.
+        xlabel: what steps are counted in.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+
+    Raises:
+        ValueError: if there is no curve, or shapes do not match.
+
+    Example:
+
+    >>> whole, less = ([0, 1], [[0.0, 1.0], [0.2, 0.9]]), ([0, 1], [[0.0, 0.5]])
+    >>> figure = learning_curve_panels({"all of it": whole, "no memory": less}, "greedy success")
+    """
+    checked = _checked(curves)
+    first, (first_steps, first_values) = next(iter(checked.items()))
+    figure, panels = style.grid_of_panels(checked, _COLUMNS, height=1.5, top=0.3)
+    for axes, (steps, values) in zip(panels, checked.values(), strict=True):
+        axes.xaxis.set_major_formatter(_WITH_COMMAS)
+        axes.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
+        axes.margins(x=0)
+        axes.plot(first_steps, first_values.mean(axis=0), color=style.MUTED, ls=style.DASHED, lw=1)
+        axes.plot(steps, values.T, color=style.colour(0), linewidth=0.8, alpha=0.5)
+        axes.plot(steps, values.mean(axis=0), color=style.colour(0), linewidth=2)
+    if ylim is not None:
+        _span(panels, *ylim)
+    look: dict[str, Any] = {"size": style.LABEL_SIZE, "color": style.TEXT}
+    figure.supxlabel(xlabel, y=0.1 / figure.get_figheight(), **look)
+    figure.supylabel(ylabel, x=0.01, **look)
+    entries = {
+        "mean of seeds": style.line(style.colour(0), lw=2),
+        "a seed": style.line(style.colour(0), lw=0.8, alpha=0.5),
+        f"mean of: {first}": style.line(style.MUTED, style.DASHED, lw=1),
+    }
+    style.legend(figure, 0.75, 0, entries, len(entries))
+    return figure
+
+
+def _checked(curves: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return the curves as arrays; there must be one."""
+    if not curves:
+        raise InvalidInput(f"curves must hold at least one curve; received {curves!r}")
+    return {
+        label: checked_curve(f"curves[{label!r}]", "(steps, values)", *curve)
+        for label, curve in curves.items()
+    }
 
 
 def _draw(
@@ -101,14 +162,15 @@ def _draw(
     axes.plot(steps, values.mean(axis=0), color=colour, linewidth=2, label=name)
 
 
-def _span(axes: Axes, low: float, high: float) -> None:
+def _span(panels: list[Axes], low: float, high: float) -> None:
     """Set the vertical limits, widened with some room where what is drawn would leave them."""
-    drawn = axes.dataLim
-    room = 0.02 * (max(high, drawn.y1) - min(low, drawn.y0))
-    axes.set_ylim(
-        drawn.y0 - room if drawn.y0 < low else low,
-        drawn.y1 + room if drawn.y1 > high else high,
-    )
+    lowest = min(axes.dataLim.y0 for axes in panels)
+    highest = max(axes.dataLim.y1 for axes in panels)
+    room = 0.02 * (max(high, highest) - min(low, lowest))
+    for axes in panels:
+        axes.set_ylim(
+            lowest - room if lowest < low else low, highest + room if highest > high else high
+        )
 
 
 def _add_legend(axes: Axes, band_name: str | None) -> None:

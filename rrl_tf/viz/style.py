@@ -7,6 +7,7 @@ display and neither reads nor changes matplotlib's process-wide state.
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -141,6 +142,33 @@ def row_of_panels(
     panels = [place(figure, left + i * (width + gap), top, width, height) for i in range(count)]
     for axes in panels:
         plain(axes)
+    return figure, panels
+
+
+def grid_of_panels(
+    titles: Iterable[str], columns: int, height: float, top: float
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure with rows of plain axes that share both scales, `top` inches above them."""
+    left, right, gap, line, foot = 0.75, 0.4, 0.3, 0.15, 0.65
+    width = (FIGURE_WIDTH - left - right - gap * (columns - 1)) / columns
+    wrapped = [textwrap.fill(title, int((width + gap) / LETTER)) for title in titles]
+    heading = 0.1 + line * max(text.count("\n") + 1 for text in wrapped)
+    each = heading + height + 0.15
+    figure = new_figure(FIGURE_WIDTH, top + math.ceil(len(wrapped) / columns) * each + foot)
+    panels: list[Axes] = []
+    for i, text in enumerate(wrapped):
+        row, column = divmod(i, columns)
+        axes = place(
+            figure, left + column * (width + gap), top + row * each + heading, width, height
+        )
+        plain(axes)
+        title(axes, text, SMALL_SIZE)
+        if panels:
+            axes.sharex(panels[0])
+            axes.sharey(panels[0])
+        # Numbers where nothing stands below or to the left.
+        axes.tick_params(labelbottom=i + columns >= len(wrapped), labelleft=column == 0)
+        panels.append(axes)
     return figure, panels
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.collections import PolyCollection
 
-from rrl_tf.viz import learning_curves
+from rrl_tf.viz import learning_curve_panels, learning_curves
 
 
 def band_edges(axes, steps):
@@ -137,3 +137,35 @@ def test_the_legend_stays_inside_the_figure(labels):
     box, page = axes.get_legend().get_window_extent(), figure.bbox
     assert page.x0 <= box.x0 and box.x1 <= page.x1
     assert page.y0 <= box.y0 and box.y1 <= page.y1
+
+
+def test_a_panel_an_agent():
+    steps, rng = np.arange(0, 500, 100), np.random.default_rng(0)
+    curves = {f"agent {i}": (steps, rng.normal(size=(3, 5))) for i in range(8)}
+    panels = learning_curve_panels(curves, "success", ylim=(0, 1)).axes
+    assert [axes.get_title("left") for axes in panels] == list(curves)
+    first = curves["agent 0"][1].mean(axis=0)
+    for axes, (_, values) in zip(panels, curves.values(), strict=True):
+        beside, *seeds, mean = (line.get_ydata() for line in axes.lines)
+        np.testing.assert_allclose(beside, first)
+        np.testing.assert_array_equal(seeds, values)
+        np.testing.assert_allclose(mean, values.mean(axis=0))
+        low, high = axes.get_ylim()  # one scale, which holds what is drawn anywhere
+        assert low < min(v.min() for _, v in curves.values())
+        assert high > max(v.max() for _, v in curves.values())
+    assert {axes.get_xlim() for axes in panels} == {(0, 400)}
+
+
+def test_panels_keep_the_limits_that_hold_what_is_drawn():
+    curves = {"a": ([0, 1], [[0.1, 0.2]]), "b": ([0, 1, 2], [[0.3, 0.4, 1.0]])}
+    panels = learning_curve_panels(curves, "success", ylim=(-0.02, 1.02)).axes
+    assert {axes.get_ylim() for axes in panels} == {(-0.02, 1.02)}
+    assert {axes.get_xlim() for axes in panels} == {(0, 2)}
+
+
+@pytest.mark.parametrize("draw", [learning_curves, learning_curve_panels])
+def test_curves_that_cannot_be_drawn(draw):
+    with pytest.raises(ValueError, match=r"curves must hold at least one curve; received \{\}"):
+        draw({}, "success")
+    with pytest.raises(ValueError, match=r"curves\['a'\] must be .* received shapes \(2,\) and"):
+        draw({"a": ([0, 1], [[1.0, 2.0, 3.0]])}, "success")
