@@ -27,7 +27,6 @@ _BANDS = {
 
 _LETTERS_IN_A_ROW = 60  # of the legend, beside its lines
 _COLUMNS = 3  # of panels
-_WITH_COMMAS = FuncFormatter(lambda steps, _: f"{steps:,.0f}")
 
 
 def learning_curves(
@@ -39,6 +38,8 @@ def learning_curves(
     xlabel: str = "environment steps",
 ) -> Figure:
     """Draw the mean over seeds of several agents, each with a band, in one figure.
+
+    From the eighth on they share colours: `learning_curve_panels` keeps more of them apart.
 
     Args:
         curves: dict label -> `(steps, values)`; `steps` is an array `(P,)` and `values` an array
@@ -75,7 +76,7 @@ def learning_curves(
     axes = style.place(figure, 0.75, top, style.FIGURE_WIDTH - 0.75 - right, 3.25)
     style.plain(axes)
     style.name_axes(axes, xlabel, ylabel)
-    axes.xaxis.set_major_formatter(_WITH_COMMAS)
+    axes.xaxis.set_major_formatter(_with_commas())
     band_name, edges = _BANDS[band]
     for index, (label, (steps, values)) in enumerate(checked.items()):
         _draw(axes, label, steps, values, edges, style.colour(index))
@@ -95,8 +96,7 @@ def learning_curve_panels(
 ) -> Figure:
     """Draw every seed of several agents, a panel an agent, each beside the mean of the first.
 
-    For more agents than `learning_curves` keeps apart, as those of an ablation: the first is what
-    the others differ from.
+    For an ablation: the first is what the others differ from.
 
     Args:
         curves: dict label -> `(steps, values)`; `steps` is an array `(P,)` and `values` an array
@@ -121,7 +121,7 @@ def learning_curve_panels(
     first, (first_steps, first_values) = next(iter(checked.items()))
     figure, panels = style.grid_of_panels(checked, _COLUMNS, height=1.5, top=0.3)
     for axes, (steps, values) in zip(panels, checked.values(), strict=True):
-        axes.xaxis.set_major_formatter(_WITH_COMMAS)
+        axes.xaxis.set_major_formatter(_with_commas())
         axes.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
         axes.margins(x=0)
         axes.plot(first_steps, first_values.mean(axis=0), color=style.MUTED, ls=style.DASHED, lw=1)
@@ -149,6 +149,11 @@ def _checked(curves: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[np.ndarra
         label: checked_curve(f"curves[{label!r}]", "(steps, values)", *curve)
         for label, curve in curves.items()
     }
+
+
+def _with_commas() -> FuncFormatter:
+    """Return what writes steps. One an axis, as it holds its axis and so a whole figure."""
+    return FuncFormatter(lambda steps, _: f"{steps:,.0f}")
 
 
 def _draw(
