@@ -55,7 +55,7 @@ def _seed():
     """Seeds Python, NumPy and Keras: what is drawn in a test is the same without those before it.
 
     TensorFlow's own seed is set once a file. Hardly anything draws by it, as Keras keeps seeds of
-    its own, and it drops all kernels of eager operations: a third of the time of small tests.
+    its own, and to set it drops all kernels of eager operations: a third of small tests' time.
     """
     import tensorflow as tf  # not before KERAS_BACKEND and the threads are set, above
 
