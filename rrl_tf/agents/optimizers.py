@@ -2,11 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import keras
 
 OptimizerName = Literal["muon", "adam"]
+
+
+class _OneStepSize:
+    """Asks a schedule for the step size once an update; Keras does for every weight that decays.
+
+    With half a cosine after a warm-up, a condition in the graph, that is a sixth of a small
+    network's update and a third of the time that it takes to trace it. The numbers are the same.
+    """
+
+    def _apply_weight_decay(self, variables: Sequence[keras.Variable]) -> None:
+        decay = super()._apply_weight_decay.__func__  # type: ignore[misc]
+        decay(_AtStepSize(self), variables)
+
+
+class _AtStepSize:
+    """An optimiser whose step size has been asked for."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer = optimizer
+        self.learning_rate = optimizer.learning_rate
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._optimizer, name)
+
+
+@keras.saving.register_keras_serializable("rrl_tf")
+class AdamW(_OneStepSize, keras.optimizers.AdamW):
+    """Keras' AdamW, quicker where the step size follows a schedule.
+
+    Example:
+        >>> optimizer = AdamW(learning_rate_schedule("cosine", 1e-3, 1000, 50))
+    """
+
+
+@keras.saving.register_keras_serializable("rrl_tf")
+class Muon(_OneStepSize, keras.optimizers.Muon):
+    """Keras' Muon, quicker where the step size follows a schedule.
+
+    Example:
+        >>> optimizer = Muon(learning_rate_schedule("cosine", 1e-3, 1000, 50), weight_decay=1e-4)
+    """
 
 
 def make_optimizer(name: OptimizerName, **options: Any) -> keras.optimizers.Optimizer:
@@ -24,4 +66,4 @@ def make_optimizer(name: OptimizerName, **options: Any) -> keras.optimizers.Opti
     """
     if name == "adam":
         return keras.optimizers.Adam(**options)
-    return keras.optimizers.Muon(exclude_layers=["head"], weight_decay=1e-4, **options)
+    return Muon(exclude_layers=["head"], weight_decay=1e-4, **options)

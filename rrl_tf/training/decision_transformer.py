@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import keras
 
+from rrl_tf.agents.optimizers import AdamW
 from rrl_tf.agents.trajectory_policy import TrajectoryPolicy
 from rrl_tf.data.episodes import OfflineData
 from rrl_tf.data.scaling import Scaling
@@ -311,9 +312,7 @@ def compile_network(network: keras.Model, config: DecisionTransformerConfig) -> 
     if network.action_distribution is not None:
         loss = CensoredNormalLoss
     network.compile(
-        keras.optimizers.AdamW(
-            weight_decay=config.weight_decay, **config.optimizer_options(config.steps)
-        ),
+        AdamW(weight_decay=config.weight_decay, **config.optimizer_options(config.steps)),
         # The mean over the steps that are there.
         {output(network): loss(reduction="mean_with_sample_weight")},
         jit_compile=config.jit_compile,

@@ -11,7 +11,7 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.models.recurrent_presets import RECURRENT_Q_NETWORK
 from train_scripts import train_recurrent
 
-pytestmark = pytest.mark.tf_only
+pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]
 DOORKEY = train_recurrent.PRESETS["doorkey-6x6"]
 
 

@@ -18,7 +18,11 @@ from rrl_tf.training.decision_transformer import (
     train_decision_transformer,
 )
 
-pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore:.*sit at their bounds")]
+pytestmark = [
+    pytest.mark.tf_only,
+    pytest.mark.filterwarnings("ignore:.*sit at their bounds"),
+    pytest.mark.usefixtures("few_pictures"),
+]
 
 LENGTHS = (3, 9, 5, 12, 4, 7)
 

@@ -16,12 +16,12 @@ from rrl_tf.agents.curriculum import Curriculum
 from rrl_tf.envs import doorkey_task, gymnasium_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import dense_q_network
-from rrl_tf.training import MetricsLog, Replicas, pictures
+from rrl_tf.training import MetricsLog, Replicas
 from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
 from rrl_tf.training.loops import make_loop
 from rrl_tf.training.rollout import RolloutStatistics
 
-pytestmark = pytest.mark.tf_only
+pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]
 
 TOY = {
     "steps": 200,
@@ -163,7 +163,6 @@ def test_a_step_that_xla_cannot_compile_is_told_with_what_to_do(tmp_path):
 
 @pytest.mark.parametrize("loop", ["python", pytest.param("graph", marks=pytest.mark.slow)])
 def test_pictures_during_a_training_change_nothing_of_it(tmp_path, monkeypatch, loop):
-    monkeypatch.setattr(pictures, "LONGEST_FILM", 3)
     films = []
     monkeypatch.setattr(MetricsLog, "film", lambda log, step, name, file: films.append(step))
     task = doorkey_task((5,), max_steps=12)

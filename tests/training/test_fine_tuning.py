@@ -21,7 +21,7 @@ from rrl_tf.training.decision_transformer import DecisionTransformerConfig, make
 from rrl_tf.training.fine_tuning import FineTuningConfig, KeptEpisodes, fine_tune
 from rrl_tf.training.trajectory_evaluation import TargetReturns, make_envs
 
-pytestmark = pytest.mark.tf_only
+pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]
 
 
 def episode(length, reward=1.0, seed=0):

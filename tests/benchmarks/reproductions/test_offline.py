@@ -14,7 +14,11 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.training.advantages import advantages
 from train_scripts import collect_dataset
 
-pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [
+    pytest.mark.tf_only,
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.usefixtures("few_pictures"),
+]
 
 
 @pytest.fixture

@@ -5,7 +5,11 @@ import json
 
 import pytest
 
-pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [
+    pytest.mark.tf_only,
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.usefixtures("few_pictures"),
+]
 
 
 @pytest.fixture
