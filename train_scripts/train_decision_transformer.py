@@ -95,6 +95,11 @@ class Config(DecisionTransformerConfig):
             raise InvalidInput(
                 f"fine_tune needs evaluation_episodes; received {self.fine_tune} steps of it and 0"
             )
+        if self.distribution == "point" and self.played_noise != 1:
+            raise InvalidInput(
+                f"played_noise needs distribution censored_normal; received {self.played_noise} "
+                "and point"
+            )
         if self.exploration is not None:
             require_not_negative(self, "exploration")
             if not self.fine_tune:
@@ -129,6 +134,8 @@ class Config(DecisionTransformerConfig):
         return f"{name}-seed{self.seed}"
 
 
+OF_TRANSFORMERS = ("network", "width", "num_blocks", "num_heads", "positions")
+"""Fields that a network which imitates has nothing to do with; nor has `context_length`."""
 LARGEST_SCALE = 1000.0
 """Of returns, unless another one is given."""
 RECORDED: dict[str, Callable[[], collect_dataset.Config]] = {
@@ -296,7 +303,7 @@ def suited(config: Config, data: OfflineData) -> Config:
     """The numbers for the data's kind of actions: discrete ones have no noise to learn or try."""
     if not data.discrete:
         return config
-    return dataclasses.replace(config, distribution="point", played_noises=())
+    return dataclasses.replace(config, distribution="point", played_noises=(), played_noise=1.0)
 
 
 def make_scaling(config: Config, data: OfflineData) -> Scaling:
@@ -348,6 +355,12 @@ def make_transformer(config: Config, data: OfflineData, scaling: Scaling) -> Dec
 
 def make_imitator(config: Config, data: OfflineData, scaling: Scaling) -> BehaviorCloning:
     """A network that imitates, whatever came of it or what brought the return asked for."""
+    own = PRESETS.get(config.preset, config)
+    told = [name for name in OF_TRANSFORMERS if getattr(config, name) != getattr(own, name)]
+    if told:
+        raise InvalidInput(
+            f"{', '.join(told)}: of a decision_transformer; received with model {config.model}"
+        )
     return BehaviorCloning(
         scaling.state_size,
         data.action_size,

@@ -90,6 +90,7 @@ def batches(
 def _shuffled(position, size, seed):
     """The image at a position of an endless sequence of permutations, a new one every `size`."""
     permutation = tf.cast(position // size, tf.int32)
+    seed = seed if seed < 2**31 else seed - 2**32  # the same 32 bits
     seeds = tf.stack([tf.fill((len(position),), seed), 0 * permutation, permutation], axis=1)
     # tf.random.experimental.index_shuffle refuses a seed for every index, which this takes.
     return tf.raw_ops.RandomIndexShuffle(

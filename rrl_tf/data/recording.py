@@ -72,7 +72,7 @@ class Player:
 
     def __str__(self) -> str:
         if self.noise == "random":
-            return f"{self.name} ({self.level:.0%} random)"
+            return f"{self.name} ({100 * self.level:g}% random)"
         return f"{self.name} ({self.noise} noise {self.level:g})"
 
 
@@ -126,7 +126,7 @@ def record_episodes(
         _recordable(env)
         details = {
             "algorithm_name": ", ".join(map(str, players)),
-            "description": f"{_amounts_in_words(amounts)} in {_name(env)}, seed {seed}",
+            "description": f"{_amounts_in_words(amounts)} in {_described(env)}, seed {seed}",
         }
         if (folder / dataset_id).exists():
             _check_same(folder / dataset_id, details)
@@ -183,6 +183,27 @@ def check_dataset_id(dataset_id: str) -> None:
 
 def _name(env: gymnasium.Env) -> str:
     return env.spec.id if env.spec else type(env.unwrapped).__name__
+
+
+def _described(env: gymnasium.Env) -> str:
+    """Its name, and what is otherwise than where it is registered, such as its time limit."""
+    if env.spec is None or env.spec.id not in gymnasium.registry:
+        return _name(env)
+    registered = gymnasium.spec(env.spec.id)
+    own, usual = (
+        {
+            name: repr(value)
+            for name, value in {**spec.kwargs, "max_episode_steps": spec.max_episode_steps}.items()
+        }
+        for spec in (env.spec, registered)
+    )
+    changed = ", ".join(
+        f"{name}={value}"
+        for name, value in sorted(own.items())
+        # Pictures change no play, and addresses are others every time.
+        if value != usual.get(name) and name != "render_mode" and " at 0x" not in value
+    )
+    return f"{_name(env)} with {changed}" if changed else _name(env)
 
 
 def _check_same(dataset: pathlib.Path, details: dict[str, str]) -> None:

@@ -8,6 +8,7 @@ import math
 from typing import Any, Literal
 
 import keras
+import numpy as np
 
 from rrl_tf.agents.optimizers import AdamW
 from rrl_tf.agents.trajectory_policy import TrajectoryPolicy
@@ -27,8 +28,15 @@ from rrl_tf.training.config import (
     require_share,
 )
 from rrl_tf.training.fit import FitRun
-from rrl_tf.training.played_noise import PROGRESS_SEED, check_noise, choose_noise, take_up_noise
+from rrl_tf.training.played_noise import (
+    PROGRESS_SEED,
+    check_noise,
+    choose_noise,
+    take_up_noise,
+    warn_of_untried,
+)
 from rrl_tf.training.replicas import Replicas, make_replicas
+from rrl_tf.training.run import Run
 from rrl_tf.training.run_folder import checksum
 from rrl_tf.training.target_outcomes import finish
 from rrl_tf.training.trajectory_evaluation import (
@@ -178,13 +186,13 @@ def train_decision_transformer(
     play = _player(data, network, scaling, config)
     if is_new := not config.path.exists():  # what cannot be weighed leaves nothing behind
         _weigh(windows, scaling, config)
-    run = _opened(data, network, config, replicas)
+    run = _opened(data, network, scaling, config, replicas)
     if run.is_finished():
         take_up_noise(run, network)
         return run
     if not is_new and not run.is_over():
         _weigh(windows, scaling, config)
-    best = _best_weights(run, network)
+    best = best_weights(run, play)
     run.fit(
         windows.dataset(config.batch_size, scaling, config.seed, run.step, output(network)),
         validation_data=_validation(held_out, scaling, network),
@@ -213,14 +221,16 @@ def _player(data, network, scaling, config):
     observations = data.episodes[0].observations
     input_spec("observation", observations.shape[1:], observations.dtype)  # of the export
     envs = make_envs(data, config.evaluation_episodes)
-    check_noise(config.played_noises, network, envs)
+    check_noise(config.played_noises, network)
     compile_network(network, config)
     return TargetReturns(TrajectoryPolicy(network, scaling), envs, _targets(data, network, config))
 
 
-def _best_weights(run, network):
+def best_weights(run: Run, play: TargetReturns) -> BestWeights:
+    """What did best so far, in the run's folder."""
     reached = [row["eval/return"] for row in run.log.rows if "eval/return" in row]
-    return BestWeights(run.folder.path / "best.npz", network, max(reached, default=-math.inf))
+    known, asked = max(reached, default=-math.inf), max(play.targets)
+    return BestWeights(run.folder.path / "best.npz", play.policy.model, known, asked)
 
 
 def _finish(run, data, held_out, play, best):
@@ -230,14 +240,14 @@ def _finish(run, data, held_out, play, best):
 
 def _chosen_noise(run, play):
     """What was tried and chosen; it stands where the same weights are only asked again."""
-    if not (run.config.played_noises and play.envs):
-        return {}
     tried = run.folder.evaluation(run.step).get("played_noise")
     if tried:
         take_up_noise(run, play.policy.model)  # which has not been traced yet
-    else:
+    elif run.config.played_noises and play.envs:
         tried = choose_noise(play, run.config.played_noises, run.config.progress_episodes)
         run.folder.replace_model(play.policy.model)
+    else:
+        return {}
     return {"played_noise": tried, "chosen_noise": play.policy.model.played_noise}
 
 
@@ -278,9 +288,9 @@ def _validation(data, scaling, network):
     return validation_windows(data, scaling, network.context_length, output=output(network))
 
 
-def _opened(data, network, config, replicas):
+def _opened(data, network, scaling, config, replicas):
     """The run, in a folder that holds it or will."""
-    return FitRun(
+    run = FitRun(
         config,
         network,
         steps=config.steps,
@@ -292,9 +302,13 @@ def _opened(data, network, config, replicas):
             "steps": f"a schedule of {config.schedule} plans for the end, and only a run with "
             'schedule="constant" (--schedule constant) can be given other steps'
         },
-        identity={"episodes": data_checksum(data)},
+        identity={"episodes": data_checksum(data), **more_identity(data, scaling)},
+        defaults=more_identity(data, scaling),
         replicas=replicas,
     )
+    if not run.folder.evaluation(run.step):  # nor has a share been chosen
+        warn_of_untried(config.played_noises, network, data.make_env is not None)
+    return run
 
 
 def compile_network(network: keras.Model, config: DecisionTransformerConfig) -> None:
@@ -336,5 +350,18 @@ def _progress(play, best, config, step):
 
 
 def data_checksum(data: OfflineData) -> str:
-    """Of all that was recorded."""
+    """Of what was seen, done and earned."""
     return checksum(*(a for e in data.episodes for a in (e.observations, e.actions, e.rewards)))
+
+
+def more_identity(data: OfflineData, scaling: Scaling) -> dict[str, Any]:
+    """What else of the data tells one run from another, which older runs did not note."""
+    bounds = {
+        name: None if values is None else np.asarray(values).tolist()
+        for name, values in (("low", scaling.action_low), ("high", scaling.action_high))
+    }
+    return {
+        "ends": checksum(np.array([(e.terminated, e.truncated) for e in data.episodes])),
+        # Sums of returns differ in their last digits from machine to machine.
+        "scaling": {"returns": f"{scaling.return_scale:.5g}", "told": scaling.condition, **bounds},
+    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import time
 from collections.abc import Iterable
 
@@ -23,10 +22,12 @@ from rrl_tf.training.config import RunConfig, require_not_negative, require_posi
 from rrl_tf.training.decision_transformer import (
     EVALUATED_WITH,
     DecisionTransformerConfig,
+    best_weights,
     compile_network,
     data_checksum,
     listens,
     make_windows,
+    more_identity,
     output,
     progress,
 )
@@ -181,7 +182,7 @@ def fine_tune(
     asked = max(training.targets or default_targets(data.returns()))
     tuning = _FineTuning(data, network, scaling, training, config, asked)
     play = TargetReturns(TrajectoryPolicy(network, scaling), envs, [asked])
-    best = tuning.best_weights()
+    best = best_weights(tuning.run, play)
     if not tuning.run.is_finished():
         with compilation_told(), Interruption() as interruption:
             tuning.go_on(functools.partial(progress, play, best, training), interruption)
@@ -220,6 +221,7 @@ class _FineTuning:
         settings, rest = training.settings(), (*WITHOUT_EFFECT, *EVALUATED_WITH)
         identity = {
             "recorded": data_checksum(data),
+            **more_identity(data, scaling),
             "training": {name: value for name, value in settings.items() if name not in rest},
             "targets": [asked],
             "evaluation_episodes": training.evaluation_episodes,
@@ -234,8 +236,20 @@ class _FineTuning:
         self.envs = [RecordedEnv(env) for env in make_envs(data, config.episodes)]
         self.kept = KeptEpisodes(self.data.episodes, config.kept_steps)
         self.step = self.rounds = self.updates = 0
-        more = {"evaluated_with": EVALUATED_WITH, "identity": identity, "restore": self._restore}
-        self.run = Run(config, config.steps, may_change=("steps",), **more)
+        older = {
+            name: value
+            for name, value in training.defaults().items()
+            if name in identity["training"]
+        }
+        self.run = Run(
+            config,
+            config.steps,
+            may_change=("steps",),
+            evaluated_with=EVALUATED_WITH,
+            identity=identity,
+            defaults={"training": older, **more_identity(data, scaling)},
+            restore=self._restore,
+        )
         self.first = BestWeights(self.run.folder.path / "first.npz", network)
         if not self.step:
             self.first.offer(0.0)
@@ -275,12 +289,6 @@ class _FineTuning:
                 bar.set_postfix({"return": f"{metrics['rollout/return']:.4g}"})
                 self.run.log.write(self.step, metrics)
                 self.save()
-
-    def best_weights(self):
-        """What did best so far, in the run's folder."""
-        reached = [row["eval/return"] for row in self.run.log.rows if "eval/return" in row]
-        file = self.run.folder.path / "best.npz"
-        return BestWeights(file, self.network, max(reached, default=-math.inf))
 
     def before(self, play):
         """What the policy reached before, in the episodes of the last evaluation."""

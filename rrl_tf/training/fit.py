@@ -47,8 +47,8 @@ class FitRun(Run):
         steps_per_epoch: batches between rows of the log, a divisor of `steps`.
         checkpoint_every: batches between checkpoints, a multiple of `steps_per_epoch`; by default
             as many. The last epoch is always saved.
-        **options: `may_change`, `evaluated_with`, `hints`, `identity`, `stop` and `replicas`, see
-            `Run`.
+        **options: `may_change`, `evaluated_with`, `hints`, `identity`, `defaults`, `stop` and
+            `replicas`, see `Run`.
 
     Attributes:
         model: see above.

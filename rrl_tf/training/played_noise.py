@@ -6,7 +6,6 @@ import json
 import warnings
 from collections.abc import Sequence
 
-import gymnasium
 import keras
 
 from rrl_tf.agents.trajectory_policy import TrajectoryPolicy
@@ -56,15 +55,15 @@ def choose_noise(play: TargetReturns, shares: Sequence[float], episodes: int) ->
     return {f"{share:g}": value for share, value in reached.items()}
 
 
-def check_noise(shares: Sequence[float], model: keras.Model, envs: Sequence[gymnasium.Env]) -> None:
-    """Warns if shares of a noise are to be tried and there is no environment to do so in.
-
-    Raises:
-        InvalidInput: if the model learns no noise.
-    """
+def check_noise(shares: Sequence[float], model: keras.Model) -> None:
+    """Raises `InvalidInput` if shares of a noise are to be tried and the model learns none."""
     if shares and model.action_distribution is None:
         raise InvalidInput("played_noises need a distribution of actions; received a point")
-    if shares and not envs:
+
+
+def warn_of_untried(shares: Sequence[float], model: keras.Model, playable: bool) -> None:
+    """Warns if shares of a noise are to be tried and there is no environment to do so in."""
+    if shares and not playable:
         warnings.warn(
             "played_noises are not tried, as the data have no environment; "
             f"{model.played_noise:g} of the noise is played",

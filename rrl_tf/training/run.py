@@ -40,6 +40,8 @@ class Run:
         hints: name → what the error says where that differs from the run that is continued.
         identity: what else makes it the same run, such as a `checksum` of the data; JSON-able, and
             under names that no field has.
+        defaults: of the identity: name → what is taken for it where a run that is gone on with has
+            no such name, as it is older than that.
         stop: function of the log's rows, whether to stop before; such as an `EarlyStop`.
         restore: function of a step and a state that were given to `save`, which takes up the newest
             checkpoint; called where there is one.
@@ -78,6 +80,7 @@ class Run:
         evaluated_with: Iterable[str] = (),
         hints: Mapping[str, str] | None = None,
         identity: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, Any] | None = None,
         stop: Callable[[list[dict[str, float]]], bool] | None = None,
         restore: Callable[[int, dict[str, dict[str, Any]]], None] | None = None,
         replicas: Replicas | None = None,
@@ -94,7 +97,10 @@ class Run:
             config.path,
             settings | identity,
             (*WITHOUT_EFFECT, *may_change),
-            {name: value for name, value in config.defaults().items() if name in settings},
+            {
+                **{name: value for name, value in config.defaults().items() if name in settings},
+                **(defaults or {}),
+            },
             tuple(evaluated_with),
             hints,
         )

@@ -42,7 +42,8 @@ class RunFolder:
         path: the folder; made when it is not there.
         config: JSON-able dict, the run's configuration.
         may_change: names that may differ from the run that is continued (how long to train).
-        defaults: name → what is taken for it where a run has no such name, as it is older.
+        defaults: name → what is taken for it where a run has no such name, as it is older; of a
+            dict, for each of its names.
         evaluated_with: names that may differ as well: a finished run is evaluated again then.
         hints: name → what the error says where that differs, such as what may.
 
@@ -74,8 +75,8 @@ class RunFolder:
         self._evaluated_with: dict[str, Any] = {}  # where that is something else than `config`
         is_known = self._config_file.exists()
         if is_known:
-            known = json.loads(json.dumps(dict(defaults or {})))
-            known |= read_object(self._config_file, "choose another run folder")
+            known = read_object(self._config_file, "choose another run folder")
+            known = _with_defaults(known, json.loads(json.dumps(dict(defaults or {}))))
             changing = list(evaluated_with)
             _check_config(self.path, known, config, {*may_change, *changing}, hints or {})
             self._evaluated_with = {
@@ -321,11 +322,23 @@ def read_object(file: pathlib.Path, way_out: str) -> dict[str, Any]:
     return found
 
 
+def _with_defaults(known, defaults):
+    """What is known of a run, and of what it does not tell the defaults."""
+    within = {
+        name: {**values, **known[name]}
+        for name, values in defaults.items()
+        if isinstance(values, dict) and isinstance(known.get(name), dict)
+    }
+    return {**defaults, **known, **within}
+
+
 def _check_config(folder, known, config, may_change, hints):
+    known, config = (
+        _single({name: value for name, value in each.items() if name not in may_change})
+        for each in (known, config)
+    )
     different = [
-        name
-        for name in sorted(known.keys() | config.keys())
-        if name not in may_change and known.get(name) != config.get(name)
+        name for name in sorted(known.keys() | config.keys()) if known.get(name) != config.get(name)
     ]
     if different:
         told = [
@@ -337,6 +350,15 @@ def _check_config(folder, known, config, may_change, hints):
             f"{folder} holds a run of another configuration: {'; '.join(told)}. "
             f"Choose another name, or remove that folder{''.join(more)}"
         )
+
+
+def _single(config):
+    """The same where each value within a dict has a name of its own, such as `training.width`."""
+    single = {}
+    for name, value in config.items():
+        within = value if isinstance(value, dict) else {}
+        single |= {f"{name}.{key}": each for key, each in within.items()} or {name: value}
+    return single
 
 
 def _split(state):

@@ -49,12 +49,15 @@ def finish(
     if play.envs:
         summary["last"] = play.table(play.targets)
         if best.exist():
-            with best.in_place():  # the largest, as when they were chosen, and nothing else
-                summary["best"] = play.table([max(play.targets)])
+            with best.in_place():  # asked for what they were chosen for, and nothing else
+                summary["best"] = play.table([best.kept_target])
         _add_scores(summary, data)
         figure = draw_targets(summary)
         run.log.image(run.step, "targets", viz.figure_to_image(figure))
         written.append(viz.save_figure(figure, run.folder.figures / "targets.png"))
+    else:
+        known = run.folder.evaluation(run.step)  # what these weights reached when they were played
+        summary |= {which: known[which] for which in WEIGHTS if which in known}
     written.append(export(run, data, play.policy, summary))
     run.finish(summary, in_words(summary), written)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import zipfile
 from collections.abc import Iterator, Sequence
 
 import gymnasium
@@ -160,9 +161,18 @@ class BestWeights:
     """The weights of a model that did best so far, kept in a file.
 
     Args:
-        file: path of an `.npz` file, written whole or not at all.
+        file: path of an `.npz` file, written whole or not at all; what it holds stays the best
+            until more is offered, if it was asked for the same.
         model: built `keras.Model`.
-        score: what has been reached already.
+        score: what has been reached already, of a file that is older and does not tell.
+        target: return that is asked for when a score is reached.
+
+    Attributes:
+        score: what is to be reached.
+        kept_target: what was asked for when what is kept reached its score.
+
+    Raises:
+        InvalidInput: if the file cannot be read.
 
     Example:
 
@@ -172,15 +182,28 @@ class BestWeights:
     ...     evaluate(model)
     """
 
-    def __init__(self, file: str | os.PathLike, model: keras.Model, score: float = -np.inf) -> None:
-        self.file, self.model, self.score = pathlib.Path(file), model, score
+    def __init__(
+        self,
+        file: str | os.PathLike,
+        model: keras.Model,
+        score: float = -np.inf,
+        target: float = 0.0,
+    ) -> None:
+        self.file, self.model = pathlib.Path(file), model
+        self.score, self._target, self.kept_target = score, target, target
+        known = self._read() if self.exist() else {}
+        if "target" in known:
+            self.kept_target = float(known["target"])
+            self.score = float(known["score"]) if self.kept_target == target else -np.inf
 
     def offer(self, score: float) -> None:
         """Keeps the model's weights, unless others did better."""
         if score >= self.score:
-            self.score = score
+            self.score, self.kept_target = score, self._target
+            kept = {f"arr_{i}": weights for i, weights in enumerate(self.model.get_weights())}
+            kept |= {"score": np.array(score), "target": np.array(self._target)}
             with atomic_file(self.file) as draft, draft.open("wb") as file:
-                np.savez(file, *self.model.get_weights())
+                np.savez(file, **kept)
 
     def exist(self) -> bool:
         """Whether any have been kept."""
@@ -189,13 +212,21 @@ class BestWeights:
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
         """The model has the best weights as long as this is entered, and its own again after."""
-        own = self.model.get_weights()
-        with np.load(self.file) as arrays:
-            self.model.set_weights([arrays[f"arr_{i}"] for i in range(len(arrays.files))])
+        own, kept = self.model.get_weights(), self._read()
+        self.model.set_weights([kept[f"arr_{i}"] for i in range(len(own))])
         try:
             yield
         finally:
             self.model.set_weights(own)
+
+    def _read(self):
+        try:
+            with np.load(self.file) as arrays:
+                return dict(arrays)
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            raise InvalidInput(
+                f"{self.file} cannot be read ({error}); remove it to go on without it"
+            ) from error
 
 
 def validation_windows(

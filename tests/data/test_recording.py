@@ -1,5 +1,6 @@
 """Recordings: what is played is what is read, and nothing is there by half."""
 
+import functools
 import itertools
 import os
 import signal
@@ -332,3 +333,27 @@ def test_a_killed_recording_leaves_nothing_that_counts(tmp_path, number):
     assert left or number == signal.SIGINT
     record_episodes(tmp_path, "me/cart-v0", cart_pole, [RANDOM], 1)
     assert [path.name for path in tmp_path.iterdir()] == ["me"]
+
+
+def changed_cart_pole(**options):
+    return lambda: gymnasium.make("CartPole-v1", **options)
+
+
+@pytest.mark.parametrize(
+    ("level", "make_env", "said"),
+    [
+        (0.505, cart_pole, r"mine \(49.5% random\).*received .*mine \(50.5% random\)"),
+        (0.495, changed_cart_pole(max_episode_steps=5), "CartPole-v1 with max_episode_steps=5,"),
+        (0.495, changed_cart_pole(sutton_barto_reward=True), "with sutton_barto_reward=True,"),
+    ],
+)
+def test_a_recording_that_differs_a_little_is_another(tmp_path, level, make_env, said):
+    """Once, it was said to be there already."""
+    record = functools.partial(record_episodes, tmp_path, "me/cart-v0", episodes=1)
+    record(cart_pole, [Player("mine", lambda: lambda _: 0, level=0.495)])
+    with pytest.raises(InvalidInput, match=said):
+        record(make_env, [Player("mine", lambda: lambda _: 0, level=level)])
+    record(
+        changed_cart_pole(render_mode="rgb_array"),
+        [Player("mine", lambda: lambda _: 0, level=0.495)],
+    )

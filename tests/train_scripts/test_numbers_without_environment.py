@@ -32,8 +32,6 @@ DENSE = {
     "distribution": "censored_normal",
     "return_conditioned": True,
     "condition": "return",
-    "width": 16,
-    "num_blocks": 1,
     "steps": 4,
     "log_every": 2,
     "checkpoint_every": 2,

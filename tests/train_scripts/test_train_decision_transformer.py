@@ -59,13 +59,15 @@ TOY = {
     "targets": (5.0, 20.0),
     "schedule": "constant",
 }
+IMITATES = {name: value for name, value in TOY.items() if name not in script.OF_TRANSFORMERS}
 QUICK = {"model": "behavior_cloning", "evaluate_every": 0, "targets": (5.0,)}
 """Where any network will do."""
 
 
 def tiny(recorded, tmp_path, **changes):
     places = {"data": f"minari:{recorded}", "runs": str(tmp_path)}
-    return dataclasses.replace(script.DOORKEY, **{**places, **TOY, **changes})
+    toy = IMITATES if "model" in changes else TOY
+    return dataclasses.replace(script.DOORKEY, **{**places, **toy, **changes})
 
 
 def summary_of(run):
@@ -182,7 +184,7 @@ def test_advantages_count_and_the_noise_is_chosen_in_the_end(recorded_torques, t
 
 
 def test_a_preset_for_clipped_actions_learns_discrete_ones_too(recorded, tmp_path):
-    toy = {**TOY, "data": f"minari:{recorded}", "runs": str(tmp_path), "evaluate_every": 0}
+    toy = {**IMITATES, "data": f"minari:{recorded}", "runs": str(tmp_path), "evaluate_every": 0}
     config = dataclasses.replace(script.DENSE, **toy)
     run = script.main(config)
     assert run.model.discrete and run.model.action_distribution is None
@@ -265,6 +267,8 @@ def test_a_run_is_named_after_its_preset_and_data():
         ({"sampling": "rows"}, "sampling must be one of"),
         ({"condition": "reward"}, "`condition` must be one of .*received 'reward'"),
         ({"members": 3, **QUICK}, "batch_size must be a multiple of members; received 64 and 3"),
+        ({"width": 512, "positions": "window", **QUICK}, "width, positions: of a decision_tran"),
+        ({"played_noise": 0.5}, "played_noise needs distribution censored_normal; received 0.5"),
         ({"members": 2, "model": "decision_transformer"}, "members must be 1 unless .*received 2"),
         ({"width": 0, **QUICK}, "width must be greater than 0; received 0"),
         ({"context_length": 0, **QUICK}, "context_length must be greater than 0; received 0"),

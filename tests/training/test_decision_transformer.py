@@ -127,6 +127,20 @@ def test_a_finished_run_is_asked_for_other_returns(tmp_path, capsys, schedule):
     assert "is trained already" in capsys.readouterr().out
 
 
+def test_a_finished_run_that_plays_nothing_loses_nothing(tmp_path):
+    """Once, neither the returns were left nor the noise, and another policy was exported."""
+    data, network, scaling = playable(distribution="censored_normal")
+    settings = config(tmp_path, played_noises=(0.0, 1.0))
+    before = summary_of(train_decision_transformer(data, network, scaling, settings))
+    _, network, _ = playable(distribution="censored_normal", played_noise=0.5)
+    settings = dataclasses.replace(settings, evaluation_episodes=0)
+    run = train_decision_transformer(data, network, scaling, settings)
+    assert summary_of(run) == before and network.played_noise == before["chosen_noise"]
+    details = run.folder.export / "2" / "assets.extra" / "policy.json"
+    told = json.loads(details.read_text())
+    assert told["played_noise"] == before["chosen_noise"] and told["scores"] == before["last"]
+
+
 def test_an_unfinished_run_goes_on_with_other_targets(tmp_path):
     data, network, scaling = playable()
     train_decision_transformer(data, network, scaling, config(tmp_path, steps=2))
@@ -166,3 +180,72 @@ def test_data_are_learned_from_without_their_environment(tmp_path, error, told):
     data, network, _ = playable()
     run = train_decision_transformer(data, network, scaling, config(tmp_path))
     assert summary_of(run)["last"].keys() == {"5", "20"}
+
+
+def test_the_best_weights_are_asked_for_what_they_were_chosen_for(tmp_path):
+    """Once, for the largest return of the day, with weights that another one had chosen."""
+    data, network, scaling = playable()
+    settings = config(tmp_path)
+    assert summary_of(train_decision_transformer(data, network, scaling, settings))[
+        "best"
+    ].keys() == {"20"}
+    _, network, _ = playable()
+    settings = dataclasses.replace(settings, targets=(5.0,))
+    found = summary_of(train_decision_transformer(data, network, scaling, settings))
+    assert found["last"].keys() == {"5"} and found["best"].keys() == {"20"}
+
+
+class PaysThirds(Pays):
+    """Returns that six digits do not hold: 2/3 in the mean, whatever is done."""
+
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, 2 / 9, *rest
+
+
+def test_the_best_weights_of_a_stopped_run_are_those_of_a_whole_one(tmp_path):
+    """Once, what was reached was read from six digits, and the same return was less than it."""
+    kept = []
+    for name, parts in (("whole", [6]), ("parts", [2, 6])):
+        for steps in parts:
+            data, network, scaling = playable()
+            data = dataclasses.replace(data, make_env=PaysThirds)
+            settings = config(tmp_path / name, steps=steps)
+            run = train_decision_transformer(data, network, scaling, settings)
+        kept.append(dict(np.load(run.folder.path / "best.npz")))
+    assert kept[0].keys() == kept[1].keys()
+    for array, value in kept[0].items():
+        np.testing.assert_array_equal(kept[1][array], value, err_msg=array)
+    np.testing.assert_array_equal(kept[0]["arr_0"], network.get_weights()[0])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data, scaling: (ends_otherwise(data), scaling), "ends is "),
+        (
+            lambda data, scaling: (data, dataclasses.replace(scaling, return_scale=7.0)),
+            "scaling.returns is '[0-9]+' there and '7' here",
+        ),
+    ],
+)
+def test_data_that_end_otherwise_and_another_scaling_are_another_run(tmp_path, change, message):
+    """Once, such a run was gone on with, or said to be trained already."""
+    data, network, scaling = playable()
+    train_decision_transformer(data, network, scaling, config(tmp_path))
+    file = tmp_path / "runs" / "run" / "config.json"
+    _, network, _ = playable()
+    with pytest.raises(InvalidInput, match=message):
+        train_decision_transformer(*interleaved(change(data, scaling), network), config(tmp_path))
+    older = json.loads(file.read_text())
+    file.write_text(json.dumps({k: v for k, v in older.items() if k not in ("ends", "scaling")}))
+    train_decision_transformer(*interleaved(change(data, scaling), network), config(tmp_path))
+
+
+def ends_otherwise(data):
+    episodes = [dataclasses.replace(e, terminated=not e.terminated) for e in data.episodes]
+    return dataclasses.replace(data, episodes=tuple(episodes))
+
+
+def interleaved(pair, network):
+    return pair[0], network, pair[1]

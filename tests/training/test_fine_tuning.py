@@ -205,11 +205,14 @@ def test_the_summary_tells_what_the_policy_reached_before(tmp_path, capsys):
     network = dense(data, return_conditioned=True)
     envs = make_envs(data, 3)
     expected = TargetReturns(TrajectoryPolicy(network, scaling), envs, [12.0]).table([12.0])
-    numbers = {"learning_rate": 0.1, "evaluate_every": 0}
+    numbers = {"learning_rate": 0.1, "evaluate_every": 20}
     fine_tune(data, network, scaling, training, config(tmp_path, steps=20, **numbers))
     network = dense(data, return_conditioned=True)
     fine_tune(data, network, scaling, training, config(tmp_path, steps=60, **numbers))
-    assert summary_of(tmp_path)["before_fine_tuning"] == expected
+    found = summary_of(tmp_path)
+    assert found["before_fine_tuning"] == expected
+    # Once, the best weights were asked for the best return that was played, which chose none.
+    assert found["last"].keys() > {"12"} and found["best"].keys() == {"12"}
     assert "  before the fine-tuning, asked for 12: " in capsys.readouterr().out
     assert "before the fine-tuning, asked for" in (tmp_path / "tuned" / "report.html").read_text()
 
@@ -245,6 +248,22 @@ def test_other_numbers_or_other_data_are_another_run(tmp_path):
     others = cartpole(7)
     with pytest.raises(InvalidInput, match=r"recorded is '.*' there and '.*' here"):
         fine_tune(others, network, scaling, TRAINING, config(tmp_path, steps=20))
+    other = dataclasses.replace(TRAINING, batch_size=16)
+    with pytest.raises(InvalidInput, match="configuration: training.batch_size is 32 there and 16"):
+        fine_tune(data, network, scaling, other, config(tmp_path, steps=20))
+
+
+def test_a_run_older_than_a_field_of_its_training_goes_on(tmp_path, capsys):
+    """Once, it was another run, and the error showed all numbers of both."""
+    data = cartpole()
+    scaling, network = Scaling.of(data), dense(data, return_conditioned=True)
+    fine_tune(data, network, scaling, TRAINING, config(tmp_path, steps=20))
+    file = tmp_path / "tuned" / "config.json"
+    known = json.loads(file.read_text())
+    del known["training"]["advantage_rounds"], known["ends"], known["scaling"]
+    file.write_text(json.dumps(known))
+    fine_tune(data, network, scaling, TRAINING, config(tmp_path, steps=20))
+    assert "is trained already" in capsys.readouterr().out
 
 
 def test_a_return_that_was_rounded_is_asked_for_once(tmp_path):

@@ -188,3 +188,20 @@ def test_validation_is_the_same_every_time():
     assert inputs["states"].shape == (5, 4, 2)
     np.testing.assert_array_equal(targets["action"], inputs["actions"])
     np.testing.assert_array_equal(weights["action"], inputs["mask"])
+
+
+def test_best_weights_that_cannot_be_read_are_one_error(tmp_path):
+    (tmp_path / "best.npz").write_bytes(b"PK none")
+    with pytest.raises(InvalidInput, match=r"best.npz cannot be read .*remove it"):
+        BestWeights(tmp_path / "best.npz", imitator())
+
+
+def test_who_is_asked_for_another_return_has_not_been_best_yet(tmp_path):
+    model = imitator()
+    BestWeights(tmp_path / "best.npz", model, target=20.0).offer(5.0)
+    again = BestWeights(tmp_path / "best.npz", model, -np.inf, 20.0)
+    assert (again.score, again.kept_target) == (5.0, 20.0)
+    other = BestWeights(tmp_path / "best.npz", model, 7.0, 30.0)
+    assert (other.score, other.kept_target) == (-np.inf, 20.0)
+    other.offer(1.0)
+    assert (other.score, other.kept_target) == (1.0, 30.0)
