@@ -175,12 +175,14 @@ class PythonEnvs:
     ) -> tuple[tuple[()], Any, tuple[Any, ...], Any, Any]:
         """As of `CurriculumGraph`; the environments draw by seeds of their own.
 
+        Successes are float32, and nan where an environment does not tell.
+
         A replay is told that a lost life (`info["life_lost"]`) terminates; the episode goes on.
         """
         space = self.env.single_observation_space
         seen = (tf.as_dtype(space.dtype), (self.num_envs, *(space.shape or ())))
         reward, flag = (tf.float32, (self.num_envs,)), (tf.bool, (self.num_envs,))
-        kinds = [seen, reward, flag, flag, seen, flag, flag]
+        kinds = [seen, reward, flag, flag, seen, flag, reward]
         results = tf.numpy_function(self._remembered, [action], [kind for kind, _ in kinds])
         for result, (_, shape) in zip(results, kinds):
             result.set_shape(shape)
@@ -196,10 +198,10 @@ class PythonEnvs:
 
     def _step(self, action):
         observation, reward, terminated, truncated, info = self.env.step(action)
-        success = np.zeros(self.num_envs, bool)
+        success = np.full(self.num_envs, np.nan, np.float32)
         if "_episode" in info:
-            episode = info["episode"]
-            success = np.asarray(episode["success"] & episode["_success"], bool)
+            told = info["episode"]["_success"]
+            success[told] = info["episode"]["success"][told]
         return (
             observation.copy(),
             np.asarray(reward, np.float32),

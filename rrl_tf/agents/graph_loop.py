@@ -237,9 +237,13 @@ def _restored(part, stored, example):
 
 
 def _finished(episodes):
-    """Dicts of the episodes that ended, from `(steps, 4, E)`: whether, return, length, success."""
+    """Dicts of the episodes that ended, from `(steps, 4, E)`: whether, return, length, success.
+
+    Whose success nobody tells, nan, has none.
+    """
     steps, envs = np.nonzero(episodes[:, 0])
     return [
-        {"return": float(returned), "length": int(length), "success": bool(success)}
+        {"return": float(returned), "length": int(length)}
+        | ({} if np.isnan(success) else {"success": bool(success)})
         for _, returned, length, success in episodes[steps, :, envs]
     ]

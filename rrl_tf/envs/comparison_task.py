@@ -56,5 +56,5 @@ def comparison_task(
             for size in sizes
         ),
         preparation=one_hot(space, frames, minigrid_view.UNSEEN, minigrid_view.AGENT_CELL),
-        **minigrid_view.of_task(channels),
+        **minigrid_view.of_task(channels, coloured=True),
     )

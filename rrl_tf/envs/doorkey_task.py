@@ -54,6 +54,7 @@ def doorkey_task(
             f"layouts can be held out up to size {LARGEST_ENUMERATED}, where they are listed; "
             f"received size {sizes[-1]}, which is evaluated on seeds that training does not meet"
         )
+    check_held_out_seed(held_out, held_out_seed)
     settings: dict[str, Any] = {
         "observation": observation,
         "reward": reward,
@@ -81,6 +82,12 @@ def _level(make, in_graph, size, held_out, held_out_seed):
         return Level(name, make, make_graph=in_graph, make_test_graph=in_graph)
     seed = held_out_seed if held_out else None
     return level_of_starts(name, make, enumerate_starts(size), seed, in_graph)
+
+
+def check_held_out_seed(held_out: bool, seed: int) -> None:
+    """Raises `InvalidInput` if a third is named and nothing is held out."""
+    if seed and not held_out:
+        raise InvalidInput(f"held_out_seed needs held_out; received {seed} and False")
 
 
 def level_of_starts(

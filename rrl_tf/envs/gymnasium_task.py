@@ -50,7 +50,8 @@ def gymnasium_task(
         test_env: the same for the environment to be evaluated in, if it is another one.
         success_return: as in `Task`; by default what the environment is registered with, and any
             reward at all in MiniGrid.
-        max_steps: time limit of an episode; by default the environment's own.
+        max_steps: time limit of an episode; by default the environment's own. One that a function
+            has set for itself can only be shortened.
         frames: observations stacked along their last axis.
         actions: those to choose from, each once; all if empty.
 
@@ -113,10 +114,14 @@ def _made(env, render_mode, max_steps):
     # Who draws nothing need not take the argument.
     drawn = {} if render_mode is None else {"render_mode": render_mode}
     try:
-        return gymnasium.make(env, max_episode_steps=max_steps, **drawn)
+        made = gymnasium.make(env, max_episode_steps=max_steps, **drawn)
     except (gymnasium.error.Error, ImportError, ValueError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InvalidInput(f"cannot make the environment {env!r}: {first}") from error
+    if max_steps is not None and isinstance(made.unwrapped, MiniGridEnv):
+        # It counts for itself, and would end an episode sooner.
+        made.unwrapped.max_steps = max(made.unwrapped.max_steps, max_steps)
+    return made
 
 
 def _wrapped(env, frames, actions):

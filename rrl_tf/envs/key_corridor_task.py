@@ -64,7 +64,7 @@ def key_corridor_task(
         ),
         preparation=one_hot(space, frames, minigrid_view.UNSEEN, minigrid_view.AGENT_CELL),
         success_return=0.05,  # less than the least that the ball can be worth
-        **minigrid_view.of_task(channels),
+        **minigrid_view.of_task(channels, coloured=True),
     )
 
 

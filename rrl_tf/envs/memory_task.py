@@ -8,7 +8,7 @@ from typing import Any
 
 from rrl_tf._arguments import integers_from
 from rrl_tf.envs import minigrid_view
-from rrl_tf.envs.doorkey_task import level_of_starts
+from rrl_tf.envs.doorkey_task import check_held_out_seed, level_of_starts
 from rrl_tf.envs.memory import MINIMUM_SIZE, enumerate_memory_starts, make_memory
 from rrl_tf.envs.preparation import one_hot
 from rrl_tf.envs.task import Task
@@ -51,6 +51,7 @@ def memory_task(
     sizes = integers_from("sizes", sizes, 1)
     if held_out and not random_length:
         raise InvalidInput("held_out keeps lengths apart; received random_length=False, one length")
+    check_held_out_seed(held_out, held_out_seed)
     make = functools.partial(make_memory, frames=frames, reward=reward, max_steps=max_steps)
     *easier, last = sizes
     levels = [_level(make, size) for size in easier]

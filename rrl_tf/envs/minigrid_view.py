@@ -50,12 +50,15 @@ def most_in_sight(size: int) -> int:
     return min(size - 1, VIEW_SIZE) * min(size, VIEW_SIZE)
 
 
-def object_cells(view: Any, channels: int = 3) -> dict[str, tuple[int, int]]:
+def object_cells(
+    view: Any, channels: int = 3, coloured: bool = False
+) -> dict[str, tuple[int, int]]:
     """Finds the agent and the objects it sees.
 
     Args:
         view: One observation, `(7, 7, C)`; of stacked frames the newest counts.
         channels: Channels of one frame, 3 or, with a compass, 4.
+        coloured: Name the colour of everything, also of what is the only one of its kind in view.
 
     Returns:
         Label -> cell (x, y), in the order agent, key, door, goal, ball, box, lava, without what is
@@ -75,8 +78,8 @@ def object_cells(view: Any, channels: int = 3) -> dict[str, tuple[int, int]]:
         found = np.argwhere(newest[..., 0] == OBJECT_TO_IDX[label])
         colours = {(x, y): IDX_TO_COLOR[int(newest[x, y, 1])] for x, y in found.tolist()}
         for cell, colour in colours.items():
-            kinds = len(set(colours.values()))
-            cells.setdefault(f"{colour} {label}" if kinds > 1 else label, cell)
+            is_named = coloured or len(set(colours.values())) > 1
+            cells.setdefault(f"{colour} {label}" if is_named else label, cell)
     return cells
 
 
@@ -98,14 +101,16 @@ def unseen_cells(view: Any, channels: int = 3) -> np.ndarray:
     return np.asarray(view)[..., -channels] == UNSEEN
 
 
-def of_task(channels: int) -> dict[str, Any]:
+def of_task(channels: int, coloured: bool = False) -> dict[str, Any]:
     """Arguments of a `Task` in any MiniGrid world: what is where in a view, and how it looks.
 
     Args:
         channels: Channels of one frame, 3 or, with a compass, 4.
+        coloured: Name colours, where things of one kind and several colours are seen one after the
+            other: each keeps its name.
     """
     return {
-        "entities": lambda observation: object_cells(observation, channels),
+        "entities": lambda observation: object_cells(observation, channels, coloured),
         "unseen": lambda observation: unseen_cells(observation, channels),
         "view": agents_picture,
         "rows_first": False,

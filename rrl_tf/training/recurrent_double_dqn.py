@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 from rrl_tf.agents import RecurrentDoubleDQN
 from rrl_tf.envs import Task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RecurrentQNetwork
 from rrl_tf.training.agent_run import AgentConfig, train_agent
+from rrl_tf.training.cluster import find_cluster
 from rrl_tf.training.config import require_not_negative, require_positive, require_share
 from rrl_tf.training.loops import make_recurrent_loop
 from rrl_tf.training.replicas import Replicas
@@ -76,8 +78,9 @@ def train_recurrent_double_dqn(
         The `Run`, whose folder holds everything, and the trained `RecurrentDoubleDQN`.
 
     Raises:
-        InvalidInput: if a number is out of range, network and task do not fit each other, the
-            folder holds another run, or the training diverges: loss, weights or rewards are nan.
+        InvalidInput: if a number is out of range, network and task do not fit each other, there
+            are other hosts, the folder holds another run, or the training diverges: loss, weights
+            or rewards are nan.
 
     Example:
         >>> task = memory_task((7,))
@@ -85,4 +88,8 @@ def train_recurrent_double_dqn(
         >>> config = RecurrentDoubleDQNConfig(name="memory", steps=30_000)
         >>> run, agent = train_recurrent_double_dqn(task, network, config)
     """
+    if cluster := find_cluster(config.cluster, os.environ):
+        raise InvalidInput(
+            f"a recurrent agent trains on one host; received a cluster of {cluster.size}"
+        )
     return train_agent(task, make_recurrent_loop(task, network, config), config, Replicas())

@@ -141,8 +141,9 @@ def _curves(rows: Sequence[Mapping[str, float]]) -> Iterator[str]:
     drawn = 0
     for name in order:
         steps, values = _series(rows, name)
-        told = name.startswith("eval/") or np.ptp(values) > 0  # never solved is an outcome, too
-        if len(steps) < 2 or not told or drawn == CURVES:
+        if len(steps) < 2 or drawn == CURVES:
+            continue
+        if not name.startswith("eval/") and np.ptp(values) == 0:  # never solved is an outcome
             continue
         drawn += 1
         figure = viz.learning_curves({name: (steps, values[None])}, name, xlabel="step")

@@ -318,7 +318,7 @@ def test_a_curriculum_shares_its_spaces_and_tests_every_start():
     env = task.make_test_env(render_mode="rgb_array")
     observation, _ = env.reset(**resets[0])
     assert task.observation_space.contains(observation)
-    assert task.entities(observation) == {"agent": (3, 6), "key": (2, 6)}
+    assert task.entities(observation) == {"agent": (3, 6), "red key": (2, 6)}
     assert task.view(env).shape[-1] == env.render().shape[-1] == 3
     assert comparison_task((11,), frames=4).preparation.shape == (7, 7, 96)
     two = comparison_task((11,), kinds=("green box", "grey key"))

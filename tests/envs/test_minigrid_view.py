@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from minigrid.core.actions import Actions
+from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX
 
 from rrl_tf import envs
 from rrl_tf.envs import enumerate_starts, make_doorkey, object_cells
@@ -79,3 +80,19 @@ def test_several_of_a_kind_are_told_apart_by_colour():
         "ball": (6, 6),
         "lava": (0, 0),
     }
+
+
+@pytest.mark.parametrize("coloured", [False, True])
+def test_a_colour_is_named_where_it_may_matter_later(coloured):
+    view = np.zeros((7, 7, 3), "uint8")
+    view[2, 5, :2] = OBJECT_TO_IDX["ball"], COLOR_TO_IDX["red"]
+    names = list(object_cells(view, coloured=coloured))
+    assert names == ["agent", "red ball" if coloured else "ball"]
+
+
+def test_what_is_seen_one_after_the_other_keeps_its_name():
+    """Once, two balls of two colours were one that stayed in view, in Comparison's pictures."""
+    view = np.zeros((7, 7, 4), "uint8")
+    view[2, 5, 0] = OBJECT_TO_IDX["key"]
+    for task in (envs.comparison_task((6,)), envs.key_corridor_task((1,))):
+        assert list(task.entities(view)) == ["agent", "red key"]

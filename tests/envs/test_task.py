@@ -9,10 +9,20 @@ import numpy as np
 import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Sequence
+from minigrid.envs import MemoryEnv
 
-from rrl_tf.envs import Level, Preparation, Task, doorkey_task, gymnasium_task, make_doorkey
+from rrl_tf.envs import (
+    Level,
+    Preparation,
+    Task,
+    doorkey_task,
+    gymnasium_task,
+    make_doorkey,
+    memory_task,
+)
 from rrl_tf.envs.preparation import as_float
 from rrl_tf.envs.task import ReportSuccess
+from rrl_tf.errors import InvalidInput
 
 
 class Walk(gymnasium.Env):
@@ -297,3 +307,19 @@ def test_held_out_layouts_are_tested_and_never_trained_on():
 def test_what_doorkey_cannot_be_is_told(arguments, message):
     with pytest.raises(ValueError, match=message):
         doorkey_task(**arguments)
+
+
+@pytest.mark.parametrize("max_steps", [100, 400])
+def test_minigrids_own_limit_does_not_end_an_episode_sooner(max_steps):
+    """Once, one above it did nothing."""
+    env = gymnasium_task("MiniGrid-MemoryS7-v0", max_steps=max_steps).make_env()
+    assert env.reset(seed=0) and MemoryEnv(size=7).max_steps == 245
+    for step in range(1, max_steps + 1):
+        *_, terminated, truncated, _ = env.step(0)
+        assert not terminated and truncated == (step == max_steps)
+
+
+@pytest.mark.parametrize(("make", "size"), [(doorkey_task, 6), (memory_task, 7)])
+def test_a_third_is_named_only_where_one_is_held_out(make, size):
+    with pytest.raises(InvalidInput, match="held_out_seed needs held_out; received 3 and False"):
+        make((size,), held_out_seed=3)

@@ -2,13 +2,17 @@
 
 import dataclasses
 import inspect
+import json
 
+import gymnasium
 import keras
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models.recurrent_presets import RECURRENT_Q_NETWORK
+from rrl_tf.training import agent_run
 from train_scripts import train_recurrent
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]
@@ -105,3 +109,41 @@ def test_help_names_every_network():
     told = source.split("network: str")[1].split('"""')[1]
     for name in RECURRENT_Q_NETWORK:
         assert name.removesuffix("-dense") in told, name
+
+
+class Counting(gymnasium.Env):
+    """Five steps, each worth 1; nobody tells what a success is."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = 5
+        return np.zeros(2, "float32"), {}
+
+    def step(self, action):
+        self.left -= 1
+        return np.zeros(2, "float32"), 1.0, self.left == 0, False, {}
+
+
+def test_where_nobody_tells_of_a_success_none_is_logged(tmp_path, monkeypatch):
+    """Once, it was said that nothing was solved."""
+    monkeypatch.setitem(gymnasium.registry, "Counting-v0", EnvSpec("Counting-v0", Counting))
+    monkeypatch.setattr(agent_run, "finish", lambda *_: None)
+    numbers = {"steps": 600, "learning_starts": 590, "log_every": 200, "evaluation_episodes": 2}
+    run, _ = train_recurrent.main(
+        dataclasses.replace(GYMNASIUM, env="Counting-v0", runs=str(tmp_path), **numbers)
+    )
+    assert {row["rollout/return"] for row in run.log.rows if "rollout/return" in row} == {5.0}
+    assert not any(name.endswith("success") for row in run.log.rows for name in row)
+
+
+def test_other_hosts_are_refused_before_anything_is_written(tmp_path, monkeypatch):
+    """Once, each trained alone, as chief, in the same folder."""
+    cluster = {"worker": ["localhost:1", "localhost:2"]}
+    task = {"type": "worker", "index": 1}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
+    with pytest.raises(InvalidInput, match="trains on one host; received a cluster of 2"):
+        train_recurrent.main(dataclasses.replace(DOORKEY, runs=str(tmp_path / "runs")))
+    assert not (tmp_path / "runs").exists()

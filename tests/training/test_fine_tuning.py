@@ -249,7 +249,7 @@ def test_other_numbers_or_other_data_are_another_run(tmp_path):
     with pytest.raises(InvalidInput, match=r"recorded is '.*' there and '.*' here"):
         fine_tune(others, network, scaling, TRAINING, config(tmp_path, steps=20))
     other = dataclasses.replace(TRAINING, batch_size=16)
-    with pytest.raises(InvalidInput, match="configuration: training.batch_size is 32 there and 16"):
+    with pytest.raises(InvalidInput, match=r"training\.batch_size is 32 there and 16"):
         fine_tune(data, network, scaling, other, config(tmp_path, steps=20))
 
 

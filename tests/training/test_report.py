@@ -6,10 +6,11 @@ import importlib.util
 import re
 import shlex
 
+import numpy as np
 import pytest
 
 from rrl_tf import viz
-from rrl_tf.training import Run, RunConfig
+from rrl_tf.training import Run, RunConfig, report
 from rrl_tf.training.report import CURVES, write_report
 
 pytestmark = pytest.mark.tf_only
@@ -118,3 +119,9 @@ def test_what_trained_a_run_is_shown_with_its_options(run, monkeypatch):
     words = ["-m", "train_scripts.train_doorkey", "--seed", "3", "--name", "a & <b>"]
     monkeypatch.setattr("sys.orig_argv", ["/usr/bin/python3.11", *words])
     assert typed(finished(run))[0] == ["python", *words]
+
+
+def test_a_metric_without_a_single_number_is_left_out(tmp_path):
+    """Once, the page of a run whose only norm of gradients was nan ended it, after its training."""
+    rows = [{"step": 1, "train/gradient_norm": np.nan}, {"step": 2, "eval/success": 0.5}]
+    assert list(report._curves(rows)) == []
