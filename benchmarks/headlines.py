@@ -156,7 +156,8 @@ HEADLINES = (
         "24 nodes",
     ),
     (
-        "Walker2d's return, learned from 200,000 recorded steps, most of them bad: dense layers",
+        "Walker2d's return, learned from 200,000 steps that we recorded, most of them bad: "
+        "dense layers",
         "decision_transformer",
         "decision_transformer/table.md",
         {**_WALKER2D, "agent": "dense"},
@@ -177,14 +178,33 @@ HEADLINES = (
         "last weights",
     ),
     (
-        "a way through a maze of which only pieces were recorded: imitation by advantage",
+        "a way through a maze of which only pieces were recorded, `crossing`: "
+        "imitation by advantage",
+        "decision_transformer",
+        "stitching/table.md",
+        {
+            "pieces of": "crossing",
+            "agent": "imitation of the steps that brought more than others",
+        },
+        "whole way",
+    ),
+    (
+        "the same: Decision Transformer, K = 10",
+        "decision_transformer",
+        "stitching/table.md",
+        {"pieces of": "crossing", "agent": "Decision Transformer, K = 10"},
+        "whole way",
+    ),
+    (
+        "the same through `fork`, where another recorded way pays too, but less: "
+        "imitation by advantage",
         "decision_transformer",
         "stitching/table.md",
         {"pieces of": "fork", "agent": "imitation of the steps that brought more than others"},
         "whole way",
     ),
     (
-        "the same: Decision Transformer",
+        "through `fork`: Decision Transformer, K = 10",
         "decision_transformer",
         "stitching/table.md",
         {"pieces of": "fork", "agent": "Decision Transformer, K = 10"},

@@ -46,7 +46,7 @@ def doorkey_task(
     Example:
         >>> task = doorkey_task((5, 6), held_out=True)
         >>> len(task.evaluation_resets(at_most=1000))
-        288
+        240
     """
     sizes, frames = integers_from("sizes", sizes, 1), positive_int("frames", frames)
     if held_out and sizes[-1] > LARGEST_ENUMERATED:

@@ -35,13 +35,13 @@ TOY = {
     "train_text": "--epochs=1 --lanes=200 --length=100 --embedding=4 --mem-slots=2 "
     "--head-size=3 --num-heads=2 --units=8 --sample-length=5",
     "train_decision_transformer": "--steps=4 --log-every=2 --evaluate-every=2 "
-    "--checkpoint-every=2 --evaluation-episodes=2 --progress-episodes=2 --width=16 "
+    "--checkpoint-every=2 --evaluation-episodes=2 --progress-episodes=2 "
     "--context-length=4 --held-out=0.3 --warmup-steps=1",
     "collect_dataset": "--episodes=4",
 }
 # Instead of 2,000 episodes of an agent that is trained first.
 RECORDED = ("--data", "minari:runs/datasets/rrl/doorkey-5x5/random-v0")
-NEEDS_A_DOWNLOAD = ("tfds:", "minari:mujoco", "policies")
+NEEDS_DATA = ("tfds:", "minari:mujoco", "minari:FOLDER", "policies")
 
 
 def training(page):
@@ -50,7 +50,7 @@ def training(page):
         for command in commands(block) if block.language == "sh" else ():
             _, *words = command.programs[0]
             script = words[1].removeprefix("train_scripts.") if words[:1] == ["-m"] else ""
-            if any(each.startswith(NEEDS_A_DOWNLOAD) for each in words):
+            if any(each.startswith(NEEDS_DATA) for each in words):
                 continue
             if script in TOY and "--help" not in words:
                 own = {"--data", "pendulum", "cartpole"}  # data of a command's own
