@@ -167,12 +167,20 @@ PRESETS = {
         preset="key-corridor-s3r3",
         environment="key_corridor",
         sizes=(1, 2, 3),
-        network="lstm",
+        network="lstm-long",
+        learned_steps=24,
         steps=500_000,
+        batch_size=8,
         updates_per_step=0.0625,
         learning_rate_updates=25_000,
         discount=0.97,
-        evaluate_every=10_000,
+        observe_returns=True,
+        replay_capacity=100_000,
+        epsilon_end=0.6,  # whoever hardly explores is never rewarded
+        epsilon_exponent=4.0,
+        epsilon_steps=50_000,
+        evaluate_every=20_000,  # an episode without success takes 270 steps
+        evaluation_episodes=100,
     ),
     "gymnasium": dataclasses.replace(
         MEMORY, preset="gymnasium", environment="gymnasium", discount=0.97
