@@ -13,8 +13,8 @@ OptimizerName = Literal["muon", "adam"]
 class _OneStepSize:
     """Asks a schedule for the step size once an update; Keras does for every weight that decays.
 
-    With half a cosine after a warm-up, a condition in the graph, that is a sixth of a small
-    network's update and a third of the time that it takes to trace it. The numbers are the same.
+    Half a cosine after a warm-up is a condition in the graph, and so many of them take their time,
+    to trace and to run. The numbers are the same.
     """
 
     def _apply_weight_decay(self, variables: Sequence[keras.Variable]) -> None:

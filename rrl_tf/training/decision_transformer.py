@@ -290,6 +290,7 @@ def _validation(data, scaling, network):
 
 def _opened(data, network, scaling, config, replicas):
     """The run, in a folder that holds it or will."""
+    more = more_identity(data, scaling)
     run = FitRun(
         config,
         network,
@@ -302,8 +303,8 @@ def _opened(data, network, scaling, config, replicas):
             "steps": f"a schedule of {config.schedule} plans for the end, and only a run with "
             'schedule="constant" (--schedule constant) can be given other steps'
         },
-        identity={"episodes": data_checksum(data), **more_identity(data, scaling)},
-        defaults=more_identity(data, scaling),
+        identity={"episodes": data_checksum(data), **more},
+        defaults=more,
         replicas=replicas,
     )
     if not run.folder.evaluation(run.step):  # nor has a share been chosen

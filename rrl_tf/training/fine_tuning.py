@@ -219,9 +219,10 @@ class _FineTuning:
             training, learning_rate=config.learning_rate, schedule="constant", warmup_steps=0
         )
         settings, rest = training.settings(), (*WITHOUT_EFFECT, *EVALUATED_WITH)
+        more = more_identity(data, scaling)
         identity = {
             "recorded": data_checksum(data),
-            **more_identity(data, scaling),
+            **more,
             "training": {name: value for name, value in settings.items() if name not in rest},
             "targets": [asked],
             "evaluation_episodes": training.evaluation_episodes,
@@ -247,7 +248,7 @@ class _FineTuning:
             may_change=("steps",),
             evaluated_with=EVALUATED_WITH,
             identity=identity,
-            defaults={"training": older, **more_identity(data, scaling)},
+            defaults={"training": older, **more},
             restore=self._restore,
         )
         self.first = BestWeights(self.run.folder.path / "first.npz", network)

@@ -131,7 +131,9 @@ def merged_cells(cells: Mapping[str, Cell]) -> dict[Cell, str]:
 def initials(labels: Iterable[str]) -> dict[str, str]:
     """Return label -> the shortest capitalised beginning that no other label shares.
 
-    Labels that differ in a number alone, as `box` and `box 2`, share theirs and keep the number.
+    Where that takes several letters of a label of several words, such as `red key` beside
+    `red ball`, it is the words' first letters, if no other label has those. Labels that differ in
+    a number alone, as `box` and `box 2`, share theirs and keep the number.
     """
     parts = {label: _without_number(label) for label in labels}
     short = _shortest({word for word, _ in parts.values()})
@@ -145,6 +147,10 @@ def _shortest(words):
         while length < len(word) and any(o.startswith(word[:length]) for o in words - {word}):
             length += 1
         short[word] = word[:length].capitalize()
+    firsts = {word: "".join(part[0] for part in word.split()).upper() for word in words}
+    for word, letters in firsts.items():
+        if 1 < len(letters) < 1 + len(short[word]) and list(firsts.values()).count(letters) == 1:
+            short[word] = letters
     return short
 
 

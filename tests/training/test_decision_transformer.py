@@ -186,9 +186,8 @@ def test_the_best_weights_are_asked_for_what_they_were_chosen_for(tmp_path):
     """Once, for the largest return of the day, with weights that another one had chosen."""
     data, network, scaling = playable()
     settings = config(tmp_path)
-    assert summary_of(train_decision_transformer(data, network, scaling, settings))[
-        "best"
-    ].keys() == {"20"}
+    found = summary_of(train_decision_transformer(data, network, scaling, settings))
+    assert found["best"].keys() == {"20"}
     _, network, _ = playable()
     settings = dataclasses.replace(settings, targets=(5.0,))
     found = summary_of(train_decision_transformer(data, network, scaling, settings))
@@ -222,10 +221,10 @@ def test_the_best_weights_of_a_stopped_run_are_those_of_a_whole_one(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data, scaling: (ends_otherwise(data), scaling), "ends is "),
+        (lambda data, scaling: {"data": ends_otherwise(data)}, "ends is "),
         (
-            lambda data, scaling: (data, dataclasses.replace(scaling, return_scale=7.0)),
-            "scaling.returns is '[0-9]+' there and '7' here",
+            lambda data, scaling: {"scaling": dataclasses.replace(scaling, return_scale=7.0)},
+            r"scaling\.returns is '[0-9]+' there and '7' here",
         ),
     ],
 )
@@ -235,17 +234,14 @@ def test_data_that_end_otherwise_and_another_scaling_are_another_run(tmp_path, c
     train_decision_transformer(data, network, scaling, config(tmp_path))
     file = tmp_path / "runs" / "run" / "config.json"
     _, network, _ = playable()
+    others = {"data": data, "network": network, "scaling": scaling, **change(data, scaling)}
     with pytest.raises(InvalidInput, match=message):
-        train_decision_transformer(*interleaved(change(data, scaling), network), config(tmp_path))
+        train_decision_transformer(**others, config=config(tmp_path))
     older = json.loads(file.read_text())
     file.write_text(json.dumps({k: v for k, v in older.items() if k not in ("ends", "scaling")}))
-    train_decision_transformer(*interleaved(change(data, scaling), network), config(tmp_path))
+    train_decision_transformer(**others, config=config(tmp_path))
 
 
 def ends_otherwise(data):
     episodes = [dataclasses.replace(e, terminated=not e.terminated) for e in data.episodes]
     return dataclasses.replace(data, episodes=tuple(episodes))
-
-
-def interleaved(pair, network):
-    return pair[0], network, pair[1]

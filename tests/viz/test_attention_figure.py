@@ -214,3 +214,7 @@ def test_numbered_labels_share_their_initial_and_keep_the_number():
     assert meaning(labels) == "A agent  G gem  B box  O open"
     assert meaning(["box 2"]) == "B box"
     assert initials(["goal", "gem", "key 1"]) == {"goal": "Go", "gem": "Ge", "key 1": "K1"}
+    # Once `Red k` and `Red b`, wider than a cell.
+    coloured = ["agent", "red key", "red ball", "blue ball", "green goal"]
+    assert list(initials(coloured).values()) == ["A", "RK", "RB", "B", "G"]
+    assert list(initials(["blue box", "blue ball"]).values()) == ["Blue bo", "Blue ba"]
