@@ -20,6 +20,8 @@ _CODES = (11, 6, 3, 4)  # of each channel of a view, each a one-hot
 _VIEW = (7, 7, len(_CODES))
 _HOTS = (7, 7, sum(_CODES))
 _EXAMPLES = 8
+_READ = {"cell": {"readout_cell": (3, 6)}, "max": {"readout_cell": None}}
+"""What is read of the cells, the agent's or of every feature the largest."""
 _Q_NETWORK = {
     "input_shape": _HOTS,
     "conv_kernel_size": 1,
@@ -28,8 +30,6 @@ _Q_NETWORK = {
     "position_embedding": True,
     "share_weights": False,
     "unseen_feature": 0,
-    "readout": "cell",
-    "readout_cell": (3, 6),
     "encoder": "relational",
     "core": "lstm",
     "memory_input": "vector",
@@ -93,6 +93,7 @@ def _uncomputed(network, computed):
         settings = {**settings, **_encoder(network).get_config()}
     if "input_shape" in computed:
         settings["input_shape"] = _input_shape(network)
+    computed = {**computed, **_READ.get(settings.get("readout"), {"readout": "cell"})}
     other = {each: value for each, value in settings.items() if value != computed.get(each, value)}
     for each, value in settings.get("block", {}).items():
         if each not in ("num_heads", "key_size") and value not in _OF_A_BLOCK.get(each, ()):
@@ -116,6 +117,8 @@ def _sizes(network, policy):
     sizes = {"num_heads": encoder.block["num_heads"], "num_rounds": encoder.num_rounds}
     if type(network).__name__ == "RelationalClassifier":
         sizes["strides"] = encoder.conv_strides
+    else:
+        sizes["readout"] = encoder.readout
     return sizes
 
 

@@ -153,6 +153,9 @@ export const slices = (rows, begin, size) => rows.map((row) => row.slice(begin, 
 
 export const sum = (a, b) => a.map((x, i) => x + b[i]);
 
+/** Of every feature the largest over the rows. */
+export const largest = (rows) => rows[0].map((_, i) => Math.max(...rows.map((row) => row[i])));
+
 export const mean = (row) => row.reduce((all, x) => all + x, 0) / row.length;
 
 export const relu = (x) => Math.max(0, x);

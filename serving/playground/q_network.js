@@ -1,6 +1,6 @@
 /** `RelationalQNetwork` and, with an LSTM, `RecurrentQNetwork`: of one view of DoorKey. */
 import { AGENT_CELL, VIEW_SIZE } from "./doorkey.js";
-import { argmax, mean, relate, relu, sigmoid, sum } from "./layers.js";
+import { argmax, largest, mean, relate, relu, sigmoid, sum } from "./layers.js";
 import { oneHot } from "./one_hot.js";
 
 const UNSEEN = 0; // the object of a cell out of sight
@@ -8,7 +8,8 @@ const AGENT = AGENT_CELL[0] * VIEW_SIZE + AGENT_CELL[1];
 
 export class QNetwork {
   /**
-   * @param {{num_heads: number, num_rounds: number}} sizes
+   * @param {{num_heads: number, num_rounds: number, readout: string}} sizes and what is read of the
+   *   cells: "cell", the agent's, or "max", of every feature the largest
    * @param {import("./layers.js").Layers} layers
    */
   constructor(sizes, layers) {
@@ -34,14 +35,15 @@ export class QNetwork {
     return answer;
   }
 
-  /** Relates the cells of a view, (N, channels); what the agent's then holds is the vector. */
+  /** Relates the cells of a view, (N, channels); the vector is what is then read of them. */
   #look(view) {
     const isSeen = view.map(([object]) => object !== UNSEEN);
     const cells = view.map((codes, n) =>
       sum(this.#stack("convolution", oneHot(codes)), this.layers.embedding("positions", n)),
     );
     const { entities, attention } = relate(this.layers, cells, this.sizes, (_, s) => isSeen[s]);
-    return { vector: entities[AGENT], attention };
+    const vector = this.sizes.readout === "max" ? largest(entities) : entities[AGENT];
+    return { vector, attention };
   }
 
   /** The LSTM's step: it reads the vector, the action before, and what that earned. */

@@ -1,5 +1,5 @@
 /** `RelationalClassifier`: of one image, whose patches it relates. */
-import { argmax, relate, relu, softmax } from "./layers.js";
+import { argmax, largest, relate, relu, softmax } from "./layers.js";
 
 export class RelationalClassifier {
   /**
@@ -14,8 +14,7 @@ export class RelationalClassifier {
   predict(_, { image }) {
     const patches = withCoordinates(this.#convolved(image[0]));
     const { entities, attention } = relate(this.layers, patches.flat(), this.sizes);
-    const most = entities[0].map((_, i) => Math.max(...entities.map((entity) => entity[i])));
-    const probabilities = softmax(this.layers.dense("head", most));
+    const probabilities = softmax(this.layers.dense("head", largest(entities)));
     return { class: [argmax(probabilities)], probabilities: [probabilities], ...attention };
   }
 

@@ -102,6 +102,11 @@ def make_preset(folder, encoder_arguments=None, view=(7, 7, 24), **arguments):
         ({"encoder_arguments": {"share_weights": True}}, "'share_weights': True"),
         ({"encoder_arguments": {"block": {**BLOCK, "norm": "joint"}}}, "'norm': 'joint'"),
         ({"encoder_arguments": {"block": {**BLOCK, "residual": False}}}, "'residual': False"),
+        (
+            {"encoder_arguments": {"readout": "flatten", "readout_cell": None}},
+            "'readout': 'flatten'",
+        ),
+        ({"encoder_arguments": {"readout_cell": (0, 0)}}, "'readout_cell': .0, 0."),
         ({"dtype": "mixed_bfloat16"}, "'dtype': 'mixed_bfloat16'"),
         ({"view": (7, 7, 20)}, "'input_shape': .7, 7, 20."),
         ({"view": (9, 9, 24)}, "'input_shape': .9, 9, 24."),
