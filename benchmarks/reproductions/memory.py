@@ -62,6 +62,11 @@ VARIANTS = {
     ),
     "zero-memory": ("LSTM, relations; memory not stored", "lstm", ("--no-stored-memory",)),
     "no-burn-in": ("LSTM, relations; no burn-in", "lstm", ("--burn-in=0",)),
+    "lstm-long-floor": (
+        "LSTM for long spans, relations; a floor",
+        "lstm-long",
+        ("--observe-returns",),
+    ),
     "no-floor": ("LSTM, relations; no floor", "lstm", ("--no-observe-returns",)),
 }
 """Agents: in the tables' words, preset of `RecurrentQNetwork`, more options of the script."""
