@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import textwrap
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,8 +25,10 @@ if TYPE_CHECKING:
 _MARGIN = 0.2
 _GAP = 0.16
 _HEADING = 0.3
-_LEGEND = 0.52
+_LEGEND = 0.52  # below the view, of two lines
+LETTERS_LINE = 0.16
 _COLOUR_BAR = 0.85
+_UNBROKEN = "\N{NO-BREAK SPACE}"
 
 
 def attention_grid(weights: Any, grid: Cell = (7, 7)) -> np.ndarray:
@@ -113,7 +117,7 @@ def attention_figure(
         raise InvalidInput(f"unseen must have shape {tuple(grid)}; received shape {unseen.shape}")
 
     groups = merged_cells(cells)
-    places = _Places.of(rounds, groups)
+    places = _Places.of(rounds, groups, cells)
     figure = style.new_figure(places.width, places.height)
     _draw_state(figure, places, frame, view, cells, unseen, grid)
     _draw_panels(figure, places, rounds, groups, cells, unseen, grid)
@@ -160,10 +164,13 @@ def _without_number(label):
     return (words, number) if words and number.isdigit() else (label, "")
 
 
-def meaning(labels: Iterable[str]) -> str:
-    """Return the line that explains the letters in the cells."""
+def meaning(labels: Iterable[str], width: float = math.inf) -> str:
+    """Return what explains the letters in the cells, in lines of at most `width` inches."""
     words = dict.fromkeys(_without_number(label)[0] for label in labels)
-    return "  ".join(f"{short} {word}" for word, short in initials(words).items())
+    entries = [f"{short} {word}" for word, short in initials(words).items()]
+    whole = "  ".join(entry.replace(" ", _UNBROKEN) for entry in entries)
+    letters = max(1, int(min(width / style.LETTER, len(whole) + 1)))
+    return textwrap.fill(whole, letters, break_long_words=False).replace(_UNBROKEN, " ")
 
 
 def mark_cells(
@@ -235,7 +242,7 @@ class _Places(NamedTuple):
     left: float  # of the first column of panels
 
     @classmethod
-    def of(cls, rounds, groups):
+    def of(cls, rounds, groups, cells):
         """Choose sizes so that the two pictures are as tall as the panels beside them."""
         rows, columns = sum(len(heads) for heads in rounds.values()), len(groups)
         grouping = 0.28 if len(rounds) > 1 else 0.0
@@ -250,7 +257,7 @@ class _Places(NamedTuple):
         panel = float(np.clip((room - side) / columns, least, most))
 
         left = _MARGIN + side + 0.3 + grouping
-        stack = 2 * (_HEADING + side) + _LEGEND
+        stack = 2 * (_HEADING + side) + _LEGEND + LETTERS_LINE * meaning(cells, side).count("\n")
         panels = rows * (_HEADING + panel)
         height = max(stack, panels) + 0.5 * _MARGIN + _MARGIN
         top = 0.5 * _MARGIN + max(0.0, (stack - panels) / 2)
@@ -281,9 +288,11 @@ def _draw_state(figure, places, frame, view, cells, unseen, grid):
     style.title(axes, "what the agent sees")
     mark_cells(axes, cells)
     top += places.side + 0.08
-    style.write(figure, _MARGIN, top, meaning(cells), style.SMALL_SIZE, style.MUTED)
+    letters = meaning(cells, places.side)
+    style.write(figure, _MARGIN, top, letters, style.SMALL_SIZE, style.MUTED)
+    top += 0.18 + LETTERS_LINE * letters.count("\n")
     orange = "orange: the cell that attends"
-    style.write(figure, _MARGIN, top + 0.18, orange, style.SMALL_SIZE, style.ACCENT)
+    style.write(figure, _MARGIN, top, orange, style.SMALL_SIZE, style.ACCENT)
 
 
 def _draw_panels(figure, places, rounds, groups, cells, unseen, grid):

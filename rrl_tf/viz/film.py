@@ -12,6 +12,7 @@ from matplotlib.patches import Rectangle
 from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
 from rrl_tf.viz.attention import (
+    LETTERS_LINE,
     attention_grid,
     darkest,
     draw_weights,
@@ -90,8 +91,8 @@ def film(
     _check_episode(frames, scores, cells, q_values, actions, rewards, action_names, source, memory)
     looking = [each[source] for each in cells]
     pictures = _attention_from(looking, scores, grid)
-    page = _Page(frames[0], pictures, q_values, action_names, (source, round_name), memory)
-    page.show_meaning(dict.fromkeys(label for each in cells for label in each))
+    labels = dict.fromkeys(label for each in cells for label in each)
+    page = _Page(frames[0], pictures, q_values, action_names, (source, round_name), labels, memory)
     steps = _images(page, frames, pictures, cells, looking, q_values, actions, rewards, ended)
     return np.stack([*steps, page.draw_end(frames[-1], rewards, ended)])
 
@@ -154,7 +155,7 @@ def _check_episode(frames, scores, cells, q_values, actions, rewards, action_nam
 class _Page:
     """One figure whose artists are updated from picture to picture: setting up costs the most."""
 
-    def __init__(self, frame, pictures, q_values, action_names, shown, memory):
+    def __init__(self, frame, pictures, q_values, action_names, shown, labels, memory):
         columns, side = _heads_layout(pictures.shape[1])
         frame_width = _SIDE * min(max(1.0, frame.shape[1] / frame.shape[0]), _WIDEST)
         attention_width = max(0.0, columns * (side + _HEADS_GAP) - _HEADS_GAP)
@@ -162,7 +163,10 @@ class _Page:
         self._names_size, names_width = _names_layout(action_names)
         values_left = attention_left + attention_width + names_width
         right = values_left + _VALUES_WIDTH
-        width, height = right + _MARGIN, _TOP + _SIDE + 0.32
+        letters = meaning(labels, attention_width) if columns else ""
+        letters_top = _heads_bottom(pictures.shape[1], columns, side) + 0.08
+        foot = letters_top + LETTERS_LINE * (letters.count("\n") + 1) + 0.08
+        width, height = right + _MARGIN, max(_TOP + _SIDE + 0.32, foot)
         below = 0.0 if memory is None else memory_height(memory, width) + _MEMORY_GAP
         self.figure = style.new_figure(width, height + below, _DPI)
         self._caption = style.write(self.figure, _MARGIN, 0.13, "", style.TITLE_SIZE, weight="bold")
@@ -178,6 +182,9 @@ class _Page:
         self._marks = []
         self._shown = "attention from " + ", ".join(filter(None, shown))
         self._heads = self._add_heads(pictures[0], attention_left, columns, side)
+        style.write(
+            self.figure, attention_left, letters_top, letters, style.SMALL_SIZE, style.MUTED
+        )
         self._bars, self._labels = self._add_values(q_values, action_names, values_left)
         self._memory = None
         if memory is not None:
@@ -186,10 +193,9 @@ class _Page:
     def _add_heads(self, heads, attention_left, columns, side):
         if not len(heads):
             return []
-        rows = math.ceil(len(heads) / columns)
         heading = _HEADS_TITLE if len(heads) > 1 else 0.0
         step = side + heading + _HEADS_GAP
-        first = _TOP + (_SIDE - rows * step + _HEADS_GAP) / 2 + heading
+        first = 2 * _TOP + _SIDE - _heads_bottom(len(heads), columns, side) + heading
         above = first - heading - 0.04
         self._scale = style.write(
             self.figure, attention_left, above, "", style.SMALL_SIZE, va="bottom"
@@ -224,14 +230,6 @@ class _Page:
         style.title(axes, "value of each action", style.SMALL_SIZE)
         labels = [axes.text(0, y, "", size=min(7.5, self._names_size), va="center") for y in rows]
         return bars, labels
-
-    def show_meaning(self, labels):
-        if not self._heads:
-            return
-        width, height = self.figure.get_size_inches()
-        first, last = self._heads[0].axes, self._heads[-1].axes
-        left, top = first.get_position().x0 * width, (1 - last.get_position().y0) * height
-        style.write(self.figure, left, top + 0.08, meaning(labels), style.SMALL_SIZE, style.MUTED)
 
     def show_frame(self, frame, caption, reward):
         self._frame.set_data(frame)
@@ -302,3 +300,11 @@ def _heads_layout(heads):
     """Return how many columns of heads, and which side of each, fill their place best."""
     heading = _HEADS_TITLE if heads > 1 else 0.0
     return style.fill(heads, _ATTENTION_WIDTH, _SIDE, _HEADS_GAP, heading)
+
+
+def _heads_bottom(heads, columns, side):
+    """Return where the lowest heads end: all of them lie in the middle of their place."""
+    heading = _HEADS_TITLE if heads > 1 else 0.0
+    rows = math.ceil(heads / max(1, columns))
+    taken = rows * (side + heading + _HEADS_GAP) - _HEADS_GAP
+    return _TOP + (_SIDE + taken) / 2

@@ -177,6 +177,18 @@ def test_nothing_leaves_the_figure_or_overlaps(heads, count):
         assert not any(box.overlaps(other) for other in boxes[:i])
 
 
+@pytest.mark.parametrize("heads", [1, 8])
+def test_what_letters_mean_stays_below_the_view(heads):
+    """Five names of KeyCorridor once ran into the panels."""
+    names = ("agent", "red key", "red door", "yellow door", "green ball", "blue door")
+    cells = {name: (3, 6 - place) for place, name in enumerate(names)}
+    figure = attention_figure(FRAME, VIEW, one_hot_scores({}, heads), cells)
+    figure.draw_without_rendering()
+    below = [text.get_window_extent() for text in figure.texts]
+    assert max(box.x1 for box in below) < panel(figure, "head 1 · from agent").bbox.x0
+    assert not below[0].overlaps(below[1]) and min(box.y0 for box in below) > 0
+
+
 def test_masked_rows_of_zeros_are_drawn():
     figure = attention_figure(FRAME, VIEW, np.zeros((1, 49, 49)), {"agent": AGENT})
     assert panel(figure, "head 1 · from agent").get_images()[0].get_clim() == (0.0, 1.0)
@@ -213,6 +225,9 @@ def test_numbered_labels_share_their_initial_and_keep_the_number():
     assert list(initials(labels).values()) == ["A", "G", "B", "B2", "B13", "O"]
     assert meaning(labels) == "A agent  G gem  B box  O open"
     assert meaning(["box 2"]) == "B box"
+    # A line for what fits, and no name is broken.
+    assert meaning(["agent", "red key", "red ball"], 1.4) == "A agent  RK red key\nRB red ball"
+    assert meaning(["agent", "red key"], 0.1) == "A agent\nR red key"
     assert initials(["goal", "gem", "key 1"]) == {"goal": "Go", "gem": "Ge", "key 1": "K1"}
     # Once `Red k` and `Red b`, wider than a cell.
     coloured = ["agent", "red key", "red ball", "blue ball", "green goal"]

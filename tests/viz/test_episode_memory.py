@@ -145,7 +145,8 @@ def test_a_film_has_the_memory_below_and_all_else_as_before(kind):
 @pytest.mark.parametrize("scale", [0.01, 1, 10, 1000])
 def test_the_values_of_actions_lie_beside_their_names(scale):
     q = scale * np.array([[1.19, 0.02, -1.0]])
-    page = _Page(episode(1)["frames"][0], np.zeros((1, 0, 1, 1)), q, NAMES, ("agent",), None)
+    nothing = np.zeros((1, 0, 1, 1))
+    page = _Page(episode(1)["frames"][0], nothing, q, NAMES, ("agent",), (), None)
     page.show_values(q[0], 0)
     assert_everything_lies_apart(page.figure)
 

@@ -118,14 +118,27 @@ def test_the_mean_of_the_heads_is_a_film_too():
 def test_the_title_says_which_round_and_what_even_attention_would_be():
     heads = np.zeros((2, 7, 7))
     heads[:, 5:] = 1 / 14
-    page = _Page(
-        np.zeros((8, 8, 3)), heads[None], np.zeros((1, 3)), NAMES, ("agent", "round 1"), None
-    )
+    shown, labels = ("agent", "round 1"), ("agent",)
+    page = _Page(np.zeros((8, 8, 3)), heads[None], np.zeros((1, 3)), NAMES, shown, labels, None)
     page.show_attention(heads, {"agent": (3, 6)}, (3, 6))
     said = [text.get_text() for text in page.figure.texts]
     assert "attention from agent, round 1\n0 to 0.14; even would be 0.07" in said
     given = episode(steps=1)
     assert (film(**given, round_name="round 1") != film(**given)).any()
+
+
+@pytest.mark.parametrize("heads", [1, 2, 3, 4, 8])
+def test_what_letters_mean_stays_beside_the_values_and_on_the_page(heads):
+    """Six names of KeyCorridor once ran into the actions' names."""
+    labels = ("agent", "red key", "red door", "yellow door", "green ball", "blue door")
+    pictures = np.full((1, heads, 7, 7), 1 / 49)
+    frame, values = np.zeros((8, 8, 3)), np.zeros((1, 3))
+    page = _Page(frame, pictures, values, NAMES, ("agent", "round 1"), labels, None)
+    (letters,) = [text for text in page.figure.texts if "Y yellow door" in text.get_text()]
+    *shown, bars = page.figure.axes
+    box = letters.get_window_extent()
+    assert box.x1 < bars.get_tightbbox().x0 and box.y0 > 0
+    assert box.y1 < min(axes.get_window_extent().y0 for axes in shown[1:])
 
 
 def test_the_end_shows_the_last_step_veiled():
