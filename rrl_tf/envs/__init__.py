@@ -19,6 +19,7 @@ from rrl_tf.envs.doorkey import (
 )
 from rrl_tf.envs.doorkey_task import doorkey_task
 from rrl_tf.envs.gymnasium_task import gymnasium_task
+from rrl_tf.envs.key_corridor import make_key_corridor
 from rrl_tf.envs.key_corridor_task import key_corridor_task
 from rrl_tf.envs.memory import MemoryStart, enumerate_memory_starts, make_memory
 from rrl_tf.envs.memory_task import memory_task
@@ -61,6 +62,7 @@ __all__ = [
     "key_corridor_task",
     "make_comparison",
     "make_doorkey",
+    "make_key_corridor",
     "make_memory",
     "memory_task",
     "object_cells",

@@ -6,19 +6,11 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-import gymnasium
-from minigrid.envs import KeyCorridorEnv
-
-from rrl_tf._arguments import integers_from, one_of, optional_positive_int, positive_int
-from rrl_tf.envs import minigrid_view, wrappers
+from rrl_tf._arguments import integers_from
+from rrl_tf.envs import minigrid_view
+from rrl_tf.envs.key_corridor import make_key_corridor
 from rrl_tf.envs.preparation import one_hot
 from rrl_tf.envs.task import Level, Task
-from rrl_tf.errors import InvalidInput
-
-SMALLEST_ROOM = 3
-# Who holds the key cannot take the ball, so the key must be dropped; nothing needs `done`.
-ACTIONS = (0, 1, 2, 3, 4, 5)
-REWARDS = ("success", "env")
 
 
 def key_corridor_task(
@@ -33,10 +25,7 @@ def key_corridor_task(
 
     Args:
         rows: rows of rooms to the left and right of the corridor, a curriculum from first to last.
-        room_size: side of a room, walls included; at least 3.
-        frames: observations stacked along the channels, oldest first.
-        reward: `"success"`, 1 for the ball; or `"env"`, 1 - 0.9 * steps / max_steps for it.
-        max_steps: time limit of an episode; `None` is MiniGrid's 30 * room_size².
+        room_size, frames, reward, max_steps: as in `make_key_corridor`, for all levels.
 
     Raises:
         InvalidInput: if an argument is not possible.
@@ -47,13 +36,8 @@ def key_corridor_task(
         ('KeyCorridorS3R3', ('left', 'right', 'forward', 'pickup', 'drop', 'toggle'))
     """
     rows = integers_from("rows", rows, 1)
-    if positive_int("room_size", room_size) < SMALLEST_ROOM:
-        raise InvalidInput(f"room_size must be at least {SMALLEST_ROOM}; received {room_size!r}")
-    positive_int("frames", frames)
-    optional_positive_int("max_steps", max_steps)
-    one_of("reward", reward, REWARDS)
     make = functools.partial(
-        _make, room_size=room_size, frames=frames, reward=reward, max_steps=max_steps
+        make_key_corridor, room_size=room_size, frames=frames, reward=reward, max_steps=max_steps
     )
     space: Any = make(rows[0]).observation_space
     channels = space.shape[-1] // frames
@@ -66,13 +50,3 @@ def key_corridor_task(
         success_return=0.05,  # less than the least that the ball can be worth
         **minigrid_view.of_task(channels, coloured=True),
     )
-
-
-def _make(rows, *, room_size, frames, reward, max_steps, render_mode=None):
-    env: gymnasium.Env = KeyCorridorEnv(
-        num_rows=rows, room_size=room_size, max_steps=max_steps, render_mode=render_mode
-    )
-    env = wrappers.MiniGridStateKey(wrappers.ViewWithCompass(env))
-    env = wrappers.StackFrames(env, frames)
-    env = wrappers.SelectActions(env, ACTIONS)
-    return wrappers.ReplaceReward(env, wrappers.REWARDS[reward])

@@ -15,6 +15,7 @@ from rrl_tf.envs import (
     MemoryStart,
     enumerate_memory_starts,
     key_corridor_task,
+    make_key_corridor,
     make_memory,
     memory_task,
 )
@@ -279,6 +280,8 @@ def test_key_corridor_is_minigrids_with_six_actions():
     assert task.preparation.shape == (7, 7, 24)
     for level, rows in enumerate((1, 2, 3)):
         ours, theirs = task.make_env(level), gymnasium.make(f"MiniGrid-KeyCorridorS3R{rows}-v0")
+        registered = gymnasium.make(f"rrl_tf/KeyCorridorS3R{rows}-v0")
+        np.testing.assert_array_equal(registered.reset(seed=7)[0], ours.reset(seed=7)[0])
         rng = np.random.default_rng(rows)
         for seed in range(2):
             observation, _ = ours.reset(seed=seed)
@@ -292,6 +295,16 @@ def test_key_corridor_is_minigrids_with_six_actions():
                 assert (reward, ends) == (their_reward > 0, their_ends)
                 ended = any(ends)
             assert info["success"] == (their_reward > 0)
+
+
+@pytest.mark.parametrize(("room_size", "rows"), [(3, 1), (3, 2), (3, 3), (4, 3), (5, 3), (6, 3)])
+def test_key_corridor_goes_by_minigrids_names(room_size, rows):
+    name = f"KeyCorridorS{room_size}R{rows}-v0"
+    ours, theirs = gymnasium.make(f"rrl_tf/{name}"), gymnasium.make(f"MiniGrid-{name}")
+    assert ours.unwrapped.max_steps == theirs.unwrapped.max_steps
+    for env in (ours, theirs):
+        env.reset(seed=3)
+    assert ours.unwrapped.grid == theirs.unwrapped.grid
 
 
 def test_the_ball_is_a_success_and_the_time_limit_none():
@@ -324,6 +337,10 @@ def test_the_ball_is_a_success_and_the_time_limit_none():
 def test_what_key_corridor_cannot_be_is_told(arguments, message):
     with pytest.raises(InvalidInput, match=message):
         key_corridor_task(**arguments)
+    if arguments.get("rows") != ():
+        one = {name: each[0] if name == "rows" else each for name, each in arguments.items()}
+        with pytest.raises(InvalidInput):
+            make_key_corridor(**one)
 
 
 @pytest.mark.parametrize(("size", "most"), [(7, 3), (9, 3), (11, 2), (13, 2), (17, 2)])
