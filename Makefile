@@ -20,7 +20,7 @@ test-slow: .venv/installed
 docs: .venv/installed
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
 
-# The trained presets of the package, of runs that `results` leaves behind (memory: --seeds 0 --variants lstm).
+# The trained presets of the package, of runs that `results` leaves behind (memory: --seeds 0 --variants lstm lstm-long lstm-long-dense).
 MAKE_PRESET := $(RUN) -m train_scripts.make_preset --folder rrl_tf/presets
 LOOPS := Played greedily, agents that are trained like this go round in a loop in some rooms; with 5 % of random actions hardly ever.
 SMALL := Trained on 5x5 alone: for larger rooms take a preset of their size.
@@ -34,8 +34,9 @@ ASKED := Trained on 5x5 alone. Asked for 0.8 to 0.95 it earns that; asked for 0.
 presets: .venv/installed
 	$(MAKE_PRESET) --run runs/doorkey/fast-seed0 --name doorkey-5x5 --command "python -m train_scripts.train_doorkey" \
 	    --description "Opens the door of MiniGrid-DoorKey-5x5 from every start, without a memory." --limits "$(SMALL)"
-	set -e; for size in 6x6 8x8 16x16; do $(MAKE_PRESET) --run runs/recurrent/doorkey-$$size-lstm-seed0 --name doorkey-$$size \
-	    --command "python -m train_scripts.train_recurrent --preset doorkey-$$size --network lstm" \
+	set -e; for trained in 6x6:lstm 8x8:lstm 16x16:lstm-long; do size=$${trained%:*}; network=$${trained#*:}; \
+	    $(MAKE_PRESET) --run runs/recurrent/doorkey-$$size-$$network-seed0 --name doorkey-$$size \
+	    --command "python -m train_scripts.train_recurrent --preset doorkey-$$size --network $$network" \
 	    --description "Opens the door of MiniGrid-DoorKey-$$size with relations between the cells in view and an LSTM." \
 	    --limits "$(LOOPS)"; done
 	$(MAKE_PRESET) --run runs/recurrent/memory-s17-lstm-long-dense-seed0 --name memory-s17 \

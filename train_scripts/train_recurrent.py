@@ -152,6 +152,7 @@ PRESETS = {
         DOORKEY,
         preset="doorkey-16x16",
         sizes=(5, 6, 8, 16),
+        network="lstm-long",  # as on 8 x 8
         held_out=False,
         bound_entities=False,
         steps=400_000,
@@ -175,8 +176,7 @@ PRESETS = {
         learning_rate_updates=25_000,
         learning_rate_hold=15_000,
         discount=0.97,
-        # Where the key lies is not in view: who was lucky once would be a floor for all who look.
-        observe_returns=False,
+        observe_returns=False,  # where the key lies is not in view: a return may be of mere luck
         replay_capacity=100_000,
         epsilon_end=0.6,  # whoever hardly explores is never rewarded
         epsilon_exponent=4.0,
