@@ -152,7 +152,6 @@ PRESETS = {
         DOORKEY,
         preset="doorkey-16x16",
         sizes=(5, 6, 8, 16),
-        network="lstm-long",  # as on 8 x 8
         held_out=False,
         bound_entities=False,
         steps=400_000,
@@ -172,17 +171,17 @@ PRESETS = {
         learned_steps=24,
         steps=500_000,
         batch_size=8,
-        max_steps=135,  # half of MiniGrid's: fewer steps of who is lost
-        updates_per_step=0.125,
-        learning_rate_updates=62_500,
-        learning_rate_hold=40_000,
+        updates_per_step=0.0625,
+        learning_rate_updates=25_000,
+        learning_rate_hold=15_000,
         discount=0.97,
         observe_returns=False,  # where the key lies is not in view: a return may be of mere luck
         replay_capacity=100_000,
         epsilon_end=0.6,  # whoever hardly explores is never rewarded
         epsilon_exponent=4.0,
         epsilon_steps=50_000,
-        evaluate_every=20_000,  # an episode without success takes long
+        evaluate_every=20_000,  # an episode without success takes 270 steps
+        evaluation_episodes=100,
     ),
     "gymnasium": dataclasses.replace(
         MEMORY, preset="gymnasium", environment="gymnasium", discount=0.97

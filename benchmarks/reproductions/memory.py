@@ -62,11 +62,6 @@ VARIANTS = {
     ),
     "zero-memory": ("LSTM, relations; memory not stored", "lstm", ("--no-stored-memory",)),
     "no-burn-in": ("LSTM, relations; no burn-in", "lstm", ("--burn-in=0",)),
-    "lstm-long-floor": (
-        "LSTM for long spans, relations; a floor",
-        "lstm-long",
-        ("--observe-returns",),
-    ),
     "no-floor": ("LSTM, relations; no floor", "lstm", ("--no-observe-returns",)),
 }
 """Agents: in the tables' words, preset of `RecurrentQNetwork`, more options of the script."""
@@ -74,11 +69,7 @@ VARIANTS = {
 
 ZERO_SHOT = ("zero_shot/level", "zero_shot/success", "zero_shot/last_success")
 """Of a curriculum's next level and of its last one, before they are trained on."""
-SHOWN = (
-    ("doorkey-8x8", "lstm", 0),
-    ("memory-s17", "lstm-long", 0),
-    ("key-corridor-s3r3", "lstm-long", 0),
-)
+SHOWN = (("doorkey-8x8", "lstm", 0), ("memory-s17", "lstm-long", 0))
 """Whose pictures are in the docs."""
 
 
