@@ -20,7 +20,8 @@ test-slow: .venv/installed
 docs: .venv/installed
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
 
-# The trained presets of the package, of runs that `results` leaves behind (memory: --seeds 0 --variants lstm lstm-long lstm-long-dense).
+# The trained presets of the package, of runs that `results` leaves behind (memory: --seeds 0 --variants lstm lstm-long lstm-long-dense),
+# and of KeyCorridor that of the command below.
 MAKE_PRESET := $(RUN) -m train_scripts.make_preset --folder rrl_tf/presets
 LOOPS := Played greedily, agents that are trained like this go round in a loop in some rooms; with 5 % of random actions hardly ever.
 SMALL := Trained on 5x5 alone: for larger rooms take a preset of their size.

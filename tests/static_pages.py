@@ -35,8 +35,8 @@ def save_with_policy(network, version, folder):
     return write_preset(network, folder, beside=beside)
 
 
-def q_network_preset(folder, network, prepare=ONE_HOT, export=export_policy):
-    version = export(
+def q_network_preset(folder, network, prepare=ONE_HOT):
+    version = export_policy(
         folder / "export", network, prepare, (7, 7, 4), policy={"action_names": ACTIONS}
     )
     return save_with_policy(network, version, folder / "q-network")
@@ -77,10 +77,10 @@ def classifier_preset(folder, prepare=clean, **arguments):
     return save_with_policy(network, version, folder / "classifier")
 
 
-def shake(network, scale=0.3):
+def shake(network):
     """Gives every weight a value of its own: new biases and norms are zeros and ones."""
     rng = np.random.default_rng(0)
-    network.set_weights([rng.normal(0, scale, weight.shape) for weight in network.get_weights()])
+    network.set_weights([rng.normal(0, 0.3, weight.shape) for weight in network.get_weights()])
 
 
 def in_page(script, page, asked, tmp_path, *more):

@@ -193,7 +193,7 @@ class _Page:
     def _add_heads(self, heads, attention_left, columns, side):
         if not len(heads):
             return []
-        heading = _HEADS_TITLE if len(heads) > 1 else 0.0
+        heading = _heading(len(heads))
         step = side + heading + _HEADS_GAP
         first = 2 * _TOP + _SIDE - _heads_bottom(len(heads), columns, side) + heading
         above = first - heading - 0.04
@@ -298,13 +298,16 @@ def _names_layout(names):
 
 def _heads_layout(heads):
     """Return how many columns of heads, and which side of each, fill their place best."""
-    heading = _HEADS_TITLE if heads > 1 else 0.0
-    return style.fill(heads, _ATTENTION_WIDTH, _SIDE, _HEADS_GAP, heading)
+    return style.fill(heads, _ATTENTION_WIDTH, _SIDE, _HEADS_GAP, _heading(heads))
 
 
 def _heads_bottom(heads, columns, side):
     """Return where the lowest heads end: all of them lie in the middle of their place."""
-    heading = _HEADS_TITLE if heads > 1 else 0.0
     rows = math.ceil(heads / max(1, columns))
-    taken = rows * (side + heading + _HEADS_GAP) - _HEADS_GAP
+    taken = rows * (side + _heading(heads) + _HEADS_GAP) - _HEADS_GAP
     return _TOP + (_SIDE + taken) / 2
+
+
+def _heading(heads):
+    """Return the room above each head for its name; a lone one has none."""
+    return _HEADS_TITLE if heads > 1 else 0.0

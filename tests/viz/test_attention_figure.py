@@ -179,7 +179,7 @@ def test_nothing_leaves_the_figure_or_overlaps(heads, count):
 
 @pytest.mark.parametrize("heads", [1, 8])
 def test_what_letters_mean_stays_below_the_view(heads):
-    """Five names of KeyCorridor once ran into the panels."""
+    """The names of KeyCorridor once ran into the panels."""
     names = ("agent", "red key", "red door", "yellow door", "green ball", "blue door")
     cells = {name: (3, 6 - place) for place, name in enumerate(names)}
     figure = attention_figure(FRAME, VIEW, one_hot_scores({}, heads), cells)
