@@ -33,6 +33,7 @@ _Q_NETWORK = {
     "encoder": "relational",
     "core": "lstm",
     "memory_input": "vector",
+    "hidden_activation": "relu",
     "dueling": True,
     "output_activation": "linear",
 }

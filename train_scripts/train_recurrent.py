@@ -65,6 +65,8 @@ class Config(GymnasiumConfig, RecurrentDoubleDQNConfig):
     """Preset of `RecurrentQNetwork`: lstm, lstm-long, relational-memory, relational-memory-long,
     window or none, each of related cells, or as lstm-dense behind dense layers; or
     relational-memory-entities."""
+    hidden_activation: Literal["relu", "leaky_relu"] = "relu"
+    """Of the layers after the memory. Where rewards are rare, units of a ReLU may all be off."""
     bound_entities: bool = False
     """DoorKey: relate no more cells than can be in sight in the largest room: the same values,
     with less work, of a network that larger rooms than these are no use to. One that relates no
@@ -168,6 +170,7 @@ PRESETS = {
         environment="key_corridor",
         sizes=(1, 2, 3),
         network="lstm-long",
+        hidden_activation="leaky_relu",  # of a ReLU none of the units was on in half of the states
         learned_steps=24,
         steps=500_000,
         batch_size=8,
@@ -228,7 +231,11 @@ def make_network(config: Config, task: Task) -> RecurrentQNetwork:
     one_of("network", config.network, tuple(RECURRENT_Q_NETWORK))
     if config.bound_entities and config.environment != "doorkey":
         raise InvalidInput(f"bound_entities goes with doorkey; received {config.environment!r}")
-    arguments: dict[str, Any] = {"num_actions": task.num_actions, "dtype": config.dtype}
+    arguments: dict[str, Any] = {
+        "num_actions": task.num_actions,
+        "hidden_activation": config.hidden_activation,
+        "dtype": config.dtype,
+    }
     if config.bound_entities and reads_one_cell(config.network):
         arguments["encoder_arguments"] = {"max_entities": most_in_sight(max(config.sizes))}
     return RecurrentQNetwork.from_preset(config.network, task.preparation, **arguments)

@@ -10,9 +10,9 @@ import keras
 from keras import ops
 
 from rrl_tf._arguments import one_of, optional_dict, positive_int, positive_ints
-from rrl_tf._typing import Initializer, Shape, Tensor
+from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers._shapes import dense_on_rows, same_shape
+from rrl_tf.layers._shapes import dense_on_rows
 from rrl_tf.models import _memory_cores as cores
 from rrl_tf.models._dense_encoder import DenseEncoder
 from rrl_tf.models._dueling import dueling_values
@@ -20,6 +20,7 @@ from rrl_tf.models._encoders import RelationalEncoder, with_preparation
 from rrl_tf.models._from_preset import FromPreset, preset_config
 from rrl_tf.models._grids import dense
 from rrl_tf.models._memory_cores import split_time
+from rrl_tf.models._remembered_steps import check_steps, observation_of
 from rrl_tf.models.recurrent_presets import RECURRENT_Q_NETWORK
 
 CORES = {
@@ -30,7 +31,6 @@ CORES = {
 }
 ENCODERS = ("relational", "dense")
 MEMORY_INPUTS = ("vector", "entities")
-INPUTS = ("observation", "previous_action", "previous_reward")
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
@@ -63,11 +63,14 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
             `readout_cell`; or `hidden_units` of the ReLU layers of a dense encoder.
         memory_input: what a Relational Memory is fed with, the encoder's `"vector"` or its
             `"entities"`. The other cores take a vector.
-        hidden_units: sizes of the ReLU layers after the memory.
+        hidden_units: sizes of the dense layers after the memory.
         dueling: whether Q is made of the value of the state and centred advantages, as
             `V + A - mean(A)` (Wang et al., 2016).
         kernel_initializer: initialiser of the matrices outside encoder and core.
         head_initializer: initialiser of the last matrix; with `"zeros"` all Q values begin at 0.
+        hidden_activation: activation of the layers after the memory. Where rewards are rare, units
+            of a ReLU may all be off in most states, which then have one value and no gradient;
+            those of `"leaky_relu"` never are (Maas et al., 2013).
 
     Call arguments:
         inputs: dict of `"observation"` `(B, ...)`, prepared; `"previous_action"` `(B,)` int, -1
@@ -104,6 +107,7 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         - [Santoro et al., 2018](https://arxiv.org/abs/1806.01822)
         - [Kapturowski et al., 2019](https://openreview.net/forum?id=r1lyTjAqYX) (R2D2)
         - [Hausknecht and Stone, 2015](https://arxiv.org/abs/1507.06527)
+        - [Maas et al., 2013](https://ai.stanford.edu/~amaas/papers/relu_hybrid_icml2013_final.pdf)
     """
 
     _default_save_signature = None  # Keras would trace a call of `build`'s shapes for every export
@@ -120,6 +124,7 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         dueling: bool = True,
         kernel_initializer: Initializer = "glorot_uniform",
         head_initializer: Initializer = "glorot_uniform",
+        hidden_activation: Activation = "relu",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -138,6 +143,7 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         self.dueling = dueling
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.head_initializer = keras.initializers.get(head_initializer)
+        self.hidden_activation = keras.activations.get(hidden_activation)
         self._make_layers()
 
     def _make_layers(self):
@@ -146,7 +152,7 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         self.core_layer = self._part("core", CORES[self.core], self.core_arguments)
         self.previous_row = None
         self.hidden = [
-            dense(self, f"hidden_{i}", units, "relu")
+            dense(self, f"hidden_{i}", units, self.hidden_activation)
             for i, units in enumerate(self.hidden_units, start=1)
         ]
         self.head = keras.layers.Dense(
@@ -168,7 +174,7 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
             ) from error
 
     def build(self, inputs_shape: dict[str, Shape]) -> None:
-        shape = tuple(_observation(inputs_shape))
+        shape = tuple(observation_of(inputs_shape))
         self._observation_shape = shape[1:]
         self.encoder_layer.build(shape)
         previous = self.num_actions + 1
@@ -213,7 +219,7 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         return_gates: bool = False,
         removed: Tensor | None = None,
     ) -> tuple[Any, ...]:
-        self._check(inputs, memory, None, num_axes=1)
+        check_steps(inputs, memory, None, 1, self._observation_shape, self.memory_size)
         sequences = {name: ops.expand_dims(value, 1) for name, value in inputs.items()}
         results = self._go_through(
             sequences, memory, None, training, return_attention_scores, return_gates, removed
@@ -259,36 +265,12 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         ((3, 9, 2), (3, 9, 128))
         """
         if not self.built:
-            shape = _observation(inputs).shape
+            shape = observation_of(inputs).shape
             self.build({"observation": (None, *shape[2:])})
-        self._check(inputs, memory, first, num_axes=2)
+        check_steps(inputs, memory, first, 2, self._observation_shape, self.memory_size)
         return self._go_through(
             inputs, memory, first, training, return_attention_scores, return_gates
         )
-
-    def _check(self, inputs, memory, first, num_axes):
-        """Raises an `InvalidInput` unless all shapes fit; the first axes are B, or B and T."""
-        leading = tuple(_observation(inputs).shape[:num_axes])
-        if inputs.keys() != set(INPUTS):
-            raise _not_the_inputs(sorted(inputs))
-        wanted = {
-            "observation": (*leading, *self._observation_shape),
-            "previous_action": leading,
-            "previous_reward": leading,
-            "memory": (*leading[:1], self.memory_size),
-            "first": leading,
-        }
-        for name, value in {**inputs, "memory": memory, "first": first}.items():
-            if value is not None and not same_shape(value.shape, wanted[name]):
-                raise InvalidInput(
-                    f"`{name}` must have the shape {wanted[name]} with this network and batch; "
-                    f"received the shape {tuple(value.shape)}"
-                )
-        if num_axes == 2 and not leading[1]:
-            raise InvalidInput(
-                "`unroll` needs a known number of steps T, at least one; "
-                f"received observations of the shape {tuple(inputs['observation'].shape)}"
-            )
 
     def _go_through(
         self, inputs, memory, first, training, want_attention, want_gates, removed=None
@@ -386,15 +368,5 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
             "dueling": self.dueling,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "head_initializer": keras.initializers.serialize(self.head_initializer),
+            "hidden_activation": keras.activations.serialize(self.hidden_activation),
         }
-
-
-def _observation(inputs):
-    """The observation of a dict of inputs, or its shape."""
-    if not isinstance(inputs, Mapping) or "observation" not in inputs:
-        raise _not_the_inputs(sorted(inputs) if isinstance(inputs, Mapping) else type(inputs))
-    return inputs["observation"]
-
-
-def _not_the_inputs(received):
-    return InvalidInput(f"RecurrentQNetwork takes a dict of {INPUTS}; received {received}")

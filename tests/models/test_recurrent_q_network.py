@@ -91,6 +91,24 @@ def test_a_head_of_zeros_values_nothing_in_the_beginning():
     assert not array(model.unroll(sequences())[0]).any()
 
 
+@pytest.mark.tf_only
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu"])
+def test_with_units_that_leak_values_are_of_the_view_where_all_are_off(activation):
+    import tensorflow as tf
+
+    model = RecurrentQNetwork.from_preset("lstm", SEEN, hidden_activation=activation, **SMALL)
+    inputs = sequences()
+    model.unroll(inputs)
+    (hidden,) = model.hidden
+    hidden.bias.assign(tf.fill(hidden.bias.shape, -100.0))
+    with tf.GradientTape() as tape:
+        q, _ = model.unroll(inputs)
+        loss = tf.reduce_sum(tf.square(q))
+    slope = np.abs(tape.gradient(loss, hidden.kernel.value)).max()
+    leaks = activation == "leaky_relu"
+    assert (array(q).std(axis=(0, 1)).max() > 1e-3, slope > 1e-3) == (leaks, leaks)
+
+
 @every_core
 def test_a_network_saved_by_itself_gives_the_same_output(preset, tmp_path):
     model, inputs = shared(preset), sequences()

@@ -99,6 +99,7 @@ def make_preset(folder, encoder_arguments=None, view=(7, 7, 24), **arguments):
     [
         ({"core": "none"}, "'core': 'none'"),
         ({"dueling": False}, "'dueling': False"),
+        ({"hidden_activation": "leaky_relu"}, "'hidden_activation': 'leaky_relu'"),
         ({"encoder_arguments": {"share_weights": True}}, "'share_weights': True"),
         ({"encoder_arguments": {"block": {**BLOCK, "norm": "joint"}}}, "'norm': 'joint'"),
         ({"encoder_arguments": {"block": {**BLOCK, "residual": False}}}, "'residual': False"),

@@ -1,0 +1,135 @@
+"""Why agents stayed at 40 % of KeyCorridorS3R2: how many units after the memory are on?
+
+Where no unit of a layer of ReLUs is on, the values are those of its bias, whatever is in view, and
+no gradient comes back. Each agent is trained up to S3R2, with ReLUs or with units that leak, and
+then asked by where key and ball lie. What is finished is not trained again, and what was stopped
+goes on.
+"""
+
+import dataclasses
+import pathlib
+
+import numpy as np
+
+from benchmarks import runs
+from benchmarks.runs import percent, spread, summaries
+from benchmarks.tables import markdown_table
+from rrl_tf.training import evaluate
+from rrl_tf.training.loops import make_recurrent_agent
+from train_scripts import train_recurrent
+
+RESULTS = pathlib.Path("docs/results/silent_units")
+TASK = ("--sizes", "1", "2", "--steps=240000")
+"""In the place of the preset's numbers: until here its step size is held."""
+VARIANTS = {"relu": "ReLU", "leaky_relu": "leaky ReLU"}
+"""Activations after the memory, in the table's words."""
+STARTS, EPSILON = 120, 0.6  # as the preset's boldest environment plays
+ASKED_FROM = 5000  # seeds of the starts, which no training or evaluation begins with
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(runs.Config):
+    """Which runs, and how many at a time."""
+
+    seeds: tuple[int, ...] = (102, 103, 104)
+    variants: runs.any_of(VARIANTS) = tuple(VARIANTS)
+    runs: str = "runs/silent_units"
+
+
+def main(config):
+    """Trains with each activation, listens to the units, and writes the table of the docs."""
+    wanted = [(variant, seed) for seed in config.seeds for variant in config.variants]
+    runs.train_all(config, train, wanted)
+    runs.publish(RESULTS, {"table": table}, {})
+
+
+def train(config, variant, seed):
+    """Trains one agent, and keeps what the table needs."""
+    arguments = (*TASK, f"--hidden-activation={variant}")
+    name = f"{variant}-seed{seed}"
+    run = runs.train(config, "train_recurrent", "key-corridor-s3r3", seed, *arguments, name=name)
+    settings = runs.configuration(run, train_recurrent.Config)
+    agent = make_recurrent_agent(train_recurrent.make_task(settings), runs.network(run), settings)
+    runs.keep(run, RESULTS, **asked(agent, train_recurrent.make_task(settings)))
+
+
+def asked(agent, task, starts=STARTS):
+    """How much is solved by where key and ball lie, and how many units are on in the views."""
+    resets = [{"seed": ASKED_FROM + i} for i in range(starts)]
+    same = np.array([in_one_row(task.make_test_env(), reset) for reset in resets])
+    found = {}
+    for name, epsilon in (("greedy", 0.0), ("noisy", EPSILON)):
+        player = Listener(agent)
+        solved = evaluate(player, task.make_test_env, resets, epsilon).success
+        on = np.concatenate(player.on)
+        found[name] = {
+            "same_row": float(solved[same].mean()),
+            "other_row": float(solved[~same].mean()),
+            "silent": float((on == 0).mean()),
+            "on": float(on.mean()),
+        }
+    return found
+
+
+def in_one_row(env, reset):
+    """Whether the key lies in the row of the ball."""
+    env.reset(**reset)
+    grid = env.unwrapped.grid
+    cells = {
+        getattr(grid.get(x, y), "type", ""): y
+        for x in range(grid.width)
+        for y in range(grid.height)
+    }
+    return cells["key"] == cells["ball"]
+
+
+class Listener:
+    """An agent's greedy player that counts the units that are on in the layer after the memory.
+
+    Args:
+        agent: of a network with one such layer.
+
+    Attributes:
+        on: list of `(B,)` int arrays, units that are on in each view, one array a step.
+    """
+
+    def __init__(self, agent):
+        self.agent, self.on = agent, []
+        self._player = agent.greedy_player()
+        self.initial_recall = self._player.initial_recall
+        self.next_recall = self._player.next_recall
+        (self._layer,) = agent.policy.hidden
+
+    def __call__(self, observation, recall):
+        """Actions `(B,)` and the memory `(B, M)`, as of the greedy player."""
+        activation, before = self._layer.activation, []
+
+        def heard(x):
+            before.append(np.asarray(x))
+            return activation(x)
+
+        self._layer.activation = heard
+        try:
+            values, memory = self.agent.policy_values(observation, recall)
+        finally:
+            self._layer.activation = activation
+        self.on.append((np.concatenate(before).reshape(len(observation), -1) > 0).sum(axis=-1))
+        return np.argmax(values, axis=-1).astype(np.int32), np.asarray(memory)
+
+
+def table(results):
+    """What the runs know at their end as a Markdown table."""
+    rows = []
+    for variant, label in VARIANTS.items():
+        if not (found := summaries(results, variant)):
+            continue
+        row = {"units after the memory": label, "seeds": len(found)}
+        row["greedy success"] = percent(found, "eval/success")
+        for title, name in (("the locked room's row", "same_row"), ("another row", "other_row")):
+            row[f"key in {title}"] = percent([run["greedy"] for run in found], name)
+        noisy = [run["noisy"] for run in found]
+        row[f"in another row, ε = {EPSILON}"] = percent(noisy, "other_row")
+        row["views with no unit on"] = percent(noisy, "silent")
+        row["units on, of 64"] = spread([run["on"] for run in noisy])
+        rows.append(row)
+    return markdown_table(rows)
