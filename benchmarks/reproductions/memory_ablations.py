@@ -33,9 +33,14 @@ VARIANTS = {
     "no-burn-in": ("no burn-in", ("--burn-in=0",)),
     "short-sequences": ("16 learned steps, not 24", ("--learned-steps=16",)),
     "discount": ("a discount of 0.95, not 0.98", ("--discount=0.95",)),
+    "leaky": ("units after the memory that leak", ("--hidden-activation=leaky_relu",)),
     "relational-memory": (
         "a Relational Memory for long spans",
         ("--network=relational-memory-long-dense",),
+    ),
+    "relational-memory-leaky": (
+        "a Relational Memory for long spans, and units after it that leak",
+        ("--network=relational-memory-long-dense", "--hidden-activation=leaky_relu"),
     ),
     "four-frames": ("no memory, but four frames", ("--network=none-dense", "--frames=4")),
     "no-memory": ("no memory", ("--network=none-dense",)),
