@@ -69,7 +69,11 @@ VARIANTS = {
 
 ZERO_SHOT = ("zero_shot/level", "zero_shot/success", "zero_shot/last_success")
 """Of a curriculum's next level and of its last one, before they are trained on."""
-SHOWN = (("doorkey-8x8", "lstm", 0), ("memory-s17", "lstm-long", 0))
+SHOWN = (
+    ("doorkey-8x8", "lstm", 0),
+    ("memory-s17", "lstm-long", 0),
+    ("key-corridor-s3r3", "lstm-long", 3),
+)
 """Whose pictures are in the docs."""
 
 
