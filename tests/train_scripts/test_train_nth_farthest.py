@@ -47,7 +47,10 @@ def metrics(run):
         ]
 
 
-@pytest.mark.parametrize("network", ["fast", "fast-transformer", "fast-lstm"])
+@pytest.mark.parametrize(
+    "network",
+    ["fast", pytest.param("fast-transformer", marks=pytest.mark.slow), "fast-lstm"],
+)
 def test_a_run_leaves_everything_it_promises(tmp_path, capsys, network):
     from train_scripts import train_nth_farthest
 

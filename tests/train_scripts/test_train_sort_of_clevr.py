@@ -64,6 +64,7 @@ def test_a_run_leaves_everything_it_promises(tmp_path, capsys, model):
     assert metrics(folder.path) == rows
 
 
+@pytest.mark.slow  # test_fit has the same of a small network
 def test_a_run_that_was_killed_equals_one_that_was_not(tmp_path, killed_at):
     from train_scripts import train_sort_of_clevr as script
 
