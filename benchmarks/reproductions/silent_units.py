@@ -1,4 +1,4 @@
-"""Why agents stayed at 40 % of KeyCorridorS3R2: how many units after the memory are on?
+"""What kept agents on KeyCorridor's second level: how many units after the memory are on?
 
 Where no unit of a layer of ReLUs is on, the values are those of its bias, whatever is in view, and
 no gradient comes back. Each agent is trained up to S3R2, with ReLUs or with units that leak, and
@@ -24,7 +24,7 @@ TASK = ("--sizes", "1", "2", "--steps=200000")
 VARIANTS = {"relu": "ReLU", "leaky_relu": "leaky ReLU"}
 """Activations after the memory, in the table's words."""
 STARTS, EPSILON = 120, 0.6  # as the preset's boldest environment plays
-ASKED_FROM = 5000  # seeds of the starts, which no training or evaluation begins with
+ASKED_FROM = 5000  # seeds of the starts; evaluations play those from 0 on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,8 +49,9 @@ def train(config, variant, seed):
     name = f"{variant}-seed{seed}"
     run = runs.train(config, "train_recurrent", "key-corridor-s3r3", seed, *arguments, name=name)
     settings = runs.configuration(run, train_recurrent.Config)
-    agent = make_recurrent_agent(train_recurrent.make_task(settings), runs.network(run), settings)
-    runs.keep(run, RESULTS, **asked(agent, train_recurrent.make_task(settings)))
+    task = train_recurrent.make_task(settings)
+    agent = make_recurrent_agent(task, runs.network(run), settings)
+    runs.keep(run, RESULTS, **asked(agent, task))
 
 
 def asked(agent, task, starts=STARTS):
