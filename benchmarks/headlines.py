@@ -44,6 +44,13 @@ HEADLINES = (
         "greedy success",
     ),
     (
+        "KeyCorridorS3R3, new starts",
+        "memory",
+        "memory/table.md",
+        {"task": "KeyCorridorS3R3", "agent": "LSTM for long spans, relations"},
+        "greedy success",
+    ),
+    (
         "MiniGrid's MemoryS17, every start",
         "memory",
         "memory/table.md",
