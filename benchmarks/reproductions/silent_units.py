@@ -7,12 +7,12 @@ goes on.
 """
 
 import dataclasses
+import json
 import pathlib
 
 import numpy as np
 
 from benchmarks import runs
-from benchmarks.runs import percent, spread, summaries
 from benchmarks.tables import markdown_table
 from rrl_tf.training import evaluate
 from rrl_tf.training.loops import make_recurrent_agent
@@ -119,18 +119,20 @@ class Listener:
 
 
 def table(results):
-    """What the runs know at their end as a Markdown table."""
+    """What each run knows at its end as a Markdown table: which seeds stay behind, and why."""
     rows = []
     for variant, label in VARIANTS.items():
-        if not (found := summaries(results, variant)):
-            continue
-        row = {"units after the memory": label, "seeds": len(found)}
-        row["greedy success"] = percent(found, "eval/success")
-        for title, name in (("the locked room's row", "same_row"), ("another row", "other_row")):
-            row[f"key in {title}"] = percent([run["greedy"] for run in found], name)
-        noisy = [run["noisy"] for run in found]
-        row[f"in another row, ε = {EPSILON}"] = percent(noisy, "other_row")
-        row["views with no unit on"] = percent(noisy, "silent")
-        row["units on, of 64"] = spread([run["on"] for run in noisy])
-        rows.append(row)
+        for path in runs.files(results, variant, "json"):
+            run = json.loads(path.read_text())
+            row = {"units after the memory": label, "seed": runs.seed_of(path)}
+            for play, found in (("greedy", run["greedy"]), (f"ε = {EPSILON}", run["noisy"])):
+                row[f"{play}, key in the locked room's row"] = share(found["same_row"])
+                row[f"{play}, key in another row"] = share(found["other_row"])
+                row[f"{play}, views with no unit on"] = share(found["silent"])
+            rows.append(row)
     return markdown_table(rows)
+
+
+def share(number):
+    """A share in percent."""
+    return f"{100 * number:.1f} %"

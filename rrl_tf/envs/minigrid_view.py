@@ -7,6 +7,7 @@ frame are object, colour, state and, with a compass, the agent's direction. The 
 
 from __future__ import annotations
 
+import collections
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ TASK_ACTIONS = tuple(
 )
 
 _LABELLED = ("key", "door", "goal", "ball", "box", "lava")
+_COUNTED = ("key", "door", "ball", "box")  # of lava there may be a lake
 
 
 def most_in_sight(size: int) -> int:
@@ -62,8 +64,10 @@ def object_cells(
 
     Returns:
         Label -> cell (x, y), in the order agent, key, door, goal, ball, box, lava, without what is
-        out of sight; those of one kind are told apart by their colours, as `red door`, and of those
-        alike the first is named. A carried object is in the agent's cell. The entity of cell
+        out of sight. Those of one kind are told apart by their colours, as `red door`; of keys,
+        doors, balls and boxes that look alike each is named, with a number from the second on, as
+        `red door 2`, and of the others the first. The numbers are of this view: in the next one
+        another may be the second. A carried object is in the agent's cell. The entity of cell
         (x, y) is number `x * 7 + y`.
 
     Example:
@@ -74,12 +78,16 @@ def object_cells(
     """
     newest = np.asarray(view)[..., -channels:]
     cells: dict[str, Any] = {"agent": AGENT_CELL}
+    counts: collections.Counter[str] = collections.Counter()
     for label in _LABELLED:
         found = np.argwhere(newest[..., 0] == OBJECT_TO_IDX[label])
         colours = {(x, y): IDX_TO_COLOR[int(newest[x, y, 1])] for x, y in found.tolist()}
+        is_named = coloured or len(set(colours.values())) > 1
         for cell, colour in colours.items():
-            is_named = coloured or len(set(colours.values())) > 1
-            cells.setdefault(f"{colour} {label}" if is_named else label, cell)
+            name = f"{colour} {label}" if is_named else label
+            counts[name] += 1
+            if counts[name] == 1 or label in _COUNTED:
+                cells[name if counts[name] == 1 else f"{name} {counts[name]}"] = cell
     return cells
 
 

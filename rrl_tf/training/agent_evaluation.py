@@ -91,9 +91,11 @@ def untrained_scores(play: Player, level: int, levels: int) -> dict[str, float]:
     }
 
 
-def in_words(scores: dict[str, float], episodes: int) -> str:
-    """The outcome in a sentence."""
+def in_words(scores: dict[str, float], episodes: int, levels: int) -> str:
+    """The outcome on the last level in a sentence."""
     said = f"greedily a mean return of {scores['eval/return']:.4g} in {episodes} episodes"
+    if levels > 1:  # whether or not the training came there
+        said += f" of the last of {levels} levels"
     if "eval/success" not in scores:
         return f"{said}, {scores['eval/return_epsilon_0.05']:.4g} with 5 % of random actions"
     loops = f" ({scores['eval/loops']:.1%} ended in a loop)" if "eval/loops" in scores else ""

@@ -280,7 +280,8 @@ def finish(
     """Final evaluation, pictures and export of a run that has just been trained."""
     last = len(task.levels) - 1
     summary: dict[str, Any] = scores(play, last, len(task.levels))
-    report = in_words(summary, len(task.evaluation_resets(-1, config.evaluation_episodes)))
+    episodes = len(task.evaluation_resets(-1, config.evaluation_episodes))
+    report = in_words(summary, episodes, len(task.levels))
     if "eval/success" in summary:
         summary["first_perfect"] = first_perfect(run.log.rows, len(task.levels))
     pictures = _pictures(agent.policy, task, run)

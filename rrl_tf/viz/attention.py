@@ -179,8 +179,9 @@ def mark_cells(
     looking: Cell | None = None,
     weights: np.ndarray | None = None,
     size: float = style.SMALL_SIZE,
+    letters: Mapping[str, str] | None = None,
 ) -> list[Artist]:
-    """Outline labelled cells and write their initials; the cell that looks is orange.
+    """Outline labelled cells and write their letters; the cell that looks is orange.
 
     Args:
         axes: axes whose data coordinates are cells, as `draw_weights` leaves them.
@@ -189,11 +190,13 @@ def mark_cells(
         weights: picture `(height, width)` scaled to 0..1 under the letters, which turn white
             where it is dark; `None` writes no letters.
         size: font size of the letters.
+        letters: dict label -> letters, where more than these cells are named elsewhere, as in a
+            film; `None` is their `initials`.
 
     Returns:
         List of the artists added.
     """
-    short = initials(cells)
+    short = initials(cells) if letters is None else letters
     artists: list[Artist] = []
     for (x, y), label in merged_cells(cells).items():
         here = (x, y) == looking

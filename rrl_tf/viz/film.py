@@ -17,6 +17,7 @@ from rrl_tf.viz.attention import (
     darkest,
     draw_weights,
     even_share,
+    initials,
     mark_cells,
     meaning,
 )
@@ -163,6 +164,7 @@ class _Page:
         self._names_size, names_width = _names_layout(action_names)
         values_left = attention_left + attention_width + names_width
         right = values_left + _VALUES_WIDTH
+        self._short = initials(labels)  # of the whole film: a thing has the same letters throughout
         letters = meaning(labels, attention_width) if columns else ""
         letters_top = _heads_bottom(pictures.shape[1], columns, side) + 0.08
         foot = letters_top + LETTERS_LINE * (letters.count("\n") + 1) + 0.08
@@ -264,12 +266,13 @@ class _Page:
         for image, weights in zip(self._heads, heads):
             image.set_data(weights)
             scaled = weights / self._largest
-            self._marks += mark_cells(image.axes, cells, looking, scaled, self._letters)
+            size = self._letters
+            self._marks += mark_cells(image.axes, cells, looking, scaled, size, self._short)
 
     def show_memory(self, t, cells):
         if self._memory is not None:
             # Where no attention is drawn, the cells are those of no view.
-            self._memory.show(t, cells if self._heads else {})
+            self._memory.show(t, cells if self._heads else {}, self._short)
 
     def show_values(self, values, action):
         for index, (bar, label, value) in enumerate(zip(self._bars, self._labels, values)):

@@ -34,7 +34,7 @@ def memory_height(memory: EpisodeMemory, width: float) -> float:
 
 
 def add_memory(figure: Figure, memory: EpisodeMemory, top: float) -> _Panels | _Strip:
-    """Draw a memory on a page, `top` inches below its upper edge; `show(t, cells)` fills it."""
+    """Draw a memory on a page, `top` inches below its upper edge; `show` fills it."""
     return (_Strip if memory.attention is None else _Panels)(figure, memory, top)
 
 
@@ -145,8 +145,10 @@ class _Panels:
             added[gate] = bars, [axes.text(0, y, "", **look) for y in slots]
         return added
 
-    def show(self, t: int, cells: Mapping[str, tuple[int, int]]) -> None:
-        """Show step number t with labelled cells."""
+    def show(
+        self, t: int, cells: Mapping[str, tuple[int, int]], names: Mapping[str, str] | None = None
+    ) -> None:
+        """Show step number t with labelled cells, and the letters of their names."""
         for mark in self._marks:
             mark.remove()
         self._marks = []
@@ -154,7 +156,8 @@ class _Panels:
         of_cells, of_squares = self._show_scale(t)
         for image, weights in zip(self._maps, self._cells[t]):
             image.set(data=weights, clim=(0, of_cells))
-            self._marks += mark_cells(image.axes, cells, None, weights / of_cells, letters)
+            scaled = weights / of_cells
+            self._marks += mark_cells(image.axes, cells, None, scaled, letters, names)
         self._matrix.set(data=self._squares[t], clim=(0, of_squares))
         for gate, (bars, labels) in self._bars.items():
             for bar, label, value in zip(bars, labels, self._memory.gates[gate][t]):
@@ -187,7 +190,9 @@ class _Strip:
             left += (len(text) + 2) * style.LETTER * 1.08
         self._now = axes.axvline(1, color=style.ACCENT, linewidth=1.4, zorder=1)
 
-    def show(self, t: int, cells: Mapping[str, tuple[int, int]]) -> None:
+    def show(
+        self, t: int, cells: Mapping[str, tuple[int, int]], names: Mapping[str, str] | None = None
+    ) -> None:
         """Show the steps up to number t."""
         until = t + 1
         for gate, line in self._lines.items():

@@ -82,6 +82,22 @@ def test_several_of_a_kind_are_told_apart_by_colour():
     }
 
 
+def test_those_that_look_alike_are_all_named():
+    """Once, of two blue doors the one that the agent opened had no name in its film."""
+    view = np.zeros((7, 7, 4), np.uint8)
+    view[1, 2, :2] = view[5, 2, :2] = view[6, 0, :2] = 4, 2  # blue doors
+    view[4, 4, :2] = 4, 0
+    view[0, 0, 0] = view[0, 1, 0] = 8  # of goals the first is enough
+    assert object_cells(view, 4) == {
+        "agent": (3, 6),
+        "blue door": (1, 2),
+        "red door": (4, 4),
+        "blue door 2": (5, 2),
+        "blue door 3": (6, 0),
+        "goal": (0, 0),
+    }
+
+
 @pytest.mark.parametrize("coloured", [False, True])
 def test_a_colour_is_named_where_it_may_matter_later(coloured):
     view = np.zeros((7, 7, 3), "uint8")

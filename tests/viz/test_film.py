@@ -141,6 +141,21 @@ def test_what_letters_mean_stays_beside_the_values_and_on_the_page(heads):
     assert box.y1 < min(axes.get_window_extent().y0 for axes in shown[1:])
 
 
+def test_a_thing_has_the_same_letters_in_every_step_as_below():
+    """Once a red door was R until the red key came into view, and RD below all the while."""
+    labels = ("agent", "red door", "red key")
+    pictures = np.full((2, 1, 7, 7), 1 / 49)
+    frame, values = np.zeros((8, 8, 3)), np.zeros((2, 3))
+    page = _Page(frame, pictures, values, NAMES, ("agent", "round 1"), labels, None)
+    for seen in (labels[:2], labels, labels[::2]):
+        cells = {label: (3, number) for number, label in enumerate(seen)}
+        page.show_attention(pictures[0], cells, (3, 0))
+        written = {text.get_text() for axes in page.figure.axes for text in axes.texts}
+        assert {"agent": "A", "red door": "RD", "red key": "RK"}[seen[-1]] in written
+        assert len(written & {"A", "R", "RD", "RK"}) == len(seen)
+        assert "R" not in written
+
+
 def test_the_end_shows_the_last_step_veiled():
     given = episode(steps=2)
     given["frames"] = np.full((3, 40, 40, 3), 200, np.uint8)

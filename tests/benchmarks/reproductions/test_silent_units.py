@@ -85,10 +85,11 @@ def test_an_agent_is_asked_by_rows(silent_units, agent):
 
 
 def test_the_table_says_what_the_files_say(silent_units, tmp_path):
-    numbers = {"same_row": 0.75, "other_row": 0.25, "silent": 0.5, "on": 3.0}
-    for seed, success in enumerate([0.5, 1.0]):
-        summary = {"eval/success": success, "greedy": {**numbers, "other_row": 0.0}}
-        file = tmp_path / f"relu-seed{seed}.json"
-        file.write_text(json.dumps({**summary, "noisy": numbers}))
-    [row] = silent_units.table(tmp_path).splitlines()[2:]
-    assert row == "| ReLU | 2 | 75.0 % (50.0 to 100.0) | 75.0 % | 0.0 % | 25.0 % | 50.0 % | 3.0 |"
+    for seed, share in ((102, 0.25), (3, 1.0)):
+        greedy = {"same_row": share, "other_row": 0.0, "silent": 0.5, "on": 3.0}
+        kept = {"greedy": greedy, "noisy": {**greedy, "other_row": 0.75}}
+        (tmp_path / f"relu-seed{seed}.json").write_text(json.dumps(kept))
+    assert silent_units.table(tmp_path).splitlines()[2:] == [
+        "| ReLU | 3 | 100.0 % | 0.0 % | 50.0 % | 100.0 % | 75.0 % | 50.0 % |",
+        "| ReLU | 102 | 25.0 % | 0.0 % | 50.0 % | 25.0 % | 75.0 % | 50.0 % |",
+    ]
