@@ -55,7 +55,7 @@ def make_key_corridor(
     if positive_int("room_size", room_size) < SMALLEST_ROOM:
         raise InvalidInput(f"room_size must be at least {SMALLEST_ROOM}; received {room_size!r}")
     positive_int("frames", frames)
-    optional_positive_int("max_steps", max_steps)
+    max_steps = optional_positive_int("max_steps", max_steps)
     one_of("reward", reward, REWARDS)
     env: gymnasium.Env = KeyCorridorEnv(
         num_rows=rows, room_size=room_size, max_steps=max_steps, render_mode=render_mode

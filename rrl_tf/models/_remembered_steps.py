@@ -13,15 +13,26 @@ INPUTS = ("observation", "previous_action", "previous_reward")
 def observation_of(inputs):
     """The observation of a dict of inputs, or its shape."""
     if not isinstance(inputs, Mapping) or "observation" not in inputs:
-        raise _not_the_inputs(sorted(inputs) if isinstance(inputs, Mapping) else type(inputs))
+        raise _not_the_inputs(
+            sorted(inputs, key=str) if isinstance(inputs, Mapping) else type(inputs)
+        )
     return inputs["observation"]
+
+
+def check_arrays(inputs, memory, first):
+    """Raises an `InvalidInput` unless these are the inputs, and arrays."""
+    observation_of(inputs)
+    if inputs.keys() != set(INPUTS):
+        raise _not_the_inputs(sorted(inputs, key=str))
+    for name, value in {**inputs, "memory": memory, "first": first}.items():
+        if not hasattr(value, "shape") and (name in INPUTS or value is not None):
+            raise InvalidInput(f"`{name}` must be an array; received a {type(value).__name__}")
 
 
 def check_steps(inputs, memory, first, num_axes, observation_shape, memory_size):
     """Raises an `InvalidInput` unless all shapes fit; the first axes are B, or B and T."""
-    leading = tuple(observation_of(inputs).shape[:num_axes])
-    if inputs.keys() != set(INPUTS):
-        raise _not_the_inputs(sorted(inputs))
+    check_arrays(inputs, memory, first)
+    leading = tuple(inputs["observation"].shape[:num_axes])
     wanted = {
         "observation": (*leading, *observation_shape),
         "previous_action": leading,

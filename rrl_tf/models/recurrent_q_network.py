@@ -10,7 +10,7 @@ import keras
 from keras import ops
 
 from rrl_tf._arguments import one_of, optional_dict, positive_int, positive_ints
-from rrl_tf._typing import Activation, Initializer, Shape, Tensor
+from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._shapes import dense_on_rows
 from rrl_tf.models import _memory_cores as cores
@@ -20,7 +20,7 @@ from rrl_tf.models._encoders import RelationalEncoder, with_preparation
 from rrl_tf.models._from_preset import FromPreset, preset_config
 from rrl_tf.models._grids import dense
 from rrl_tf.models._memory_cores import split_time
-from rrl_tf.models._remembered_steps import check_steps, observation_of
+from rrl_tf.models._remembered_steps import check_arrays, check_steps, observation_of
 from rrl_tf.models.recurrent_presets import RECURRENT_Q_NETWORK
 
 CORES = {
@@ -31,6 +31,7 @@ CORES = {
 }
 ENCODERS = ("relational", "dense")
 MEMORY_INPUTS = ("vector", "entities")
+ACTIVATIONS = ("relu", "leaky_relu", "elu", "gelu", "silu", "tanh")
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
@@ -68,9 +69,10 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
             `V + A - mean(A)` (Wang et al., 2016).
         kernel_initializer: initialiser of the matrices outside encoder and core.
         head_initializer: initialiser of the last matrix; with `"zeros"` all Q values begin at 0.
-        hidden_activation: activation of the layers after the memory. Where rewards are rare, units
-            of a ReLU may all be off in most states, which then have one value and no gradient;
-            those of `"leaky_relu"` never are (Maas et al., 2013).
+        hidden_activation: of the layers after the memory: `"relu"`, `"leaky_relu"`, `"elu"`,
+            `"gelu"`, `"silu"` or `"tanh"`. Where rewards are rare, ReLUs may all be off in most
+            states, which then have one value and no gradient; units of `"leaky_relu"` never are
+            (Maas et al., 2013).
 
     Call arguments:
         inputs: dict of `"observation"` `(B, ...)`, prepared; `"previous_action"` `(B,)` int, -1
@@ -124,7 +126,7 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         dueling: bool = True,
         kernel_initializer: Initializer = "glorot_uniform",
         head_initializer: Initializer = "glorot_uniform",
-        hidden_activation: Activation = "relu",
+        hidden_activation: str = "relu",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -143,7 +145,7 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         self.dueling = dueling
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.head_initializer = keras.initializers.get(head_initializer)
-        self.hidden_activation = keras.activations.get(hidden_activation)
+        self.hidden_activation = one_of("hidden_activation", hidden_activation, ACTIVATIONS)
         self._make_layers()
 
     def _make_layers(self):
@@ -264,9 +266,9 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         >>> tuple(q.shape), tuple(memories.shape)
         ((3, 9, 2), (3, 9, 128))
         """
+        check_arrays(inputs, memory, first)
         if not self.built:
-            shape = observation_of(inputs).shape
-            self.build({"observation": (None, *shape[2:])})
+            self.build({"observation": (None, *inputs["observation"].shape[2:])})
         check_steps(inputs, memory, first, 2, self._observation_shape, self.memory_size)
         return self._go_through(
             inputs, memory, first, training, return_attention_scores, return_gates
@@ -368,5 +370,5 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
             "dueling": self.dueling,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "head_initializer": keras.initializers.serialize(self.head_initializer),
-            "hidden_activation": keras.activations.serialize(self.hidden_activation),
+            "hidden_activation": self.hidden_activation,
         }

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
+import pathlib
+import zipfile
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+import keras
 from tqdm import tqdm
 
 from rrl_tf.agents import DoubleDQN, GraphLoop, Loop, RecurrentDoubleDQN
@@ -15,6 +19,7 @@ from rrl_tf.agents.optimizers import OptimizerName
 from rrl_tf.envs import Task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_policy, export_recurrent_policy
+from rrl_tf.models._from_preset import FromPreset
 from rrl_tf.training.agent_evaluation import (
     Player,
     first_perfect,
@@ -177,7 +182,7 @@ def train_agent(
         may_change=("steps",),
         identity={"task": task.name, "parameters": loop.agent.policy.count_params()},
         stop=lambda rows: is_solved(rows, len(task.levels), config.stop_after_perfect),
-        restore=functools.partial(restore, loop, curriculum, statistics),
+        restore=functools.partial(restore, loop, curriculum, statistics, config.path),
         replicas=replicas,
     )
     if not run.is_finished():
@@ -188,19 +193,52 @@ def train_agent(
     return run, loop.agent
 
 
+def check_same_network(file: pathlib.Path, network: keras.Model) -> None:
+    """Raises an `InvalidInput` unless the network in a file is built as this one.
+
+    Weights that fit say too little: with other activations, or heads, there are as many of them.
+    Networks of Keras' own layers are not compared, as these are named by a running counter.
+    """
+    if not isinstance(network, FromPreset) or not file.exists():
+        return  # hosts beside the chief have no file
+    with zipfile.ZipFile(file) as archive:
+        stored = json.loads(archive.read("config.json"))
+    kind: Any = type(network)
+    if stored["class_name"] != kind.__name__:
+        raise InvalidInput(f"its network is a {stored['class_name']}, and not a {kind.__name__}")
+    # Made anew, it has the arguments that came since, too.
+    known, config = map(_plain, (kind.from_config(stored["config"]), network))
+    told = [
+        f"{name} is {known.get(name)!r} there and {value!r} here"
+        for name, value in config.items()
+        if name not in ("name", "dtype") and known.get(name) != value
+    ]
+    if told:
+        raise InvalidInput(f"it is of another network: {', '.join(told)}")
+
+
+def _plain(network):
+    """A network's arguments as a file has them: no tuples."""
+    default = keras.saving.serialize_keras_object
+    return json.loads(json.dumps(network.get_config(), default=default))
+
+
 def restore(
     loop: Loop | GraphLoop,
     curriculum: Curriculum,
     statistics: RolloutStatistics,
+    path: pathlib.Path,
     step: int,
     state: Mapping[str, Any],
 ) -> None:
-    """Takes up the checkpoint of a step, as `train_agent` saved it.
+    """Takes up the checkpoint of a step in a run's folder, as `train_agent` saved it.
 
     Raises:
         InvalidInput: if a part does not fit what it is for, or two of them contradict each other.
         KeyError, TypeError, ...: if something is missing, or of another type.
     """
+    file = path / "checkpoints" / f"{step:010d}" / "model.keras"
+    check_same_network(file, loop.agent.policy)
     loop.set_state(state)
     curriculum.set_state(state["curriculum"])
     statistics.set_state(state["statistics"])

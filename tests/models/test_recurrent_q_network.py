@@ -12,6 +12,7 @@ from recurrent_networks import (
     SEEN,
     SMALL,
     array,
+    network,
     sequences,
     shared,
     some_memory,
@@ -21,6 +22,8 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RecurrentQNetwork
 
 REMEMBERING = [preset for preset in CORES if preset != "none"]
+
+LEAKY = {"hidden_activation": "leaky_relu"}
 
 every_core = pytest.mark.parametrize("preset", CORES)
 
@@ -109,9 +112,11 @@ def test_with_units_that_leak_values_are_of_the_view_where_all_are_off(activatio
     assert (array(q).std(axis=(0, 1)).max() > 1e-3, slope > 1e-3) == (leaks, leaks)
 
 
-@every_core
-def test_a_network_saved_by_itself_gives_the_same_output(preset, tmp_path):
-    model, inputs = shared(preset), sequences()
+@pytest.mark.parametrize(
+    ("preset", "arguments"), [*((core, {}) for core in CORES), ("lstm", LEAKY)]
+)
+def test_a_network_saved_by_itself_gives_the_same_output(preset, arguments, tmp_path):
+    model, inputs = network(preset, **arguments), sequences()
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     for ours, theirs in zip(model.unroll(inputs), again.unroll(inputs)):
@@ -188,6 +193,8 @@ def test_a_graph_takes_any_batch(preset):
         ({"encoder_arguments": {"filters": 3}}, "encoder_arguments.*'relational'.*filters"),
         ({"encoder_arguments": {"num_rounds": 0}}, "num_rounds.*0"),
         ({"hidden_units": (0,)}, "hidden_units.*0"),
+        ({"hidden_activation": "glu"}, "hidden_activation.*leaky_relu.*'glu'"),
+        ({"hidden_activation": keras.layers.PReLU()}, "hidden_activation.*PReLU"),
     ],
 )
 def test_bad_arguments(arguments, message):
@@ -209,6 +216,7 @@ def without(inputs, name):
         (lambda x: ({**x, "observation": x["observation"][..., 1:]},), r"`observation`.*3, 3, 4\)"),
         (lambda x: ({**x, "previous_action": np.zeros(3)},), r"`previous_action`.*\(2,.*\(3,\)"),
         (lambda x: ({**x, "previous_reward": np.zeros((2, 2))},), r"`previous_reward`.*\(2, 2\)"),
+        (lambda x: ({**x, 1: x["previous_reward"]},), "takes a dict of .*received"),
         (lambda x: (x, np.zeros((3, 12))), r"`memory`.*\(2, 12\).*received.*\(3, 12\)"),
         (lambda x: (x, np.zeros((2, 24))), r"`memory`.*\(2, 12\).*received.*\(2, 24\)"),
         (lambda x: (x, np.zeros((2, 1, 12))), r"`memory`.*\(2, 12\).*received.*\(2, 1, 12\)"),
@@ -226,6 +234,15 @@ def test_first_steps_of_other_sequences_are_refused(shape):
         shared("lstm").unroll(sequences(), first=np.zeros(shape, bool))
     with pytest.raises(InvalidInput, match=r"(?s)`observation`.*received the shape"):
         shared("lstm").unroll({**sequences(), "observation": np.zeros((2, *GRID), "float32")})
+
+
+@pytest.mark.parametrize(("name", "value"), [("observation", None), ("previous_reward", [0.0])])
+def test_what_is_no_array_is_told_by_its_name(name, value):
+    message = f"`{name}` must be an array; received a {type(value).__name__}"
+    not_built = RecurrentQNetwork.from_preset("lstm", SEEN, **SMALL)
+    for model in (not_built, shared("lstm")):
+        with pytest.raises(InvalidInput, match=message):
+            model.unroll({**sequences(), name: value})
 
 
 def test_a_sequence_of_unknown_length_is_refused():

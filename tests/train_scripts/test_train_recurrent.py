@@ -48,6 +48,15 @@ def test_every_network_plays_in_rooms_where_cells_are_bounded(network):
     assert ("max_entities" in made.encoder_arguments) == (not reads_all)
 
 
+@pytest.mark.parametrize(
+    ("preset", "activation"), [("key-corridor-s3r3", "leaky_relu"), ("memory-s7", "relu")]
+)
+def test_units_after_the_memory_are_what_the_preset_says(preset, activation):
+    config = train_recurrent.PRESETS[preset]
+    task = train_recurrent.make_task(config)
+    assert train_recurrent.make_network(config, task).hidden_activation == activation
+
+
 def test_cells_are_bounded_of_rooms():
     config = dataclasses.replace(
         DOORKEY, bound_entities=True, environment="memory", sizes=(7,), held_out=False

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import shutil
+import zipfile
 
 import keras
 import numpy as np
@@ -57,7 +58,7 @@ def memory():
     return memory_task((7,), max_steps=12)
 
 
-def network(task, preset="lstm-dense"):
+def network(task, preset="lstm-dense", **arguments):
     keras.utils.set_random_seed(1)
     return RecurrentQNetwork.from_preset(
         preset,
@@ -65,6 +66,7 @@ def network(task, preset="lstm-dense"):
         num_actions=task.num_actions,
         core_arguments=CORES[preset],
         **SMALL,
+        **arguments,
     )
 
 
@@ -116,6 +118,31 @@ def test_another_core_does_not_go_on_with_a_run_of_this_one(tmp_path, unfinished
     with pytest.raises(InvalidInput, match=r"parameters is \d+ there and \d+ here"):
         train(tmp_path, "relational-memory-dense", steps=80)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "toy").rglob("*")} == before
+
+
+def test_another_network_of_as_many_parameters_does_not_either(tmp_path, unfinished):
+    train(tmp_path, steps=40)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "toy").rglob("*")}
+    config = dataclasses.replace(TOY, runs=str(tmp_path), steps=80)
+    leaky = network(memory(), "lstm-dense", hidden_activation="leaky_relu")
+    with pytest.raises(InvalidInput, match="hidden_activation is 'relu' there and 'leaky_relu' he"):
+        train_recurrent_double_dqn(memory(), leaky, config)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "toy").rglob("*")} == before
+
+
+def test_a_run_of_before_an_argument_existed_goes_on(tmp_path, unfinished):
+    train(tmp_path, steps=40)
+    (file,) = (tmp_path / "toy" / "checkpoints").glob("*/model.keras")
+    with zipfile.ZipFile(file) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    config = json.loads(parts["config.json"])
+    del config["config"]["hidden_activation"]
+    parts["config.json"] = json.dumps(config).encode()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    run, _ = train(tmp_path, steps=60)
+    assert run.step == 60
 
 
 @pytest.fixture(scope="module")

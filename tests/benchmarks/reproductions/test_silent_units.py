@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rrl_tf.envs import key_corridor_task, make_key_corridor
+from rrl_tf.training.evaluation import Evaluation
 
 pytestmark = pytest.mark.tf_only
 
@@ -58,16 +59,21 @@ def test_who_listens_plays_as_before_and_counts_units_above_zero(silent_units, a
     assert hidden.activation is activation
 
 
-def test_starts_are_told_apart_by_the_rows_of_key_and_ball(silent_units):
+@pytest.mark.parametrize("room_size", [3, 5])
+def test_starts_are_told_apart_by_the_rows_of_key_and_ball(silent_units, room_size):
     resets = [{"seed": seed} for seed in range(30)]
-    assert all(silent_units.in_one_row(make_key_corridor(rows=1), reset) for reset in resets)
-    same = [silent_units.in_one_row(make_key_corridor(rows=2), reset) for reset in resets]
-    assert 5 < sum(same) < 25
+
+    def world(rows):
+        return make_key_corridor(rows, room_size)
+
+    assert all(silent_units.in_one_row(world(1), reset) for reset in resets)
+    same = [silent_units.in_one_row(world(3), reset) for reset in resets]
+    assert 3 < sum(same) < 25
     for reset, told in zip(resets, same):
-        env = make_key_corridor(rows=2)
+        env = world(3)
         env.reset(**reset)
         rows = {
-            each: row
+            each: row // (room_size - 1)
             for row, line in enumerate(env.unwrapped.pprint_grid().split("\n"))
             for each in "KA"
             if any(cell[0] == each for cell in zip(line[::2], line[1::2]))
@@ -75,21 +81,61 @@ def test_starts_are_told_apart_by_the_rows_of_key_and_ball(silent_units):
         assert (rows["K"] == rows["A"]) == told
 
 
-def test_an_agent_is_asked_by_rows(silent_units, agent):
-    found = silent_units.asked(agent, key_corridor_task((1, 2), max_steps=5), starts=8)
-    assert found.keys() == {"greedy", "noisy"}
+def test_an_agent_is_asked_by_rows(silent_units, agent, monkeypatch):
+    """Greedily those in one row are solved, and the others with noise; units by play as well."""
+    task = key_corridor_task((1, 2))
+    seeds = range(silent_units.ASKED_FROM, silent_units.ASKED_FROM + 8)
+    same = [silent_units.in_one_row(task.make_test_env(), {"seed": seed}) for seed in seeds]
+    assert 0 < sum(same) < 8
+
+    def evaluate(player, make_env, resets, epsilon):
+        assert resets == [{"seed": seed} for seed in seeds]
+        player.on = [np.array([0, 3]), np.array([4, 5])] if epsilon else [np.array([0, 0, 2])]
+        return Evaluation(np.array(same) != (epsilon == silent_units.EPSILON), None, None, None)
+
+    monkeypatch.setattr(silent_units, "evaluate", evaluate)
+    assert silent_units.asked(agent, task, starts=8) == {
+        "greedy": {"same_row": 1.0, "other_row": 0.0, "silent": 2 / 3, "on": 2 / 3},
+        "noisy": {"same_row": 0.0, "other_row": 1.0, "silent": 0.25, "on": 3.0},
+    }
+
+
+def test_an_agent_plays_to_the_end(silent_units, agent):
+    found = silent_units.asked(agent, key_corridor_task((1, 2), max_steps=3), starts=8)
     for numbers in found.values():
-        assert 0 <= numbers["silent"] <= 1
-        assert 0 <= numbers["on"] <= 5
-        assert {numbers["same_row"], numbers["other_row"]} == {0.0}  # in five steps nobody is there
+        assert (numbers["same_row"], numbers["other_row"]) == (0.0, 0.0)  # nobody is so quick
+        assert 0 < numbers["on"] < 5
+
+
+@pytest.mark.parametrize("variant", ["relu", "leaky_relu"])
+def test_each_variant_is_trained_as_it_says(silent_units, monkeypatch, variant):
+    import tyro
+
+    from train_scripts import train_recurrent
+
+    asked = {}
+
+    def train(config, script, preset, seed, *arguments, name):
+        assert (script, seed, name) == ("train_recurrent", 7, f"{variant}-seed7")
+        preset = train_recurrent.PRESETS[preset]
+        asked["config"] = tyro.cli(train_recurrent.Config, default=preset, args=list(arguments))
+        raise StopIteration
+
+    assert variant in silent_units.Config().variants
+    monkeypatch.setattr(silent_units.runs, "train", train)
+    with pytest.raises(StopIteration):
+        silent_units.train(silent_units.Config(), variant, 7)
+    assert asked["config"].hidden_activation == variant
+    assert asked["config"].sizes == (1, 2)
 
 
 def test_the_table_says_what_the_files_say(silent_units, tmp_path):
-    for seed, share in ((102, 0.25), (3, 1.0)):
-        greedy = {"same_row": share, "other_row": 0.0, "silent": 0.5, "on": 3.0}
-        kept = {"greedy": greedy, "noisy": {**greedy, "other_row": 0.75}}
-        (tmp_path / f"relu-seed{seed}.json").write_text(json.dumps(kept))
+    for variant, seed, share in (("relu", 102, 0.25), ("relu", 3, 1.0), ("leaky_relu", 3, 0.0)):
+        greedy = {"same_row": share, "other_row": 0.1, "silent": 0.2, "on": 3.0}
+        kept = {"greedy": greedy, "noisy": {"same_row": 0.3, "other_row": 0.4, "silent": 0.5}}
+        (tmp_path / f"{variant}-seed{seed}.json").write_text(json.dumps(kept))
     assert silent_units.table(tmp_path).splitlines()[2:] == [
-        "| ReLU | 3 | 100.0 % | 0.0 % | 50.0 % | 100.0 % | 75.0 % | 50.0 % |",
-        "| ReLU | 102 | 25.0 % | 0.0 % | 50.0 % | 25.0 % | 75.0 % | 50.0 % |",
+        "| ReLU | 3 | 100.0 % | 10.0 % | 20.0 % | 30.0 % | 40.0 % | 50.0 % |",
+        "| ReLU | 102 | 25.0 % | 10.0 % | 20.0 % | 30.0 % | 40.0 % | 50.0 % |",
+        "| leaky ReLU | 3 | 0.0 % | 10.0 % | 20.0 % | 30.0 % | 40.0 % | 50.0 % |",
     ]
