@@ -195,6 +195,7 @@ class CausalTransformerBlock(keras.layers.Layer):
         scores = ops.matmul(scaled, ops.transpose(key, (0, 1, 3, 2)))  # (B, H, N, T)
         # Half precision would lose small probabilities, so the softmax is at least float32.
         scores = ops.cast(scores, keras.backend.result_type(scores.dtype, "float32"))
+        bias = ops.cast(bias, scores.dtype)
         scores = ops.cast(softmax(scores + bias), self.compute_dtype)
         kept = scores
         if self.dropout_placement == "probabilities":

@@ -85,12 +85,12 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         removed: `(B, N)` bool, entities of a relational encoder that nothing attends to.
 
     Returns:
-        Q values `(B, A)` and the next memory `(B, M)`, float32 also under a mixed policy. Then,
-        with `return_attention_scores`, a dict of attention `(B, H, N, S)`: `"round_1"` and so on of
-        the encoder, `"block_1"` and so on of the memory, where N and S are slots and after them
-        what the memory is fed with, or the K steps of a window, oldest first. Then, with
-        `return_gates`, a dict `"input"`, `"forget"` and, of an LSTM, `"output"` of gates between 0
-        and 1: `(B, mem_slots, units)` or `(B, units)`.
+        Q values `(B, A)` and the next memory `(B, M)`, of the variables' precision: float32 also
+        under a mixed policy. Then, with `return_attention_scores`, a dict of attention
+        `(B, H, N, S)`: `"round_1"` and so on of the encoder, `"block_1"` and so on of the memory,
+        where N and S are slots and after them what the memory is fed with, or the K steps of a
+        window, oldest first. Then, with `return_gates`, a dict `"input"`, `"forget"` and, of an
+        LSTM, `"output"` of gates between 0 and 1: `(B, mem_slots, units)` or `(B, units)`.
 
     Raises:
         InvalidInput: for an argument out of its range, inputs that are no such dict, or a memory

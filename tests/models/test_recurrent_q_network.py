@@ -123,14 +123,19 @@ def test_a_network_saved_by_itself_gives_the_same_output(preset, arguments, tmp_
         np.testing.assert_array_equal(array(ours), array(theirs))
 
 
-def test_memories_stay_float32_under_a_mixed_policy():
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [("mixed_bfloat16", "float32"), pytest.param("float64", "float64", marks=pytest.mark.tf_only)],
+)
+def test_values_and_memories_are_of_the_variables_precision(dtype, expected):
+    """Not of half of it; and a window of float64 could not be computed."""
     for preset in CORES:
         arguments = {**SMALL, "core_arguments": CORES[preset]}
-        model = RecurrentQNetwork.from_preset(preset, SEEN, dtype="mixed_bfloat16", **arguments)
+        model = RecurrentQNetwork.from_preset(preset, SEEN, dtype=dtype, **arguments)
         q, memories = model.unroll(sequences(), first=np.ones((2, 5), bool))
         step = {name: value[:, 0] for name, value in sequences().items()}
         dtypes = {x.dtype for x in (q, memories, *model(step), model.initial_memory(1))}
-        assert {keras.backend.standardize_dtype(dtype) for dtype in dtypes} == {"float32"}
+        assert {keras.backend.standardize_dtype(each) for each in dtypes} == {expected}
 
 
 @pytest.mark.parametrize("preset", [p for p in RecurrentQNetwork.presets if p.endswith("dense")])
