@@ -26,6 +26,7 @@ _BANDS = {
 }
 
 _LETTERS_IN_A_ROW = 60  # of the legend, beside its lines
+_LETTERS_IN_TWO_COLUMNS = 100
 _COLUMNS = 3  # of panels
 
 
@@ -69,7 +70,12 @@ def learning_curves(
         raise InvalidInput(f"band must be one of {sorted(_BANDS)}; received {band!r}")
     checked = _checked(curves)
     references = references or {}
-    more_rows = max(0, math.ceil((len(checked) + 1) / 2) - 2)  # of the legend; two have room
+    band_name, edges = _BANDS[band]
+    names = [_name(label, len(values)) for label, (_, values) in checked.items()]
+    if any(len(values) > 1 for _, values in checked.values()):
+        names.append(band_name)
+    columns = _legend_columns(names)
+    more_rows = max(0, math.ceil(len(names) / columns) - 2)  # of the legend; two have room
     top = 0.55 + 0.22 * more_rows
     figure = style.new_figure(style.FIGURE_WIDTH, 3.85 + top)
     right = max(0.3, style.references_width(references))
@@ -77,14 +83,13 @@ def learning_curves(
     style.plain(axes)
     style.name_axes(axes, xlabel, ylabel)
     axes.xaxis.set_major_formatter(_with_commas())
-    band_name, edges = _BANDS[band]
-    for index, (label, (steps, values)) in enumerate(checked.items()):
-        _draw(axes, label, steps, values, edges, style.colour(index))
+    for index, (name, (steps, values)) in enumerate(zip(names, checked.values())):
+        _draw(axes, name, steps, values, edges, style.colour(index))
     axes.margins(x=0)
     if ylim is not None:
         _span([axes], *ylim)
     style.references(figure, axes, references)
-    _add_legend(axes, band_name if any(len(v) > 1 for _, v in checked.values()) else None)
+    _add_legend(axes, names, columns)
     return figure
 
 
@@ -156,14 +161,16 @@ def _with_commas() -> FuncFormatter:
     return FuncFormatter(lambda steps, _: f"{steps:,.0f}")
 
 
+def _name(label: str, seeds: int) -> str:
+    return f"{label} (mean of {seeds})" if seeds > 1 else f"{label} (1 seed)"
+
+
 def _draw(
-    axes: Axes, label: str, steps: np.ndarray, values: np.ndarray, edges: Callable, colour: str
+    axes: Axes, name: str, steps: np.ndarray, values: np.ndarray, edges: Callable, colour: str
 ) -> None:
     """Draw the mean of a curve, and its band if there are several seeds."""
-    seeds = len(values)
-    if seeds > 1:
+    if len(values) > 1:
         axes.fill_between(steps, *edges(values), color=colour, alpha=0.18, linewidth=0)
-    name = f"{label} (mean of {seeds})" if seeds > 1 else f"{label} (1 seed)"
     axes.plot(steps, values.mean(axis=0), color=colour, linewidth=2, label=name)
 
 
@@ -178,18 +185,27 @@ def _span(panels: list[Axes], low: float, high: float) -> None:
         )
 
 
-def _add_legend(axes: Axes, band_name: str | None) -> None:
-    """Add the legend above the plot."""
-    lines, labels = axes.get_legend_handles_labels()
-    if band_name is not None:
-        lines, labels = [*lines, style.area()], [*labels, band_name]
-    fits_one_row = sum(map(len, labels)) <= _LETTERS_IN_A_ROW
+def _legend_columns(names: list[str]) -> int:
+    """Return how many columns the legend has room for: all in one row, two, or one."""
+    lengths = [len(name) for name in names]
+    if sum(lengths) <= _LETTERS_IN_A_ROW:
+        return len(names)
+    rows = math.ceil(len(names) / 2)  # the first column is filled first
+    fits = max(lengths[:rows]) + max(lengths[rows:], default=0) <= _LETTERS_IN_TWO_COLUMNS
+    return 2 if fits else 1
+
+
+def _add_legend(axes: Axes, names: list[str], columns: int) -> None:
+    """Add the legend above the plot: the lines, and the band where it has a name, too."""
+    lines, _ = axes.get_legend_handles_labels()
+    if len(names) > len(lines):
+        lines = [*lines, style.area()]
     axes.legend(
         lines,
-        labels,
+        names,
         loc="lower left",
         bbox_to_anchor=(0, 1.0),
-        ncols=len(lines) if fits_one_row else 2,
+        ncols=columns,
         frameon=False,
         fontsize=style.LABEL_SIZE,
         labelcolor=style.TEXT,

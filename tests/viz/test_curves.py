@@ -125,7 +125,14 @@ def test_bad_input_is_named(curves, band, message):
 
 
 @pytest.mark.parametrize(
-    "labels", [["ours"], ["a" * 28, "b" * 28, "c" * 28], ["x" * 12] * 3, ["y" * 22] * 7]
+    "labels",
+    [
+        ["ours"],
+        ["a" * 28, "b" * 28, "c" * 28],
+        ["x" * 12] * 3,
+        ["y" * 22] * 7,
+        ["n" * 44, "m" * 20] * 3,
+    ],
 )
 def test_the_legend_stays_inside_the_figure(labels):
     steps, values = np.arange(3), np.zeros((3, 3))
