@@ -71,9 +71,7 @@ def learning_curves(
     checked = _checked(curves)
     references = references or {}
     band_name, edges = _BANDS[band]
-    names = [_name(label, len(values)) for label, (_, values) in checked.items()]
-    if any(len(values) > 1 for _, values in checked.values()):
-        names.append(band_name)
+    names = _legend_names(checked, band_name)
     columns = _legend_columns(names)
     more_rows = max(0, math.ceil(len(names) / columns) - 2)  # of the legend; two have room
     top = 0.55 + 0.22 * more_rows
@@ -161,8 +159,13 @@ def _with_commas() -> FuncFormatter:
     return FuncFormatter(lambda steps, _: f"{steps:,.0f}")
 
 
-def _name(label: str, seeds: int) -> str:
-    return f"{label} (mean of {seeds})" if seeds > 1 else f"{label} (1 seed)"
+def _legend_names(curves: Mapping[str, tuple[np.ndarray, np.ndarray]], band_name: str) -> list[str]:
+    """Return the names of the curves, and that of the band where one has several seeds."""
+    seeds = {label: len(values) for label, (_, values) in curves.items()}
+    names = [
+        f"{label} (mean of {n})" if n > 1 else f"{label} (1 seed)" for label, n in seeds.items()
+    ]
+    return [*names, band_name] if max(seeds.values()) > 1 else names
 
 
 def _draw(
