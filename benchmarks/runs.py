@@ -202,7 +202,15 @@ def seed_of(path):
 
 def summaries(results, name):
     """The last evaluations of all seeds of a run, as dicts."""
-    return [json.loads(path.read_text()) for path in files(results, name, "json")]
+    return [_summary(path) for path in files(results, name, "json")]
+
+
+def _summary(path):
+    """The last evaluation in a results file."""
+    try:
+        return json.loads(path.read_text())
+    except ValueError as error:
+        raise InvalidInput(f"{path} is damaged, not JSON: {error}") from None
 
 
 def logs(results, name):
@@ -214,7 +222,10 @@ def metrics(path):
     """The rows of a log, as dicts of the numbers that are there."""
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    return [{name: float(cell) for name, cell in row.items() if cell != ""} for row in rows]
+    try:
+        return [{name: float(cell) for name, cell in row.items() if cell != ""} for row in rows]
+    except (TypeError, ValueError) as error:  # too few or too many cells; not a number
+        raise InvalidInput(f"{path} is damaged, not a table of numbers: {error}") from None
 
 
 def curve(results, name, column):

@@ -33,6 +33,7 @@ _SUBPACKAGES = (
 def __getattr__(name):
     if name in _SUBPACKAGES:
         return importlib.import_module(f"rrl_tf.{name}")
-    if name == "load_policy":
+    if name == "load_policy":  # often a newcomer's first line: without TensorFlow's page of notes
+        importlib.import_module("rrl_tf.quiet").load_tensorflow()
         return importlib.import_module("rrl_tf.export").load_policy
     raise AttributeError(f"module 'rrl_tf' has no attribute {name!r}")

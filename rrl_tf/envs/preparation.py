@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box
-from keras import ops
 
 from rrl_tf.errors import InvalidInput
 
@@ -78,6 +77,8 @@ def one_hot(
         >>> tuple(prepare(np.zeros((4, 4, 1), "uint8")).shape)
         (4, 4, 3)
     """
+    from keras import ops
+
     codes = codes_per_channel(space, frames)
     # A product with zeros and ones repeats every channel once per code, and one comparison is left:
     # on a CPU sooner than as many one-hots and a concatenation, and the more so with more frames.
@@ -118,6 +119,8 @@ def scaled(space: Box, agent_cell: tuple[int, int] | None = None) -> Preparation
         >>> float(prepare(np.full((84, 84, 4), 255, "uint8"))[0, 0, 0])
         1.0
     """
+    from keras import ops
+
     largest = np.maximum(_largest(space), 1).astype("float32")
 
     def prepare(observation):
@@ -141,11 +144,12 @@ def frame_maximum(space: Box, agent_cell: tuple[int, int] | None = None) -> Prep
 
     Example:
         >>> prepare = frame_maximum(Box(0, 10, (7, 7, 3), "uint8"))
-        >>> float(ops.max(prepare(np.full((7, 7, 3), 2, "uint8"))))
+        >>> float(prepare(np.full((7, 7, 3), 2, "uint8"))[0, 0, 0])
         1.0
 
     Source: Zai and Brown, Deep Reinforcement Learning in Action (2020), chapter 10.
     """
+    from keras import ops
 
     def prepare(observation):
         observation = ops.cast(observation, "float32")
@@ -166,6 +170,7 @@ def as_float(space: Box) -> Preparation:
         >>> as_float(Box(-1, 1, (4,))).shape
         (4,)
     """
+    from keras import ops
 
     def prepare(observation):
         return ops.cast(observation, "float32")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import keras
+
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._shapes import same_shape
 
@@ -27,6 +29,9 @@ def check_arrays(inputs, memory, first):
     for name, value in {**inputs, "memory": memory, "first": first}.items():
         if not hasattr(value, "shape") and (name in INPUTS or value is not None):
             raise InvalidInput(f"`{name}` must be an array; received a {type(value).__name__}")
+    dtype = keras.backend.standardize_dtype(inputs["previous_action"].dtype)
+    if not keras.backend.is_int_dtype(dtype):  # others would be cut to an action that was not taken
+        raise InvalidInput(f"`previous_action` must be of integers; received the dtype {dtype}")
 
 
 def check_steps(inputs, memory, first, num_axes, observation_shape, memory_size):

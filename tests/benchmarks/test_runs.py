@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from benchmarks import runs
+from rrl_tf.errors import InvalidInput
 
 pytestmark = pytest.mark.tf_only
 
@@ -45,6 +46,16 @@ def test_a_curve_has_the_steps_that_all_seeds_have(tmp_path):
     assert runs.curves(tmp_path, {"none": "nobody"}, "eval/success", "y") is None
     [axes] = runs.curves(tmp_path, {"fast": "ours", "none": "x"}, "eval/success", "y").axes
     assert axes.get_legend_handles_labels()[1] == ["ours (mean of 3)"]
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    (tmp_path / "fast-seed0.json").write_text('{"eval/success": 0.')
+    with pytest.raises(InvalidInput, match=r"fast-seed0\.json is damaged, not JSON: .*column"):
+        runs.summaries(tmp_path, "fast")
+    for row in ("1,x\n", "1,2,3\n", "1\n"):
+        (tmp_path / "fast-seed0.csv").write_text(f"step,eval/success\n{row}")
+        with pytest.raises(InvalidInput, match=r"fast-seed0\.csv is damaged, not a table"):
+            runs.curve(tmp_path, "fast", "eval/success")
 
 
 def test_spread_leaves_out_a_range_of_nothing():

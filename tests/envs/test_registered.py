@@ -1,5 +1,9 @@
 """Tasks by Gymnasium's names, as model cards make their environments."""
 
+import os
+import subprocess
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
@@ -52,3 +56,17 @@ def test_a_reset_that_asks_for_what_is_not_there_is_refused_and_changes_nothing(
     for action in (0, 1, 2):
         np.testing.assert_array_equal(env.step(action)[0], same.step(action)[0])
     np.testing.assert_array_equal(env.reset(options={})[0], same.reset()[0])
+
+
+LIGHT = """
+import sys
+import gymnasium
+import rrl_tf.envs
+for name in ("DoorKey-6x6", "MemoryS17", "KeyCorridorS3R3", "BoxWorld-8x8"):
+    gymnasium.make(f"rrl_tf/{name}-v0").reset(seed=0)
+assert not {"tensorflow", "keras"} & sys.modules.keys(), "loaded"
+"""
+
+
+def test_environments_need_no_tensorflow():
+    subprocess.run([sys.executable, "-c", LIGHT], check=True, env={**os.environ, "PYTHONPATH": "."})

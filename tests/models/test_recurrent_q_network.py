@@ -219,7 +219,11 @@ def without(inputs, name):
         (lambda x: (without(x, "previous_action"),), r"received \['observation', 'previous_reward"),
         (lambda x: ({**x, "done": x["previous_reward"]},), "takes a dict of .*'done'"),
         (lambda x: ({**x, "observation": x["observation"][..., 1:]},), r"`observation`.*3, 3, 4\)"),
-        (lambda x: ({**x, "previous_action": np.zeros(3)},), r"`previous_action`.*\(2,.*\(3,\)"),
+        (lambda x: ({**x, "previous_action": np.zeros(3, int)},), r"`previous_action`.*\(2,.*\(3,"),
+        (
+            lambda x: ({**x, "previous_action": np.zeros(2)},),
+            "`previous_action`.*integers.*float32",
+        ),
         (lambda x: ({**x, "previous_reward": np.zeros((2, 2))},), r"`previous_reward`.*\(2, 2\)"),
         (lambda x: ({**x, 1: x["previous_reward"]},), "takes a dict of .*received"),
         (lambda x: (x, np.zeros((3, 12))), r"`memory`.*\(2, 12\).*received.*\(3, 12\)"),

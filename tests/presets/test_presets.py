@@ -6,6 +6,8 @@ import os
 import pathlib
 import resource
 import shutil
+import subprocess
+import sys
 
 import keras
 import numpy as np
@@ -326,6 +328,20 @@ def test_lines_of_a_card_run_as_they_stand(name):
     said = {}
     exec(text.partition("```python\n")[2].partition("```")[0], said)
     assert said["label"] in range(10) if "label" in said else said["total"] > 0.8
+
+
+def test_lines_of_a_card_show_what_they_print_and_nothing_else():
+    text = (FOLDER / "doorkey-5x5" / "README.md").read_text()
+    lines = text.partition("```python\n")[2].partition("```")[0]
+    quiet = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    shown = subprocess.run(
+        [sys.executable, "-c", lines],
+        env={**quiet, "PYTHONPATH": "."},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert float(shown.stdout) > 0.8 and shown.stderr == ""
 
 
 def test_a_card_tells_what_data_are_called():
