@@ -71,10 +71,16 @@ class Actor:
         seed: int, of the random actions.
 
     Example:
-        >>> actor = Actor(agent, SeededVectorEnv(make_doorkey, num_envs=16, seed=1), seed=1)
+        >>> from rrl_tf.agents import DoubleDQN
+        >>> from rrl_tf.envs import gymnasium_task
+        >>> from rrl_tf.models import dense_q_network
+        >>> task, network = gymnasium_task("CartPole-v1"), dense_q_network(2)
+        >>> network.build((None, 4))
+        >>> agent = DoubleDQN(network, task.preparation)
+        >>> actor = Actor(agent, SeededVectorEnv(task.make_env, num_envs=2, seed=1), seed=1)
         >>> order = Order(steps=8, epsilon=0.1, reset_options=None, version=0)
         >>> actor.play(order, network.get_weights).reward_t.shape
-        (8, 16)
+        (8, 2)
     """
 
     def __init__(self, agent: DoubleDQN, env: SeededVectorEnv, seed: int) -> None:

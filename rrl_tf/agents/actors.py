@@ -261,7 +261,7 @@ def actor_epsilon(epsilon: float, index: int, count: int) -> float:
 
     Example:
         >>> [round(actor_epsilon(0.4, i, 3), 4) for i in range(3)]
-        [0.4, 0.0164, 0.0007]
+        [0.4, 0.0162, 0.0007]
 
     Source: Horgan et al., "Distributed prioritized experience replay" (2018), where ε is 0.4.
     """

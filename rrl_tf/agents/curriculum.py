@@ -27,8 +27,11 @@ class CurriculumEnv(gymnasium.Wrapper):
         InvalidInput: if there is no environment, their spaces differ, or the share is none.
 
     Example:
+        >>> from rrl_tf.envs import make_doorkey
         >>> env = CurriculumEnv([make_doorkey(5), make_doorkey(6)])
-        >>> observation, info = env.reset(seed=0, options={"level": 1})
+        >>> observation, info = env.reset(seed=1, options={"level": 1})
+        >>> env.unwrapped.width  # 6 in most episodes, else 5
+        6
 
     Source: Bengio et al., "Curriculum learning" (2009).
     """
@@ -76,7 +79,12 @@ def training_env(
         num_envs, seed, reset_on_truncation: as for `SeededVectorEnv`.
 
     Example:
-        >>> observation, info = training_env(doorkey_task((5, 6)), num_envs=16, seed=0).reset()
+        >>> from rrl_tf.envs import doorkey_task
+        >>> env = training_env(doorkey_task((5, 6)), num_envs=4, seed=0)
+        >>> env.reset_options = {"level": 1}
+        >>> observation, info = env.reset()
+        >>> observation.shape
+        (4, 7, 7, 4)
     """
 
     def make_env():

@@ -40,11 +40,15 @@ class DoubleDQN:
         ValueError: if an argument is out of range or the network is not built.
 
     Example:
+        >>> from rrl_tf.envs import doorkey_task
+        >>> from rrl_tf.models import RelationalQNetwork
         >>> task = doorkey_task()
         >>> network = RelationalQNetwork.from_preset("fast", task.preparation, num_actions=5)
         >>> network.build((None, *task.preparation.shape))
         >>> agent = DoubleDQN(network, task.preparation)
-        >>> agent.act(observation, epsilon=0.0, rng=np.random.default_rng(0))  # (E,) actions
+        >>> observation = np.zeros((4, 7, 7, 4), "uint8")  # of four environments
+        >>> agent.act(observation, epsilon=0.1, rng=np.random.default_rng(0)).shape
+        (4,)
 
     Source: van Hasselt, Guez and Silver (2016); Mnih et al. (2015) for the target network.
     """

@@ -35,8 +35,12 @@ class CurriculumGraph:
         InvalidInput: if there is no level, their spaces differ, or a number is out of range.
 
     Example:
-        >>> env = CurriculumGraph([DoorKeyGraph(5), DoorKeyGraph(6)], num_envs=64)
+        >>> from rrl_tf.envs import DoorKeyGraph
+        >>> env = CurriculumGraph([DoorKeyGraph(5), DoorKeyGraph(6)], num_envs=8)
         >>> env.reset_options = {"level": 1}
+        >>> state, observation = env.begin(seed=(0, 0))
+        >>> state.size.numpy()
+        array([6, 5, 5, 6, 5, 6, 6, 6], dtype=int32)
     """
 
     jit_compile = True
@@ -141,7 +145,13 @@ class PythonEnvs:
         env: `SeededVectorEnv` of E environments.
 
     Example:
-        >>> env = PythonEnvs(SeededVectorEnv(lambda: task.make_env(0), 16, seed=0))
+        >>> import gymnasium
+        >>> env = PythonEnvs(SeededVectorEnv(lambda: gymnasium.make("CartPole-v1"), 2, seed=0))
+        >>> state, observation = env.begin(seed=(0, 0))
+        >>> step = tf.function(env.step_and_restart)
+        >>> state, observation, (reward, *_), over, _ = step(state, [0, 1], seed=(0, 1), level=0)
+        >>> reward.numpy(), over.numpy()
+        (array([1., 1.], dtype=float32), array([False, False]))
     """
 
     jit_compile = False

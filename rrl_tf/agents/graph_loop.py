@@ -42,8 +42,18 @@ class GraphLoop:
         InvalidInput: if a number is out of range, or replay and environments differ in E.
 
     Example:
-        >>> for record in GraphLoop(agent, env, replay, ..., pauses=(500,)).run(until_step=30_000):
-        ...     print(record.step, record.metrics)
+        >>> from rrl_tf.agents import DoubleDQN
+        >>> from rrl_tf.envs import SeededVectorEnv, gymnasium_task
+        >>> from rrl_tf.models import dense_q_network
+        >>> task, network = gymnasium_task("CartPole-v1"), dense_q_network(2)
+        >>> network.build((None, 4))
+        >>> agent = DoubleDQN(network, task.preparation, jit_compile=False)
+        >>> env = PythonEnvs(SeededVectorEnv(task.make_env, num_envs=4, seed=0))
+        >>> replay = Timeline(400, (4,), "float32", num_envs=4, jit_compile=False)
+        >>> numbers = {"updates_per_step": 0.25, "batch_size": 8, "learning_starts": 40, "seed": 0}
+        >>> loop = GraphLoop(agent, env, replay, epsilon=lambda step: 0.1, pauses=(80,), **numbers)
+        >>> [(record.step, record.updates) for record in loop.run(until_step=200)]
+        [(80, 10), (160, 30), (200, 40)]
     """
 
     def __init__(

@@ -39,8 +39,13 @@ class Learner:
         InvalidInput: if an argument is out of range or the network is not built.
 
     Example:
+        >>> network = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
         >>> learner = Learner(network, learning_rate=1e-3, clip_norm=10.0)
-        >>> norm = learner.apply(gradients)  # in a tf.function
+        >>> with tf.GradientTape() as tape:
+        ...     loss = tf.reduce_mean(network(tf.ones((8, 4))) ** 2)
+        >>> norm = learner.apply(tape.gradient(loss, network.trainable_variables))
+        >>> learner.policy is learner.target
+        True
 
     Source: Mnih et al. (2015) for the target network.
     """

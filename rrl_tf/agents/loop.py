@@ -67,8 +67,18 @@ class Loop:
         InvalidInput: if a number is out of range.
 
     Example:
-        >>> for record in Loop(agent, env, replay, ...).run(until_step=30_000):
-        ...     print(record.step, record.metrics)
+        >>> from rrl_tf.agents import DoubleDQN
+        >>> from rrl_tf.envs import gymnasium_task
+        >>> from rrl_tf.models import dense_q_network
+        >>> task, network = gymnasium_task("CartPole-v1"), dense_q_network(2)
+        >>> network.build((None, 4))
+        >>> agent = DoubleDQN(network, task.preparation, jit_compile=False)
+        >>> env = SeededVectorEnv(task.make_env, num_envs=2, seed=0)
+        >>> replay = ReplayBuffer(100, (4,), "float32", num_envs=2)
+        >>> numbers = {"updates_per_step": 0.5, "batch_size": 8, "learning_starts": 5, "seed": 0}
+        >>> loop = Loop(agent, env, replay, epsilon=lambda step: 0.1, **numbers)
+        >>> [(record.step, record.updates) for record in loop.run(until_step=12)]
+        [(2, 0), (4, 0), (6, 1), (8, 2), (10, 3), (12, 4)]
     """
 
     def __init__(

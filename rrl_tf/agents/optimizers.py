@@ -38,7 +38,10 @@ class AdamW(_OneStepSize, keras.optimizers.AdamW):
     """Keras' AdamW, quicker where the step size follows a schedule.
 
     Example:
+        >>> from rrl_tf.training import learning_rate_schedule
         >>> optimizer = AdamW(learning_rate_schedule("cosine", 1e-3, 1000, 50))
+        >>> float(optimizer.learning_rate)  # before the warm-up
+        0.0
     """
 
 
@@ -47,7 +50,10 @@ class Muon(_OneStepSize, keras.optimizers.Muon):
     """Keras' Muon, quicker where the step size follows a schedule.
 
     Example:
+        >>> from rrl_tf.training import learning_rate_schedule
         >>> optimizer = Muon(learning_rate_schedule("cosine", 1e-3, 1000, 50), weight_decay=1e-4)
+        >>> float(optimizer.learning_rate)  # before the warm-up
+        0.0
     """
 
 
@@ -62,7 +68,11 @@ def make_optimizer(name: OptimizerName, **options: Any) -> keras.optimizers.Opti
         **options: of both, such as `FitConfig.optimizer_options` gives.
 
     Example:
-        >>> optimizer = make_optimizer("muon", **config.optimizer_options(config.steps))
+        >>> from rrl_tf.training import FitConfig
+        >>> config = FitConfig(learning_rate=1e-3, warmup_steps=50, clip_norm=1.0)
+        >>> optimizer = make_optimizer("muon", **config.optimizer_options(steps=1000))
+        >>> optimizer.global_clipnorm
+        1.0
     """
     if name == "adam":
         return keras.optimizers.Adam(**options)

@@ -52,10 +52,15 @@ class RecurrentDoubleDQN:
         InvalidInput: if an argument is out of range or the network is not built.
 
     Example:
+        >>> from rrl_tf.envs import doorkey_task
+        >>> task = doorkey_task()
         >>> network = RecurrentQNetwork.from_preset("lstm", task.preparation, num_actions=5)
         >>> network.build({"observation": (None, *task.preparation.shape)})
         >>> agent = RecurrentDoubleDQN(network, task.preparation)
-        >>> action, memory = agent.act_in_graph(observation, agent.initial_recall(16), 0.1, (0, 0))
+        >>> observation = tf.zeros((3, 7, 7, 4), tf.uint8)
+        >>> action, memory = agent.act_in_graph(observation, agent.initial_recall(3), 0.1, (0, 0))
+        >>> action.shape, memory.shape
+        (TensorShape([3]), TensorShape([3, 128]))
 
     Source: Kapturowski et al., "Recurrent experience replay in distributed reinforcement learning"
     (2019), without its rescaled values.
@@ -248,8 +253,15 @@ class GreedyPlayer:
         agent: `RecurrentDoubleDQN`.
 
     Example:
-        >>> player = agent.greedy_player()
-        >>> action, memory = player(observations, player.initial_recall(len(observations)))
+        >>> network = RecurrentQNetwork.from_preset("lstm-dense", num_actions=2)
+        >>> network.build({"observation": (None, 4)})
+        >>> player = RecurrentDoubleDQN(network, prepare=tf.identity).greedy_player()
+        >>> recall = player.initial_recall(3)
+        >>> action, memory = player(np.zeros((3, 4), "float32"), recall)
+        >>> over = np.array([True, False, False])
+        >>> recall = player.next_recall(recall, memory, action, np.ones(3), over)
+        >>> recall["previous_reward"]
+        array([0., 1., 1.], dtype=float32)
     """
 
     def __init__(self, agent: RecurrentDoubleDQN) -> None:

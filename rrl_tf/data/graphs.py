@@ -109,14 +109,17 @@ class RandomGraphs(keras.utils.PyDataset):
         num_nodes: N.
         neighbors: as of `random_graphs`.
         seed: int from 0 up.
-        epoch: number of the first epoch; it counts up.
+        epoch: what epochs are counted up from; Keras counts once before the first as well.
 
     Raises:
         InvalidInput: as `random_graphs`.
 
     Example:
 
-    >>> model.fit(RandomGraphs(batch_size=128, steps=100, num_nodes=12), epochs=10)
+    >>> data = RandomGraphs(batch_size=128, steps=100, num_nodes=12)
+    >>> inputs, targets = data[0]
+    >>> inputs["nodes"].shape, inputs["edges"].shape, targets.shape
+    ((128, 12, 2), (128, 12, 12), (128, 12))
     """
 
     def __init__(

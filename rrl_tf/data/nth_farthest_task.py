@@ -146,9 +146,9 @@ def nth_farthest_floors(
 
     Example:
 
-    >>> floors = nth_farthest_floors(8, 16)
+    >>> floors = nth_farthest_floors(8, 16, num_questions=50_000)
     >>> {policy: round(share, 2) for policy, share in floors.items()}
-    {'chance': 0.12, 'no geometry': 0.25, 'norms only': 0.31}
+    {'chance': 0.13, 'no geometry': 0.25, 'norms only': 0.31}
     """
     sequences, answers = nth_farthest(num_questions, num_vectors, dimension, "paper", [seed, 0])
     vectors, labels, n, m = np.split(sequences, dimension + num_vectors * np.arange(3), axis=-1)
@@ -185,7 +185,7 @@ class NthFarthest(keras.utils.PyDataset):
         stages: sequence of pairs (active vectors, active dimensions), from the easiest to the
             hardest task; `stage` is the number of the one that questions are drawn from. By default
             the only stage is the whole task.
-        epoch: number of the first epoch; it counts up.
+        epoch: what epochs are counted up from; Keras counts once before the first as well.
 
     Raises:
         ValueError: for a size that is not positive, a seed or an epoch below 0, an unknown order,
@@ -193,7 +193,12 @@ class NthFarthest(keras.utils.PyDataset):
 
     Example:
 
-    >>> model.fit(NthFarthest(batch_size=256, steps=1000, num_vectors=4, dimension=4), epochs=10)
+    >>> model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(4, "softmax")])
+    >>> model.compile("adam", "sparse_categorical_crossentropy")
+    >>> data = NthFarthest(batch_size=8, steps=5, num_vectors=4, dimension=4)
+    >>> history = model.fit(data, epochs=2, verbose=0)
+    >>> len(history.history["loss"])
+    2
     """
 
     def __init__(

@@ -30,7 +30,7 @@ class Perturbation:
         ValueError: if one of them is negative.
 
     Example:
-        >>> images = np.zeros((2, 28, 28), np.uint8)
+        >>> images = tf.zeros((2, 28, 28), tf.uint8)
         >>> Perturbation(spots=10)(images, seed=(0, 1)).shape
         TensorShape([2, 28, 28, 1])
 

@@ -186,14 +186,19 @@ class SortOfClevr(keras.utils.PyDataset):
         steps: batches in an epoch.
         questions_each: as of `sort_of_clevr`.
         seed: int from 0 up.
-        epoch: number of the first epoch; it counts up.
+        epoch: what epochs are counted up from; Keras counts once before the first as well.
 
     Raises:
         InvalidInput: for a number that is not positive, or a seed or an epoch below 0.
 
     Example:
 
-    >>> model.fit(SortOfClevr(batch_size=64, steps=1000), epochs=10)
+    >>> data = SortOfClevr(batch_size=64, steps=1000)
+    >>> inputs, answers = data[0]
+    >>> inputs["images"].shape, inputs["questions"].shape, answers.shape
+    ((64, 75, 75, 3), (64, 20, 11), (64, 20))
+    >>> in_words(inputs["questions"][0, 0]), ANSWERS[answers[0, 0]]
+    ('is the blue object in the upper half?', 'yes')
     """
 
     def __init__(

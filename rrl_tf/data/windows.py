@@ -224,8 +224,16 @@ class Windows:
 
     Example:
 
-    >>> windows = Windows(load_episodes("minari:doorkey/mixed-v0"), 20)  # doctest: +SKIP
-    >>> batch = windows.batch(64, seed=0)  # doctest: +SKIP
+    >>> from gymnasium.spaces import Discrete
+    >>> from rrl_tf.data import Episode, OfflineData
+    >>> episode = Episode(np.zeros((8, 4)), [0] * 7, [1.0] * 7, terminated=True, truncated=False)
+    >>> windows = Windows(OfflineData("mine", (episode,), Discrete(2), "none"), context_length=5)
+    >>> batch = windows.batch(64, seed=0)
+    >>> batch["states"].shape, batch["actions"].shape
+    ((64, 5, 4), (64, 5, 2))
+    >>> windows.weigh(np.eye(7)[2])  # from now on all end with the episode's third step
+    >>> windows.batch(1, seed=0)["mask"].tolist()
+    [[0.0, 0.0, 1.0, 1.0, 1.0]]
     """
 
     def __init__(
@@ -251,15 +259,12 @@ class Windows:
         """Has steps end windows more often, or less.
 
         Args:
-            factors: `(steps,)` numbers from 0 up, by which they count for more than now.
+            factors: `(steps,)` numbers from 0 up, by which they count for more than now; such as
+                `rrl_tf.training.advantages.advantage_weights` gives.
 
         Raises:
             InvalidInput: if these are not as many as steps, not finite, negative, too large to be
                 summed, or all 0 where a window may end.
-
-        Example:
-
-        >>> windows.weigh(advantage_weights(advantages(data, scaling), power=2.0))
         """
         factors = np.asarray(factors, "float64")
         if factors.shape != (self.data.steps,):

@@ -102,6 +102,7 @@ class DoorKeyGraph:
             InvalidInput: there is no start, or one of another size.
 
         Example:
+            >>> from rrl_tf.envs import enumerate_starts
             >>> DoorKeyGraph(6).state_of(enumerate_starts(6)).x.shape
             TensorShape([816])
         """

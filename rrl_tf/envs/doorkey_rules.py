@@ -60,8 +60,11 @@ class DoorKeyState(NamedTuple):
         steps: steps taken in this episode.
 
     Example:
+        >>> from rrl_tf.envs import DoorKeyGraph
         >>> state = DoorKeyGraph(8).initial_state(64, seed=(0, 0))
         >>> variables = tf.nest.map_structure(tf.Variable, state)
+        >>> variables.x.shape
+        TensorShape([64])
     """
 
     size: Tensor

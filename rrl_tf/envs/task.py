@@ -79,7 +79,10 @@ class Task:
     the same future, by which an evaluation notices that a policy goes round in a loop.
 
     Example:
-        >>> task = Task("CartPole", (Level("", make_cart_pole),), as_float(space))
+        >>> from rrl_tf.envs.preparation import as_float
+        >>> def make_env(render_mode=None):
+        ...     return gymnasium.make("CartPole-v1", render_mode=render_mode)
+        >>> task = Task("CartPole", (Level("", make_env),), as_float(make_env().observation_space))
         >>> task.make_env().action_space
         Discrete(2)
     """

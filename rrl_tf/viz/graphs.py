@@ -76,9 +76,8 @@ def graph_layout(edges: Any) -> np.ndarray:
 
     Example:
 
-    >>> import numpy as np
     >>> places = graph_layout(np.eye(3, k=1) + np.eye(3, k=-1) > 0)  # 0 - 1 - 2
-    >>> np.linalg.norm(places[0] - places[2]).round(2)
+    >>> float(np.linalg.norm(places[0] - places[2]).round(2))
     2.0
 
     Source: the SMACOF algorithm, de Leeuw, "Applications of convex analysis to multidimensional
