@@ -1,7 +1,14 @@
 """`serving.client` for programs that run in an event loop: the same methods, awaited.
 
->>> async with connect_async("grpc://localhost:8500", "doorkey") as client:
-...     actions = await asyncio.gather(*(client.act(o) for o in observations))
+>>> from rrl_tf.envs import doorkey_task
+>>> from serving.server import Flags, running
+>>> async def ask(address, observations):
+...     async with connect_async(address, "doorkey-5x5") as client:
+...         return await asyncio.gather(*(client.act(o) for o in observations))
+>>> observations = [doorkey_task().make_env().reset(seed=seed)[0] for seed in range(4)]
+>>> with running(Flags(preset="doorkey-5x5", port=0)) as server:
+...     asyncio.run(ask(f"grpc://localhost:{server.grpc_port}", observations))
+[1, 3, 1, 0]
 
 gRPC needs tensorflow-serving-api, REST needs aiohttp.
 """

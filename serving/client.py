@@ -1,8 +1,12 @@
 """Asks a served policy for actions, over gRPC or REST.
 
->>> client = connect("http://localhost:8501", "doorkey")
->>> client.act(observation)
-2
+>>> from rrl_tf.envs import doorkey_task
+>>> from serving.server import Flags, running
+>>> observation, _ = doorkey_task().make_env().reset(seed=0)
+>>> with running(Flags(preset="doorkey-5x5", port=0)) as server:
+...     with connect(f"grpc://localhost:{server.grpc_port}", "doorkey-5x5") as client:
+...         client.act(observation)
+1
 
 Works against `serving.server` and against TensorFlow Serving itself. The REST client needs NumPy
 and the standard library; the gRPC client needs tensorflow-serving-api.

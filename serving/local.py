@@ -1,8 +1,4 @@
-"""Serves an export folder on this machine, for as long as a program needs it.
-
->>> with served("runs/doorkey/fast/export", "doorkey") as (grpc, rest):
-...     client = connect(grpc, "doorkey")
-"""
+"""Serves an export folder on this machine, for as long as a program needs it."""
 
 from __future__ import annotations
 
@@ -64,8 +60,14 @@ def served(
 
     Example:
 
-    >>> with served("runs/doorkey/fast/export", "doorkey") as (grpc, rest):
-    ...     client = connect(grpc, "doorkey")
+    >>> import numpy as np
+    >>> from rrl_tf.presets import preset_folder
+    >>> from serving.client import connect
+    >>> folder = preset_folder("doorkey-5x5") / "policy"
+    >>> with served(folder, "doorkey") as (grpc, rest):  # doctest: +SKIP
+    ...     with connect(grpc, "doorkey") as client:
+    ...         client.act(np.zeros((3, 7, 7, 4), "uint8")).shape
+    (3,)
     """
     grpc, rest = free_ports(2)
     command = server_command(Path(export_folder).absolute(), name, grpc, rest, *flags)

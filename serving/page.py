@@ -42,8 +42,12 @@ class Page:
 
     Example:
 
-    >>> page = Page(repository)
-    >>> response = await page.answer("GET", "/playground/", {})
+    >>> from serving.server import Flags, running
+    >>> with running(Flags(preset="doorkey-5x5", port=0)) as server:
+    ...     page = Page(server.repository)
+    ...     response = asyncio.run(page.answer("GET", "/playground/config.json", {}))
+    >>> [model["name"] for model in json.loads(response.body)["models"]]
+    ['doorkey-5x5']
     """
 
     def __init__(self, repository: Repository) -> None:

@@ -71,10 +71,14 @@ class Server:
 
     Example:
 
-    >>> server = Server(Flags(model_base_path="/models/doorkey", rest_api_port=8501))
-    >>> await server.start()
-    >>> server.grpc_port
-    8500
+    >>> async def names(flags):
+    ...     server = Server(flags)
+    ...     await server.start()  # it answers on server.grpc_port now
+    ...     found = list(server.repository.models)
+    ...     await server.stop()
+    ...     return found
+    >>> asyncio.run(names(Flags(preset="doorkey-5x5", port=0)))
+    ['doorkey-5x5']
     """
 
     def __init__(self, flags: Flags, place: tuple = (None, 0, 1)) -> None:

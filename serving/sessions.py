@@ -4,22 +4,21 @@ A server forgets a request when it has answered it. What a policy remembers of a
 here, on the client's side, and sent along: the memory of a recurrent policy, or the last steps that
 a Decision Transformer looks at.
 
->>> session = MemorySession(connect("grpc://localhost:8500", "doorkey"))
->>> observation, _ = env.reset()
->>> action = session.act(observation)
->>> observation, reward, terminated, truncated, _ = env.step(action)
->>> action = session.act(observation, reward)
-
 Both kinds of session are called alike, for one environment or for a vector of them:
 
->>> session = WindowSession(client, target_return=90.0, num_envs=8)
+>>> from rrl_tf import load_policy
+>>> from rrl_tf.envs import SeededVectorEnv, doorkey_task
+>>> session = WindowSession(load_policy("dt-doorkey"), target_return=0.95, num_envs=8)
+>>> envs = SeededVectorEnv(doorkey_task().make_env, num_envs=8, seed=0)
 >>> observations, _ = envs.reset()
 >>> rewards, new = np.zeros(8), np.zeros(8, bool)
->>> while True:
+>>> for _ in range(30):
 ...     session.reset(new)  # the rows whose observation begins an episode
 ...     actions = session.act(observations, rewards)
 ...     observations, rewards, terminated, truncated, _ = envs.step(actions)
 ...     new = terminated | truncated  # with AutoresetMode.SAME_STEP
+>>> actions.shape
+(8,)
 
 In Gymnasium's other mode, NEXT_STEP, the observation after an episode's last comes one step later:
 there, `new` are the rows that had ended before the step, not in it.
@@ -132,11 +131,17 @@ class MemorySession(_Session):
 
     Example:
 
-    >>> session = MemorySession(connect("http://localhost:8501", "doorkey"))
-    >>> action = session.act(observation)
-    >>> observation, reward, terminated, truncated, _ = env.step(action)
-    >>> session.act(observation, reward)
-    2
+    >>> from rrl_tf import load_policy
+    >>> from rrl_tf.envs import memory_task
+    >>> session, env = MemorySession(load_policy("memory-s17")), memory_task(17).make_env()
+    >>> observation, _ = env.reset(seed=0)
+    >>> reward, over = 0.0, False
+    >>> while not over:
+    ...     action = session.act(observation, reward)
+    ...     observation, reward, terminated, truncated, _ = env.step(action)
+    ...     over = terminated or truncated
+    >>> reward
+    1.0
     """
 
     def __init__(self, client: Any, num_envs: int | None = None) -> None:
@@ -247,11 +252,15 @@ class WindowSession(_Session):
 
     Example:
 
-    >>> session = WindowSession(connect("grpc://localhost:8500", "hopper"), target_return=3600.0)
-    >>> observation, _ = env.reset()
+    >>> from rrl_tf import load_policy
+    >>> from rrl_tf.envs import doorkey_task
+    >>> session = WindowSession(load_policy("dt-doorkey"), target_return=0.95)
+    >>> env = doorkey_task().make_env()
+    >>> observation, _ = env.reset(seed=0)
     >>> action = session.act(observation)
     >>> observation, reward, terminated, truncated, _ = env.step(action)
-    >>> action = session.act(observation, reward)
+    >>> session.act(observation, reward) in range(5)
+    True
     """
 
     def __init__(

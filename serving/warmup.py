@@ -48,7 +48,7 @@ def warm_up(servable: Servable, iterations: int = 1, metrics: Metrics | None = N
 def _replay_all(servable, path, iterations):
     count = 0
     try:
-        for record in tf.compat.v1.io.tf_record_iterator(str(path)):
+        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
             count += 1
             if count > _MOST_RECORDS:
                 raise invalid(f"{FILE} holds more than {_MOST_RECORDS} requests")

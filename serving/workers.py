@@ -46,7 +46,15 @@ class Workers:
 
     Example:
 
-    >>> await Workers(2).call(json_values.read_predict, body, signatures)
+    >>> import numpy as np
+    >>> from serving import json_replies
+    >>> async def written(outputs):
+    ...     workers = Workers(2)
+    ...     text = await workers.call(json_replies.predictions, outputs, True)
+    ...     workers.close()
+    ...     return bytes(text)
+    >>> asyncio.run(written({"action": np.array([2, 0])}))
+    b'{"predictions": [2,0]}'
     """
 
     def __init__(self, count: int) -> None:

@@ -32,7 +32,12 @@ def run_preset(main: Callable[[Any], Any], presets: Mapping[str, Any], default: 
         default: name of the preset used when none is given.
 
     Example:
-        >>> run_preset(main, PRESETS, default="fast")
+        >>> from unittest import mock
+        >>> from rrl_tf.training import RunConfig
+        >>> presets = {name: RunConfig(preset=name) for name in ("fast", "book")}
+        >>> with mock.patch("sys.argv", ["train", "--preset=book", "--seed=3"]):
+        ...     run_preset(lambda config: print(config.path), presets, default="fast")
+        runs/book-seed3
     """
     name = _requested_preset(sys.argv[1:]) or default
     if name not in presets:

@@ -47,8 +47,11 @@ def export_answerer(
 
     Example:
 
-    >>> export_answerer("runs/sort_of_clevr/fast-seed0/export", model, ink, (75, 75, 3), 11)
-    PosixPath('runs/sort_of_clevr/fast-seed0/export/1')
+    >>> from rrl_tf.data.sort_of_clevr_task import QUESTION_SIZE, ink
+    >>> from rrl_tf.models import ConvolutionalAnswerer
+    >>> model = ConvolutionalAnswerer.from_preset("fast")
+    >>> export_answerer("runs/clevr/export", model, ink, (75, 75, 3), QUESTION_SIZE)
+    PosixPath('runs/clevr/export/1')
     """
 
     def answer(ask, image, question):

@@ -49,8 +49,11 @@ def export_classifier(
 
     Example:
 
-    >>> export_classifier("runs/mnist/fast/export", model, clean, (28, 28))
-    PosixPath('runs/mnist/fast/export/1')
+    >>> from rrl_tf.data import clean
+    >>> from rrl_tf.models import MLPClassifier
+    >>> model = MLPClassifier.from_preset("patch-mnist")
+    >>> export_classifier("runs/mnist/mine/export", model, clean, (28, 28))
+    PosixPath('runs/mnist/mine/export/1')
     """
 
     def classify(ask, raw):

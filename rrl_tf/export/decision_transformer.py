@@ -61,9 +61,12 @@ def export_decision_transformer(
         InvalidInput, FileExistsError: As in `write_version`; nothing is written.
 
     Example:
-
-    >>> export_decision_transformer("runs/walker2d/export", model, scaling, (17,))
-    PosixPath('runs/walker2d/export/1')
+        >>> from rrl_tf import data, models
+        >>> model = models.BehaviorCloning(state_size=4, action_size=2, discrete=True)
+        >>> model.build()
+        >>> scaling = data.Scaling(ops.zeros(4), ops.ones(4), return_scale=500.0)
+        >>> export_decision_transformer("runs/cartpole/export", model, scaling, (4,))
+        PosixPath('runs/cartpole/export/1')
     """
     inputs = _window_specs(model, input_spec("observation", observation_shape, observation_dtype))
 

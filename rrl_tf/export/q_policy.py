@@ -68,8 +68,12 @@ def export_policy(
 
     Example:
 
-    >>> export_policy("runs/doorkey/fast/export", q_network, task.preparation, (7, 7, 4))
-    PosixPath('runs/doorkey/fast/export/1')
+    >>> from rrl_tf.envs import doorkey_task
+    >>> from rrl_tf.models import grid_q_network
+    >>> task = doorkey_task()
+    >>> network = grid_q_network(task.num_actions)
+    >>> export_policy("runs/doorkey/mine/export", network, task.preparation, (7, 7, 4))
+    PosixPath('runs/doorkey/mine/export/1')
     """
     inputs = [input_spec("observation", observation_shape, observation_dtype)]
     others = {}
@@ -119,8 +123,12 @@ def export_recurrent_policy(
 
     Example:
 
-    >>> export_recurrent_policy("runs/memory/lstm/export", network, task.preparation, (7, 7, 4))
-    PosixPath('runs/memory/lstm/export/1')
+    >>> from rrl_tf.envs import memory_task
+    >>> from rrl_tf.models import RecurrentQNetwork
+    >>> task = memory_task()
+    >>> network = RecurrentQNetwork.from_preset("memory-s17")
+    >>> export_recurrent_policy("runs/memory/mine/export", network, task.preparation, (7, 7, 4))
+    PosixPath('runs/memory/mine/export/1')
     """
     owner = _owner(network)
     start = _initial_memory(lambda size: _packed(network.initial_memory(size), -1, owner))

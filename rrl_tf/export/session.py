@@ -40,9 +40,11 @@ class SavedModelSession:
 
     Example:
 
-    >>> session = SavedModelSession("runs/doorkey/fast/export/1")
-    >>> session.run("act", {"observation": observations})["action"]
-    array([2], dtype=int32)
+    >>> from rrl_tf.presets import preset_folder
+    >>> session = SavedModelSession(preset_folder("doorkey-5x5") / "policy" / "1")
+    >>> observations = np.zeros((2, 7, 7, 4), "uint8")
+    >>> session.run("act", {"observation": observations})["q_values"].shape
+    (2, 5)
     """
 
     def __init__(

@@ -83,7 +83,17 @@ class RayLauncher:
             `RAY_ADDRESS`.
 
     Example:
-        >>> actors = Actors(RayLauncher(make_actor, count=2), 2, num_envs=16, seed=0)
+        >>> from rrl_tf.agents import DoubleDQN
+        >>> from rrl_tf.envs import SeededVectorEnv, gymnasium_task
+        >>> from rrl_tf.models import dense_q_network
+        >>> task = gymnasium_task("CartPole-v1")
+        >>> def make_actor(seed):
+        ...     network = dense_q_network(task.num_actions)
+        ...     network.build((None, 4))
+        ...     agent = DoubleDQN(network, task.preparation)
+        ...     return Actor(agent, SeededVectorEnv(task.make_env, num_envs=16, seed=seed), seed)
+        >>> launcher = RayLauncher(make_actor, count=2)  # doctest: +SKIP
+        >>> actors = Actors(launcher, 2, num_envs=16, seed=0)  # doctest: +SKIP
     """
 
     def __init__(self, make_actor: Callable[[int], Actor], count: int) -> None:

@@ -105,8 +105,9 @@ def make_replicas(config: RunConfig, batch_size: int) -> Replicas:
             names the hosts cannot be understood, or TensorFlow has started already.
 
     Example:
-        >>> replicas = make_replicas(config, config.batch_size)
-        >>> run = FitRun(config, make_model(config), replicas=replicas, steps=1000, ...)
+        >>> replicas = make_replicas(RunConfig(devices=1), batch_size=64)
+        >>> replicas.count, replicas.hosts, replicas.is_chief
+        (1, 1, True)
     """
     cluster = find_cluster(config.cluster, os.environ)
     require_even_parts(batch_size, config.devices * (cluster.size if cluster else 1))

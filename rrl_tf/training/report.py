@@ -79,7 +79,9 @@ def write_report(
         The file.
 
     Example:
-        >>> write_report(run.folder, "half of them solved", {"eval/success": 0.5}, {}, run.log.rows)
+        >>> folder = RunFolder("runs/mine", {"seed": 1})
+        >>> rows = [{"step": 100, "eval/success": 0.0}, {"step": 200, "eval/success": 0.5}]
+        >>> write_report(folder, "half of them solved", {"eval/success": 0.5}, {"seed": 1}, rows)
         PosixPath('runs/mine/report.html')
     """
     file = folder.path / "report.html"

@@ -23,8 +23,12 @@ class RolloutStatistics:
 
     Example:
         >>> statistics = RolloutStatistics()
-        >>> statistics.add(record)
-        >>> statistics.averages()["rollout/success"]
+        >>> episodes = [{"return": 1.0, "success": 1.0}, {"return": 0.0, "success": 0.0}]
+        >>> played = {"step": 16, "updates": 4, "epsilon": 0.1, "episodes": episodes}
+        >>> statistics.add(Record(**played, metrics={"loss": 0.25}, seconds={"update": 0.3}))
+        >>> averages = statistics.averages()
+        >>> averages["rollout/success"], averages["train/loss"]
+        (0.5, 0.25)
     """
 
     def __init__(self, window: int = 100) -> None:

@@ -64,11 +64,16 @@ class Run:
         OSError: if the folder cannot be made or written.
 
     Example:
-        >>> restore = lambda step, state: loop.set_state(state)
-        >>> run = Run(config, steps=config.steps, may_change=("steps",), restore=restore)
-        >>> if not run.is_finished():
-        ...     ...  # train; now and then run.log.write(step, {...}), run.save(step, state)
-        ...     run.finish({"eval/success": 1.0}, "every start solved", [picture])
+        >>> config = RunConfig(name="first", logger=("csv",))
+        >>> run = Run(config, steps=100)
+        >>> run.log.write(100, {"eval/success": 1.0})  # while it trains, now and then
+        >>> run.save(100, {"agent": {"updates": 25}})
+        >>> run.finish({"eval/success": 1.0}, "every start solved")
+        step 100: every start solved
+        written: runs/first/evaluation.json, runs/first/report.html
+        >>> Run(config, steps=200, restore=lambda step, state: print(state))  # goes on
+        {'agent': {'updates': 25}}
+        Run('runs/first', step=100, steps=200)
     """
 
     def __init__(

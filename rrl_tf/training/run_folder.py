@@ -56,7 +56,8 @@ class RunFolder:
     Example:
         >>> folder = RunFolder("runs/first", {"seed": 1, "steps": 500}, may_change=["steps"])
         >>> folder.save_checkpoint(500, {"agent": {"weights": np.ones(3), "updates": 100}})
-        >>> folder.load_checkpoint()["agent"]["updates"]
+        >>> with folder.restoring():  # a state that does not fit is one clear error
+        ...     folder.load_checkpoint()["agent"]["updates"]
         100
     """
 
@@ -213,10 +214,6 @@ class RunFolder:
         Raises:
             InvalidInput: if the newest checkpoint is of something else, or something is missing in
                 it or of another type.
-
-        Example:
-            >>> with folder.restoring():
-            ...     loop.set_state(folder.load_checkpoint())
         """
         try:
             yield

@@ -25,8 +25,13 @@ def train_step(model: keras.Model, data: Any) -> dict[str, Any]:
         data: `x`, `(x, y)` or `(x, y, sample_weight)`.
 
     Example:
+        >>> import functools
+        >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
         >>> model.train_step = functools.partial(train_step, model)
-        >>> model.fit(batches)
+        >>> history = model.fit(tf.ones((8, 4)), tf.ones((8, 1)), verbose=0).history
+        >>> sorted(history)
+        ['loss']
     """
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     loss, gradients, y_pred = _loss_and_gradients(model, model, x, y, sample_weight)
@@ -50,8 +55,13 @@ def train_function(
             the same layers for B / R rows. By default the model.
 
     Example:
+        >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> replicas = Replicas(tf.distribute.MirroredStrategy(["CPU:0"]))  # or of more
         >>> model.train_function = train_function(model, replicas)
-        >>> model.fit(batches)
+        >>> history = model.fit(tf.ones((8, 4)), tf.ones((8, 1)), verbose=0).history
+        >>> sorted(history)
+        ['loss']
     """
     network = network or model
     optimizer = model.optimizer

@@ -330,9 +330,16 @@ def test_lines_of_a_card_run_as_they_stand(name):
     assert said["label"] in range(10) if "label" in said else said["total"] > 0.8
 
 
-def test_lines_of_a_card_show_what_they_print_and_nothing_else():
+SERVED = """
+from serving.server import Flags, running
+with running(Flags(preset="doorkey-5x5", port=0)):
+    pass
+"""
+
+
+def test_what_plays_and_serves_a_policy_says_nothing_of_tensorflow():
     text = (FOLDER / "doorkey-5x5" / "README.md").read_text()
-    lines = text.partition("```python\n")[2].partition("```")[0]
+    lines = text.partition("```python\n")[2].partition("```")[0] + SERVED
     quiet = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
     shown = subprocess.run(
         [sys.executable, "-c", lines],
