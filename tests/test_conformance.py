@@ -1,9 +1,6 @@
 """Every property that all layers and models share, asked of each one in conformance.py."""
 
-import doctest
-import importlib
 import inspect
-import pkgutil
 
 import keras
 import numpy as np
@@ -13,10 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keras import ops
 from wrapped import OfOneArray
-
-import rrl_tf.convert
-import rrl_tf.layers
-import rrl_tf.models
 
 BATCH = 3
 ATTENDING = [case for case in CASES if case.attention]
@@ -262,15 +255,3 @@ def test_permuting_entities_permutes_the_output(case, order):
         array(layer(x[:, order])), array(layer(x))[:, order], rtol=1e-4, atol=1e-4
     )
     assert permutes == case.equivariant
-
-
-def _documented_modules():
-    for package in (rrl_tf.layers, rrl_tf.models, rrl_tf.convert):
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-            yield module.name
-
-
-@pytest.mark.parametrize("name", _documented_modules())
-def test_examples_in_docstrings_run(name):
-    failures, _ = doctest.testmod(importlib.import_module(name), extraglobs={"keras": keras})
-    assert failures == 0

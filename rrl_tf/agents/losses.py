@@ -64,6 +64,11 @@ def double_dqn_loss(
 
     Raises:
         ValueError: if `loss` is neither.
+
+    Example:
+        >>> loss, errors = double_dqn_loss(ops.array([[0.0, 1.0]]), [1], [3.0], loss="mse")
+        >>> float(loss)
+        4.0
     """
     if loss not in LOSSES:
         raise InvalidInput(f"loss must be one of {LOSSES}, received {loss!r}")

@@ -137,6 +137,13 @@ class OfflineData:
     Raises:
         ValueError: if there are no episodes, they do not belong together, or an action is not one
             of the space; float32's rounding may leave its bounds.
+
+    Example:
+        >>> ended = {"terminated": True, "truncated": False}
+        >>> episode = Episode(np.zeros((8, 4)), actions=[0] * 7, rewards=[1.0] * 7, **ended)
+        >>> data = OfflineData("mine", (episode,), Discrete(2), "CartPole-v1")
+        >>> data.steps, data.returns()
+        (7, array([7.]))
     """
 
     name: str

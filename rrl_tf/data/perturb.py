@@ -67,17 +67,32 @@ class Perturbation:
 
 
 def clean(images: Any, seed: Any = None) -> tf.Tensor:
-    """Digits as they are, in the same form: `(B, height, width, 1)` float32 in [0, 1]."""
+    """Digits as they are, in the same form: `(B, height, width, 1)` float32 in [0, 1].
+
+    Example:
+        >>> clean(tf.zeros((2, 28, 28), tf.uint8)).shape
+        TensorShape([2, 28, 28, 1])
+    """
     return scaled(images)
 
 
 def scaled(images: Any) -> tf.Tensor:
-    """From `(B, height, width)` uint8 to `(B, height, width, 1)` float32 in [0, 1]."""
+    """From `(B, height, width)` uint8 to `(B, height, width, 1)` float32 in [0, 1].
+
+    Example:
+        >>> float(scaled(tf.fill((1, 28, 28), tf.constant(255, tf.uint8)))[0, 0, 0, 0])
+        1.0
+    """
     return tf.cast(images, tf.float32)[..., None] / 255.0
 
 
 def brightened(images: tf.Tensor) -> tf.Tensor:
-    """Divides each image by its largest value; a black image stays black."""
+    """Divides each image by its largest value; a black image stays black.
+
+    Example:
+        >>> float(brightened(tf.fill((1, 28, 28, 1), 0.5))[0, 0, 0, 0])
+        1.0
+    """
     largest = tf.reduce_max(images, axis=(1, 2, 3), keepdims=True)
     return tf.math.divide_no_nan(images, largest)
 
@@ -95,6 +110,11 @@ def rotate_and_shift(images: tf.Tensor, degrees: Any, shift: Any) -> tf.Tensor:
 
     Returns:
         `(B, height, width, C)`.
+
+    Example:
+        >>> image = tf.constant([[1.0, 0.0, 0.0]])[None, ..., None]  # one row of three pixels
+        >>> rotate_and_shift(image, degrees=[0], shift=[[2, 0]])[0, 0, :, 0].numpy().tolist()
+        [0.0, 0.0, 1.0]
     """
     batch, height, width, channels = _sizes(images)
     angle = tf.cast(degrees, tf.float32)[:, None, None] * (3.14159265358979 / 180.0)
@@ -124,6 +144,11 @@ def add_spots(images: tf.Tensor, count: Any, seed: Any, most: int) -> tf.Tensor:
 
     Returns:
         `(B, height, width, 1)`.
+
+    Example:
+        >>> spotted = add_spots(tf.zeros((1, 28, 28, 1)), tf.constant([5]), seed=(0, 1), most=9)
+        >>> int(tf.reduce_sum(spotted))
+        5
     """
     batch, height, width, _ = _sizes(images)
     pixels = height * width

@@ -37,6 +37,13 @@ class Level:
         make_graph: `make_graph()` → the environment to train in as operations of TensorFlow, such
             as a `DoorKeyGraph`; `None` where there is none.
         make_test_graph: the same of the environment that is evaluated in.
+
+    Example:
+        >>> from rrl_tf.envs import enumerate_starts, make_doorkey
+        >>> resets = tuple({"options": {"start": start}} for start in enumerate_starts(5))
+        >>> level = Level("5x5", lambda render_mode=None: make_doorkey(5), resets=resets)
+        >>> len(level.resets)
+        48
     """
 
     name: str

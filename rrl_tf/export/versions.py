@@ -12,7 +12,14 @@ LARGEST_VERSION = 2**63 - 1
 
 
 def next_version(directory: str | os.PathLike) -> int:
-    """Returns one more than the highest version folder of `directory`, 1 where there is none."""
+    """Returns one more than the highest version folder of `directory`, 1 where there is none.
+
+    Example:
+
+    >>> Path("runs/mine/export/7").mkdir(parents=True)
+    >>> next_version("runs/mine/export")
+    8
+    """
     return max(_versions(directory), default=0) + 1
 
 
@@ -24,8 +31,10 @@ def newest_version(directory: str | os.PathLike) -> Path:
 
     Example:
 
-    >>> newest_version("runs/doorkey/fast-seed0/export")  # doctest: +SKIP
-    PosixPath('runs/doorkey/fast-seed0/export/1')
+    >>> for version in ("9", "10"):
+    ...     Path("runs/newest/export", version).mkdir(parents=True)
+    >>> newest_version("runs/newest/export")
+    PosixPath('runs/newest/export/10')
     """
     versions = _version_folders(directory)
     if not versions:

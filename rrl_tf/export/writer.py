@@ -49,6 +49,14 @@ def model_endpoints(
 
     Raises:
         InvalidInput: If Keras does not run on TensorFlow.
+
+    Example:
+
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    >>> inputs = [input_spec("observation", (4,), "float32")]
+    >>> endpoints = model_endpoints("act", model, lambda ask, x: {"q_values": ask(x)}, inputs)
+    >>> list(endpoints)
+    ['act', 'serving_default']
     """
     if keras.backend.backend() != "tensorflow":
         raise InvalidInput(
@@ -84,6 +92,11 @@ def input_spec(name: str, shape: Sequence[int], dtype: Any) -> tf.TensorSpec:
 
     Raises:
         InvalidInput: If shape and dtype are not those of an array of numbers.
+
+    Example:
+
+    >>> input_spec("observation", (7, 7, 3), "uint8")
+    TensorSpec(shape=(None, 7, 7, 3), dtype=tf.uint8, name='observation')
     """
     try:
         sizes = tuple(int(size) for size in shape)
@@ -141,6 +154,14 @@ def write_version(
         InvalidInput: If the version is no such number, the details are no JSON, or an endpoint
             fails; nothing is written.
         FileExistsError: If the version is already there.
+
+    Example:
+
+    >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    >>> inputs = [input_spec("observation", (4,), "float32")]
+    >>> endpoints = model_endpoints("act", model, lambda ask, x: {"q_values": ask(x)}, inputs)
+    >>> write_version("runs/mine/export", model, endpoints, {"environment": "mine"})
+    PosixPath('runs/mine/export/1')
     """
     version = optional_positive_int("version", version)
     if version is not None and version > LARGEST_VERSION:

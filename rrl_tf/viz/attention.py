@@ -93,13 +93,9 @@ def attention_figure(
         ValueError: if an array has a wrong shape or dtype, or a cell lies outside the view.
 
     Example:
-
-    ```python
-    view = env.unwrapped.get_pov_render(tile_size=48)
-    cells, unseen = object_cells(observation), observation[..., 0] == 0
-    figure = attention_figure(env.render(), view, scores, cells, unseen)
-    save_figure(figure, "attention.png")
-    ```
+        >>> frame, view = np.zeros((160, 160, 3), "uint8"), np.zeros((224, 224, 3), "uint8")
+        >>> cells = {"agent": (3, 6), "key": (1, 4)}
+        >>> figure = attention_figure(frame, view, np.full((2, 49, 49), 1 / 49), cells)
 
     Reference: figures 10.23 and 10.24 of Zai and Brown, Deep Reinforcement Learning in Action.
     """

@@ -30,10 +30,9 @@ def cost_figure(panels: Mapping[str, Mapping[str, tuple[Any, Any]]], ylabel: str
         ValueError: if there is nothing to draw, or sizes and costs do not match.
 
     Example:
-
-    ```python
-    figure = cost_figure({"slots": {"ours": ([1, 2, 4], [3.0, 4.0, 7.0])}}, "ms")
-    ```
+        >>> figure = cost_figure({"slots": {"ours": ([1, 2, 4], [3.0, 4.0, 7.0])}}, "ms")
+        >>> figure.axes[0].get_xlabel()
+        'slots'
     """
     labels = list(dict.fromkeys(label for lines in panels.values() for label in lines))
     if not labels:

@@ -60,11 +60,9 @@ def learning_curves(
         ValueError: if `band` is unknown, there is no curve, or shapes do not match.
 
     Example:
-
-    ```python
-    curves = {"fast": (steps, success), "book": (book_steps, book_success)}
-    figure = learning_curves(curves, "greedy success", references={"all 48 starts": 1.0})
-    ```
+        >>> steps, success = [100, 200], [[0.1, 0.6], [0.3, 0.9]]  # of two seeds
+        >>> references = {"all 48 starts": 1.0}
+        >>> figure = learning_curves({"fast": (steps, success)}, "success", references=references)
     """
     if band not in _BANDS:
         raise InvalidInput(f"band must be one of {sorted(_BANDS)}; received {band!r}")

@@ -41,10 +41,11 @@ def digits_figure(
         ValueError: if there is no image, or numbers of images, titles and maps differ.
 
     Example:
-
-    ```python
-    figure = digits_figure(images, ["7", "2"], {"round 1": most_attended(scores, (16, 16))})
-    ```
+        >>> images, scores = np.zeros((2, 28, 28)), np.full((2, 1, 256, 256), 1 / 256)
+        >>> maps = {"round 1": most_attended(scores, (16, 16))}
+        >>> figure = digits_figure(images, ["7", "2"], maps)
+        >>> len(figure.axes)  # images, and their maps
+        4
 
     Reference: figure 10.17 of Zai and Brown, Deep Reinforcement Learning in Action.
     """

@@ -80,11 +80,11 @@ def film(
         ValueError: if a shape or dtype is wrong, an action has no name, or `source` is missing.
 
     Example:
-
-    ```python
-    images = film(frames, scores, cells, q_values, actions, rewards, action_names)
-    save_film(images, "episode.gif")
-    ```
+        >>> frames = np.full((3, 64, 64, 3), 255, "uint8")  # before each of two steps, and the end
+        >>> q_values, actions, rewards = [[0.5, 0.1], [0.2, 0.9]], [0, 1], [0.0, 1.0]
+        >>> images = film(frames, None, [], q_values, actions, rewards, ("left", "right"))
+        >>> images.shape[0], images.dtype
+        (3, dtype('uint8'))
     """
     frames = checked_images("frames", frames, 4)
     q_values, actions, rewards = np.asarray(q_values), np.asarray(actions), np.asarray(rewards)

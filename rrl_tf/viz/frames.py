@@ -93,12 +93,11 @@ def frame_attention_figure(frame: Any, scores: Mapping[str, Any], grid: tuple[in
         InvalidInput: if an array has a wrong shape or dtype, or there is no round.
 
     Example:
-
-    ```python
-    q, scores = network(observation[None], return_attention_scores=True)
-    rounds = {name: each[0] for name, each in scores.items()}
-    figure = frame_attention_figure(env.render(), rounds, network.grid_shape((1, 84, 84, 4)))
-    ```
+        >>> frame = np.zeros((210, 160, 3), "uint8")
+        >>> rounds = {"round 1": np.full((2, 81, 81), 1 / 81)}  # of two heads
+        >>> figure = frame_attention_figure(frame, rounds, grid=(9, 9))
+        >>> len(figure.axes)  # the frame, and a panel a head
+        3
 
     Reference: figure 10.25 of Zai and Brown, Deep Reinforcement Learning in Action.
     """

@@ -48,11 +48,11 @@ def gates_figure(
         ValueError: if there is no such gate, or `cells` are not T.
 
     Example:
-
-    ```python
-    memory = EpisodeMemory(("1", "2"), {"input": input_gates, "forget": forget_gates})
-    save_figure(gates_figure(memory, cells), "memory.png")
-    ```
+        >>> gates = {"input": [[0.9, 0.1], [0.2, 0.7], [0.1, 0.1]]}  # three steps of two slots
+        >>> cells = [{"agent": (3, 6), "key": (2, 4)}, {"agent": (3, 6)}, {"agent": (3, 6)}]
+        >>> figure = gates_figure(EpisodeMemory(("1", "2"), gates), cells)
+        >>> len(figure.axes)  # the gate, and what is in view
+        2
     """
     gates = _checked_gates(memory, cells)
     labels = [

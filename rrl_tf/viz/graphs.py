@@ -42,10 +42,10 @@ def graph_attention_figure(
         InvalidInput: if a shape is another, if there is no round, or `marked` is no node.
 
     Example:
-
-    ```python
-    figure = graph_attention_figure(edges, 0, connected, {"round 1": (attention, probability)})
-    ```
+        >>> edges = np.eye(3, k=1) + np.eye(3, k=-1) > 0  # 0 - 1 - 2
+        >>> attention, probability = np.full((2, 3, 3), 1 / 3), np.array([1.0, 0.9, 0.6])
+        >>> rounds = {"round 1": (attention, probability)}
+        >>> figure = graph_attention_figure(edges, 0, np.array([True] * 3), rounds)
     """
     edges, connected, drawn = _checked(edges, marked, connected, rounds)
     panel = (style.FIGURE_WIDTH - 2 * _MARGIN + _GAP) / max(len(drawn), 3) - _GAP

@@ -44,14 +44,9 @@ def memory_attention_figure(
         ValueError: if `scores` has another rank, or the numbers of names do not fit it.
 
     Example:
-
-    ```python
-    _, attention = model(sequences[:1], return_attention_scores=True)
-    figure = memory_attention_figure(
-        attention["block_1"][0], ["1", "2", "3", "4", "in"], ["a", "b", "c"], queries=4
-    )
-    save_figure(figure, "memory.png")
-    ```
+        >>> scores = np.full((3, 2, 5, 5), 0.2)  # three steps of two heads: four slots, the input
+        >>> names = ["1", "2", "3", "4", "in"]
+        >>> figure = memory_attention_figure(scores, names, ["a", "b", "c"], queries=4)
     """
     scores = _checked(scores, entities, steps, queries)[:, :, :queries]
     times, heads, rows, columns = scores.shape

@@ -50,6 +50,12 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
 
     Returns:
         The path written, a `pathlib.Path`.
+
+    Example:
+        >>> from rrl_tf.viz import learning_curves
+        >>> figure = learning_curves({"ours": ([100, 200], [[0.1, 0.6]])}, "success")
+        >>> save_figure(figure, "pictures/curve.png")
+        PosixPath('pictures/curve.png')
     """
     path = Path(path)
     with _written_aside(path) as aside:
@@ -76,6 +82,11 @@ def save_film(
 
     Raises:
         ValueError: if `images` has another shape or dtype.
+
+    Example:
+        >>> import numpy as np
+        >>> save_film(np.zeros((3, 64, 64, 3), "uint8"), "pictures/episode.gif")
+        PosixPath('pictures/episode.gif')
     """
     images = checked_images("images", images, ndim=4)
     path = Path(path)

@@ -36,10 +36,11 @@ def questions_figure(
         InvalidInput: if there is no picture, or numbers of pictures, titles and maps differ.
 
     Example:
-
-    ```python
-    figure = questions_figure(images, ["what shape is the red object? circle"], maps, stride=12)
-    ```
+        >>> images, maps = np.ones((1, 75, 75, 3)), {"round 1": np.full((1, 5, 5), 0.04)}
+        >>> title = "what shape is the red object? circle"
+        >>> figure = questions_figure(images, [title], maps, stride=12)
+        >>> len(figure.axes)  # the picture, and its map
+        2
     """
     images = np.asarray(images, np.float64)
     maps = {name: np.asarray(each, np.float64) for name, each in maps.items()}

@@ -1,0 +1,25 @@
+"""Every example in a docstring runs as it stands, with the names of its module at hand."""
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+import rrl_tf
+import serving
+import train_scripts
+
+
+def _modules():
+    for package in (rrl_tf, serving, train_scripts):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                yield module.name
+
+
+@pytest.mark.parametrize("name", _modules())
+def test_examples_run(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some of them write files
+    failures, _ = doctest.testmod(importlib.import_module(name), report=True)
+    assert failures == 0
