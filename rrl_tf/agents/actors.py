@@ -64,6 +64,8 @@ class Actors:
     Attributes:
         reset_options: of every episode that begins, as in `SeededVectorEnv`.
         restarts: int, actors that were lost and replaced since this object was made.
+
+    Example: that of `rrl_tf.training.ray_actors.RayLauncher`.
     """
 
     def __init__(

@@ -1,4 +1,21 @@
-"""How much better recorded steps went than is usual where they were taken."""
+"""How much better recorded steps went than is usual where they were taken.
+
+Example:
+
+Where action 1 was rewarded and action 0 was not, the better one comes to be drawn more often:
+
+>>> from gymnasium.spaces import Discrete
+>>> from rrl_tf.data import Episode
+>>> steps = tuple(Episode(np.zeros((2, 1)), [a], [float(a)], True, False) for a in (0, 1))
+>>> data = OfflineData("two arms", steps, Discrete(2), "none")
+>>> found = advantages(data, Scaling.of(data))
+>>> (found > 0).tolist()
+[False, True]
+>>> windows = Windows(data, context_length=1)
+>>> windows.weigh(advantage_weights(found, power=1.0))  # in one go: `weigh_by_advantage`
+>>> windows.batch(1000, seed=0)["actions"].mean(axis=(0, 1)).round(1)
+array([0.1, 0.9], dtype=float32)
+"""
 
 from __future__ import annotations
 
@@ -36,6 +53,8 @@ def lambda_returns(
 
     Example:
 
+    >>> from gymnasium.spaces import Discrete
+    >>> from rrl_tf.data import Episode
     >>> cut_off = Episode(np.zeros((3, 1)), np.array([0, 0]), np.array([1.0, 2.0]), False, True)
     >>> data = OfflineData("two steps", (cut_off,), Discrete(2), "none")
     >>> lambda_returns(data, np.array([0.0, 0.0, 8.0]), discount=0.5, trace=1.0)
@@ -88,9 +107,7 @@ def advantages(
     Raises:
         InvalidInput: for a number out of its range.
 
-    Example:
-
-    >>> better = advantages(data, Scaling.of(data)) > 0  # doctest: +SKIP
+    Example: at the top of this module.
 
     References:
         - [Kostrikov et al., 2021](https://arxiv.org/abs/2110.06169), for values as expectiles
@@ -159,10 +176,6 @@ def weigh_by_advantage(
 
     Raises:
         InvalidInput: if nothing is left to learn from, or an advantage is no finite number.
-
-    Example:
-
-    >>> weigh_by_advantage(windows, Scaling.of(data), power=2.0)  # doctest: +SKIP
     """
     if not power:
         return

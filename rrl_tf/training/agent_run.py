@@ -172,7 +172,18 @@ def train_agent(
             rewards are nan.
 
     Example:
-        >>> run, agent = train_agent(task, make_loop(task, network, config), config, Replicas())
+        >>> from rrl_tf.envs import gymnasium_task
+        >>> from rrl_tf.models import dense_q_network
+        >>> from rrl_tf.training.double_dqn import DoubleDQNConfig
+        >>> from rrl_tf.training.loops import make_loop
+        >>> task = gymnasium_task("CartPole-v1", max_steps=10)
+        >>> config = DoubleDQNConfig(
+        ...     name="cartpole", steps=192, learning_starts=64, evaluation_episodes=2
+        ... )
+        >>> loop = make_loop(task, dense_q_network(task.num_actions), config)
+        >>> run, agent = train_agent(task, loop, config, Replicas())  # doctest: +ELLIPSIS
+        step 192: greedily a mean return of ... in 2 episodes; ...
+        written: runs/cartpole/figures/episode.gif, runs/cartpole/export/1, ...
     """
     play = make_player(loop.agent, task, config)
     curriculum, statistics = Curriculum(len(task.levels)), RolloutStatistics()

@@ -39,7 +39,13 @@ class LogMetrics(keras.callbacks.Callback):
         InvalidInput: after an epoch whose loss is not finite; the row is not written.
 
     Example:
-        >>> model.fit(data, callbacks=[LogMetrics(MetricsLog("runs/first"))])
+        >>> model = keras.Sequential([keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> log = MetricsLog("runs/logged")
+        >>> inputs, targets = np.ones((8, 2)), np.ones((8, 1))
+        >>> _ = model.fit(inputs, targets, 4, epochs=2, verbose=0, callbacks=[LogMetrics(log)])
+        >>> [row["step"] for row in log.rows]  # two batches of 4 an epoch
+        [2, 4]
     """
 
     def __init__(
@@ -84,7 +90,13 @@ class LogImages(keras.callbacks.Callback):
         every: steps from one drawing to the next, a multiple of an epoch's.
 
     Example:
-        >>> LogImages(log, lambda model: {"attention": draw_attention(model, images)}, every=500)
+        >>> model = keras.Sequential([keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> log = MetricsLog("runs/drawn")  # with event files, so TensorBoard shows the picture
+        >>> def draw(model):  # a grey, the brighter the larger the bias is
+        ...     return {"bias": np.full((4, 4, 3), abs(model.get_weights()[1]) * 255, "uint8")}
+        >>> pictures = LogImages(log, draw, every=1)
+        >>> _ = model.fit(np.ones((8, 2)), np.ones((8, 1)), verbose=0, callbacks=[pictures])
     """
 
     def __init__(
@@ -111,7 +123,12 @@ class Checkpoint(keras.callbacks.Callback):
         every: steps from one checkpoint to the next, a multiple of an epoch's.
 
     Example:
-        >>> Checkpoint(lambda step: model.save(f"{step}.keras"), every=500)
+        >>> model = keras.Sequential([keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> save = Checkpoint(lambda step: print("save", step), every=2)
+        >>> _ = model.fit(np.ones((8, 2)), np.ones((8, 1)), epochs=3, verbose=0, callbacks=[save])
+        save 2
+        save 3
     """
 
     def __init__(self, save: Callable[[int], None], every: int) -> None:
@@ -137,7 +154,14 @@ class StopWhen(keras.callbacks.Callback):
         condition: function of the step → bool.
 
     Example:
-        >>> StopWhen(lambda step: EarlyStop("eval/loss", patience=5)(log.rows))
+        >>> model = keras.Sequential([keras.layers.Dense(1)])
+        >>> model.compile(keras.optimizers.SGD(0.0), "mse")  # which learns nothing
+        >>> log = MetricsLog("runs/stopped")
+        >>> stop = StopWhen(lambda step: EarlyStop("train/loss", patience=2)(log.rows))
+        >>> inputs, targets, calls = np.ones((8, 2)), np.ones((8, 1)), [LogMetrics(log), stop]
+        >>> _ = model.fit(inputs, targets, epochs=10, verbose=0, callbacks=calls)
+        >>> len(log.rows)
+        3
     """
 
     def __init__(self, condition: Callable[[int], bool]) -> None:

@@ -18,8 +18,11 @@ def compilation_told() -> Iterator[None]:
         InvalidInput: instead of what TensorFlow raises, pages long.
 
     Example:
-        >>> with compilation_told():
-        ...     model.fit(batches)
+        >>> length = tf.function(tf.strings.length, jit_compile=True)  # XLA knows no text
+        >>> with compilation_told():  # doctest: +ELLIPSIS
+        ...     length(tf.constant("abc"))
+        Traceback (most recent call last):
+        rrl_tf.errors.InvalidInput: jit_compile needs a step that XLA can compile: ...
     """
     try:
         yield

@@ -20,6 +20,17 @@ class RunConfig:
     A configuration checks itself: whoever holds one holds numbers that a run can have, and a
     mistake is told before anything is written. A subclass does so in its `__post_init__`, after
     that of its own base class, by `require_positive`, `require_multiple` and the like.
+
+    Example:
+        >>> @dataclasses.dataclass(frozen=True)
+        ... class Config(RunConfig):
+        ...     steps: int = 1000
+        ...     def __post_init__(self):
+        ...         super().__post_init__()
+        ...         require_positive(self, "steps")
+        >>> Config(name="mine", steps=0)
+        Traceback (most recent call last):
+        rrl_tf.errors.InvalidInput: steps must be greater than 0; received 0
     """
 
     preset: str = ""
@@ -71,7 +82,13 @@ class RunConfig:
 
 @dataclasses.dataclass(frozen=True)
 class FitConfig(RunConfig):
-    """The numbers of every run of `keras.Model.fit`; how long it takes is the script's own."""
+    """The numbers of every run of `keras.Model.fit`; how long it takes is the script's own.
+
+    Example:
+        >>> config = FitConfig(learning_rate=1e-3, schedule="constant", clip_norm=1.0)
+        >>> config.optimizer_options(steps=1000)
+        {'learning_rate': 0.001, 'global_clipnorm': 1.0}
+    """
 
     learning_rate: float = 1e-3
     """The largest step size."""
@@ -130,7 +147,11 @@ def require_multiple(config: Any, names: tuple[str, ...], divisor: str) -> None:
     """Raises `InvalidInput` for the first of the fields that is no multiple of field `divisor`.
 
     Example:
-        >>> require_multiple(config, ("steps", "checkpoint_every"), "log_every")
+        >>> from types import SimpleNamespace
+        >>> config = SimpleNamespace(steps=100, save_every=50, log_every=20)
+        >>> require_multiple(config, ("steps", "save_every"), "log_every")
+        Traceback (most recent call last):
+        rrl_tf.errors.InvalidInput: save_every must be a multiple of log_every; received 50 and 20
     """
     for name in names:
         if getattr(config, name) % getattr(config, divisor):

@@ -33,8 +33,11 @@ class DataParallel:
         jit_compile: compile `compute` with XLA.
 
     Example:
+        >>> strategy = tf.distribute.MirroredStrategy(["CPU:0"])  # of two, each computes a half
         >>> double = DataParallel(strategy, lambda x: (tf.reduce_sum(x), 2 * x), [])
-        >>> tf.function(double)(tf.range(4.0))  # 6 and [0, 2, 4, 6]
+        >>> total, rows = tf.function(double)(tf.range(4.0))
+        >>> float(total), rows.numpy().tolist()
+        (6.0, [0.0, 2.0, 4.0, 6.0])
     """
 
     def __init__(

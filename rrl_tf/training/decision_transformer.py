@@ -1,4 +1,20 @@
-"""The run of a Decision Transformer on recorded episodes: train, ask for returns, export."""
+"""The run of a Decision Transformer on recorded episodes: train, ask for returns, export.
+
+Example:
+
+>>> from gymnasium.spaces import Discrete
+>>> from rrl_tf.data import Episode
+>>> from rrl_tf.models import BehaviorCloning
+>>> played = (Episode(np.eye(3), [0, 1], [pay, 0.0], True, False) for pay in (1.0, 2.0))
+>>> data = OfflineData("mine", tuple(played), Discrete(2), "none")
+>>> config = DecisionTransformerConfig(
+...     name="mine", steps=4, warmup_steps=2, log_every=2, evaluation_episodes=0
+... )
+>>> scaling = Scaling.of(config.split(data)[0])
+>>> network = BehaviorCloning(3, 2, discrete=True)  # or a DecisionTransformer
+>>> run = train_decision_transformer(data, network, scaling, config)  # doctest: +ELLIPSIS
+step 4: mine, mean return 1.5, best 2; ...
+"""
 
 from __future__ import annotations
 
@@ -169,15 +185,7 @@ def train_decision_transformer(
         InvalidInput: if a number is out of range, data and network do not fit each other, the
             environment cannot be made, or the folder holds another run.
 
-    Example:
-
-    >>> data = load_episodes("minari:runs/datasets/rrl/cartpole-v1/random-v0")
-    >>> config = DecisionTransformerConfig(name="cartpole", steps=2000)
-    >>> scaling = Scaling.of(config.split(data)[0])
-    >>> network = DecisionTransformer.from_preset(
-    ...     "fast", state_size=scaling.state_size, action_size=data.action_size, discrete=True
-    ... )
-    >>> run = train_decision_transformer(data, network, scaling, config)
+    Example: at the top of this module.
     """
     data = _checked(data, network, scaling, config)
     replicas = replicas or make_replicas(config, config.batch_size)

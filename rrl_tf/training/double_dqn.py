@@ -66,10 +66,18 @@ def train_double_dqn(
             folder holds another run, or the training diverges: loss, weights or rewards are nan.
 
     Example:
-        >>> task = gymnasium_task("CartPole-v1")
-        >>> config = DoubleDQNConfig(name="cartpole", steps=20_000, discount=0.99)
-        >>> run, agent = train_double_dqn(task, dense_q_network(task.num_actions), config)
-        >>> agent.greedy(observations)  # (B,) actions
+        >>> from rrl_tf.envs import gymnasium_task
+        >>> from rrl_tf.models import dense_q_network
+        >>> task = gymnasium_task("CartPole-v1", max_steps=10)
+        >>> config = DoubleDQNConfig(
+        ...     name="cartpole", steps=192, learning_starts=64, evaluation_episodes=2
+        ... )
+        >>> network = dense_q_network(task.num_actions)
+        >>> run, agent = train_double_dqn(task, network, config)  # doctest: +ELLIPSIS
+        step 192: greedily a mean return of ... in 2 episodes; ...
+        >>> observation, _ = task.make_env().reset(seed=0)
+        >>> agent.greedy(observation[None]).shape
+        (1,)
     """
     replicas = replicas or make_replicas(config, config.batch_size)
     loop = make_loop(task, network, config, replicas)

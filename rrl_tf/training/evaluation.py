@@ -77,8 +77,11 @@ def evaluate(
         InvalidInput: if there is nothing to play.
 
     Example:
-        >>> starts = [{"options": {"start": start}} for start in enumerate_starts(5)]
-        >>> evaluate(lambda o: agent.q_values(o).argmax(-1), make_doorkey, starts).summary()
+        >>> import rrl_tf
+        >>> task, policy = rrl_tf.envs.doorkey_task((5,)), rrl_tf.load_policy("doorkey-5x5")
+        >>> found = evaluate(policy.act, task.make_test_env, task.evaluation_resets())
+        >>> found.length.shape, found.summary()["success"]
+        ((48,), 1.0)
     """
     if not resets:
         raise InvalidInput("evaluate needs at least one start; received none")

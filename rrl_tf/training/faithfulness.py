@@ -85,9 +85,14 @@ def faithfulness(
         InvalidInput: if the network is another one, or a number is out of range.
 
     Example:
-        >>> network = RelationalQNetwork.from_preset("doorkey-5x5")
-        >>> found = faithfulness(network, task.preparation(observations))
-        >>> {order: drop.mean(axis=1) for order, drop in found.drop.items()}
+        >>> from rrl_tf import envs, models
+        >>> network = models.RelationalQNetwork.from_preset("doorkey-5x5")
+        >>> task = envs.doorkey_task((5,))
+        >>> env = task.make_test_env()
+        >>> views = np.stack([env.reset(**start)[0] for start in task.evaluation_resets()])
+        >>> found = faithfulness(network, task.preparation(views), counts=[1])
+        >>> bool(found.drop["most attended"].mean() > found.drop["least attended"].mean())
+        True
 
     Source: Samek et al., "Evaluating the visualization of what a deep neural network has learned"
     (2017); Jain and Wallace, "Attention is not explanation" (2019), for the question.
@@ -199,8 +204,9 @@ def attention_rollout(rounds: Sequence[np.ndarray], entity: np.ndarray) -> np.nd
         InvalidInput: if an index is none of an entity.
 
     Example:
-        >>> scores = [np.asarray(attention[name]) for name in ("round_1", "round_2")]
-        >>> attention_rollout(scores, np.array([27]))
+        >>> uniform = np.full((1, 4, 2, 2), 0.5)  # of one round, four heads and two entities
+        >>> attention_rollout([uniform], np.array([0]))
+        array([[0.75, 0.25]])
 
     Source: Abnar and Zuidema, "Quantifying attention flow in transformers" (2020).
     """

@@ -1,4 +1,19 @@
-"""A policy trained on recorded episodes learns on from its own play."""
+"""A policy trained on recorded episodes learns on from its own play.
+
+Example:
+
+>>> import gymnasium
+>>> from rrl_tf.models import BehaviorCloning
+>>> make_env = functools.partial(gymnasium.make, "CartPole-v1", max_episode_steps=5)
+>>> played = (Episode(np.eye(4), [0, 1, 0], np.ones(3), True, False) for _ in range(2))
+>>> data = OfflineData("mine", tuple(played), make_env().action_space, "CartPole", make_env)
+>>> scaling = Scaling.of(data)
+>>> network = BehaviorCloning(4, 2, discrete=True, return_conditioned=True)  # train it first
+>>> training = DecisionTransformerConfig(evaluation_episodes=2, progress_episodes=1)
+>>> config = FineTuningConfig(name="mine-fine-tuned", steps=10, episodes=2)
+>>> run = fine_tune(data, network, scaling, training, config)  # doctest: +ELLIPSIS
+step 10: mine, mean return 3, best 3; ...
+"""
 
 from __future__ import annotations
 
@@ -90,8 +105,12 @@ class KeptEpisodes:
 
     Example:
 
-    >>> kept = KeptEpisodes(data.episodes, 100_000)
-    >>> kept.add([episode])
+    >>> def of_steps(n):
+    ...     return Episode(np.zeros((n + 1, 2)), np.zeros(n, int), np.ones(n), True, False)
+    >>> kept = KeptEpisodes(map(of_steps, (5, 2, 4)), most_steps=10)
+    >>> kept.add([of_steps(1)])
+    >>> [len(episode) for episode in kept.episodes]
+    [4, 5, 1]
     """
 
     def __init__(self, episodes: Iterable[Episode], most_steps: int) -> None:
@@ -168,11 +187,7 @@ def fine_tune(
         InvalidInput: if the data have no environment, the network does not listen to returns or
             does not fit the data, a number is out of range, or the folder holds another run.
 
-    Example:
-
-    >>> run = train_decision_transformer(data, network, scaling, training)
-    >>> config = FineTuningConfig(name="mine-fine-tuned", steps=50_000)
-    >>> fine_tune(data, run.model, scaling, training, config)  # doctest: +SKIP
+    Example: at the top of this module.
 
     References:
         - [Zheng et al., 2022](https://arxiv.org/abs/2202.05607)

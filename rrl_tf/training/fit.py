@@ -58,7 +58,13 @@ class FitRun(Run):
             folder holds another run, or its checkpoint is of another model.
 
     Example:
-        >>> run = FitRun(config, model, steps=1000, steps_per_epoch=50, checkpoint_every=100)
+        >>> import tensorflow as tf
+        >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> run = FitRun(RunConfig(name="first"), model, steps=4, steps_per_epoch=2)
+        >>> run.fit(tf.data.Dataset.from_tensors((tf.ones((8, 2)), tf.ones((8, 1)))).repeat())
+        >>> FitRun(RunConfig(name="first"), model, steps=4, steps_per_epoch=2)
+        FitRun('runs/first', step=4, steps=4)
     """
 
     def __init__(

@@ -27,8 +27,17 @@ class GraphEvaluation:
         InvalidInput: if there is no start, or one that is none of the environment's.
 
     Example:
-        >>> play = GraphEvaluation(agent, DoorKeyGraph(6), enumerate_starts(6))
-        >>> play().summary(), play(epsilon=0.05).summary()
+        >>> import keras
+        >>> from rrl_tf.agents import DoubleDQN
+        >>> from rrl_tf.envs import DoorKeyGraph, doorkey_task, enumerate_starts
+        >>> task = doorkey_task((5,))
+        >>> layers = [keras.layers.Flatten(), keras.layers.Dense(task.num_actions)]
+        >>> network = keras.Sequential(layers)
+        >>> network.build((None, *task.preparation.shape))
+        >>> agent = DoubleDQN(network, task.preparation)
+        >>> play = GraphEvaluation(agent, DoorKeyGraph(5), enumerate_starts(5))
+        >>> play().length.shape, play(epsilon=0.05).length.shape
+        ((48,), (48,))
     """
 
     def __init__(self, agent: Any, env: GraphEnv, starts: Sequence[Any]) -> None:

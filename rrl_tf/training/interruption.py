@@ -21,11 +21,16 @@ class Interruption:
 
     Example:
         >>> with Interruption() as interruption:
-        ...     for record in loop.run(30_000):
+        ...     for step in range(1, 10):
+        ...         if step == 3:
+        ...             signal.raise_signal(signal.SIGTERM)  # as `kill` sends it
         ...         if interruption.received:
         ...             break
-        ... save()
-        ... interruption.obey()  # goes on where there was none
+        >>> print("saved after step", step)
+        saved after step 3
+        >>> interruption.obey()  # goes on where there was none
+        Traceback (most recent call last):
+        SystemExit: 143
     """
 
     def __init__(self) -> None:

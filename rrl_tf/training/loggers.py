@@ -36,7 +36,10 @@ class Logger:
     >>> class Printed(Logger):
     ...     def write(self, step, metrics):
     ...         print(step, metrics)
+    >>> from rrl_tf.training import MetricsLog
     >>> log = MetricsLog("runs/first", loggers=[Printed()])
+    >>> log.write(100, {"train/loss": 0.5})
+    100 {'train/loss': 0.5}
     """
 
     def settings(self, config: Mapping[str, Any]) -> None:
@@ -86,7 +89,11 @@ def make_loggers(names: Iterable[str], folder: str | os.PathLike) -> list[Logger
 
     Example:
 
-    >>> log = MetricsLog("runs/first", loggers=make_loggers(["tensorboard", "wandb"], "runs/first"))
+    >>> from rrl_tf.training import MetricsLog
+    >>> loggers = make_loggers(["csv", "tensorboard"], "runs/first")
+    >>> [type(logger).__name__ for logger in loggers]
+    ['TensorBoardLogger']
+    >>> log = MetricsLog("runs/first", loggers=loggers)
     """
     names = dict.fromkeys(names)
     check_loggers(names)

@@ -1,4 +1,18 @@
-"""Whether an agent's memory decides: taken away, mixed up, made uniform, or swapped."""
+"""Whether an agent's memory decides: taken away, mixed up, made uniform, or swapped.
+
+Example:
+    >>> from rrl_tf.agents import RecurrentDoubleDQN
+    >>> from rrl_tf.envs import memory_task
+    >>> from rrl_tf.models import RecurrentQNetwork
+    >>> network = RecurrentQNetwork.from_preset("memory-s17")
+    >>> task = memory_task((11,), max_steps=50)
+    >>> agent = RecurrentDoubleDQN(network, task.preparation)
+    >>> found = memory_ablations(agent, task, task.evaluation_resets(at_most=8))
+    >>> {name: found[name].summary()["success"] for name in ("trained", "zeroed")}
+    {'trained': 1.0, 'zeroed': 0.0}
+    >>> swap_of_memory(agent.greedy_player(), task).summary()
+    {'pairs': 16, 'decided': 1.0, 'action': 1.0, 'outcome': 1.0}
+"""
 
 from __future__ import annotations
 
@@ -37,9 +51,6 @@ class ZeroedMemory:
 
     Args:
         player: `agent.greedy_player()`.
-
-    Example:
-        >>> evaluate(ZeroedMemory(agent.greedy_player()), task.make_test_env, resets).summary()
     """
 
     def __init__(self, player: Player) -> None:
@@ -168,10 +179,7 @@ def memory_ablations(
     Raises:
         InvalidInput: if there is only one episode to play.
 
-    Example:
-        >>> found = memory_ablations(agent, task)
-        >>> {name: each.summary()["success"] for name, each in found.items()}
-        {'trained': 1.0, 'zeroed': 0.5, 'shuffled': 0.53, 'uniform attention': 0.5}
+    Example: at the top of this module.
     """
     player = agent.greedy_player()
     players: dict[str, Player] = {
@@ -236,9 +244,7 @@ def swap_of_memory(
     Raises:
         InvalidInput: if a start is none of Memory, or there is none.
 
-    Example:
-        >>> swap_of_memory(agent.greedy_player(), memory_task((7,))).summary()
-        {'pairs': 8, 'decided': 1.0, 'action': 1.0, 'outcome': 1.0}
+    Example: at the top of this module.
     """
     if starts is None:
         resets = task.evaluation_resets(level)

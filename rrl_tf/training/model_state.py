@@ -15,7 +15,10 @@ def model_state(model: keras.Model) -> dict[str, np.ndarray]:
     """Weights, random states and the optimiser's variables of a built and compiled model.
 
     Example:
-        >>> run.save(step, {"variables": model_state(model)})
+        >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> {name: array.shape for name, array in model_state(model).items()}
+        {'model/0': (2, 1), 'model/1': (1,), 'optimizer/0': (), 'optimizer/1': ()}
     """
     return {name: np.asarray(value) for name, value in _variables(model).items()}
 

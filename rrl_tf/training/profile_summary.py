@@ -43,8 +43,13 @@ def read_profile(folder: str | os.PathLike) -> ProfileSummary:
         InvalidInput: if no profile is there, or the profile is of another device.
 
     Example:
-        >>> summary = read_profile("runs/doorkey/fast-seed0")
-        >>> summary.parts["update"], summary.scopes["backward"]
+        >>> from rrl_tf.training import profiled
+        >>> steps = profiled(range(5), "runs/first", lambda number: number == 1, count=2)
+        >>> list(steps)  # doctest: +ELLIPSIS
+        written: a profile; tensorboard --logdir runs/first shows it...
+        [0, 1, 2, 3, 4]
+        >>> len(read_profile("runs/first").step_seconds)
+        2
     """
     host, names_in_xla = _host(_newest(folder))
     steps: list[float] = []

@@ -35,8 +35,15 @@ def profiled(
         count: items to record.
 
     Example:
-        >>> for record in profiled(loop.run(30_000), folder.path, lambda number: number == 500):
-        ...     ...
+        >>> steps = profiled(range(5), "runs/first", lambda number: number == 1, count=2)
+        >>> for step in steps:  # doctest: +ELLIPSIS
+        ...     print(step)
+        0
+        1
+        written: a profile; tensorboard --logdir runs/first shows it...
+        2
+        3
+        4
     """
     recorder = _Recorder(folder, begins or (lambda number: False), count)
     iterator = iter(iterator)
@@ -65,7 +72,11 @@ class Profile(keras.callbacks.Callback):
         count: steps to record.
 
     Example:
-        >>> model.fit(data, callbacks=[Profile("runs/first", first=50)])
+        >>> model = keras.Sequential([keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> data, profile = tf.ones((8, 1)), Profile("runs/first", first=1, count=2)
+        >>> _ = model.fit(data, data, 2, verbose=0, callbacks=[profile])  # doctest: +ELLIPSIS
+        written: a profile; tensorboard --logdir runs/first shows it...
     """
 
     def __init__(self, folder: str | os.PathLike, first: int, count: int = 20) -> None:

@@ -83,10 +83,16 @@ def train_recurrent_double_dqn(
             or rewards are nan.
 
     Example:
-        >>> task = memory_task((7,))
-        >>> network = RecurrentQNetwork.from_preset("lstm-dense", num_actions=task.num_actions)
-        >>> config = RecurrentDoubleDQNConfig(name="memory", steps=30_000)
-        >>> run, agent = train_recurrent_double_dqn(task, network, config)
+        >>> from rrl_tf.envs import gymnasium_task
+        >>> task = gymnasium_task("CartPole-v1", max_steps=5)
+        >>> network = RecurrentQNetwork.from_preset(
+        ...     "lstm-dense", num_actions=task.num_actions, core_arguments={"units": 4}
+        ... )
+        >>> config = RecurrentDoubleDQNConfig(
+        ...     name="cartpole", steps=32, burn_in=0, learned_steps=2, evaluation_episodes=2
+        ... )
+        >>> run, agent = train_recurrent_double_dqn(task, network, config)  # doctest: +ELLIPSIS
+        step 32: greedily a mean return of 5 in 2 episodes; ...
     """
     if cluster := find_cluster(config.cluster, os.environ):
         raise InvalidInput(

@@ -295,7 +295,14 @@ def checksum(*parts: np.ndarray | str) -> str:
 
 @contextlib.contextmanager
 def atomic_file(path: str | os.PathLike) -> Iterator[pathlib.Path]:
-    """A path to write to, which becomes `path` only when the block ends without an error."""
+    """A path to write to, which becomes `path` only when the block ends without an error.
+
+    Example:
+        >>> with atomic_file("numbers.csv") as draft:
+        ...     _ = draft.write_text("step,loss")
+        >>> pathlib.Path("numbers.csv").read_text()
+        'step,loss'
+    """
     path = pathlib.Path(path)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     os.close(handle)

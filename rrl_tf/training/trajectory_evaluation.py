@@ -115,10 +115,13 @@ class TargetReturns:
 
     Example:
 
-    >>> envs = make_envs(data, 100)
-    >>> play = TargetReturns(TrajectoryPolicy(model, scaling), envs, [0.5, 0.9])
-    >>> play.table(play.targets)["0.9"]["return"]  # doctest: +SKIP
-    0.898
+    >>> from rrl_tf.models import BehaviorCloning
+    >>> model = BehaviorCloning(4, 2, discrete=True, return_conditioned=True)
+    >>> policy = TrajectoryPolicy(model, Scaling(np.zeros(4), np.ones(4), return_scale=500.0))
+    >>> envs = [gymnasium.make("CartPole-v1", max_episode_steps=5) for _ in range(3)]
+    >>> play = TargetReturns(policy, envs, [100.0, 500.0])
+    >>> play.table(play.targets)["500"]  # no pole falls within five steps
+    {'return': 5.0, 'return_deviation': 0.0, 'length': 5.0}
     """
 
     def __init__(
@@ -176,10 +179,14 @@ class BestWeights:
 
     Example:
 
-    >>> best = BestWeights("runs/first/best.npz", model)
-    >>> best.offer(0.7)  # keeps the weights the model has now
+    >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+    >>> best = BestWeights("best.npz", model)
+    >>> for score, weight in ((0.7, 1.0), (0.5, 2.0)):
+    ...     model.set_weights([np.array([[weight]])])
+    ...     best.offer(score)  # keeps the weights the model has now, if none did better
     >>> with best.in_place():
-    ...     evaluate(model)
+    ...     model.get_weights()[0].tolist()
+    [[1.0]]
     """
 
     def __init__(

@@ -45,10 +45,16 @@ class Watched:
         remembers: whether it has a memory.
 
     Example:
-        >>> watched = Watched(network, task)
-        >>> action = watched.look(observation).q_values.argmax()
-        >>> observation, reward, *_ = env.step(int(action))
-        >>> watched.remember(int(action), float(reward))
+        >>> from rrl_tf.envs import doorkey_task
+        >>> task, network = doorkey_task((5,)), RelationalQNetwork.from_preset("doorkey-5x5")
+        >>> watched, env = Watched(network, task), task.make_test_env()
+        >>> observation, _ = env.reset(seed=0)
+        >>> look = watched.look(observation)
+        >>> {name: attention.shape for name, attention in look.rounds.items()}
+        {'round_1': (2, 49, 49), 'round_2': (2, 49, 49)}
+        >>> action = int(look.q_values.argmax())
+        >>> observation, reward, *_ = env.step(action)
+        >>> watched.remember(action, float(reward))
     """
 
     def __init__(self, network: keras.Model, task: Task) -> None:
