@@ -25,7 +25,11 @@ def load_tensorflow() -> None:
 @contextlib.contextmanager
 def _closed_standard_error():
     """The file descriptor, not `sys.stderr`: C++ writes to it."""
-    saved = os.dup(2)
+    try:
+        saved = os.dup(2)
+    except OSError:  # a service may run without one
+        yield
+        return
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
