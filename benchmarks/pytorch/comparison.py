@@ -93,6 +93,5 @@ def common_notes(rate):
         f"Large matrix products reach {rates} (TensorFlow).",
         "bfloat16 is `mixed_bfloat16` in Keras and autocast in PyTorch: float32 weights and "
         "optimiser, products in bfloat16.",
-        "Aims, against PyTorch eager in float32: at most 0.7 in float32; at most 0.5 in bfloat16 "
-        f"where the CPU has AMX, and this one has {'it' if has_amx() else 'not'}.",
+        f"The CPU has {'AMX' if has_amx() else 'no AMX'}.",
     )
