@@ -84,5 +84,5 @@ def write_text(path, text):
 
 def _cell(value):
     if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+        return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
     return "" if value is None else str(value)

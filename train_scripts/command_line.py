@@ -210,9 +210,11 @@ def fail(message: object, code: int = 1) -> NoReturn:
 
 
 def _requested_preset(arguments):
+    """The preset named last, as of every option the last value counts; or None."""
+    requested = None
     for position, argument in enumerate(arguments):
         if argument.startswith("--preset="):
-            return argument.partition("=")[2]
+            requested = argument.partition("=")[2]
         if argument == "--preset" and position + 1 < len(arguments):
-            return arguments[position + 1]
-    return None
+            requested = arguments[position + 1]
+    return requested

@@ -75,10 +75,10 @@ def play_through(
     Raises:
         RuntimeError: if an action differs.
     """
-    env = task.make_test_env()
+    env, resets = task.make_test_env(), task.evaluation_resets()[:episodes]
     solved, seconds = 0, []
     with connect(address, "doorkey") as client:
-        for reset in task.evaluation_resets()[:episodes]:
+        for reset in resets:
             observation, _ = env.reset(**reset)
             over = False
             while not over:
@@ -93,8 +93,8 @@ def play_through(
                 over = terminated or truncated
             solved += info["success"]
     print(
-        f"   {address}: {solved} of {episodes} episodes solved; {len(seconds)} actions, all equal "
-        f"to those in process, the last one {task.action_names[action]!r}; "
+        f"   {address}: {solved} of {len(resets)} episodes solved; {len(seconds)} actions, all "
+        f"equal to those in process, the last one {task.action_names[action]!r}; "
         f"median {1e3 * np.median(seconds):.2f} ms an answer",
         flush=True,
     )

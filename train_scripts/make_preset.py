@@ -47,15 +47,23 @@ class Config:
 def main(config: Config) -> pathlib.Path:
     """Makes a trained preset of a finished run."""
     run = pathlib.Path(config.run)
-    model, settings, outcome = network(run), read(run, "config.json"), read(run, "evaluation.json")
-    version = newest_version(run / "export")
-    policy = json.loads((version / "assets.extra" / "policy.json").read_text())
+    model, version = network(run), newest_version(run / "export")
+    told = pathlib.PurePosixPath("assets.extra/policy.json")
+    settings, outcome, policy = (
+        without_folder(document)
+        for document in (
+            read(run, "config.json"),
+            read(run, "evaluation.json"),
+            read(version, told),
+        )
+    )
     description = config.description or f"{policy.get('environment', run.name)}, {run.name}."
     beside: dict[str, Any] = {
         f"{POLICY}/1/{path.relative_to(version).as_posix()}": path.read_bytes()
         for path in sorted(version.rglob("*"))
         if path.is_file()
     }
+    beside[f"{POLICY}/1/{told}"] = json.dumps(policy, indent=2) + "\n"
     beside["preprocessor.json"] = json.dumps(preprocessor(policy), indent=2) + "\n"
     beside["evaluation.json"] = json.dumps(outcome, indent=2) + "\n"
     beside["README.md"] = card(
@@ -66,7 +74,7 @@ def main(config: Config) -> pathlib.Path:
     return folder
 
 
-def read(run: pathlib.Path, name: str) -> dict[str, Any]:
+def read(run: pathlib.Path, name: str | pathlib.PurePath) -> dict[str, Any]:
     """A JSON file of a run folder.
 
     Raises:
@@ -156,6 +164,12 @@ def data_name(source: str) -> str:
     kind, _, place = source.rpartition(":")
     parts = {"minari": 3, "tfds": 2}.get(kind, 1)  # NAMESPACE/NAME-vN, with one part or two before
     return "/".join(pathlib.PurePath(place).parts[-parts:])
+
+
+def without_folder(document: dict[str, Any]) -> dict[str, Any]:
+    """A run's document that tells what its data are called, and not where they lay."""
+    source = document.get("data")
+    return {**document, "data": data_name(source)} if isinstance(source, str) else document
 
 
 def table(what: str, cells: dict[str, str]) -> str:

@@ -74,8 +74,9 @@ def deep_rl_in_action(model: Network, state_dict: Mapping[str, Any]) -> Network:
 def _multi_head_relational_module(model):
     book = RelationalQNetwork.from_preset("book")
     arguments = (
-        "conv_kernel_size conv_padding conv_activation coordinates position_embedding num_rounds "
-        "readout hidden_units dueling output_activation"
+        "unseen_feature conv_kernel_size conv_strides conv_padding conv_activation conv_pool "
+        "coordinates position_embedding random_shift num_rounds readout hidden_units dueling "
+        "output_activation"
     )
     differences = _differences(model, book, arguments) + _block_differences(model, book)
     if len(model.conv_filters) != 2:

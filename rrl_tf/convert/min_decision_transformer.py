@@ -79,7 +79,7 @@ def check_model(model: DecisionTransformer, preset: str) -> None:
     wanted = DecisionTransformer.from_preset(preset, state_size=1, action_size=1).get_config()
     config = model.get_config()
     # A dropout rate, a size or an initialiser changes nothing in what the weights mean.
-    names = ("positions", "norm", "activation", "epsilon", "discrete", "heads")
+    names = ("positions", "norm", "activation", "epsilon", "discrete", "distribution", "heads")
     differences = [f"{name}={wanted[name]!r}" for name in names if config[name] != wanted[name]]
     if differences:
         raise InvalidInput(

@@ -60,7 +60,7 @@ def tanh_noise(
     middle, half = _middle_and_half(space)
 
     def act(observation: Any) -> Any:
-        mean = (_mean(policy, observation, middle) - middle) / half
+        mean = (_mean(policy, observation, middle) - middle) / np.where(half > 0, half, 1.0)
         before = np.arctanh(np.clip(mean, -LARGEST_MEAN, LARGEST_MEAN))
         noisy = np.tanh(before + rng.normal(size=middle.shape) * level)
         # A rounding error must not leave the bounds.

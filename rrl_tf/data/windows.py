@@ -248,11 +248,11 @@ class Windows:
     ) -> None:
         self.data, self.context_length = data, positive_int("context_length", context_length)
         self._starts = number_from("starts", starts, 0, 1)
-        within = positive_int("start_steps", start_steps or 2 * context_length)
+        within = 2 * context_length if start_steps is None else start_steps
         self._steps = _all_steps(data, one_of("condition", condition, CONDITIONS))
         self._first_steps = np.cumsum([0, *map(len, data.episodes)])
         power = number_from("return_power", return_power, 0)
-        self._within = within
+        self._within = positive_int("start_steps", within)
         self._weigh(step_weights(data, context_length, sampling, power))
 
     def weigh(self, factors: np.ndarray) -> None:

@@ -23,7 +23,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from rrl_tf._arguments import number_from, positive_int
+from rrl_tf._arguments import number_from, positive_int, random_generator
 from rrl_tf._typing import Tensor
 from rrl_tf.data.episodes import OfflineData
 from rrl_tf.data.scaling import Scaling
@@ -114,6 +114,8 @@ def advantages(
     """
     for name, share in (("expectile", expectile), ("discount", discount), ("trace", trace)):
         number_from(name, share, 0, 1)
+    positive_int("batch_size", batch_size)
+    rng = random_generator(seed)
     observations = np.concatenate([episode.observations for episode in data.episodes])
     states = ops.convert_to_numpy(scaling.states(observations[:, None])[:, 0])
     is_last = np.zeros(len(states), bool)
@@ -123,7 +125,6 @@ def advantages(
     scale = float(returns.std()) or 1.0
     steps = positive_int("rounds", rounds) * -(-len(returns) // batch_size)
     network = _value_network(states.shape[1], expectile, steps, seed)
-    rng = np.random.default_rng(seed)
     for _ in range(rounds):
         order = rng.permutation(len(returns))
         inputs, targets = states[~is_last][order], (returns / scale)[order]

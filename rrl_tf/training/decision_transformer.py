@@ -189,6 +189,7 @@ def train_decision_transformer(
     """
     data = _checked(data, network, scaling, config)
     replicas = replicas or make_replicas(config, config.batch_size)
+    _check_members(network, replicas)
     training, held_out = config.split(data)
     windows = make_windows(training, network, scaling, config)
     play = _player(data, network, scaling, config)
@@ -214,6 +215,16 @@ def _checked(data, network, scaling, config):
     """The data if the network is for them, without their environment where nothing is played."""
     check_network(data, network, scaling)
     return data if config.evaluation_episodes else dataclasses.replace(data, make_env=None)
+
+
+def _check_members(network, replicas):
+    """Members share a batch between them: in the parts of devices they would get other rows."""
+    members = getattr(network, "members", 1)
+    if members > 1 and replicas.count > 1:
+        raise InvalidInput(
+            f"a network of several members must be trained on one device; received {members} "
+            f"members and {replicas.count} devices"
+        )
 
 
 def _weigh(windows, scaling, config):

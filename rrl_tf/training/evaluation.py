@@ -11,6 +11,9 @@ import numpy as np
 
 from rrl_tf.errors import InvalidInput
 
+_PLAYED_ON = 10_000
+"""Steps at most, to see what an environment without a time limit tells in the end."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
@@ -99,10 +102,11 @@ def evaluate(
             episode.step(int(choice), watch_for_loops=epsilon == 0 and not player.remembers)
         player.look_back(action, running)
         running = [episode for episode in running if not episode.over]
+    success = _successes(episodes, rng)
     for episode in episodes:
         episode.env.close()
     return Evaluation(
-        success=_where_known([episode.success for episode in episodes]),
+        success=success,
         length=np.array([episode.length for episode in episodes]),
         reward=np.array([episode.reward for episode in episodes]),
         loop=None if player.remembers else _where_known([each.loop for each in episodes]),
@@ -135,6 +139,19 @@ class _Player:
         self._recall = {name: value[~over] for name, value in recall.items()}
 
 
+def _successes(episodes, rng):
+    """Bools `(M,)`, or `None` where the environment does not tell of success.
+
+    It tells at an episode's end, which none may have come to: then one that was stopped in a loop
+    is played on by chance.
+    """
+    told = [episode.success for episode in episodes]
+    looped = next((episode for episode in episodes if episode.loop), None)
+    if looped is not None and all(success is None for success in told):
+        told[0] = looped.tells_of_success(rng)
+    return _where_known(told)
+
+
 def _where_known(values):
     """Bools `(M,)`, or `None` if nobody knew; who does not tell did not succeed."""
     if all(value is None for value in values):
@@ -161,9 +178,17 @@ class _Episode:
         self.over = terminated or truncated
         if self.over:
             self.success = info.get("success")
-        elif self._key is not None:
-            self.success = False  # unless it comes to a better end
-            if watch_for_loops:
-                key = self._key()
-                self.loop = self.over = key in self._seen
-                self._seen.add(key)
+        elif self._key is not None and watch_for_loops:
+            key = self._key()
+            self.loop = self.over = key in self._seen
+            self._seen.add(key)
+
+    def tells_of_success(self, rng):
+        """`False`, as it did not succeed, if the environment tells so much, else `None`."""
+        for _ in range(_PLAYED_ON):
+            *_, terminated, truncated, info = self.env.step(
+                int(rng.integers(self.env.action_space.n))
+            )
+            if terminated or truncated:
+                return False if "success" in info else None
+        return None

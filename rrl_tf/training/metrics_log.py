@@ -73,7 +73,8 @@ class MetricsLog:
             table = csv.DictWriter(file, names, lineterminator="\n")
             table.writeheader()
             table.writerows(cells)
-        self.rows.append(rows[-1])
+        # As they will be read, so that what decides by them decides alike after a resume.
+        self.rows.append({name: float(cell) for name, cell in cells[-1].items()} | {"step": step})
         self._tell(lambda logger: logger.write(step, metrics))
 
     def image(self, step: int, name: str, image: np.ndarray) -> None:

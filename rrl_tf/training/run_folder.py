@@ -91,7 +91,7 @@ class RunFolder:
                 "of; put it back, choose another name, or remove that folder"
             )
         self.path.mkdir(parents=True, exist_ok=True)
-        self._lock()
+        self._lock = _lock_of(self.path)
         self.figures.mkdir(exist_ok=True)
         self._checkpoints.mkdir(exist_ok=True)
         for path in self._checkpoints.glob(f"{_REPLACED}*"):  # a kill between two renames
@@ -116,18 +116,6 @@ class RunFolder:
     @property
     def _config_file(self) -> pathlib.Path:
         return self.path / "config.json"
-
-    def _lock(self):
-        """Keeps other processes out while this one, or this object, lives."""
-        file = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-        weakref.finalize(self, os.close, file)
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            raise InvalidInput(
-                f"{self.path} is being trained by another process; wait for it to end, or choose "
-                "another name"
-            ) from None
 
     def __repr__(self) -> str:
         return f"RunFolder({str(self.path)!r}, step={self.step})"
@@ -291,6 +279,36 @@ def checksum(*parts: np.ndarray | str) -> str:
             digest.update(f"{part.dtype.str}{part.shape}".encode())
             digest.update(np.ascontiguousarray(part).data)
     return digest.hexdigest()[:16]
+
+
+class _Lock:
+    """Keeps other processes out of a folder while it lives."""
+
+    def __init__(self, file):
+        descriptor = os.open(file, os.O_RDWR)
+        weakref.finalize(self, os.close, descriptor)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            raise InvalidInput(
+                f"{file.parent} is being trained by another process; wait for it to end, or choose "
+                "another name"
+            ) from None
+
+
+_LOCKS: weakref.WeakValueDictionary[Any, _Lock] = weakref.WeakValueDictionary()
+"""Those of this process, by their files: closing any descriptor of a file gives its lock away, so
+all `RunFolder`s of a folder hold the same one."""
+
+
+def _lock_of(folder):
+    file = folder / ".lock"
+    file.touch()
+    status = file.stat()
+    key = (os.getpid(), status.st_dev, status.st_ino)
+    if (lock := _LOCKS.get(key)) is None:
+        lock = _LOCKS[key] = _Lock(file)
+    return lock
 
 
 @contextlib.contextmanager

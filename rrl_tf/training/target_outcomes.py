@@ -126,7 +126,8 @@ def in_words(summary: Mapping[str, Any]) -> str:
 
 def _short(value: float, digits: int = 4) -> str:
     """So many significant digits, and never an exponent in place of a digit before the point."""
-    return f"{value:.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
+    # Half a unit below, where rounding gives it one more digit.
+    return f"{value:.0f}" if abs(value) >= 10**digits - 0.5 else f"{value:.{digits}g}"
 
 
 def draw_targets(summary: Mapping[str, Any]) -> Figure:

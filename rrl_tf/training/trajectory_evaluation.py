@@ -155,9 +155,17 @@ class TargetReturns:
         }
 
     def table(self, targets: Sequence[float], seed: int = 0) -> dict[str, dict[str, float]]:
-        """Dict target, as `f"{target:g}"` → `means` of E episodes."""
-        bar = tqdm(targets, desc="targets", unit="target", leave=False)
-        return {f"{target:g}": self.means(target, seed) for target in bar}
+        """Dict target → `means` of E episodes.
+
+        A target is written as `f"{target:g}"`, with all its digits where those are too few to tell
+        targets apart.
+        """
+        targets = dict.fromkeys(map(float, targets))
+        names = [f"{target:g}" for target in targets]
+        if len(set(names)) < len(names):
+            names = [repr(target) for target in targets]
+        bar = tqdm(zip(names, targets), "targets", len(names), unit="target", leave=False)
+        return {name: self.means(target, seed) for name, target in bar}
 
 
 class BestWeights:

@@ -77,13 +77,17 @@ def test_pages_show_the_committed_numbers(page, monkeypatch):
 
 
 def test_a_table_has_a_column_for_whatever_a_row_holds():
-    rows = [{"who": "a", "ms": 1234.5}, {"ms": 0.1234, "more": None}, {"who": "c", "more": 7}]
+    rows = [
+        {"who": "a", "ms": 1234.5},
+        {"ms": 0.1234, "more": None},
+        {"who": "c", "ms": 999.7, "more": 7},
+    ]
     assert markdown_table(rows).splitlines() == [
         "| who | ms | more |",
         "|---|---|---|",
         "| a | 1,234 |  |",
         "|  | 0.123 |  |",
-        "| c |  | 7 |",
+        "| c | 1,000 | 7 |",
     ]
 
 

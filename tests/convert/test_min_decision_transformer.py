@@ -147,6 +147,7 @@ def test_errors_list_everything_and_change_nothing():
         (lambda: built(positions="window"), "positions='episode'"),
         (lambda: built(heads=("action",)), "heads="),
         (lambda: built(discrete=True), "discrete=False"),
+        (lambda: built(distribution="censored_normal"), "distribution='point'"),
         (lambda: DecisionTransformer.from_preset("min-dt", state_size=S, action_size=A), "build"),
         (lambda: "a string", "must be a DecisionTransformer; received 'a string'"),
     ],

@@ -46,6 +46,14 @@ def test_noise_is_what_the_formulas_say(space, place, level, seed):
         np.testing.assert_allclose(unit(space, action), expected, atol=1e-4)
 
 
+def test_a_dimension_of_one_value_keeps_it():
+    space = Box(np.array([-1, 0.5], "float32"), np.array([1, 0.5], "float32"))
+    for make in (clipped_noise, tanh_noise):
+        for policy in (None, lambda observation: np.array([0.2, 0.5])):
+            action = make(policy, space, np.random.default_rng(0), 0.3)(None)
+            assert space.contains(action) and action[1] == 0.5
+
+
 @given(space=spaces, place=places)
 def test_without_noise_a_policy_plays_its_own_actions(space, place):
     mean = action_at(space, place)

@@ -259,6 +259,8 @@ def test_episodes_that_end_leave_the_others_as_they_are(episodes, steps, seed):
 def test_bad_windows():
     with pytest.raises(ValueError, match="starts must be from 0 to 1"):
         Windows(offline([3]), 3, starts=1.5)
+    with pytest.raises(ValueError, match=r"`start_steps` must be a positive.*received 0"):
+        Windows(offline([3]), 3, starts=0.5, start_steps=0)
     with pytest.raises(ValueError, match=r"batch_size windows must fit in memory .*received 10000"):
         Windows(offline([3]), 2).check_batch(10**15)
     with pytest.raises(ValueError, match="sampling must be one of"):

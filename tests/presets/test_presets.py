@@ -360,3 +360,11 @@ def test_a_card_tells_what_data_are_called():
         "MNIST": "MNIST",
     }
     assert {source: make_preset.data_name(source) for source in named} == named
+    settings = {"data": "minari:/home/anna/secret/me/x-v0", "seed": 1}
+    assert make_preset.without_folder(settings) == {"data": "secret/me/x-v0", "seed": 1}
+    assert make_preset.without_folder({"seed": 1}) == {"seed": 1}
+
+
+def test_no_preset_tells_where_data_lay():
+    for file in FOLDER.rglob("*.json"):
+        assert "minari:" not in (text := file.read_text()) and "runs/" not in text, file

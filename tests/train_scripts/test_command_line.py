@@ -56,6 +56,13 @@ def test_a_preset_is_overridden(monkeypatch):
     assert seen == [Config("slow", 30, "b", False)]
 
 
+def test_of_two_presets_the_last_one_counts(monkeypatch):
+    seen = []
+    run(monkeypatch, "--preset=slow", "--preset", "fast", main=lambda c: seen.append(c))
+    run(monkeypatch, "--preset", "fast", "--preset=slow", main=lambda c: seen.append(c))
+    assert seen == [PRESETS["fast"], PRESETS["slow"]]
+
+
 @pytest.mark.parametrize(("before", "after"), [(None, "true"), ("false", "false")])
 def test_a_script_takes_of_a_gpu_what_it_needs_unless_told_otherwise(monkeypatch, before, after):
     name = "TF_FORCE_GPU_ALLOW_GROWTH"

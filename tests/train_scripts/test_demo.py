@@ -37,7 +37,10 @@ def test_actions_over_both_transports_equal_those_in_process(exported, capsys):
 
         with pytest.raises(RuntimeError, match=r"answered \d, expected \d"):
             demo.play_through(address, lambda o: (policy.act(o) + 1) % 5, task, episodes=1)
-    assert capsys.readouterr().out.count("all equal to those in process") == 2
+        demo.play_through(address, policy.act, task, episodes=100)
+    said = capsys.readouterr().out
+    assert said.count("all equal to those in process") == 3
+    assert said.count(" of 3 episodes solved") == 2 and " of 48 episodes solved" in said
 
 
 def test_a_demonstration_plays():

@@ -110,3 +110,10 @@ def test_numbers_out_of_their_range_are_refused(name):
     data = offline([2])
     with pytest.raises(InvalidInput, match=f"{name} must be"):
         advantages(data, Scaling.of(data), **{name: 1.5})
+
+
+@pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"rounds": 0}, {"seed": -1}])
+def test_what_is_no_count_and_no_seed_is_refused(wrong):
+    data = offline([2])
+    with pytest.raises(InvalidInput, match=f"{next(iter(wrong))}`? must be"):
+        advantages(data, Scaling.of(data), **wrong)

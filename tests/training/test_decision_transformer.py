@@ -17,6 +17,7 @@ from rrl_tf.training.decision_transformer import (
     DecisionTransformerConfig,
     train_decision_transformer,
 )
+from rrl_tf.training.replicas import Replicas
 
 pytestmark = [
     pytest.mark.tf_only,
@@ -53,6 +54,16 @@ def playable(**options):
     data = dataclasses.replace(offline(LENGTHS), make_env=Pays)
     keras.utils.set_random_seed(0)
     return data, BehaviorCloning(2, 2, (8,), return_conditioned=True, **options), Scaling.of(data)
+
+
+def test_members_are_trained_on_one_device(tmp_path):
+    """On two they were given other rows than on one."""
+    data, network, scaling = playable(members=2)
+    replicas = Replicas()
+    replicas.count = 2
+    with pytest.raises(InvalidInput, match="on one device; received 2 members and 2 devices"):
+        train_decision_transformer(data, network, scaling, config(tmp_path), replicas)
+    assert not list(tmp_path.iterdir())
 
 
 def transformer(state_size, action_size, discrete):

@@ -60,6 +60,42 @@ def test_turning_on_the_spot_is_a_loop_of_four():
     assert "length" not in result.summary()
 
 
+class Ring(gymnasium.Env):
+    """Three places in a ring, for four steps or without an end; every step earns 1."""
+
+    observation_space = gymnasium.spaces.Box(0, 2, (1,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, tells, time_limit):
+        self.tells, self.time_limit = tells, time_limit
+
+    def reset(self, *, seed=None, options=None):
+        self.place = self.steps = 0
+        return np.zeros(1, "float32"), {}
+
+    def step(self, action):
+        self.place, self.steps = (self.place + 1) % 3, self.steps + 1
+        over = self.steps == self.time_limit
+        info = {"success": action == 1} if self.tells and over else {}
+        return np.full(1, self.place, "float32"), 1.0, False, over, info
+
+    def state_key(self):
+        return self.place
+
+
+@pytest.mark.parametrize(
+    ("tells", "time_limit", "success"),
+    [(True, 4, [False] * 3), (False, 4, None), (True, None, None)],
+)
+def test_episodes_that_all_end_in_a_loop_are_failures_where_success_is_told(
+    tells, time_limit, success
+):
+    result = evaluate(lambda o: np.zeros(len(o), int), lambda: Ring(tells, time_limit), [{}] * 3)
+    assert result.loop.all() and result.length.tolist() == [3, 3, 3]
+    assert (None if result.success is None else result.success.tolist()) == success
+    assert ("success" in result.summary()) == (success is not None)
+
+
 def test_random_play_is_no_loop_and_solves_what_it_solves():
     rng = np.random.default_rng(0)
     result = evaluate(

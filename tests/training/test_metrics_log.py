@@ -25,6 +25,15 @@ def test_a_logger_of_ones_own(tmp_path):
     assert told == [(3, {"train/loss": 1.0})]
 
 
+def test_a_resumed_run_sees_the_rows_that_it_saw_before(tmp_path):
+    """Else what decides by them, as an early stop does, decides otherwise after a resume."""
+    log = MetricsLog(tmp_path, loggers=())
+    for step, loss in enumerate((0.12345674, 0.12345669, np.float32(0.65), 2), start=1):
+        log.write(step, {"eval/loss": loss})
+    assert log.rows == MetricsLog(tmp_path, loggers=()).rows
+    assert log.rows[2] == {"step": 3, "eval/loss": 0.65}
+
+
 def test_an_empty_file_is_said_to_be_empty(tmp_path):
     (tmp_path / "metrics.csv").touch()
     with pytest.raises(InvalidInput, match=r"metrics\.csv is not a log .*\(it is empty\); remove"):

@@ -1,3 +1,4 @@
+import gc
 import json
 import os
 import shutil
@@ -49,7 +50,16 @@ def test_a_folder_in_which_another_process_trains_is_refused_until_that_is_gone(
             RunFolder(tmp_path / "run", {"seed": 1})
         process.kill()
     RunFolder(tmp_path / "run", {"seed": 1}).save_checkpoint(50, STATE)
-    RunFolder(tmp_path / "run", {"seed": 1})  # this process may, as often as it likes
+    # This process may, as often as it likes, and the last one that is left keeps others out.
+    first, second = (RunFolder(tmp_path / "run", {"seed": 1}) for _ in range(2))
+    del first
+    gc.collect()
+    refused = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert "is being trained by another process" in refused.stderr
+    del second
+    gc.collect()
+    free = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert free.stdout == "begun\n"
 
 
 def test_only_the_newest_checkpoint_is_kept(tmp_path):

@@ -97,6 +97,8 @@ def test_means_are_those_of_the_episodes_played(reports):
     expected = {"return": 5.5, "return_deviation": np.arange(1, 11).std(), "length": 5.5}
     expected |= {"success": 0.5} if reports else {}
     assert play.table(play.targets, seed=20) == {"1": expected, "2": expected}
+    alike = play.table([1234567.0, 1234569.0, 1234567.0], seed=20)
+    assert alike == {"1234567.0": expected, "1234569.0": expected}
     few = play.means(1.0, seed=3, episodes=2)
     assert few["return"] == 4.5 and few["return_deviation"] == 0.5
 
