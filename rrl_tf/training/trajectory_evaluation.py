@@ -160,11 +160,11 @@ class TargetReturns:
         A target is written as `f"{target:g}"`, with all its digits where those are too few to tell
         targets apart.
         """
-        targets = dict.fromkeys(map(float, targets))
-        names = [f"{target:g}" for target in targets]
+        asked = dict.fromkeys(map(float, targets))
+        names = [f"{target:g}" for target in asked]
         if len(set(names)) < len(names):
-            names = [repr(target) for target in targets]
-        bar = tqdm(zip(names, targets), "targets", len(names), unit="target", leave=False)
+            names = [repr(target) for target in asked]
+        bar = tqdm(zip(names, asked), "targets", len(names), unit="target", leave=False)
         return {name: self.means(target, seed) for name, target in bar}
 
 
