@@ -16,12 +16,14 @@ gRPC needs tensorflow-serving-api, REST needs aiohttp.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from serving.client import (
+    STALE,
     Attempts,
     as_batch,
     find_signature,
@@ -72,8 +74,11 @@ class AsyncClient:
     ) -> Any:
         """Returns the greedy action of one observation or of a batch, as `Client.act` does."""
         signature = "act_with_attention" if return_attention_scores else "act"
-        batch, single = as_batch(observation, find_signature(await self.signatures(), signature))
-        outputs = await self.predict({"observation": batch}, signature, timeout)
+        deadline = self._deadline(timeout)
+        known = find_signature(await self._known(deadline), signature)
+        batch, single = as_batch(observation, known)
+        left = deadline - time.monotonic()
+        outputs = await self.predict({"observation": batch}, signature, left)
         return split_answer(outputs, single, return_attention_scores)
 
     async def predict(
@@ -83,21 +88,33 @@ class AsyncClient:
         timeout: float | None = None,
     ) -> dict[str, np.ndarray]:
         """Returns name -> array of any signature, for name -> array of its inputs."""
-        known = find_signature(await self.signatures(), signature)
+        deadline = self._deadline(timeout)
+        known = find_signature(await self._known(deadline), signature)
         require_names(inputs, known)
-        timeout = self._timeout if timeout is None else timeout
-        return await self._retrying(
-            timeout, lambda left: self._transport.predict(inputs, signature, known, left)
-        )
+        try:
+            return await self._retrying(
+                deadline, lambda left: self._transport.predict(inputs, signature, known, left)
+            )
+        except ServingError as error:
+            if error.code in STALE:
+                self._signatures = None
+            raise
 
     async def signatures(self) -> dict[str, Any]:
-        """Returns name -> {"inputs", "outputs"} of name -> (dtype, shape), asked once."""
-        if self._signatures is None:
-            self._signatures = await self._retrying(self._timeout, self._transport.signatures)
-        return self._signatures
+        """Returns name -> {"inputs", "outputs"} of name -> (dtype, shape), as of `Client`."""
+        return await self._known(self._deadline(None))
 
-    async def _retrying(self, timeout, ask):
-        attempts = Attempts(timeout, self._retries)
+    def _deadline(self, timeout):
+        return time.monotonic() + (self._timeout if timeout is None else timeout)
+
+    async def _known(self, deadline):
+        known = self._signatures  # another task may forget them meanwhile
+        if known is None:
+            known = self._signatures = await self._retrying(deadline, self._transport.signatures)
+        return known
+
+    async def _retrying(self, deadline, ask):
+        attempts = Attempts(deadline - time.monotonic(), self._retries)
         while True:
             try:
                 return await ask(attempts.seconds_left())
@@ -123,7 +140,7 @@ class _RestTransport(RestForm):
         self._session = None
 
     async def predict(self, inputs, signature, known, timeout):
-        reply = await self._ask(*self.predict_request(inputs, signature), timeout)
+        reply = await self._ask(*self.predict_request(inputs, signature, known), timeout)
         return self.read_outputs(reply, known)
 
     async def signatures(self, timeout):
@@ -164,7 +181,7 @@ class _GrpcTransport(GrpcForm):
         self._channel = self._stub = None
 
     async def predict(self, inputs, signature, known, timeout):
-        request = self.predict_request(inputs, signature)
+        request = self.predict_request(inputs, signature, known)
         return self.read_outputs(await self._call("Predict", request, timeout))
 
     async def signatures(self, timeout):

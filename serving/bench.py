@@ -91,7 +91,8 @@ def make_body(address: str, model: str, signature: Any, batch: int, seed: int = 
 
 
 def _random(name, dtype, shape, batch, seed):
-    if shape is None or any(size < 0 for size in shape[1:]) or dtype.kind not in "iufb":
+    known = dtype is not None and shape is not None and min(shape[1:], default=0) >= 0
+    if not known or dtype.kind not in "iufb":
         raise ValueError(f"cannot make up input {name!r} of dtype {dtype}, shape {shape}")
     sizes = [batch if size < 0 else size for size in shape]
     return np.random.default_rng(seed).integers(0, 10, sizes).astype(dtype)
@@ -100,8 +101,8 @@ def _random(name, dtype, shape, batch, seed):
 class _Grpc:
     """Sends ready-made bytes, so that the load costs little beside the server."""
 
-    def __init__(self, host, port, model, body):
-        self._target, self._body = f"{host}:{port}", body
+    def __init__(self, parts, model, body):
+        self._target, self._body = parts.netloc, body
 
     async def open(self):
         import grpc
@@ -127,11 +128,11 @@ class _Grpc:
 
 
 class _Rest:
-    def __init__(self, host, port, model, body):
-        self._host, self._port = host, port
+    def __init__(self, parts, model, body):
+        self._host, self._port = parts.hostname, parts.port
         path = f"/v1/models/{urllib.parse.quote(model, safe='')}:predict"
-        head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n\r\n"
-        self._request = head.encode() + body
+        head = f"POST {path} HTTP/1.1\r\nHost: {parts.netloc}\r\n"
+        self._request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
     async def open(self):
         self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
@@ -139,9 +140,9 @@ class _Rest:
 
     async def ask(self):
         """Returns None, or why it failed."""
-        if self._writer.is_closing():
-            await self.open()
         try:
+            if self._writer.is_closing():
+                await self.open()
             self._writer.write(self._request)
             head = await self._reader.readuntil(b"\r\n\r\n")
             start = head.lower().index(b"content-length:") + 15
@@ -171,7 +172,7 @@ async def load(
     """Runs one load and returns its `Result`; `rate` in requests a second makes it open loop."""
     parts = urllib.parse.urlsplit(address)
     kind = _Rest if parts.scheme == "http" else _Grpc
-    made = (kind(parts.hostname, parts.port, model, body) for _ in range(clients))
+    made = (kind(parts, model, body) for _ in range(clients))
     connections = await asyncio.gather(*(connection.open() for connection in made))
     await asyncio.gather(*(connection.ask() for connection in connections))
     result = Result(clients, batch, seconds, [])

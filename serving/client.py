@@ -30,6 +30,8 @@ from serving.transports import GrpcTransport, RestTransport
 __all__ = ["Client", "ServingError", "connect"]
 
 _LONGEST_PAUSE = 2.0
+#: Codes of a failure after which signatures are asked for anew: another version may answer by now.
+STALE = ("INTERNAL", "INVALID_ARGUMENT")
 
 
 def connect(
@@ -49,7 +51,7 @@ def connect(
         model: Its name on the server.
         version: A version's number; by default always the newest.
         label: A version's label, instead of its number.
-        timeout: Seconds that an answer may take, unless a call says otherwise.
+        timeout: Seconds that a call may take, unless it says otherwise.
         retries: How often at most a request is repeated, with growing pauses, that the server was
             UNAVAILABLE for; by default until its time is up, so that a server may be started
             again meanwhile. No other failure is repeated.
@@ -136,8 +138,9 @@ class Client:
             ValueError: If the policy needs more than an observation; `serving.sessions` has it.
         """
         signature = "act_with_attention" if return_attention_scores else "act"
-        batch, single = as_batch(observation, find_signature(self.signatures, signature))
-        outputs = self.predict({"observation": batch}, signature, timeout)
+        deadline = self._deadline(timeout)
+        batch, single = as_batch(observation, find_signature(self._known(deadline), signature))
+        outputs = self.predict({"observation": batch}, signature, deadline - time.monotonic())
         return split_answer(outputs, single, return_attention_scores)
 
     def predict(
@@ -147,23 +150,38 @@ class Client:
         timeout: float | None = None,
     ) -> dict[str, np.ndarray]:
         """Returns name -> array of any signature, for name -> array of its inputs."""
-        known = find_signature(self.signatures, signature)
+        deadline = self._deadline(timeout)
+        known = find_signature(self._known(deadline), signature)
         require_names(inputs, known)
-        timeout = self._timeout if timeout is None else timeout
-        return self._retrying(
-            timeout, lambda left: self._transport.predict(inputs, signature, known, left)
-        )
+        try:
+            return self._retrying(
+                deadline, lambda left: self._transport.predict(inputs, signature, known, left)
+            )
+        except ServingError as error:
+            if error.code in STALE:
+                self._signatures = None
+            raise
 
     @property
     def signatures(self) -> dict[str, Any]:
-        """name -> {"inputs", "outputs"} of name -> (dtype, shape), asked once of the server."""
-        if self._signatures is None:
-            self._signatures = self._retrying(self._timeout, self._transport.signatures)
-        return self._signatures
+        """name -> {"inputs", "outputs"} of name -> (dtype, shape), as the server told them.
 
-    def _retrying(self, timeout, ask):
+        Asked for once, and again after a failure that another version may be the reason of.
+        """
+        return self._known(self._deadline(None))
+
+    def _deadline(self, timeout):
+        return time.monotonic() + (self._timeout if timeout is None else timeout)
+
+    def _known(self, deadline):
+        known = self._signatures  # another thread may forget them meanwhile
+        if known is None:
+            known = self._signatures = self._retrying(deadline, self._transport.signatures)
+        return known
+
+    def _retrying(self, deadline, ask):
         """Calls `ask(seconds left)`, again while the server is UNAVAILABLE."""
-        attempts = Attempts(timeout, self._retries)
+        attempts = Attempts(deadline - time.monotonic(), self._retries)
         while True:
             try:
                 return ask(attempts.seconds_left())

@@ -197,9 +197,11 @@ class RestApi:
             name, inputs, form["rows"] = await self._read(
                 bodies.read_predict, body, most, servable.json_dtypes
             )
+            signature = servable.signature(name)
             if form["rows"]:
-                _check_in_rows(servable.signature(name))
-            return name, inputs
+                _check_in_rows(signature)
+            specs = signature.inputs
+            return name, {key: specs[key].from_json(array) for key, array in inputs.items()}
 
         _, _, outputs = await self._inference.predict(model, read)
         if _weight(outputs) <= _LARGE_REPLY:

@@ -30,6 +30,7 @@ double DQN refuses the memory of this one, and any other policy goes on with it.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,13 @@ class _Session:
 
     def _inputs_of(self, needed, optional=frozenset()):
         """Returns name -> (dtype, shape) of what `act` takes; raises unless it takes `needed`."""
-        inputs = self._client.signatures["act"]["inputs"]
+        signatures = self._client.signatures
+        if "act" not in signatures:
+            raise InvalidInput(
+                f"{type(self).__name__} is for policies with the signature 'act'; "
+                f"received one with {sorted(signatures)}"
+            )
+        inputs = signatures["act"]["inputs"]
         if not needed <= inputs.keys() <= needed | optional:
             perhaps = f" and perhaps {sorted(optional)}" if optional else ""
             raise InvalidInput(
@@ -103,10 +110,14 @@ class _Session:
             )
         return np.broadcast_to(numbers, (self._size,))
 
-    def _predict(self, inputs, with_attention, timeout):
-        signature = "act_with_attention" if with_attention else "act"
-        options = {} if timeout is None else {"timeout": timeout}
-        return self._client.predict(inputs, signature, **options)
+    def _asker(self, timeout):
+        """Returns the client's `predict`; all that is asked of it together has so many seconds."""
+        if timeout is None:
+            return self._client.predict
+        deadline = time.monotonic() + timeout
+        return lambda inputs, signature: self._client.predict(
+            inputs, signature, timeout=deadline - time.monotonic()
+        )
 
     def _answer(self, outputs, with_attention):
         if self._single:
@@ -162,12 +173,12 @@ class MemorySession(_Session):
         elif mask.any() and self._memory is not None:
             # A copy: the last answer's array may be someone else's, or not writable.
             self._memory = self._memory.copy()
-            self._memory[mask] = self._initial()[mask]
+            self._memory[mask] = self._initial(self._client.predict)[mask]
         self._new |= mask
 
-    def _initial(self):
+    def _initial(self, ask):
         inputs = {"batch_size": np.array(self._size, np.int32)}
-        return self._client.predict(inputs, "initial_memory")["memory"]
+        return ask(inputs, "initial_memory")["memory"]
 
     def act(
         self,
@@ -198,10 +209,11 @@ class MemorySession(_Session):
         if self._looks_at_rewards:
             rewards = np.where(self._new, 0.0, self._each("reward", reward))
             inputs["reward"] = finite("reward", rewards).astype(np.float32)
+        ask = self._asker(timeout)
         if self._memory is None:
-            self._memory = self._initial()
+            self._memory = self._initial(ask)
         inputs["memory"] = self._memory
-        outputs = self._predict(inputs, return_attention_scores, timeout)
+        outputs = ask(inputs, _act(return_attention_scores))
         self._memory = outputs["next_memory"]
         self._new[:] = False
         return self._answer(outputs, return_attention_scores)
@@ -352,7 +364,7 @@ class WindowSession(_Session):
         window = {name: _moved_on(values) for name, values in self._window.items()}
         for name, value in step.items():
             window[name][:, -1] = value
-        outputs = self._predict(window, return_attention_scores, timeout)
+        outputs = self._asker(timeout)(window, _act(return_attention_scores))
         self._window = window
         self._window["actions"][:, -1] = self._as_input(outputs["action"])
         self._return = self._return - rewards
@@ -363,6 +375,10 @@ class WindowSession(_Session):
         """Returns the action as windows hold it: a discrete one as one of A."""
         size = self._specs["actions"][1][2]
         return np.eye(size)[action] if action.ndim == 1 else action
+
+
+def _act(with_attention):
+    return "act_with_attention" if with_attention else "act"
 
 
 def _moved_on(values):

@@ -74,6 +74,12 @@ class TensorSpec:
         """Whether the first dimension is a free batch dimension."""
         return self.shape is not None and self.shape[:1] == (None,)
 
+    def from_json(self, array: np.ndarray) -> np.ndarray:
+        """Returns what a JSON value stands for: `[]` is an empty batch, whatever a row's shape."""
+        if array.shape == (0,) and self.rows and None not in self.shape[1:]:
+            return array.reshape(0, *self.shape[1:])
+        return array
+
     def check(self, array: np.ndarray) -> None:
         """Raises INVALID_ARGUMENT naming both sides unless the array fits."""
         if array.dtype != self.numpy_dtype:

@@ -10,9 +10,11 @@ import base64
 import contextlib
 import http.client
 import json
+import reprlib
 import ssl
 import time
 import urllib.parse
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +29,40 @@ _DTYPES = {
     "DT_HALF": "float16",
     "DT_STRING": "object",
 }
+_STRINGS = np.dtype(object)
 
 
 def _dtype(name):
-    return np.dtype(_DTYPES.get(name) or name.removeprefix("DT_").lower())
+    """Returns the NumPy dtype of a DataType's name, None for those that NumPy has not."""
+    with contextlib.suppress(TypeError):
+        return np.dtype(_DTYPES.get(name) or name.removeprefix("DT_").lower())
+    return None
+
+
+def _arrays(inputs, known):
+    """Returns name -> array of what is sent; strings are objects, and each of them bytes."""
+    dtypes = {name: dtype for name, (dtype, _) in known["inputs"].items()}
+    return {name: _array(name, value, dtypes.get(name)) for name, value in inputs.items()}
+
+
+def _array(name, value, dtype):
+    # Strings of NumPy's own lose the zero bytes that they end with.
+    objects = dtype == _STRINGS and not isinstance(value, np.ndarray)
+    array = np.asarray(value, object if objects else None)
+    if array.dtype.kind not in "OSU":
+        return array
+    raw = np.empty(array.size, object)
+    raw[:] = [_raw(name, entry) for entry in array.ravel().tolist()]
+    return raw.reshape(array.shape)
+
+
+def _raw(name, entry):
+    if not isinstance(entry, str | bytes):
+        raise ServingError(
+            "INVALID_ARGUMENT",
+            f"objects in input {name!r} must be strings or bytes; received {reprlib.repr(entry)}",
+        )
+    return entry.encode() if isinstance(entry, str) else entry
 
 
 class RestForm:
@@ -57,49 +89,54 @@ class RestForm:
         if label is not None:
             self.path += f"/labels/{urllib.parse.quote(label, safe='')}"
 
-    def predict_request(self, inputs: dict[str, Any], signature: Any) -> Any:
-        columns = {name: _jsonable(value) for name, value in inputs.items()}
+    def predict_request(
+        self, inputs: Mapping[str, Any], signature: str, known: Mapping[str, Any]
+    ) -> Any:
+        columns = {name: _jsonable(array) for name, array in _arrays(inputs, known).items()}
         body = json.dumps({"signature_name": signature, "inputs": columns}).encode()
         return "POST", f"{self.path}:predict", body
 
     def read_outputs(self, reply: Any, known: Any) -> dict[str, np.ndarray]:
-        reply = reply["outputs"]
         specs = known["outputs"]
-        if len(specs) == 1:
-            reply = {next(iter(specs)): reply}
-        return {name: _from_json(reply[name], *spec) for name, spec in specs.items()}
+        told = f"the outputs {sorted(specs)}; after a change of versions, ask again"
+        with _expected(told, reply):
+            found = reply["outputs"]
+            if len(specs) == 1:
+                found = {next(iter(specs)): found}
+            return {name: _from_json(found[name], *spec) for name, spec in specs.items()}
 
     def metadata_request(self) -> Any:
         return "GET", f"{self.path}/metadata", None
 
     def read_signatures(self, reply: Any) -> dict[str, Any]:
-        definitions = reply["metadata"]["signature_def"]["signature_def"]
-
         def spec(info):
             shape = info["tensor_shape"]
             sizes = [int(dim["size"]) for dim in shape.get("dim", ())]
             return _dtype(info["dtype"]), None if shape["unknown_rank"] else sizes
 
-        return {
-            name: {
-                side: {key: spec(info) for key, info in definition[side].items()}
-                for side in ("inputs", "outputs")
+        with _expected("the signatures of a model", reply):
+            return {
+                name: {
+                    side: {key: spec(info) for key, info in definition[side].items()}
+                    for side in ("inputs", "outputs")
+                }
+                for name, definition in reply["metadata"]["signature_def"]["signature_def"].items()
+                if name != "__saved_model_init_op"
             }
-            for name, definition in definitions.items()
-            if name != "__saved_model_init_op"
-        }
 
     def read_reply(self, status: int, text: bytes) -> Any:
         try:
             reply = json.loads(text)
         except ValueError:
+            reply = None
+        if not isinstance(reply, dict):  # of whatever stands before the server, or in its place
             reply = {"error": text.decode("utf-8", "replace")}
         if status == 200:
             return reply
         # Several codes share a status; the first in the table is the most likely.
         codes = {known: code for code, known in reversed(HTTP_STATUS.items())}
         code = codes.get(status, "INTERNAL" if status != 413 else "RESOURCE_EXHAUSTED")
-        raise ServingError(code, reply.get("error", f"HTTP status {status}"))
+        raise ServingError(code, reply.get("error") or f"HTTP status {status}")
 
     def unreachable(self, error: Any) -> ServingError:
         scheme = "https" if self.tls else "http"
@@ -108,6 +145,18 @@ class RestForm:
         return ServingError(
             "UNAVAILABLE", f"cannot reach {scheme}://{self.host}:{self.port}: {error}"
         )
+
+
+@contextlib.contextmanager
+def _expected(what: str, reply: Any) -> Iterator[None]:
+    """Raises INTERNAL if a reply cannot be read, whatever is wrong with it."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ServingError(
+            "INTERNAL",
+            f"expected a reply of TensorFlow Serving with {what}; received {reprlib.repr(reply)}",
+        ) from error
 
 
 class RestTransport(RestForm):
@@ -120,7 +169,7 @@ class RestTransport(RestForm):
     def predict(
         self, inputs: dict[str, Any], signature: Any, known: Any, timeout: float
     ) -> dict[str, np.ndarray]:
-        method, path, body = self.predict_request(inputs, signature)
+        method, path, body = self.predict_request(inputs, signature, known)
         return self.read_outputs(self._ask(method, path, body, timeout), known)
 
     def signatures(self, timeout: float) -> dict[str, Any]:
@@ -137,28 +186,46 @@ class RestTransport(RestForm):
         connection, reused = self._connection(), False
         with contextlib.suppress(IndexError):  # another thread may take the last one meanwhile
             connection, reused = self._idle.pop(), True
-        try:
-            connection.timeout = timeout
-            if connection.sock is not None:
-                connection.sock.settimeout(timeout)
-            connection.request(method, path, body, {"Content-Type": "application/json"})
-            sock = connection.sock
-            with connection.getresponse() as response:
-                text = _read_all(response, sock, deadline)
-        except TimeoutError as error:
-            connection.close()
-            raise ServingError("DEADLINE_EXCEEDED", f"no answer in {timeout:.3g} s") from error
-        except (OSError, http.client.HTTPException) as error:
-            connection.close()
-            if reused:  # the server closed it while it was idle
-                return self._ask(method, path, body, timeout)
-            raise self.unreachable(error) from error
+        while True:
+            try:
+                status, text = _exchange(connection, method, path, body, deadline)
+                break
+            except TimeoutError as error:
+                raise ServingError("DEADLINE_EXCEEDED", f"no answer in {timeout:.3g} s") from error
+            except (OSError, http.client.HTTPException) as error:
+                if not reused:
+                    raise self.unreachable(error) from error
+            # The server closed it while it was idle, and the other idle ones perhaps as well.
+            connection, reused = self._connection(), False
         self._idle.append(connection)
-        return self.read_reply(response.status, text)
+        return self.read_reply(status, text)
 
     def close(self) -> None:
         while self._idle:
             self._idle.pop().close()
+
+
+def _exchange(connection, method, path, body, deadline):
+    """Returns (status, body) of an answer; closes the connection if there is none."""
+    try:
+        connection.timeout = _left(deadline)
+        if connection.sock is not None:
+            connection.sock.settimeout(connection.timeout)
+        connection.request(method, path, body, {"Content-Type": "application/json"})
+        sock = connection.sock
+        sock.settimeout(_left(deadline))
+        with connection.getresponse() as response:
+            return response.status, _read_all(response, sock, deadline)
+    except (OSError, http.client.HTTPException):
+        connection.close()
+        raise
+
+
+def _left(deadline):
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
 
 
 def _read_all(response, sock, deadline):
@@ -169,34 +236,25 @@ def _read_all(response, sock, deadline):
         if not part:
             break
         body += part
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        sock.settimeout(left)
+        sock.settimeout(_left(deadline))
     if size is not None and len(body) < size:
         raise http.client.IncompleteRead(bytes(body), size - len(body))
     return bytes(body)
 
 
-def _jsonable(value):
-    value = np.asarray(value)
-    if value.dtype.kind in "OSU":
-        return _encoded(value.tolist())
-    return value.tolist()
+def _jsonable(array):
+    return _encoded(array.tolist()) if array.dtype == _STRINGS else array.tolist()
 
 
 def _encoded(value):
     if isinstance(value, list):
         return [_encoded(entry) for entry in value]
-    raw = value.encode() if isinstance(value, str) else value
-    return {"b64": base64.b64encode(raw).decode()}
+    return {"b64": base64.b64encode(value).decode()}
 
 
 def _from_json(value, dtype, shape):
-    if dtype.kind == "O":
-        return np.array(_decoded(value), object)
+    array = np.array(_decoded(value) if dtype == _STRINGS else value, dtype)
     # An empty batch is just [], whatever the shape below it.
-    array = np.array(value, dtype)
     if array.size == 0 and shape and array.ndim < len(shape):
         array = array.reshape([0, *(max(size, 0) for size in shape[1:])])
     return array
@@ -255,12 +313,14 @@ class GrpcForm:
     def address_model(self, model: str, version: int | None, label: str | None) -> None:
         self._model, self._version, self._label = model, version, label
 
-    def predict_request(self, inputs: dict[str, Any], signature: Any) -> Any:
+    def predict_request(
+        self, inputs: Mapping[str, Any], signature: str, known: Mapping[str, Any]
+    ) -> Any:
         request = self._predict_pb2.PredictRequest()
         self._fill_spec(request.model_spec)
         request.model_spec.signature_name = signature
-        for name, value in inputs.items():
-            request.inputs[name].CopyFrom(self._tensors.pack(np.asarray(value)))
+        for name, array in _arrays(inputs, known).items():
+            request.inputs[name].CopyFrom(self._tensors.pack(array))
         return request
 
     def read_outputs(self, reply: Any) -> dict[str, np.ndarray]:
@@ -313,7 +373,7 @@ class GrpcTransport(GrpcForm):
     def predict(
         self, inputs: dict[str, Any], signature: Any, known: Any, timeout: float
     ) -> dict[str, np.ndarray]:
-        request = self.predict_request(inputs, signature)
+        request = self.predict_request(inputs, signature, known)
         return self.read_outputs(self._call(self._stub.Predict, request, timeout))
 
     def signatures(self, timeout: float) -> dict[str, Any]:

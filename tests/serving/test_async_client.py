@@ -1,6 +1,7 @@
 """The client for event loops: the same answers, and many at a time."""
 
 import asyncio
+import time
 
 import numpy as np
 import pytest
@@ -72,6 +73,23 @@ def test_it_waits_for_a_server_that_is_not_there_yet(scheme, exported, tools):
     with pytest.raises(ServingError) as refusal:
         asyncio.run(scenario())
     assert refusal.value.code == "UNAVAILABLE" and len(ticks) > 5
+
+
+@pytest.mark.parametrize("scheme", ["grpc", "http"])
+def test_the_time_of_a_call_is_for_all_that_it_asks(scheme, tools):
+    """What signatures there are was asked for with the client's time."""
+
+    async def scenario():
+        address = f"{scheme}://127.0.0.1:{tools.free_port()}"
+        async with connect_async(address, "tiny", timeout=3) as client:
+            raw = tools.observations(1)
+            for call in (client.act(raw, timeout=0.2), client.predict({"x": raw}, timeout=0.2)):
+                with pytest.raises(ServingError):
+                    await call
+
+    begun = time.monotonic()
+    asyncio.run(scenario())
+    assert time.monotonic() - begun < 1.5
 
 
 def test_addresses_have_one_form():

@@ -1,5 +1,8 @@
 """The load tool, on a small scale."""
 
+import asyncio
+import socket
+
 import pytest
 
 from serving import bench
@@ -72,3 +75,36 @@ def test_kinds_of_clients_at_once(server, capsys):
         assert "host:port; received" in said and wrong.partition("@")[2] in said
     assert bench.main([mix, "--rate=3"]) == 1
     assert "--mix goes without --rate" in capsys.readouterr().err
+
+
+def test_a_server_on_ipv6_is_asked(exported, tools, capsys):
+    """Over gRPC all requests failed."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with tools.serve(exported, host="::1") as server:
+        for address in (f"grpc://[::1]:{server.grpc_port}", f"http://[::1]:{server.rest_port}"):
+            arguments = [f"--address={address}", "--model=tiny", "--clients=1", "--seconds=0.1"]
+            assert bench.main(arguments) == 0
+            said = capsys.readouterr()
+            assert float(said.out.splitlines()[-1].split("|")[3]) > 0 and not said.err
+
+
+def test_a_server_that_goes_away_leaves_the_run():
+    """Over REST it was a ConnectionRefusedError, and what had been measured was lost."""
+
+    async def scenario():
+        async def answer(reader, writer):
+            for _ in range(5):
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+            gone.close()
+            writer.close()
+
+        gone = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = gone.sockets[0].getsockname()[1]
+        return await bench.load(f"http://127.0.0.1:{port}", "tiny", b"", 1, 1, 0.1)
+
+    result = asyncio.run(scenario())
+    assert len(result.latencies) == 4 and result.failed and result.first_failure

@@ -53,6 +53,20 @@ def test_both_transports_give_the_same_numbers(ask, server, tools):
     np.testing.assert_array_equal(np.array(reply["q_values"], "float32"), q_values)
 
 
+def test_an_empty_batch_is_answered_over_both_transports(ask, server, tools):
+    """Over REST it was refused: `[]` does not tell the shape of the rows that it has not."""
+    from serving.client import connect
+
+    for scheme, port in (("grpc", server.grpc_port), ("http", server.rest_port)):
+        with connect(f"{scheme}://127.0.0.1:{port}", "tiny") as client:
+            outputs = client.predict({"observation": tools.observations(0)})
+        assert outputs["action"].shape == (0,)
+        assert outputs["q_values"].shape == (0, tools.ACTIONS)
+    assert ask("POST", "/v1/models/tiny:predict", {"inputs": {"observation": []}})[0] == 200
+    for refused in ({"instances": []}, {"inputs": [[]]}, {"inputs": [], "signature_name": "none"}):
+        assert ask("POST", "/v1/models/tiny:predict", refused)[0] == 400
+
+
 def test_status_and_metadata(ask):
     entry = {"version": "1", "state": "AVAILABLE", "status": {"error_code": "OK"}}
     entry["status"]["error_message"] = ""
@@ -169,6 +183,22 @@ def test_a_graph_error_on_bad_data_is_a_400(tmp_path, tools):
         assert ask({}, "OPTIONS", Origin="https://example.org")[0].status == 200
         assert ask({}, "OPTIONS")[0].status == 400
         assert ask({"instances": [0] * 1000})[0].status == 413
+        connection.close()
+
+
+def test_an_input_of_a_fixed_size_may_have_more_than_a_request_has_rows(tmp_path, tools):
+    """Its first dimension was taken for one of rows, so most of its values were too many."""
+    spec = tf.TensorSpec([50], tf.float32, name="x")
+    tools.save_module(tmp_path / "1", {"serving_default": (lambda x: {"y": x + 1}, [spec])})
+    with tools.serve(tmp_path, max_request_rows=4) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.rest_port, timeout=10)
+        for values, words in ((50, b"2.0"), (51, b"shape [51]"), (150, b"more than 100 values")):
+            connection.request(
+                "POST", "/v1/models/tiny:predict", json.dumps({"inputs": [1.0] * values})
+            )
+            response = connection.getresponse()
+            assert words in response.read()
+            assert response.status == (200 if values == 50 else 400)
         connection.close()
 
 

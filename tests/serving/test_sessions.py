@@ -1,6 +1,8 @@
 """Sessions: episodes with a memory or a window, alone and side by side, equal to in-process."""
 
 import re
+import time
+import types
 
 import gymnasium
 import numpy as np
@@ -283,6 +285,11 @@ def test_what_cannot_be_played_is_refused(exported, recurrent, tools):
         MemorySession(forgetful)
     with pytest.raises(InvalidInput, match=r"WindowSession .* \['memory', 'observation'\]"):
         WindowSession(remembering, 1.0)
+    classifier = types.SimpleNamespace(signatures={"classify": {}})  # was a KeyError
+    for session in (MemorySession, WindowSession):
+        told = rf"{session.__name__} .* the signature 'act'; received one with \['classify'\]"
+        with pytest.raises(InvalidInput, match=told):
+            session(classifier)
     for number in (0, "3", 2.5, True):
         with pytest.raises(InvalidInput, match=f"`num_envs` must be .* received {number!r}"):
             MemorySession(remembering, number)
@@ -306,6 +313,23 @@ def test_what_cannot_be_played_is_refused(exported, recurrent, tools):
         WindowSession(Recorder(), "best")
     with pytest.raises(InvalidInput, match=r"whole numbers \(uint8\); received 0\.99"):
         MemorySession(remembering).act(np.full((3, 3, 2), 0.99).tolist())
+
+
+def test_the_time_of_a_step_is_for_all_that_it_asks(recurrent, tools):
+    """How a memory begins was asked for with the client's time."""
+    policy, given = load_policy(recurrent / "1"), []
+
+    def predict(inputs, signature, timeout=None):
+        given.append((signature, timeout))
+        time.sleep(0.1)
+        return policy.predict(inputs, signature)
+
+    client = types.SimpleNamespace(signatures=policy.signatures, predict=predict)
+    MemorySession(client).act(tools.observations(1)[0], timeout=2.0)
+    MemorySession(client).act(tools.observations(1)[0])
+    assert [signature for signature, _ in given] == ["initial_memory", "act"] * 2
+    assert 1.5 < given[1][1] <= 1.9 < given[0][1] <= 2.0 and given[2][1] is given[3][1] is None
+    policy.close()
 
 
 @pytest.mark.parametrize(
