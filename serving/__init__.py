@@ -22,7 +22,7 @@ Behind the server, from the wire inwards:
     inference, tf_examples               what both transports ask for, and within which limits
     batching                             merges concurrent requests, runs them off the event loop
     repository, versions                 which versions are loaded: discovery, swap, labels, status
-    model                                one loaded version; warmup replays its requests
+    loading, model                       one loaded version; warmup replays its requests
     metrics, logs, errors                Prometheus metrics, log lines, canonical codes
     peers                                several processes on the same ports
     page                                 the playground

@@ -40,10 +40,15 @@ class Signature:
         method = definition.method_name if check_method else None
         return cls(name, specs(definition.inputs), specs(definition.outputs), defaults, method)
 
-    @property
-    def values_a_row(self) -> int | None:
-        """How many numbers a row of the inputs holds, None if that is not known."""
-        return _values_a_row(self.inputs)
+    def most_values(self, rows: int) -> int | None:
+        """Returns how many commas inputs of so many rows may hold, None if that is not known."""
+        values = _values_a_row(self.inputs)
+        if values is None:
+            return None
+        # An input of a fixed first size has that many, whatever else a request may have.
+        fixed = [spec.shape[0] for spec in self.inputs.values() if spec.shape and not spec.rows]
+        # Objects have a comma for each of their members too.
+        return max([rows, *fixed]) * (values + len(self.inputs))
 
     @property
     def bytes_a_row(self) -> int | None:
@@ -86,14 +91,17 @@ class Signature:
             )
 
     def choose_outputs(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Returns the output names of a request's filter, all for an empty one."""
+        """Returns the output names of a request's filter, all for an empty one.
+
+        They are in the signature's order, so that requests which differ in theirs alone may merge.
+        """
         names = names[: len(self.outputs) + 1]  # one too many is as wrong as a million
         if len(set(names)) != len(names):
             raise invalid(f"output_filter repeats an output: {list(names[:_MOST_NAMED])}")
         unknown = [name for name in names if name not in self.outputs][:_MOST_NAMED]
         if unknown:
             raise invalid(f"output_filter names {unknown}; outputs are {list(self.outputs)}")
-        return tuple(names) or tuple(self.outputs)
+        return tuple(name for name in self.outputs if not names or name in names)
 
 
 def _values_a_row(specs, weight=lambda spec: 1):
@@ -167,12 +175,9 @@ class Servable:
 
     def most_values(self, rows: int) -> int | None:
         """Returns how many values a request of so many rows may hold, None if that is not known."""
-        known = [signature.values_a_row for signature in self.signatures.values()]
-        sizes = [size for size in known if size is not None]
-        if not rows or not sizes or len(sizes) < len(known):
-            return None
-        # Objects have a comma for each of their members too.
-        return rows * (max(sizes) + max(len(s.inputs) for s in self.signatures.values()))
+        most = [signature.most_values(rows) for signature in self.signatures.values()]
+        known = [values for values in most if values is not None]
+        return max(known) if rows and known and len(known) == len(most) else None
 
     def run(self, signature: Any, inputs: dict[str, Any], outputs: Any) -> dict[str, np.ndarray]:
         """Returns name -> array for checked inputs; blocks, and may run in several threads."""

@@ -13,14 +13,11 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import tensorflow as tf
-
-from serving import config_files
 from serving.batching import BatchingParameters
 from serving.errors import ServingError, invalid
-from serving.model import Servable, from_tensorflow
-from serving.versions import check_configs, check_root, check_versions, wanted_versions
-from serving.warmup import warm_up
+from serving.loading import load_servable
+from serving.model import Servable
+from serving.versions import check_configs, check_versions, wanted_versions
 
 _log = logging.getLogger("serving")
 
@@ -54,7 +51,7 @@ class LoadOptions:
     model_root: str = ""
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class Version:
     """One version that was ever seen, and what became of it."""
 
@@ -73,6 +70,24 @@ class Model:
         self.config = config  # ModelConfig
         self.versions: dict[int, Any] = {}
         self.labels: dict[str, int] = {}
+        self.wanted: set[int] = set()  # what the policy asked for at the last look
+
+    def under(self, config: Any) -> Model:
+        """Returns what this model would be, for a list that may yet be refused.
+
+        It has the versions that answer; what becomes of the others is its own. Where its folder is
+        another it has none, as a number there is not the version that it was here.
+        """
+        model = Model(config)
+        model.labels = self.labels
+        if config.base_path == self.config.base_path:
+            model.wanted = self.wanted
+            for number, version in self.versions.items():
+                if version.state == State.AVAILABLE:
+                    model.versions[number] = version
+                elif version.state != State.UNLOADING:
+                    model.versions[number] = dataclasses.replace(version)
+        return model
 
     @property
     def available(self) -> list[int]:
@@ -114,7 +129,8 @@ class Repository:
         self._options = options or LoadOptions()
         self._metrics = metrics
         self._allow_unavailable_labels = allow_unavailable_labels
-        self._configuring = asyncio.Lock()
+        self._listed: dict[str, Model] = {}
+        # With those of a list that is still being tried; known ones are as they are until it is in.
         self._models: dict[str, Model] = {}
         self._loader = concurrent.futures.ThreadPoolExecutor(1, "loader")
         self._looking = asyncio.Lock()
@@ -180,7 +196,7 @@ class Repository:
     @property
     def ready(self) -> bool:
         """Whether every configured model answers."""
-        return bool(self._models) and all(model.available for model in self._models.values())
+        return bool(self._listed) and all(model.available for model in self._listed.values())
 
     async def configure(self, configs: Iterable[Any], waits: bool = False) -> None:
         """Replaces the list of models (ModelConfig messages), once those that are new are loaded.
@@ -198,65 +214,68 @@ class Repository:
         """
         configs = list(configs)
         check_configs(configs, self._options.model_root)
-        if not waits:
-            await asyncio.to_thread(check_versions, self._changed(configs))
-        async with self._configuring:
-            before = {name: (model, model.config) for name, model in self._models.items()}
+        async with self._looking:
+            before, moved = self._listed, self._moved(configs)
+            if not waits:
+                await asyncio.to_thread(check_versions, moved)
+            after = {
+                config.name: before[config.name].under(config)
+                if config.name in before
+                else Model(config)
+                for config in configs
+            }
+            self._models = after | before
             try:
-                for config in configs:
-                    self._models.setdefault(config.name, Model(config)).config = config
-                await self.look()
-                for config in configs:
-                    if config.name not in before:
-                        await self._wait_until_settled(config.name, waits)
-                for config in configs:
-                    self._check_labels(config)
+                await self._load_all(after)
+                for config in moved:
+                    while waits and not after[config.name].settled:
+                        await asyncio.sleep(0.05)
+                        await self._load_all(after)
+                    _check_loaded(config.name, after[config.name])
+                for model in after.values():
+                    self._check_labels(model)
             except BaseException:
-                for model, config in before.values():
-                    model.config = config
-                self._drop(set(self._models) - set(before))
+                self._models = before
+                self._unload_lost(after, before)
                 raise
-            self._drop(set(self._models) - {config.name for config in configs})
-            for config in configs:
-                self._models[config.name].labels = dict(config.version_labels)
+            self._accept(before, after)
 
-    def _changed(self, configs):
+    def _moved(self, configs):
         """Returns those of whose models nothing is loaded from where they are said to lie."""
-        places = {name: model.config.base_path for name, model in self._models.items()}
+        places = {name: model.config.base_path for name, model in self._listed.items()}
         return [config for config in configs if places.get(config.name) != config.base_path]
 
-    def _drop(self, names):
-        for name in names:
-            for version in self._models.pop(name).versions.values():
-                self._unload(name, version)
+    def _accept(self, before, after):
+        """Moves over to a list of which all that is new is loaded; in one step, without waiting."""
+        for name in before.keys() & after.keys():
+            after[name].versions = before[name].versions | after[name].versions
+        self._listed = self._models = after
+        self._unload_lost(before, after)
+        for name, model in after.items():
+            model.labels = dict(model.config.version_labels)
+            self._unload_unwanted(name, model)
 
-    async def _wait_until_settled(self, name, waits):
-        model = self._models[name]
-        while not model.settled and (waits or (model.pending and not model.errors)):
-            await asyncio.sleep(0.05)
-            await self.look()
-        if model.available:
-            return
-        if not model.errors:  # it went while others were loaded
-            raise ServingError("NOT_FOUND", f"model {name!r} has no version any more")
-        number, error = max(model.errors.items())
-        text = f"model {name!r}: version {number} failed to load: {error}"
-        raise ServingError("UNKNOWN", text)
+    def _unload_lost(self, models, kept):
+        """Unloads the versions of models that other models do not have."""
+        shared = {version for model in kept.values() for version in model.versions.values()}
+        for name, model in models.items():
+            for version in model.versions.values():
+                if version not in shared:
+                    self._unload(name, version)
 
-    def _check_labels(self, config):
-        model = self._models[config.name]
-        for label, number in config.version_labels.items():
+    def _check_labels(self, model):
+        for label, number in model.config.version_labels.items():
             fresh = self._allow_unavailable_labels and label not in model.labels
             if number not in model.available and not fresh:
                 raise ServingError(
                     "FAILED_PRECONDITION",
                     f"Request to assign label {label!r} to version {number} of model "
-                    f"{config.name!r}, which is not currently available for inference",
+                    f"{model.config.name!r}, which is not currently available for inference",
                 )
 
     async def watch(self, interval: float) -> None:
         """Looks at the disk every `interval` seconds, for ever; 0 ends when nothing is pending."""
-        while interval or not all(model.settled for model in self._models.values()):
+        while interval or not all(model.settled for model in self._listed.values()):
             await asyncio.sleep(interval or 0.05)
             try:
                 await self.look()
@@ -266,32 +285,40 @@ class Repository:
     async def look(self) -> None:
         """Looks at the disk once: loads what is new, unloads what is no longer wanted."""
         async with self._looking:
-            for name, model in list(self._models.items()):
-                await self._update(name, model)
+            for name, model in self._listed.items():
+                await self._load_wanted(name, model)
+                self._unload_unwanted(name, model)
 
-    async def _update(self, name, model):
+    async def _load_all(self, models):
+        for name, model in models.items():
+            await self._load_wanted(name, model)
+
+    async def _load_wanted(self, name, model):
         wanted = await self._in_loader(wanted_versions, model.config)
         if wanted is None:  # no such folder at the moment: keep what there is
             return
+        model.wanted = set(wanted)
         for number, version in model.versions.items():
-            if number not in wanted and version.state in (State.START, State.LOADING):
-                version.state, version.error = State.END, None
             if number not in wanted and version.servable is None:
-                version.failures = 0
+                version.failures, version.retry_at = 0, 0.0
+                if version.state in (State.START, State.LOADING):
+                    version.state, version.error = State.END, None
         for number in sorted(wanted):
             version = model.versions.setdefault(number, Version(number))
-            if self._models.get(name) is model and self._should_load(version):
-                await self._load(name, model, version, wanted[number])
-        if wanted and not set(wanted) & set(model.available):
+            if self._should_load(version):
+                await self._load(name, version, wanted[number])
+
+    def _unload_unwanted(self, name, model):
+        if model.wanted and not model.wanted & set(model.available):
             return  # the old one serves until a new one can
         for number in model.available:
-            if number not in wanted:
+            if number not in model.wanted:
                 self._unload(name, model.versions[number])
-        self._forget_old(model, wanted)
+        self._forget_old(model)
 
-    def _forget_old(self, model, wanted):
+    def _forget_old(self, model):
         """Remembers the last versions that ended, and not all since the server started."""
-        ended = [n for n, v in model.versions.items() if v.state == State.END and n not in wanted]
+        ended = {n for n, v in model.versions.items() if v.state == State.END} - model.wanted
         for number in sorted(ended)[:-_REMEMBERED]:
             del model.versions[number]
 
@@ -301,12 +328,12 @@ class Repository:
         attempts = 1 + self._options.max_num_load_retries
         return version.failures < attempts and time.monotonic() >= version.retry_at
 
-    async def _load(self, name, model, version, directory):
+    async def _load(self, name, version, directory):
         if version.state != State.LOADING:
             version.state, version.error = State.LOADING, None
         try:
             version.servable = await self._in_loader(
-                _load_servable, name, version.number, directory, self._options, self._metrics
+                load_servable, name, version.number, directory, self._options, self._metrics
             )
         except ServingError as error:
             version.failures += 1
@@ -321,8 +348,6 @@ class Repository:
         version.error, version.failures = None, 0
         version.state = State.AVAILABLE
         _log.info("model %s version %d is available", name, version.number)
-        if self._models.get(name) is not model:  # removed from the list meanwhile
-            self._unload(name, version)
 
     def _unload(self, name, version):
         if version.state != State.AVAILABLE:
@@ -362,32 +387,11 @@ class Repository:
         return not late
 
 
-def _load_servable(name, number, directory, options, metrics):
-    """Loads and warms up; runs in the loader's thread and raises only ServingError."""
-    servable = None
-    try:
-        for path in (directory, *directory.rglob("*")) if options.model_root else ():
-            check_root(path, options.model_root)
-        servable = Servable(
-            name,
-            number,
-            directory,
-            options.saved_model_tags,
-            options.session_config,
-            config_files.batching_of(directory, options.batching, options.batching_by_model),
-            options.check_methods,
-        )
-        if options.enable_model_warmup:
-            warm_up(servable, options.num_request_iterations_for_warmup, metrics)
-        return servable
-    except Exception as error:
-        if servable is not None:
-            servable.close()
-        if isinstance(error, ServingError):
-            raise
-        if isinstance(error, tf.errors.OpError):
-            raise from_tensorflow(error) from error
-        if isinstance(error, config_files.ConfigError):
-            raise invalid(str(error)) from error
-        code = "NOT_FOUND" if isinstance(error, OSError) else "UNKNOWN"
-        raise ServingError(code, f"{directory}: {error}") from error
+def _check_loaded(name, model):
+    if model.available:
+        return
+    if not model.errors:  # it went while others were loaded
+        raise ServingError("NOT_FOUND", f"model {name!r} has no version any more")
+    number, error = max(model.errors.items())
+    text = f"model {name!r}: version {number} failed to load: {error}"
+    raise ServingError("UNKNOWN", text)

@@ -17,8 +17,10 @@ def version_folders(base: Path) -> dict[int, Path]:
     """Returns number -> folder of all versions in a base path; raises OSError."""
     found: dict[int, Path] = {}
     for entry in sorted(base.iterdir()):
-        if entry.name.isascii() and entry.name.isdigit() and len(entry.name) < _LONGEST_NUMBER:
-            number = int(entry.name)
+        name = entry.name
+        numbered = name.isascii() and name.isdigit() and len(name) < _LONGEST_NUMBER
+        if numbered and entry.is_dir():
+            number = int(name)
             if number in found:
                 _log.warning("%s and %s are one version", entry, found[number])
             if number < 1 << 63:

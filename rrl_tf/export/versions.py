@@ -14,13 +14,22 @@ LARGEST_VERSION = 2**63 - 1
 def next_version(directory: str | os.PathLike) -> int:
     """Returns one more than the highest version folder of `directory`, 1 where there is none.
 
+    Raises:
+        InvalidInput: If that would be more than a server can read.
+
     Example:
 
     >>> Path("runs/mine/export/7").mkdir(parents=True)
     >>> next_version("runs/mine/export")
     8
     """
-    return max(_versions(directory), default=0) + 1
+    highest = max(_versions(directory), default=0)
+    if highest == LARGEST_VERSION:
+        raise InvalidInput(
+            f"the versions in {str(directory)!r} must be below {LARGEST_VERSION} for another to "
+            f"follow; received {highest}"
+        )
+    return highest + 1
 
 
 def newest_version(directory: str | os.PathLike) -> Path:

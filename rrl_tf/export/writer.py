@@ -18,7 +18,7 @@ from rrl_tf._arguments import optional_positive_int
 from rrl_tf._drafts import draft_folder
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export.session import SavedModelSession
-from rrl_tf.export.versions import LARGEST_VERSION, move_into_place
+from rrl_tf.export.versions import LARGEST_VERSION, move_into_place, next_version
 
 #: Signature → (function of tensors, the TensorSpecs of its inputs, which name them).
 Endpoints = Mapping[str, tuple[Callable[..., dict[str, Any]], Sequence[tf.TensorSpec]]]
@@ -151,8 +151,8 @@ def write_version(
         The version folder.
 
     Raises:
-        InvalidInput: If the version is no such number, the details are no JSON, or an endpoint
-            fails; nothing is written.
+        InvalidInput: If the version is no such number, or none can follow those in `directory`, the
+            details are no JSON, or an endpoint fails; nothing is written.
         FileExistsError: If the version is already there.
 
     Example:
@@ -166,6 +166,8 @@ def write_version(
     version = optional_positive_int("version", version)
     if version is not None and version > LARGEST_VERSION:
         raise InvalidInput(f"version must be at most {LARGEST_VERSION}; received {version}")
+    if version is None:
+        next_version(directory)  # refused here where there is none, and not when all is written
     document = _json_dict(details)
     for name, (function, specs) in endpoints.items():
         _try_eagerly(name, function, specs)
@@ -253,8 +255,8 @@ def _answers(session, signature, specs):
             raise InvalidInput(
                 f"the exported {signature} fails for a batch of {batch}: {error.message}"
             ) from error
-        if any(len(value) != batch for value in outputs.values()):
-            shapes = {key: value.shape for key, value in outputs.items()}
+        shapes = {key: np.shape(value) for key, value in outputs.items()}
+        if any(shape[:1] != (batch,) for shape in shapes.values()):
             raise InvalidInput(f"{signature} must answer a batch of {batch}; received {shapes}")
     return outputs
 

@@ -11,6 +11,7 @@ from keras import ops
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import SavedModelSession, export_policy, load_policy
+from rrl_tf.export.writer import write_version
 
 pytestmark = pytest.mark.tf_only
 SHAPE, ACTIONS, HEADS = (3, 3, 2), 4, 2
@@ -189,6 +190,19 @@ def test_what_cannot_be_a_policy_is_refused_and_leaves_nothing(tmp_path, argumen
     with pytest.raises(ValueError, match=message):
         export_policy(tmp_path / "base", **(defaults | arguments))
     assert not list(tmp_path.glob("base/*"))
+
+
+def test_an_output_without_rows_is_refused(tmp_path):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+
+    def answer(x):
+        return {"y": model(x), "mean": ops.mean(x), "name": tf.constant("mine")}
+
+    endpoint = (answer, [tf.TensorSpec((None, 4), name="x")])
+    endpoints = {"act": endpoint, "serving_default": endpoint}
+    with pytest.raises(InvalidInput, match=r"must answer a batch of 1; received .*'mean': \(\)"):
+        write_version(tmp_path, model, endpoints)
+    assert not list(tmp_path.iterdir())
 
 
 def test_loaded_policy_answers_one_observation_or_a_batch(exported):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rrl_tf._drafts import draft_folder
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_policy, load_policy, newest_version, next_version
-from rrl_tf.export.versions import move_into_place
+from rrl_tf.export.versions import LARGEST_VERSION, move_into_place
 
 pytestmark = pytest.mark.tf_only
 
@@ -84,6 +84,18 @@ def test_a_stray_file_is_no_version_and_no_new_versions_name(tmp_path):
     assert newest_version(tmp_path) == folder
     assert load_policy(tmp_path).act(np.ones(4, "float32")) in (0, 1)
     assert next_version(tmp_path) == 8
+
+
+def test_none_follows_the_largest_version(tmp_path):
+    """One was written that no server reads, and the export after it never ended."""
+    (tmp_path / str(LARGEST_VERSION)).mkdir()
+    model = keras.Sequential([keras.layers.Dense(2)])
+    message = f"must be below {LARGEST_VERSION} .*; received {LARGEST_VERSION}"
+    with pytest.raises(InvalidInput, match=message):
+        export_policy(tmp_path, model, lambda x: x, (4,), "float32")
+    assert [path.name for path in tmp_path.iterdir()] == [str(LARGEST_VERSION)]
+    export_policy(tmp_path, model, lambda x: x, (4,), "float32", version=7)
+    assert (tmp_path / "7" / "saved_model.pb").exists()
 
 
 def test_a_stray_folder_in_a_versions_place_is_told(tmp_path):

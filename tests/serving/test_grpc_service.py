@@ -74,6 +74,14 @@ def test_output_filter_chooses(stub, tools):
         assert code_of(stub.Predict, request)[0] == "INVALID_ARGUMENT"
 
 
+def test_the_order_of_a_filter_is_no_other_request(server):
+    """TensorFlow prepared, and kept, the outputs for each order that a client thought of."""
+    with server.repository.lease("tiny") as servable:
+        signature = servable.signature("act")
+    for names in ([], ["action", "q_values"], ["q_values", "action"]):
+        assert signature.choose_outputs(names) == ("action", "q_values")
+
+
 def test_predict_refusals(stub, tools):
     raw = tools.observations(2)
     cases = [

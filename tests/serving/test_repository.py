@@ -14,6 +14,7 @@ from serving.versions import wanted_versions
 
 pytestmark = pytest.mark.tf_only
 ONE_TRY = LoadOptions(max_num_load_retries=0)
+QUICK = LoadOptions(max_num_load_retries=0, enable_model_warmup=False)
 
 
 def config_for(base, policy="", name="tiny", labels=""):
@@ -33,6 +34,7 @@ def config_for(base, policy="", name="tiny", labels=""):
 def test_policy_chooses_among_whole_integers(tmp_path, policy, expected):
     for name in ("1", "9", "00012", "x3", "3x", "-4", "4.0", ".export-7", str(1 << 63), "٣"):
         (tmp_path / name).mkdir()
+    (tmp_path / "15").write_text("notes")
     assert sorted(wanted_versions(config_for(tmp_path, policy))) == expected
     assert wanted_versions(config_for(tmp_path / "missing")) is None
 
@@ -159,6 +161,24 @@ def test_loads_are_retried_and_meanwhile_loading(tmp_path, exported):
     scenario(steps, LoadOptions(max_num_load_retries=1, load_retry_interval_micros=50_000))
 
 
+def test_a_version_that_is_put_back_whole_is_loaded_at_once(tmp_path, exported):
+    """It waited for the next attempt at the broken one, a minute later."""
+
+    async def steps(repository):
+        add_version(exported, tmp_path, "1")
+        await repository.configure([config_for(tmp_path)])
+        (tmp_path / "2").mkdir()
+        await repository.look()
+        (tmp_path / "2").rmdir()
+        await repository.look()
+        assert states(repository) == {2: State.END, 1: State.AVAILABLE}
+        add_version(exported, tmp_path, "2")
+        await settle(repository)
+        assert states(repository) == {2: State.AVAILABLE, 1: State.END}
+
+    scenario(steps, LoadOptions(max_num_load_retries=1))
+
+
 def test_configuration_replaces_the_list_of_models(tmp_path, exported):
     async def steps(repository):
         for name in ("a", "b"):
@@ -214,9 +234,8 @@ def test_configurations_that_cannot_be_served_change_nothing(tmp_path, exported,
 
 
 @pytest.mark.parametrize("trouble", ["no folder", "no version", "broken", "label", "cancelled"])
-def test_a_list_that_fails_changes_nothing(tmp_path, exported, trouble, monkeypatch):
+def test_a_list_that_fails_changes_nothing(tmp_path, exported, trouble):
     """Models were dropped, added and moved before it failed, and a missing folder was awaited."""
-    stuck = asyncio.Event()
 
     async def steps(repository):
         for name in ("old", "kept"):
@@ -234,19 +253,11 @@ def test_a_list_that_fails_changes_nothing(tmp_path, exported, trouble, monkeypa
         missing = tmp_path / ("missing" if trouble == "no folder" else "new")
         after = [config_for(tmp_path / "kept", "", "kept"), config_for(missing, "", "new", wrong)]
         if trouble == "cancelled":
-            looked = repository.look
-
-            async def look():
-                await looked()
-                stuck.set()
-                await asyncio.sleep(60)
-
-            monkeypatch.setattr(repository, "look", look)
-            task = asyncio.ensure_future(repository.configure(after))
-            await stuck.wait()
-            task.cancel()
-            await asyncio.wait([task])
-            monkeypatch.setattr(repository, "look", looked)
+            trying = asyncio.ensure_future(repository.configure(after, waits=True))
+            while "new" not in repository.models or not repository.models["new"].errors:
+                await asyncio.sleep(0.01)
+            trying.cancel()
+            await asyncio.wait([trying])
         else:
             with pytest.raises(ServingError) as refusal:
                 await repository.configure(after)
@@ -261,6 +272,74 @@ def test_a_list_that_fails_changes_nothing(tmp_path, exported, trouble, monkeypa
 
     # With a retry in a minute, which nobody waits for.
     scenario(steps, LoadOptions(max_num_load_retries=1))
+
+
+async def seen_during(change, repository):
+    """Returns (ready, folder of the version that answers), of all moments until a list is in."""
+    trying, seen = asyncio.ensure_future(change), set()
+    while not trying.done():
+        with repository.lease("tiny") as servable:
+            seen.add((repository.ready, servable.directory))
+        await asyncio.sleep(0.001)
+    return seen, trying.exception()
+
+
+@pytest.mark.parametrize("trouble", ["broken", "label"])
+def test_a_list_that_fails_leaves_the_versions_too(tmp_path, exported, trouble):
+    """Known models moved to the versions of a list that was refused, and nobody was ready."""
+
+    async def steps(repository):
+        for number in "12":
+            add_version(exported, tmp_path, number)
+        (tmp_path / "new" / "7").mkdir(parents=True)
+        first, second = (
+            config_for(tmp_path, f"model_version_policy {{ specific {{ versions: {number} }} }}")
+            for number in (1, 2)
+        )
+        await repository.configure([second])
+        await repository.configure([first])
+        await settle(repository)
+        refused = [second, config_for(tmp_path / "new", name="new")]
+        if trouble == "label":
+            refused = [config_for(exported, name="new"), second]
+            second.version_labels["stable"] = 2
+            second.version_labels["canary"] = 9
+        seen, error = await seen_during(repository.configure(refused), repository)
+        assert isinstance(error, ServingError) and seen == {(True, tmp_path / "1")}
+        assert states(repository) == {2: State.END, 1: State.AVAILABLE}
+        assert repository.models["tiny"].config == first
+        second.version_labels.pop("canary", None)
+        seen, error = await seen_during(repository.configure([second]), repository)
+        assert error is None and seen == {(True, tmp_path / "1")}
+        await settle(repository)
+        assert states(repository) == {2: State.AVAILABLE, 1: State.END}
+
+    scenario(steps, QUICK)
+
+
+def test_a_model_that_moves_is_loaded_anew(tmp_path, exported):
+    """Where the new folder had the number that was loaded, the old one answered for ever."""
+
+    async def steps(repository):
+        for name in ("old/1", "old/3", "new/1", "broken/2"):
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            add_version(exported, tmp_path, name)
+        (tmp_path / "broken" / "2" / "saved_model.pb").write_bytes(b"half")
+        all_of = "model_version_policy { all {} }"
+        old, new, broken = (config_for(tmp_path / n, all_of) for n in ("old", "new", "broken"))
+        await repository.configure([old])
+        seen, error = await seen_during(repository.configure([broken]), repository)
+        assert error.code == "UNKNOWN" and seen == {(True, tmp_path / "old" / "3")}
+        with repository.lease("tiny", 1) as used:
+            seen, error = await seen_during(repository.configure([new]), repository)
+            assert error is None and seen == {(True, tmp_path / "old" / "3")}
+            with repository.lease("tiny") as servable:
+                assert servable.directory == tmp_path / "new" / "1"
+            assert used.directory == tmp_path / "old" / "1" and used.signature("act")
+        await settle(repository)
+        assert states(repository) == {3: State.END, 1: State.AVAILABLE}
+
+    scenario(steps, QUICK)
 
 
 def test_a_model_that_moves_to_nowhere_stays(tmp_path, exported):
