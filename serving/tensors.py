@@ -76,8 +76,9 @@ class TensorSpec:
 
     def from_json(self, array: np.ndarray) -> np.ndarray:
         """Returns what a JSON value stands for: `[]` is an empty batch, whatever a row's shape."""
-        if array.shape == (0,) and self.rows and None not in self.shape[1:]:
-            return array.reshape(0, *self.shape[1:])
+        batch, *row = self.shape or (0,)
+        if array.shape == (0,) and batch is None and None not in row:
+            return array.reshape(0, *row)
         return array
 
     def check(self, array: np.ndarray) -> None:

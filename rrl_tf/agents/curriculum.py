@@ -68,6 +68,11 @@ class CurriculumEnv(gymnasium.Wrapper):
         self.env = self.envs[level]
         return self.env.reset(seed=seed)
 
+    def close(self) -> None:
+        """Closes the environments of all levels."""
+        for env in self.envs:
+            env.close()
+
 
 def training_env(
     task: Task, num_envs: int, seed: int, reset_on_truncation: bool = True

@@ -100,7 +100,7 @@ class DoubleDQN:
         """Q values `(B, A)` float32 that the online network gives raw observations `(B, ...)`."""
         return self._values(tf.convert_to_tensor(observation)).numpy()
 
-    def initial_recall(self, num_envs: int) -> dict[str, Any]:
+    def initial_recall(self, num_envs: int, network: keras.Model | None = None) -> dict[str, Any]:
         """What is known before E episodes' first look: nothing, as it remembers nothing."""
         return {}
 

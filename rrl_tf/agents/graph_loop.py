@@ -205,7 +205,9 @@ class GraphLoop:
 
     def get_state(self) -> dict[str, dict[str, Any]]:
         """State of the loop, its agent, replay and environments, as `Loop.get_state`."""
-        now = self._now or self._begun()
+        if self._now is None:
+            self._now = self._begun()  # kept, as environments in Python begin others the next time
+        now = self._now
         return {
             "loop": {
                 "step": self._step,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rrl_tf._arguments import number_from, one_of, positive_int
+from rrl_tf._arguments import natural, number_from, one_of, positive_int
 from rrl_tf._typing import Tensor
 from rrl_tf.agents import graph_random
 from rrl_tf.agents.learner import Learner
@@ -88,7 +88,7 @@ class RecurrentDoubleDQN:
     ) -> None:
         self.network = network
         self.prepare = prepare
-        self.burn_in = int(number_from("burn_in", burn_in, 0))
+        self.burn_in = natural("burn_in", burn_in)
         self.n_step = positive_int("n_step", n_step)
         self.discount = number_from("discount", discount, 0, 1)
         self.max_share = number_from("max_share", max_share, 0, 1)
@@ -104,10 +104,16 @@ class RecurrentDoubleDQN:
         """The network to evaluate and export: the averaged one, if there is one."""
         return self.learner.policy
 
-    def initial_recall(self, num_envs: int) -> Recall:
-        """What is known at the start of E episodes."""
+    def initial_recall(self, num_envs: int, network: RecurrentQNetwork | None = None) -> Recall:
+        """What is known at the start of E episodes.
+
+        Args:
+            num_envs: E.
+            network: which plays them, as it may have learned what to begin with; `None` is the one
+                that gathers experience.
+        """
         return {
-            "memory": self.network.initial_memory(num_envs),
+            "memory": (network or self.network).initial_memory(num_envs),
             "previous_action": tf.fill((num_envs,), -1),
             "previous_reward": tf.zeros((num_envs,)),
         }
@@ -271,7 +277,7 @@ class GreedyPlayer:
 
     def initial_recall(self, num_envs: int) -> dict[str, np.ndarray]:
         """What is known at the start of episodes."""
-        first = self.agent.initial_recall(1)
+        first = self.agent.initial_recall(1, self.agent.policy)
         self._beginning = {name: np.asarray(value) for name, value in first.items()}
         return {name: np.repeat(value, num_envs, 0) for name, value in self._beginning.items()}
 

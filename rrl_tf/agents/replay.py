@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rrl_tf._arguments import natural, number_from, stored_arrays
+from rrl_tf._arguments import natural, number_from, positive_int, stored_arrays
 from rrl_tf.agents.stored_observations import StoredArrays, StoredFrames
 from rrl_tf.errors import InvalidInput
 
@@ -99,29 +99,18 @@ class ReplayBuffer:
         observe_returns: bool = False,
         frames: int = 1,
     ) -> None:
-        for name, value, least in (
-            ("capacity", capacity, 1),
-            ("num_envs", num_envs, 1),
-            ("n_step", n_step, 1),
-            ("positive_copies", positive_copies, 1),
-            ("frames", frames, 1),
-            ("priority_exponent", priority_exponent, 0),
-            ("importance_exponent", importance_exponent, 0),
-        ):
-            number_from(name, value, least)
-        number_from("discount", discount, 0, 1)
-        self.capacity = capacity
+        self.capacity = positive_int("capacity", capacity)
         self.observation_shape = tuple(observation_shape)
         self.observation_dtype = observation_dtype
-        self.num_envs = num_envs
-        self.n_step = n_step
-        self.discount = discount
-        self.priority_exponent = priority_exponent
-        self.importance_exponent = importance_exponent
-        self.positive_copies = positive_copies
+        self.num_envs = positive_int("num_envs", num_envs)
+        self.n_step = positive_int("n_step", n_step)
+        self.discount = number_from("discount", discount, 0, 1)
+        self.priority_exponent = number_from("priority_exponent", priority_exponent, 0)
+        self.importance_exponent = number_from("importance_exponent", importance_exponent, 0, 1)
+        self.positive_copies = positive_int("positive_copies", positive_copies)
         self.observe_returns = observe_returns
         self._observations = StoredArrays(observation_shape, observation_dtype)
-        if frames > 1:
+        if positive_int("frames", frames) > 1:
             self._observations = StoredFrames(
                 observation_shape, observation_dtype, frames, num_envs
             )

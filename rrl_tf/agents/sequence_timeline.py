@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rrl_tf._arguments import number_from, positive_int
+from rrl_tf._arguments import natural, positive_int
 from rrl_tf.agents.timeline import Timeline
 from rrl_tf.errors import InvalidInput
 
@@ -50,7 +50,7 @@ class SequenceTimeline(Timeline):
         **options: Any,
     ) -> None:
         recall = {
-            "memory": ((number_from("memory_size", memory_size, 0),), "float32"),
+            "memory": ((natural("memory_size", memory_size),), "float32"),
             "previous_action": ((), "int32"),
             "previous_reward": ((), "float32"),
         }

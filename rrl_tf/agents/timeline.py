@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rrl_tf._arguments import natural, number_from, stored_arrays
+from rrl_tf._arguments import natural, number_from, positive_int, stored_arrays
 from rrl_tf._typing import Tensor
 from rrl_tf.agents import graph_random
 from rrl_tf.errors import InvalidInput
@@ -33,7 +33,7 @@ class Timeline:
         n_step: rewards summed before bootstrapping.
         discount: in [0, 1], per step.
         priority_exponent: α; 0 draws uniformly.
-        importance_exponent: β.
+        importance_exponent: β, in [0, 1].
         positive_copies: how much likelier a transition with a positive reward is drawn.
         observe_returns: fill in `floor_t` when an episode has terminated.
         jit_compile: compile with XLA.
@@ -68,28 +68,19 @@ class Timeline:
         jit_compile: bool = True,
         recall: Mapping[str, tuple[Sequence[int], Any]] | None = None,
     ) -> None:
-        for name, value, least in (
-            ("num_envs", num_envs, 1),
-            ("n_step", n_step, 1),
-            ("positive_copies", positive_copies, 1),
-            ("priority_exponent", priority_exponent, 0),
-            ("importance_exponent", importance_exponent, 0),
-        ):
-            number_from(name, value, least)
-        number_from("discount", discount, 0, 1)
+        self.num_envs = positive_int("num_envs", num_envs)
+        self.n_step = positive_int("n_step", n_step)
         # A step's transition may be drawn when n - 1 have followed it, and must still be there.
-        if number_from("capacity", capacity, 1) < num_envs * n_step:
+        if positive_int("capacity", capacity) < num_envs * n_step:
             raise InvalidInput(
                 f"capacity must hold the {n_step} steps that are drawn together, of {num_envs} "
                 f"environments: at least {num_envs * n_step}; received {capacity}"
             )
-        self.num_envs = num_envs
         self.steps = capacity // num_envs
-        self.n_step = n_step
-        self.discount = discount
-        self.priority_exponent = priority_exponent
-        self.importance_exponent = importance_exponent
-        self.positive_copies = positive_copies
+        self.discount = number_from("discount", discount, 0, 1)
+        self.priority_exponent = number_from("priority_exponent", priority_exponent, 0)
+        self.importance_exponent = number_from("importance_exponent", importance_exponent, 0, 1)
+        self.positive_copies = positive_int("positive_copies", positive_copies)
         self.observe_returns = observe_returns
         self.period = 1  # from a draw's first step to the next one's
         self._recall = dict(recall or {})
@@ -320,8 +311,9 @@ class Timeline:
 
 def _choose(weight, drawn):
     """Columns `(B,)` of `(B, N)` where the sums of weights pass the numbers drawn, and the rest."""
-    up_to = tf.cumsum(weight, axis=1)
-    # What was rounded must not choose a column that weighs nothing.
-    drawn = tf.clip_by_value(drawn, 0.0, up_to[:, -1] * _BELOW_ONE)
+    # What was rounded must not choose a column that weighs nothing: neither the number drawn, nor
+    # the sum, which XLA adds up by parts, so that it may grow where nothing is added.
+    up_to = tf.where(weight > 0, tf.cumsum(weight, axis=1), 0.0)
+    drawn = tf.clip_by_value(drawn, 0.0, tf.reduce_max(up_to, axis=1) * _BELOW_ONE)
     column = tf.argmax(tf.cast(up_to > drawn[:, None], tf.int32), axis=1, output_type=tf.int32)
     return column, drawn - tf.gather(up_to - weight, column, batch_dims=1)

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from rrl_tf._arguments import array_of, finite, number_from
+from rrl_tf._arguments import array_of, finite, number_from, random_generator
 from rrl_tf.data.windows import LastSteps
 from rrl_tf.errors import InvalidInput
 
@@ -72,7 +72,7 @@ class TrajectoryPolicy:
             seed: of the exploration.
 
         Raises:
-            InvalidInput: if they are not so many numbers.
+            InvalidInput: if they are not so many numbers, or the seed is none.
         """
         targets = finite("target_returns", array_of("target_returns", target_returns, "float64"))
         if targets.ndim != 1 or not targets.size:
@@ -81,7 +81,7 @@ class TrajectoryPolicy:
                 f"received {reprlib.repr(target_returns)}"
             )
         model = self.model
-        self._rng = np.random.default_rng(seed)
+        self._rng = random_generator(seed)
         self._steps = LastSteps(
             targets, model.context_length, model.action_size, self.scaling.condition
         )

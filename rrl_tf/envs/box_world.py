@@ -135,7 +135,8 @@ class BoxWorld(gymnasium.Env):
         """Moves up, down, left or right.
 
         Raises:
-            gymnasium.error.ResetNeeded: before the first reset, or after the end of an episode.
+            gymnasium.error.ResetNeeded: before the first reset, or after an episode has terminated;
+                one that is truncated may be played on.
             InvalidInput: there is no such action.
         """
         if self._is_over:
@@ -146,8 +147,8 @@ class BoxWorld(gymnasium.Env):
         reward, terminated = self._move(*MOVES[action])
         self._steps += 1
         truncated = self._steps >= self.max_steps
-        self._is_over = terminated or truncated
-        info = {"success": terminated and reward > 0} if self._is_over else {}
+        self._is_over = terminated  # a time limit may be ignored
+        info = {"success": terminated and reward > 0} if terminated or truncated else {}
         return self.observe(), reward, terminated, truncated, info
 
     def _move(self, down, right):

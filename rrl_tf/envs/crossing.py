@@ -95,6 +95,13 @@ class Crossing(gymnasium.Env):
         return self._observation(), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Moves left, right, up or down, or where it slips to.
+
+        Raises:
+            InvalidInput: there is no such action.
+        """
+        if not self.action_space.contains(action):
+            raise InvalidInput(f"an action must be 0, 1, 2 or 3; received {action!r}")
         slips = self.np_random.random() < self.slip
         move = _MOVES[self.np_random.integers(4) if slips else int(action)]
         x, y = np.add(self._place, move).tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
@@ -14,7 +15,7 @@ from minigrid.core.grid import Grid
 from minigrid.core.world_object import Door, Goal, Key, Wall
 from minigrid.envs import DoorKeyEnv
 
-from rrl_tf._arguments import natural, number_from, optional_positive_int
+from rrl_tf._arguments import integer, natural, number_from, optional_positive_int
 from rrl_tf.envs import wrappers
 from rrl_tf.envs.chosen_starts import ChosenStarts
 from rrl_tf.envs.field_of_view import FieldOfView
@@ -55,20 +56,30 @@ class DoorKeyStart:
     direction: int
 
     def __post_init__(self):
+        try:
+            is_possible = self._is_possible()
+        except TypeError:  # no number, no pair
+            is_possible = False
+        if not is_possible:
+            raise InvalidInput(
+                f"No DoorKey episode starts at {self}: expected size >= {MINIMUM_SIZE}, "
+                "2 <= wall <= size - 3, 1 <= door <= size - 3, key and agent in different cells "
+                "(x, y) with 1 <= x < wall and 1 <= y <= size - 2, and a direction of 0, 1, 2 or 3."
+            )
+
+    def _is_possible(self):
+        whole = (self.size, self.wall, self.door, *self.key, *self.agent, self.direction)
+        if not all(isinstance(number, numbers.Integral) for number in whole):
+            return False
         left = {*product(range(1, self.wall), range(1, self.size - 1))}
-        if not (
+        return (
             self.size >= MINIMUM_SIZE
             and 2 <= self.wall < self.size - 2
             and 1 <= self.door < self.size - 2
             and self.key in left
             and self.agent in left - {self.key}
             and self.direction in range(4)
-        ):
-            raise InvalidInput(
-                f"No DoorKey episode starts at {self}: expected size >= {MINIMUM_SIZE}, "
-                "2 <= wall <= size - 3, 1 <= door <= size - 3, key and agent in different cells "
-                "(x, y) with 1 <= x < wall and 1 <= y <= size - 2, and a direction of 0, 1, 2 or 3."
-            )
+        )
 
     @property
     def layout(self) -> tuple[int, int, int, tuple[int, int]]:
@@ -310,7 +321,7 @@ def doorkey_spec(size: int) -> EnvSpec:
 
 
 def _check_size(size):
-    if size < MINIMUM_SIZE:
+    if integer("size", size) < MINIMUM_SIZE:
         raise InvalidInput(f"size must be at least {MINIMUM_SIZE}, received {size!r}.")
 
 

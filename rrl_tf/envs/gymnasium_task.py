@@ -69,15 +69,15 @@ def gymnasium_task(
     max_steps = optional_positive_int("max_steps", max_steps)
     make = functools.partial(_make, env, max_steps, frames, actions)
     make_test = functools.partial(_make, test_env, max_steps, frames, actions)
-    example = make()
-    is_minigrid = isinstance(example.unwrapped, MiniGridEnv)
+    made = _made(env, None, max_steps)
+    example = _wrapped(made, frames, actions)
     if success_return is None:
         registered = getattr(example.spec, "reward_threshold", None)
-        success_return = _LEAST_MINIGRID_REWARD if is_minigrid else registered
+        success_return = _LEAST_MINIGRID_REWARD if _is_minigrid(made) else registered
     level = Level("", make, make_test if test_env else None)
     named = {"name": _name(env), "frames": frames, "success_return": success_return}
-    if is_minigrid:
-        return _minigrid_task(level, example.observation_space, frames, named)
+    if _shows_cells(made):
+        return _minigrid_task(level, example, frames, named)
     return Task(
         levels=(level,),
         preparation=_preparation(example.observation_space, frames),
@@ -96,12 +96,29 @@ def _make(env, max_steps, frames, actions, render_mode=None):
     return _wrapped(_made(env, render_mode, max_steps), frames, actions)
 
 
-def _minigrid_task(level, space, frames, named):
-    size, channels = space.shape[0], wrappers.ViewWithCompass.channels
+def _is_minigrid(env):
+    return isinstance(env.unwrapped, MiniGridEnv)
+
+
+def _shows_cells(env):
+    """Whether it gives MiniGrid's own dict; a wrapper may have made an array of it."""
+    return _is_minigrid(env) and isinstance(env.observation_space, spaces.Dict)
+
+
+def _minigrid_task(level, example, frames, named):
+    channels = wrappers.ViewWithCompass.channels
+    view = example.reset(seed=0)[0][..., -channels:]
+    whole = bool((view[..., 0] == minigrid_view.AGENT).any())
+    agent: Any = {"agent_cell": minigrid_view.agent_cell(view)}
+    described = minigrid_view.of_task(channels)
+    if whole:  # the agent goes about in it
+        agent = {"agent_code": minigrid_view.AGENT}
+        described["view"] = minigrid_view.whole_picture
+    space = example.observation_space
     return Task(
         levels=(level,),
-        preparation=one_hot(space, frames, minigrid_view.UNSEEN, agent_cell=(size // 2, size - 1)),
-        **minigrid_view.of_task(channels),
+        preparation=one_hot(space, frames, minigrid_view.UNSEEN, **agent),
+        **described,
         **named,
     )
 
@@ -130,8 +147,8 @@ def _wrapped(env, frames, actions):
         raise InvalidInput(
             f"a double DQN needs discrete actions; received the action space {env.action_space}"
         )
-    if isinstance(env.unwrapped, MiniGridEnv):
-        env = wrappers.MiniGridStateKey(wrappers.ViewWithCompass(env))
+    if _shows_cells(env):
+        env = wrappers.ViewWithCompass(env)
     elif not isinstance(env.observation_space, spaces.Box):
         try:
             env = gymnasium.wrappers.FlattenObservation(env)
@@ -144,6 +161,8 @@ def _wrapped(env, frames, actions):
                 "observations must have a fixed size; received the space "
                 f"{env.unwrapped.observation_space}"
             )
+    if _is_minigrid(env) and not env.has_wrapper_attr("state_key"):
+        env = wrappers.MiniGridStateKey(env)
     if len(env.observation_space.shape) == 0:
         env = gymnasium.wrappers.ReshapeObservation(env, (1,))
     if len(env.observation_space.shape) == 2:

@@ -2,7 +2,8 @@
 
 An observation is uint8 and (7, 7, C), axes (x, y): C is `frames * channels`, the channels of a
 frame are object, colour, state and, with a compass, the agent's direction. The agent stands at
-(3, 6) and looks towards y = 0; its cell shows what it carries.
+(3, 6) and looks towards y = 0; its cell shows what it carries. MiniGrid's wrappers give views of
+other sizes, and one of the whole grid, with the agent in it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from minigrid.core.constants import (
 VIEW_SIZE = 7
 AGENT_CELL = (VIEW_SIZE // 2, VIEW_SIZE - 1)
 UNSEEN = OBJECT_TO_IDX["unseen"]
+AGENT = OBJECT_TO_IDX["agent"]  # only a view of the whole grid has this code
 
 # Number of codes of object, colour, state and direction: 11, 6, 3 and 4.
 CODES_PER_CHANNEL = tuple(map(len, (OBJECT_TO_IDX, COLOR_TO_IDX, STATE_TO_IDX, DIR_TO_VEC)))
@@ -58,7 +60,7 @@ def object_cells(
     """Finds the agent and the objects it sees.
 
     Args:
-        view: One observation, `(7, 7, C)`; of stacked frames the newest counts.
+        view: One observation, `(width, height, C)`; of stacked frames the newest counts.
         channels: Channels of one frame, 3 or, with a compass, 4.
         coloured: Name the colour of everything, also of what is the only one of its kind in view.
 
@@ -68,7 +70,7 @@ def object_cells(
         doors, balls and boxes that look alike each is named, with a number from the second on, as
         `red door 2`, and of the others the first. The numbers are of this view: in the next one
         another may be the second. A carried object is in the agent's cell. The entity of cell
-        (x, y) is number `x * 7 + y`.
+        (x, y) is number `x * height + y`.
 
     Example:
         >>> view = np.zeros((7, 7, 3), "uint8")
@@ -77,7 +79,7 @@ def object_cells(
         {'agent': (3, 6), 'key': (2, 5)}
     """
     newest = np.asarray(view)[..., -channels:]
-    cells: dict[str, Any] = {"agent": AGENT_CELL}
+    cells: dict[str, Any] = {"agent": agent_cell(newest)}
     counts: collections.Counter[str] = collections.Counter()
     for label in _LABELLED:
         found = np.argwhere(newest[..., 0] == OBJECT_TO_IDX[label])
@@ -91,13 +93,36 @@ def object_cells(
     return cells
 
 
+def agent_cell(view: Any) -> tuple[int, int]:
+    """The cell (x, y) of the agent: the one that shows it, or below in the middle of its own view.
+
+    Args:
+        view: One frame, `(width, height, channels)`.
+
+    Example:
+        >>> agent_cell(np.zeros((5, 5, 3), "uint8"))
+        (2, 4)
+    """
+    width, height, _ = view.shape
+    shown = np.argwhere(view[..., 0] == AGENT).tolist()
+    x, y = shown[0] if shown else (width // 2, height - 1)
+    return x, y
+
+
 def agents_picture(env: Any) -> np.ndarray:
     """What the agent of a MiniGrid environment sees, as an RGB picture with the agent below."""
-    return env.unwrapped.get_pov_render(tile_size=32)
+    size = env.get_wrapper_attr("agent_view_size")  # a wrapper may have changed it
+    grid, in_sight = env.unwrapped.gen_obs_grid(size)
+    return grid.render(32, (size // 2, size - 1), agent_dir=3, highlight_mask=in_sight)
+
+
+def whole_picture(env: Any) -> np.ndarray:
+    """All of the grid of a MiniGrid environment, as an RGB picture."""
+    return env.unwrapped.get_frame(highlight=False, tile_size=32)
 
 
 def unseen_cells(view: Any, channels: int = 3) -> np.ndarray:
-    """Which cells are out of sight, `(7, 7)` bool with axes (x, y).
+    """Which cells are out of sight, `(width, height)` bool with axes (x, y).
 
     Args:
         view, channels: As in `object_cells`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from rrl_tf._arguments import natural, positive_int
 from rrl_tf.errors import InvalidInput
 
 
@@ -54,10 +56,8 @@ class SeededVectorEnv(VectorEnv):
         seed: int,
         reset_on_truncation: bool = True,
     ) -> None:
-        if num_envs < 1:
-            raise InvalidInput(f"num_envs must be at least 1, received {num_envs!r}.")
+        self.num_envs = positive_int("num_envs", num_envs)
         self.envs = [make_env() for _ in range(num_envs)]
-        self.num_envs = num_envs
         self.single_observation_space = self.envs[0].observation_space
         self.single_action_space = self.envs[0].action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -74,7 +74,8 @@ class SeededVectorEnv(VectorEnv):
 
         Args:
             seed: Non-negative integer, or `None` to go on.
-            options: Handed to every environment's `reset`, now; `reset_options` otherwise.
+            options: Handed to every environment's `reset`, now; `reset_options` otherwise. They
+                must be ready for JSON where the state is to be saved.
 
         Returns:
             Observations `(E, ...)` and an empty dict.
@@ -151,9 +152,12 @@ class SeededVectorEnv(VectorEnv):
 
         Raises:
             gymnasium.error.ResetNeeded: Before the first reset there is nothing to know.
+            InvalidInput: An episode was begun with options that JSON cannot hold.
         """
         if self._observation is None:
             raise ResetNeeded("Call reset before get_state.")
+        for options in (self.reset_options, *self._options):
+            _check_json(options)
         environments = [
             {
                 "episode": self._episodes[i],
@@ -230,9 +234,7 @@ class SeededVectorEnv(VectorEnv):
             )
 
     def _start_over(self, seed):
-        if seed < 0:
-            raise InvalidInput(f"seed must not be negative, received {seed!r}.")
-        self._seed = int(seed)
+        self._seed = natural("seed", seed)
         self._episodes = [-1] * self.num_envs
         self._options = [None] * self.num_envs
         self._actions = [[] for _ in self.envs]
@@ -257,6 +259,16 @@ def _reset(env, seed, options):
         return env.reset(seed=seed, options=options)
     except (ValueError, OverflowError, TypeError):  # np.random.RandomState, or one written in C
         return env.reset(seed=seed % 2**31, options=options)
+
+
+def _check_json(options):
+    try:
+        json.dumps(options)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            "options of reset must be ready for JSON where the environments' state is saved "
+            f"({error}); received {options!r}"
+        ) from error
 
 
 def _checksum(observation):

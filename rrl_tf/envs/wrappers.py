@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
+from rrl_tf._arguments import positive_int
 from rrl_tf.envs.minigrid_view import ACTION_NAMES, CODES_PER_CHANNEL, TASK_ACTIONS
 from rrl_tf.errors import InvalidInput
 
@@ -57,9 +58,7 @@ class StackFrames(gymnasium.Wrapper):
 
     def __init__(self, env: gymnasium.Env, frames: int) -> None:
         super().__init__(env)
-        if frames < 1:
-            raise InvalidInput(f"frames must be at least 1, received {frames!r}.")
-        self._frames = frames
+        self._frames = positive_int("frames", frames)
         space: Any = env.observation_space
         self._channels = space.shape[-1]
         self._repeats = (*(1 for _ in space.shape[:-1]), frames)

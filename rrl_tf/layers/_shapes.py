@@ -31,6 +31,18 @@ def same_shape(shape: Shape, wanted: Shape) -> bool:
     return len(shape) == len(wanted) and all(a == b or None in (a, b) for a, b in pairs)
 
 
+def check_fixed_entities(layer: keras.layers.Layer, sizes: Shape, built: Shape) -> None:
+    """Raises an `InvalidInput` where an attention with weights for every entity has others.
+
+    One entity would be broadcast to as many as there are weights.
+    """
+    if layer.fixed_entities and not same_shape(sizes, built):
+        raise InvalidInput(
+            f"{layer.name} has weights for every entity, so there must be as many as it was built "
+            f"for, {built[0]} that attend to {built[1]}; received {sizes[0]} and {sizes[1]}"
+        )
+
+
 def check_attention_shapes(
     layer: keras.layers.Layer, inputs_shape: Shape, context_shape: Shape | None
 ) -> None:

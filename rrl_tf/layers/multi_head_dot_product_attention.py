@@ -27,7 +27,12 @@ from rrl_tf.layers._masks import (
     padding_mask,
     rows_of_entity,
 )
-from rrl_tf.layers._shapes import check_attention_shapes, dense_on_rows, tensor_spec
+from rrl_tf.layers._shapes import (
+    check_attention_shapes,
+    check_fixed_entities,
+    dense_on_rows,
+    tensor_spec,
+)
 from rrl_tf.layers._softmax import softmax
 
 SCORES = ("dot", "additive", "book_additive")
@@ -158,19 +163,14 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         self.is_cross_attention = context_shape is not None
         nodes = inputs_shape[1]
         keys = nodes if context_shape is None else context_shape[1]
+        self._built_for = (nodes, keys)
         if context_shape is not None:
             self.query = self._dense("query", self.num_heads * self.key_size, inputs_shape[-1])
-            self.key_value = self._dense(
-                "key_value",
-                self.num_heads * (self.key_size + self.value_size),
-                context_shape[-1],
-            )
+            width = self.num_heads * (self.key_size + self.value_size)
+            self.key_value = self._dense("key_value", width, context_shape[-1])
         else:
-            self.query_key_value = self._dense(
-                "query_key_value",
-                self.num_heads * (2 * self.key_size + self.value_size),
-                inputs_shape[-1],
-            )
+            width = self.num_heads * (2 * self.key_size + self.value_size)
+            self.query_key_value = self._dense("query_key_value", width, inputs_shape[-1])
         self._build_norms(nodes, keys)
         self._build_score(nodes)
         self.attention_dropout = keras.layers.Dropout(
@@ -303,12 +303,12 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
                 f"{self.name} was built {'with' if self.is_cross_attention else 'without'} a "
                 f"`context`; received {'none' if context is None else 'one'}"
             )
+        check_fixed_entities(self, self._pairs_shape(inputs, context)[2:], self._built_for)
         k = self.key_size
         if self.is_cross_attention:
             query = self._split_heads(dense_on_rows(self.query, inputs))
-            key, value = ops.split(
-                self._split_heads(dense_on_rows(self.key_value, context)), [k], axis=-1
-            )
+            fused = self._split_heads(dense_on_rows(self.key_value, context))
+            key, value = ops.split(fused, [k], axis=-1)
         else:
             query, key, value = self._parts(self.query_key_values(inputs))
         if self.query_norm is not None:

@@ -8,7 +8,7 @@ import keras
 
 from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers._shapes import tensor_spec
+from rrl_tf.layers._shapes import same_shape, tensor_spec
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
@@ -25,7 +25,8 @@ class PositionEmbedding(keras.layers.Layer):
         `(B, N, F)`.
 
     Raises:
-        InvalidInput: for inputs of another rank, or of unknown N or F.
+        InvalidInput: for inputs of another rank, of unknown N or F, or of others than it was built
+            for.
 
     Example:
 
@@ -51,6 +52,12 @@ class PositionEmbedding(keras.layers.Layer):
         )
 
     def call(self, inputs: Tensor) -> Tensor:
+        # One entity, or feature, would be broadcast to as many as there are weights.
+        if not same_shape(inputs.shape[1:], self.embeddings.shape):
+            raise InvalidInput(
+                "`inputs` must be entities (B, N, F) of the N and F that it was built for, "
+                f"{tuple(self.embeddings.shape)}; received the shape {tuple(inputs.shape)}"
+            )
         return inputs + self.embeddings
 
     def compute_output_shape(self, inputs_shape: Shape) -> Shape:

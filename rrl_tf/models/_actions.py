@@ -37,14 +37,14 @@ def set_played_noise(model: keras.Model, share: float) -> None:
 
     Args:
         model: with an `action_distribution`.
-        share: from 0 up.
+        share: from 0 to 1.
 
     Raises:
-        InvalidInput: if the share is negative, or the model has no distribution.
+        InvalidInput: if the share is another, or the model has no distribution.
     """
     if model.action_distribution is None:
         raise InvalidInput("a share of the noise needs a model that has learned one; received none")
-    share = number_from("played_noise", share, 0)
+    share = number_from("played_noise", share, 0, 1)
     model.played_noise = model.action_distribution.played_noise = share
 
 

@@ -84,18 +84,18 @@ def keeps_size(model: keras.Model) -> bool:
     return all(set(one_each(name, getattr(model, name), count)) == {1} for name in narrowing)
 
 
-def check_room(layer: keras.layers.Layer, shape: Shape) -> None:
-    """Raises an `InvalidInput` where a layer of `convolutions` looks at more than there is."""
+def check_room(layer: keras.layers.Layer, shape: Shape, pool: str = "`conv_pool`") -> None:
+    """Raises an `InvalidInput` where a convolution or a `pool` looks at more than there is."""
     if isinstance(layer, keras.layers.MaxPooling2D):
-        name, edges = "conv_pool", layer.pool_size
+        name, edges = pool, layer.pool_size
     elif isinstance(layer, keras.layers.Conv2D) and layer.padding == "valid":
-        name, edges = "conv_kernel_size", layer.kernel_size
+        name, edges = "`conv_kernel_size`", layer.kernel_size
     else:
         return
     _, *grid, _ = shape
     if any(size is not None and size < edge for size, edge in zip(grid, edges)):
         raise InvalidInput(
-            f"`{name}` must be at most the size of the grid that it is used on, "
+            f"{name} must be at most the size of the grid that it is used on, "
             f"{' x '.join(map(str, grid))}; received {edges[0]}"
         )
 

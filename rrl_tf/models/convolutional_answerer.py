@@ -75,8 +75,8 @@ class ConvolutionalAnswerer(FromPreset, keras.Model, presets=CONVOLUTIONAL_ANSWE
         count = len(self.conv_filters)
         self.conv_kernel_sizes = one_for_each("conv_kernel_sizes", conv_kernel_sizes, count)
         self.conv_strides = one_for_each("conv_strides", conv_strides, count)
-        positive_int("the number of hidden_units", len(hidden_units))
         self.hidden_units = positive_ints("hidden_units", hidden_units)
+        positive_int("the number of hidden_units", len(self.hidden_units))
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.grid_layers = convolutions(self)
         first, *others = self.hidden_units

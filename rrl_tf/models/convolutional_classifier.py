@@ -13,7 +13,7 @@ from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers._shapes import tensor_spec
 from rrl_tf.models._from_preset import FromPreset
-from rrl_tf.models._grids import check_grid, check_grid_shape, dense
+from rrl_tf.models._grids import check_grid, check_grid_shape, check_room, dense
 from rrl_tf.models.presets import CONVOLUTIONAL_CLASSIFIER
 
 
@@ -106,6 +106,7 @@ class ConvolutionalClassifier(FromPreset, keras.Model, presets=CONVOLUTIONAL_CLA
                 f"the size of the images must be known; received the shape {shape}"
             )
         for layer in self.grid_layers:
+            check_room(layer, shape, pool="the pooling of `pool_after`")
             layer.build(shape)
             shape = layer.compute_output_shape(shape)
         _, rows, columns, filters = shape

@@ -7,12 +7,13 @@ from typing import Any
 
 import keras
 
-from rrl_tf._arguments import one_of, positive_int, positive_ints
+from rrl_tf._arguments import one_of, optional_dict, positive_int, positive_ints
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import CausalTransformerBlock, RelationalMemory
 from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
 from rrl_tf.models._from_preset import FromPreset
+from rrl_tf.models._grids import layer_of
 from rrl_tf.models.presets import MEMORY_SEQUENCE_CLASSIFIER
 
 CORES = ("relational_memory", "lstm", "transformer")
@@ -71,7 +72,7 @@ class MemorySequenceClassifier(FromPreset, keras.Model, presets=MEMORY_SEQUENCE_
         super().__init__(**kwargs)
         self.num_classes = positive_int("num_classes", num_classes)
         self.core = one_of("core", core, CORES)
-        self.core_arguments = dict(core_arguments)
+        self.core_arguments = optional_dict("core_arguments", core_arguments) or {}
         self.hidden_units = positive_ints("hidden_units", hidden_units)
         self.core_layer = self._make_core()
         self.hidden = [
@@ -90,7 +91,8 @@ class MemorySequenceClassifier(FromPreset, keras.Model, presets=MEMORY_SEQUENCE_
             "lstm": keras.layers.LSTM,
             "transformer": _CausalTransformer,
         }[self.core]
-        return make(**self.core_arguments, dtype=self.dtype_policy, name="core")
+        ours = {"dtype": self.dtype_policy, "name": "core"}
+        return layer_of("core_arguments", make, self.core_arguments, **ours)
 
     def build(self, sequences_shape: Shape) -> None:
         if len(sequences_shape) != 3 or sequences_shape[-1] is None:

@@ -8,12 +8,20 @@ from typing import Any
 import keras
 from keras import ops
 
-from rrl_tf._arguments import one_of, positive_int, positive_ints
+from rrl_tf._arguments import one_of, optional_dict, positive_int, positive_ints
 from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.layers import AppendCoordinates, RelationalBlock, RelationalModule
 from rrl_tf.layers._shapes import tensor_spec
 from rrl_tf.models._from_preset import FromPreset
-from rrl_tf.models._grids import OnGrid, check_grid, check_grid_shape, dense, one_each
+from rrl_tf.models._grids import (
+    OnGrid,
+    check_grid,
+    check_grid_shape,
+    check_room,
+    dense,
+    layer_of,
+    one_each,
+)
 from rrl_tf.models.presets import RELATIONAL_CLASSIFIER
 
 CONV_PADDINGS = ("valid", "same")
@@ -89,8 +97,9 @@ class RelationalClassifier(FromPreset, OnGrid, keras.Model, presets=RELATIONAL_C
         self.conv_strides = one_each("conv_strides", conv_strides, count)
         self.conv_padding = one_of("conv_padding", conv_padding, CONV_PADDINGS)
         self.conv_norm = conv_norm
-        self.coordinates = coordinates
-        self.block = {"num_heads": 2, "key_size": 16} if block is None else dict(block)
+        self.coordinates = optional_dict("coordinates", coordinates)
+        block = optional_dict("block", block)
+        self.block = {"num_heads": 2, "key_size": 16} if block is None else block
         self.num_rounds = positive_int("num_rounds", num_rounds)
         self.share_weights = share_weights
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -117,10 +126,15 @@ class RelationalClassifier(FromPreset, OnGrid, keras.Model, presets=RELATIONAL_C
                 )
                 self.grid_layers += [norm, keras.layers.ReLU(dtype=self.dtype_policy)]
         if self.coordinates is not None:
-            self.grid_layers.append(AppendCoordinates(**self.coordinates, dtype=self.dtype_policy))
+            ours = {"dtype": self.dtype_policy}
+            layer = layer_of("coordinates", AppendCoordinates, self.coordinates, **ours)
+            self.grid_layers.append(layer)
         self.relations = RelationalModule(
-            RelationalBlock(
-                **{"kernel_initializer": self.kernel_initializer.clone(), **self.block},
+            layer_of(
+                "block",
+                RelationalBlock,
+                self.block,
+                kernel_initializer=self.kernel_initializer.clone(),
                 dtype=self.dtype_policy,
                 name="block",
             ),
@@ -135,6 +149,7 @@ class RelationalClassifier(FromPreset, OnGrid, keras.Model, presets=RELATIONAL_C
         check_grid_shape("RelationalClassifier", images_shape)
         shape = tuple(images_shape)
         for layer in self.grid_layers:
+            check_room(layer, shape)
             layer.build(shape)
             shape = layer.compute_output_shape(shape)
         nodes = self._nodes_shape(images_shape)

@@ -71,7 +71,7 @@ class GraphEvaluation:
         length, reward = tf.zeros((self._count,), tf.int32), tf.zeros((self._count,))
         # Row t is where the episodes were after t steps; nothing is at -1.
         visited = tf.fill((self._limit + 1, self._count), tf.constant(-1, tf.int64))
-        recall = self.agent.initial_recall(self._count)
+        recall = self.agent.initial_recall(self._count, self.agent.policy)
         steps = 0
         while steps < self._limit and not tf.reduce_all(over):
             visited = tf.tensor_scatter_nd_update(visited, [[steps]], key[None])

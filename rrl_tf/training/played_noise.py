@@ -27,14 +27,14 @@ def choose_noise(play: TargetReturns, shares: Sequence[float], episodes: int) ->
     Args:
         play: is asked for its largest target; its policy is replaced, and its model set to the
             share that did best, the first of these.
-        shares: of the noise, `CensoredNormal`'s `played_noise`.
+        shares: of the noise, `CensoredNormal`'s `played_noise`, each from 0 to 1.
         episodes: of every share, others than those of the final evaluation.
 
     Returns:
         Dict share, as `f"{share:g}"` → mean return.
 
     Raises:
-        InvalidInput: if a share is negative, or the model has learned no noise.
+        InvalidInput: if a share is another, or the model has learned no noise.
 
     Example:
 

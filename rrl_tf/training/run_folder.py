@@ -303,7 +303,8 @@ all `RunFolder`s of a folder hold the same one."""
 
 def _lock_of(folder):
     file = folder / ".lock"
-    file.touch()
+    if not file.exists():
+        file.touch()
     status = file.stat()
     key = (os.getpid(), status.st_dev, status.st_ino)
     if (lock := _LOCKS.get(key)) is None:

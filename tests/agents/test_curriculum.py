@@ -95,3 +95,15 @@ def test_environments_must_have_the_same_actions():
 def test_a_curriculum_has_tasks_and_a_share(argument, value):
     with pytest.raises(ValueError, match=rf"{argument}.* must .*; received {value}"):
         Curriculum(**{"levels": 2, argument: value})
+
+
+def test_all_its_environments_are_closed():
+    class Closing(gymnasium.Wrapper):
+        closed = False
+
+        def close(self):
+            self.closed = True
+
+    envs = [Closing(make_doorkey(5)) for _ in range(3)]
+    CurriculumEnv(envs).close()
+    assert [env.closed for env in envs] == [True] * 3

@@ -23,6 +23,7 @@ from rrl_tf.envs import (
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RecurrentQNetwork
 from rrl_tf.training import evaluate
+from rrl_tf.training.graph_evaluation import GraphEvaluation
 
 pytestmark = pytest.mark.tf_only
 TASK = doorkey_task((5,))
@@ -31,12 +32,13 @@ LENGTH = BURN_IN + LEARNED + N_STEP
 ENVS = 3
 
 
-def make_agent(core="lstm", seed=0, **changes):
+def make_agent(core="lstm", seed=0, core_arguments=None, **changes):
     keras.utils.set_random_seed(seed)
     network = RecurrentQNetwork.from_preset(
         f"{core}-dense",
         num_actions=TASK.num_actions,
         encoder_arguments={"hidden_units": (8,)},
+        core_arguments=core_arguments or {},
         hidden_units=(8,),
     )
     network.build({"observation": (None, *TASK.preparation.shape)})
@@ -306,3 +308,41 @@ def test_a_player_recalls_what_the_agent_does(core):
         np.testing.assert_array_equal(found[name], value.numpy())
     for name, value in agent.initial_recall(3).items():
         np.testing.assert_array_equal(player.initial_recall(3)[name], value.numpy())
+
+
+def test_a_policy_begins_with_what_it_has_learned_itself(monkeypatch):
+    """Once, it was evaluated from what the online network begins with."""
+    agent = make_agent("relational-memory", core_arguments={"learned_start": True})
+    start = agent.network.core_layer.cell.initial_memory
+    start.assign(start + 3.0)
+    policy, online = (net.initial_memory(2).numpy() for net in (agent.policy, agent.network))
+    assert (policy != online).all()
+    np.testing.assert_array_equal(agent.greedy_player().initial_recall(2)["memory"], policy)
+    np.testing.assert_array_equal(agent.initial_recall(2)["memory"], online)  # gathers experience
+
+    recalled, values = [], agent.policy_values
+    monkeypatch.setattr(
+        agent, "policy_values", lambda *seen: recalled.append(seen) or values(*seen)
+    )
+    play = GraphEvaluation(agent, DoorKeyGraph(5, max_steps=1), enumerate_starts(5)[:2])
+    tf.config.run_functions_eagerly(True)
+    try:
+        play()
+    finally:
+        tf.config.run_functions_eagerly(False)
+    ((_, recall),) = recalled
+    np.testing.assert_array_equal(recall["memory"], policy)
+
+
+def test_a_state_taken_before_the_first_run_changes_nothing():
+    """Once, other episodes began for it, and others again for the run."""
+    loop = make_loop(python=True)
+    _, first = make_loop(python=True).env.begin(0)
+    assert loop.get_state()["environment"] == loop.get_state()["environment"]
+    np.testing.assert_array_equal(loop._now["observation"], first)
+
+
+@pytest.mark.parametrize("burn_in", [2.7, -1])
+def test_a_burn_in_is_a_whole_number(burn_in):
+    with pytest.raises(InvalidInput, match=f"burn_in.* must be .*; received {burn_in}"):
+        make_agent(burn_in=burn_in)

@@ -156,9 +156,15 @@ def test_state_of_another_buffer_is_refused():
         ("priority_exponent", -1),
         ("priority_exponent", float("nan")),
         ("importance_exponent", float("inf")),
+        ("importance_exponent", 5),
         ("discount", float("nan")),
         ("positive_copies", 0),
         ("frames", 0),
+        ("n_step", 2.5),  # once, returns to the end of the episode
+        ("capacity", 10.5),
+        ("num_envs", 1.5),
+        ("positive_copies", 1.5),
+        ("frames", 1.5),
     ],
 )
 def test_bad_arguments_are_named(argument, value):

@@ -83,3 +83,8 @@ def test_a_replay_that_may_hold_no_whole_sequence_is_refused(length, period, kep
 def test_lengths_are_whole_numbers(argument):
     with pytest.raises(InvalidInput, match=f"`{argument}` must be a positive integer.*2.5"):
         timeline(20, **{"length": 4, "period": 2, argument: 2.5})
+
+
+def test_a_memory_has_a_whole_size():
+    with pytest.raises(InvalidInput, match="`memory_size` must be an integer"):
+        SequenceTimeline(20, (), "uint8", num_envs=1, length=4, period=2, memory_size=1.5)

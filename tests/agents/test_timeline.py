@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_experience import expected_transitions, observed_returns, play
 
-from rrl_tf.agents.timeline import Timeline
+from rrl_tf.agents.timeline import Timeline, _choose
 from rrl_tf.errors import InvalidInput
 
 pytestmark = pytest.mark.tf_only
@@ -115,6 +115,24 @@ def test_new_transitions_get_the_largest_priority_so_far():
     assert np.mean(index.numpy() == 2) == pytest.approx(98 / 197, abs=0.02)
 
 
+def test_nothing_is_drawn_that_weighs_nothing():
+    """XLA's sum of a long row grows by a last digit where nothing is added to it."""
+    rng = np.random.default_rng(0)
+    weight = rng.random((64, 1000), "float32") * rng.integers(2, size=(64, 1000))
+    weight = weight.astype("float32")
+    tf.config.run_functions_eagerly(False)
+    try:
+        up_to = tf.function(tf.cumsum, jit_compile=True)(weight, axis=1).numpy()
+        # Where a sum grows for no reason, what lies just below it; and the ends.
+        grows = (np.diff(up_to, axis=1) > 0) & (weight[:, 1:] == 0)
+        below = up_to[np.arange(64), grows.argmax(axis=1)]
+        choose = tf.function(_choose, jit_compile=True, autograph=False)
+        columns = [choose(weight, each)[0] for each in (below, 0 * below, np.inf + below)]
+    finally:
+        tf.config.run_functions_eagerly(True)
+    assert (np.take_along_axis(weight, np.stack(columns, axis=1), axis=1) > 0).all()
+
+
 def test_compiled_it_computes_the_same():
     def outcome():
         replay = Timeline(
@@ -196,6 +214,11 @@ def test_a_damaged_state_is_refused(name, value, received):
         ("discount", 1.5),
         ("priority_exponent", -1.0),
         ("positive_copies", 0),
+        ("positive_copies", 1.5),
+        ("importance_exponent", 5),
+        ("n_step", 2.5),  # once, an error of the first add
+        ("num_envs", 1.5),
+        ("capacity", 10.5),
         ("capacity", 10**15),
     ],
 )

@@ -141,6 +141,12 @@ def test_one_return_is_asked_for_in_each_episode(policy, wrong):
         policy.begin(wrong)
 
 
+@pytest.mark.parametrize("seed", [-1, 1.5])
+def test_a_seed_is_a_whole_number_from_0_up(policy, seed):
+    with pytest.raises(InvalidInput, match=f"`seed` must be .*; received {seed}"):
+        policy.begin([1.0], seed=seed)
+
+
 def test_an_episode_has_to_begin():
     policy = TrajectoryPolicy(transformer(), scaling())
     for ask in (lambda: policy.act(np.zeros((1, S))), lambda: policy.keep(np.array([True]))):

@@ -10,6 +10,7 @@ key, locked keys and gems. Kept are all boards, rewards and ends.
 """
 
 import collections
+import functools
 import itertools
 import pathlib
 
@@ -20,7 +21,13 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rrl_tf.envs import BoxWorld, BoxWorldLevels, BoxWorldStart, held_out_pairs
+from rrl_tf.envs import (
+    BoxWorld,
+    BoxWorldLevels,
+    BoxWorldStart,
+    SeededVectorEnv,
+    held_out_pairs,
+)
 from rrl_tf.envs.box_world import ACTION_NAMES, AGENT, LOOKS, MOVES
 from rrl_tf.envs.box_world_levels import COLOURS, DISTRACTOR, GEM, KEY, LOCK, cell_code
 from rrl_tf.errors import InvalidInput
@@ -336,9 +343,30 @@ def test_starts_and_actions_that_are_not_possible_are_refused():
 
 
 def test_nothing_is_won_after_the_end_of_an_episode():
-    env = BoxWorld(8, 1, 0, max_steps=1)
-    for seed in range(2):
-        env.reset(seed=seed)
-        assert env.step(0)[3]
+    env = BoxWorld(8, 1, 0)
+    start = BoxWorldStart(8, bytes([0, cell_code(GEM), *62 * [0]]), (0, 0))
+    for _ in range(2):
+        env.reset(options={"start": start})
+        assert env.step(ACTION_NAMES.index("right"))[1:3] == (10.0, True)
         with pytest.raises(gymnasium.error.ResetNeeded, match="after the end"):
             env.step(0)
+
+
+def test_a_time_limit_can_be_ignored():
+    """Once, the step after it was an error, and so was a training that ignores it."""
+    start = BoxWorldStart(8, bytes([0, cell_code(GEM), *62 * [0]]), (0, 0))
+    make = functools.partial(BoxWorld, 8, 1, 0, max_steps=2)
+    vector = SeededVectorEnv(make, 1, seed=0, reset_on_truncation=False)
+    vector.reset(options={"start": start})
+    up, right = (ACTION_NAMES.index(name) for name in ("up", "right"))
+    for _ in range(4):
+        *_, terminated, truncated, info = vector.step([up])
+        assert not (terminated | truncated | info["_episode"]).any()
+    *_, terminated, truncated, info = vector.step([right])
+    assert terminated.all() and not truncated.any()
+    assert {name: value.tolist() for name, value in info["episode"].items()} == {
+        "return": [10.0],
+        "length": [5],
+        "success": [True],
+        "_success": [True],
+    }

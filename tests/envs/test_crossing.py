@@ -87,3 +87,13 @@ def test_slips_do_not_bring_anyone_to_the_wrong_exit():
         returns = np.array([walk(env, to, seed)[0] for seed in range(300)])
         assert np.isin(returns, [PAYS[to], PAYS["3"]]).all()
         assert (returns == PAYS[to]).mean() > 0.9
+
+
+@pytest.mark.parametrize("action", [-1, 4, 1.7, "left"])
+def test_an_action_that_there_is_not_is_refused(action):
+    """Once, -1 went down, and 1.7 right."""
+    env = Crossing(slip=0.0)
+    env.reset(seed=0)
+    with pytest.raises(InvalidInput, match=f"an action must be 0, 1, 2 or 3; received {action!r}"):
+        env.step(action)
+    env.step(np.int64(3))

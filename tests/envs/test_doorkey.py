@@ -161,6 +161,10 @@ def test_a_split_with_an_empty_part_is_refused(held_out):
         {"agent": (1, 4)},
         {"agent": (0, 1)},
         {"direction": 4},
+        {"key": [1, 2], "agent": [1, 1]},  # as JSON has them
+        {"key": 1},
+        {"door": 1.0},  # once, an error of the reset
+        {"wall": "2"},
     ],
     ids=str,
 )
@@ -177,7 +181,10 @@ def test_impossible_starts_are_refused(change):
         ({"observation": "full"}, "Unknown observation 'full': expected one of view, compass"),
         ({"actions": "some"}, "Unknown actions 'some': expected one of task, all"),
         ({"reward": "dense"}, "Unknown reward 'dense': expected one of env, success, book"),
-        ({"frames": 0}, "frames must be at least 1, received 0"),
+        ({"size": 5.5}, "`size` must be an integer; received 5.5"),
+        ({"size": "5"}, "`size` must be an integer; received '5'"),
+        ({"frames": 0}, "`frames` must be a positive integer; received 0"),
+        ({"frames": 1.5}, "`frames` must be a positive integer; received 1.5"),
         ({"max_steps": 0}, "max_steps` must be a positive integer; received 0"),
         ({"max_steps": float("nan")}, "max_steps` must be a positive integer; received nan"),
         ({"starts": []}, "starts must be at least one DoorKeyStart"),

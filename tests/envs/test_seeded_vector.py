@@ -228,10 +228,12 @@ def test_a_state_of_another_environment_is_refused():
 
 
 def test_wrong_use_is_refused():
-    with pytest.raises(ValueError, match="num_envs must be at least 1, received 0"):
-        SeededVectorEnv(make_doorkey, 0, seed=0)
-    with pytest.raises(ValueError, match="seed must not be negative, received -1"):
-        SeededVectorEnv(make_doorkey, 1, seed=-1)
+    for count in (0, 1.5):
+        with pytest.raises(InvalidInput, match=f"`num_envs` must be a positive .*received {count}"):
+            SeededVectorEnv(make_doorkey, count, seed=0)
+    for seed in (-1, 1.5):  # once, the latter was 1
+        with pytest.raises(InvalidInput, match=f"seed.* must be .*; received {seed}"):
+            SeededVectorEnv(make_doorkey, 1, seed)
     vector = SeededVectorEnv(make_doorkey, 2, seed=0)
     for unready in (lambda: vector.step([0, 0]), vector.get_state):
         with pytest.raises(ResetNeeded):
@@ -240,6 +242,17 @@ def test_wrong_use_is_refused():
     for actions in ([0], [0, 0, 0], 0):
         with pytest.raises(ValueError, match="Expected 2 actions, received"):
             vector.step(actions)
+
+
+def test_a_state_holds_what_json_does():
+    """Once, a start among the options was found to be none when the file was written."""
+    vector = SeededVectorEnv(make_doorkey, 2, seed=0)
+    for vector.reset_options, options in ((None, {"start": START}), ({"start": START}, None)):
+        vector.reset(options=options)
+        with pytest.raises(
+            InvalidInput, match=r"ready for JSON .*; received {'start': DoorKeyStar"
+        ):
+            vector.get_state()
 
 
 def test_pictures_and_closing():

@@ -10,6 +10,7 @@ import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Sequence
 from minigrid.envs import MemoryEnv
+from minigrid.wrappers import FullyObsWrapper, ImgObsWrapper, ViewSizeWrapper
 
 from rrl_tf.envs import (
     Level,
@@ -153,7 +154,7 @@ def test_actions_are_numbered_from_zero():
         (functools.partial(Walk, action_space=Box(-1, 1, (2,))), {}, "discrete actions; received"),
         (functools.partial(Walk, Sequence(Discrete(3))), {}, "must have a fixed size; received"),
         (Walk, {"actions": (0, 7)}, "actions must be of the space .*received 7"),
-        (Walk, {"frames": 0}, "frames must be at least 1"),
+        (Walk, {"frames": 0}, "`frames` must be a positive integer; received 0"),
         (Walk, {"actions": (0, 0)}, r"actions must be different ones; received \(0, 0\)"),
         (Walk, {"max_steps": 0}, "max_steps` must be a positive integer; received 0"),
         ("CartPole-v1", {"max_steps": -1}, "max_steps` must be a positive integer; received -1"),
@@ -220,8 +221,60 @@ def test_minigrid_has_cells_names_and_a_state():
     assert env.get_wrapper_attr("state_key")() == key
     assert task.entities(observation)["agent"] == (3, 6)
     assert task.view(env).shape[-1] == 3
-    with pytest.raises(ValueError, match="frames must be at least 1"):
+    with pytest.raises(ValueError, match="`frames` must be a positive integer; received 0"):
         gymnasium_task("MiniGrid-Empty-5x5-v0", frames=0)
+
+
+def wrapped(wrapper, *arguments, name="MiniGrid-Empty-8x8-v0"):
+    """A maker of a wrapped MiniGrid environment."""
+
+    def make(render_mode=None):
+        return wrapper(gymnasium.make(name, render_mode=render_mode), *arguments)
+
+    return make
+
+
+@pytest.mark.parametrize("name", ["DoorKey-5x5", "MemoryS7", "KeyCorridorS3R1"])
+def test_what_is_an_array_already_is_a_grid_of_codes(name):
+    """Once, a traceback, as MiniGrid's dict was expected of all that is MiniGrid inside."""
+    task = gymnasium_task(f"rrl_tf/{name}-v0", frames=2)
+    assert task.preparation.shape == (7, 7, 48)
+    assert task.action_names[2] == "forward"
+    env, own = task.make_env(), gymnasium.make(f"rrl_tf/{name}-v0")
+    for each in (env, own):
+        each.reset(seed=0)
+    key, *_ = env.get_wrapper_attr("state_key")()
+    assert key == own.get_wrapper_attr("state_key")()  # its own, not MiniGrid's with all the cells
+
+
+def test_an_image_alone_is_taken_as_it_is():
+    task = gymnasium_task(wrapped(ImgObsWrapper))
+    assert (task.preparation.shape, task.success_return) == ((7, 7, 3), 0.05)
+    env = task.make_env()
+    env.reset(seed=0)
+    assert hash(env.get_wrapper_attr("state_key")())
+
+
+def test_a_view_of_another_size_has_the_agent_in_its_own_middle():
+    """Once, it was named where it is in a view of 7 x 7."""
+    task = gymnasium_task(wrapped(ViewSizeWrapper, 5))
+    env = task.make_env()
+    observation, _ = env.reset(seed=0)
+    assert task.preparation.agent_cell == task.entities(observation)["agent"] == (2, 4)
+    assert task.view(env).shape == (5 * 32, 5 * 32, 3)
+
+
+def test_in_a_view_of_the_whole_grid_the_agent_is_where_it_is_seen():
+    """Once, the middle of the lowest row was read and named, which is a wall."""
+    task = gymnasium_task(wrapped(FullyObsWrapper), frames=2)
+    env = task.make_env()
+    env.reset(seed=0)
+    observation, *_ = env.step(task.action_names.index("forward"))
+    assert task.entities(observation)["agent"] == (2, 1) == tuple(env.unwrapped.agent_pos)
+    prepared = np.asarray(task.preparation(observation))[..., task.preparation.agent_feature]
+    assert np.argwhere(prepared).tolist() == [[2, 1]]
+    assert task.preparation.agent_cell is None
+    assert task.view(env).shape == (8 * 32, 8 * 32, 3)
 
 
 def test_where_the_world_moves_by_itself_no_state_comes_back():

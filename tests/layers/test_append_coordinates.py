@@ -1,4 +1,6 @@
-"""AppendCoordinates against its formula."""
+"""AppendCoordinates against its formula; learned places in their place."""
+
+import re
 
 import numpy as np
 import pytest
@@ -6,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keras import ops
 
-from rrl_tf.layers import AppendCoordinates
+from rrl_tf.errors import InvalidInput
+from rrl_tf.layers import AppendCoordinates, PositionEmbedding
 
 SIZES = st.integers(1, 5)
 
@@ -60,3 +63,13 @@ def test_bad_arguments():
         AppendCoordinates(frequencies=(1, -1))
     with pytest.raises(ValueError, match=r"height, width.*7, 3"):
         AppendCoordinates().build((None, 7, 3))
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 3), (2, 6, 1), (2, 5, 3), (6, 3)])
+def test_learned_places_are_those_that_were_built(shape):
+    """Once, one entity became as many as there are places."""
+    layer = PositionEmbedding()
+    layer(np.ones((2, 6, 3), "float32"))
+    told = rf"built for, \(6, 3\); received the shape {re.escape(str(shape))}"
+    with pytest.raises(InvalidInput, match=told):
+        layer(np.ones(shape, "float32"))

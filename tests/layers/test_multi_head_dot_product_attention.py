@@ -307,6 +307,16 @@ def test_a_layer_is_built_for_one_kind_of_attention():
         layer(x, context=x)
 
 
+@pytest.mark.parametrize("arguments", [{"qkv_norm": "joint"}, {"score": "book_additive"}], ids=repr)
+@pytest.mark.parametrize("nodes", [1, 5])
+def test_weights_for_every_entity_take_no_other_number_of_them(arguments, nodes):
+    """Once, one entity became as many as there are weights."""
+    layer = MultiHeadDotProductAttention(2, 3, **arguments)
+    layer(np.ones((1, 6, 3), "float32"))
+    with pytest.raises(InvalidInput, match=f"6 that attend to 6; received {nodes} and {nodes}"):
+        layer(np.ones((1, nodes, 3), "float32"))
+
+
 def test_one_entity_attends_to_itself_without_a_warning():
     layer = MultiHeadDotProductAttention(num_heads=2, key_size=3)
     for mask in (None, np.ones((2, 1, 1, 1), bool)):

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
+from rrl_tf.errors import InvalidInput
 from rrl_tf.models import (
     ConvolutionalClassifier,
     MLPClassifier,
@@ -106,8 +107,27 @@ def test_a_single_image_is_a_batch_of_one():
         (lambda: MLPClassifier().build((None, None, 28, 1)), "must be known"),
         (lambda: ConvolutionalClassifier().build((None, None, 28, 1)), "must be known"),
         (lambda: RelationalClassifier().build((None, 28, 28)), r"takes images.*\(None, 28, 28\)"),
+        (
+            lambda: ConvolutionalClassifier().build((None, 4, 4, 1)),
+            "`conv_kernel_size` must be at most .* 1 x 1; received 3",
+        ),
+        (
+            lambda: ConvolutionalClassifier().build((None, 3, 3, 1)),
+            "pooling of `pool_after` must be at most .* 1 x 1; received 2",
+        ),
+        (
+            lambda: RelationalClassifier(conv_padding="valid").build((None, 4, 4, 1)),
+            "`conv_kernel_size` must be at most .* 1 x 1; received 3",
+        ),
+        (
+            lambda: RelationalClassifier(block={"numheads": 2}),
+            "`block` must be a dict of arguments",
+        ),
+        (lambda: RelationalClassifier(block=5), "`block` must be a dict; received 5"),
+        (lambda: RelationalClassifier(coordinates={"lo": 2}), "`coordinates` must be .*'lo': 2"),
+        (lambda: RelationalClassifier(coordinates=2), "`coordinates` must be a dict; received 2"),
     ],
 )
 def test_mistakes_are_named(make, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(InvalidInput, match=message):
         make()

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import RelationalMemory
 from rrl_tf.models import MemorySequenceClassifier
 
@@ -95,6 +96,15 @@ def test_bad_arguments():
         MemorySequenceClassifier(3, "gru", {})
     with pytest.raises(ValueError, match=r"`num_classes` must be a positive integer; received 0"):
         MemorySequenceClassifier(0, "lstm", {"units": 4})
+    for core, arguments in (
+        ("relational_memory", {"slots": 3}),
+        ("lstm", {"slots": 3}),
+        ("transformer", {"slots": 3}),
+        ("lstm", None),
+        ("lstm", 4),
+    ):
+        with pytest.raises(InvalidInput, match=r"`core_arguments` must be a dict.*; received"):
+            MemorySequenceClassifier(3, core, arguments)
     with pytest.raises(
         ValueError, match=r"`preset` must be one of .*'paper-lstm'.*; received 'slow'"
     ):

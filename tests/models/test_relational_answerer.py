@@ -99,3 +99,12 @@ def test_batches_of_any_size_are_taken_also_in_a_functional_model():
     }
     model = keras.Model(inputs, relational()(inputs))
     assert [model(asked(n, 4 - n)).shape for n in (1, 2)] == [(1, 3, 4), (2, 2, 4)]
+
+
+def test_hidden_units_are_several():
+    for units, message in (
+        (5, "must be a sequence of positive"),
+        ((), "`the number of hidden_units`"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            ConvolutionalAnswerer(hidden_units=units)

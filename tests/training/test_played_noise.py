@@ -71,8 +71,9 @@ def test_a_finished_run_has_the_share_that_it_chose(tmp_path):
     assert model.played_noise == 0.5
 
 
-def test_a_point_has_no_noise_and_no_share_is_negative():
+def test_a_point_has_no_noise_and_a_share_is_one():
     with pytest.raises(InvalidInput, match="needs a model that has learned one"):
         set_played_noise(BehaviorCloning(2, 1), 0.5)
-    with pytest.raises(InvalidInput, match="played_noise must be at least 0"):
-        set_played_noise(policy().model, -0.5)
+    for share in (-0.5, 1.5):  # once, a model of the latter could be saved, and not loaded
+        with pytest.raises(InvalidInput, match="played_noise must be from 0 to 1"):
+            set_played_noise(policy().model, share)
