@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from rrl_tf._arguments import not_finite, one_of
+from rrl_tf._arguments import not_finite, one_of, positive_int
 from rrl_tf._typing import Tensor
 from rrl_tf.agents.optimizers import OptimizerName, make_optimizer
 from rrl_tf.errors import InvalidInput
@@ -63,8 +63,6 @@ class Learner:
             raise InvalidInput(
                 f"network {network.name!r} has no weights yet: call its build() first"
             )
-        if target_period < 1:
-            raise InvalidInput(f"target_period must be at least 1; received {target_period}")
         if not 0 < target_rate <= 1:
             raise InvalidInput(f"target_rate must be in (0, 1]; received {target_rate}")
         self.network = network
@@ -73,7 +71,7 @@ class Learner:
         self.optimizer = _built(
             network, name, learning_rate=learning_rate, global_clipnorm=clip_norm
         )
-        self.target_period = target_period
+        self.target_period = positive_int("target_period", target_period)
         self.target_rate = target_rate
 
     @property

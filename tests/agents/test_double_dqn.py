@@ -291,7 +291,8 @@ def test_state_of_another_network_is_refused_and_changes_nothing():
 
 
 @pytest.mark.parametrize(
-    ("argument", "value"), [("loss", "l1"), ("target_period", 0), ("target_rate", 0.0)]
+    ("argument", "value"),
+    [("loss", "l1"), ("target_period", 0), ("target_period", 2.5), ("target_rate", 0.0)],
 )
 def test_bad_arguments_are_named(argument, value):
     with pytest.raises(ValueError, match=rf"{argument}.*received {value!r}"):
