@@ -10,12 +10,21 @@ import rrl_tf
 import serving
 import train_scripts
 
+SLOW = {
+    "rrl_tf.agents.graph_loop",
+    "rrl_tf.training.agent_run",
+    "rrl_tf.training.double_dqn",
+    "rrl_tf.training.recurrent_double_dqn",
+}
+"""Whose examples train; of these the tests of the modules themselves train as much."""
+
 
 def _modules():
     for package in (rrl_tf, serving, train_scripts):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.endswith("__main__"):
-                yield module.name
+                marks = [pytest.mark.slow] if module.name in SLOW else []
+                yield pytest.param(module.name, marks=marks)
 
 
 @pytest.mark.parametrize("name", _modules())

@@ -183,6 +183,7 @@ def test_advantages_count_and_the_noise_is_chosen_in_the_end(recorded_torques, t
     assert any(not np.allclose(ours, other) for ours, other in pairs)  # they saw other steps
 
 
+@pytest.mark.slow  # it trains
 def test_a_preset_for_clipped_actions_learns_discrete_ones_too(recorded, tmp_path):
     toy = {**IMITATES, "data": f"minari:{recorded}", "runs": str(tmp_path), "evaluate_every": 0}
     config = dataclasses.replace(script.DENSE, **toy)

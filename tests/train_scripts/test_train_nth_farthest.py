@@ -93,10 +93,8 @@ def test_a_run_that_was_killed_equals_one_that_was_not(tmp_path, killed_at):
         np.testing.assert_array_equal(resumed.load_checkpoint()["variables"][name], array)
 
 
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)],
-)
+@pytest.mark.slow  # test_train_doorkey has the same of a smaller network
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_the_process_with_a_checkpoint(tmp_path, number, code):
     """The real thing: a process of its own, whose next checkpoint is far away."""
     few = ["--steps-per-epoch=2", "--epochs=5000", "--evaluate-every=5000", "--batch-size=4"]

@@ -68,7 +68,9 @@ def test_cells_are_bounded_of_rooms():
 GYMNASIUM = train_recurrent.PRESETS["gymnasium"]
 
 
-@pytest.mark.parametrize("network", ["lstm-dense", "relational-memory-entities"])
+@pytest.mark.parametrize(
+    "network", ["lstm-dense", pytest.param("relational-memory-entities", marks=pytest.mark.slow)]
+)
 def test_any_environment_is_trained_on(network, tmp_path):
     config = dataclasses.replace(
         GYMNASIUM,

@@ -36,7 +36,9 @@ def metrics(run):
         ]
 
 
-@pytest.mark.parametrize("model", ["relational", "convolutional"])
+@pytest.mark.parametrize(
+    "model", [pytest.param("relational", marks=pytest.mark.slow), "convolutional"]
+)
 def test_a_run_leaves_everything_it_promises(tmp_path, capsys, model):
     from rrl_tf.data.sort_of_clevr_task import examples, sort_of_clevr
     from train_scripts import train_sort_of_clevr as script

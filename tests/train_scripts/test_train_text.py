@@ -51,6 +51,7 @@ def test_a_run_leaves_bits_and_a_sample(tmp_path, capsys):
     assert re.fullmatch("not ...\n", (folder.path / "sample.txt").read_text())
 
 
+@pytest.mark.slow  # test_fit has the same of a small network
 def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, killed_at):
     whole = train_text.main(small(tmp_path, core="lstm", name="whole")).model
     steps_per_epoch = int(whole.optimizer.iterations) // 2
@@ -75,6 +76,7 @@ def test_another_text_is_another_run(tmp_path):
     train_text.main(dataclasses.replace(config, text=str(moved), name="rmc-text-seed0"))
 
 
+@pytest.mark.slow
 def test_precision_and_schedule_are_the_users_choice(tmp_path):
     run = train_text.main(
         small(tmp_path, dtype="mixed_bfloat16", schedule="constant", warmup_steps=5, epochs=1)

@@ -164,6 +164,7 @@ def test_a_stopped_run_ends_with_the_same_bits(tmp_path):
     )
 
 
+@pytest.mark.slow  # it trains
 def test_a_policy_learns_to_balance_from_its_own_play(tmp_path):
     """Random play lasts 22 steps on average; what is learned from it and on, several times that."""
     data = cartpole(60)

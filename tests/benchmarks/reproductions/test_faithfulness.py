@@ -46,6 +46,7 @@ def test_a_policy_that_remembers_is_asked_on_its_way(study):
     check_measured(study, task, network, player)
 
 
+@pytest.mark.slow  # as of DoorKey, which is asked above
 def test_a_policy_on_box_world_is_asked_on_its_way(study):
     task, network = study.preset("box-world")
     act = study.Watched(lambda seen: np.asarray(network(task.preparation(seen))).argmax(-1))

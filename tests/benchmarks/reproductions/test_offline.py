@@ -162,6 +162,7 @@ def test_no_recorded_episode_of_a_maze_goes_the_whole_way(layout):
     assert all(env.reset(seed=i)[0][1] == 1 for i, env in enumerate([data.make_env()] * 5))
 
 
+@pytest.mark.slow  # it trains
 def test_values_of_other_episodes_tell_what_a_first_step_is_worth():
     """Exit 3 paid those more that began at A; only who begins at B knows what else is near."""
     data = stitching.maze_pieces("fork", 200)

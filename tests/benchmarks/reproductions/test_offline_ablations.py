@@ -63,6 +63,7 @@ def test_each_variant_is_its_preset_with_its_options_otherwise(ablations):
         }, variant
 
 
+@pytest.mark.slow  # it trains
 def test_what_is_learned_otherwise_is_trained_and_kept(ablations, tmp_path, monkeypatch):
     """From a recording to the file that the table is made of, with a variant whose options need
     others to be taken away: without a noise that is learned, no share of it is tried."""

@@ -50,6 +50,7 @@ def test_steps_that_compute_something_else_are_named():
     assert gpu_check.distance(np.array([3.0, 5.0]), np.array([3.0, 4.0])) == 0.2
 
 
+@pytest.mark.slow
 def test_what_cannot_run_does_not_stop_the_rest(monkeypatch):
     made = []
 
