@@ -3,7 +3,7 @@
 `python -m benchmarks` names all of them and runs each.
 """
 
-from rrl_tf.quiet import interrupt_quietly, load_tensorflow
+from rrl_tf._tf_logging import interrupt_quietly, load_tensorflow
 
 interrupt_quietly()
 load_tensorflow()

@@ -13,7 +13,7 @@ from rrl_tf.agents.replay import Batch
 from rrl_tf.data.nth_farthest_task import nth_farthest
 from rrl_tf.envs import SeededVectorEnv
 from rrl_tf.models import DecisionTransformer
-from rrl_tf.training.decision_transformer import DecisionTransformerConfig, compile_network
+from rrl_tf.offline.decision_transformer import DecisionTransformerConfig, compile_network
 from rrl_tf.training.train_function import train_step
 from train_scripts import train_doorkey, train_mnist, train_nth_farthest, train_text
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from rrl_tf.training.loops import make_agent
+from rrl_tf.agents.loops import make_agent
 from train_scripts import train_box_world, train_decision_transformer, train_doorkey
 
 

@@ -13,7 +13,7 @@ import re
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 
-from rrl_tf.quiet import load_tensorflow
+from rrl_tf._tf_logging import load_tensorflow
 from serving.static_page import page_files
 
 load_tensorflow()

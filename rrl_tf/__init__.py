@@ -22,8 +22,10 @@ _SUBPACKAGES = (
     "data",
     "envs",
     "export",
+    "interpret",
     "layers",
     "models",
+    "offline",
     "presets",
     "training",
     "viz",
@@ -34,6 +36,6 @@ def __getattr__(name):
     if name in _SUBPACKAGES:
         return importlib.import_module(f"rrl_tf.{name}")
     if name == "load_policy":  # often a newcomer's first line: without TensorFlow's page of notes
-        importlib.import_module("rrl_tf.quiet").load_tensorflow()
+        importlib.import_module("rrl_tf._tf_logging").load_tensorflow()
         return importlib.import_module("rrl_tf.export").load_policy
     raise AttributeError(f"module 'rrl_tf' has no attribute {name!r}")

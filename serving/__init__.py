@@ -32,7 +32,7 @@ import os
 import sys
 
 if sys.argv[:1] == ["-m"]:  # a command of this package; the client alone needs no rrl_tf
-    from rrl_tf.quiet import interrupt_quietly
+    from rrl_tf._tf_logging import interrupt_quietly
 
     interrupt_quietly()
 # gRPC's core logs to stderr what it also raises.

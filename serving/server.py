@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rrl_tf.quiet import load_tensorflow
+from rrl_tf._tf_logging import load_tensorflow
 
 load_tensorflow()  # before anything else imports it, with its greeting on stderr
 

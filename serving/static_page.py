@@ -16,7 +16,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from rrl_tf._arguments import path_of
-from rrl_tf._drafts import draft_folder
+from rrl_tf._atomic_dir import draft_folder
 from rrl_tf.errors import InvalidInput
 from rrl_tf.presets import POLICY, preset_folder, preset_name
 from serving.page_networks import check_computed, described

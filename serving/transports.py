@@ -278,7 +278,7 @@ class GrpcForm:
         identity: tuple[str, str] | None,
     ) -> None:
         # Imported here: the stubs bring TensorFlow, which the REST client does without.
-        from rrl_tf.quiet import load_tensorflow
+        from rrl_tf._tf_logging import load_tensorflow
 
         load_tensorflow()
         import grpc

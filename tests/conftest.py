@@ -15,7 +15,7 @@ os.environ.setdefault(
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
 )
 
-from rrl_tf.quiet import load_tensorflow
+from rrl_tf._tf_logging import load_tensorflow
 
 if os.environ["KERAS_BACKEND"] == "tensorflow":
     # Its modules and graphs are millions of objects, which the collector looks through each time.
@@ -67,7 +67,8 @@ def _seed():
 @pytest.fixture(scope="module")
 def few_pictures():
     """Trainings that draw three frames and one curve: each takes as long as hundreds of steps."""
-    from rrl_tf.training import pictures, report
+    from rrl_tf.interpret import episode as pictures
+    from rrl_tf.training import report
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pictures, "LONGEST_FILM", 3)
@@ -78,7 +79,7 @@ def few_pictures():
 @pytest.fixture
 def unfinished(monkeypatch):
     """Runs of agents end without their final evaluation, pictures and export: half of the time."""
-    from rrl_tf.training import agent_run
+    from rrl_tf.agents import run as agent_run
 
     monkeypatch.setattr(agent_run, "finish", lambda *_: None)
 

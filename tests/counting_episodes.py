@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 from hypothesis import strategies as st
 
-from rrl_tf.data.episodes import Episode, OfflineData
+from rrl_tf.offline.episodes import Episode, OfflineData
 
 BOX = gymnasium.spaces.Box(-2.0, 4.0, (2,))
 

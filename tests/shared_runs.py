@@ -75,9 +75,9 @@ def decision_transformer(runs):
     import keras
     from counting_episodes import offline
 
-    from rrl_tf.data import Scaling
     from rrl_tf.models import DecisionTransformer
-    from rrl_tf.training import decision_transformer as training
+    from rrl_tf.offline import Scaling
+    from rrl_tf.offline import decision_transformer as training
     from rrl_tf.training import make_replicas
 
     data = offline((3, 9, 5, 12, 4, 7), discrete=True)
@@ -187,7 +187,7 @@ def signalled(number, step):
 
 def main():
     os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
-    from rrl_tf.quiet import load_tensorflow
+    from rrl_tf._tf_logging import load_tensorflow
 
     load_tensorflow()
     make_logical_devices()

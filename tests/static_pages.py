@@ -8,12 +8,12 @@ import subprocess
 import numpy as np
 import pytest
 
-from rrl_tf.data import Scaling
 from rrl_tf.data.perturb import clean
 from rrl_tf.envs import doorkey_task
 from rrl_tf.export import export_classifier, export_decision_transformer, export_policy
 from rrl_tf.models import DecisionTransformer, RelationalClassifier
 from rrl_tf.models.trained import write_preset
+from rrl_tf.offline import Scaling
 from serving.static_page import write_page
 
 ONE_HOT = doorkey_task().preparation

@@ -15,7 +15,7 @@ ROOMS = (
     "rrl_tf.export",
     "rrl_tf.layers",
     "rrl_tf.models",
-    "rrl_tf.quiet",
+    "rrl_tf._tf_logging",
     "rrl_tf.training",
     "rrl_tf.viz",
     "serving.async_client",

@@ -20,12 +20,12 @@ from typing import Any, Literal
 import gymnasium
 
 from rrl_tf._arguments import one_of
-from rrl_tf.data.dense_policy import DensePolicy
-from rrl_tf.data.exploration import Policy
-from rrl_tf.data.recipes import RECIPES, with_digest
-from rrl_tf.data.recording import Player, check_dataset_id, record_episodes
 from rrl_tf.envs.doorkey import doorkey_spec
 from rrl_tf.errors import InvalidInput
+from rrl_tf.offline.dense_policy import DensePolicy
+from rrl_tf.offline.exploration import Policy
+from rrl_tf.offline.recipes import RECIPES, with_digest
+from rrl_tf.offline.recording import Player, check_dataset_id, record_episodes
 from rrl_tf.presets import METADATA, POLICY
 from rrl_tf.training.config import require_not_negative, require_positive
 from train_scripts import command_line
@@ -46,7 +46,7 @@ class Config:
     """Shares of random actions that every policy but the random one plays with, one after the
     other: its skill levels. With a noise, its standard deviations."""
     recipe: str = ""
-    """A recipe of `rrl_tf.data.recipes` that says environment, policies and explorations:
+    """A recipe of `rrl_tf.offline.recipes` that says environment, policies and explorations:
     `pendulum`, `cartpole`; `walker2d-` and medium, medium-replay, medium-expert or expert;
     `hopper-` or `halfcheetah-` and medium or medium-replay."""
     policy_folder: str = "policies"

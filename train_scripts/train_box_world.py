@@ -14,13 +14,13 @@ from typing import Any, Literal
 import keras
 
 from rrl_tf._arguments import natural, one_of, positive_int
-from rrl_tf.agents.optimizers import OptimizerName
+from rrl_tf.agents.agent_evaluation import NOISE, make_player
+from rrl_tf.agents.double_dqn_run import DoubleDQNConfig, train_double_dqn
 from rrl_tf.envs import Task, box_world_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RelationalQNetwork, grid_q_network
 from rrl_tf.training import make_replicas
-from rrl_tf.training.agent_evaluation import NOISE, make_player
-from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
+from rrl_tf.training.optimizers import OptimizerName
 from train_scripts import command_line
 
 

@@ -13,11 +13,11 @@ from typing import Any, Literal
 
 import keras
 
+from rrl_tf.agents.double_dqn_run import DoubleDQNConfig, train_double_dqn
 from rrl_tf.envs import Task, doorkey_task
 from rrl_tf.envs.minigrid_view import most_in_sight
 from rrl_tf.models import RelationalQNetwork
 from rrl_tf.training import make_replicas
-from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
 from train_scripts import command_line
 
 

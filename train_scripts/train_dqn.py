@@ -14,13 +14,13 @@ from collections.abc import Callable
 import keras
 
 from rrl_tf._arguments import one_of
+from rrl_tf.agents.double_dqn_run import DoubleDQNConfig, train_double_dqn
 from rrl_tf.envs import Task, gymnasium_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RelationalQNetwork, convolutional_q_network, dense_q_network
 from rrl_tf.models.presets import RELATIONAL_Q_NETWORK
 from rrl_tf.training import make_replicas
 from rrl_tf.training.config import require_positive
-from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
 from train_scripts import command_line
 from train_scripts.gymnasium_config import GymnasiumConfig
 

@@ -14,7 +14,6 @@ import numpy as np
 from keras import ops
 
 from rrl_tf import viz
-from rrl_tf.agents.optimizers import OptimizerName
 from rrl_tf.data.graphs import Graphs, RandomGraphs, connected, random_graphs
 from rrl_tf.layers import RelationalBlock, RelationalModule
 from rrl_tf.training import (
@@ -25,6 +24,7 @@ from rrl_tf.training import (
     require_multiple,
     require_positive,
 )
+from rrl_tf.training.optimizers import OptimizerName
 from train_scripts import command_line
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rrl_tf import viz
-from rrl_tf.agents.optimizers import OptimizerName
 from rrl_tf.data.nth_farthest_task import NthFarthest, nth_farthest, nth_farthest_floors
 from rrl_tf.export import export_classifier
 from rrl_tf.models import MemorySequenceClassifier
@@ -31,6 +30,7 @@ from rrl_tf.training import (
     require_positive,
     require_share,
 )
+from rrl_tf.training.optimizers import OptimizerName
 from train_scripts import command_line
 
 EVALUATION_SEED = 2**32 - 1

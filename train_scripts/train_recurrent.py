@@ -21,6 +21,10 @@ from typing import Any, Literal
 import keras
 
 from rrl_tf._arguments import one_of
+from rrl_tf.agents.recurrent_double_dqn_run import (
+    RecurrentDoubleDQNConfig,
+    train_recurrent_double_dqn,
+)
 from rrl_tf.envs import (
     Task,
     comparison_task,
@@ -33,10 +37,6 @@ from rrl_tf.envs.minigrid_view import most_in_sight
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RecurrentQNetwork
 from rrl_tf.models.recurrent_presets import RECURRENT_Q_NETWORK
-from rrl_tf.training.recurrent_double_dqn import (
-    RecurrentDoubleDQNConfig,
-    train_recurrent_double_dqn,
-)
 from train_scripts import command_line
 from train_scripts.gymnasium_config import GymnasiumConfig
 

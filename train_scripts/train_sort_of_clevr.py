@@ -17,7 +17,6 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rrl_tf import viz
-from rrl_tf.agents.optimizers import OptimizerName
 from rrl_tf.data.sort_of_clevr_task import (
     ANSWERS,
     IMAGE_SIZE,
@@ -42,6 +41,7 @@ from rrl_tf.training import (
     require_multiple,
     require_positive,
 )
+from rrl_tf.training.optimizers import OptimizerName
 from train_scripts import command_line
 
 IMAGE_SHAPE = (IMAGE_SIZE, IMAGE_SIZE, 3)

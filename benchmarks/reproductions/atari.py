@@ -12,10 +12,10 @@ import pathlib
 from benchmarks import runs
 from benchmarks.runs import spread, summaries
 from benchmarks.tables import markdown_table
+from rrl_tf.agents import evaluate
+from rrl_tf.agents.agent_evaluation import NOISE
 from rrl_tf.envs import atari_task
 from rrl_tf.export import load_policy
-from rrl_tf.training import evaluate
-from rrl_tf.training.agent_evaluation import NOISE
 from train_scripts.train_atari import Config as TrainConfig
 
 RESULTS = pathlib.Path("docs/results/atari")

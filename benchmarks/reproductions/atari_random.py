@@ -5,8 +5,8 @@ import dataclasses
 import numpy as np
 
 from benchmarks.report import Report
+from rrl_tf.agents import evaluate
 from rrl_tf.envs import atari_task
-from rrl_tf.training import evaluate
 
 
 @dataclasses.dataclass(frozen=True)

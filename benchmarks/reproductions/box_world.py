@@ -12,7 +12,7 @@ import pathlib
 from benchmarks import runs
 from benchmarks.runs import percent, spread, summaries
 from benchmarks.tables import markdown_table
-from rrl_tf.training.agent_evaluation import NOISE
+from rrl_tf.agents.agent_evaluation import NOISE
 from train_scripts.train_box_world import KINDS
 
 RESULTS = pathlib.Path("docs/results/box_world")

@@ -13,8 +13,8 @@ from benchmarks import runs
 from benchmarks.reproductions import offline
 from benchmarks.runs import spread
 from benchmarks.tables import markdown_table
-from rrl_tf.data import load_episodes
 from rrl_tf.errors import InvalidInput
+from rrl_tf.offline import load_episodes
 
 RESULTS = pathlib.Path("docs/results/d4rl")
 SETS = ("medium", "medium-replay", "medium-expert")

@@ -9,8 +9,8 @@ import numpy as np
 from benchmarks import runs
 from benchmarks.runs import files, in_words, logs, percent, seed_of, summaries
 from benchmarks.tables import markdown_table
+from rrl_tf.agents import evaluate
 from rrl_tf.envs import enumerate_starts, split_layouts
-from rrl_tf.training import evaluate
 from train_scripts import train_doorkey
 
 RESULTS = pathlib.Path("docs/results/doorkey")

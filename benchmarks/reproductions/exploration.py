@@ -19,10 +19,10 @@ from benchmarks.runs import percent, spread, summaries
 from benchmarks.tables import markdown_table
 from rrl_tf._arguments import one_of
 from rrl_tf.agents.graph_envs import CurriculumGraph
+from rrl_tf.agents.loops import make_loop
+from rrl_tf.agents.run import train_agent
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training import Replicas
-from rrl_tf.training.agent_run import train_agent
-from rrl_tf.training.loops import make_loop
 from rrl_tf.viz import style
 from train_scripts import train_doorkey
 

@@ -16,13 +16,12 @@ from benchmarks import runs
 from benchmarks.reproductions import box_world, doorkey
 from benchmarks.runs import percent, spread, summaries
 from benchmarks.tables import markdown_table
-from rrl_tf.agents import RecurrentDoubleDQN
+from rrl_tf.agents import RecurrentDoubleDQN, evaluate
 from rrl_tf.data.sort_of_clevr_task import examples, sort_of_clevr
 from rrl_tf.envs import box_world_task, doorkey_task
+from rrl_tf.interpret.faithfulness import LAST, LEAST, MOST, RANDOM, faithfulness
+from rrl_tf.interpret.memory_checks import ZeroedMemory
 from rrl_tf.models import RecurrentQNetwork, RelationalQNetwork
-from rrl_tf.training import evaluate
-from rrl_tf.training.faithfulness import LAST, LEAST, MOST, RANDOM, faithfulness
-from rrl_tf.training.memory_checks import ZeroedMemory
 from rrl_tf.viz import style
 from train_scripts.train_sort_of_clevr import TEST_SEED
 

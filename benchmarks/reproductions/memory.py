@@ -12,9 +12,9 @@ import pathlib
 from benchmarks import runs
 from benchmarks.runs import percent, spread, summaries
 from benchmarks.tables import markdown_table
-from rrl_tf.training.agent_evaluation import NOISE
-from rrl_tf.training.loops import make_recurrent_agent
-from rrl_tf.training.memory_checks import memory_ablations, swap_of_memory
+from rrl_tf.agents.agent_evaluation import NOISE
+from rrl_tf.agents.loops import make_recurrent_agent
+from rrl_tf.interpret.memory_checks import memory_ablations, swap_of_memory
 from train_scripts import train_recurrent
 
 RESULTS = pathlib.Path("docs/results/memory")

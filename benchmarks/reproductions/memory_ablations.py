@@ -14,7 +14,7 @@ from benchmarks import runs
 from benchmarks.runs import percent, spread, summaries
 from benchmarks.tables import markdown_table
 from rrl_tf import viz
-from rrl_tf.training.agent_evaluation import NOISE
+from rrl_tf.agents.agent_evaluation import NOISE
 
 RESULTS = pathlib.Path("docs/results/memory_ablations")
 TASK = shlex.split(

@@ -14,8 +14,8 @@ from benchmarks import runs
 from benchmarks.reproductions import offline
 from benchmarks.runs import spread
 from benchmarks.tables import markdown_table
-from rrl_tf.data import load_episodes
 from rrl_tf.errors import InvalidInput
+from rrl_tf.offline import load_episodes
 
 RESULTS = pathlib.Path("docs/results/offline_ablations")
 VARIANTS = {

@@ -13,10 +13,10 @@ import keras
 import numpy as np
 
 from benchmarks.report import Report
-from rrl_tf.agents.trajectory_policy import play_episodes
-from rrl_tf.data.dense_policy import DensePolicy
-from rrl_tf.data.recipes import RECIPES
 from rrl_tf.layers import censored_normal_mean
+from rrl_tf.offline.dense_policy import DensePolicy
+from rrl_tf.offline.recipes import RECIPES
+from rrl_tf.offline.trajectory_policy import play_episodes
 from train_scripts.collect_dataset import make_env
 
 

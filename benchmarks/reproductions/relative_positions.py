@@ -14,8 +14,8 @@ import tensorflow as tf
 from benchmarks import runs
 from benchmarks.runs import percent, spread, summaries
 from benchmarks.tables import markdown_table
+from rrl_tf.agents import evaluate
 from rrl_tf.envs import doorkey_task
-from rrl_tf.training import evaluate
 
 RESULTS = pathlib.Path("docs/results/relative_positions")
 NETWORKS = {"fast": "learned", "fast-relative": "relative"}

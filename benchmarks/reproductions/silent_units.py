@@ -14,8 +14,8 @@ import numpy as np
 
 from benchmarks import runs
 from benchmarks.tables import markdown_table
-from rrl_tf.training import evaluate
-from rrl_tf.training.loops import make_recurrent_agent
+from rrl_tf.agents import evaluate
+from rrl_tf.agents.loops import make_recurrent_agent
 from train_scripts import train_recurrent
 
 RESULTS = pathlib.Path("docs/results/silent_units")

@@ -17,11 +17,11 @@ import numpy as np
 from benchmarks import runs
 from benchmarks.runs import percent, spread
 from benchmarks.tables import markdown_table
-from rrl_tf.data import Episode, OfflineData, RecordedEnv, load_episodes
 from rrl_tf.envs.crossing import MAPS, Crossing
 from rrl_tf.envs.minigrid_view import object_cells
+from rrl_tf.offline import Episode, OfflineData, RecordedEnv, load_episodes
+from rrl_tf.offline.decision_transformer import train_decision_transformer
 from rrl_tf.training.config import require_positive
-from rrl_tf.training.decision_transformer import train_decision_transformer
 from train_scripts import train_decision_transformer as script
 
 RESULTS = pathlib.Path("docs/results/stitching")

@@ -15,8 +15,8 @@ from benchmarks import untrained
 from benchmarks.measure import Rounds, latencies
 from benchmarks.report import Report
 from benchmarks.speed.offline_data import STATES, made_up_data
-from rrl_tf.agents.trajectory_policy import TrajectoryPolicy
 from rrl_tf.export import export_decision_transformer, load_policy
+from rrl_tf.offline.trajectory_policy import TrajectoryPolicy
 from serving.sessions import WindowSession
 from train_scripts.train_decision_transformer import PRESETS
 

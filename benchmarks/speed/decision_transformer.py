@@ -19,8 +19,8 @@ from benchmarks.pytorch.comparison import COMPILED, EAGER, OURS, OURS_XLA, PRECI
 from benchmarks.pytorch.decision_transformer import TorchDecisionTransformer, TorchTrainer
 from benchmarks.speed.offline_data import ACTIONS, STATES, made_up_data
 from rrl_tf.convert import min_decision_transformer
-from rrl_tf.data import Scaling, Windows
 from rrl_tf.models import DecisionTransformer
+from rrl_tf.offline import Scaling, Windows
 
 LENGTH = 20
 

@@ -22,9 +22,9 @@ import numpy as np
 
 from benchmarks import untrained
 from benchmarks.report import Report
-from rrl_tf.data.episodes import Episode, OfflineData
-from rrl_tf.data.sources import load_episodes
-from rrl_tf.data.windows import Windows
+from rrl_tf.offline.episodes import Episode, OfflineData
+from rrl_tf.offline.sources import load_episodes
+from rrl_tf.offline.windows import Windows
 from train_scripts.train_decision_transformer import FAST
 
 STATES, ACTIONS = 17, 6

@@ -22,8 +22,8 @@ from benchmarks.pytorch import comparison
 from benchmarks.pytorch.comparison import EAGER, OURS, OURS_FEWER
 from benchmarks.pytorch.networks import copy_weights
 from benchmarks.pytorch.recurrent_double_dqn import RelationalLSTM, TorchRecurrentDoubleDQN
+from rrl_tf.agents.loops import make_recurrent_loop
 from rrl_tf.export import export_recurrent_policy, load_policy
-from rrl_tf.training.loops import make_recurrent_loop
 from serving.sessions import MemorySession
 from train_scripts import train_recurrent
 

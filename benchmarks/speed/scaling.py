@@ -20,10 +20,10 @@ from benchmarks import untrained
 from benchmarks.measure import Rounds, median, take_turns
 from benchmarks.report import Report
 from rrl_tf.agents import Batch
+from rrl_tf.agents.loops import make_loop
 from rrl_tf.envs import DoorKeyGraph
 from rrl_tf.layers import RelationalBlock, RelationalMemory
 from rrl_tf.models import DecisionTransformer
-from rrl_tf.training.loops import make_loop
 from rrl_tf.training.replicas import make_replicas
 from train_scripts import train_doorkey
 

@@ -30,8 +30,8 @@ from benchmarks.pytorch.comparison import (
 from benchmarks.pytorch.double_dqn import PREPARATIONS, TorchDoubleDQN
 from benchmarks.pytorch.networks import NETWORKS, copy_weights
 from benchmarks.runs import any_of
+from rrl_tf.agents.loops import make_loop
 from rrl_tf.envs.minigrid_view import most_in_sight
-from rrl_tf.training.loops import make_loop
 from train_scripts import train_box_world, train_doorkey
 
 PRESETS = {

@@ -65,7 +65,7 @@ class Actors:
         reset_options: of every episode that begins, as in `SeededVectorEnv`.
         restarts: int, actors that were lost and replaced since this object was made.
 
-    Example: that of `rrl_tf.training.ray_actors.RayLauncher`.
+    Example: that of `rrl_tf.agents.ray_actors.RayLauncher`.
     """
 
     def __init__(

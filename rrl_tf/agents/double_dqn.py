@@ -12,9 +12,9 @@ import tensorflow as tf
 from rrl_tf.agents import graph_random
 from rrl_tf.agents.learner import Learner
 from rrl_tf.agents.losses import LOSSES, double_dqn_loss, double_dqn_target
-from rrl_tf.agents.optimizers import OptimizerName
 from rrl_tf.agents.replay import Batch
 from rrl_tf.errors import InvalidInput
+from rrl_tf.training.optimizers import OptimizerName
 
 
 class DoubleDQN:
@@ -139,7 +139,7 @@ class DoubleDQN:
         return self._policy_values(tf.convert_to_tensor(observation)).numpy().argmax(axis=-1)
 
     def greedy_player(self) -> Callable[[Any], np.ndarray]:
-        """`greedy`, as `rrl_tf.training.evaluate` plays it."""
+        """`greedy`, as `rrl_tf.agents.evaluate` plays it."""
         return self.greedy
 
     def act(self, observation: np.ndarray, epsilon: float, rng: np.random.Generator) -> np.ndarray:

@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from rrl_tf._arguments import not_finite, one_of, positive_int
 from rrl_tf._typing import Tensor
-from rrl_tf.agents.optimizers import OptimizerName, make_optimizer
 from rrl_tf.errors import InvalidInput
+from rrl_tf.training.optimizers import OptimizerName, make_optimizer
 
 
 class Learner:

@@ -13,9 +13,9 @@ from rrl_tf._typing import Tensor
 from rrl_tf.agents import graph_random
 from rrl_tf.agents.learner import Learner
 from rrl_tf.agents.losses import LOSSES, double_dqn_loss, double_dqn_target
-from rrl_tf.agents.optimizers import OptimizerName
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RecurrentQNetwork
+from rrl_tf.training.optimizers import OptimizerName
 
 Recall = dict[str, Tensor]
 """What an agent knows of E episodes before it looks: `memory` `(E, M)`, `previous_action` `(E,)`,
@@ -155,7 +155,7 @@ class RecurrentDoubleDQN:
         return self.values(self.policy, observation, recall)
 
     def greedy_player(self) -> GreedyPlayer:
-        """The `policy`, as `rrl_tf.training.evaluate` plays it."""
+        """The `policy`, as `rrl_tf.agents.evaluate` plays it."""
         return GreedyPlayer(self)
 
     def _update_step(self, sequence: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rrl_tf.data._packages import optional_package
+from rrl_tf._optional_packages import optional_package
 from rrl_tf.errors import InvalidInput
 
 FILES = {

@@ -19,8 +19,8 @@ from rrl_tf.export.writer import (
 )
 
 if TYPE_CHECKING:
-    from rrl_tf.data.windows import Scaling
     from rrl_tf.models import BehaviorCloning, DecisionTransformer
+    from rrl_tf.offline.windows import Scaling
 
 
 def export_decision_transformer(
@@ -50,7 +50,7 @@ def export_decision_transformer(
     Args:
         directory, version: As in `rrl_tf.export.writer.write_version`.
         model: Built `DecisionTransformer` or `BehaviorCloning`.
-        scaling: `rrl_tf.data.Scaling` of the data it was trained on.
+        scaling: `rrl_tf.offline.Scaling` of the data it was trained on.
         observation_shape, observation_dtype: Of one raw observation.
         policy: JSON-able dict for `policy.json`: `environment`, `scores`, ...
 

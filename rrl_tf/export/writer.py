@@ -15,7 +15,7 @@ import tensorflow as tf
 from keras import ops
 
 from rrl_tf._arguments import optional_positive_int
-from rrl_tf._drafts import draft_folder
+from rrl_tf._atomic_dir import draft_folder
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export.session import SavedModelSession
 from rrl_tf.export.versions import LARGEST_VERSION, move_into_place, next_version

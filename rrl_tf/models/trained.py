@@ -15,7 +15,7 @@ import h5py
 import keras
 
 import rrl_tf
-from rrl_tf._drafts import draft_folder
+from rrl_tf._atomic_dir import draft_folder
 from rrl_tf.errors import InvalidInput
 from rrl_tf.presets import (
     METADATA,

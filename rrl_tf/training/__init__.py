@@ -1,6 +1,5 @@
 """Runs: their folder, logs, checkpoints, callbacks of `fit`, evaluation and profile."""
 
-from rrl_tf.agents.optimizers import make_optimizer
 from rrl_tf.training.callbacks import (
     Checkpoint,
     EarlyStop,
@@ -16,15 +15,15 @@ from rrl_tf.training.config import (
     require_positive,
     require_share,
 )
-from rrl_tf.training.evaluation import Evaluation, evaluate
 from rrl_tf.training.fit import FitRun
 from rrl_tf.training.interruption import Interruption
+from rrl_tf.training.linear_schedules import LinearDecay, linear_schedule
 from rrl_tf.training.loggers import Logger, make_loggers
 from rrl_tf.training.metrics_log import MetricsLog
+from rrl_tf.training.optimizers import make_optimizer
 from rrl_tf.training.profile_summary import ProfileSummary, read_profile
 from rrl_tf.training.profiling import Profile, profiled
 from rrl_tf.training.replicas import Replicas, make_replicas
-from rrl_tf.training.rollout import RolloutStatistics
 from rrl_tf.training.run import Run
 from rrl_tf.training.run_folder import RunFolder, atomic_file, checksum
 from rrl_tf.training.schedules import learning_rate_schedule
@@ -32,10 +31,10 @@ from rrl_tf.training.schedules import learning_rate_schedule
 __all__ = [
     "Checkpoint",
     "EarlyStop",
-    "Evaluation",
     "FitConfig",
     "FitRun",
     "Interruption",
+    "LinearDecay",
     "LogImages",
     "LogMetrics",
     "Logger",
@@ -43,15 +42,14 @@ __all__ = [
     "Profile",
     "ProfileSummary",
     "Replicas",
-    "RolloutStatistics",
     "Run",
     "RunConfig",
     "RunFolder",
     "StopWhen",
     "atomic_file",
     "checksum",
-    "evaluate",
     "learning_rate_schedule",
+    "linear_schedule",
     "make_loggers",
     "make_optimizer",
     "make_replicas",

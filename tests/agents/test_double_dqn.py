@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rrl_tf.agents import Batch, DoubleDQN, Loop, ReplayBuffer, linear_schedule
+from rrl_tf.agents import Batch, DoubleDQN, Loop, ReplayBuffer
 from rrl_tf.agents.learner import Learner
 from rrl_tf.envs import SeededVectorEnv, doorkey_task, make_doorkey
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RelationalQNetwork, dense_q_network
+from rrl_tf.training import linear_schedule
 
 pytestmark = pytest.mark.tf_only
 

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rrl_tf.agents import DoubleDQN, linear_schedule
+from rrl_tf.agents import DoubleDQN
 from rrl_tf.agents.graph_envs import CurriculumGraph
 from rrl_tf.agents.graph_loop import GraphLoop
 from rrl_tf.agents.timeline import Timeline
 from rrl_tf.envs import DoorKeyGraph, DoorKeyState, doorkey_task
 from rrl_tf.errors import InvalidInput
+from rrl_tf.training import linear_schedule
 
 pytestmark = pytest.mark.tf_only
 TASK = doorkey_task((5, 6))

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rrl_tf.agents import linear_schedule
+from rrl_tf.agents import evaluate
 from rrl_tf.agents.graph_envs import CurriculumGraph, PythonEnvs
+from rrl_tf.agents.graph_evaluation import GraphEvaluation
 from rrl_tf.agents.graph_loop import GraphLoop
 from rrl_tf.agents.recurrent_double_dqn import RecurrentDoubleDQN
 from rrl_tf.agents.sequence_timeline import SequenceTimeline
@@ -22,8 +23,7 @@ from rrl_tf.envs import (
 )
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RecurrentQNetwork
-from rrl_tf.training import evaluate
-from rrl_tf.training.graph_evaluation import GraphEvaluation
+from rrl_tf.training import linear_schedule
 
 pytestmark = pytest.mark.tf_only
 TASK = doorkey_task((5,))

@@ -26,7 +26,8 @@ def test_everything_it_names_is_there():
 
 LIGHT = """
 import sys
-from rrl_tf.data import Episode, Windows, load_episodes, load_mnist, record_episodes
+from rrl_tf.data import load_mnist
+from rrl_tf.offline import Episode, Windows, load_episodes, record_episodes
 assert not {"tensorflow", "keras"} & sys.modules.keys(), "loaded"
 """
 

@@ -19,18 +19,21 @@ from code_blocks import ROOT
 from gymnasium.spaces import Box
 from keras import ops
 
-from rrl_tf.data import Scaling, clean
+from rrl_tf.agents import double_dqn_run as double_dqn
+from rrl_tf.agents import recurrent_double_dqn_run as recurrent_double_dqn
+from rrl_tf.data import clean
 from rrl_tf.envs import doorkey_task
 from rrl_tf.envs.preparation import as_float
 from rrl_tf.export import export_classifier, export_decision_transformer, export_policy
+from rrl_tf.interpret import episode as pictures
 from rrl_tf.models import (
     DecisionTransformer,
     PatchAttentionClassifier,
     RelationalQNetwork,
     dense_q_network,
 )
+from rrl_tf.offline import Scaling
 from rrl_tf.presets import FOLDER, POLICY
-from rrl_tf.training import double_dqn, pictures, recurrent_double_dqn
 from serving import client, local
 from serving.client import connect
 from serving.flags import Flags

@@ -12,9 +12,9 @@ import train_scripts
 
 SLOW = {
     "rrl_tf.agents.graph_loop",
-    "rrl_tf.training.agent_run",
-    "rrl_tf.training.double_dqn",
-    "rrl_tf.training.recurrent_double_dqn",
+    "rrl_tf.agents.run",
+    "rrl_tf.agents.double_dqn_run",
+    "rrl_tf.agents.recurrent_double_dqn_run",
 }
 """Whose examples train; of these the tests of the modules themselves train as much."""
 

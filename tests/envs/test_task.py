@@ -168,7 +168,7 @@ def test_what_cannot_be_worked_with_is_told(env, options, message):
 
 @pytest.mark.parametrize("max_steps", [None, 3])
 def test_a_maker_needs_no_render_mode(max_steps):
-    from rrl_tf.training.pictures import _rendering_env
+    from rrl_tf.interpret.episode import _rendering_env
 
     def make():
         return gymnasium.make("CartPole-v1")

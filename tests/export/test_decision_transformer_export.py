@@ -6,12 +6,12 @@ import functools
 import numpy as np
 import pytest
 
-from rrl_tf.agents.trajectory_policy import TrajectoryPolicy
-from rrl_tf.data.scaling import Scaling
 from rrl_tf.envs import doorkey_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_decision_transformer, load_policy
 from rrl_tf.models import BehaviorCloning, DecisionTransformer
+from rrl_tf.offline.scaling import Scaling
+from rrl_tf.offline.trajectory_policy import TrajectoryPolicy
 from serving.sessions import WindowSession
 
 pytestmark = pytest.mark.tf_only

@@ -9,7 +9,6 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rrl_tf.data.scaling import Scaling
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import (
     SavedModelSession,
@@ -24,6 +23,7 @@ from rrl_tf.models import (
     DecisionTransformer,
     RecurrentQNetwork,
 )
+from rrl_tf.offline.scaling import Scaling
 
 pytestmark = pytest.mark.tf_only
 SHAPE, STATES, ACTIONS = (3, 3, 2), 5, 3

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rrl_tf._drafts import draft_folder
+from rrl_tf._atomic_dir import draft_folder
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_policy, load_policy, newest_version, next_version
 from rrl_tf.export.versions import LARGEST_VERSION, move_into_place
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.tf_only
 
 EXPORT_THAT_WAITS = """
     import sys, time
-    from rrl_tf.quiet import load_tensorflow
+    from rrl_tf._tf_logging import load_tensorflow
     load_tensorflow()
     import keras
     from rrl_tf.export import export_policy, writer

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 
 import rrl_tf
+from rrl_tf.agents import evaluate
+from rrl_tf.agents.loops import make_recurrent_agent
 from rrl_tf.data.mnist import load_mnist
 from rrl_tf.data.mnist_batches import prepared
 from rrl_tf.data.perturb import Perturbation
@@ -27,8 +29,6 @@ from rrl_tf.models import (
 )
 from rrl_tf.models.trained import read_preset
 from rrl_tf.presets import FOLDER, POLICY, preset_folder, trained_presets
-from rrl_tf.training import evaluate
-from rrl_tf.training.loops import make_recurrent_agent
 from serving.sessions import MemorySession, WindowSession
 from train_scripts import make_preset, train_box_world, train_nth_farthest, train_recurrent
 

@@ -10,13 +10,13 @@ import keras
 import numpy as np
 import pytest
 
-from rrl_tf.data.dense_policy import DensePolicy
-from rrl_tf.data.recipes import RECIPES, Recipe, swing_up
-from rrl_tf.data.scaling import Scaling
-from rrl_tf.data.sources import load_episodes
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_decision_transformer, export_policy, load_policy
 from rrl_tf.models import DecisionTransformer
+from rrl_tf.offline.dense_policy import DensePolicy
+from rrl_tf.offline.recipes import RECIPES, Recipe, swing_up
+from rrl_tf.offline.scaling import Scaling
+from rrl_tf.offline.sources import load_episodes
 from rrl_tf.presets import preset_folder
 from serving import client
 from train_scripts import collect_dataset, command_line

@@ -7,8 +7,8 @@ import h5py
 import numpy as np
 import pytest
 
-from rrl_tf.data import load_episodes
 from rrl_tf.errors import InvalidInput
+from rrl_tf.offline import load_episodes
 from train_scripts import train_decision_transformer as script
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]

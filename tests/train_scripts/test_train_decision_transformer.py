@@ -8,11 +8,10 @@ import keras
 import numpy as np
 import pytest
 
-from rrl_tf.data import Windows, load_episodes
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import load_policy
-from rrl_tf.training import advantages
-from rrl_tf.training.decision_transformer import compile_network, train_decision_transformer
+from rrl_tf.offline import Windows, advantages, load_episodes
+from rrl_tf.offline.decision_transformer import compile_network, train_decision_transformer
 from serving.sessions import WindowSession
 from train_scripts import collect_dataset
 from train_scripts import train_decision_transformer as script

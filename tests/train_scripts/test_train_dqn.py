@@ -150,8 +150,8 @@ def test_a_users_grid_is_drawn_rows_first(coin_grid):
     import keras
 
     from rrl_tf.envs import gymnasium_task
+    from rrl_tf.interpret.episode import play
     from rrl_tf.models import RelationalQNetwork
-    from rrl_tf.training.pictures import play
 
     task = gymnasium_task(coin_grid)
     network = RelationalQNetwork.from_preset("fast", task.preparation, num_actions=4)
@@ -208,10 +208,10 @@ def test_a_mistake_is_told_before_anything_is_written(tmp_path, env, changes, me
 
 
 def test_another_network_under_the_same_name_is_told(tmp_path, unfinished):
+    from rrl_tf.agents.double_dqn_run import DoubleDQNConfig, train_double_dqn
     from rrl_tf.envs import gymnasium_task
     from rrl_tf.errors import InvalidInput
     from rrl_tf.models import dense_q_network
-    from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
 
     numbers = {name: value for name, value in TOY.items() if name != "max_steps"}
     config = DoubleDQNConfig(**numbers, runs=str(tmp_path), name="taken")
@@ -249,9 +249,9 @@ class LuckyWalk(gymnasium.Env):
 
 
 def test_who_tells_only_of_successes_failed_elsewhere(tmp_path, capsys):
+    from rrl_tf.agents.double_dqn_run import DoubleDQNConfig, train_double_dqn
     from rrl_tf.envs import Level, Preparation, Task
     from rrl_tf.models import dense_q_network
-    from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
 
     numbers = {name: value for name, value in TOY.items() if name != "max_steps"}
     task = Task(

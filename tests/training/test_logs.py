@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from rrl_tf.agents.loop import Record
+from rrl_tf.agents.rollout import RolloutStatistics
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.rollout import RolloutStatistics
 
 pytestmark = pytest.mark.tf_only
 

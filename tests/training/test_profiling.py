@@ -10,10 +10,10 @@ import pytest
 import shared_runs
 import tensorflow as tf
 
+from rrl_tf.agents.double_dqn_run import DoubleDQNConfig, train_double_dqn
 from rrl_tf.envs import doorkey_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training import FitRun, Profile, RunConfig, profiled, read_profile
-from rrl_tf.training.double_dqn import DoubleDQNConfig, train_double_dqn
 from rrl_tf.training.profile_summary import SCOPES
 from rrl_tf.training.train_function import train_step
 

@@ -31,7 +31,7 @@ def test_random_play_is_told_of_all_games(monkeypatch):
     pytest.importorskip("ale_py")
     pytest.importorskip("cv2")
     from benchmarks.reproductions import atari_random
-    from rrl_tf.training import Evaluation
+    from rrl_tf.agents import Evaluation
 
     def play(task, resets, seed):
         reward = np.array([100.0 * reset["seed"] for reset in resets])

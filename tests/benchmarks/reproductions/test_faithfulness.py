@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from rrl_tf.agents import evaluate
 from rrl_tf.data.sort_of_clevr_task import examples, sort_of_clevr
+from rrl_tf.interpret.faithfulness import LAST, LEAST, MOST, RANDOM
 from rrl_tf.models import RelationalAnswerer, RelationalQNetwork
-from rrl_tf.training import evaluate
-from rrl_tf.training.faithfulness import LAST, LEAST, MOST, RANDOM
 
 pytestmark = pytest.mark.tf_only
 

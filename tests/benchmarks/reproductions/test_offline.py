@@ -8,10 +8,10 @@ import pytest
 
 from benchmarks import runs
 from benchmarks.reproductions import d4rl, fine_tuning, offline, offline_ablations, stitching
-from rrl_tf.data import Scaling
 from rrl_tf.envs.minigrid_view import object_cells
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.advantages import advantages
+from rrl_tf.offline import Scaling
+from rrl_tf.offline.advantages import advantages
 from train_scripts import collect_dataset
 
 pytestmark = [

@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from rrl_tf.agents.evaluation import Evaluation
 from rrl_tf.envs import key_corridor_task, make_key_corridor
-from rrl_tf.training.evaluation import Evaluation
 
 pytestmark = pytest.mark.tf_only
 

@@ -13,9 +13,9 @@ from benchmarks.pytorch.decision_transformer import (  # noqa: E402
 )
 from benchmarks.speed import decision_transformer as benchmark  # noqa: E402
 from rrl_tf.convert import min_decision_transformer  # noqa: E402
-from rrl_tf.data.scaling import Scaling  # noqa: E402
-from rrl_tf.data.windows import Windows  # noqa: E402
 from rrl_tf.models import DecisionTransformer  # noqa: E402
+from rrl_tf.offline.scaling import Scaling  # noqa: E402
+from rrl_tf.offline.windows import Windows  # noqa: E402
 
 pytestmark = pytest.mark.tf_only
 

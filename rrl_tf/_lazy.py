@@ -1,0 +1,32 @@
+"""Package attributes that load their module on first use."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def lazy_attributes(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a module-level `__getattr__` that imports public names on first access.
+
+    A package whose `__init__` imports nothing loads quickly: reading an episode does not load
+    TensorFlow, and one environment does not load the others.
+
+    Args:
+        package: the `__name__` of the package.
+        modules: module -> the public names it defines, separated by spaces.
+
+    Example:
+        >>> __getattr__ = lazy_attributes("rrl_tf.agents", {"replay": "ReplayBuffer"})
+        >>> __getattr__("ReplayBuffer").__name__
+        'ReplayBuffer'
+    """
+    home = {name: module for module, names in modules.items() for name in names.split()}
+
+    def __getattr__(name: str) -> Any:
+        if name in home:
+            return getattr(importlib.import_module(f"{package}.{home[name]}"), name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return __getattr__

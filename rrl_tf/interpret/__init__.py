@@ -1,0 +1,1 @@
+"""Analysis of trained networks: traces, attention, faithfulness, memory."""

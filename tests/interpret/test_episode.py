@@ -1,0 +1,231 @@
+"""Episodes are drawn as they are played, by agents with a memory and without."""
+
+import dataclasses
+import functools
+
+import gymnasium
+import numpy as np
+import pytest
+from PIL import Image
+
+from rrl_tf.agents import evaluate
+from rrl_tf.agents.loops import make_recurrent_agent
+from rrl_tf.agents.recurrent_double_dqn_run import RecurrentDoubleDQNConfig
+from rrl_tf.envs import gymnasium_task, memory_task
+from rrl_tf.interpret import episode as pictures
+from rrl_tf.interpret.episode import _frames, draw_episode, least_in_view, most_in_view, play
+from rrl_tf.models import RecurrentQNetwork, RelationalQNetwork
+from rrl_tf.training import MetricsLog
+
+pytestmark = pytest.mark.tf_only
+CORES = {
+    "relational-memory-entities": {"mem_slots": 3, "head_size": 4},
+    "relational-memory-dense": {"mem_slots": 2, "head_size": 3},
+    "lstm": {"units": 6},
+    "lstm-dense": {"units": 6},
+    "window-dense": {"context_length": 4, "width": 8, "num_blocks": 2},
+    "none-dense": {"units": 6},
+}
+CELLS = {"conv_filters": (8,), "block": {"num_heads": 2, "key_size": 4}}
+
+
+@functools.cache
+def task(**options):
+    return memory_task((7,), max_steps=6, **options)
+
+
+@functools.cache
+def network(preset, **core):
+    dense = {"hidden_units": (16,)}
+    model = RecurrentQNetwork.from_preset(
+        preset,
+        task().preparation,
+        num_actions=3,
+        core_arguments={**CORES[preset], **core},
+        encoder_arguments=dense if "dense" in preset else CELLS,
+        hidden_units=(8,),
+    )
+    model.build({"observation": (None, *task().preparation.shape)})
+    for weight in model.trainable_variables:
+        weight.assign(weight * 3)  # not to stand still
+    return model
+
+
+def drawn(folder, model, of=None):
+    log = MetricsLog(folder / "run")
+    paths = draw_episode(model, of or task(), folder / "figures", log)
+    assert {path.parent for path in paths} == {folder / "figures"}
+    return sorted(path.name for path in paths)
+
+
+@pytest.mark.parametrize("preset", CORES)
+def test_what_can_be_seen_of_an_agent_is_drawn(tmp_path, preset):
+    names = {"episode.gif"}
+    names |= {"attention.png"} if "dense" not in preset else set()
+    names |= {"memory.png"} if preset.startswith(("lstm", "relational")) else set()
+    assert drawn(tmp_path, network(preset)) == sorted(names)
+    env = task().make_test_env(render_mode="rgb_array")
+    episode = play(network(preset), task(), env, least_in_view(task(), env))
+    with Image.open(tmp_path / "figures" / "episode.gif") as gif:
+        assert gif.n_frames == len(episode.actions) + 1
+    assert (episode.memory is None) == (preset == "none-dense")
+
+
+def test_an_agent_without_a_memory_is_drawn_as_ever(tmp_path):
+    model = RelationalQNetwork.from_preset("fast", task().preparation, num_actions=3)
+    assert drawn(tmp_path, model) == ["attention.png", "episode.gif"]
+
+
+def test_a_memory_without_gates_has_no_figure_of_them(tmp_path):
+    model = network("relational-memory-dense", gate_style=None)
+    assert drawn(tmp_path, model) == ["episode.gif"]
+
+
+def views_of(episode, reset):
+    """The raw observations of an episode, played again."""
+    env = task().make_test_env()
+    observation, _ = env.reset(**reset)
+    views = [observation]
+    for action in episode.actions[:-1]:
+        views.append(env.step(int(action))[0])
+    return np.stack(views)
+
+
+@pytest.mark.parametrize("rows_first", [False, True])
+@pytest.mark.parametrize("preset", CORES)
+def test_an_episode_is_what_the_network_makes_of_the_whole_sequence(preset, rows_first):
+    """Memory, last action and reward are carried along as in `unroll`."""
+    turned = dataclasses.replace(task(), rows_first=rows_first)
+    env = task().make_test_env(render_mode="rgb_array")
+    reset = least_in_view(task(), env)
+    model = network(preset)
+    episode = play(model, turned, env, reset)
+    views = views_of(episode, reset)
+    previous = np.concatenate([[-1], episode.actions[:-1]])
+    rewards = np.concatenate([[0.0], episode.rewards[:-1]])
+    inputs = {
+        "observation": task().preparation(views)[None],
+        "previous_action": previous[None].astype("int32"),
+        "previous_reward": rewards[None].astype("float32"),
+    }
+    q, _, scores, gates = model.unroll(inputs, return_attention_scores=True, return_gates=True)
+    np.testing.assert_allclose(episode.q_values, q[0], rtol=1e-3, atol=1e-4)
+    cells = np.arange(49).reshape(7, 7)
+    cells = (cells.T if rows_first else cells).ravel()
+    for name, each in episode.scores.items():
+        expected = np.array(scores[name])[0][:, :, cells][..., cells]
+        np.testing.assert_allclose(each, expected, rtol=1e-3, atol=1e-5)
+    if episode.memory is None:
+        return
+    for name, gate in episode.memory.gates.items():
+        expected = np.array(gates[name])[0]  # an LSTM's units, one by one
+        expected = expected if preset.startswith("lstm") else expected.mean(axis=-1)
+        np.testing.assert_allclose(gate, expected, rtol=1e-3, atol=1e-5)
+    expected = expected_attention(preset, scores, cells)
+    if expected is not None:
+        np.testing.assert_allclose(episode.memory.attention, expected, rtol=1e-3, atol=1e-5)
+
+
+def expected_attention(preset, scores, cells):
+    if preset.startswith("lstm"):
+        return None
+    block = np.array(scores["block_1"])[0]
+    if preset.startswith("window"):
+        return np.stack([block[:, :, -1], np.array(scores["block_2"])[0, :, :, -1]], axis=2)
+    slots = CORES[preset]["mem_slots"]
+    if preset.endswith("dense"):
+        return block[:, :, :slots]
+    order = [*range(slots), *(slots + cells), slots + 49]
+    return block[:, :, :slots][..., order]
+
+
+@pytest.mark.parametrize("longest", [3, 6])
+def test_an_episode_that_is_cut_has_not_ended(monkeypatch, longest):
+    monkeypatch.setattr(pictures, "LONGEST_FILM", longest)
+    env = task().make_test_env(render_mode="rgb_array")
+    episode = play(network("lstm-dense"), task(), env, least_in_view(task(), env))
+    assert episode.ended == (longest == 6)
+    assert len(episode.actions) == longest
+
+
+@pytest.mark.parametrize("preset", ["lstm-dense", "relational-memory-entities"])
+def test_the_film_shows_what_the_evaluation_plays(preset):
+    config = RecurrentDoubleDQNConfig(name="x")
+    agent = make_recurrent_agent(task(), network(preset), config)
+    env = task().make_test_env(render_mode="rgb_array")
+    resets = task().evaluation_resets(at_most=4)
+    found = evaluate(agent.greedy_player(), task().make_test_env, resets)
+    for reset, length, reward in zip(resets, found.length, found.reward):
+        episode = play(agent.policy, task(), env, reset)
+        assert len(episode.actions) == length
+        assert episode.rewards.sum() == reward
+
+
+def test_an_agent_with_a_memory_begins_where_it_has_to_look():
+    env = task().make_test_env()
+    chosen = least_in_view(task(), env)
+
+    def hidden(reset):
+        return task().unseen(env.reset(**reset)[0]).sum()
+
+    assert hidden(chosen) == max(map(hidden, task().evaluation_resets()))
+    assert chosen["options"]["start"].agent > 1  # not beside the object
+    assert hidden(most_in_view(task(), env)) < hidden(chosen)
+
+
+class Dot(gymnasium.Env):
+    """A bright patch that moves over a dark picture, seen in pixels."""
+
+    metadata = {"render_modes": ["rgb_array"]}
+    observation_space = gymnasium.spaces.Box(0, 255, (24, 18, 1), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return self._seen(), {}
+
+    def step(self, action):
+        self.steps += 1
+        return self._seen(), 1.0, self.steps == 5, False, {}
+
+    def _seen(self):
+        picture = np.zeros((24, 18, 1), np.uint8)
+        picture[4 * self.steps : 4 * self.steps + 4, :6] = 250
+        return picture
+
+    def render(self):
+        return np.repeat(self._seen().repeat(3, 0).repeat(3, 1), 3, axis=-1)
+
+
+def test_attention_among_patches_is_drawn_over_the_frame(tmp_path):
+    pixels = gymnasium_task(Dot)
+    model = RelationalQNetwork(2, (4, 4), conv_kernel_size=3, conv_strides=2, num_rounds=2)
+    model.build((None, 24, 18, 1))
+    assert drawn(tmp_path, model, pixels) == ["attention.png", "episode.gif"]
+    episode = play(model, pixels, Dot("rgb_array"), {})
+    assert episode.frame_grid == model.grid_shape((None, 24, 18, 1)) == (5, 3)
+    _, scores = model(pixels.preparation(views_of_pixels()), return_attention_scores=True)
+    for name, each in episode.scores.items():
+        np.testing.assert_allclose(each, np.array(scores[name]), rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(each.sum(axis=-1), 1, rtol=1e-4)
+    frames = _frames(episode)
+    assert frames.shape == (6, 72, 2 * 54, 3)
+    np.testing.assert_array_equal(frames[:, :, :54], episode.frames)
+    assert (frames[:5, :, 54:] != episode.frames[:5]).any(axis=(1, 2, 3)).all()
+    np.testing.assert_array_equal(frames[5, :, 54:], episode.frames[5])  # nothing looks any more
+
+
+def views_of_pixels():
+    env = Dot()
+    return np.stack([env.reset()[0], *(env.step(0)[0] for _ in range(4))])
+
+
+def test_cells_of_a_grid_are_not_drawn_over_a_frame():
+    """They may be a view of the agent's own, which the frame's corners do not bound."""
+    pixels = gymnasium_task(Dot)
+    model = RelationalQNetwork(2, (4,))
+    model.build((None, 24, 18, 1))
+    assert not play(model, pixels, Dot("rgb_array"), {}).scores

@@ -1,0 +1,359 @@
+"""Recordings: what is played is what is read, and nothing is there by half."""
+
+import functools
+import itertools
+import os
+import signal
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rrl_tf.errors import InvalidInput
+from rrl_tf.offline.recording import Player, record_episodes
+from rrl_tf.offline.sources import load_episodes
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # h5py's and Minari's own
+
+RANDOM = Player("random", level=1.0)
+
+
+def cart_pole():
+    return gymnasium.make("CartPole-v1")
+
+
+def pendulum():
+    return gymnasium.make("Pendulum-v1")
+
+
+class Noise(gymnasium.Env):
+    """Pictures of noise, and a reward of 1, for three steps; as large as Minari's JPEGs begin."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (40, 40, 3), "uint8")
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = 3
+        return self._picture(), {}
+
+    def step(self, action):
+        self.left -= 1
+        return self._picture(), 1.0, self.left == 0, False, {}
+
+    def _picture(self):
+        return self.np_random.integers(0, 256, (40, 40, 3), np.uint8)
+
+
+@settings(max_examples=3)
+@given(seed=st.integers(0, 2**20), episodes=st.integers(1, 4))
+def test_what_is_read_is_what_was_played(tmp_path_factory, seed, episodes):
+    played = []
+
+    def policy(observation):
+        played.append(np.array(observation))
+        return int(observation[2] > 0)
+
+    players = [RANDOM, *(Player("leaning", lambda: policy, level=level) for level in (0.0, 0.5))]
+    folder = tmp_path_factory.mktemp("data")
+    data = load_episodes(
+        f"minari:{record_episodes(folder, 'me/cart/mixed-v0', cart_pole, players, episodes, seed)}"
+    )
+    assert len(data.episodes) == 3 * episodes and data.environment == "CartPole-v1"
+    np.testing.assert_array_equal(data.returns(), [len(e) for e in data.episodes])
+    greedy = data.episodes[episodes : 2 * episodes]
+    for episode in greedy:
+        np.testing.assert_array_equal(episode.actions, episode.observations[:-1, 2] > 0)
+    seen = np.concatenate([episode.observations[:-1] for episode in greedy])
+    np.testing.assert_array_equal(played[2 : 2 + len(seen)], seen)  # the first two were trials
+    assert sorted(path.name for path in folder.iterdir()) == ["me"]
+
+
+def turned(observation):
+    return 1.5 * observation[1:2]
+
+
+@settings(max_examples=3)
+@given(seed=st.integers(0, 2**20))
+def test_noisy_play_draws_one_number_after_the_other(tmp_path_factory, seed):
+    """The generator gives the seed of an episode, then a normal number for each action."""
+    players = [
+        Player("random", None, "clipped", 1.0, share=0.25),
+        Player("turned", lambda: turned, "clipped", 0.4, share=0.75),
+    ]
+    folder = tmp_path_factory.mktemp("data")
+    path = record_episodes(folder, "me/turned-v0", pendulum, players, seed=seed, steps=1000)
+    data = load_episodes(f"minari:{path}")
+    assert len(data.episodes) == 2 + 4  # 250 and 750 steps, of episodes of 200
+    rng = np.random.default_rng(seed)
+    env = pendulum()
+    for number, episode in enumerate(data.episodes):
+        policy, noise = (lambda observation: 0.0, 2.0) if number < 2 else (turned, 0.8)
+        observation, _ = env.reset(seed=int(rng.integers(2**31)))
+        for step, action in enumerate(episode.actions):
+            np.testing.assert_array_equal(episode.observations[step], observation)
+            expected = np.clip(policy(observation) + rng.normal(size=1) * noise, -2, 2)
+            np.testing.assert_array_equal(action, expected.astype("float32"))
+            observation, *_ = env.step(action)
+
+
+@settings(max_examples=3)
+@given(steps=st.integers(5, 200), shares=st.lists(st.floats(0.1, 9.0), min_size=1, max_size=3))
+def test_every_player_plays_its_share_of_the_steps(tmp_path_factory, steps, shares):
+    """It plays whole episodes, and begins none that it need not."""
+    actions = [0, 1, 0]  # the same until the pole falls, so that neighbours are told apart
+    players = [
+        Player(f"player {i}", lambda action=action: lambda observation: action, share=share)
+        for i, (share, action) in enumerate(zip(shares, actions))
+    ]
+    folder = tmp_path_factory.mktemp("data")
+    path = record_episodes(folder, "me/cart-v0", cart_pole, players, steps=steps)
+    episodes = list(load_episodes(f"minari:{path}").episodes)
+    for share, action in zip(shares, actions):
+        needed = max(1, int(share / sum(shares) * steps))
+        while needed > 0:
+            episode = episodes.pop(0)
+            np.testing.assert_array_equal(episode.actions, action)
+            needed -= len(episode)
+    assert not episodes
+
+
+def test_pictures_are_kept_as_they_were_seen(tmp_path):
+    data = load_episodes(f"minari:{record_episodes(tmp_path, 'noise-v0', Noise, [RANDOM], 1)}")
+    reset, _ = Noise().reset(seed=int(np.random.default_rng(0).integers(2**31)))
+    np.testing.assert_array_equal(data.episodes[0].observations[0], reset)
+
+
+def test_the_same_recording_stays_and_another_is_refused(tmp_path, capsys):
+    arguments = tmp_path, "me/cart/random-v0", cart_pole, [RANDOM]
+    folder = record_episodes(*arguments, episodes=2)
+    before = (folder / "data" / "main_data.hdf5").read_bytes()
+    assert record_episodes(*arguments, episodes=2) == folder
+    assert "is there already" in capsys.readouterr().out
+    with pytest.raises(InvalidInput, match=r"holds 2 episodes .* received 3 episodes"):
+        record_episodes(*arguments, episodes=3)
+    with pytest.raises(InvalidInput, match=r"holds 2 episodes .* received 90 steps"):
+        record_episodes(*arguments, steps=90)
+    with pytest.raises(InvalidInput, match=r"seed 0.* received .*seed 1"):
+        record_episodes(*arguments, episodes=2, seed=1)
+    with pytest.raises(InvalidInput, match=r"in CartPole-v1.* received .* in Noise"):
+        record_episodes(tmp_path, "me/cart/random-v0", Noise, [RANDOM], episodes=2)
+    assert (folder / "data" / "main_data.hdf5").read_bytes() == before
+    (tmp_path / "other-v0").mkdir()
+    with pytest.raises(InvalidInput, match="other-v0 is no data set"):
+        record_episodes(tmp_path, "other-v0", cart_pole, [RANDOM], episodes=2)
+
+
+def failing():
+    raise InvalidInput("no policy")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"episodes": 0}, "`episodes` must be a positive integer"),
+        ({"steps": 10}, "either episodes or steps; received 1000000000 and 10"),
+        ({"episodes": None}, "either episodes or steps; received None and None"),
+        ({"episodes": None, "steps": 0}, "`steps` must be a positive integer; received 0"),
+        ({"dataset_id": "me/cart"}, "dataset must be NAMESPACE/NAME-vN .* received 'me/cart'"),
+        ({"dataset_id": "a b-v0"}, "received 'a b-v0'"),
+        ({"dataset_id": "../up-v0"}, "received '../up-v0'"),
+        ({"players": []}, "must have players; received none"),
+        ({"players": [RANDOM, Player("broken", failing)]}, "no policy"),
+        ({"players": [RANDOM, Player("lost", lambda: lambda o: 7)]}, "lost must choose .* 7"),
+        # Though nearly all of its actions are random ones.
+        ({"players": [Player("lost", lambda: lambda o: 7, level=0.99)]}, "lost must choose .* 7"),
+        ({"players": [Player("noisy", None, "tanh", 1.0)]}, "noise is for .* received Discrete"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_played(tmp_path, changes, message):
+    arguments = {"dataset_id": "me/cart-v0", "players": [RANDOM], "episodes": 10**9, **changes}
+    with pytest.raises(InvalidInput, match=message):
+        record_episodes(tmp_path / "data", make_env=cart_pole, **arguments)
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("noise", ["clipped", "tanh"])
+def test_a_policy_that_noise_cannot_be_added_to(tmp_path, noise):
+    for action, message in [
+        (np.zeros(3), r"must have the shape \(1,\); received \(3,\)"),
+        (np.array([np.nan]), "mine must choose actions of .*nan"),
+    ]:
+        players = [Player("mine", lambda action=action: lambda observation: action, noise, 0.1)]
+        with pytest.raises(InvalidInput, match=message):
+            record_episodes(tmp_path / "data", "me/mine-v0", pendulum, players, 10**9)
+    assert not (tmp_path / "data").exists()
+
+
+def from_then_on(good, bad):
+    """Makes a policy whose fourth action is another one, long after it was tried."""
+
+    def make():
+        played = itertools.count()
+        return lambda observation: good if next(played) < 3 else bad
+
+    return make
+
+
+NOTHING = np.zeros(1)
+
+
+@pytest.mark.parametrize(
+    ("make_env", "good", "bad", "noise", "message"),
+    [
+        (cart_pole, 0, 9, "random", r"of Discrete\(2\); received 9"),
+        (cart_pole, 0, 1.0, "random", r"of Discrete\(2\); received 1.0"),
+        (cart_pole, 0, np.nan, "random", r"of Discrete\(2\); received nan"),
+        (pendulum, NOTHING, np.array([np.nan]), "random", r"of Box.*; received .*nan"),
+        (pendulum, NOTHING, np.array([np.nan]), "clipped", r"of Box.*; received .*nan"),
+        (pendulum, NOTHING, np.array([np.nan]), "tanh", r"of Box.*; received .*nan"),
+        (pendulum, NOTHING, np.zeros(2), "random", r"of Box.*; received array\(\[0., 0.\]\)"),
+    ],
+)
+def test_a_later_action_that_is_none_ends_the_recording(
+    tmp_path, make_env, good, bad, noise, message
+):
+    """Once, it was recorded to its end and reported as good, and nobody could read it."""
+    players = [RANDOM, Player("fickle", from_then_on(good, bad), noise)]
+    with pytest.raises(InvalidInput, match=f"fickle must choose actions {message}"):
+        record_episodes(tmp_path, "me/fickle-v0", make_env, players, 2)
+    assert not list(tmp_path.iterdir())
+
+
+class Given(gymnasium.Env):
+    """What it shows, earns and takes is given; three steps, of which the last is what counts."""
+
+    def __init__(self, seen=0.0, earned=1.0, shown=None, taken=None):
+        self.seen, self.earned = seen, earned
+        self.observation_space = shown or gymnasium.spaces.Box(-1, 1, (2,))
+        self.action_space = taken or gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = 3
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        self.left -= 1
+        if self.left:
+            return self.observation_space.sample(), 1.0, False, False, {}
+        return np.full(2, self.seen, "float32"), self.earned, True, False, {}
+
+
+@pytest.mark.filterwarnings("ignore:Observation is not in observation space")  # Minari's
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seen": np.nan}, "observations of Given must be finite in float32; received nan"),
+        ({"seen": np.inf}, "observations of Given must be finite in float32; received inf"),
+        ({"earned": np.nan}, "rewards of Given must be finite in float32; received nan"),
+        ({"earned": 1e39}, r"rewards of Given must be finite in float32; received 1e\+39"),
+    ],
+)
+def test_numbers_that_cannot_be_read_end_the_recording(tmp_path, changes, message):
+    with pytest.raises(InvalidInput, match=message):
+        record_episodes(tmp_path, "me/given-v0", lambda: Given(**changes), [RANDOM], 2)
+    assert not list(tmp_path.iterdir())
+
+
+box, discrete = gymnasium.spaces.Box, gymnasium.spaces.Discrete
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"shown": gymnasium.spaces.Dict({"at": discrete(3)})},
+            r"Given must have arrays for observations, .*; received Dict\('at': Discrete\(3\)\)",
+        ),
+        ({"shown": gymnasium.spaces.Tuple([discrete(3)])}, r"arrays .*; received Tuple\(Discrete"),
+        ({"shown": box(-1, 1, (0,))}, r"arrays .*; received Box\("),
+        ({"shown": gymnasium.spaces.Text(3)}, r"arrays .*; received Text\("),
+        ({"taken": gymnasium.spaces.MultiDiscrete([2, 3])}, r"Given: actions .*; received Multi"),
+        ({"taken": discrete(2, start=1)}, r"starts at 0.*; received Discrete\(2, start=1\)"),
+        ({"taken": box(-np.inf, np.inf, (2,))}, r"bounded Box .*; received Box\(-inf, inf"),
+        ({"taken": box(0, 9, (2,), "int64")}, r"actions must be floats; received Box.* int64\)"),
+    ],
+)
+def test_what_cannot_be_read_is_not_played(tmp_path, changes, message):
+    with pytest.raises(InvalidInput, match=message):
+        record_episodes(tmp_path / "data", "me/g-v0", lambda: Given(**changes), [RANDOM], 10**9)
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((None, "random", 0.5), "me's share of random actions must be from 1 to 1; received 0.5"),
+        ((failing, "random", 1.1), "share of random actions must be from 0 to 1; received 1.1"),
+        ((failing, "clipped", -0.1), "me's noise must be at least 0 and finite; received -0.1"),
+        ((failing, "tanh", np.inf), "me's noise must be at least 0 and finite; received inf"),
+        ((failing, "loud", 1.0), "`noise` must be one of .*'tanh'.*; received 'loud'"),
+        ((failing, "tanh", 1.0, 0.0), "me's share of the steps must be greater than 0; received 0"),
+    ],
+)
+def test_nobody_can_play_like_this(arguments, message):
+    with pytest.raises(InvalidInput, match=message):
+        Player("me", *arguments)
+
+
+def test_a_missing_package_is_named_before_anything_is_played(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(InvalidInput, match=r"needs h5py: pip install '\.\[data\]'; received a"):
+        record_episodes(tmp_path / "data", "me/cart-v0", cart_pole, [RANDOM], 10**9)
+
+
+KILLED = """
+import os, signal, sys, gymnasium
+from rrl_tf.offline.recording import Player, record_episodes
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background ignores it
+steps = 0
+def policy(observation):
+    global steps
+    steps += 1
+    if steps == 200:
+        os.kill(os.getpid(), int(sys.argv[2]))
+    return 0
+make_env = lambda: gymnasium.make("CartPole-v1")
+record_episodes(sys.argv[1], "me/cart-v0", make_env, [Player("mortal", lambda: policy)], 10**6)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_killed_recording_leaves_nothing_that_counts(tmp_path, number):
+    command = [sys.executable, "-c", KILLED, str(tmp_path), str(int(number))]
+    ended = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONPATH": "."})
+    assert ended.returncode in (-number, 130, 1), ended.stderr.decode()[-500:]
+    left = [path.name for path in tmp_path.iterdir()]
+    assert all(name.startswith(".rrl_tf-draft-") for name in left)
+    assert left or number == signal.SIGINT
+    record_episodes(tmp_path, "me/cart-v0", cart_pole, [RANDOM], 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["me"]
+
+
+def changed_cart_pole(**options):
+    return lambda: gymnasium.make("CartPole-v1", **options)
+
+
+@pytest.mark.parametrize(
+    ("level", "make_env", "said"),
+    [
+        (0.505, cart_pole, r"mine \(49.5% random\).*received .*mine \(50.5% random\)"),
+        (0.495, changed_cart_pole(max_episode_steps=5), "CartPole-v1 with max_episode_steps=5,"),
+        (0.495, changed_cart_pole(sutton_barto_reward=True), "with sutton_barto_reward=True,"),
+    ],
+)
+def test_a_recording_that_differs_a_little_is_another(tmp_path, level, make_env, said):
+    """Once, it was said to be there already."""
+    record = functools.partial(record_episodes, tmp_path, "me/cart-v0", episodes=1)
+    record(cart_pole, [Player("mine", lambda: lambda _: 0, level=0.495)])
+    with pytest.raises(InvalidInput, match=said):
+        record(make_env, [Player("mine", lambda: lambda _: 0, level=level)])
+    record(
+        changed_cart_pole(render_mode="rgb_array"),
+        [Player("mine", lambda: lambda _: 0, level=0.495)],
+    )

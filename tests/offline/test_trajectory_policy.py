@@ -1,0 +1,200 @@
+"""Acting with a Decision Transformer, and playing episodes side by side."""
+
+import dataclasses
+
+import gymnasium
+import numpy as np
+import pytest
+
+from rrl_tf.errors import InvalidInput
+from rrl_tf.models import BehaviorCloning, DecisionTransformer
+from rrl_tf.offline.scaling import Scaling
+from rrl_tf.offline.trajectory_policy import TrajectoryPolicy, play_episodes
+
+pytestmark = pytest.mark.tf_only
+
+S, A, K = 3, 2, 5
+
+
+def transformer(discrete=False, **arguments):
+    model = DecisionTransformer.from_preset(
+        "fast",
+        state_size=S,
+        action_size=A,
+        discrete=discrete,
+        **{"width": 16, "num_blocks": 2, "context_length": K, **arguments},
+    )
+    model.build()
+    return model
+
+
+def scaling(discrete=False):
+    bounds = (None, None) if discrete else (np.full(A, -2, "float32"), np.full(A, 6, "float32"))
+    return Scaling(np.full(S, 0.5, "float32"), np.full(S, 2, "float32"), 10.0, *bounds)
+
+
+class Countdown(gymnasium.Env):
+    """Ends after `seed` steps; the reward of a step is its number."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (S,))
+    action_space = gymnasium.spaces.Box(-2, 6, (A,))
+
+    def reset(self, *, seed=None, options=None):
+        self.left, self.steps, self.actions = seed, 0, []
+        return self._observation(), {}
+
+    def step(self, action):
+        self.left, self.steps = self.left - 1, self.steps + 1
+        self.actions.append(np.array(action))
+        over = self.left == 0
+        info = {"success": self.steps > 3} if over else {}
+        return self._observation(), float(self.steps), over, False, info
+
+    def _observation(self):
+        return np.sin(np.arange(S) + self.steps + self.left).astype("float32")
+
+
+def windows_by_hand(model, scaling, episode, target):
+    """The actions of one episode, from windows that are put together anew at every step."""
+    states, rewards, actions = episode
+    chosen = []
+    for t in range(len(actions)):
+        real = slice(max(0, t + 1 - K), t + 1)
+        returns = target - np.concatenate([[0], np.cumsum(rewards)])
+        raw = {
+            "states": states[real],
+            "actions": np.concatenate([actions[:t], np.zeros((1, A), "float32")])[real],
+            "returns_to_go": returns[real, None].astype("float32"),
+            "timesteps": np.arange(t + 1, dtype="int32")[real],
+            "mask": np.ones(len(states[real]), "float32"),
+        }
+        window = scaling.window({name: values[None] for name, values in raw.items()})
+        chosen.append(np.asarray(scaling.action(model(window, last_action=True)["action"]))[0])
+    return np.array(chosen)
+
+
+def test_actions_are_those_of_windows_put_together_by_hand():
+    model, scale = transformer(), scaling()
+    envs = [Countdown() for _ in range(3)]
+    policy = TrajectoryPolicy(model, scale)
+    played = play_episodes(policy, envs, 30.0, seeds=[4, 9, 2])
+    assert played["length"].tolist() == [4, 9, 2]
+    assert played["return"].tolist() == [10.0, 45.0, 3.0]
+    assert played["success"].tolist() == [1, 1, 0]
+    for env, length in zip(envs, (4, 9, 2)):
+        states = [np.sin(np.arange(S) + length)] * length  # steps + left is always the same
+        rewards = np.arange(1, length + 1)
+        episode = np.array(states, "float32"), rewards, np.array(env.actions)
+        expected = windows_by_hand(model, scale, episode, 30.0)
+        np.testing.assert_allclose(env.actions, expected, atol=1e-4)
+
+
+def test_discrete_actions_are_indices():
+    policy = TrajectoryPolicy(transformer(discrete=True), scaling(discrete=True))
+    policy.begin(np.array([1.0, 2.0]))
+    for _ in range(3):
+        action = policy.act(np.zeros((2, S), "float32"), np.zeros(2))
+        assert action.shape == (2,) and set(action) <= {0, 1}
+
+
+def test_a_new_episode_remembers_nothing():
+    policy = TrajectoryPolicy(transformer(), scaling())
+    observations = np.random.default_rng(0).normal(size=(4, 1, S)).astype("float32")
+
+    def play():
+        policy.begin([5.0])
+        return np.array([policy.act(o, [1.0]) for o in observations])
+
+    np.testing.assert_array_equal(play(), play())
+
+
+def test_the_target_return_matters():
+    policy = TrajectoryPolicy(transformer(), scaling())
+    policy.begin([0.0, 30.0])
+    low, high = policy.act(np.zeros((2, S), "float32"))
+    assert np.abs(low - high).max() > 1e-4
+
+
+def test_behavior_cloning_is_played_alike():
+    model = BehaviorCloning(S, A, hidden_units=(8,))
+    model.build()
+    envs = [Countdown()]
+    play_episodes(TrajectoryPolicy(model, scaling()), envs, 0.0, seeds=[3])
+    np.testing.assert_allclose(envs[0].actions, [envs[0].actions[0]] * 3, atol=1e-6)
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match="target_return must be given"):
+        play_episodes(TrajectoryPolicy(transformer(), scaling()), [Countdown()], None, [1])
+    with pytest.raises(ValueError, match="a seed for each environment"):
+        play_episodes(TrajectoryPolicy(transformer(), scaling()), [Countdown()], 0.0, [1, 2])
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return TrajectoryPolicy(transformer(), scaling())
+
+
+@pytest.mark.parametrize("wrong", [-5.0, [[1.0], [2.0]], [], ["best"], [np.nan], None])
+def test_one_return_is_asked_for_in_each_episode(policy, wrong):
+    with pytest.raises(InvalidInput, match=r"^target_returns .*received"):
+        policy.begin(wrong)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5])
+def test_a_seed_is_a_whole_number_from_0_up(policy, seed):
+    with pytest.raises(InvalidInput, match=f"`seed` must be .*; received {seed}"):
+        policy.begin([1.0], seed=seed)
+
+
+def test_an_episode_has_to_begin():
+    policy = TrajectoryPolicy(transformer(), scaling())
+    for ask in (lambda: policy.act(np.zeros((1, S))), lambda: policy.keep(np.array([True]))):
+        with pytest.raises(InvalidInput, match="call begin with a return for each of them; rec"):
+            ask()
+
+
+@pytest.mark.parametrize(
+    ("shape", "episodes"), [((S,), 1), ((S,), S), ((2,), 1), ((2, S), 1), ((2, 1), 2), ((), 1)]
+)
+def test_each_episode_has_an_observation(policy, shape, episodes):
+    """In the first step, and in those after it; what is refused leaves the window as it is."""
+    told = (
+        rf"observations must be \({episodes}, {S}\), .* received the shape \({str(shape)[1:-1]}\)"
+    )
+    policy.begin(np.ones(episodes))
+    for _ in range(2):
+        with pytest.raises(InvalidInput, match=told):
+            policy.act(np.zeros(shape, "float32"), np.zeros(episodes))
+        policy.act(np.zeros((episodes, S), "float32"), np.zeros(episodes))
+
+
+def test_prepared_observations_keep_their_shape():
+    """What a function prepares may be of any shape, and is of one."""
+    scale = Scaling(np.zeros(S), np.ones(S), 1.0, prepare=lambda grids: grids[:, :, 0])
+    policy = TrajectoryPolicy(transformer(discrete=True), scale)
+    policy.begin([1.0])
+    policy.act(np.zeros((1, S, 2), "float32"))
+    with pytest.raises(
+        InvalidInput, match=r"must be \(1, 3, 2\), .* received the shape \(1, 3, 1\)"
+    ):
+        policy.act(np.zeros((1, S, 1), "float32"), [0.0])
+
+
+@pytest.mark.parametrize("wrong", [None, 0.0, [1.0], [1.0, 2.0, 3.0], [[1.0], [2.0]]])
+def test_each_episode_has_a_reward(policy, wrong):
+    observations = np.zeros((2, S), "float32")
+    policy.begin([1.0, 2.0])
+    policy.act(observations, wrong)  # not looked at in a first step
+    with pytest.raises(InvalidInput, match=r"rewards must be \(2,\), .* received "):
+        policy.act(observations, wrong)
+    unasked = TrajectoryPolicy(transformer(), dataclasses.replace(scaling(), condition="return"))
+    unasked.begin([1.0, 2.0])
+    for _ in range(2):
+        unasked.act(observations, wrong)
+
+
+@pytest.mark.parametrize(("envs", "seeds"), [(Countdown(), [1]), ([Countdown()], 1), ([], [])])
+def test_environments_come_with_a_seed_each(policy, envs, seeds):
+    with pytest.raises(InvalidInput, match="a list of environments and a seed for each environmen"):
+        play_episodes(policy, envs, 0.0, seeds)
