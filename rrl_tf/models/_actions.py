@@ -13,7 +13,7 @@ DISTRIBUTIONS = ("point", "censored_normal")
 
 
 def distribution_layer(
-    distribution: str, discrete: bool, played_noise: float
+    distribution: str, discrete: bool, noise_scale: float
 ) -> CensoredNormal | None:
     """What makes a distribution of an action's locations; nothing where a point is predicted.
 
@@ -27,10 +27,10 @@ def distribution_layer(
         raise InvalidInput(
             f"`distribution` must be 'point' where actions are discrete; received {distribution!r}"
         )
-    return CensoredNormal(played_noise, dtype="float32", name="distribution")
+    return CensoredNormal(noise_scale, dtype="float32", name="distribution")
 
 
-def set_played_noise(model: keras.Model, share: float) -> None:
+def set_noise_scale(model: keras.Model, share: float) -> None:
     """Sets the share of the noise over which a model averages the actions it plays from now on.
 
     Functions of it that were traced before go on as they were.
@@ -44,8 +44,8 @@ def set_played_noise(model: keras.Model, share: float) -> None:
     """
     if model.action_distribution is None:
         raise InvalidInput("a share of the noise needs a model that has learned one; received none")
-    share = number_from("played_noise", share, 0, 1)
-    model.played_noise = model.action_distribution.played_noise = share
+    share = number_from("noise_scale", share, 0, 1)
+    model.noise_scale = model.action_distribution.noise_scale = share
 
 
 def activation(distribution: str, discrete: bool) -> str | None:

@@ -26,8 +26,8 @@ from rrl_tf.layers import (
     RelationalBlock,
     RelationalModule,
 )
-from rrl_tf.layers._masks import without_removed
-from rrl_tf.layers._shapes import dense_on_rows
+from rrl_tf.layers.masks import without_removed
+from rrl_tf.layers.base import dense_on_rows
 from rrl_tf.models._grids import (
     OnGrid,
     cell_of,

@@ -12,8 +12,8 @@ from rrl_tf._arguments import integer, number_from, positive_int
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import CausalTransformerBlock, PositionEmbedding
-from rrl_tf.layers._layer_norm import LayerNormalization
-from rrl_tf.layers._shapes import dense_on_rows
+from rrl_tf.layers.layer_normalization import LayerNormalization
+from rrl_tf.layers.base import dense_on_rows
 from rrl_tf.layers.relational_memory_cell import RelationalMemoryCell
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import keras
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers._shapes import same_shape
+from rrl_tf.layers.base import same_shape
 
 INPUTS = ("observation", "previous_action", "previous_reward")
 

@@ -11,7 +11,7 @@ from keras import ops
 from rrl_tf._arguments import positive_int, positive_ints
 from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers._shapes import tensor_spec
+from rrl_tf.layers.base import tensor_spec
 from rrl_tf.models._from_preset import FromPreset
 from rrl_tf.models._grids import check_grid, check_grid_shape, check_room, dense
 from rrl_tf.models.presets import CONVOLUTIONAL_CLASSIFIER

@@ -12,8 +12,8 @@ from rrl_tf._arguments import positive_int
 from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import CausalTransformerBlock, TrajectoryEmbedding
-from rrl_tf.layers._layer_norm import LayerNormalization
-from rrl_tf.layers._shapes import dense_on_rows, same_shape, tensor_spec
+from rrl_tf.layers.layer_normalization import LayerNormalization
+from rrl_tf.layers.base import dense_on_rows, same_shape, tensor_spec
 from rrl_tf.models._actions import activation, distribution_layer, predicted, predicted_specs
 from rrl_tf.models._from_preset import FromPreset
 from rrl_tf.models.presets import DECISION_TRANSFORMER

@@ -11,7 +11,7 @@ from rrl_tf._arguments import one_of, optional_dict, positive_int, positive_ints
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import CausalTransformerBlock, RelationalMemory
-from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
+from rrl_tf.layers.base import dense_on_rows, tensor_spec
 from rrl_tf.models._from_preset import FromPreset
 from rrl_tf.models._grids import layer_of
 from rrl_tf.models.presets import MEMORY_SEQUENCE_CLASSIFIER

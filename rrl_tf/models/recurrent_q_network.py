@@ -12,7 +12,7 @@ from keras import ops
 from rrl_tf._arguments import one_of, optional_dict, positive_int, positive_ints
 from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers._shapes import dense_on_rows
+from rrl_tf.layers.base import dense_on_rows
 from rrl_tf.models import _memory_cores as cores
 from rrl_tf.models._dense_encoder import DenseEncoder
 from rrl_tf.models._dueling import dueling_values

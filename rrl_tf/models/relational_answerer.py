@@ -12,8 +12,8 @@ from rrl_tf._arguments import optional_dict, positive_int, positive_ints
 from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import AppendCoordinates, RelationalBlock, RelationalModule
-from rrl_tf.layers._masks import without_removed
-from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
+from rrl_tf.layers.masks import without_removed
+from rrl_tf.layers.base import dense_on_rows, tensor_spec
 from rrl_tf.models._from_preset import FromPreset
 from rrl_tf.models._grids import dense, layer_of
 from rrl_tf.models._questions import (

@@ -11,7 +11,7 @@ from keras import ops
 from rrl_tf._arguments import one_of, optional_dict, positive_int, positive_ints
 from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.layers import AppendCoordinates, RelationalBlock, RelationalModule
-from rrl_tf.layers._shapes import tensor_spec
+from rrl_tf.layers.base import tensor_spec
 from rrl_tf.models._from_preset import FromPreset
 from rrl_tf.models._grids import (
     OnGrid,

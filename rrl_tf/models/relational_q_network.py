@@ -10,7 +10,7 @@ import keras
 
 from rrl_tf._arguments import positive_int, positive_ints
 from rrl_tf._typing import Activation, Initializer, Shape, Tensor
-from rrl_tf.layers._shapes import tensor_spec
+from rrl_tf.layers.base import tensor_spec
 from rrl_tf.models._dueling import dueling_values
 from rrl_tf.models._encoders import RelationalEncoder, with_preparation
 from rrl_tf.models._from_preset import FromPreset
