@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -266,16 +267,19 @@ class RelationalBlock(EntityLayer):
 
 def _check_grid(grid, nodes):
     """Raise an `InvalidInput` unless `grid` is (rows, columns) with at most `nodes` cells."""
-    is_pair = isinstance(grid, tuple | list) and len(grid) == 2
-    sizes = [size for size in grid if not _is_unknown(size)] if is_pair else []
-    are_sizes = all(isinstance(s, numbers.Integral) and s is not True and s > 0 for s in sizes)
-    if not (is_pair and are_sizes) or (nodes and len(sizes) == 2 and math.prod(sizes) > nodes):
+    sizes = [_size(each) for each in grid] if isinstance(grid, tuple | list) else []
+    fits = len(sizes) == 2 and 0 not in sizes
+    if not fits or (nodes and None not in sizes and math.prod(sizes) > nodes):
         raise InvalidInput(
             f"relative positions need the `grid` (rows, columns) of the entities, here {nodes} of "
             f"them; received {grid!r}"
         )
 
 
-def _is_unknown(size):
-    """Return whether a size is None or a tensor, as while a graph is traced."""
-    return size is None or (hasattr(size, "dtype") and not isinstance(size, numbers.Number))
+def _size(value):
+    """Return a positive integer; None for a size unknown while tracing; 0 for anything else."""
+    try:
+        return 0 if isinstance(value, bool) else max(operator.index(value), 0)
+    except TypeError:
+        is_known = isinstance(value, numbers.Number) or not hasattr(value, "dtype")
+        return 0 if is_known and value is not None else None
