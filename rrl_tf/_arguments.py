@@ -57,11 +57,11 @@ def optional_integer(name: str, value: Any) -> int | None:
     return None if value is None else integer(name, value)
 
 
-def optional_dict(name: str, value: Any) -> dict[str, Any] | None:
-    """A new dict, or an `InvalidInput`; None stays None."""
+def optional_dict(name: str, value: Any, default: dict[str, Any] | None = None) -> Any:
+    """Return a new dict, or raise an `InvalidInput`; None becomes the default."""
     if not isinstance(value, Mapping | None):
         raise InvalidInput(f"`{name}` must be a dict; received {value!r}")
-    return None if value is None else dict(value)
+    return default if value is None else dict(value)
 
 
 def positive_int(name: str, value: Any) -> int:

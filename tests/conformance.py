@@ -18,14 +18,14 @@ from rrl_tf.layers import (
 )
 from rrl_tf.models import (
     BehaviorCloning,
-    ConvolutionalAnswerer,
+    ConvolutionalVQA,
     ConvolutionalClassifier,
     DecisionTransformer,
     MemorySequenceClassifier,
     MLPClassifier,
     PatchAttentionClassifier,
     RecurrentQNetwork,
-    RelationalAnswerer,
+    RelationalVQA,
     RelationalClassifier,
     RelationalQNetwork,
 )
@@ -266,7 +266,7 @@ CASES = [
     sequence_classifier("fast-lstm", 60_516),
     sequence_classifier("fast-transformer", 60_282, {f"block_{i}": (2, 4, 4) for i in (1, 2)}),
     answerer(
-        RelationalAnswerer,
+        RelationalVQA,
         112 + 102 + (81 + 80) + 32 + 2 * (8 * 30 + 30 + 10 * 8 + 8) + 63 + 40,
         {f"round_{i}": (2, 10, 10) for i in (1, 2)},
         cell_units=(9,),
@@ -274,7 +274,7 @@ CASES = [
         block={"num_heads": 2, "key_size": 5},
         num_rounds=2,
     ),
-    answerer(ConvolutionalAnswerer, 112 + 102 + 24 * 7 + 7 + 21 + 40),
+    answerer(ConvolutionalVQA, 112 + 102 + 24 * 7 + 7 + 21 + 40),
     windows("tokens", lambda **k: TrajectoryEmbedding(8, 9, **k), TOKENS, full_precision=False),
     windows("cloning", lambda **k: BehaviorCloning(4, 3, (6,), **k), 4 * 6 + 6 + 6 * 3 + 3),
     windows(

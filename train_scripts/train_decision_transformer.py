@@ -347,7 +347,7 @@ def make_transformer(config: Config, data: OfflineData, scaling: Scaling) -> Dec
         positions=config.positions,
         dropout=config.dropout,
         distribution=config.distribution,
-        played_noise=config.played_noise,
+        noise_scale=config.played_noise,
         heads=("action",),  # nothing is learned from the other predictions
         dtype=config.dtype,
     )
@@ -368,7 +368,7 @@ def make_imitator(config: Config, data: OfflineData, scaling: Scaling) -> Behavi
         dropout=config.dropout,
         return_conditioned=config.return_conditioned,
         distribution=config.distribution,
-        played_noise=config.played_noise,
+        noise_scale=config.played_noise,
         members=config.members,
         dtype=config.dtype,
     )

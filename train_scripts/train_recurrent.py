@@ -36,7 +36,7 @@ from rrl_tf.envs import (
 from rrl_tf.envs.minigrid_view import most_in_sight
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RecurrentQNetwork
-from rrl_tf.models.recurrent_presets import RECURRENT_Q_NETWORK
+from rrl_tf.models.architectures import RECURRENT_Q_NETWORK
 from train_scripts import command_line
 from train_scripts.gymnasium_config import GymnasiumConfig
 

@@ -30,8 +30,8 @@ from rrl_tf.data.sort_of_clevr_task import (
     kinds_of,
     sort_of_clevr,
 )
-from rrl_tf.export import export_answerer
-from rrl_tf.models import ConvolutionalAnswerer, RelationalAnswerer
+from rrl_tf.export import export_vqa
+from rrl_tf.models import ConvolutionalVQA, RelationalVQA
 from rrl_tf.training import (
     FitConfig,
     FitRun,
@@ -49,7 +49,7 @@ TEST_SEED, VALIDATION_SEED = 2**32 - 1, 2**32 - 2
 """Of pictures that are evaluated; no training draws them, whatever its seed."""
 TITLE_WIDTH = 20
 """Letters that have room over a picture."""
-MODELS: dict[str, Any] = {"relational": RelationalAnswerer, "convolutional": ConvolutionalAnswerer}
+MODELS: dict[str, Any] = {"relational": RelationalVQA, "convolutional": ConvolutionalVQA}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,7 +175,7 @@ def finish(run: FitRun) -> None:
         "cpu_minutes": sum(row["time/epoch_cpu"] for row in run.log.rows) / 60,
     }
     figure = attention_figure(model, test)
-    version = export_answerer(
+    version = export_vqa(
         folder.export,
         model,
         ink,
@@ -209,7 +209,7 @@ def attention_figure(model: keras.Model, shown: Pictures) -> Figure | None:
 
     Of each cell the largest attention over the heads is drawn.
     """
-    if not isinstance(model, RelationalAnswerer):
+    if not isinstance(model, RelationalVQA):
         return None
     kinds = kinds_of(shown.questions)
     asked = [next(zip(*np.nonzero(kinds == kind))) for kind in range(len(TEXTS))]

@@ -23,7 +23,7 @@ from benchmarks.reproductions.recall import (
 )
 from benchmarks.runs import any_of
 from rrl_tf.envs import memory_task
-from rrl_tf.models.presets import RELATIONAL_Q_NETWORK
+from rrl_tf.models.architectures import RELATIONAL_Q_NETWORK
 
 SIZE, STEPS = 7, 24
 NORMED = {**RELATIONAL_Q_NETWORK["fast"]["config"]["block"], "qkv_norm": "entity"}

@@ -29,7 +29,7 @@ from rrl_tf.envs import Task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_policy, export_recurrent_policy
 from rrl_tf.interpret.episode import draw_episode
-from rrl_tf.models._from_preset import FromPreset
+from rrl_tf.models.base import BaseModel
 from rrl_tf.training.compilation import compilation_told
 from rrl_tf.training.config import (
     RunConfig,
@@ -210,7 +210,7 @@ def check_same_network(file: pathlib.Path, network: keras.Model) -> None:
     Weights that fit say too little: with other activations, or heads, there are as many of them.
     Networks of Keras' own layers are not compared, as these are named by a running counter.
     """
-    if not isinstance(network, FromPreset) or not file.exists():
+    if not isinstance(network, BaseModel) or not file.exists():
         return  # hosts beside the chief have no file
     with zipfile.ZipFile(file) as archive:
         stored = json.loads(archive.read("config.json"))

@@ -11,8 +11,8 @@ import numpy as np
 
 from rrl_tf._arguments import array_of, integer, number_from
 from rrl_tf.errors import InvalidInput
-from rrl_tf.models import RelationalAnswerer
-from rrl_tf.models._encoders import RelationalEncoder
+from rrl_tf.models import RelationalVQA
+from rrl_tf.models.relational_q_network import RelationalEncoder
 
 MOST, LEAST, LAST, RANDOM = "most attended", "least attended", "most, last round", "at random"
 
@@ -68,11 +68,11 @@ def faithfulness(
 
     Args:
         network: `RelationalQNetwork` that reads one cell, as the preset `"fast"` does,
-            `RecurrentQNetwork` behind such an encoder, or `RelationalAnswerer`.
+            `RecurrentQNetwork` behind such an encoder, or `RelationalVQA`.
         inputs: prepared observations `(B, height, width, F)`, or the dict that the other networks
             take; with one question about each picture.
         memory: `(B, M)`, which is left as it is; of a `RecurrentQNetwork` alone.
-        answers: `(B,)` int, the right ones; of a `RelationalAnswerer` alone.
+        answers: `(B,)` int, the right ones; of a `RelationalVQA` alone.
         counts: how many entities to remove.
         draws: of random entities, for each observation.
         seed: of these draws.
@@ -98,7 +98,7 @@ def faithfulness(
     (2017); Jain and Wallace, "Attention is not explanation" (2019), for the question.
     """
     _check_numbers(counts, draws, seed)
-    asks_answerer = isinstance(network, RelationalAnswerer)
+    asks_answerer = isinstance(network, RelationalVQA)
     asked = (_Answerer if asks_answerer else _Agent)(network, inputs, memory)
     right = _checked_answers(answers, asked.size, network if asks_answerer else None)
     rounds, read, candidate = asked.attention()
@@ -143,7 +143,7 @@ class _Agent:
     def attention(self):
         """Attention of every round, the entity `(B,)` that is read, and candidates `(B, N)`."""
         rounds = _rounds(self._ask(return_attention_scores=True)[-1])
-        read, seen = _read(self._encoder, self._views), self._encoder.seen(self._views)
+        read, seen = _read(self._encoder, self._views), self._encoder.visible(self._views)
         entities = (self.size, rounds[0].shape[-1])
         candidate = np.ones(entities, bool) if seen is None else np.array(seen)
         candidate[np.arange(self.size), read] = False
@@ -306,7 +306,7 @@ def _checked_answers(answers, size, answerer):
     if answers is None:
         return None
     if answerer is None:
-        raise InvalidInput("`answers` goes with a RelationalAnswerer; received some without one")
+        raise InvalidInput("`answers` goes with a RelationalVQA; received some without one")
     answers = array_of("answers", answers, "int64")
     if answers.shape != (size,):
         raise InvalidInput(

@@ -267,7 +267,7 @@ def _chosen_noise(run, play):
         run.folder.replace_model(play.policy.model)
     else:
         return {}
-    return {"played_noise": tried, "chosen_noise": play.policy.model.played_noise}
+    return {"played_noise": tried, "chosen_noise": play.policy.model.noise_scale}
 
 
 def listens(network: keras.Model) -> bool:

@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.models import ConvolutionalAnswerer, RelationalAnswerer
+from rrl_tf.models import ConvolutionalVQA, RelationalVQA
 
 SMALL = {"num_classes": 4, "conv_filters": (4, 8), "hidden_units": (8,)}
 BLOCK = {"num_heads": 2, "key_size": 4}
 
 
 def relational(**arguments):
-    return RelationalAnswerer(cell_units=(8,), width=8, **{**SMALL, **arguments})
+    return RelationalVQA(cell_units=(8,), width=8, **{**SMALL, **arguments})
 
 
 def convolutional():
-    return ConvolutionalAnswerer(conv_kernel_sizes=(3, 3), conv_strides=(2, 2), **SMALL)
+    return ConvolutionalVQA(conv_kernel_sizes=(3, 3), conv_strides=(2, 2), **SMALL)
 
 
 def asked(pictures, questions, batch=None):
@@ -107,4 +107,4 @@ def test_hidden_units_are_several():
         ((), "`the number of hidden_units`"),
     ):
         with pytest.raises(InvalidInput, match=message):
-            ConvolutionalAnswerer(hidden_units=units)
+            ConvolutionalVQA(hidden_units=units)

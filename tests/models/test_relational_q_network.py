@@ -11,7 +11,7 @@ from keras import ops
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RelationalQNetwork
-from rrl_tf.models.presets import RELATIONAL_Q_NETWORK
+from rrl_tf.models.architectures import RELATIONAL_Q_NETWORK
 
 SHAPES = {"book": (7, 7, 3), "zambaldi": (7, 7, 3), "fast": (7, 7, 20)}
 AGENT, KEY = (3, 6), (2, 3)

@@ -9,7 +9,7 @@ from keras import ops
 from recurrent_networks import GRID, array, sequences, shared
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.models import RecurrentQNetwork, RelationalAnswerer, RelationalQNetwork
+from rrl_tf.models import RecurrentQNetwork, RelationalVQA, RelationalQNetwork
 
 CELLS = GRID[0] * GRID[1]
 READ = 5
@@ -126,7 +126,7 @@ def test_the_cell_that_is_read_may_be_removed_or_out_of_sight_with_a_bound_as_wi
 
 
 def small_answerer():
-    return RelationalAnswerer(4, (4, 8), cell_units=(8,), width=8, hidden_units=(8,))
+    return RelationalVQA(4, (4, 8), cell_units=(8,), width=8, hidden_units=(8,))
 
 
 def an_answerers_inputs():

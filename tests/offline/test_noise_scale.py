@@ -9,7 +9,6 @@ import pytest
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import BehaviorCloning
-from rrl_tf.models._actions import set_played_noise
 from rrl_tf.offline.evaluation import TargetReturns
 from rrl_tf.offline.noise_scale import choose_noise, take_up_noise
 from rrl_tf.offline.scaling import Scaling

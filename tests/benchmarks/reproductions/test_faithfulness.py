@@ -8,7 +8,7 @@ import pytest
 from rrl_tf.agents import evaluate
 from rrl_tf.data.sort_of_clevr_task import examples, sort_of_clevr
 from rrl_tf.interpret.faithfulness import LAST, LEAST, MOST, RANDOM
-from rrl_tf.models import RelationalAnswerer, RelationalQNetwork
+from rrl_tf.models import RelationalVQA, RelationalQNetwork
 
 pytestmark = pytest.mark.tf_only
 
@@ -61,7 +61,7 @@ def test_a_policy_on_box_world_is_asked_on_its_way(study):
 def test_an_answerer_is_asked_one_question_at_a_time(study, monkeypatch):
     monkeypatch.setattr(study, "CELLS_OF_PICTURES", (1, 81))
     monkeypatch.setattr(study, "QUESTIONS_EACH", 2)
-    network = RelationalAnswerer.from_preset("fast", width=16, conv_filters=(4, 8))
+    network = RelationalVQA.from_preset("fast", width=16, conv_filters=(4, 8))
     network.build({"images": (None, 75, 75, 3), "questions": (None, None, 11)})
     for weight in network.weights:
         weight.assign(np.random.default_rng(0).normal(0.0, 0.5, size=weight.shape))

@@ -13,7 +13,7 @@ from keras import ops
 from rrl_tf.export.writer import input_spec, model_endpoints, write_version
 
 
-def export_answerer(
+def export_vqa(
     directory: str | os.PathLike,
     model: keras.Layer,
     prepare: Callable[[Any], Any],
@@ -33,7 +33,7 @@ def export_answerer(
 
     Args:
         directory, version: As in `rrl_tf.export.writer.write_version`.
-        model: `RelationalAnswerer` or `ConvolutionalAnswerer`.
+        model: `RelationalVQA` or `ConvolutionalVQA`.
         prepare: Function of tensors, raw images (B, ...) as float32 to the model's images.
         image_shape: Shape of one raw image, without the batch.
         question_size: Bits of a question.
@@ -48,9 +48,9 @@ def export_answerer(
     Example:
 
     >>> from rrl_tf.data.sort_of_clevr_task import QUESTION_SIZE, ink
-    >>> from rrl_tf.models import ConvolutionalAnswerer
-    >>> model = ConvolutionalAnswerer.from_preset("fast")
-    >>> export_answerer("runs/clevr/export", model, ink, (75, 75, 3), QUESTION_SIZE)
+    >>> from rrl_tf.models import ConvolutionalVQA
+    >>> model = ConvolutionalVQA.from_preset("fast")
+    >>> export_vqa("runs/clevr/export", model, ink, (75, 75, 3), QUESTION_SIZE)
     PosixPath('runs/clevr/export/1')
     """
 
