@@ -158,7 +158,7 @@ def sequence_classifier(preset, parameters, attention=None):
     )
 
 
-def answerer(kind, parameters, attention=None, **arguments):
+def vqa(kind, parameters, attention=None, **arguments):
     small = {"num_classes": 5, "conv_filters": (4, 6), "conv_kernel_sizes": (3, 2)}
     small |= {"conv_strides": (2, 2), "hidden_units": (7,), **arguments}
     return Case(
@@ -265,7 +265,7 @@ CASES = [
     sequence_classifier("fast", 60_036, {"block_1": (4, 4, 5, 5)}),
     sequence_classifier("fast-lstm", 60_516),
     sequence_classifier("fast-transformer", 60_282, {f"block_{i}": (2, 4, 4) for i in (1, 2)}),
-    answerer(
+    vqa(
         RelationalVQA,
         112 + 102 + (81 + 80) + 32 + 2 * (8 * 30 + 30 + 10 * 8 + 8) + 63 + 40,
         {f"round_{i}": (2, 10, 10) for i in (1, 2)},
@@ -274,7 +274,7 @@ CASES = [
         block={"num_heads": 2, "key_size": 5},
         num_rounds=2,
     ),
-    answerer(ConvolutionalVQA, 112 + 102 + 24 * 7 + 7 + 21 + 40),
+    vqa(ConvolutionalVQA, 112 + 102 + 24 * 7 + 7 + 21 + 40),
     windows("tokens", lambda **k: TrajectoryEmbedding(8, 9, **k), TOKENS, full_precision=False),
     windows("cloning", lambda **k: BehaviorCloning(4, 3, (6,), **k), 4 * 6 + 6 + 6 * 3 + 3),
     windows(

@@ -190,7 +190,7 @@ class CausalTransformerBlock(BaseLayer):
     def compute_output_shape(self, inputs_shape: Shape) -> Shape:
         return tuple(inputs_shape)
 
-    def compute_output_spec(self, inputs: Tensor, **options: Any) -> Any:  # type: ignore[override]
+    def compute_output_spec(self, inputs: Tensor, **options: Any) -> Any:
         result = super().compute_output_spec(inputs, **options)
         if options.get("rows") is not None:
             carry_mask(keras.tree.flatten(result)[0], carried_mask(inputs), options["rows"])

@@ -42,7 +42,7 @@ def without_removed(allowed: Tensor | None, removed: Tensor, shape: Shape) -> Te
     # PyTorch's is torch.bool. Another dtype would be true wherever it is not 0, NaN included.
     is_bool = str(getattr(dtype, "name", dtype)).endswith("bool")
     if given is None or not is_bool or not same_shape(given, shape):
-        received = type(removed).__name__ if given is None else f"{dtype} {tuple(given)}"
+        received = type(removed).__name__ if given is None else f"{tuple(given)} of {dtype}"
         raise InvalidInput(
             "`removed` must be an array of bools (B, N), one for each entity, here "
             f"{tuple(shape)}; received {received}"

@@ -189,11 +189,9 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
                 "timesteps": (None, None),
             }
         )
-        norms = [] if self.final_norm is None else [self.final_norm]
-        for layer in (*self.blocks, *norms):
+        layers = [*self.blocks, *self.predictors.values()]
+        for layer in layers if self.final_norm is None else [*layers, self.final_norm]:
             layer.build((None, None, self.width))
-        for predictor in self.predictors.values():
-            predictor.build((None, self.width))
         if self.action_distribution is not None:
             self.action_distribution.build((None, self.action_size))
 

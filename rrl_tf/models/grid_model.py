@@ -12,7 +12,7 @@ from rrl_tf._typing import Activation, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import AppendCoordinates, RandomShift, RelationalBlock, RelationalModule
 from rrl_tf.layers.base import dense_on_rows, make_dense
-from rrl_tf.models.base import BaseModel, make_layer
+from rrl_tf.models.base import BaseModel, build_in_turn, make_layer
 
 
 class GridModel(BaseModel):
@@ -30,9 +30,6 @@ class GridModel(BaseModel):
 
         Args:
             inputs_shape: `(B, height, width, F)` of an image or a grid.
-
-        Raises:
-            InvalidInput: if the grid is too small for the layers.
         """
         _, rows, columns, _ = self._cells_shape(inputs_shape)
         return rows, columns
@@ -40,12 +37,7 @@ class GridModel(BaseModel):
     def _cells_shape(self, inputs_shape: Shape) -> Shape:
         shape = tuple(inputs_shape)
         for layer in self.grid_layers:
-            shape = layer.compute_output_shape(shape)  # raises for negative sizes
-            if 0 in shape[1:]:
-                raise InvalidInput(
-                    f"{layer.name} of {type(self).__name__} needs a larger grid; received the "
-                    f"shape {tuple(inputs_shape)}"
-                )
+            shape = layer.compute_output_shape(shape)
         return shape
 
     def _nodes_shape(self, inputs_shape: Shape) -> Shape:
@@ -59,12 +51,13 @@ class GridModel(BaseModel):
 
         Raises:
             InvalidInput: if the shape is not `(B, height, width, channels)` with known channels,
-                and with a known size if that is needed; or if the image is too small.
+                and with a known size if that is needed.
+            ValueError: from Keras, if the image is too small for a convolution or pooling.
         """
         name, shape = type(self).__name__, tuple(inputs_shape)
         if len(shape) != 4 or shape[-1] is None:
             raise InvalidInput(
-                f"{name} takes images (B, height, width, C) with a known C; received the shape "
+                f"{name} takes images (B, height, width, F) with a known F; received the shape "
                 f"{shape}"
             )
         if needs_size and None in shape[1:]:
@@ -72,11 +65,7 @@ class GridModel(BaseModel):
                 f"{name} has weights for every position, so the size of the images must be known; "
                 f"received the shape {shape}"
             )
-        cells = self._cells_shape(shape)
-        for layer in self.grid_layers:
-            layer.build(shape)
-            shape = layer.compute_output_shape(shape)
-        return cells
+        return build_in_turn(self.grid_layers, shape)
 
     def _cells(self, x: Tensor, training: bool = False) -> Tensor:
         """Return the grid `(B, rows, columns, features)` of an image."""

@@ -51,7 +51,7 @@ def test_an_answer_is_the_same_whatever_else_is_asked(norm, qkv_norm, score):
 )
 def test_a_block_that_relates_all_is_refused(wrong):
     """With a joint norm an answer changed with the other questions."""
-    with pytest.raises(InvalidInput, match=r"`block` must relate an entity to what.*; received .*"):
+    with pytest.raises(InvalidInput, match=r"`block` must have no 'joint' norms.*; received .*"):
         relational(block={**BLOCK, **wrong})
 
 
