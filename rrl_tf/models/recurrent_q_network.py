@@ -298,7 +298,11 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         """
         if not self.built:
             observation = _observation(inputs)
-            self.build({"observation": (None, *getattr(observation, "shape", ())[2:])})
+            if not hasattr(observation, "shape"):
+                raise InvalidInput(
+                    f"`observation` must be an array; received {type(observation).__name__}"
+                )
+            self.build({"observation": (None, *observation.shape[2:])})
         self._check_inputs(inputs, memory, first, 2)
         return self._run(inputs, memory, first, training, return_attention_scores, return_gates)
 

@@ -212,6 +212,7 @@ class RelationalEncoder(GridModel):
         every_entity: bool = False,
         removed: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        self.grid_shape(observation.shape)  # Keras raises for a grid that is too small
         x = self._cells(observation, training)
         _, height, width, features = ops.shape(x)
         x = ops.reshape(x, (-1, height * width, features))  # (B, N, F)

@@ -247,7 +247,7 @@ def test_first_steps_of_other_sequences_are_refused(shape):
 
 @pytest.mark.parametrize(("name", "value"), [("observation", None), ("previous_reward", [0.0])])
 def test_what_is_no_array_is_told_by_its_name(name, value):
-    message = f"`{name}` must be an array of .*; received {type(value).__name__}"
+    message = f"`{name}` must be an array.*; received {type(value).__name__}"
     not_built = RecurrentQNetwork.from_preset("lstm", SEEN, **SMALL)
     for model in (not_built, shared("lstm")):
         with pytest.raises(InvalidInput, match=message):
