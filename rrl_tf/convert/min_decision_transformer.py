@@ -84,7 +84,8 @@ def check_model(model: DecisionTransformer, preset: str) -> None:
     if differences:
         raise InvalidInput(
             "the model must be the original's network, "
-            f"DecisionTransformer.from_preset({preset!r}, ...), which has {', '.join(differences)}; received {model!r}"
+            f"DecisionTransformer.from_preset({preset!r}, ...), which has "
+            f"{', '.join(differences)}; received {model!r}"
         )
 
 
