@@ -91,9 +91,7 @@ def test_a_damaged_file_is_named(hub, load, damage):
 
 @pytest.mark.parametrize("load", [RelationalQNetwork.from_preset, rrl_tf.load_policy])
 def test_what_goes_wrong_is_one_sentence(hub, load, monkeypatch):
-    with pytest.raises(
-        InvalidInput, match=r"be reach.*received 'hf://a/b' \(Local.*reached\)$"
-    ):
+    with pytest.raises(InvalidInput, match=r"be reach.*received 'hf://a/b' \(Local.*reached\)$"):
         load("hf://a/b")
     for address in ("hf://owner", "hf://owner/name@", "hf://owner/name/file", "hf://"):
         with pytest.raises(InvalidInput, match=r"must be hf://owner/name or .*; received 'hf://"):
@@ -110,9 +108,7 @@ def test_the_hub_itself_is_told_to_be_out_of_reach(tmp_path, monkeypatch):
     constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(
-        InvalidInput, match=r"or cached; received 'hf://owner/name' \(Local"
-    ):
+    with pytest.raises(InvalidInput, match=r"or cached; received 'hf://owner/name' \(Local"):
         rrl_tf.load_policy("hf://owner/name")
 
 
