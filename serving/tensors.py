@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 from tensorflow.core.framework import tensor_pb2, types_pb2
 
-from serving import wire
+from serving import packed_fields
 from serving.errors import ServingError, invalid
 
 # dtype -> (NumPy dtype, typed field of TensorProto, dtype that the field's values are seen as)
@@ -156,7 +156,7 @@ def _from_field(proto, name, dtype, stored):
         values[:] = field
         return values
     if len(field) > _FEW:
-        values = wire.read_packed(proto, _NUMBERS[name], stored)
+        values = packed_fields.read_packed(proto, _NUMBERS[name], stored)
     elif stored.kind not in "iu":
         values = np.array(field, stored)
     else:
@@ -243,7 +243,7 @@ def fill_proto(proto: Any, array: np.ndarray, spec: TensorSpec, as_content: bool
     if stored != dtype:
         flat = flat.view(stored)
     if flat.size > _FEW and dtype.kind != "O":
-        wire.write_packed(proto, _NUMBERS[field], flat)
+        packed_fields.write_packed(proto, _NUMBERS[field], flat)
     else:
         getattr(proto, field).extend(flat.tolist())
 

@@ -7,9 +7,9 @@ import time
 import numpy as np
 import pytest
 
-from serving.batching import BatchingParameters, Scheduler
 from serving.errors import ServingError
-from serving.model import Signature
+from serving.server.batching import BatchingParameters, Scheduler
+from serving.server.model import Signature
 from serving.tensors import TensorSpec
 
 pytestmark = pytest.mark.tf_only

@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving import flags
+from serving.server import flags
 
 
 def test_flags_are_read_as_the_stock_server_reads_them():
@@ -66,7 +66,7 @@ def test_version(capsys):
 
 def test_a_trained_preset_is_served_under_its_name(tmp_path):
     from rrl_tf.presets import FOLDER
-    from serving.options import StartError, read_models
+    from serving.server.options import StartError, read_models
 
     [model] = read_models(flags.parse(["--preset=doorkey-5x5"])[0])
     assert (model.name, model.base_path) == ("doorkey-5x5", str(FOLDER / "doorkey-5x5" / "policy"))

@@ -21,8 +21,9 @@ from tensorflow_serving.apis import (
     prediction_service_pb2_grpc,
 )
 
-from serving import bodies, http_connections, json_numbers, json_replies, turns, wire
+from serving import packed_fields
 from serving.errors import ServingError
+from serving.server import admission, bodies, http_connections, json_numbers, json_replies
 
 pytestmark = pytest.mark.tf_only
 
@@ -108,16 +109,18 @@ def test_fields_are_counted(num_inputs, num_texts, num_bytes, most):
         tensor.string_val.extend([b"text"] * num_texts)
         if num_bytes:
             tensor.int_val.extend([1] * num_bytes)  # one that is packed
-    packed = bool(num_bytes) + num_bytes // wire._PACKED_PER_FIELD
+    packed = bool(num_bytes) + num_bytes // packed_fields._PACKED_PER_FIELD
     expected = 3 + num_inputs * (3 + num_texts + packed)
     data, described = request.SerializeToString(), predict_pb2.PredictRequest.DESCRIPTOR
-    assert wire.count_fields(data, described, 1 << 20) == expected
-    assert (wire.count_fields(data, described, most) > most) == (expected > most)
+    assert packed_fields.count_fields(data, described, 1 << 20) == expected
+    assert (packed_fields.count_fields(data, described, most) > most) == (expected > most)
 
 
 @given(st.binary(max_size=60))
 def test_what_is_no_message_is_counted_as_well(data):
-    assert wire.count_fields(data, predict_pb2.PredictRequest.DESCRIPTOR, 1 << 20) <= len(data)
+    assert packed_fields.count_fields(data, predict_pb2.PredictRequest.DESCRIPTOR, 1 << 20) <= len(
+        data
+    )
 
 
 def test_messages_of_many_small_parts_hold_nobody_up(texts, stub):
@@ -172,7 +175,7 @@ def wait_until(condition):
 @pytest.mark.parametrize("stalled", [False, True])
 def test_bodies_that_never_end_keep_none_out(exported, tools, monkeypatch, stalled):
     """Four clients that sent nearly 16 MB and no more had all others refused, for 30 seconds."""
-    monkeypatch.setattr(turns, "_STALLED", 0.0 if stalled else 3600.0)
+    monkeypatch.setattr(admission, "_STALLED", 0.0 if stalled else 3600.0)
     with (
         tools.serve(exported, rest_api_max_request_bytes=LIMIT) as server,
         contextlib.ExitStack() as stack,
@@ -227,7 +230,7 @@ def test_costly_values_are_counted_before_they_are_made(monkeypatch, value):
 
 def test_examples_of_many_features_are_refused_where_they_are_read(monkeypatch):
     """The server itself read them, in one go."""
-    monkeypatch.setattr(wire, "MOST_FIELDS", 1000)
+    monkeypatch.setattr(packed_fields, "MOST_FIELDS", 1000)
     examples = ({"examples": [{f"{n}": n for n in range(count)}]} for count in (100, 1000))
     few, many = (json.dumps(document).encode() for document in examples)
     assert bodies.read_examples(few, "", 1 << 24, None)
@@ -260,7 +263,7 @@ def test_large_requests_with_examples_are_refused_unread(texts, stub):
 
 def test_grpc_requests_together_are_limited(exported, tools, monkeypatch):
     """Each had its limit, and there was none on all."""
-    from serving import grpc_service
+    from serving.server import grpc_service
 
     limit, free, held = 1 << 20, threading.Event(), []
     read = grpc_service._read
@@ -384,7 +387,7 @@ def test_chunks_of_one_byte_have_to_pause(server, tools, monkeypatch):
 
 def test_idle_grpc_connections_leave_descriptors(exported, tools, monkeypatch):
     """They took all there were, and nobody could ask over REST."""
-    from serving import server as module
+    from serving.server import server as module
 
     monkeypatch.setattr(module, "_most_descriptors", lambda: 40)
     hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0"

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from serving import json_replies, json_values
 from serving.errors import ServingError
+from serving.server import json_replies, json_values
 
 pytestmark = pytest.mark.tf_only
 

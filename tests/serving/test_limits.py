@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
-from serving import logs
 from serving.client import ServingError, connect
-from serving.metrics import Metrics
+from serving.server import logs
+from serving.server.metrics import Metrics
 
 pytestmark = pytest.mark.tf_only
 PREDICT = "/v1/models/tiny:predict"

@@ -14,10 +14,10 @@ from google.protobuf import text_format
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tensorflow_serving.apis import model_management_pb2, model_service_pb2_grpc
 
-from serving import config_files, tls
-from serving.batching import BatchingParameters
 from serving.client import ServingError, connect
-from serving.options import StartError
+from serving.server import config_files, tls
+from serving.server.batching import BatchingParameters
+from serving.server.options import StartError
 
 pytestmark = pytest.mark.tf_only
 

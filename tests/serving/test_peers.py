@@ -21,8 +21,8 @@ from tensorflow_serving.apis import model_management_pb2, model_service_pb2_grpc
 
 from rrl_tf.export import load_policy
 from serving.client import ServingError, connect
-from serving.metrics import Metrics, render
-from serving.peers import Peers, reserved
+from serving.server.metrics import Metrics, render
+from serving.server.process_group import Peers, reserved
 
 pytestmark = pytest.mark.tf_only
 ROOT = Path(__file__).parents[2]

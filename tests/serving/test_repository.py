@@ -9,8 +9,8 @@ from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
 from serving.errors import ServingError
-from serving.repository import LoadOptions, Repository, State
-from serving.versions import wanted_versions
+from serving.server.repository import LoadOptions, Repository, State
+from serving.server.versions import wanted_versions
 
 pytestmark = pytest.mark.tf_only
 ONE_TRY = LoadOptions(max_num_load_retries=0)
@@ -95,7 +95,7 @@ def test_swap_keeps_the_old_version_for_those_who_use_it(tmp_path, exported):
 
 
 def test_of_versions_that_ended_the_last_are_remembered(tmp_path, exported, monkeypatch):
-    monkeypatch.setattr("serving.repository._REMEMBERED", 3)
+    monkeypatch.setattr("serving.server.repository._REMEMBERED", 3)
 
     async def steps(repository):
         for number in range(1, 7):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tensorflow.core.framework import tensor_pb2, types_pb2
 
-from serving import tensors, wire
+from serving import packed_fields, tensors
 from serving.errors import ServingError
 
 pytestmark = pytest.mark.tf_only
@@ -146,6 +146,6 @@ def test_many_values_are_read_and_written_as_few(array):
 def test_packed_whole_numbers_are_those_of_protobuf(values):
     ours, theirs = (tensor_pb2.TensorProto(dtype=types_pb2.DT_INT64) for _ in range(2))
     theirs.int64_val.extend(values)
-    wire.write_packed(ours, 10, np.array(values))
+    packed_fields.write_packed(ours, 10, np.array(values))
     assert ours == theirs
-    assert wire.read_packed(theirs, 10, np.dtype(np.int64)).tolist() == values
+    assert packed_fields.read_packed(theirs, 10, np.dtype(np.int64)).tolist() == values

@@ -207,7 +207,7 @@ def test_rest_refusals(ask, body):
 
 
 def test_json_kinds_become_features():
-    from serving.json_examples import input_from_json
+    from serving.server.json_examples import input_from_json
 
     values = {"f": [1.5, 2.0], "i": [1, 2**62], "b": True, "s": ["a", {"b64": "AA=="}], "none": []}
     (example,) = input_from_json({"examples": [values]}).example_list.examples

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.errors import ServingError
-from serving.turns import SMALL, Budget, Turns
+from serving.server.admission import SMALL, Budget, Turns
 
 
 def test_peers_take_turns():

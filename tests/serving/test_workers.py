@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving import bodies, json_replies
 from serving.errors import ServingError, TooLarge
-from serving.workers import Workers
+from serving.server import bodies, json_replies
+from serving.server.workers import Workers
 
 DTYPES = {"": {"x": np.dtype("float32")}}
 
@@ -75,7 +75,7 @@ def test_readers_are_found_from_any_folder(tmp_path, monkeypatch):
     async def scenario(workers):
         workers.start()
         folders = {os.readlink(f"/proc/{worker.process.pid}/cwd") for worker in workers._idle}
-        assert folders == {str(Path(bodies.__file__).parents[1])}
+        assert folders == {str(Path(bodies.__file__).parents[2])}
         assert await workers.call(json_replies.predictions, {"x": np.ones(1)}, True)
 
     run(scenario)

@@ -23,9 +23,9 @@ def exported(tmp_path_factory):
 
 def test_actions_over_both_transports_equal_those_in_process(exported, capsys):
     from rrl_tf.export import load_policy
-    from serving.flags import Flags
     from serving.local import free_ports
     from serving.server import running
+    from serving.server.flags import Flags
     from train_scripts import demo
 
     folder, task = exported

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 
-from serving.options import StartError
+from serving.server.options import StartError
 
 
 def refuse_if_taken(path: str) -> None:

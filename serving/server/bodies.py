@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from serving import json_values, wire
+from serving import packed_fields
 from serving.errors import TooLarge, invalid
+from serving.server import json_values
 
 _PIECE = 1 << 20
 # Of zlib: looks whether it is gzip or deflate.
@@ -43,13 +44,13 @@ def read_examples(
     body: bytes, encoding: str, limit: int, most_values: int | None
 ) -> tuple[str, bytes]:
     """Returns (signature's name, Input message as bytes) of a classify or regress request."""
-    from serving import json_examples
+    from serving.server import json_examples
 
     document = json_values.parse(_text(body, encoding, limit, most_values))
     name = json_values.signature_name(document)
     message = json_examples.input_from_json(document)
     examples = message.SerializeToString()
-    wire.check_fields(examples, message.DESCRIPTOR)  # for the server reads them at a stretch
+    packed_fields.check_fields(examples, message.DESCRIPTOR)
     return name, examples
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from tensorflow_serving.apis import input_pb2
 
-from serving import json_values
 from serving.errors import invalid
+from serving.server import json_values
 
 
 def input_from_json(document: Mapping[str, Any]) -> input_pb2.Input:

@@ -12,12 +12,12 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from serving import tensors
 from serving.errors import ServingError, invalid
-from serving.inference import multi_task
-from serving.tf_examples import CLASSIFY, REGRESS, Task
+from serving.server.inference import multi_task
+from serving.server.tf_examples import CLASSIFY, REGRESS, Task
 
 if TYPE_CHECKING:
-    from serving.metrics import Metrics
-    from serving.model import Servable
+    from serving.server.metrics import Metrics
+    from serving.server.model import Servable
 
 FILE = Path("assets.extra") / "tf_serving_warmup_requests"
 _MOST_RECORDS = 1000

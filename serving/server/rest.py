@@ -24,16 +24,16 @@ from tensorflow_serving.apis import (
     regression_pb2,
 )
 
-from serving import bodies, json_replies, tf_examples
 from serving.errors import ServingError, TooLarge, TooSlow, invalid
-from serving.inference import aside
+from serving.server import bodies, json_replies, tf_examples
+from serving.server.admission import SMALL, Budget
+from serving.server.inference import aside
 from serving.tensors import num_bytes
-from serving.turns import SMALL, Budget
 
 if TYPE_CHECKING:
-    from serving.inference import Inference
     from serving.page import Page
-    from serving.workers import Workers
+    from serving.server.inference import Inference
+    from serving.server.workers import Workers
 
 _log = logging.getLogger("serving")
 _MODEL = r"/v1/models/(?P<name>[^/:?]+)(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:?]+))?"

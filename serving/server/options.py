@@ -11,12 +11,12 @@ from tensorflow_serving.config import model_server_config_pb2
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.presets import POLICY, preset_folder, preset_name
-from serving import config_files
-from serving.batching import BatchingParameters
-from serving.flags import Flags
-from serving.inference import Limits
-from serving.repository import LoadOptions
-from serving.versions import version_folders
+from serving.server import config_files
+from serving.server.batching import BatchingParameters
+from serving.server.flags import Flags
+from serving.server.inference import Limits
+from serving.server.repository import LoadOptions
+from serving.server.versions import version_folders
 
 _log = logging.getLogger("serving")
 

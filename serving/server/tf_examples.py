@@ -10,8 +10,8 @@ from tensorflow.core.example import example_pb2
 from tensorflow.core.framework import types_pb2
 from tensorflow_serving.apis import classification_pb2, input_pb2, regression_pb2
 
-from serving import json_replies
 from serving.errors import ServingError, invalid
+from serving.server import json_replies
 
 CLASSIFY, REGRESS = "tensorflow/serving/classify", "tensorflow/serving/regress"
 _OUTPUTS = {

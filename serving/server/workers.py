@@ -25,14 +25,14 @@ from pathlib import Path
 from typing import Any
 
 from serving.errors import ServingError
-from serving.turns import Turns
+from serving.server.admission import Turns
 
 _COUNT = struct.Struct("<Q")
 _SOCKET_BUFFER = 1 << 20
-_PRELOADED = ("serving.bodies", "serving.json_replies")
+_PRELOADED = ("serving.server.bodies", "serving.server.json_replies")
 # The server's threads, which answer everybody else, go first where cores are few.
 _NICENESS = 5
-_ROOT = Path(__file__).resolve().parents[1]  # where the package is found, installed or not
+_ROOT = Path(__file__).resolve().parents[2]  # where the package is found, installed or not
 
 
 class Workers:
@@ -117,7 +117,7 @@ class _Worker:
                 end.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER)
         self._socket.setblocking(False)
         with theirs:
-            command = [sys.executable, "-m", "serving.workers"]
+            command = [sys.executable, "-m", "serving.server.workers"]
             self.process = subprocess.Popen(command, stdin=theirs, cwd=_ROOT)
 
     async def ask(self, question):

@@ -19,10 +19,10 @@ from tensorflow_serving.apis import (
     prediction_service_pb2,
 )
 
-from serving import tensors, wire
+from serving import packed_fields, tensors
 from serving.errors import ServingError, TooLarge
-from serving.inference import LARGE, aside, asked_model, fill_spec
-from serving.turns import Budget
+from serving.server.admission import Budget
+from serving.server.inference import LARGE, aside, asked_model, fill_spec
 
 _log = logging.getLogger("serving")
 _LONGEST_DETAILS = 1024
@@ -117,7 +117,7 @@ def _read(message_class, data):
             f"a request with Examples may have {_MOST_EXAMPLE_BYTES} bytes; received {len(data)}"
         )
     if len(data) > LARGE:
-        wire.check_fields(data, message_class.DESCRIPTOR)
+        packed_fields.check_fields(data, message_class.DESCRIPTOR)
     return message_class.FromString(data)
 
 

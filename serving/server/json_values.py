@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from serving.errors import ServingError, TooLarge, invalid
-from serving.json_numbers import MOST_VALUES, Numbers, Unusual, count_values, cut, joined
+from serving.server.json_numbers import MOST_VALUES, Numbers, Unusual, count_values, cut, joined
 
 _LEAVES = {"f": {int, float}, "i": {int}, "u": {int}, "b": {bool}, "O": {str, dict}}
 _EXPECTED = {

@@ -7,11 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from serving import config_files
 from serving.errors import ServingError, invalid
-from serving.model import Servable, from_tensorflow
-from serving.versions import check_root
-from serving.warmup import warm_up
+from serving.server import config_files
+from serving.server.model import Servable, from_tensorflow
+from serving.server.versions import check_root
+from serving.server.warmup import warm_up
 
 
 def load_servable(name: str, number: int, directory: Path, options: Any, metrics: Any) -> Servable:

@@ -22,17 +22,17 @@ from tensorflow_serving.apis import (
 )
 
 from serving.errors import ServingError, TooLarge, invalid
-from serving.metrics import Metrics, render
-from serving.model import DEFAULT_SIGNATURE, Servable, Signature
-from serving.peers import Peers
+from serving.server.metrics import Metrics, render
+from serving.server.model import DEFAULT_SIGNATURE, Servable, Signature
+from serving.server.process_group import Peers
+from serving.server.tf_examples import CLASSIFY, REGRESS, Task, count_examples
 from serving.tensors import num_bytes
-from serving.tf_examples import CLASSIFY, REGRESS, Task, count_examples
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from serving.batching import Scheduler
-    from serving.repository import Repository
+    from serving.server.batching import Scheduler
+    from serving.server.repository import Repository
 
 
 _MOST_COPIED = 1 << 26  # bytes of a context that goes into each example

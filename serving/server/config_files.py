@@ -21,7 +21,7 @@ from google.protobuf import (
 from tensorflow.core.protobuf import config_pb2
 from tensorflow_serving.config import model_server_config_pb2
 
-from serving.batching import BatchingParameters
+from serving.server.batching import BatchingParameters
 
 # A version's own batching, with --enable_per_model_batching_parameters.
 _BATCHING_FILE = "batching_params.pbtxt"

@@ -12,8 +12,8 @@ from typing import Any
 
 import grpc
 
-from serving import config_files
-from serving.config_files import ConfigError
+from serving.server import config_files
+from serving.server.config_files import ConfigError
 
 _log = logging.getLogger("serving")
 _DAY = 86400

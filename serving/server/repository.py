@@ -13,11 +13,11 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from serving.batching import BatchingParameters
 from serving.errors import ServingError, invalid
-from serving.loading import load_servable
-from serving.model import Servable
-from serving.versions import check_configs, check_versions, wanted_versions
+from serving.server.batching import BatchingParameters
+from serving.server.loading import load_servable
+from serving.server.model import Servable
+from serving.server.versions import check_configs, check_versions, wanted_versions
 
 _log = logging.getLogger("serving")
 
