@@ -336,11 +336,12 @@ class GrpcForm:
         reply.metadata["signature_def"].Unpack(definitions)
 
         def specs(infos):
-            read = {key: self._tensors.TensorSpec.from_info(key, infos[key]) for key in infos}
-            return {
-                key: (spec.numpy_dtype, spec.shape and [-1 if s is None else s for s in spec.shape])
-                for key, spec in read.items()
-            }
+            return {key: spec(infos[key]) for key in infos}
+
+        def spec(info):
+            shape = info.tensor_shape
+            sizes = None if shape.unknown_rank else [max(dim.size, -1) for dim in shape.dim]
+            return self._tensors.numpy_dtype(info.dtype), sizes
 
         return {
             name: {"inputs": specs(definition.inputs), "outputs": specs(definition.outputs)}

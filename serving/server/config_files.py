@@ -23,8 +23,6 @@ from tensorflow_serving.config import model_server_config_pb2
 
 from serving.server.batching import BatchingParameters
 
-# A version's own batching, with --enable_per_model_batching_parameters.
-_BATCHING_FILE = "batching_params.pbtxt"
 # message -> field -> (number, type); a type that is a message begins with a dot.
 _MESSAGES = {
     "BatchingParameters": {
@@ -49,15 +47,15 @@ _MESSAGES = {
 }
 
 
-class ConfigError(ValueError):
+class StartError(ValueError):
     """A configuration file that cannot be used, in one line."""
 
 
-def read_models(path: str | os.PathLike[str]) -> list[Any]:
+def read_model_list(path: str | os.PathLike[str]) -> list[Any]:
     """Returns the ModelConfig messages of a model list."""
     config = _read(path, model_server_config_pb2.ModelServerConfig())
     if config.WhichOneof("config") != "model_config_list":
-        raise ConfigError(f"{path} holds no model_config_list")
+        raise StartError(f"{path} holds no model_config_list")
     return list(config.model_config_list.config)
 
 
@@ -75,17 +73,7 @@ def read_batching(path: str | os.PathLike[str]) -> BatchingParameters:
     try:
         return BatchingParameters(**values)
     except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from error
-
-
-def batching_of(
-    directory: Path, general: BatchingParameters | None, by_model: bool
-) -> BatchingParameters | None:
-    """Returns the BatchingParameters of a version; its own or none, if models have theirs."""
-    if general is None or not by_model:
-        return general
-    path = directory / _BATCHING_FILE
-    return read_batching(path) if path.exists() else None
+        raise StartError(f"{path}: {error}") from error
 
 
 def read_session(path: str | os.PathLike[str]) -> Any:
@@ -103,9 +91,9 @@ def read_ssl(path: str | os.PathLike[str]) -> Any:
     """Returns the SSLConfig of a TLS file: server_key, server_cert, custom_ca, client_verify."""
     config = _read(path, _message("SSLConfig"))
     if not config.server_key or not config.server_cert:
-        raise ConfigError(f"{path} must hold server_key and server_cert")
+        raise StartError(f"{path} must hold server_key and server_cert")
     if config.client_verify and not config.custom_ca:
-        raise ConfigError(f"{path} asks for client_verify without a custom_ca to verify with")
+        raise StartError(f"{path} asks for client_verify without a custom_ca to verify with")
     return config
 
 
@@ -113,9 +101,9 @@ def _read(path, message):
     try:
         return text_format.Parse(Path(path).read_text(encoding="utf-8"), message)
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        raise StartError(f"cannot read {path}: {error.strerror}") from error
     except (UnicodeDecodeError, text_format.ParseError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
+        raise StartError(f"cannot read {path}: {error}") from error
 
 
 def _message(name):

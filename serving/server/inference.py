@@ -1,77 +1,56 @@
-"""What both transports ask of the loaded models."""
+"""Requests of both transports, run on the loaded models within the limits of a request."""
 
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
-import dataclasses
 import json
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
+import numpy as np
 from tensorflow_serving.apis import (
-    classification_pb2,
     get_model_metadata_pb2,
     get_model_status_pb2,
-    inference_pb2,
     model_management_pb2,
-    regression_pb2,
 )
 
 from serving.errors import ServingError, TooLarge, invalid
+from serving.server.batching import Scheduler
+from serving.server.examples import Head, as_inputs
+from serving.server.flags import Flags
 from serving.server.metrics import Metrics, render
-from serving.server.model import DEFAULT_SIGNATURE, Servable, Signature
+from serving.server.model import Servable, Signature
 from serving.server.process_group import Peers
-from serving.server.tf_examples import CLASSIFY, REGRESS, Task, count_examples
-from serving.tensors import num_bytes
+from serving.server.repository import Repository
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from serving.server.batching import Scheduler
-    from serving.server.repository import Repository
-
-
-_MOST_COPIED = 1 << 26  # bytes of a context that goes into each example
-_EACH = 16  # bytes that are written as fast as one class or value
+#: (name, version or None, label or None)
+ModelChoice = tuple[str, int | None, str | None]
 #: Bytes that take longer to read or to write than the hand-over to a thread.
 LARGE = 1 << 16
 
 
-async def aside(size: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Returns what a function does, called in a thread if it has many bytes to work on."""
+async def in_thread(size: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the result of a function, called in a thread if it works on many bytes."""
     if size <= LARGE:
         return function(*arguments)
-    return await asyncio.get_running_loop().run_in_executor(None, function, *arguments)
-
-
-def asked_model(request: Any) -> tuple[str, int | None, str | None]:
-    """Returns (name, version or None, label or None) of a request's ModelSpec."""
-    if not request.HasField("model_spec"):
-        raise invalid("Missing ModelSpec")
-    spec = request.model_spec
-    choice = spec.WhichOneof("version_choice")
-    version = spec.version.value if choice == "version" else None
-    return spec.name, version, spec.version_label if choice == "version_label" else None
+    return await asyncio.to_thread(function, *arguments)
 
 
 def fill_spec(spec: Any, servable: Any, signature_name: str = "") -> None:
-    """Writes into a reply's ModelSpec who answered."""
+    """Write the version and signature that answer into a reply's ModelSpec."""
     spec.name = servable.name
     spec.version.value = servable.version
     spec.signature_name = signature_name
 
 
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """What a request may ask for; 0 for any amount. Names and defaults are those of the flags."""
-
-    max_request_rows: int = 4096
-    max_reply_bytes: int = 1 << 26
-    allow_reload_requests: bool = True
+def num_bytes(array: np.ndarray) -> int:
+    """Return how many bytes the values of an array have, including strings."""
+    if array.dtype.kind != "O":
+        return array.nbytes
+    return array.nbytes + sum(map(len, array.ravel().tolist()))
 
 
 class Inference:
@@ -81,8 +60,8 @@ class Inference:
         repository: `Repository` of the loaded models.
         scheduler: `Scheduler` that runs them.
         metrics: `Metrics` that count.
-        place: Where this process is among several, the further arguments of `Peers`.
-        limits: `Limits` of a request.
+        flags: The server's flags, with the limits of a request.
+        place: Which of several processes this is: the further arguments of `Peers`.
     """
 
     def __init__(
@@ -90,13 +69,12 @@ class Inference:
         repository: Repository,
         scheduler: Scheduler,
         metrics: Metrics,
+        flags: Flags,
         place: tuple = (),
-        limits: Limits = Limits(),
     ) -> None:
         self.repository = repository
         self.metrics = metrics
-        self.limits = limits
-        self._scheduler = scheduler
+        self._flags, self._scheduler = flags, scheduler
         methods = {
             "status": self._own_status,
             "metrics": self._own_metrics,
@@ -105,79 +83,98 @@ class Inference:
         }
         self.peers = Peers(methods, *place)
         self._reloading = asyncio.Lock()
-        #: Whether the server is about to stop, and takes no new requests.
-        self.draining = False
-        self._accepted = 0
+        #: Whether the server is about to stop and accepts no new requests.
+        self.is_draining = False
+        self._num_accepted = 0
 
     @contextlib.contextmanager
     def accepted(self) -> Iterator[None]:
-        """Counts a request as begun, so that the server does not stop before it is answered.
+        """Count a request, so that the server does not stop before its reply.
 
         Raises:
             ServingError: UNAVAILABLE if the server is about to stop.
         """
-        if self.draining:
+        if self.is_draining:
             raise ServingError("UNAVAILABLE", "the server is shutting down")
-        self._accepted += 1
+        self._num_accepted += 1
         try:
             yield
         finally:
-            self._accepted -= 1
+            self._num_accepted -= 1
 
     async def drain(self, seconds: float) -> None:
-        """Takes no new requests and returns when all that have begun are answered, or in time."""
-        self.draining = True
+        """Accept no new requests; return when all accepted ones have replies, or in time."""
+        self.is_draining = True
         end = time.monotonic() + seconds
-        while self._accepted and time.monotonic() < end:
+        while self._num_accepted and time.monotonic() < end:
             await asyncio.sleep(0.01)
 
     async def predict(
         self,
-        model: tuple[str, int | None, str | None],
+        model: ModelChoice,
         read: Callable[[Servable], Awaitable[tuple[str, dict[str, np.ndarray] | None]]],
         output_filter: Sequence[str] = (),
     ) -> tuple[Servable, Signature, dict[str, np.ndarray]]:
-        """Returns (servable, signature, name -> array): one prediction, of either transport.
+        """Return (servable, signature, array by output) of a predict request.
 
         Args:
-            model: (name, version or None, label or None).
-            read: Function of the servable that returns (name of the signature, its inputs); there
-                need not be inputs where there is no such signature.
-            output_filter: Names of the outputs to compute; all, if it is empty.
+            model: The model and version.
+            read: Function of the servable that returns (signature name, array by input).
+            output_filter: Names of the outputs to compute; empty for all.
         """
         with self.repository.lease(*model) as servable:
             name, inputs = await read(servable)
             signature = servable.signature(name)
             names = signature.choose_outputs(output_filter)
             inputs = signature.check(inputs or {})
-            self._check_size(signature, inputs)
-            outputs = await self.run("Predict", servable, signature, inputs, names)
+            if signature.has_rows:
+                rows = max(len(array) for array in inputs.values())
+                self.check_rows(rows)
+                self._check_reply(rows * signature.reply_row_bytes)
+            outputs = await self._run("Predict", servable, signature, inputs, names)
             return servable, signature, outputs
 
-    def check_rows(self, rows: int) -> None:
-        """Raises RESOURCE_EXHAUSTED if a request has more rows than one may."""
-        most = self.limits.max_request_rows
-        if most and rows > most:
-            raise TooLarge(f"a request may have {most} rows; received {rows}")
+    async def run_heads(
+        self,
+        api: str,
+        model: ModelChoice,
+        heads: Sequence[tuple[str, str]],
+        examples: list[bytes],
+    ) -> tuple[Servable, list[tuple[Head, tuple[np.ndarray, ...]]]]:
+        """Return (servable, [(head, its arrays)]) of a request with tf.Examples.
 
-    def _check_size(self, signature, inputs):
-        """Refuses before anything is computed what would take too much."""
-        if not signature.in_rows:
-            return
-        rows = max(len(array) for array in inputs.values())
-        self.check_rows(rows)
-        if signature.bytes_a_row is not None:
-            self._check_reply(rows * signature.bytes_a_row)
+        Args:
+            api: "Classify", "Regress" or "MultiInference".
+            model: The model and version.
+            heads: (method, signature name) of each result.
+            examples: Serialized tf.Examples.
+        """
+        count = len(examples)
+        with self.repository.lease(*model) as servable:
+            self.check_rows(max(count, len(heads)))
+            found = [Head.find(servable, *head) for head in heads]
+            inputs = as_inputs(examples)
+            for _ in found:
+                self.metrics.example_counts.labels(servable.name).observe(count)
+                self.metrics.example_count_total.labels(servable.name).inc(count)
+            runs = (
+                self._run(api, servable, head.signature, inputs, head.outputs) for head in found
+            )
+            results = zip(found, await asyncio.gather(*runs))
+            return servable, [(head, head.read(outputs, count)) for head, outputs in results]
+
+    def check_rows(self, rows: int) -> None:
+        """Raise RESOURCE_EXHAUSTED if a request has too many rows."""
+        limit = self._flags.max_request_rows
+        if limit and rows > limit:
+            raise TooLarge(f"a request may have {limit} rows; received {rows}")
 
     def _check_reply(self, size):
-        most = self.limits.max_reply_bytes
-        if most and size > most:
-            raise TooLarge(f"a reply may have {most} bytes; this one would have {size}")
+        limit = self._flags.max_reply_bytes
+        if limit and size > limit:
+            raise TooLarge(f"a reply may have {limit} bytes; this one would have {size}")
 
-    async def run(
-        self, api: str, servable: Any, signature: Any, inputs: dict[str, Any], outputs: Any
-    ) -> dict[str, np.ndarray]:
-        """Returns name -> array, of a servable under lease."""
+    async def _run(self, api, servable, signature, inputs, outputs):
         start = time.perf_counter()
         results = await self._scheduler.run(servable, signature, inputs, outputs)
         self._check_reply(sum(map(num_bytes, results.values())))
@@ -185,77 +182,9 @@ class Inference:
         latency.observe((time.perf_counter() - start) * 1e6)
         return results
 
-    async def classify(self, request: Any, size: int) -> Any:
-        """Answers a ClassificationRequest of so many bytes."""
-        response = classification_pb2.ClassificationResponse()
-        await self._examples("Classify", CLASSIFY, request, response, size)
-        return response
-
-    async def regress(self, request: Any, size: int) -> Any:
-        """Answers a RegressionRequest of so many bytes."""
-        response = regression_pb2.RegressionResponse()
-        await self._examples("Regress", REGRESS, request, response, size)
-        return response
-
-    async def _examples(self, api, method, request, response, size):
-        with self.repository.lease(*asked_model(request)) as servable:
-            size = self._check_examples(request.input, size)
-            name = request.model_spec.signature_name
-            task = await aside(size, Task, servable, method, name, request.input)
-            response.result.CopyFrom(await self._run_task(api, servable, task))
-            fill_spec(response.model_spec, servable, task.signature.name)
-
-    def _check_examples(self, input, size):
-        """Refuses too many examples; returns how many bytes they take in a request of `size`."""
-        count = count_examples(input)
-        self.check_rows(count)
-        copies = count * input.example_list_with_context.context.ByteSize()
-        if copies > _MOST_COPIED:
-            raise TooLarge(
-                f"the examples may hold {_MOST_COPIED} bytes of copies of the context; "
-                f"received {count} examples, {copies} bytes"
-            )
-        return size + copies
-
-    async def _run_task(self, api, servable, task):
-        self.metrics.example_counts.labels(servable.name).observe(task.num_examples)
-        self.metrics.example_count_total.labels(servable.name).inc(task.num_examples)
-        run = self.run(api, servable, task.signature, task.inputs, task.outputs)
-        outputs = await run
-        return await aside(_EACH * sum(a.size for a in outputs.values()), task.result, outputs)
-
-    async def multi(self, request: Any, size: int) -> Any:
-        """Answers a MultiInferenceRequest of so many bytes: several heads of one model."""
-        if not request.tasks:
-            raise invalid("Inference request needs at least one task")
-        self.check_rows(len(request.tasks))
-        if len({task.model_spec.name for task in request.tasks}) > 1:
-            raise invalid("All ModelSpecs of a MultiInferenceRequest must name the same model")
-        asked = [task.model_spec.signature_name or DEFAULT_SIGNATURE for task in request.tasks]
-        ((name, times),) = collections.Counter(asked).most_common(1)
-        if times > 1:
-            raise invalid(f"Duplicate evaluation of signature: {name}")
-        response = inference_pb2.MultiInferenceResponse()
-        with self.repository.lease(*asked_model(request.tasks[0])) as servable:
-            size = self._check_examples(request.input, size)
-            tasks = [
-                await aside(size, multi_task, servable, task, request.input)
-                for task in request.tasks
-            ]
-            runs = (self._run_task("MultiInference", servable, task) for task in tasks)
-            for task, result in zip(tasks, await asyncio.gather(*runs)):
-                entry = response.results.add()
-                fill_spec(entry.model_spec, servable, task.signature.name)
-                field = "classification_result" if task.method == CLASSIFY else "regression_result"
-                getattr(entry, field).CopyFrom(result)
-        return response
-
-    def metadata(self, request: Any) -> Any:
-        """Answers a GetModelMetadataRequest."""
-        if not request.metadata_field or set(request.metadata_field) != {"signature_def"}:
-            received = list(request.metadata_field[:8])
-            raise invalid(f'metadata_field must be ["signature_def"]; received {received}')
-        with self.repository.lease(*asked_model(request)) as servable:
+    def metadata(self, model: ModelChoice) -> Any:
+        """Return the GetModelMetadataResponse of a model."""
+        with self.repository.lease(*model) as servable:
             response = get_model_metadata_pb2.GetModelMetadataResponse()
             fill_spec(response.model_spec, servable)
             signatures = get_model_metadata_pb2.SignatureDefMap()
@@ -264,10 +193,14 @@ class Inference:
             response.metadata["signature_def"].Pack(signatures)
             return response
 
-    async def status(self, request: Any) -> Any:
-        """Answers a GetModelStatusRequest; of several processes, the one furthest behind counts."""
-        # A process that has only been started has seen no version: they all are behind in it.
-        answers = await self.peers.ask_all("status", request.SerializeToString(), absent=b"")
+    async def status(self, model: ModelChoice) -> Any:
+        """Return the GetModelStatusResponse of a model, with the earliest state of all processes.
+
+        As in tensorflow_model_server, a label is ignored.
+        """
+        request = json.dumps(model[:2]).encode()
+        # A process that is not listening yet has seen no version.
+        answers = await self.peers.call_all("status", request, absent=b"")
         whole = get_model_status_pb2.GetModelStatusResponse()
         seen: dict[int, list[Any]] = {}
         for answer in answers:
@@ -282,10 +215,8 @@ class Inference:
         return whole
 
     async def _own_status(self, data):
-        request = get_model_status_pb2.GetModelStatusRequest.FromString(data)
-        name, version, _ = asked_model(request)  # the stock server does not look at a label either
         response = get_model_status_pb2.GetModelStatusResponse()
-        for seen in self.repository.status(name, version):
+        for seen in self.repository.status(*json.loads(data)):
             entry = response.model_version_status.add(version=seen.number, state=int(seen.state))
             entry.status.SetInParent()  # JSON shows it for OK too
             if seen.error is not None:
@@ -294,38 +225,31 @@ class Inference:
         return response.SerializeToString()
 
     async def metrics_page(self) -> bytes:
-        """Returns the page that Prometheus reads, of all processes."""
-        pages = await self.peers.ask_all("metrics", absent=b"")
+        """Return the page that Prometheus reads, of all processes."""
+        pages = await self.peers.call_all("metrics", absent=b"")
         return render([json.loads(page) for page in pages if page])
 
     async def _own_metrics(self, _):
         return json.dumps(self.metrics.collect()).encode()
 
     async def reload(self, request: Any) -> Any:
-        """Answers a ReloadConfigRequest, when every process has the new list of models."""
-        if not self.limits.allow_reload_requests:
+        """Answer a ReloadConfigRequest, once every process has the new list of models."""
+        if not self._flags.allow_reload_requests:
             raise ServingError("PERMISSION_DENIED", "--allow_reload_requests=false")
         if request.config.WhichOneof("config") != "model_config_list":
-            raise invalid("ReloadConfigRequest holds no model_config_list")
-        # By way of one process, so that two lists at once end in the same one everywhere.
-        await self.peers.ask(0, "reload", request.SerializeToString())
+            raise invalid("ReloadConfigRequest has no model_config_list")
+        # Process 0 orders concurrent lists, so that all processes end with the same one.
+        await self.peers.call(0, "reload", request.SerializeToString())
         response = model_management_pb2.ReloadConfigResponse()
         response.status.SetInParent()
         return response
 
     async def _reload_all(self, data):
         async with self._reloading:
-            await self.peers.ask_all("configure", data)
+            await self.peers.call_all("configure", data)
         return b""
 
     async def _configure(self, data):
         request = model_management_pb2.ReloadConfigRequest.FromString(data)
         await self.repository.configure(request.config.model_config_list.config)
         return b""
-
-
-def multi_task(servable: Any, task: Any, input: Any) -> Task:
-    """Returns the `Task` of one InferenceTask."""
-    if task.method_name not in (CLASSIFY, REGRESS):
-        raise ServingError("UNIMPLEMENTED", f"Unsupported signature method: {task.method_name}")
-    return Task(servable, task.method_name, task.model_spec.signature_name, input)

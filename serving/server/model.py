@@ -1,4 +1,4 @@
-"""One loaded version of a model."""
+"""One loaded version of a model, and its signatures."""
 
 from __future__ import annotations
 
@@ -10,18 +10,82 @@ from typing import Any
 import grpc
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.framework import types_pb2
 
 from rrl_tf.export.session import SavedModelSession
 from serving import tensors
 from serving.errors import ServingError, invalid
 
 DEFAULT_SIGNATURE = "serving_default"
-_MOST_NAMED = 8  # of a client's names, in a message
+_MAX_NAMES = 8  # of a client's names in a message
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorSpec:
+    """Name, DataType and shape of an input or output; None for an unknown size or shape."""
+
+    name: str
+    dtype: int
+    shape: tuple | None
+
+    @classmethod
+    def from_info(cls, name: str, info: Any) -> TensorSpec:
+        """Read a TensorInfo."""
+        shape = None
+        if not info.tensor_shape.unknown_rank:
+            shape = tuple(d.size if d.size >= 0 else None for d in info.tensor_shape.dim)
+        return cls(name, info.dtype, shape)
+
+    @property
+    def numpy_dtype(self) -> np.dtype | None:
+        """The NumPy dtype; None for the few types without one."""
+        return tensors.numpy_dtype(self.dtype)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the first dimension is a free batch dimension."""
+        return self.shape is not None and self.shape[:1] == (None,)
+
+    @property
+    def row_bytes(self) -> int | None:
+        """Bytes of one row; None if they are unknown."""
+        if self.shape is None or None in self.shape[1:]:
+            return None
+        dtype = self.numpy_dtype
+        known = dtype is not None and dtype.kind != "O"
+        return math.prod(self.shape[1:]) * dtype.itemsize if known else None
+
+    def from_json(self, array: np.ndarray) -> np.ndarray:
+        """Return an array of JSON with its whole shape: `[]` is an empty batch of any rows."""
+        batch, *row = self.shape or (0,)
+        if array.shape == (0,) and batch is None and None not in row:
+            return array.reshape(0, *row)
+        return array
+
+    def check(self, array: np.ndarray) -> None:
+        """Raise INVALID_ARGUMENT unless dtype and shape of an array fit."""
+        if array.dtype != self.numpy_dtype:
+            raise invalid(
+                f"input {self.name!r} has dtype {tensors.dtype_name(array.dtype)}; "
+                f"expected {types_pb2.DataType.Name(self.dtype)}"
+            )
+        self.check_shape(array.shape)
+
+    def check_shape(self, shape: Sequence[int]) -> None:
+        """Raise INVALID_ARGUMENT unless a shape fits."""
+        if self.shape is None:
+            return
+        fits = len(shape) == len(self.shape) and all(
+            expected is None or size == expected for size, expected in zip(shape, self.shape)
+        )
+        if not fits:
+            received, expected = map(tensors.format_shape, (shape, self.shape))
+            raise invalid(f"input {self.name!r} has shape {received}; expected {expected}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """What one signature takes and gives, by name."""
+    """Inputs and outputs of one signature: name -> `TensorSpec`."""
 
     name: str
     inputs: dict
@@ -31,47 +95,32 @@ class Signature:
 
     @classmethod
     def from_def(cls, name: str, definition: Any, check_method: bool = False) -> Signature:
-        """Reads a SignatureDef; only a method that is to be checked is kept."""
+        """Read a SignatureDef; keep its method name only if requests are checked against it."""
 
         def specs(infos):
-            return {key: tensors.TensorSpec.from_info(key, infos[key]) for key in sorted(infos)}
+            return {key: TensorSpec.from_info(key, infos[key]) for key in sorted(infos)}
 
         defaults = {key: tensors.from_proto(value) for key, value in definition.defaults.items()}
         method = definition.method_name if check_method else None
         return cls(name, specs(definition.inputs), specs(definition.outputs), defaults, method)
 
-    def most_values(self, rows: int) -> int | None:
-        """Returns how many commas inputs of so many rows may hold, None if that is not known."""
-        values = _values_a_row(self.inputs)
-        if values is None:
-            return None
-        # An input of a fixed first size has that many, whatever else a request may have.
-        fixed = [spec.shape[0] for spec in self.inputs.values() if spec.shape and not spec.rows]
-        # Objects have a comma for each of their members too.
-        return max([rows, *fixed]) * (values + len(self.inputs))
-
     @property
-    def bytes_a_row(self) -> int | None:
-        """How many bytes a row of the outputs takes, None if that is not known."""
-        return _values_a_row(self.outputs, lambda spec: spec.numpy_dtype.itemsize)
-
-    def check_method(self, method: str) -> None:
-        """Raises INVALID_ARGUMENT if the signature's kind is checked, and is another."""
-        if self.method not in (None, method):
-            raise invalid(f"Expected {method} signature method_name; got {self.method}")
-
-    @property
-    def in_rows(self) -> bool:
-        """Whether all inputs and outputs have a free first dimension, so requests can merge."""
+    def has_rows(self) -> bool:
+        """Whether all inputs and outputs have a batch dimension, so that requests can merge."""
         specs = [*self.inputs.values(), *self.outputs.values()]
-        return bool(self.inputs) and all(spec.rows for spec in specs)
+        return bool(self.inputs) and all(spec.has_rows for spec in specs)
+
+    @property
+    def reply_row_bytes(self) -> int:
+        """Bytes of one row of the outputs, as far as their shapes are known."""
+        return sum(spec.row_bytes or 0 for spec in self.outputs.values())
 
     def check(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Returns the inputs in the signature's order, defaults filled in.
+        """Return the inputs in the signature's order, with defaults.
 
         Raises:
             ServingError: INVALID_ARGUMENT for a missing or unknown name, or a dtype or shape that
-                does not fit; the message names what was received and what was expected.
+                does not fit.
         """
         inputs = self.defaults | inputs
         self.check_names(inputs)
@@ -80,10 +129,10 @@ class Signature:
         return {name: inputs[name] for name in self.inputs}
 
     def check_names(self, names: Collection[str]) -> None:
-        """Raises INVALID_ARGUMENT unless these and the defaults are the inputs."""
+        """Raise INVALID_ARGUMENT unless names and defaults together are the inputs."""
         given = {*names, *self.defaults}
         if given != self.inputs.keys():
-            extra = sorted(given - self.inputs.keys())[:_MOST_NAMED]
+            extra = sorted(given - self.inputs.keys())[:_MAX_NAMES]
             missing = sorted(self.inputs.keys() - given)
             raise invalid(
                 f"inputs do not match signature {self.name!r}: "
@@ -91,40 +140,27 @@ class Signature:
             )
 
     def choose_outputs(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Returns the output names of a request's filter, all for an empty one.
-
-        They are in the signature's order, so that requests which differ in theirs alone may merge.
-        """
+        """Return the outputs of a filter, all for an empty one, in the signature's order."""
         names = names[: len(self.outputs) + 1]  # one too many is as wrong as a million
         if len(set(names)) != len(names):
-            raise invalid(f"output_filter repeats an output: {list(names[:_MOST_NAMED])}")
-        unknown = [name for name in names if name not in self.outputs][:_MOST_NAMED]
+            raise invalid(f"output_filter repeats an output: {list(names[:_MAX_NAMES])}")
+        unknown = [name for name in names if name not in self.outputs][:_MAX_NAMES]
         if unknown:
             raise invalid(f"output_filter names {unknown}; outputs are {list(self.outputs)}")
         return tuple(name for name in self.outputs if not names or name in names)
 
 
-def _values_a_row(specs, weight=lambda spec: 1):
-    total = 0
-    for spec in specs.values():
-        known = spec.shape is not None and None not in spec.shape[1:]
-        if not known or spec.numpy_dtype is None or spec.numpy_dtype.kind == "O":
-            return None
-        total += math.prod(spec.shape[1:]) * weight(spec)
-    return total
-
-
 class Servable:
-    """A version folder loaded into a Session, answering by signature.
+    """A version directory, loaded into a Session.
 
     Args:
         name: The model's name.
-        version: Its number.
-        directory: The version folder.
-        tags: Which meta graph of the SavedModel to load.
+        version: The version's number.
+        directory: The version directory.
+        tags: Tags of the meta graph to load.
         config: `tf.compat.v1.ConfigProto` of the Session.
-        batching: `BatchingParameters` of its requests, None to run each by itself.
-        check_methods: Whether a signature answers only what its `method_name` says.
+        batching: `BatchingParameters` of its requests; None to run each by itself.
+        check_methods: Whether classify and regress need a signature with that method name.
     """
 
     def __init__(
@@ -139,6 +175,7 @@ class Servable:
     ) -> None:
         self.name, self.version, self.directory = name, version, directory
         self.batching = batching
+        #: Requests that use it; only the event loop's thread counts them.
         self.users = 0
         self._session = SavedModelSession(directory, tags, config)
         self.signature_defs = self._session.meta_graph.signature_def
@@ -146,7 +183,7 @@ class Servable:
             key: Signature.from_def(key, definition, check_methods)
             for key, definition in self._session.signatures.items()
         }
-        #: What REST needs to read a request: name of a signature -> dtype by name of its inputs.
+        #: Signature name -> NumPy dtype by input, with which REST reads a request.
         self.json_dtypes = {
             key: {name: spec.numpy_dtype for name, spec in signature.inputs.items()}
             for key, signature in self.signatures.items()
@@ -154,16 +191,8 @@ class Servable:
         if DEFAULT_SIGNATURE in self.json_dtypes:
             self.json_dtypes[""] = self.json_dtypes[DEFAULT_SIGNATURE]
 
-    def acquire(self) -> None:
-        """Counts one more user; a version in use is not unloaded. Event loop's thread only."""
-        self.users += 1
-
-    def release(self) -> None:
-        """Ends one `acquire`."""
-        self.users -= 1
-
     def signature(self, name: str) -> Signature:
-        """Returns the signature of that name; "" is `serving_default`."""
+        """Return the signature of that name; "" is `serving_default`."""
         signature = self.signatures.get(name or DEFAULT_SIGNATURE)
         if signature is None:
             raise ServingError(
@@ -173,14 +202,8 @@ class Servable:
             )
         return signature
 
-    def most_values(self, rows: int) -> int | None:
-        """Returns how many values a request of so many rows may hold, None if that is not known."""
-        most = [signature.most_values(rows) for signature in self.signatures.values()]
-        known = [values for values in most if values is not None]
-        return max(known) if rows and known and len(known) == len(most) else None
-
     def run(self, signature: Any, inputs: dict[str, Any], outputs: Any) -> dict[str, np.ndarray]:
-        """Returns name -> array for checked inputs; blocks, and may run in several threads."""
+        """Return name -> array for checked inputs; blocks, and may run in several threads."""
         try:
             results = self._session.run(signature.name, inputs, outputs)
         except tf.errors.OpError as error:
@@ -192,11 +215,11 @@ class Servable:
         }
 
     def close(self) -> None:
-        """Frees the model; nothing may be running."""
+        """Free the model; nothing may be running."""
         self._session.close()
 
 
 def from_tensorflow(error: Any) -> ServingError:
-    """Returns the ServingError of a tf.errors.OpError: the codes are the same."""
+    """Return the ServingError of a tf.errors.OpError, which has the same codes."""
     codes = {code.value[0]: code.name for code in grpc.StatusCode}
     return ServingError(codes.get(error.error_code, "INTERNAL"), error.message)

@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 
 from serving.server import config_files
-from serving.server.config_files import ConfigError
+from serving.server.config_files import StartError
 
 _log = logging.getLogger("serving")
 _DAY = 86400
@@ -26,7 +26,7 @@ def server_credentials(path: str | os.PathLike[str]) -> Any:
     A key that others can read and a certificate that ends soon are warned of.
 
     Raises:
-        ConfigError: If the file cannot be read, or key and certificate are none, or not a pair.
+        StartError: If the file cannot be read, or key and certificate are none, or not a pair.
     """
     config = config_files.read_ssl(path)
     if os.stat(path).st_mode & 0o077:
@@ -34,14 +34,14 @@ def server_credentials(path: str | os.PathLike[str]) -> Any:
     ends = _check_pair(path, config.server_cert, config.server_key)
     left = ends - time.time()
     if left < 0:
-        raise ConfigError(f"{path}: server_cert ended {-left / _DAY:.0f} days ago")
+        raise StartError(f"{path}: server_cert ended {-left / _DAY:.0f} days ago")
     if left < _SOON:
         _log.warning("%s: server_cert ends in %.0f days", path, left / _DAY)
     if config.custom_ca:
         try:
             ssl.create_default_context(cadata=config.custom_ca)
         except ssl.SSLError as error:
-            raise ConfigError(f"{path}: custom_ca holds no certificate: {error}") from error
+            raise StartError(f"{path}: custom_ca holds no certificate: {error}") from error
     return grpc.ssl_server_credentials(
         [(config.server_key.encode(), config.server_cert.encode())],
         root_certificates=config.custom_ca.encode() or None,
@@ -60,7 +60,7 @@ def _check_pair(path, certificate, key):
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*files, password="")
             decoded = ssl._ssl._test_decode_cert(str(files[0]))  # the library has no other reader
         except (ssl.SSLError, OSError, ValueError) as error:
-            raise ConfigError(
+            raise StartError(
                 f"{path}: server_key and server_cert are not a pair in PEM: {error}"
             ) from error
     return ssl.cert_time_to_seconds(decoded["notAfter"])

@@ -1,166 +1,155 @@
-"""Work that grows with a request's size, done in processes beside the server.
+"""Processes that read and write large JSON bodies next to the server.
 
-Python runs one thread at a time, and a parser that makes a million objects does not let go in
-between. So what is large is handed to a few processes that hold no models: they cost little, may
-be ended in the middle of their work when its deadline is over, and take nothing along when they
-fall. What goes there and back are NumPy arrays and bytes, which are not copied on the way.
+Python runs one thread at a time, and a parser that makes a million objects does not release the
+interpreter. A worker process holds no model, costs little memory, and is killed when the deadline
+of its request passes. A standard-library pool does not do that: it cannot end a running call.
 """
 
 from __future__ import annotations
 
 import asyncio
+import collections
+import concurrent.futures
 import contextlib
-import importlib
 import importlib.util
+import multiprocessing
 import os
 import pickle
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import types
-from collections.abc import Callable
+import weakref
+from collections.abc import AsyncIterator, Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from serving.errors import ServingError
-from serving.server.admission import Turns
 
-_COUNT = struct.Struct("<Q")
-_SOCKET_BUFFER = 1 << 20
-_PRELOADED = ("serving.server.bodies", "serving.server.json_replies")
-# The server's threads, which answer everybody else, go first where cores are few.
-_NICENESS = 5
-_ROOT = Path(__file__).resolve().parents[2]  # where the package is found, installed or not
+_NICENESS = 5  # the server's threads, which serve everyone else, go first
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+class FairQueue:
+    """A number of slots. Peers that wait take turns; each peer's own requests keep their order.
+
+    Args:
+        count: The number of slots.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._slots = asyncio.Semaphore(count)
+        # Of each peer only the first request waits for a slot, so waiting peers alternate.
+        self._first: weakref.WeakValueDictionary[str, asyncio.Lock]
+        self._first = weakref.WeakValueDictionary()
+
+    @contextlib.asynccontextmanager
+    async def slot(self, peer: str) -> AsyncIterator[None]:
+        """Wait for a slot and hold it until the block ends."""
+        first = self._first.setdefault(peer, asyncio.Lock())
+        async with first:
+            await self._slots.acquire()
+        try:
+            yield
+        finally:
+            self._slots.release()
 
 
 class Workers:
-    """A few processes that are each asked for one thing at a time, by peers that take turns.
+    """Worker processes. A process that ends is replaced.
 
-    They are started when they are first needed, and again if they end. All methods belong to the
-    event loop's thread.
+    All methods belong to the event loop's thread.
 
     Args:
-        count: How many there are at most.
+        count: The number of processes.
 
     Example:
 
     >>> import numpy as np
-    >>> from serving import json_replies
-    >>> async def written(outputs):
+    >>> from serving.server import json_codec
+    >>> async def reply(outputs):
     ...     workers = Workers(2)
-    ...     text = await workers.call(json_replies.predictions, outputs, True)
+    ...     text = await workers.call(json_codec.predict_reply, outputs, True)
     ...     workers.close()
-    ...     return bytes(text)
-    >>> asyncio.run(written({"action": np.array([2, 0])}))
-    b'{"predictions": [2,0]}'
+    ...     return text
+    >>> asyncio.run(reply({"action": np.array([2, 0])}))
+    b'{"predictions":[2,0]}'
     """
 
     def __init__(self, count: int) -> None:
-        self._turns = Turns(count)
-        self._idle: list[_Worker] = []
-        self._count, self._closed = count, False
-
-    def start(self) -> None:
-        """Starts all of them, so that the first large request does not wait for it."""
-        while len(self._idle) < self._count:
-            self._idle.append(_Worker())
+        self._queue, self._closed = FairQueue(count), False
+        self._threads = concurrent.futures.ThreadPoolExecutor(count, "worker")
+        self._idle = collections.deque(_Worker() for _ in range(count))
 
     async def call(self, function: Callable[..., Any], *arguments: Any, peer: str = "") -> Any:
-        """Returns what a function of this package returns in one of the processes.
-
-        Whoever stops waiting ends the process: what it is at may take long.
+        """Return the result of a function of this package, called in one of the processes.
 
         Raises:
-            ServingError: What the function raised, or UNAVAILABLE if the process ended.
+            ServingError: The error of the function, or UNAVAILABLE if the process ended.
         """
-        async with self._turns.place(peer):
-            worker = self._idle.pop() if self._idle else _Worker()
+        loop = asyncio.get_running_loop()
+        async with self._queue.slot(peer):
+            worker = self._idle.popleft()
             try:
-                succeeded, result = await worker.ask((function, arguments))
-            except (OSError, EOFError) as error:
-                self._replace(worker)
-                raise ServingError("UNAVAILABLE", "a process that reads ended") from error
-            except BaseException:
-                self._replace(worker)
+                succeeded, result = await loop.run_in_executor(
+                    self._threads, worker.call, function, arguments
+                )
+            except BaseException as error:  # the caller's deadline, too
+                worker.process.kill()
+                if not self._closed:
+                    worker = _Worker()
+                if isinstance(error, EOFError | OSError):
+                    raise ServingError("UNAVAILABLE", "a worker process ended") from error
                 raise
-            self._idle.append(worker)
+            finally:
+                self._idle.append(worker)
         if succeeded:
             return result
         try:
             raise result
         finally:
-            del result  # its traceback holds this frame, and with it the arguments
-
-    def _replace(self, worker):
-        worker.end()
-        # It takes a while to give back much memory, and nobody has to wait for that.
-        asyncio.get_running_loop().run_in_executor(None, worker.process.wait)
-        if not self._closed:
-            self._idle.insert(0, _Worker())  # on its way while the others are taken first
+            del result  # its traceback refers to this frame, which holds the arguments
 
     def close(self) -> None:
-        """Ends the processes."""
+        """End the processes."""
         self._closed = True
-        while self._idle:
-            worker = self._idle.pop()
-            worker.end()
+        for worker in self._idle:
+            worker.process.kill()
             worker.process.wait()
+        self._threads.shutdown(wait=False)
 
 
 class _Worker:
     def __init__(self):
-        self._socket, theirs = socket.socketpair()
-        for end in (self._socket, theirs):
-            for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-                end.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BUFFER)
-        self._socket.setblocking(False)
+        self._connection, theirs = multiprocessing.Pipe()
         with theirs:
             command = [sys.executable, "-m", "serving.server.workers"]
             self.process = subprocess.Popen(command, stdin=theirs, cwd=_ROOT)
 
-    async def ask(self, question):
-        loop = asyncio.get_running_loop()
-        for part in _packed(question):
-            await loop.sock_sendall(self._socket, part)
-
-        async def receive(size):
-            part = bytearray(size)
-            view, filled = memoryview(part), 0
-            while filled < size:
-                count = await loop.sock_recv_into(self._socket, view[filled:])
-                if not count:
-                    raise EOFError
-                filled += count
-            return part
-
-        count = _COUNT.unpack(await receive(_COUNT.size))[0]
-        sizes = struct.unpack(f"<{count}Q", await receive(count * _COUNT.size))
-        first, *buffers = [await receive(size) for size in sizes]
-        return pickle.loads(first, buffers=buffers)
-
-    def end(self):
-        self._socket.close()
-        self.process.kill()
+    def call(self, function, arguments):
+        _send(self._connection, (function, arguments))
+        return _receive(self._connection)
 
 
-def _packed(value):
-    """Returns the parts of a message: how many, how long each is, and what they hold."""
+def _send(connection, value):
+    """Send a value; arrays travel as they are in memory."""
     buffers: list[pickle.PickleBuffer] = []
     first = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    parts = [first, *(buffer.raw() for buffer in buffers)]
-    sizes = [len(parts), *(len(part) for part in parts)]
-    return [struct.pack(f"<{len(sizes)}Q", *sizes), *parts]
+    connection.send(1 + len(buffers))
+    for part in (first, *(buffer.raw() for buffer in buffers)):
+        connection.send_bytes(part)
 
 
-def _answer(question):
+def _receive(connection):
+    first, *buffers = [connection.recv_bytes() for _ in range(connection.recv())]
+    return pickle.loads(first, buffers=buffers)
+
+
+def _result(function, arguments):
     try:
-        function, arguments = question
         result = function(*arguments)
-        if isinstance(result, bytes):  # arrives as a bytearray; bytes would as a view of some
-            result = pickle.PickleBuffer(bytearray(result))
-        return True, result
+        return True, pickle.PickleBuffer(result) if isinstance(result, bytes) else result
     except ServingError as error:
         return False, error
     except MemoryError:
@@ -169,11 +158,8 @@ def _answer(question):
         return False, ServingError("INTERNAL", f"{type(error).__name__}: {error}")
 
 
-def _leave_out_tensorflow():
-    """Makes TensorFlow a package without content, of which only messages can be imported.
-
-    They need protobuf alone, and all of TensorFlow would be too much for a process that only reads.
-    """
+def _replace_tensorflow():
+    """Make `tensorflow` a package without content, of which only messages can be imported."""
     spec = importlib.util.find_spec("tensorflow")
     if spec is not None and spec.submodule_search_locations:
         package = types.ModuleType("tensorflow")
@@ -181,36 +167,17 @@ def _leave_out_tensorflow():
         sys.modules["tensorflow"] = package
 
 
-def _work():
-    """Answers what comes in at standard input, a socket, until it is closed."""
-    _leave_out_tensorflow()
-    for name in _PRELOADED:
-        importlib.import_module(name)
+def _work(connection):
+    """Answer calls until the connection closes."""
+    _replace_tensorflow()
+    importlib.import_module("serving.server.json_codec")
     os.nice(_NICENESS)
-    for name in (signal.SIGINT, signal.SIGTERM):  # the server says when to end
+    for name in (signal.SIGINT, signal.SIGTERM):  # the server ends its workers
         signal.signal(name, signal.SIG_IGN)
-    with socket.socket(fileno=sys.stdin.fileno()) as connection:
-
-        def receive(size):
-            part = connection.recv(size, socket.MSG_WAITALL) if size else b""
-            while len(part) < size:
-                more = connection.recv(size - len(part), socket.MSG_WAITALL)
-                if not more:
-                    raise EOFError
-                part += more
-            return part
-
-        while True:
-            (count,) = _COUNT.unpack(receive(_COUNT.size))
-            sizes = struct.unpack(f"<{count}Q", receive(count * _COUNT.size))
-            first, *buffers = [receive(size) for size in sizes]
-            question = pickle.loads(first, buffers=buffers)
-            del first, buffers
-            for part in _packed(_answer(question)):
-                connection.sendall(part)
-            del question, part
+    while True:
+        _send(connection, _result(*_receive(connection)))
 
 
 if __name__ == "__main__":
     with contextlib.suppress(EOFError, OSError):
-        _work()
+        _work(Connection(sys.stdin.fileno()))

@@ -14,7 +14,7 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.models import MLPClassifier, RelationalQNetwork
 from rrl_tf.presets import FOLDER, preset_folder, preset_name
 from serving.server.flags import Flags
-from serving.server.options import _base_and_name
+from serving.server.versions import _base_and_name
 
 pytestmark = pytest.mark.tf_only
 

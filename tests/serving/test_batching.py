@@ -9,8 +9,7 @@ import pytest
 
 from serving.errors import ServingError
 from serving.server.batching import BatchingParameters, Scheduler
-from serving.server.model import Signature
-from serving.tensors import TensorSpec
+from serving.server.model import Signature, TensorSpec
 
 pytestmark = pytest.mark.tf_only
 FLOAT = 1
@@ -23,12 +22,6 @@ class FakeServable:
 
     def __init__(self, batching, gate=None):
         self.batching, self.batches, self.gate, self.users = batching, [], gate, 0
-
-    def acquire(self):
-        self.users += 1
-
-    def release(self):
-        self.users -= 1
 
     def run(self, signature, inputs, outputs):
         self.batches.append(len(inputs["x"]))

@@ -66,7 +66,8 @@ def test_version(capsys):
 
 def test_a_trained_preset_is_served_under_its_name(tmp_path):
     from rrl_tf.presets import FOLDER
-    from serving.server.options import StartError, read_models
+    from serving.server.config_files import StartError
+    from serving.server.versions import read_models
 
     [model] = read_models(flags.parse(["--preset=doorkey-5x5"])[0])
     assert (model.name, model.base_path) == ("doorkey-5x5", str(FOLDER / "doorkey-5x5" / "policy"))

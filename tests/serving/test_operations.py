@@ -17,7 +17,7 @@ from tensorflow_serving.apis import model_management_pb2, model_service_pb2_grpc
 from serving.client import ServingError, connect
 from serving.server import config_files, tls
 from serving.server.batching import BatchingParameters
-from serving.server.options import StartError
+from serving.server.config_files import StartError
 
 pytestmark = pytest.mark.tf_only
 
@@ -220,15 +220,15 @@ def test_batching_files(tmp_path, text, expected):
             'server_key: "k" server_cert: "c" client_verify: true',
             "custom_ca",
         ),
-        (config_files.read_models, "", "model_config_list"),
-        (config_files.read_models, None, "No such file"),
+        (config_files.read_model_list, "", "model_config_list"),
+        (config_files.read_model_list, None, "No such file"),
     ],
 )
 def test_configuration_files_that_cannot_be_used(tmp_path, read, text, words):
     path = tmp_path / "file.config"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(config_files.ConfigError, match=words) as refusal:
+    with pytest.raises(StartError, match=words) as refusal:
         read(path)
     assert str(path) in str(refusal.value)
 
@@ -283,10 +283,10 @@ def test_keys_that_cannot_be_used_are_said_so_at_once(tmp_path, caplog):
     garbage.write_text("no PEM")
     for pair in ((key, other), (garbage, certificate), (key, garbage)):
         write_ssl(path, *pair)
-        with pytest.raises(config_files.ConfigError, match="not a pair in PEM"):
+        with pytest.raises(StartError, match="not a pair in PEM"):
             tls.server_credentials(path)
     write_ssl(path, key, certificate, 'custom_ca: "no PEM" client_verify: true')
-    with pytest.raises(config_files.ConfigError, match="custom_ca holds no certificate"):
+    with pytest.raises(StartError, match="custom_ca holds no certificate"):
         tls.server_credentials(path)
     write_ssl(path, key, certificate)
     caplog.clear()

@@ -9,12 +9,13 @@ from google.protobuf import text_format
 from tensorflow_serving.config import model_server_config_pb2
 
 from serving.errors import ServingError
-from serving.server.repository import LoadOptions, Repository, State
+from serving.server.flags import Flags
+from serving.server.repository import Repository, State
 from serving.server.versions import wanted_versions
 
 pytestmark = pytest.mark.tf_only
-ONE_TRY = LoadOptions(max_num_load_retries=0)
-QUICK = LoadOptions(max_num_load_retries=0, enable_model_warmup=False)
+ONE_TRY = Flags(max_num_load_retries=0)
+QUICK = Flags(max_num_load_retries=0, enable_model_warmup=False)
 
 
 def config_for(base, policy="", name="tiny", labels=""):
@@ -61,7 +62,7 @@ def states(repository):
 
 
 async def settle(repository):
-    await repository.look()
+    await repository.poll()
     while State.UNLOADING in states(repository).values():
         await asyncio.sleep(0.01)
 
@@ -73,7 +74,7 @@ def test_swap_keeps_the_old_version_for_those_who_use_it(tmp_path, exported):
         with repository.lease("tiny") as old:
             assert old.version == 1
             add_version(exported, tmp_path, "2")
-            await repository.look()
+            await repository.poll()
             with repository.lease("tiny") as new:
                 assert new.version == 2
             assert states(repository) == {2: State.AVAILABLE, 1: State.UNLOADING}
@@ -149,7 +150,7 @@ def test_loads_are_retried_and_meanwhile_loading(tmp_path, exported):
         add_version(exported, tmp_path, "1")
         await repository.configure([config_for(tmp_path)])
         (tmp_path / "2").mkdir()
-        await repository.look()
+        await repository.poll()
         assert states(repository) == {2: State.LOADING, 1: State.AVAILABLE}
         shutil.rmtree(tmp_path / "2")
         add_version(exported, tmp_path, "2")
@@ -158,7 +159,7 @@ def test_loads_are_retried_and_meanwhile_loading(tmp_path, exported):
         assert states(repository) == {2: State.AVAILABLE, 1: State.END}
         assert repository.status("tiny", 2)[0].error is None
 
-    scenario(steps, LoadOptions(max_num_load_retries=1, load_retry_interval_micros=50_000))
+    scenario(steps, Flags(max_num_load_retries=1, load_retry_interval_micros=50_000))
 
 
 def test_a_version_that_is_put_back_whole_is_loaded_at_once(tmp_path, exported):
@@ -168,15 +169,15 @@ def test_a_version_that_is_put_back_whole_is_loaded_at_once(tmp_path, exported):
         add_version(exported, tmp_path, "1")
         await repository.configure([config_for(tmp_path)])
         (tmp_path / "2").mkdir()
-        await repository.look()
+        await repository.poll()
         (tmp_path / "2").rmdir()
-        await repository.look()
+        await repository.poll()
         assert states(repository) == {2: State.END, 1: State.AVAILABLE}
         add_version(exported, tmp_path, "2")
         await settle(repository)
         assert states(repository) == {2: State.AVAILABLE, 1: State.END}
 
-    scenario(steps, LoadOptions(max_num_load_retries=1))
+    scenario(steps, Flags(max_num_load_retries=1))
 
 
 def test_configuration_replaces_the_list_of_models(tmp_path, exported):
@@ -271,7 +272,7 @@ def test_a_list_that_fails_changes_nothing(tmp_path, exported, trouble):
         assert list(repository.models) == ["old"]
 
     # With a retry in a minute, which nobody waits for.
-    scenario(steps, LoadOptions(max_num_load_retries=1))
+    scenario(steps, Flags(max_num_load_retries=1))
 
 
 async def seen_during(change, repository):

@@ -22,7 +22,7 @@ from tensorflow_serving.apis import model_management_pb2, model_service_pb2_grpc
 from rrl_tf.export import load_policy
 from serving.client import ServingError, connect
 from serving.server.metrics import Metrics, render
-from serving.server.process_group import Peers, reserved
+from serving.server.process_group import Peers, reserved_port
 
 pytestmark = pytest.mark.tf_only
 ROOT = Path(__file__).parents[2]
@@ -164,15 +164,15 @@ def test_peers_answer_each_other_with_their_errors(tmp_path):
 
             peers.append(Peers({"own": own, "fail": fail}, str(tmp_path), index, 3))
         await peers[0].start()
-        assert await peers[0].ask_all("own", b"x", absent=b"-") == [b"x0", b"-", b"-"]
-        waiting = asyncio.ensure_future(peers[0].ask_all("own", b"x"))
+        assert await peers[0].call_all("own", b"x", absent=b"-") == [b"x0", b"-", b"-"]
+        waiting = asyncio.ensure_future(peers[0].call_all("own", b"x"))
         await asyncio.gather(*(each.start() for each in peers[1:]))
         assert await waiting == [b"x0", b"x1", b"x2"]
         for each in peers:
-            assert await each.ask_all("own", b"x") == [b"x0", b"x1", b"x2"]
+            assert await each.call_all("own", b"x") == [b"x0", b"x1", b"x2"]
             for index in range(3):
                 with pytest.raises(ServingError, match="FAILED_PRECONDITION: no luck"):
-                    await each.ask(index, "fail", b"luck")
+                    await each.call(index, "fail", b"luck")
         await asyncio.gather(*(each.stop() for each in peers))
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
@@ -183,9 +183,9 @@ def test_a_port_in_use_is_not_shared_by_mistake():
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(OSError), reserved("127.0.0.1", taken.getsockname()[1]):
+        with pytest.raises(OSError), reserved_port("127.0.0.1", taken.getsockname()[1]):
             pass
-    with reserved("127.0.0.1", 0) as port, socket.socket() as other:
+    with reserved_port("127.0.0.1", 0) as port, socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         other.bind(("127.0.0.1", port))
 

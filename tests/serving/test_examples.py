@@ -207,11 +207,11 @@ def test_rest_refusals(ask, body):
 
 
 def test_json_kinds_become_features():
-    from serving.server.json_examples import input_from_json
+    from serving.server.json_codec import examples_from_json
 
     values = {"f": [1.5, 2.0], "i": [1, 2**62], "b": True, "s": ["a", {"b64": "AA=="}], "none": []}
-    (example,) = input_from_json({"examples": [values]}).example_list.examples
-    feature = example.features.feature
+    (example,) = examples_from_json({"examples": [values]})
+    feature = tf.train.Example.FromString(example).features.feature
     np.testing.assert_array_equal(feature["f"].float_list.value, [1.5, 2])
     assert list(feature["i"].int64_list.value) == [1, 2**62]
     assert list(feature["b"].int64_list.value) == [1]
