@@ -1,19 +1,24 @@
-"""Reads the configuration files of tensorflow_model_server: protobuf text.
+"""Configuration files of tensorflow_model_server, which are text protos.
 
-tensorflow-serving-api carries the message of the model list, but not those of batching, monitoring
-and TLS; theirs are built here, so that protobuf itself reads the files.
+tensorflow-serving-api has the message of the model list, but not those of batching, monitoring and
+TLS. They are built here from descriptors.
 """
 
 from __future__ import annotations
 
 import functools
+import logging
 import os
+import ssl
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import grpc
 from google.protobuf import (
     descriptor_pb2,
     descriptor_pool,
+    json_format,
     message_factory,
     text_format,
     wrappers_pb2,
@@ -23,7 +28,8 @@ from tensorflow_serving.config import model_server_config_pb2
 
 from serving.server.batching import BatchingParameters
 
-# message -> field -> (number, type); a type that is a message begins with a dot.
+_log = logging.getLogger("serving")
+# message -> field -> (number, type); the type of a message begins with a dot.
 _MESSAGES = {
     "BatchingParameters": {
         "max_batch_size": (1, ".google.protobuf.Int64Value"),
@@ -48,11 +54,11 @@ _MESSAGES = {
 
 
 class StartError(ValueError):
-    """A configuration file that cannot be used, in one line."""
+    """The reason, in one line, why the server cannot start with its flags and files."""
 
 
 def read_model_list(path: str | os.PathLike[str]) -> list[Any]:
-    """Returns the ModelConfig messages of a model list."""
+    """Return the ModelConfig messages of a model list file."""
     config = _read(path, model_server_config_pb2.ModelServerConfig())
     if config.WhichOneof("config") != "model_config_list":
         raise StartError(f"{path} holds no model_config_list")
@@ -60,7 +66,7 @@ def read_model_list(path: str | os.PathLike[str]) -> list[Any]:
 
 
 def read_batching(path: str | os.PathLike[str]) -> BatchingParameters:
-    """Returns the `BatchingParameters` of a batching file."""
+    """Return the `BatchingParameters` of a batching file."""
     message = _read(path, _message("BatchingParameters"))
     values = {
         field.name: value.value
@@ -77,24 +83,48 @@ def read_batching(path: str | os.PathLike[str]) -> BatchingParameters:
 
 
 def read_session(path: str | os.PathLike[str]) -> Any:
-    """Returns the ConfigProto of a TensorFlow session file."""
+    """Return the ConfigProto of a TensorFlow session file."""
     return _read(path, config_pb2.ConfigProto())
 
 
 def read_monitoring(path: str | os.PathLike[str]) -> str | None:
-    """Returns the path at which a monitoring file wants Prometheus' metrics, or None."""
+    """Return the path of Prometheus' metrics in a monitoring file; None if they are off."""
     config = _read(path, _message("MonitoringConfig")).prometheus_config
     return (config.path or "/monitoring/prometheus/metrics") if config.enable else None
 
 
-def read_ssl(path: str | os.PathLike[str]) -> Any:
-    """Returns the SSLConfig of a TLS file: server_key, server_cert, custom_ca, client_verify."""
+def read_credentials(path: str | os.PathLike[str]) -> Any:
+    """Return the `grpc.ServerCredentials` of an SSLConfig file.
+
+    Raises:
+        StartError: If the file cannot be read, or key and certificate are not a pair.
+    """
     config = _read(path, _message("SSLConfig"))
     if not config.server_key or not config.server_cert:
         raise StartError(f"{path} must hold server_key and server_cert")
     if config.client_verify and not config.custom_ca:
-        raise StartError(f"{path} asks for client_verify without a custom_ca to verify with")
-    return config
+        raise StartError(f"{path} has client_verify without a custom_ca to verify with")
+    if os.stat(path).st_mode & 0o077:
+        _log.warning("%s holds a private key and other users can read it: chmod 600", path)
+    with tempfile.TemporaryDirectory() as folder:  # only this user can read it
+        files = Path(folder, "certificate.pem"), Path(folder, "key.pem")
+        for file, text in zip(files, (config.server_cert, config.server_key)):
+            file.write_text(text)
+        try:
+            # With a password, so that an encrypted key does not ask for one at the terminal.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*files, password="")
+            if config.custom_ca:
+                ssl.create_default_context(cadata=config.custom_ca)
+        except (ssl.SSLError, OSError, ValueError) as error:
+            raise StartError(
+                f"{path}: server_key and server_cert must be a pair in PEM, and custom_ca a "
+                f"certificate: {error}"
+            ) from error
+    return grpc.ssl_server_credentials(
+        [(config.server_key.encode(), config.server_cert.encode())],
+        root_certificates=config.custom_ca.encode() or None,
+        require_client_auth=config.client_verify,
+    )
 
 
 def _read(path, message):
@@ -113,22 +143,29 @@ def _message(name):
 
 @functools.cache
 def _pool():
-    field_type = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(
-        name="serving/config_files.proto", package="tensorflow.serving", syntax="proto3"
-    )
-    file.dependency.append("google/protobuf/wrappers.proto")
-    for message, fields in _MESSAGES.items():
-        described = file.message_type.add(name=message)
-        for name, (number, kind) in fields.items():
-            field = described.field.add(name=name, number=number, label=field_type.LABEL_OPTIONAL)
-            if kind.startswith("repeated "):
-                field.label, kind = field_type.LABEL_REPEATED, kind.removeprefix("repeated ")
-            if kind.startswith("."):
-                field.type, field.type_name = field_type.TYPE_MESSAGE, kind
-            else:
-                field.type = getattr(field_type, f"TYPE_{kind.upper()}")
+    messages = [
+        {"name": name, "field": [_field(*each) for each in fields.items()]}
+        for name, fields in _MESSAGES.items()
+    ]
+    file = {
+        "name": "serving/config_files.proto",
+        "package": "tensorflow.serving",
+        "syntax": "proto3",
+        "dependency": ["google/protobuf/wrappers.proto"],
+        "messageType": messages,
+    }
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(wrappers_pb2.DESCRIPTOR.serialized_pb)
-    pool.Add(file)
+    pool.Add(json_format.ParseDict(file, descriptor_pb2.FileDescriptorProto()))
     return pool
+
+
+def _field(name, described):
+    number, kind = described
+    label = "LABEL_REPEATED" if kind.startswith("repeated ") else "LABEL_OPTIONAL"
+    kind = kind.removeprefix("repeated ")
+    if kind.startswith("."):
+        typed = {"type": "TYPE_MESSAGE", "typeName": kind}
+    else:
+        typed = {"type": f"TYPE_{kind.upper()}"}
+    return {"name": name, "number": number, "label": label, **typed}

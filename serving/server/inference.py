@@ -198,9 +198,7 @@ class Inference:
 
         As in tensorflow_model_server, a label is ignored.
         """
-        request = json.dumps(model[:2]).encode()
-        # A process that is not listening yet has seen no version.
-        answers = await self.peers.call_all("status", request, absent=b"")
+        answers = await self.peers.call_all("status", json.dumps(model[:2]).encode())
         whole = get_model_status_pb2.GetModelStatusResponse()
         seen: dict[int, list[Any]] = {}
         for answer in answers:
@@ -210,7 +208,7 @@ class Inference:
             entries = sorted(seen[number], key=lambda e: (not e.status.error_code, e.state))
             chosen = whole.model_version_status.add()
             chosen.CopyFrom(entries[0])
-            if len(entries) < len(answers):
+            if len(entries) < len(answers):  # a process has not seen it yet
                 chosen.state = get_model_status_pb2.ModelVersionStatus.START
         return whole
 
@@ -226,8 +224,7 @@ class Inference:
 
     async def metrics_page(self) -> bytes:
         """Return the page that Prometheus reads, of all processes."""
-        pages = await self.peers.call_all("metrics", absent=b"")
-        return render([json.loads(page) for page in pages if page])
+        return render([json.loads(page) for page in await self.peers.call_all("metrics")])
 
     async def _own_metrics(self, _):
         return json.dumps(self.metrics.collect()).encode()

@@ -187,51 +187,45 @@ def _signature_name(document):
 
 def _predict(document, signatures):
     name = _signature_name(document)
-    rows = "instances" in document
-    if rows == ("inputs" in document):
+    in_rows = "instances" in document
+    if in_rows == ("inputs" in document):
         raise invalid("the request body must have either 'instances' (rows) or 'inputs' (columns)")
     dtypes = signatures.get(name)
     if dtypes is None:
-        return name, None, rows
-    read = _from_rows if rows else _from_columns
-    return name, read(document["instances" if rows else "inputs"], dtypes), rows
-
-
-def _from_rows(instances, dtypes):
-    is_array = isinstance(instances, simdjson.Array)
-    if not is_array and (not isinstance(instances, list) or not instances):
-        raise invalid("'instances' must be a list with at least one entry")
-    named = [False] if is_array else [_is_named(instance) for instance in instances]
-    if any(named) != all(named):
-        raise invalid("'instances' must be all objects or all plain values")
-    if not named[0]:
+        return name, None, in_rows
+    form = "instances" if in_rows else "inputs"
+    columns = document[form]
+    if in_rows and not isinstance(columns, simdjson.Array):
+        columns = _columns(columns, dtypes)
+    if not _is_named(columns):
         if len(dtypes) != 1:
-            raise invalid(f"'instances' must be objects with the keys {sorted(dtypes)}")
-        ((name, dtype),) = dtypes.items()
-        return {name: _array(instances, name, dtype, "INVALID_ARGUMENT")}
+            raise invalid(f"{form!r} must be objects with the keys {sorted(dtypes)}")
+        columns = {next(iter(dtypes)): columns}
+    if not dtypes.keys() <= columns.keys():
+        raise invalid(f"'inputs' must have the keys {sorted(dtypes)}; received {sorted(columns)}")
+    unsupported_code = "INVALID_ARGUMENT" if in_rows else "UNIMPLEMENTED"
+    arrays = {
+        key: _array(columns[key], key, dtype, unsupported_code) for key, dtype in dtypes.items()
+    }
+    return name, arrays, in_rows
+
+
+def _columns(instances, dtypes):
+    """Return the values of each input in rows that are objects, or rows of plain values."""
+    if not isinstance(instances, list) or not instances:
+        raise invalid("'instances' must be a list with at least one entry")
+    are_named = set(map(_is_named, instances))
+    if len(are_named) > 1:
+        raise invalid("'instances' must be all objects or all plain values")
+    if not are_named.pop():
+        return instances
     for instance in instances:
         if instance.keys() != dtypes.keys():
             raise invalid(
                 f"every entry of 'instances' must have exactly the keys {sorted(dtypes)}; "
                 f"received {sorted(instance)}"
             )
-    return {
-        name: _array([instance[name] for instance in instances], name, dtype, "INVALID_ARGUMENT")
-        for name, dtype in dtypes.items()
-    }
-
-
-def _from_columns(inputs, dtypes):
-    if not _is_named(inputs):
-        if len(dtypes) != 1:
-            raise invalid(f"'inputs' must be an object with the keys {sorted(dtypes)}")
-        inputs = {next(iter(dtypes)): inputs}
-    missing = sorted(dtypes.keys() - inputs.keys())
-    if missing:
-        raise invalid(f"'inputs' must have the keys {sorted(dtypes)}; received {sorted(inputs)}")
-    return {
-        name: _array(inputs[name], name, dtype, "UNIMPLEMENTED") for name, dtype in dtypes.items()
-    }
+    return {name: [instance[name] for instance in instances] for name in dtypes}
 
 
 def _is_named(value):

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping, Sequence
 
 import prometheus_client
 
 PREFIX = ":tensorflow:serving:"
-# Microseconds: 33 buckets, each 1.8 times the one before.
+# Microseconds; each bucket is 1.8 times the one before.
 _LATENCY_BUCKETS = [10 * 1.8**power for power in range(33)]
 _QUEUING_BUCKETS = [100 * 1.2**power for power in range(52)]
 _COUNT_BUCKETS = [2.0**power for power in range(15)]
 
 
 class Metrics:
-    """All that is counted; each server has its own."""
+    """The counters and histograms of one server."""
 
     def __init__(self) -> None:
         self._registry = prometheus_client.CollectorRegistry()
@@ -47,13 +48,13 @@ class Metrics:
         self.padding_size = histogram(batching + "padding_size", **sizes)
 
     def warmed_up(self, path: str, status: str, seconds: float, records: int) -> None:
-        """Counts the warm-up of a version folder."""
+        """Count the warm-up of a version directory."""
         self._warmups.setdefault(path, set()).add(status)
         self.warmup_latency.labels(path, status).observe(seconds * 1e6)
         self.warmup_records.labels(path).inc(records)
 
     def forget(self, path: str) -> None:
-        """Drops what is counted of a version folder that is no more: each has labels of its own."""
+        """Drop the warm-up metrics of a version directory, which label them."""
         statuses = self._warmups.pop(path, ())
         for status in statuses:
             self.warmup_latency.remove(path, status)
@@ -61,10 +62,10 @@ class Metrics:
             self.warmup_records.remove(path)
 
     def collect(self) -> dict[str, dict]:
-        """Returns all numbers, JSON-able: family -> its type, and sample -> value.
+        """Return family -> its type, and sample -> value, ready for JSON.
 
-        prometheus_client would call every counter `..._total` and add when each began; the stock
-        server does neither, and dashboards know its names.
+        The names are those of tensorflow_model_server, for its dashboards: prometheus_client would
+        append `_total` to each counter and add the time of its creation.
         """
         families = {}
         for family in self._registry.collect():
@@ -82,24 +83,17 @@ class Metrics:
         return families
 
 
-def render(collections: Sequence[Mapping[str, Mapping]]) -> bytes:
-    """Returns the page that Prometheus reads, as bytes: what several processes counted, summed."""
+def render(collected: Sequence[Mapping[str, Mapping]]) -> bytes:
+    """Return the page that Prometheus reads, with the sums over several processes."""
     lines = []
-    for name, family in collections[0].items():
+    for name, family in collected[0].items():
         lines.append(f"# TYPE {name} {family['type']}")
-        totals = _summed([collection[name]["samples"] for collection in collections])
+        totals: collections.Counter[str] = collections.Counter()
+        for each in collected:
+            totals.update(each[name]["samples"])
         for sample, value in totals.items():
             lines.append(f"{sample} {prometheus_client.utils.floatToGoString(value)}")
     return ("\n".join(lines) + "\n").encode()
-
-
-def _summed(samples):
-    """Returns the sum of dicts of numbers, in the order in which their keys appear."""
-    total = {}
-    for each in samples:
-        for key, value in each.items():
-            total[key] = total.get(key, 0) + value
-    return total
 
 
 def _escaped(value):

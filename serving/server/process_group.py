@@ -61,30 +61,21 @@ class Peers:
     def _socket(self, index):
         return f"unix:{self._directory}/{index}.sock"
 
-    async def call(
-        self, index: int, method: str, data: bytes = b"", absent: bytes | None = None
-    ) -> bytes:
-        """Call a method of process `index`; raise its `ServingError`.
-
-        If it is not listening yet, return `absent`, or wait if that is None.
-        """
+    async def call(self, index: int, method: str, data: bytes = b"") -> bytes:
+        """Call a method of process `index` once it listens; raise its `ServingError`."""
         if index == self._index:
             return await self._methods[method](data)
         if index not in self._channels:
             self._channels[index] = grpc.aio.insecure_channel(self._socket(index), options=_OPTIONS)
         try:
             call = self._channels[index].unary_unary(_METHOD + method)
-            return await call(data, wait_for_ready=absent is None)
+            return await call(data, wait_for_ready=True)
         except grpc.RpcError as error:
-            if error.code() == grpc.StatusCode.UNAVAILABLE and absent is not None:
-                return absent
             raise ServingError(error.code().name, error.details()) from error
 
-    async def call_all(
-        self, method: str, data: bytes = b"", absent: bytes | None = None
-    ) -> list[bytes]:
+    async def call_all(self, method: str, data: bytes = b"") -> list[bytes]:
         """Call a method of all processes; return the results in their order."""
-        calls = (self.call(index, method, data, absent) for index in range(self._count))
+        calls = (self.call(index, method, data) for index in range(self._count))
         return await asyncio.gather(*calls)
 
     async def stop(self) -> None:

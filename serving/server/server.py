@@ -30,9 +30,8 @@ except ModuleNotFoundError as error:
 
 from serving.errors import ServingError
 from serving.page import Page
-from serving.server import tls
 from serving.server.batching import BatchingParameters, Scheduler
-from serving.server.config_files import StartError
+from serving.server.config_files import StartError, read_credentials
 from serving.server.flags import Flags
 from serving.server.grpc_service import add_services
 from serving.server.inference import Inference
@@ -69,7 +68,7 @@ class Server:
         self._flags, self._place = flags, place
         self.grpc_port = self.rest_port = None
         ssl_file = flags.ssl_config_file
-        self._credentials = tls.server_credentials(ssl_file) if ssl_file else None
+        self._credentials = read_credentials(ssl_file) if ssl_file else None
         metrics = Metrics()
         self.repository = Repository(flags, metrics)
         threads = self.repository.loader.batching or BatchingParameters()

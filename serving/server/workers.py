@@ -97,6 +97,9 @@ class Workers:
                 )
             except BaseException as error:  # the caller's deadline, too
                 worker.process.kill()
+                loop.run_in_executor(
+                    None, worker.process.wait
+                )  # it may take a while to free memory
                 if not self._closed:
                     worker = _Worker()
                 if isinstance(error, EOFError | OSError):

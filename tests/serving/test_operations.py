@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tensorflow_serving.apis import model_management_pb2, model_service_pb2_grpc
 
 from serving.client import ServingError, connect
-from serving.server import config_files, tls
+from serving.server import config_files
 from serving.server.batching import BatchingParameters
 from serving.server.config_files import StartError
 
@@ -214,9 +214,9 @@ def test_batching_files(tmp_path, text, expected):
         (config_files.read_batching, "allowed_batch_sizes: [1, 2]", "1000"),
         (config_files.read_batching, "no_such_field: 3", "no_such_field"),
         (config_files.read_monitoring, "prometheus_config { enable: 7 }", "enable"),
-        (config_files.read_ssl, 'server_key: "k"', "server_cert"),
+        (config_files.read_credentials, 'server_key: "k"', "server_cert"),
         (
-            config_files.read_ssl,
+            config_files.read_credentials,
             'server_key: "k" server_cert: "c" client_verify: true',
             "custom_ca",
         ),
@@ -273,7 +273,7 @@ def write_ssl(path, key, certificate, more=""):
     path.chmod(0o600)
 
 
-def test_keys_that_cannot_be_used_are_said_so_at_once(tmp_path, caplog):
+def test_keys_that_cannot_be_used_are_refused_at_the_start(tmp_path, caplog):
     """It was "is the port in use?", after the models had been loaded."""
     path = tmp_path / "ssl.config"
     key, certificate = self_signed(tmp_path)
@@ -283,18 +283,18 @@ def test_keys_that_cannot_be_used_are_said_so_at_once(tmp_path, caplog):
     garbage.write_text("no PEM")
     for pair in ((key, other), (garbage, certificate), (key, garbage)):
         write_ssl(path, *pair)
-        with pytest.raises(StartError, match="not a pair in PEM"):
-            tls.server_credentials(path)
+        with pytest.raises(StartError, match="must be a pair in PEM"):
+            config_files.read_credentials(path)
     write_ssl(path, key, certificate, 'custom_ca: "no PEM" client_verify: true')
-    with pytest.raises(StartError, match="custom_ca holds no certificate"):
-        tls.server_credentials(path)
+    with pytest.raises(StartError, match="custom_ca a certificate"):
+        config_files.read_credentials(path)
     write_ssl(path, key, certificate)
     caplog.clear()
-    tls.server_credentials(path)
-    assert "ends in 2 days" in caplog.text and "read by others" not in caplog.text
+    config_files.read_credentials(path)
+    assert "can read it" not in caplog.text
     path.chmod(0o644)
-    tls.server_credentials(path)
-    assert "can be read by others" in caplog.text
+    config_files.read_credentials(path)
+    assert "can read it" in caplog.text
 
 
 def test_only_clients_with_a_certificate(exported, tmp_path, tools):
