@@ -10,10 +10,11 @@ import collections
 import contextlib
 from collections.abc import AsyncIterator
 
-from serving.errors import ServingError, TooSlow
+from serving.errors import ServingError
 
 #: A request of at most so many bytes is never refused, and a body must bring so many more in time.
 SMALL = 1 << 14
+REQUEST_TIMEOUT = 408  # HTTP status of a body that is too slow
 _STALLED_SECONDS = 1.0  # without progress, after which a body makes room for another
 
 
@@ -91,7 +92,7 @@ class ByteBudget:
                 yield lease
         except TimeoutError:
             if timeout.expired():
-                raise lease.error or TooSlow(self.patience or 0) from None
+                raise lease.error or self._too_slow() from None
             raise
         finally:
             self._release(lease)
@@ -112,8 +113,15 @@ class ByteBudget:
             if victim is None:
                 raise full
             self._release(victim)
-            victim.error = TooSlow(self.patience or 0) if victim.has_stalled else full
+            victim.error = self._too_slow() if victim.has_stalled else full
             victim.timeout.reschedule(asyncio.get_running_loop().time())
+
+    def _too_slow(self):
+        return ServingError(
+            "DEADLINE_EXCEEDED",
+            f"the body is too slow: less than {SMALL} bytes in {self.patience or 0:g} seconds",
+            REQUEST_TIMEOUT,
+        )
 
     def _victim(self, wanting):
         """Return the lease that makes room for another, None if there is none."""

@@ -24,7 +24,7 @@ from tensorflow_serving.apis import (
 )
 
 from serving import tensors
-from serving.errors import ServingError, TooLarge, invalid
+from serving.errors import ServingError, invalid, too_large
 from serving.server.admission import ByteBudget
 from serving.server.examples import (
     CLASSIFY,
@@ -253,11 +253,11 @@ def _result_size(arrays):
 
 def _parse(message_class, data):
     if "input" in message_class.DESCRIPTOR.fields_by_name and len(data) > _MAX_EXAMPLE_BYTES:
-        raise TooLarge(
+        raise too_large(
             f"a request with Examples may have {_MAX_EXAMPLE_BYTES} bytes; received {len(data)}"
         )
     if len(data) > LARGE and count_fields(data, message_class.DESCRIPTOR) > MAX_FIELDS:
-        raise TooLarge(f"a message may have {MAX_FIELDS} fields; received more")
+        raise too_large(f"a message may have {MAX_FIELDS} fields; received more")
     return message_class.FromString(data)
 
 

@@ -17,7 +17,7 @@ from tensorflow_serving.apis import (
     model_management_pb2,
 )
 
-from serving.errors import ServingError, TooLarge, invalid
+from serving.errors import ServingError, invalid, too_large
 from serving.server.batching import Scheduler
 from serving.server.examples import Head, as_inputs
 from serving.server.flags import Flags
@@ -167,12 +167,12 @@ class Inference:
         """Raise RESOURCE_EXHAUSTED if a request has too many rows."""
         limit = self._flags.max_request_rows
         if limit and rows > limit:
-            raise TooLarge(f"a request may have {limit} rows; received {rows}")
+            raise too_large(f"a request may have {limit} rows; received {rows}")
 
     def _check_reply(self, size):
         limit = self._flags.max_reply_bytes
         if limit and size > limit:
-            raise TooLarge(f"a reply may have {limit} bytes; this one would have {size}")
+            raise too_large(f"a reply may have {limit} bytes; this one would have {size}")
 
     async def _run(self, api, servable, signature, inputs, outputs):
         start = time.perf_counter()

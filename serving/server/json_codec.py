@@ -21,7 +21,7 @@ import orjson
 import simdjson
 from tensorflow.core.example import example_pb2
 
-from serving.errors import ServingError, TooLarge, invalid
+from serving.errors import ServingError, invalid, too_large
 
 #: Values of a body that may become Python objects, which take a microsecond or two each.
 MOST_VALUES = 1 << 20
@@ -88,7 +88,7 @@ def decompress(body: bytes, encoding: str, limit: int) -> bytes:
     except zlib.error as error:
         raise invalid(f"the body is not valid {encoding}: {error}") from error
     if len(text) > limit:
-        raise TooLarge(f"the body is larger than {limit} bytes")
+        raise too_large(f"the body is larger than {limit} bytes")
     if not decompressor.eof or decompressor.unused_data:
         raise invalid(f"the {encoding} body ends early, or data follows it")
     return text
@@ -99,7 +99,7 @@ def parse(text: bytes) -> dict[str, Any]:
     # Commas and brackets inside of strings count too.
     count = 1 + sum(map(text.count, (b",", b"[", b"{")))
     if count > MOST_VALUES:
-        raise TooLarge(
+        raise too_large(
             f"a body may have {MOST_VALUES} values other than plain lists of numbers; "
             f"received {count}"
         )
@@ -344,7 +344,7 @@ def check_copies(num_examples: int, context_size: int) -> None:
     """Raise RESOURCE_EXHAUSTED if a context of so many bytes is too large for its examples."""
     size = num_examples * context_size
     if size > MOST_COPIED:
-        raise TooLarge(
+        raise too_large(
             f"the examples may hold {MOST_COPIED} bytes of copies of the context; "
             f"received {num_examples} examples, {size} bytes"
         )

@@ -1,4 +1,4 @@
-"""What the server writes to its log, and how often."""
+"""The log: one line for each message, and a limit for similar lines."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ import collections
 import logging
 import time
 
-_SIMILAR = 40  # letters in which lines of one kind agree
-_LONGEST, _TAIL = 1000, 100  # letters of a message, and those of them that are its end
+_SIMILAR = 40  # first characters in which lines of one kind agree
+_LONGEST, _TAIL = 1000, 100  # characters of a message, and of its end where it is cut
 
 
 class RateLimit(logging.Filter):
-    """Lets so many lines of one kind pass in a while, and then says how many there were.
-
-    What goes wrong goes wrong a thousand times a second, and a log that fills the disk is a fault
-    of its own.
+    """Lets a number of lines of one kind pass in an interval, and counts the others.
 
     Args:
-        most: Lines of one kind that pass in each while.
-        seconds: How long a while is.
+        most: Lines of one kind that pass in an interval.
+        seconds: Length of the interval.
     """
 
     def __init__(self, most: int = 10, seconds: float = 60.0) -> None:
@@ -45,12 +42,12 @@ class RateLimit(logging.Filter):
 
 
 class OneLine(logging.Formatter):
-    """Writes a message as one line of bearable length, whatever a client put into it."""
+    """Writes a message as one line of limited length, whatever text of a client it has."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         text = record.message
         if len(text) > _LONGEST:
-            cut = f"... ({len(text)} letters) ..."
+            cut = f"... ({len(text)} characters) ..."
             text = text[: _LONGEST - _TAIL] + cut + text[-_TAIL:]
         record.message = "".join(
             letter if letter.isprintable() else letter.encode("unicode_escape").decode()
@@ -60,10 +57,10 @@ class OneLine(logging.Formatter):
 
 
 def set_up() -> None:
-    """Writes the server's log to stderr."""
+    """Write the log to stderr."""
     logging.basicConfig(level=logging.INFO)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(message)s"))
         handler.addFilter(RateLimit())
-    # aiohttp would write a traceback for each request that is no HTTP.
+    # aiohttp logs a traceback for each request that is not HTTP.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)

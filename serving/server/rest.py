@@ -21,9 +21,9 @@ from aiohttp import web
 from google.protobuf import json_format
 from tensorflow_serving.apis import get_model_metadata_pb2
 
-from serving.errors import ServingError, TooLarge, TooSlow, invalid
+from serving.errors import ServingError, invalid, too_large
 from serving.server import config_files, json_codec
-from serving.server.admission import SMALL, ByteBudget
+from serving.server.admission import REQUEST_TIMEOUT, SMALL, ByteBudget
 from serving.server.examples import CLASSIFY, REGRESS
 from serving.server.flags import Flags
 from serving.server.inference import Inference, num_bytes
@@ -224,7 +224,7 @@ class RestServer:
         response = web.Response(
             body=body, status=status, content_type="application/json", headers=self._headers
         )
-        if self._inference.is_draining or status == TooSlow.http_status:
+        if self._inference.is_draining or status == REQUEST_TIMEOUT:
             response.force_close()
         return response
 
@@ -279,15 +279,15 @@ class RestServer:
         """Give the body of a request, and count its bytes until the block ends."""
         if request.headers.get("Expect", "").lower() == "100-continue":
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        too_large = TooLarge(f"the body is larger than {self._max_bytes} bytes")
+        error = too_large(f"the body is larger than {self._max_bytes} bytes")
         if (request.content_length or 0) > self._max_bytes:
-            raise too_large
+            raise error
         data, peer = bytearray(), request.remote or ""
         async with self._budget.lease(peer) as lease:
             while chunk := await request.content.readany():
                 data += chunk
                 if len(data) > self._max_bytes:
-                    raise too_large
+                    raise error
                 lease.grow(len(chunk))
             lease.complete()
             yield _Body(data, request.headers.get("Content-Encoding", "").lower(), peer)

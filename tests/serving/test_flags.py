@@ -24,7 +24,7 @@ def test_flags_are_read_as_the_stock_server_reads_them():
         (["--model_base_path=/m", "--port=70000"], "70000"),
         (["--model_base_path=/m", "--port=8501", "--rest_api_port=8501"], "both 8501"),
         (["--model_base_path=/m", "--enable_batching=perhaps"], "perhaps"),
-        (["--model_base_path=/m", "--drain_seconds=-1"], "must not be negative"),
+        (["--model_base_path=/m", "--drain_seconds=-1"], "--drain_seconds must be 0 to inf"),
         (["--model_base_path=/m", "--file_system_poll_wait_seconds=nan"], "received nan"),
         (["--model_base_path=/m", "--model_name="], "--model_name"),
         (["--model_base_path=/m", "--num_processes=0"], "--num_processes"),
