@@ -12,7 +12,7 @@ import dataclasses
 import keras
 
 from rrl_tf._arguments import one_of
-from rrl_tf.agents.double_dqn_run import DoubleDQNConfig, train_double_dqn
+from rrl_tf.agents import DoubleDQNConfig, train_double_dqn
 from rrl_tf.envs import Task, atari_task
 from rrl_tf.models import RelationalQNetwork, convolutional_q_network
 from rrl_tf.training import make_replicas

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import keras
 
-from rrl_tf.agents.double_dqn_run import DoubleDQNConfig, train_double_dqn
+from rrl_tf.agents import DoubleDQNConfig, train_double_dqn
 from rrl_tf.envs import Task, doorkey_task
 from rrl_tf.envs.minigrid_view import most_in_sight
 from rrl_tf.models import RelationalQNetwork
@@ -29,7 +29,7 @@ class Config(DoubleDQNConfig):
     """Where the numbers below come from."""
     runs: str = "runs/doorkey"
     """Where runs are kept."""
-    observe_returns: bool = True
+    use_return_lower_bound: bool = True
     """Raise targets to returns that were observed; DoorKey is deterministic."""
 
     sizes: tuple[int, ...] = (5,)
@@ -80,7 +80,7 @@ BOOK = dataclasses.replace(
     discount=0.99,
     priority_exponent=0.0,
     positive_copies=50,
-    observe_returns=False,
+    use_return_lower_bound=False,
     epsilon_start=0.5,
     epsilon_end=0.5,
     epsilon_steps=0,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import keras
 
 from rrl_tf._arguments import one_of
-from rrl_tf.agents.double_dqn_run import DoubleDQNConfig, train_double_dqn
+from rrl_tf.agents import DoubleDQNConfig, train_double_dqn
 from rrl_tf.envs import Task, gymnasium_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RelationalQNetwork, convolutional_q_network, dense_q_network
