@@ -76,7 +76,7 @@ class Actor:
         >>> from rrl_tf.models import dense_q_network
         >>> task, network = gymnasium_task("CartPole-v1"), dense_q_network(2)
         >>> network.build((None, 4))
-        >>> agent = DoubleDQN(network, task.preparation)
+        >>> agent = DoubleDQN(network, task.preprocessor)
         >>> actor = Actor(agent, SeededVectorEnv(task.make_env, num_envs=2, seed=1), seed=1)
         >>> order = Order(steps=8, epsilon=0.1, reset_options=None, version=0)
         >>> actor.play(order, network.get_weights).reward_t.shape

@@ -25,9 +25,9 @@ class DoubleDQN:
     `Learner`.
 
     Args:
-        network: any built `keras.Model`, prepared observations `(B, ...)` → Q values `(B, A)`.
-        prepare: `Preparation`, or another function of `keras.ops` from raw observations to
-            prepared ones; runs in the graph.
+        network: any built `keras.Model`, preprocessed observations `(B, ...)` → Q values `(B, A)`.
+        prepare: `Preprocessor`, or another function of `keras.ops` from raw observations to
+            preprocessed ones; runs in the graph.
         learning_rate, clip_norm, target_period, target_rate, optimizer: as in `Learner`.
         loss: `"huber"` or `"mse"`.
         select_at_t: bool. The book's mistake, kept to measure what it costs: the action that is
@@ -43,9 +43,9 @@ class DoubleDQN:
         >>> from rrl_tf.envs import doorkey_task
         >>> from rrl_tf.models import RelationalQNetwork
         >>> task = doorkey_task()
-        >>> network = RelationalQNetwork.from_preset("fast", task.preparation, num_actions=5)
-        >>> network.build((None, *task.preparation.shape))
-        >>> agent = DoubleDQN(network, task.preparation)
+        >>> network = RelationalQNetwork.from_preset("fast", task.preprocessor, num_actions=5)
+        >>> network.build((None, *task.preprocessor.shape))
+        >>> agent = DoubleDQN(network, task.preprocessor)
         >>> observation = np.zeros((4, 7, 7, 4), "uint8")  # of four environments
         >>> agent.act(observation, epsilon=0.1, rng=np.random.default_rng(0)).shape
         (4,)

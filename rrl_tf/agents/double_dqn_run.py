@@ -50,8 +50,8 @@ def train_double_dqn(
 
     Args:
         task: what is to be learned.
-        network: any `keras.Model`, prepared observations `(B, *task.preparation.shape)` → Q values
-            `(B, A)`; a `keras.Sequential` will do. Its weights are trained in place.
+        network: any `keras.Model`, preprocessed observations `(B, *task.preprocessor.shape)` → Q
+            values `(B, A)`; a `keras.Sequential` will do. Its weights are trained in place.
         config: every number, and the folder.
         replicas: the devices and hosts that share every update, by default those that `config`
             asks for; several hosts must be joined before the network is made.

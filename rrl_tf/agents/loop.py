@@ -72,7 +72,7 @@ class Loop:
         >>> from rrl_tf.models import dense_q_network
         >>> task, network = gymnasium_task("CartPole-v1"), dense_q_network(2)
         >>> network.build((None, 4))
-        >>> agent = DoubleDQN(network, task.preparation, jit_compile=False)
+        >>> agent = DoubleDQN(network, task.preprocessor, jit_compile=False)
         >>> env = SeededVectorEnv(task.make_env, num_envs=2, seed=0)
         >>> replay = ReplayBuffer(100, (4,), "float32", num_envs=2)
         >>> numbers = {"updates_per_step": 0.5, "batch_size": 8, "learning_starts": 5, "seed": 0}

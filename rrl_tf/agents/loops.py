@@ -163,13 +163,13 @@ def make_agent(
         task, network, config, replicas: as in `train_double_dqn`; by default one device.
 
     Raises:
-        InvalidInput: if the network does not answer prepared observations with A values each.
+        InvalidInput: if the network does not answer preprocessed observations with A values each.
     """
-    shape = (None, *task.preparation.shape)
+    shape = (None, *task.preprocessor.shape)
     _check_network(network, shape, task, lambda views: network(views, training=False))
     return DoubleDQN(
         network,
-        task.preparation,
+        task.preprocessor,
         **_learner_numbers(config),
         select_at_t=config.select_at_t,
         jit_compile=config.jit_compile,
@@ -186,7 +186,7 @@ def make_recurrent_agent(
         task, network, config: as in `train_recurrent_double_dqn`.
 
     Raises:
-        InvalidInput: if the network does not answer prepared observations with A values each.
+        InvalidInput: if the network does not answer preprocessed observations with A values each.
     """
     if not isinstance(network, RecurrentQNetwork):
         raise InvalidInput(f"a recurrent agent needs a RecurrentQNetwork; received {network!r}")
@@ -195,11 +195,11 @@ def make_recurrent_agent(
         nothing = {"previous_action": ops.array([-1, -1]), "previous_reward": ops.zeros(2)}
         return network({"observation": views, **nothing})[0]
 
-    shape = {"observation": (None, *task.preparation.shape)}
+    shape = {"observation": (None, *task.preprocessor.shape)}
     _check_network(network, shape, task, answer_to)
     return RecurrentDoubleDQN(
         network,
-        task.preparation,
+        task.preprocessor,
         burn_in=config.burn_in,
         n_step=config.n_step,
         discount=config.discount,
@@ -211,14 +211,14 @@ def make_recurrent_agent(
 
 def _check_network(network, input_shape, task, answer_to):
     """Raises `InvalidInput` unless the network answers observations with a value an action."""
-    shape = task.preparation.shape
+    shape = task.preprocessor.shape
     try:
         if not network.built:
             network.build(input_shape)
         answer = tuple(answer_to(ops.zeros((2, *shape))).shape)
     except Exception as error:
         raise InvalidInput(
-            f"network {network.name!r} cannot answer prepared observations (B, "
+            f"network {network.name!r} cannot answer preprocessed observations (B, "
             f"{', '.join(map(str, shape))}): {error}"
         ) from error
     if answer != (2, task.num_actions):

@@ -90,7 +90,7 @@ class RayLauncher:
         >>> def make_actor(seed):
         ...     network = dense_q_network(task.num_actions)
         ...     network.build((None, 4))
-        ...     agent = DoubleDQN(network, task.preparation)
+        ...     agent = DoubleDQN(network, task.preprocessor)
         ...     return Actor(agent, SeededVectorEnv(task.make_env, num_envs=16, seed=seed), seed)
         >>> launcher = RayLauncher(make_actor, count=2)  # doctest: +SKIP
         >>> actors = Actors(launcher, 2, num_envs=16, seed=0)  # doctest: +SKIP

@@ -38,8 +38,8 @@ class RecurrentDoubleDQN:
 
     Args:
         network: built `RecurrentQNetwork`; one without memory, `core="none"`, is the special case.
-        prepare: `Preparation`, or another function of `keras.ops` from raw observations to
-            prepared ones; runs in the graph.
+        prepare: `Preprocessor`, or another function of `keras.ops` from raw observations to
+            preprocessed ones; runs in the graph.
         burn_in: steps before those that are learned from; 0 for none.
         n_step: n.
         discount: γ, in [0, 1].
@@ -54,9 +54,9 @@ class RecurrentDoubleDQN:
     Example:
         >>> from rrl_tf.envs import doorkey_task
         >>> task = doorkey_task()
-        >>> network = RecurrentQNetwork.from_preset("lstm", task.preparation, num_actions=5)
-        >>> network.build({"observation": (None, *task.preparation.shape)})
-        >>> agent = RecurrentDoubleDQN(network, task.preparation)
+        >>> network = RecurrentQNetwork.from_preset("lstm", task.preprocessor, num_actions=5)
+        >>> network.build({"observation": (None, *task.preprocessor.shape)})
+        >>> agent = RecurrentDoubleDQN(network, task.preprocessor)
         >>> observation = tf.zeros((3, 7, 7, 4), tf.uint8)
         >>> action, memory = agent.act_in_graph(observation, agent.initial_recall(3), 0.1, (0, 0))
         >>> action.shape, memory.shape

@@ -339,7 +339,7 @@ def finish(
     version = export(
         run.folder.export,
         agent.policy,
-        task.preparation,
+        task.preprocessor,
         task.observation_space.shape,
         task.observation_space.dtype,
         policy={
