@@ -196,8 +196,8 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
         What an observation holds, its preprocessor knows: `"fast"` hides the cells that the
         preprocessor says are out of sight, and reads the agent's cell, where it always is or where
         a feature marks it, or by `"max"` where the preprocessor knows none. Without a preprocessor
-        it hides nothing and reads by `"max"`. The weights are the same in number and shape either way.
-        The other presets do not ask.
+        it hides nothing and reads by `"max"`. The weights are the same in number and shape either
+        way. The other presets do not ask.
 
         Args:
             name: one of `presets`, which says what each of them is; `rrl_tf.models.presets` has
