@@ -85,7 +85,7 @@ def make_network(config: Config, task: Task) -> keras.Model:
             task.num_actions, (16, 32, 16), (50,), random_shift=4, dtype=config.dtype
         )
     return RelationalQNetwork.from_preset(
-        config.network, task.preparation, num_actions=task.num_actions, dtype=config.dtype
+        config.network, task.preprocessor, num_actions=task.num_actions, dtype=config.dtype
     )
 
 

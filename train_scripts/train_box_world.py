@@ -167,7 +167,7 @@ def make_network(config: Config, task: Task, **overrides: Any) -> keras.Model:
         }
     return RelationalQNetwork.from_preset(
         config.network,
-        task.preparation,
+        task.preprocessor,
         num_actions=task.num_actions,
         dtype=config.dtype,
         **more | overrides,

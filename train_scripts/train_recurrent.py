@@ -239,7 +239,7 @@ def make_network(config: Config, task: Task) -> RecurrentQNetwork:
     }
     if config.bound_entities and reads_one_cell(config.network):
         arguments["encoder_arguments"] = {"max_entities": most_in_sight(max(config.sizes))}
-    return RecurrentQNetwork.from_preset(config.network, task.preparation, **arguments)
+    return RecurrentQNetwork.from_preset(config.network, task.preprocessor, **arguments)
 
 
 def reads_one_cell(network: str) -> bool:

@@ -84,7 +84,7 @@ class Actor:
         >>> task, network = gymnasium_task("CartPole-v1"), dense_q_network(2)
         >>> network.build((None, 4))
         >>> actor = Actor(
-        ...     lambda: DoubleDQN(network, task.preparation),
+        ...     lambda: DoubleDQN(network, task.preprocessor),
         ...     lambda seed: SeededVectorEnv(task.make_env, num_envs=2, seed=seed),
         ...     seed=(0, 1),
         ... )

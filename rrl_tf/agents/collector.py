@@ -37,7 +37,7 @@ class Collector:
         >>> task, network = gymnasium_task("CartPole-v1"), dense_q_network(2)
         >>> network.build((None, 4))
         >>> env = PythonEnvs(SeededVectorEnv(task.make_env, num_envs=4, seed=0))
-        >>> collector = Collector(DoubleDQN(network, task.preparation), env, seed=0)
+        >>> collector = Collector(DoubleDQN(network, task.preprocessor), env, seed=0)
         >>> carry, _ = collector.prepare(None)
         >>> carry, transition, episode = collector.step(carry, epsilon=0.1, number=0, level=0)
         >>> transition["observation_tp1"].shape

@@ -52,9 +52,9 @@ class DoubleDQN:
         >>> from rrl_tf.envs import doorkey_task
         >>> from rrl_tf.models import RelationalQNetwork
         >>> task = doorkey_task()
-        >>> network = RelationalQNetwork.from_preset("fast", task.preparation, num_actions=5)
-        >>> network.build((None, *task.preparation.shape))
-        >>> agent = DoubleDQN(network, task.preparation)
+        >>> network = RelationalQNetwork.from_preset("fast", task.preprocessor, num_actions=5)
+        >>> network.build((None, *task.preprocessor.shape))
+        >>> agent = DoubleDQN(network, task.preprocessor)
         >>> agent.greedy(np.zeros((4, 7, 7, 4), "uint8")).shape  # in four environments
         (4,)
 

@@ -178,8 +178,8 @@ class GraphEvaluation:
         >>> task = doorkey_task((5,))
         >>> layers = [keras.layers.Flatten(), keras.layers.Dense(task.num_actions)]
         >>> network = keras.Sequential(layers)
-        >>> network.build((None, *task.preparation.shape))
-        >>> agent = DoubleDQN(network, task.preparation)
+        >>> network.build((None, *task.preprocessor.shape))
+        >>> agent = DoubleDQN(network, task.preprocessor)
         >>> play = GraphEvaluation(agent, DoorKeyGraph(5), enumerate_starts(5))
         >>> play().length.shape, play(epsilon=0.05).length.shape
         ((48,), (48,))

@@ -70,7 +70,7 @@ class Loop:
         >>> from rrl_tf.models import dense_q_network
         >>> task, network = gymnasium_task("CartPole-v1"), dense_q_network(2)
         >>> network.build((None, 4))
-        >>> agent = DoubleDQN(network, task.preparation, jit_compile=False)
+        >>> agent = DoubleDQN(network, task.preprocessor, jit_compile=False)
         >>> env = PythonEnvs(SeededVectorEnv(task.make_env, num_envs=4, seed=0))
         >>> replay = ReplayBuffer(400, (4,), "float32", num_envs=4, jit_compile=False)
         >>> numbers = {"updates_per_step": 0.25, "batch_size": 8, "learning_starts": 40}

@@ -49,9 +49,9 @@ class RecurrentDoubleDQN(DoubleDQN):
     Example:
         >>> from rrl_tf.envs import doorkey_task
         >>> task = doorkey_task()
-        >>> network = RecurrentQNetwork.from_preset("lstm", task.preparation, num_actions=5)
-        >>> network.build({"observation": (None, *task.preparation.shape)})
-        >>> agent = RecurrentDoubleDQN(network, task.preparation)
+        >>> network = RecurrentQNetwork.from_preset("lstm", task.preprocessor, num_actions=5)
+        >>> network.build({"observation": (None, *task.preprocessor.shape)})
+        >>> agent = RecurrentDoubleDQN(network, task.preprocessor)
         >>> observation = tf.zeros((3, 7, 7, 4), tf.uint8)
         >>> action, memory = agent.act(observation, agent.initial_state(3), 0.1, (0, 0))
         >>> action.shape, memory.shape

@@ -72,7 +72,7 @@ def train_double_dqn(
 
     Args:
         task: task to learn.
-        network: any `keras.Model`, preprocessed observations `(B, *task.preparation.shape)` -> Q
+        network: any `keras.Model`, preprocessed observations `(B, *task.preprocessor.shape)` -> Q
             values `(B, A)`, a `keras.Sequential` too. Its weights are trained in place.
         config: hyper-parameters and run folder.
         replicas: devices and hosts that share every update; by default those that `config` names.
@@ -207,15 +207,15 @@ def make_agent(
     if isinstance(config, RecurrentDoubleDQNConfig):
         names = ("burn_in", "n_step", "discount", "priority_max_weight", "stored_state")
         options |= {name: getattr(config, name) for name in names}
-        return RecurrentDoubleDQN(network, task.preparation, **options)
+        return RecurrentDoubleDQN(network, task.preprocessor, **options)
     assert isinstance(config, DoubleDQNConfig)
     options |= {"select_at_t": config.select_at_t, "jit_compile": config.jit_compile}
-    return DoubleDQN(network, task.preparation, **options)
+    return DoubleDQN(network, task.preprocessor, **options)
 
 
 def _check_network(task, network, recurrent):
     """Raise `InvalidInput` unless the network returns a value per action."""
-    shape = task.preparation.shape
+    shape = task.preprocessor.shape
     if recurrent and not isinstance(network, RecurrentQNetwork):
         raise InvalidInput(f"A recurrent agent needs a RecurrentQNetwork; received {network!r}.")
     input_shape = {"observation": (None, *shape)} if recurrent else (None, *shape)
@@ -457,7 +457,7 @@ def _finish(
     version = export(
         run.folder.export,
         agent.policy,
-        task.preparation,
+        task.preprocessor,
         space.shape,
         space.dtype,
         policy={

@@ -16,7 +16,7 @@ from rrl_tf.layers._shapes import dense_on_rows
 from rrl_tf.models import _memory_cores as cores
 from rrl_tf.models._dense_encoder import DenseEncoder
 from rrl_tf.models._dueling import dueling_values
-from rrl_tf.models._encoders import RelationalEncoder, with_preparation
+from rrl_tf.models._encoders import RelationalEncoder, with_preprocessor
 from rrl_tf.models._from_preset import FromPreset, preset_config
 from rrl_tf.models._grids import dense
 from rrl_tf.models._memory_cores import split_time
@@ -364,12 +364,12 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
 
     @classmethod
     def from_preset(  # type: ignore[override]  # what an observation holds comes second
-        cls, name: str | os.PathLike, preparation: Any = None, **overrides: Any
+        cls, name: str | os.PathLike, preprocessor: Any = None, **overrides: Any
     ) -> Self:
         """A network with one of our configurations, and new weights; or a trained one.
 
         Args:
-            name, preparation, **overrides: as in `RelationalQNetwork.from_preset`; the numbers are
+            name, preprocessor, **overrides: as in `RelationalQNetwork.from_preset`; the numbers are
                 in `rrl_tf.models.recurrent_presets`.
 
         Raises:
@@ -385,7 +385,7 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         config = preset_config(RECURRENT_Q_NETWORK, str(name), overrides) if is_new else {}
         if config.get("encoder") == "relational":
             given = optional_dict("encoder_arguments", config["encoder_arguments"]) or {}
-            settled = with_preparation(preparation, given)
+            settled = with_preprocessor(preprocessor, given)
             overrides = {**overrides, "encoder_arguments": settled}
         return super().from_preset(name, **overrides)
 

@@ -15,7 +15,7 @@ from rrl_tf.training import linear_schedule
 
 pytestmark = pytest.mark.tf_only
 
-PREPARE = doorkey_task(observation="view").preparation
+PREPARE = doorkey_task(observation="view").preprocessor
 
 
 def make_agent(seed=0, dtype="float32", **arguments):

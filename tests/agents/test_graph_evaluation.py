@@ -20,8 +20,8 @@ def make_agent(seed):
     network = keras.Sequential(
         [layers.Flatten(), layers.Dense(16, "relu"), layers.Dense(TASK.num_actions)]
     )
-    network.build((None, *TASK.preparation.shape))
-    return DoubleDQN(network, TASK.preparation)
+    network.build((None, *TASK.preprocessor.shape))
+    return DoubleDQN(network, TASK.preprocessor)
 
 
 @pytest.mark.parametrize("seed", range(2))

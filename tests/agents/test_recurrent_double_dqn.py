@@ -41,9 +41,9 @@ def make_agent(core="lstm", seed=0, core_arguments=None, **changes):
         core_arguments=core_arguments or {},
         hidden_units=(8,),
     )
-    network.build({"observation": (None, *TASK.preparation.shape)})
+    network.build({"observation": (None, *TASK.preprocessor.shape)})
     arguments = {"burn_in": BURN_IN, "n_step": N_STEP, "discount": 0.9, **changes}
-    return RecurrentDoubleDQN(network, TASK.preparation, **arguments)
+    return RecurrentDoubleDQN(network, TASK.preprocessor, **arguments)
 
 
 def make_loop(agent=None, seed=0, python=False):

@@ -63,7 +63,7 @@ def network(task, preset="lstm-dense", **arguments):
     keras.utils.set_random_seed(1)
     return RecurrentQNetwork.from_preset(
         preset,
-        task.preparation,
+        task.preprocessor,
         num_actions=task.num_actions,
         core_arguments=CORES[preset],
         **SMALL,
