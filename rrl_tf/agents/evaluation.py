@@ -74,7 +74,8 @@ def evaluate(
             observations and state that returns actions and memory, and `next_state`.
         make_env: function without arguments -> Gymnasium environment with discrete actions. If the
             last step's `info` has `"success"`, successes are counted; if the environment has a
-            `state_key()` (a hashable value that its future depends on), loops are counted.
+            `state_key()` (a hashable value that its future depends on), loops are counted, as
+            failures.
         resets: keyword arguments of `env.reset`, one dict per episode, such as
             `{"options": {"start": start}}` or `{"seed": 7}`.
         epsilon: fraction of random actions. Loops are only counted at 0.
@@ -156,6 +157,8 @@ class _Episode:
             key = self._key()
             self.loop = self.over = key in self._visited
             self._visited.add(key)
+            if self.loop:
+                self.success = False
 
 
 class GraphEvaluation:

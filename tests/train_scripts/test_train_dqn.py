@@ -208,7 +208,7 @@ def test_a_mistake_is_told_before_anything_is_written(tmp_path, env, changes, me
 
 
 def test_another_network_under_the_same_name_is_told(tmp_path, unfinished):
-    from rrl_tf.agents.double_dqn_run import DoubleDQNConfig, train_double_dqn
+    from rrl_tf.agents import DoubleDQNConfig, train_double_dqn
     from rrl_tf.envs import gymnasium_task
     from rrl_tf.errors import InvalidInput
     from rrl_tf.models import dense_q_network
@@ -249,7 +249,7 @@ class LuckyWalk(gymnasium.Env):
 
 
 def test_who_tells_only_of_successes_failed_elsewhere(tmp_path, capsys):
-    from rrl_tf.agents.double_dqn_run import DoubleDQNConfig, train_double_dqn
+    from rrl_tf.agents import DoubleDQNConfig, train_double_dqn
     from rrl_tf.envs import Level, Preprocessor, Task
     from rrl_tf.models import dense_q_network
 
