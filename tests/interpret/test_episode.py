@@ -7,10 +7,10 @@ import gymnasium
 import numpy as np
 import pytest
 from PIL import Image
-
-from rrl_tf.agents import evaluate
 from rrl_tf.agents.loops import make_recurrent_agent
 from rrl_tf.agents.recurrent_double_dqn_run import RecurrentDoubleDQNConfig
+
+from rrl_tf.agents import evaluate
 from rrl_tf.envs import gymnasium_task, memory_task
 from rrl_tf.interpret import episode as pictures
 from rrl_tf.interpret.episode import _frames, draw_episode, least_in_view, most_in_view, play
