@@ -81,13 +81,9 @@ class Results:
 
     def of(self, variant):
         """Evaluations of a variant, in the order of the seeds, each with its `seed`."""
-        seeds = {
-            int(seed): run
-            for name, _, seed in (run.rpartition("-seed") for run in self.evaluations)
-            for run in [f"{name}-seed{seed}"]
-            if name == variant
-        }
-        return [self.evaluations[seeds[seed]] | {"seed": seed} for seed in sorted(seeds)]
+        names = (run.rpartition("-seed") for run in self.evaluations)
+        seeds = sorted(int(seed) for name, _, seed in names if name == variant)
+        return [self.evaluations[f"{variant}-seed{seed}"] | {"seed": seed} for seed in seeds]
 
     def curve(self, variant, column):
         """Return steps `(P,)` and values `(seeds, P)` of a column of a variant's learning curves.
@@ -162,7 +158,9 @@ class Reproduction:
     def main(self, config):
         """Train the missing runs, store their results, and update tables and figures."""
         if config.train:
-            runner.train_all(functools.partial(self.train, config), self.wanted(config), config.jobs)
+            runner.train_all(
+                functools.partial(self.train, config), self.wanted(config), config.jobs
+            )
         for name, table in self.tables.items():
             print(f"{name}:\n{markdown_table(table(self.results))}")
         for name, figure in self.figures.items():
@@ -191,7 +189,9 @@ class Reproduction:
         training.run(runs, name, seed, config.threads)
         run, log = runs / name, read_log(runs / name)
         evaluation = json.loads((run / "evaluation.json").read_text())
-        common = {key: log[-1][f"time/{key}"] for key in ("cpu_minutes",) if f"time/{key}" in log[-1]}
+        common = {
+            key: log[-1][f"time/{key}"] for key in ("cpu_minutes",) if f"time/{key}" in log[-1]
+        }
         self.results.keep(name, evaluation | common | self.measure(run), log, self.curves)
         for picture in self.pictures.get(name, ()):
             target = self.results.folder / f"{variant}-{picture}"

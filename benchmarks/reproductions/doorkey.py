@@ -94,15 +94,18 @@ def seeds(results):
 
 
 def quick(results):
-    """Return the CPU time until `quick` solves every start."""
-    return [
-        {
-            "`quick`, seed": each["seed"],
-            FIRST: first_steps([each["first_perfect"]]),
-            "CPU seconds of the process until then": f"{60 * each['cpu_minutes_first_perfect']:.1f}",
-        }
-        for each in results.of("quick")
-    ]
+    """Return the CPU time until `quick` solves every start; empty for a seed that never does."""
+    rows = []
+    for each in results.of("quick"):
+        minutes = each["cpu_minutes_first_perfect"]
+        rows.append(
+            {
+                "`quick`, seed": each["seed"],
+                FIRST: first_steps([each["first_perfect"]]),
+                "CPU seconds of the process until then": minutes and f"{60 * minutes:.1f}",
+            }
+        )
+    return rows
 
 
 REPRODUCTION = Reproduction(

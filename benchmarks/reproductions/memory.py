@@ -34,7 +34,11 @@ TASKS = {
         "lstm-long-dense rmc-long-dense none-dense four-frames-dense",
         range(3),
     ),
-    "doorkey-6x6": ("DoorKey-6x6, new layouts", "lstm lstm-dense none none-dense four-frames", range(3)),
+    "doorkey-6x6": (
+        "DoorKey-6x6, new layouts",
+        "lstm lstm-dense none none-dense four-frames",
+        range(3),
+    ),
     "doorkey-8x8": (
         "DoorKey-8x8, new layouts",
         "lstm lstm-long rmc-entities rmc none four-frames no-floor",
@@ -100,9 +104,7 @@ TRAININGS = trainings()
 def measure(run):
     """Return the zero-shot success of a run, and its success with changed memories."""
     log = read_log(run)
-    found = {
-        "zero_shot": [[row[name] for name in ZERO_SHOT] for row in log if ZERO_SHOT[0] in row]
-    }
+    found = {"zero_shot": [[row[name] for name in ZERO_SHOT] for row in log if ZERO_SHOT[0] in row]}
     config, network = read_config(run, train_recurrent.Config), load_network(run)
     if not network.memory_size:
         return found
@@ -181,7 +183,9 @@ REPRODUCTION = Reproduction(
     page="memory",
     trainings=TRAININGS,
     tables={"table": table, "zero_shot": zero_shot, "without_memory": without_memory},
-    figures={task: curves(task) for task in TASKS if task not in ("memory-s7", "memory-s17-random")},
+    figures={
+        task: curves(task) for task in TASKS if task not in ("memory-s7", "memory-s17-random")
+    },
     curves=("eval/success",),
     measure=measure,
     pictures={

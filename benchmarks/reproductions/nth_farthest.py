@@ -29,7 +29,11 @@ STUDY = {
     )
 }
 TRAININGS = {
-    **{f"{task}{core}": Training(CORES[core], SCRIPT, f"{task}{core}") for task in TASKS for core in CORES},
+    **{
+        f"{task}{core}": Training(CORES[core], SCRIPT, f"{task}{core}")
+        for task in TASKS
+        for core in CORES
+    },
     **STUDY,
 }
 

@@ -108,7 +108,7 @@ def play(env, exit_, seed):
 
 
 def doorkey_pieces():
-    """Cut recorded DoorKey episodes at the key: the first part of every second, the rest of others."""
+    """Cut recorded DoorKey episodes at the key, and keep the first part or the rest in turns."""
     data = load_episodes(f"minari:{script.collect_dataset.main(script.RECORDED['doorkey']())}")
     firsts, rests = [], []
     for number, episode in enumerate(data.episodes):
@@ -166,7 +166,9 @@ def table(results):
         last = [each["last"][target] for each in found]
         row = {
             "pieces of": training.task,
-            "recorded from there, mean, best": "{mean:.2f}, {best:.2f}".format(**found[0]["recorded"]),
+            "recorded from there, mean, best": "{mean:.2f}, {best:.2f}".format(
+                **found[0]["recorded"]
+            ),
             "agent": training.label,
             "seeds": len(found),
             "asked for": None if variant.endswith(("bc", "advantages")) else target,

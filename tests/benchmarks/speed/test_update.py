@@ -7,11 +7,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks import untrained  # noqa: E402
 from benchmarks.pytorch import comparison  # noqa: E402
-from benchmarks.pytorch.double_dqn import PREPARATIONS  # noqa: E402
+from benchmarks.pytorch.double_dqn import PREPROCESSORS  # noqa: E402
 from benchmarks.pytorch.networks import NETWORKS, copy_weights  # noqa: E402
 from benchmarks.speed import update  # noqa: E402
+from benchmarks.untrained import double_dqn  # noqa: E402
 from train_scripts import train_doorkey  # noqa: E402
 
 pytestmark = pytest.mark.tf_only
@@ -47,10 +47,10 @@ def sides(request):
 
 def test_both_networks_give_the_same_q_values(sides):
     training, batch, ours, theirs = sides
-    prepared = PREPARATIONS[training.preset](torch.from_numpy(batch.observation_t))
-    np.testing.assert_allclose(prepared, ours.prepare(batch.observation_t), atol=1e-7)
+    preprocessed = PREPROCESSORS[training.preset](torch.from_numpy(batch.observation_t))
+    np.testing.assert_allclose(preprocessed, ours.prepare(batch.observation_t), atol=1e-7)
     with torch.no_grad():
-        q = theirs.network(prepared).numpy()
+        q = theirs.network(preprocessed).numpy()
     assert np.ptp(q) > 0.1  # the comparison says something
     np.testing.assert_allclose(q, ours.q_values(batch.observation_t), atol=1e-5, rtol=1e-5)
 
@@ -79,7 +79,7 @@ def test_both_updates_have_the_same_loss_and_gradients(sides):
 
 def test_products_of_an_update_are_those_of_three_forward_passes_and_a_gradient():
     training = train_doorkey.PRESETS["book"]
-    network = untrained.double_dqn(training)[1].network
+    network = double_dqn(training)[1].network
     weights = {weight.path: weight.numpy() for weight in network.weights}
     cells = 49 * training.batch_size
     first = 3 * 16 * cells
@@ -89,7 +89,7 @@ def test_products_of_an_update_are_those_of_three_forward_passes_and_a_gradient(
     # The gradient of a product is two products, but nobody asks for the observation's.
     expected = 2 * (3 * forward + 2 * forward - first)
     agent = update.torch_agent(training, "float32", weights)
-    assert update.count_products(agent, update.gather_batch(training)) == expected
+    assert update.count_flops(agent, update.gather_batch(training)) == expected
 
 
 def test_weights_without_a_place_are_refused():

@@ -1,68 +1,13 @@
-"""Seconds and memory to load recorded episodes, and whether training on them needs ever more.
+"""Random episodes in the shape of Walker2d, in each format that `load_episodes` reads."""
 
-Writes made-up episodes in the shape of Walker2d in each format that `load_episodes` reads, with the
-format's own library, and loads every one in a fresh process. Peak memory is what the process grew
-by at most while it loaded, relative to the arrays that came out: 1 is no copy, 2 is one.
-"""
-
-import concurrent.futures
-import dataclasses
-import importlib
-import multiprocessing
 import os
-import pathlib
-import re
-import tempfile
-import time
 import warnings
 
 import gymnasium
 import h5py
 import numpy as np
 
-from benchmarks import untrained
-from benchmarks.report import Report
-from rrl_tf.offline.episodes import Episode, OfflineData
-from rrl_tf.offline.sources import load_episodes
-from rrl_tf.offline.windows import Windows
-from train_scripts.train_decision_transformer import FAST
-
 STATES, ACTIONS = 17, 6
-
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    """How much is loaded, and how long a run is watched."""
-
-    episodes: int = 1000
-    steps: int = 1000
-    """Of each episode."""
-    updates: int = 2000
-    """Of a small network, whose process' memory is compared after a tenth and after all of them."""
-
-
-def main(config):
-    """Measures loading in each format, and the memory of a training run."""
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        for kind, write in (("minari", write_minari), ("tfds", write_rlds), ("hdf5", write_hdf5)):
-            source = write(pathlib.Path(folder), made_up(config.episodes, config.steps))
-            size, seconds, peak = in_a_fresh_process(load, source)
-            rows.append(
-                {
-                    "format": kind,
-                    "steps": f"{config.episodes * config.steps:,}",
-                    "MB of arrays": size / 1e6,
-                    "seconds": seconds,
-                    "peak memory of the arrays'": peak / size,
-                }
-            )
-        early, late = in_a_fresh_process(train, source, config.updates)
-    notes = (
-        f"A run on these data holds {early / 1e6:,.0f} MB after {config.updates // 10:,} updates "
-        f"and {late / 1e6:,.0f} MB after {config.updates:,}.",
-    )
-    return Report("Loading recorded episodes", rows, notes)
 
 
 def made_up(episodes, steps):
@@ -75,15 +20,6 @@ def made_up(episodes, steps):
             "rewards": rng.normal(size=steps).astype("float32"),
             "terminated": bool(i % 2),
         }
-
-
-def made_up_data(episodes=50, steps=500):
-    """The same as `load_episodes` returns it."""
-    parts = tuple(
-        Episode(part["observations"], part["actions"], part["rewards"], False, True)
-        for part in made_up(episodes, steps)
-    )
-    return OfflineData("made up", parts, gymnasium.spaces.Box(-1, 1, (ACTIONS,)), "none")
 
 
 def write_minari(folder, episodes):
@@ -187,41 +123,3 @@ def write_hdf5(folder, episodes):
         for name, values in flat.items():
             file.create_dataset(name, data=np.concatenate(values), compression="gzip")
     return f"hdf5:{folder}/made-up.hdf5"
-
-
-def in_a_fresh_process(function, *arguments):
-    """What the function returns, called in a process that has done nothing else."""
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
-        return pool.submit(function, *arguments).result()
-
-
-def load(source):
-    """Bytes of the arrays that are loaded, seconds, and the bytes the process grew by at most."""
-    kind = source.partition(":")[0]
-    importlib.import_module({"tfds": "tensorflow_datasets", "hdf5": "h5py"}.get(kind, kind))
-    pathlib.Path("/proc/self/clear_refs").write_text("5")  # forgets the peak until now
-    before, begun = memory("VmRSS"), time.perf_counter()
-    data = load_episodes(source)
-    seconds, grown = time.perf_counter() - begun, memory("VmHWM") - before
-    arrays = ("observations", "actions", "rewards")
-    size = sum(getattr(episode, name).nbytes for episode in data.episodes for name in arrays)
-    return size, seconds, grown
-
-
-def train(source, updates):
-    """Bytes the process holds after a tenth of the updates, and after all."""
-    data = load_episodes(source)
-    model, scaling = untrained.decision_transformer(data, width=16, num_blocks=1)
-    batches = Windows(data, FAST.context_length).dataset(FAST.batch_size, scaling)
-    held = []
-    for steps in (updates // 10, updates - updates // 10):
-        model.fit(batches, steps_per_epoch=steps, shuffle=False, verbose=0)
-        held.append(memory("VmRSS"))
-    return held
-
-
-def memory(field):
-    """Bytes this process holds (`VmRSS`), or held at most (`VmHWM`)."""
-    status = pathlib.Path("/proc/self/status").read_text()
-    return 1024 * int(re.search(rf"{field}:\s+(\d+) kB", status)[1])
