@@ -9,7 +9,6 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.untrained import double_dqn as make_double_dqn
-from rrl_tf.agents.replay import Batch
 from rrl_tf.data.nth_farthest_task import nth_farthest as make_questions
 from rrl_tf.envs import SeededVectorEnv
 from rrl_tf.models import DecisionTransformer
@@ -104,28 +103,28 @@ def decision_transformer(options, small):
 
 
 def double_dqn(options, small):
-    """Return the step of the relational double DQN `fast` of DoorKey; its batch is in NumPy."""
+    """Return the step of the relational double DQN `fast` of DoorKey."""
     config = dataclasses.replace(train_doorkey.FAST, **options)
     size = 4 if small else config.batch_size
     task, agent = make_double_dqn(config)
     env = SeededVectorEnv(lambda: task.make_env(0), size, seed=0)
     observation, rng = env.reset()[0], np.random.default_rng(0)
-    batch = Batch(
-        observation_t=observation,
-        action_t=rng.integers(task.num_actions, size=size, dtype=np.int32),
-        return_t=rng.random(size, np.float32),
-        discount_t=np.full(size, config.discount, np.float32),
-        floor_t=np.full(size, -np.inf, np.float32),
-        observation_tpn=observation[::-1].copy(),
-        weight_t=np.ones(size, np.float32),
-        index=np.arange(size),
+    arrays = {
+        "observation_t": observation,
+        "action_t": rng.integers(task.num_actions, size=size, dtype=np.int32),
+        "return_t": rng.random(size, np.float32),
+        "discount_t": np.full(size, config.discount, np.float32),
+        "return_lower_bound": np.full(size, -np.inf, np.float32),
+        "observation_tpn": observation[::-1].copy(),
+        "weight_t": np.ones(size, np.float32),
+    }
+    batch = tf.nest.map_structure(tf.constant, arrays)
+    return Step(
+        lambda: float(agent.update(batch)[0]["loss"]),
+        agent.optimizer,
+        lambda: agent.update.get_concrete_function(batch).graph,
+        loop_steps=1,
     )
-
-    def graph():
-        arrays = [v for k, v in vars(batch).items() if k != "index"]
-        return agent.update_in_graph.get_concrete_function(*arrays).graph
-
-    return Step(lambda: agent.update(batch)[0]["loss"], agent.learner.optimizer, graph, 1)
 
 
 def fit_step(model, batch, loop_steps=1):

@@ -1,6 +1,6 @@
 """Agents of the training scripts with new weights: their speed does not depend on the weights."""
 
-from rrl_tf.agents.loops import make_agent
+from rrl_tf.agents import make_agent
 from train_scripts import train_box_world, train_doorkey
 
 

@@ -79,15 +79,14 @@ class TorchDoubleDQN:
         self._updates = 0
 
     def update(self, batch):
-        """Do one gradient step on a `rrl_tf.agents.Batch` of NumPy arrays.
+        """Do one gradient step on a batch of `ReplayBuffer.sample`, a dict of NumPy arrays.
 
         Returns:
             A dict of floats (`loss`, `q_mean`, `gradient_norm`), and the temporal-difference
             errors `(B,)`.
         """
-        arrays = {name: array for name, array in vars(batch).items() if name != "index"}
         loss, q_mean, error = self._loss_and_error(
-            **{name: torch.from_numpy(array) for name, array in arrays.items()}
+            **{name: torch.from_numpy(array) for name, array in batch.items()}
         )
         self._optimizer.zero_grad()
         loss.backward()
@@ -100,7 +99,14 @@ class TorchDoubleDQN:
         return metrics, error.numpy()
 
     def loss_and_error(
-        self, observation_t, action_t, return_t, discount_t, floor_t, observation_tpn, weight_t
+        self,
+        observation_t,
+        action_t,
+        return_t,
+        discount_t,
+        return_lower_bound,
+        observation_tpn,
+        weight_t,
     ):
         """Return loss, mean Q value and temporal-difference errors of a batch of tensors."""
         with torch.autocast("cpu", torch.bfloat16, enabled=self._bfloat16):
@@ -108,7 +114,7 @@ class TorchDoubleDQN:
                 next_input = self._preprocess(observation_tpn)
                 best = self.network(next_input).argmax(1, keepdim=True)
                 q_tpn = self._target(next_input).gather(1, best).squeeze(1)
-                target_t = torch.maximum(return_t + discount_t * q_tpn, floor_t)
+                target_t = torch.maximum(return_t + discount_t * q_tpn, return_lower_bound)
             q_t = self.network(self._preprocess(observation_t))
         q_taken = q_t.gather(1, action_t[:, None].long()).squeeze(1)
         loss = (weight_t * self._loss(q_taken, target_t, reduction="none")).mean()

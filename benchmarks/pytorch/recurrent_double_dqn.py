@@ -68,7 +68,7 @@ class TorchRecurrentDoubleDQN:
 
     Args:
         network: `RelationalLSTM`.
-        burn_in, n_step, discount, max_share, learning_rate, clip_norm, target_rate: as of
+        burn_in, n_step, discount, priority_max_weight, learning_rate, clip_norm, target_rate: as of
             `RecurrentDoubleDQN`.
     """
 
@@ -116,7 +116,10 @@ class TorchRecurrentDoubleDQN:
         torch._foreach_lerp_(self._target_parameters, self._parameters, self._target_rate)
         size = (target_t - q_taken.detach()).abs() * counted
         mean = size.sum(1) / counted.sum(1).clamp_min(1.0)
-        priority = self._numbers.max_share * size.amax(1) + (1 - self._numbers.max_share) * mean
+        priority = (
+            self._numbers.priority_max_weight * size.amax(1)
+            + (1 - self._numbers.priority_max_weight) * mean
+        )
         return loss.item(), priority.numpy()
 
     def _targets(self, tensors, q_online, q_target, begin, end):
@@ -134,4 +137,4 @@ class TorchRecurrentDoubleDQN:
         best = q_online[:, n:].argmax(2, keepdim=True)
         bootstrap = q_target[:, n:].gather(2, best).squeeze(2)
         target_t = return_t + self._numbers.discount**n * continuing * bootstrap
-        return torch.maximum(target_t, tensors["floor_t"][:, begin:end]), counted
+        return torch.maximum(target_t, tensors["return_lower_bound"][:, begin:end]), counted

@@ -10,7 +10,7 @@ from benchmarks.reproduction import (
 )
 from benchmarks.reproductions import box_world
 from rrl_tf.agents import evaluate
-from rrl_tf.agents.agent_evaluation import NOISE
+from rrl_tf.agents.evaluation import NOISE
 from rrl_tf.envs import atari_task
 from rrl_tf.export import load_policy
 from train_scripts import train_atari

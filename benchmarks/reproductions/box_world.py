@@ -10,7 +10,7 @@ from benchmarks.reproduction import (
     percent,
     spread,
 )
-from rrl_tf.agents.agent_evaluation import NOISE
+from rrl_tf.agents.evaluation import NOISE
 from train_scripts.train_box_world import KINDS
 
 

@@ -47,7 +47,7 @@ def success_with_uniform_attention(run):
     for block in network.relations.rounds:
         silence_queries(block.attention)
     return evaluate(
-        lambda o: keras.ops.convert_to_numpy(network(task.preparation(o))).argmax(-1),
+        lambda o: keras.ops.convert_to_numpy(network(task.preprocessor(o))).argmax(-1),
         task.make_test_env,
         task.evaluation_resets(),
     ).summary()["success"]

@@ -16,8 +16,8 @@ from benchmarks.reproduction import (
     read_log,
     spread,
 )
-from rrl_tf.agents.agent_evaluation import NOISE
-from rrl_tf.agents.loops import make_recurrent_agent
+from rrl_tf.agents import make_agent
+from rrl_tf.agents.evaluation import NOISE
 from rrl_tf.interpret.memory_checks import memory_ablations, swap_of_memory
 from train_scripts import train_recurrent
 
@@ -80,7 +80,7 @@ AGENTS = {
         "none-dense",
         (*DENSE, *FOUR_FRAMES),
     ),
-    "no-floor": ("LSTM, relations; no floor", "lstm", ("--no-observe-returns",)),
+    "no-floor": ("LSTM, relations; no floor", "lstm", ("--no-use-return-lower-bound",)),
 }
 ZERO_SHOT = ("zero_shot/level", "zero_shot/success", "zero_shot/last_success")
 """Columns of the log: the curriculum's next and last level before they are trained on."""
@@ -109,12 +109,12 @@ def measure(run):
     if not network.memory_size:
         return found
     task = train_recurrent.make_task(config)
-    agent = make_recurrent_agent(task, network, config)
+    agent = make_agent(task, network, config)
     resets = task.evaluation_resets(at_most=config.evaluation_episodes)
     played = memory_ablations(agent, task, resets)
     found["without"] = {name: each.summary()["success"] for name, each in played.items()}
     if config.environment == "memory":
-        swap = swap_of_memory(agent.greedy_player(), task)
+        swap = swap_of_memory(agent.greedy_policy(), task)
         if swap.decided.any():
             found["swapped"] = swap.summary()
     return found

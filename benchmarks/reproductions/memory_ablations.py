@@ -16,7 +16,7 @@ from benchmarks.reproduction import (
     spread,
 )
 from rrl_tf import viz
-from rrl_tf.agents.agent_evaluation import NOISE
+from rrl_tf.agents.evaluation import NOISE
 
 TASK = shlex.split(
     "--sizes 7 9 11 --steps=200000 --learning-rate-updates=12500 --learning-rate-hold=8000"
@@ -38,9 +38,9 @@ TRAININGS = {
         "the same ε, 0.15, in all environments", "--epsilon-end=0.15", "--epsilon-exponent=0"
     ),
     "no-hold": variant("a step size that falls from the start", "--learning-rate-hold=0"),
-    "empty-memory": variant("sequences that begin with an empty memory", "--no-stored-memory"),
+    "empty-memory": variant("sequences that begin with an empty memory", "--no-stored-state"),
     "no-burn-in": variant("no burn-in", "--burn-in=0"),
-    "short-sequences": variant("16 learned steps, not 24", "--learned-steps=16"),
+    "short-sequences": variant("16 learned steps, not 24", "--unroll-length=16"),
     "discount": variant("a discount of 0.95, not 0.98", "--discount=0.95"),
     "leaky": variant("units after the memory that leak", "--hidden-activation=leaky_relu"),
     "relational-memory": variant("a Relational Memory for long spans", RELATIONAL_MEMORY),

@@ -20,7 +20,7 @@ from train_scripts import train_decision_transformer as script
 
 EPISODES = 400
 """Episodes recorded in a maze."""
-MAZE = {"preparation": "standardise", "sampling": "steps", "steps": 1000, "targets": (0.2, 1.0)}
+MAZE = {"preprocessor": "standardise", "sampling": "steps", "steps": 1000, "targets": (0.2, 1.0)}
 DENSE = {"model": "behavior_cloning", "context_length": 1, "batch_size": 256}
 AGENTS = {
     # label, changes of the preset `doorkey`

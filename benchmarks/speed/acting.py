@@ -47,21 +47,23 @@ def main(config):
 def make_sides(training, folder):
     """Return dict name → function that returns the action for one raw observation."""
     task, agent = double_dqn(training)
-    version = export_policy(folder, agent.policy, agent.prepare, task.observation_space.shape)
+    version = export_policy(folder, agent.policy, agent.preprocess, task.observation_space.shape)
     observation, _ = task.make_env().reset(seed=0)
-    model, prepare = agent.policy, agent.prepare
+    model, preprocess = agent.policy, agent.preprocess
 
     @tf.function
     def compiled(batch):
-        return tf.argmax(model(prepare(batch)), axis=-1)
+        return tf.argmax(model(preprocess(batch)), axis=-1)
 
     batch = observation[np.newaxis]
     return {
         SERVED: functools.partial(load_policy(version).act, observation),
         "DoubleDQN.greedy": lambda: int(agent.greedy(batch)[0]),
         "tf.function": lambda: int(compiled(tf.convert_to_tensor(batch))[0]),
-        "eager call": lambda: int(np.argmax(model(prepare(batch)))),
-        "model.predict": lambda: int(np.argmax(model.predict(np.array(prepare(batch)), verbose=0))),
+        "eager call": lambda: int(np.argmax(model(preprocess(batch)))),
+        "model.predict": lambda: int(
+            np.argmax(model.predict(np.array(preprocess(batch)), verbose=0))
+        ),
     }
 
 

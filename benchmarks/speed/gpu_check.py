@@ -1,7 +1,7 @@
 """Every task's training step on a GPU: its time, the rates it reaches, and its correctness.
 
 Each step is timed in float32 and mixed_bfloat16, without and with XLA, from a batch on the device
-(for the double DQN in NumPy, as in its loop) to the loss as a number. Its products are counted in
+to the loss as a number. Its products are counted in
 its graph and compared with the rates of a large product and of a large copy, measured in the same
 run. One step from the same weights also runs on the CPU in float32; losses and first gradients,
 which are read from the optimizer's momentum after clipping, are compared.

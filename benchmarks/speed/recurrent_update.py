@@ -20,7 +20,7 @@ from benchmarks.pytorch import comparison
 from benchmarks.pytorch.comparison import EAGER, OURS, OURS_VISIBLE
 from benchmarks.pytorch.networks import copy_weights
 from benchmarks.pytorch.recurrent_double_dqn import RelationalLSTM, TorchRecurrentDoubleDQN
-from rrl_tf.agents.loops import make_recurrent_loop
+from rrl_tf.agents import make_loop as make_training_loop
 from rrl_tf.export import export_recurrent_policy, load_policy
 from serving.sessions import MemorySession
 from train_scripts import train_recurrent
@@ -46,7 +46,7 @@ def main(config):
     with tempfile.TemporaryDirectory() as folder:
         for name in config.networks:
             loop = started_loop(name)
-            (sequence,), _ = loop.replay.sample(loop.batch_size, (0, 0))
+            sequence, _ = loop.replay.sample(loop.batch_size, (0, 0))
             sides[name, PRECISION, OURS] = our_update(loop.agent, sequence)
             if name == "lstm":
                 add_sides(sides, name, loop.agent, sequence)
@@ -78,7 +78,7 @@ def notes(seconds):
     networks = [name for name in seconds if isinstance(name, str) and name not in (PRECISION,)]
     served = (f"{name} {1e3 * median(seconds[name]):.2f} ms" for name in networks)
     training = train_recurrent.PRESETS[PRESET]
-    steps = f"{training.burn_in} + {training.learned_steps} + {training.n_step}"
+    steps = f"{training.burn_in} + {training.unroll_length} + {training.n_step}"
     return (
         f"CPU time of an update of {training.batch_size} sequences of {steps} steps, one thread; "
         "the last columns are ratios of medians. Target: at most 0.6 of PyTorch eager.",
@@ -99,14 +99,14 @@ def make_loop(network, **changes):
     """Return the training loop of the preset, with changes."""
     config = dataclasses.replace(train_recurrent.PRESETS[PRESET], network=network, **changes)
     task = train_recurrent.make_task(config)
-    return make_recurrent_loop(task, train_recurrent.make_network(config, task), config)
+    return make_training_loop(task, train_recurrent.make_network(config, task), config)
 
 
 def our_update(agent, sequence):
     """Return a function that updates the agent and returns the loss."""
 
     def update():
-        metrics, priority = agent.update_in_graph(sequence)
+        metrics, priority = agent.update(sequence)
         priority.numpy()
         return float(metrics["loss"])
 
@@ -119,7 +119,10 @@ def torch_update(agent, sequence):
     copy_weights(network, torch_weights(agent.network))
     theirs = TorchRecurrentDoubleDQN(
         network,
-        **{name: getattr(agent, name) for name in ("burn_in", "n_step", "discount", "max_share")},
+        **{
+            name: getattr(agent, name)
+            for name in ("burn_in", "n_step", "discount", "priority_max_weight")
+        },
         **{name: getattr(config, name) for name in ("learning_rate", "clip_norm", "target_rate")},
     )
     arrays = {key: value.numpy() for key, value in sequence.items()}
@@ -142,8 +145,8 @@ def torch_weights(network):
 
 def served_step(folder, loop):
     """Return a function that gets one action of an exported policy in this process."""
-    shape = loop.replay.sample(1, (0, 0))[0][0]["observation_t"].shape[2:]
-    export_recurrent_policy(folder, loop.agent.policy, loop.agent.prepare, shape, "uint8")
+    shape = loop.replay.sample(1, (0, 0))[0]["observation_t"].shape[2:]
+    export_recurrent_policy(folder, loop.agent.policy, loop.agent.preprocess, shape, "uint8")
     session = MemorySession(load_policy(folder))
     observation = np.zeros(shape, "uint8")
     return lambda: session.act(observation)

@@ -94,7 +94,7 @@ def export(policy, folder):
     """Export a policy with new weights and return its version folder."""
     if policy == "fast":
         task, agent = double_dqn(train_doorkey.PRESETS["fast"])
-        return export_policy(folder, agent.policy, agent.prepare, task.observation_space.shape)
+        return export_policy(folder, agent.policy, agent.preprocess, task.observation_space.shape)
     layers = [keras.layers.Dense(DENSE_UNITS, activation="relu") for _ in range(2)]
     layers = [keras.Input(DENSE_SHAPE), keras.layers.Flatten(), *layers]
     model = keras.Sequential([*layers, keras.layers.Dense(DENSE_ACTIONS)])

@@ -1,6 +1,6 @@
 """The cost of one double DQN update: ours against the same computation in PyTorch.
 
-Both sides do one training step, from a batch of raw observations in NumPy to the loss and the
+Both sides do one training step, from a batch of raw observations as a tensor to the loss and the
 temporal-difference errors in NumPy: preprocess the observations, three forward passes (online and
 target network at t + n, online network at t), the gradient, clipping by its global norm, Adam, the
 target network. Ours is `DoubleDQN.update` with the presets `book` and `fast` of
@@ -12,9 +12,10 @@ by `max_entities`, which is how `--preset quick` and Box-World's agent train: no
 """
 
 import dataclasses
+import functools
 from typing import Literal
 
-import numpy as np
+import tensorflow as tf
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -30,7 +31,7 @@ from benchmarks.pytorch.comparison import (
 from benchmarks.pytorch.double_dqn import PREPROCESSORS, TorchDoubleDQN
 from benchmarks.pytorch.networks import NETWORKS, copy_weights
 from benchmarks.untrained import double_dqn
-from rrl_tf.agents.loops import make_loop
+from rrl_tf.agents import make_loop
 from rrl_tf.envs.minigrid_view import most_in_sight
 from train_scripts import train_box_world, train_doorkey
 
@@ -98,24 +99,37 @@ def add_sides(sides, preset, config):
             agents[OURS_VISIBLE] = our_agent(training, precision, False, VISIBLE[preset])
         for agent in agents.values():
             agent.set_state(agents[OURS].get_state())
-        agents[EAGER] = torch_agent(training, precision, weights)
-        if config.compiled:
-            agents[COMPILED] = torch_agent(training, precision, weights, compiled=True)
-        losses = {side: agent.update(batch)[0]["loss"] for side, agent in agents.items()}
+        updates = {side: our_update(agent, batch) for side, agent in agents.items()}
+        theirs = {EAGER: False, COMPILED: True} if config.compiled else {EAGER: False}
+        for side, compiled in theirs.items():
+            agent = torch_agent(training, precision, weights, compiled)
+            updates[side] = functools.partial(agent.update, batch)
+        losses = {side: update()[0]["loss"] for side, update in updates.items()}
         comparison.check_equal(losses, precision)
-        for side, agent in agents.items():
-            sides[preset, precision, side] = lambda agent=agent: agent.update(batch)
+        sides |= {(preset, precision, side): update for side, update in updates.items()}
     return count_flops(torch_agent(training, "float32", weights), batch)
 
 
+def our_update(agent, batch):
+    """Return a function that updates our agent; it returns what the update in PyTorch returns."""
+    tensors = {name: tf.constant(array) for name, array in batch.items()}
+
+    def update():
+        metrics, error = agent.update(tensors)
+        return {name: float(value) for name, value in metrics.items()}, error.numpy()
+
+    return update
+
+
 def gather_batch(training):
-    """Return a batch of real transitions."""
-    acting = dataclasses.replace(training, learning_starts=training.replay_capacity - 1)
+    """Return a batch of real transitions, a dict of NumPy arrays."""
+    acting = dataclasses.replace(training, learning_starts=training.replay_capacity // 2)
     task, agent = double_dqn(acting)
     loop = make_loop(task, agent.network, acting)
     for _ in loop.run(max(1000, 2 * training.batch_size)):
         pass
-    return loop.replay.sample(training.batch_size, np.random.default_rng(0))
+    batch, _ = loop.replay.sample(training.batch_size, (0, 0))
+    return {name: tensor.numpy() for name, tensor in batch.items()}
 
 
 def our_agent(training, precision, jit_compile, max_entities=None):

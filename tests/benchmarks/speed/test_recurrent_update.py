@@ -13,7 +13,7 @@ pytestmark = pytest.mark.tf_only
 @pytest.mark.slow  # it plays and compiles
 def test_sides_have_the_same_first_loss(tmp_path):
     loop, sides = recurrent_update.started_loop("lstm"), {}
-    (sequence,), _ = loop.replay.sample(loop.batch_size, (0, 0))
+    sequence, _ = loop.replay.sample(loop.batch_size, (0, 0))
     sides["lstm", "float32", OURS] = recurrent_update.our_update(loop.agent, sequence)
     recurrent_update.add_sides(sides, "lstm", loop.agent, sequence)
     assert [side for *_, side in sides] == [OURS, OURS_VISIBLE, EAGER]

@@ -34,37 +34,38 @@ def sides(request):
     training = dataclasses.replace(update.PRESETS[request.param], replay_capacity=2000)
     ours = update.our_agent(training, "float32", jit_compile=False)
     perturb(ours.network, seed=0)
-    perturb(ours.learner.target, seed=1)
+    perturb(ours.target, seed=1)
     theirs = update.torch_agent(training, "float32", weights_of(ours.network))
-    copy_weights(theirs._target, weights_of(ours.learner.target))
+    copy_weights(theirs._target, weights_of(ours.target))
     batch = update.gather_batch(training)
     # Some targets are below an observed return.
-    batch = dataclasses.replace(
-        batch, floor_t=np.where(batch.action_t == 2, 0.5, batch.floor_t).astype("float32")
-    )
+    bound = np.where(batch["action_t"] == 2, 0.5, batch["return_lower_bound"])
+    batch["return_lower_bound"] = bound.astype("float32")
     return training, batch, ours, theirs
 
 
 def test_both_networks_have_the_same_q_values(sides):
     training, batch, ours, theirs = sides
-    preprocessed = PREPROCESSORS[training.preset](torch.from_numpy(batch.observation_t))
-    np.testing.assert_allclose(preprocessed, ours.prepare(batch.observation_t), atol=1e-7)
+    preprocessed = PREPROCESSORS[training.preset](torch.from_numpy(batch["observation_t"]))
+    np.testing.assert_allclose(preprocessed, ours.preprocess(batch["observation_t"]), atol=1e-7)
     with torch.no_grad():
         q = theirs.network(preprocessed).numpy()
     assert np.ptp(q) > 0.1
-    np.testing.assert_allclose(q, ours.q_values(batch.observation_t), atol=1e-5, rtol=1e-5)
+    np.testing.assert_allclose(q, ours.network(preprocessed.numpy()), atol=1e-5, rtol=1e-5)
 
 
 def test_both_updates_have_the_same_loss_and_gradients(sides):
     training, batch, ours, theirs = sides
-    metrics, error = ours.update(batch)
+    metrics, error = update.our_update(ours, batch)()
     their_metrics, their_error = theirs.update(batch)
     assert metrics == pytest.approx(their_metrics, rel=1e-4)
     np.testing.assert_allclose(error, their_error, atol=1e-5)
     # After one step, Adam's first moment is the clipped gradient times 1 - beta_1.
-    ours_moments = [moment.numpy() for moment in ours.learner.optimizer._momentums]
+    ours_moments = [moment.numpy() for moment in ours.optimizer._momentums]
     paths = [variable.path for variable in ours.network.trainable_variables]
-    moments = NETWORKS[training.preset](num_actions=ours.q_values(batch.observation_t).shape[-1])
+    moments = NETWORKS[training.preset](
+        num_actions=theirs.network.head.out_features - (training.preset != "book")
+    )
     copy_weights(moments, dict(zip(paths, ours_moments)))
     their_moments = {
         name: theirs._optimizer.state[parameter]["exp_avg"]
