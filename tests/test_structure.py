@@ -26,8 +26,6 @@ ALLOWED = {room: {*ORDER[:place], "viz"} for place, room in enumerate(ORDER)}
 ALLOWED["envs"] -= {"data", "convert", "models", "layers"}
 ALLOWED["data"] -= {"envs", "convert", "models", "layers"}
 ALLOWED["viz"] = set()
-for room in ("agents", "offline"):  # until drawing is passed in
-    ALLOWED[room].add("interpret")
 
 
 def name(path):

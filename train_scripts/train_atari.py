@@ -14,6 +14,7 @@ import keras
 from rrl_tf._arguments import one_of
 from rrl_tf.agents.double_dqn_run import DoubleDQNConfig, train_double_dqn
 from rrl_tf.envs import Task, atari_task
+from rrl_tf.interpret import draw_episode
 from rrl_tf.models import RelationalQNetwork, convolutional_q_network
 from rrl_tf.training import make_replicas
 from train_scripts import command_line
@@ -74,7 +75,9 @@ def main(config: Config):
     replicas = make_replicas(config, config.batch_size)
     task = atari_task(config.env, frames=config.frames)
     keras.utils.set_random_seed(config.seed)
-    return train_double_dqn(task, make_network(config, task), config, replicas)
+    return train_double_dqn(
+        task, make_network(config, task), config, replicas, draw_episode=draw_episode
+    )
 
 
 def make_network(config: Config, task: Task) -> keras.Model:

@@ -18,6 +18,7 @@ from rrl_tf.agents.agent_evaluation import NOISE, make_player
 from rrl_tf.agents.double_dqn_run import DoubleDQNConfig, train_double_dqn
 from rrl_tf.envs import Task, box_world_task
 from rrl_tf.errors import InvalidInput
+from rrl_tf.interpret import draw_episode
 from rrl_tf.models import RelationalQNetwork, grid_q_network
 from rrl_tf.training import make_replicas
 from rrl_tf.training.optimizers import OptimizerName
@@ -104,7 +105,9 @@ def main(config: Config):
     task = make_task(config)
     keras.utils.set_random_seed(config.seed)
     network = make_network(config, task)
-    return train_double_dqn(task, network, config, replicas, lambda agent: further(agent, config))
+    return train_double_dqn(
+        task, network, config, replicas, lambda agent: further(agent, config), draw_episode
+    )
 
 
 def further(agent: Any, config: Config) -> dict[str, dict[str, float]]:

@@ -16,6 +16,7 @@ import keras
 from rrl_tf.agents.double_dqn_run import DoubleDQNConfig, train_double_dqn
 from rrl_tf.envs import Task, doorkey_task
 from rrl_tf.envs.minigrid_view import most_in_sight
+from rrl_tf.interpret import draw_episode
 from rrl_tf.models import RelationalQNetwork
 from rrl_tf.training import make_replicas
 from train_scripts import command_line
@@ -123,7 +124,9 @@ def main(config: Config):
     replicas = make_replicas(config, config.batch_size)
     task = make_task(config)
     keras.utils.set_random_seed(config.seed)
-    return train_double_dqn(task, make_network(config, task), config, replicas)
+    return train_double_dqn(
+        task, make_network(config, task), config, replicas, draw_episode=draw_episode
+    )
 
 
 def make_task(config: Config) -> Task:

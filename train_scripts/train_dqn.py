@@ -17,6 +17,7 @@ from rrl_tf._arguments import one_of
 from rrl_tf.agents.double_dqn_run import DoubleDQNConfig, train_double_dqn
 from rrl_tf.envs import Task, gymnasium_task
 from rrl_tf.errors import InvalidInput
+from rrl_tf.interpret import draw_episode
 from rrl_tf.models import RelationalQNetwork, convolutional_q_network, dense_q_network
 from rrl_tf.models.presets import RELATIONAL_Q_NETWORK
 from rrl_tf.training import make_replicas
@@ -79,7 +80,9 @@ def main(config: Config):
         actions=config.actions,
     )
     keras.utils.set_random_seed(config.seed)
-    return train_double_dqn(task, make_network(config, task), config, replicas)
+    return train_double_dqn(
+        task, make_network(config, task), config, replicas, draw_episode=draw_episode
+    )
 
 
 def make_network(config: Config, task: Task) -> keras.Model:

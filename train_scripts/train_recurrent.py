@@ -35,6 +35,7 @@ from rrl_tf.envs import (
 )
 from rrl_tf.envs.minigrid_view import most_in_sight
 from rrl_tf.errors import InvalidInput
+from rrl_tf.interpret import draw_episode
 from rrl_tf.models import RecurrentQNetwork
 from rrl_tf.models.recurrent_presets import RECURRENT_Q_NETWORK
 from train_scripts import command_line
@@ -196,7 +197,7 @@ def main(config: Config):
     """Trains a double DQN that remembers; the same command again continues."""
     task = make_task(config)
     keras.utils.set_random_seed(config.seed)
-    return train_recurrent_double_dqn(task, make_network(config, task), config)
+    return train_recurrent_double_dqn(task, make_network(config, task), config, draw_episode)
 
 
 def make_task(config: Config) -> Task:

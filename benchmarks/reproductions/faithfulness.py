@@ -19,7 +19,7 @@ from benchmarks.tables import markdown_table
 from rrl_tf.agents import RecurrentDoubleDQN, evaluate
 from rrl_tf.data.sort_of_clevr_task import examples, sort_of_clevr
 from rrl_tf.envs import box_world_task, doorkey_task
-from rrl_tf.interpret.faithfulness import LAST, LEAST, MOST, RANDOM, faithfulness
+from rrl_tf.interpret.faithfulness import LAST, LEAST, MOST, RANDOM, measure_faithfulness
 from rrl_tf.interpret.memory_checks import ZeroedMemory
 from rrl_tf.models import RecurrentQNetwork, RelationalQNetwork
 from rrl_tf.viz import style
@@ -139,7 +139,7 @@ def measured(task, network, starts):
     views = np.asarray(task.preparation(observations))
     memory = seen.pop("memory", None)
     inputs = views if memory is None else {"observation": views, **seen}
-    found = faithfulness(network, inputs, memory, counts=COUNTS)
+    found = measure_faithfulness(network, inputs, memory, counts=COUNTS)
     told = of_parts(found, [len(each["observation"]) for each in episodes])
     return {**told, "states": len(views), "kinds": of_kinds(task, observations, found)}
 
@@ -172,7 +172,7 @@ def answered(network, pictures):
         "questions": inputs["questions"][:, relational].reshape(len(answers), 1, -1),
     }
     logits = network.predict(inputs, batch_size=50, verbose=0)[:, 0]
-    found = faithfulness(network, inputs, answers=answers, counts=CELLS_OF_PICTURES)
+    found = measure_faithfulness(network, inputs, answers=answers, counts=CELLS_OF_PICTURES)
     told = of_parts(found, [QUESTIONS_EACH] * pictures)
     accuracy = float((logits.argmax(axis=-1) == answers).mean())
     return {**told, "questions": len(answers), "accuracy": accuracy}

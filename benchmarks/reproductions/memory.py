@@ -14,7 +14,7 @@ from benchmarks.runs import percent, spread, summaries
 from benchmarks.tables import markdown_table
 from rrl_tf.agents.agent_evaluation import NOISE
 from rrl_tf.agents.loops import make_recurrent_agent
-from rrl_tf.interpret.memory_checks import memory_ablations, swap_of_memory
+from rrl_tf.interpret.memory_checks import memory_ablations, swap_memories
 from train_scripts import train_recurrent
 
 RESULTS = pathlib.Path("docs/results/memory")
@@ -129,7 +129,7 @@ def checks(run):
     found = memory_ablations(agent, task, resets)
     more = {"without": {name: each.summary()["success"] for name, each in found.items()}}
     if config.environment == "memory":
-        swap = swap_of_memory(agent.greedy_player(), task)
+        swap = swap_memories(agent.greedy_player(), task)
         if swap.decided.any():
             more["swapped"] = swap.summary()
     return more

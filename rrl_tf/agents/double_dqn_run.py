@@ -8,7 +8,7 @@ import keras
 
 from rrl_tf.agents import DoubleDQN
 from rrl_tf.agents.loops import make_loop
-from rrl_tf.agents.run import AgentConfig, FurtherTrials, train_agent
+from rrl_tf.agents.run import AgentConfig, DrawEpisode, FurtherTrials, train_agent
 from rrl_tf.envs import Task
 from rrl_tf.training.config import require_positive
 from rrl_tf.training.replicas import Replicas, make_replicas
@@ -43,6 +43,7 @@ def train_double_dqn(
     config: DoubleDQNConfig,
     replicas: Replicas | None = None,
     further_trials: FurtherTrials | None = None,
+    draw_episode: DrawEpisode | None = None,
 ) -> tuple[Run, DoubleDQN]:
     """Trains a Q network on a task, evaluates it, draws an episode and exports the policy.
 
@@ -57,6 +58,8 @@ def train_double_dqn(
             asks for; several hosts must be joined before the network is made.
         further_trials: agent → what else is to be told of it in the end, of numbers and dicts of
             them; `evaluation.json` and `report.html` have it beside the evaluation.
+        draw_episode: draws an episode of the agent, such as `rrl_tf.interpret.draw_episode`; `None`
+            draws nothing.
 
     Returns:
         The `Run`, whose folder holds everything, and the trained `DoubleDQN`.
@@ -81,4 +84,4 @@ def train_double_dqn(
     """
     replicas = replicas or make_replicas(config, config.batch_size)
     loop = make_loop(task, network, config, replicas)
-    return train_agent(task, loop, config, replicas, further_trials)
+    return train_agent(task, loop, config, replicas, further_trials, draw_episode)

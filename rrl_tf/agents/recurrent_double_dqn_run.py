@@ -7,7 +7,7 @@ import os
 
 from rrl_tf.agents import RecurrentDoubleDQN
 from rrl_tf.agents.loops import make_recurrent_loop
-from rrl_tf.agents.run import AgentConfig, train_agent
+from rrl_tf.agents.run import AgentConfig, DrawEpisode, train_agent
 from rrl_tf.envs import Task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RecurrentQNetwork
@@ -63,7 +63,10 @@ class RecurrentDoubleDQNConfig(AgentConfig):
 
 
 def train_recurrent_double_dqn(
-    task: Task, network: RecurrentQNetwork, config: RecurrentDoubleDQNConfig
+    task: Task,
+    network: RecurrentQNetwork,
+    config: RecurrentDoubleDQNConfig,
+    draw_episode: DrawEpisode | None = None,
 ) -> tuple[Run, RecurrentDoubleDQN]:
     """Trains a network that remembers on a task, evaluates it, draws an episode and exports it.
 
@@ -73,6 +76,8 @@ def train_recurrent_double_dqn(
         task: what is to be learned.
         network: its weights are trained in place.
         config: every number, and the folder.
+        draw_episode: draws an episode of the agent, such as `rrl_tf.interpret.draw_episode`; `None`
+            draws nothing.
 
     Returns:
         The `Run`, whose folder holds everything, and the trained `RecurrentDoubleDQN`.
@@ -98,4 +103,5 @@ def train_recurrent_double_dqn(
         raise InvalidInput(
             f"a recurrent agent trains on one host; received a cluster of {cluster.size}"
         )
-    return train_agent(task, make_recurrent_loop(task, network, config), config, Replicas())
+    loop = make_recurrent_loop(task, network, config)
+    return train_agent(task, loop, config, Replicas(), draw_episode=draw_episode)

@@ -28,7 +28,6 @@ from rrl_tf.agents.rollout import RolloutStatistics
 from rrl_tf.envs import Task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_policy, export_recurrent_policy
-from rrl_tf.interpret.episode import draw_episode
 from rrl_tf.models._from_preset import FromPreset
 from rrl_tf.training.compilation import compilation_told
 from rrl_tf.training.config import (
@@ -141,6 +140,9 @@ class AgentConfig(RunConfig):
         require_share(self, "discount", "target_rate", "epsilon_start", "epsilon_end")
 
 
+DrawEpisode = Callable[..., list[pathlib.Path]]
+"""`draw_episode(network, task, figures, log)`, as `rrl_tf.interpret.draw_episode`."""
+
 FurtherTrials = Callable[[Any], Mapping[str, Any]]
 """Agent → what else is told of it when it has been trained."""
 
@@ -151,6 +153,7 @@ def train_agent(
     config: AgentConfig,
     replicas: Replicas,
     further_trials: FurtherTrials | None = None,
+    draw_episode: DrawEpisode | None = None,
 ) -> tuple[Run, Any]:
     """Trains the agent of a loop on a task, evaluates it, draws an episode and exports the policy.
 
@@ -163,6 +166,7 @@ def train_agent(
         config: every number, and the folder.
         replicas: the devices and hosts that share every update.
         further_trials: what else is to be told of the agent in the end.
+        draw_episode: draws an episode of the agent; `None` draws nothing.
 
     Returns:
         The `Run`, whose folder holds everything, and the trained agent.
@@ -183,7 +187,7 @@ def train_agent(
         >>> loop = make_loop(task, dense_q_network(task.num_actions), config)
         >>> run, agent = train_agent(task, loop, config, Replicas())  # doctest: +ELLIPSIS
         step 192: greedily a mean return of ... in 2 episodes; ...
-        written: runs/cartpole/figures/episode.gif, runs/cartpole/export/1, ...
+        written: runs/cartpole/export/1, ...
     """
     play = make_player(loop.agent, task, config)
     curriculum, statistics = Curriculum(len(task.levels)), RolloutStatistics()
@@ -198,9 +202,10 @@ def train_agent(
     )
     if not run.is_finished():
         with replicas.losses_told(), compilation_told(), Interruption() as interruption:
-            _train(run, loop, task, play, curriculum, statistics, config, interruption)
+            rest = (curriculum, statistics, config, interruption, draw_episode)
+            _train(run, loop, task, play, *rest)
         interruption.obey()
-        run.by_chief(finish, run, loop.agent, play, task, config, further_trials)
+        run.by_chief(finish, run, loop.agent, play, task, config, further_trials, draw_episode)
     return run, loop.agent
 
 
@@ -265,7 +270,7 @@ def restore(
         )
 
 
-def _train(run, loop, task, play, curriculum, statistics, config, interruption):
+def _train(run, loop, task, play, curriculum, statistics, config, interruption, draw_episode):
     """Goes on until the run is over or interrupted, and saves."""
 
     def save():
@@ -300,7 +305,7 @@ def _train(run, loop, task, play, curriculum, statistics, config, interruption):
             run.log.write(record.step, metrics)
             bar.set_postfix(_shown(metrics), refresh=False)
             if draws and not last and run.replicas.is_chief:  # the end has its own
-                _pictures(loop.agent.policy, task, run)
+                _pictures(loop.agent.policy, task, run, draw_episode)
             if saves:
                 save()
             if run.replicas.any(last or run.is_over(record.step)):
@@ -325,6 +330,7 @@ def finish(
     task: Task,
     config: AgentConfig,
     further_trials: FurtherTrials | None,
+    draw_episode: DrawEpisode | None,
 ) -> None:
     """Final evaluation, pictures and export of a run that has just been trained."""
     last = len(task.levels) - 1
@@ -333,7 +339,7 @@ def finish(
     report = in_words(summary, episodes, len(task.levels))
     if "eval/success" in summary:
         summary["first_perfect"] = first_perfect(run.log.rows, len(task.levels))
-    pictures = _pictures(agent.policy, task, run)
+    pictures = _pictures(agent.policy, task, run, draw_episode)
     remembers = isinstance(agent, RecurrentDoubleDQN)
     export = export_recurrent_policy if remembers else export_policy
     version = export(
@@ -352,8 +358,10 @@ def finish(
     run.finish({**summary, **told}, report, [*pictures, version])
 
 
-def _pictures(network, task, run):
+def _pictures(network, task, run, draw_episode):
     """Paths of what could be drawn; an environment's pictures may fail in any way of its own."""
+    if draw_episode is None:
+        return []
     try:
         return draw_episode(network, task, run.folder.figures, run.log)
     except Exception as error:

@@ -18,6 +18,7 @@ from rrl_tf.agents.loops import make_loop
 from rrl_tf.agents.rollout import RolloutStatistics
 from rrl_tf.envs import doorkey_task, gymnasium_task
 from rrl_tf.errors import InvalidInput
+from rrl_tf.interpret import draw_episode
 from rrl_tf.models import dense_q_network
 from rrl_tf.training import MetricsLog, Replicas
 
@@ -172,7 +173,8 @@ def test_pictures_during_a_training_change_nothing_of_it(tmp_path, monkeypatch, 
         keras.utils.set_random_seed(0)
         network = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(task.num_actions)])
         config = DoubleDQNConfig(**numbers, draw_every=every, runs=str(tmp_path / str(every)))
-        return train_double_dqn(task, network, config)[1].network.get_weights()
+        _, agent = train_double_dqn(task, network, config, draw_episode=draw_episode)
+        return agent.network.get_weights()
 
     alone, drawn = trained(0), trained(20)
     assert films == [60, 20, 40, 60]  # in the end, and on the way there
