@@ -9,7 +9,6 @@ import numpy as np
 from benchmarks import runs
 from benchmarks.runs import percent, spread, summaries
 from benchmarks.tables import markdown_table
-from train_scripts.train_graphs import ATTENTION
 
 RESULTS = pathlib.Path("docs/results/graphs")
 NETWORKS = {"fast": "along the edges", "without-edges": "from every node to every node"}
@@ -35,7 +34,7 @@ def train(config, name, seed):
     run = runs.train(config, "train_graphs", name, seed)
     runs.keep(run, RESULTS)
     if (name, seed) == SHOWN:
-        shutil.copy(run / "figures" / ATTENTION, RESULTS)
+        shutil.copy(run / "figures" / "attention.png", RESULTS)
 
 
 def table(results):
