@@ -117,7 +117,7 @@ def preprocessor(policy: dict[str, Any]) -> dict[str, Any]:
         "inputs": signature["inputs"],
         "outputs": signature["outputs"],
         **{name: policy[name] for name in names if name in policy},
-        "preparation": f"inside {POLICY}/1, which takes raw values",
+        "preprocessing": f"inside {POLICY}/1, which takes raw values",
     }
 
 

@@ -90,7 +90,7 @@ def measure_faithfulness(
         >>> task = envs.doorkey_task((5,))
         >>> env = task.make_test_env()
         >>> views = np.stack([env.reset(**start)[0] for start in task.evaluation_resets()])
-        >>> found = measure_faithfulness(network, task.preparation(views), counts=[1])
+        >>> found = measure_faithfulness(network, task.preprocessor(views), counts=[1])
         >>> bool(found.drop["most attended"].mean() > found.drop["least attended"].mean())
         True
     """

@@ -6,11 +6,11 @@ Example:
     >>> from rrl_tf.models import RecurrentQNetwork
     >>> network = RecurrentQNetwork.from_preset("memory-s17")
     >>> task = memory_task((11,), max_steps=50)
-    >>> agent = RecurrentDoubleDQN(network, task.preparation)
+    >>> agent = RecurrentDoubleDQN(network, task.preprocessor)
     >>> found = memory_ablations(agent, task, task.evaluation_resets(at_most=8))
     >>> {name: found[name].summary()["success"] for name in ("trained", "zeroed")}
     {'trained': 1.0, 'zeroed': 0.0}
-    >>> swap_memories(agent.greedy_player(), task).summary()
+    >>> swap_memories(agent.greedy_policy(), task).summary()
     {'pairs': 16, 'decided': 1.0, 'action': 1.0, 'outcome': 1.0}
 """
 
@@ -28,34 +28,34 @@ from rrl_tf.envs import MemoryStart, Task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RecurrentQNetwork
 
-Recall = Mapping[str, np.ndarray]
+State = Mapping[str, np.ndarray]
 
 
 class ZeroedMemory:
     """A player whose memory is zeros before every step; its last action and reward stay.
 
     Args:
-        player: `agent.greedy_player()`, or another object with its methods.
+        player: `agent.greedy_policy()`, or another object with its methods.
     """
 
     def __init__(self, player: Any) -> None:
         self.player = player
 
-    def initial_recall(self, num_envs: int) -> dict[str, np.ndarray]:
+    def initial_state(self, num_envs: int) -> dict[str, np.ndarray]:
         """Return the player's state at the start of episodes."""
-        return self.player.initial_recall(num_envs)
+        return self.player.initial_state(num_envs)
 
-    def __call__(self, observation: np.ndarray, recall: Recall) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, observation: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray]:
         """Return the player's actions and next memory, given the changed memory."""
-        return self.player(observation, {**recall, "memory": self.changed(recall["memory"])})
+        return self.player(observation, {**state, "memory": self.changed(state["memory"])})
 
     def changed(self, memory: np.ndarray) -> np.ndarray:
         """Return what replaces the memories `(B, M)`."""
         return np.zeros_like(memory)
 
-    def next_recall(self, recall: Recall, *step: np.ndarray) -> dict[str, np.ndarray]:
+    def next_state(self, *step: np.ndarray) -> dict[str, np.ndarray]:
         """Return the player's state after a step."""
-        return self.player.next_recall(recall, *step)
+        return self.player.next_state(*step)
 
 
 class ShuffledMemory(ZeroedMemory):
@@ -65,7 +65,7 @@ class ShuffledMemory(ZeroedMemory):
     that runs at the same time or, for the last one that runs, one that has ended.
 
     Args:
-        player: `agent.greedy_player()`, or another object with its methods.
+        player: `agent.greedy_policy()`, or another object with its methods.
         seed: seed of the permutations.
     """
 
@@ -74,7 +74,7 @@ class ShuffledMemory(ZeroedMemory):
         self._rng = np.random.default_rng(seed)
         self._ended: Any = None  # the last memory of an episode that has ended
 
-    def initial_recall(self, num_envs: int) -> dict[str, np.ndarray]:
+    def initial_state(self, num_envs: int) -> dict[str, np.ndarray]:
         """Return the player's state at the start of episodes.
 
         Raises:
@@ -83,12 +83,12 @@ class ShuffledMemory(ZeroedMemory):
         if num_envs < 2:
             raise InvalidInput(f"`num_envs` must be at least 2 to shuffle; received {num_envs}")
         self._ended = None
-        return super().initial_recall(num_envs)
+        return super().initial_state(num_envs)
 
-    def __call__(self, observation: np.ndarray, recall: Recall) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, observation: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray]:
         """Return the actions by other episodes' memories, and the next memories by their own."""
-        _, memory = self.player(observation, recall)
-        return super().__call__(observation, recall)[0], memory
+        _, memory = self.player(observation, state)
+        return super().__call__(observation, state)[0], memory
 
     def changed(self, memory: np.ndarray) -> np.ndarray:
         """Return the memories `(B, M)`, each in another's place."""
@@ -100,12 +100,12 @@ class ShuffledMemory(ZeroedMemory):
         shuffled[cycle] = memory[np.roll(cycle, 1)]
         return shuffled
 
-    def next_recall(self, recall: Recall, *step: np.ndarray) -> dict[str, np.ndarray]:
+    def next_state(self, *step: np.ndarray) -> dict[str, np.ndarray]:
         """Return the player's state after a step; keep the memory of an episode that ended."""
         memory, _, _, over = step
         if over.any():
             self._ended = memory[np.flatnonzero(over)[0]]
-        return super().next_recall(recall, *step)
+        return super().next_state(*step)
 
 
 def uniform_attention_player(agent: RecurrentDoubleDQN) -> Any:
@@ -123,9 +123,9 @@ def uniform_attention_player(agent: RecurrentDoubleDQN) -> Any:
         raise InvalidInput(
             f"`agent` must have a Relational Memory; received core={agent.policy.core!r}"
         )
-    twin = RecurrentDoubleDQN(agent.policy, agent.prepare)
+    twin = RecurrentDoubleDQN(agent.policy, agent.preprocess)
     silence_slots(twin.policy)  # the averaged network, which is a copy
-    return twin.greedy_player()
+    return twin.greedy_policy()
 
 
 def silence_slots(network: RecurrentQNetwork) -> None:
@@ -162,7 +162,7 @@ def memory_ablations(
 
     Example: at the top of this module.
     """
-    player = agent.greedy_player()
+    player = agent.greedy_policy()
     players = {
         "trained": player,
         "zeroed": ZeroedMemory(player),
@@ -213,7 +213,7 @@ def swap_memories(
     after it neither agent returns to look again.
 
     Args:
-        player: `agent.greedy_player()`, or another object with its methods.
+        player: `agent.greedy_policy()`, or another object with its methods.
         task: a task of `memory_task`.
         level: index of the level.
         starts: `MemoryStart`s; each is paired with the one that shows the other object. By default
@@ -231,7 +231,7 @@ def swap_memories(
         resets = task.evaluation_resets(level)
         starts = [reset.get("options", {}).get("start") for reset in resets]
     episodes = [_Episode(task.make_test_env(level), start) for start in _paired(starts)]
-    _play(player, episodes, player.initial_recall(len(episodes)))
+    _play(player, episodes, player.initial_state(len(episodes)))
     decided, swapped, others = [], [], []
     for pair in zip(episodes[::2], episodes[1::2]):
         meeting = _last_meeting(*pair)
@@ -239,11 +239,11 @@ def swap_memories(
         if meeting is not None:
             sides = list(zip(pair, meeting))
             for (episode, t), (other, u) in (sides, sides[::-1]):
-                swapped.append(episode.replay(t, other.steps[u].recall["memory"]))
+                swapped.append(episode.replay(t, other.steps[u].state["memory"]))
                 others.append((other, u))
     if swapped:
-        names = swapped[0].recall
-        _play(player, swapped, {n: np.stack([each.recall[n] for each in swapped]) for n in names})
+        names = swapped[0].state
+        _play(player, swapped, {n: np.stack([each.state[n] for each in swapped]) for n in names})
     results = [
         (a.steps[0].action == b.steps[u].action, a.end == b.end)
         for a, (b, u) in zip(swapped, others)
@@ -268,25 +268,25 @@ def _paired(starts):
 class _Step(NamedTuple):
     place: tuple[int, ...]
     observation: np.ndarray
-    recall: Recall
+    state: State
     action: int
 
 
 class _Episode:
     """An episode of Memory and its recorded steps."""
 
-    def __init__(self, env, start, actions=(), recall=None):
-        self.env, self.start, self.recall = env, start, recall
+    def __init__(self, env, start, actions=(), state=None):
+        self.env, self.start, self.state = env, start, state
         self.observation, _ = env.reset(options={"start": start})
         for action in actions:
             self.observation, *_ = env.step(action)
         self.steps: list[_Step] = []
         self.reward, self.over, self.end = 0.0, False, None
 
-    def step(self, recall, action):
+    def step(self, state, action):
         world = self.env.unwrapped
         place = (*map(int, world.agent_pos), int(world.agent_dir))
-        self.steps.append(_Step(place, self.observation, recall, action))
+        self.steps.append(_Step(place, self.observation, state, action))
         self.observation, reward, terminated, truncated, _ = self.env.step(action)
         self.reward, self.over = float(reward), terminated or truncated
         # An episode that was cut has no end, and so not the end of another that was cut.
@@ -295,19 +295,19 @@ class _Episode:
     def replay(self, t, memory):
         """Return the same episode up to step t, to continue with another memory."""
         actions = [step.action for step in self.steps[:t]]
-        return _Episode(self.env, self.start, actions, {**self.steps[t].recall, "memory": memory})
+        return _Episode(self.env, self.start, actions, {**self.steps[t].state, "memory": memory})
 
 
-def _play(player, episodes, recall):
+def _play(player, episodes, state):
     """Play all episodes to their ends, as a batch."""
     while episodes:
-        actions, memory = player(np.stack([each.observation for each in episodes]), recall)
+        actions, memory = player(np.stack([each.observation for each in episodes]), state)
         for row, (episode, action) in enumerate(zip(episodes, actions)):
-            episode.step({name: value[row] for name, value in recall.items()}, int(action))
+            episode.step({name: value[row] for name, value in state.items()}, int(action))
         reward = np.array([episode.reward for episode in episodes])
         over = np.array([episode.over for episode in episodes])
-        recall = player.next_recall(recall, memory, actions, reward, over)
-        recall = {name: value[~over] for name, value in recall.items()}
+        state = player.next_state(memory, actions, reward, over)
+        state = {name: value[~over] for name, value in state.items()}
         episodes = [episode for episode in episodes if not episode.over]
 
 

@@ -67,10 +67,10 @@ class PolicyTracer:
         self.has_memory = self._is_recurrent and network.memory_size > 0
         self.patch_grid = self._find_patch_grid()
         self._memory: Any = None
-        self._action, self._reward = -1, 0.0
+        self._state = network.initial_state(1) if self._is_recurrent else {}
 
     def _find_patch_grid(self):
-        shape = self._task.preparation.shape
+        shape = self._task.preprocessor.shape
         if self._task.entities is not None or not isinstance(self._network, RelationalQNetwork):
             return None
         grid = self._network.grid_shape((None, *shape))
@@ -81,20 +81,16 @@ class PolicyTracer:
         """Run the network on an observation and update its memory."""
         q_values, attention, memory_attention, gates = keras.tree.map_structure(
             lambda x: ops.convert_to_numpy(ops.cast(x, "float32"))[0],
-            self._run(self._task.preparation(observation[None])),
+            self._run(self._task.preprocessor(observation[None])),
         )
         return StepTrace(q_values, self._in_figure_order(attention), memory_attention, gates)
 
     def _run(self, inputs):
         """Return Q values, attention between entities, attention of the memory, and gates."""
         if self._is_recurrent:
-            step = {
-                "observation": inputs,
-                "previous_action": ops.convert_to_tensor([self._action], "int32"),
-                "previous_reward": ops.convert_to_tensor([self._reward], "float32"),
-            }
+            step = {**self._state, "observation": inputs}
             q_values, self._memory, scores, gates = self._network(
-                step, self._memory, return_attention_scores=True, return_gates=True
+                step, step.pop("memory"), return_attention_scores=True, return_gates=True
             )
             rounds = {name: each for name, each in scores.items() if name.startswith("round_")}
             blocks = {name: each for name, each in scores.items() if name not in rounds}
@@ -114,7 +110,9 @@ class PolicyTracer:
 
     def record(self, action: int, reward: float) -> None:
         """Record the action taken after the last trace and its reward."""
-        self._action, self._reward = action, reward
+        if self._is_recurrent:
+            step = np.array([action], "int32"), np.array([reward], "float32"), np.array([False])
+            self._state = self._network.next_state(self._memory, *step)
 
     def episode_memory(self, traces: Sequence[StepTrace]) -> viz.EpisodeMemory | None:
         """Return the memory of an episode as figures show it; `None` without a memory."""
@@ -158,12 +156,12 @@ def _numbered(name, count):
 
 def cells_order(task: Task) -> np.ndarray:
     """Return, for each cell in the order of the figures, its index among a network's entities."""
-    height_width = task.preparation.shape[:2]
+    height_width = task.preprocessor.shape[:2]
     order = np.arange(np.prod(height_width)).reshape(height_width)
     return (order.T if task.rows_first else order).ravel()
 
 
 def figure_grid(task: Task) -> tuple[int, int]:
     """Return `(width, height)` of the task's grid."""
-    first, second = task.preparation.shape[:2]
+    first, second = task.preprocessor.shape[:2]
     return (second, first) if task.rows_first else (first, second)

@@ -5,9 +5,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from rrl_tf.agents.learner import Learner
 
 from rrl_tf.agents import Batch, DoubleDQN, Loop, ReplayBuffer
-from rrl_tf.agents.learner import Learner
 from rrl_tf.envs import SeededVectorEnv, doorkey_task, make_doorkey
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RelationalQNetwork, dense_q_network
@@ -15,7 +15,7 @@ from rrl_tf.training import linear_schedule
 
 pytestmark = pytest.mark.tf_only
 
-PREPARE = doorkey_task(observation="view").preparation
+PREPARE = doorkey_task(observation="view").preprocessor
 
 
 def make_agent(seed=0, dtype="float32", **arguments):

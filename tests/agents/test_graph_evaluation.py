@@ -5,9 +5,9 @@ import functools
 import keras
 import numpy as np
 import pytest
+from rrl_tf.agents.graph_evaluation import GraphEvaluation
 
 from rrl_tf.agents import DoubleDQN, evaluate
-from rrl_tf.agents.graph_evaluation import GraphEvaluation
 from rrl_tf.envs import DoorKeyGraph, doorkey_task, enumerate_starts, make_doorkey
 
 pytestmark = pytest.mark.tf_only
@@ -20,8 +20,8 @@ def make_agent(seed):
     network = keras.Sequential(
         [layers.Flatten(), layers.Dense(16, "relu"), layers.Dense(TASK.num_actions)]
     )
-    network.build((None, *TASK.preparation.shape))
-    return DoubleDQN(network, TASK.preparation)
+    network.build((None, *TASK.preprocessor.shape))
+    return DoubleDQN(network, TASK.preprocessor)
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -7,11 +7,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-
-from rrl_tf.agents import DoubleDQN
 from rrl_tf.agents.graph_envs import CurriculumGraph
 from rrl_tf.agents.graph_loop import GraphLoop
 from rrl_tf.agents.timeline import Timeline
+
+from rrl_tf.agents import DoubleDQN
 from rrl_tf.envs import DoorKeyGraph, DoorKeyState, doorkey_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training import linear_schedule
@@ -27,7 +27,7 @@ def make_loop(seed=0, sizes=(5, 6), max_steps=30, **changes):
     network = keras.Sequential(
         [layers.Flatten(), layers.Dense(8, "relu"), layers.Dense(TASK.num_actions)]
     )
-    network.build((None, *TASK.preparation.shape))
+    network.build((None, *TASK.preprocessor.shape))
     levels = [DoorKeyGraph(size, reward="success", max_steps=max_steps) for size in sizes]
     numbers = {
         "epsilon": functools.partial(linear_schedule, start=1.0, end=0.2, steps=600),
@@ -48,7 +48,7 @@ def make_loop(seed=0, sizes=(5, 6), max_steps=30, **changes):
         observe_returns=True,
         jit_compile=False,
     )
-    agent = DoubleDQN(network, TASK.preparation, jit_compile=False)
+    agent = DoubleDQN(network, TASK.preprocessor, jit_compile=False)
     return GraphLoop(agent, CurriculumGraph(levels, NUM_ENVS), replay, **numbers)
 
 

@@ -7,13 +7,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-
-from rrl_tf.agents import evaluate
 from rrl_tf.agents.graph_envs import CurriculumGraph, PythonEnvs
 from rrl_tf.agents.graph_evaluation import GraphEvaluation
 from rrl_tf.agents.graph_loop import GraphLoop
-from rrl_tf.agents.recurrent_double_dqn import RecurrentDoubleDQN
 from rrl_tf.agents.sequence_timeline import SequenceTimeline
+
+from rrl_tf.agents import evaluate
+from rrl_tf.agents.recurrent_double_dqn import RecurrentDoubleDQN
 from rrl_tf.envs import (
     DoorKeyGraph,
     SeededVectorEnv,
@@ -41,9 +41,9 @@ def make_agent(core="lstm", seed=0, core_arguments=None, **changes):
         core_arguments=core_arguments or {},
         hidden_units=(8,),
     )
-    network.build({"observation": (None, *TASK.preparation.shape)})
+    network.build({"observation": (None, *TASK.preprocessor.shape)})
     arguments = {"burn_in": BURN_IN, "n_step": N_STEP, "discount": 0.9, **changes}
-    return RecurrentDoubleDQN(network, TASK.preparation, **arguments)
+    return RecurrentDoubleDQN(network, TASK.preprocessor, **arguments)
 
 
 def make_loop(agent=None, seed=0, python=False):

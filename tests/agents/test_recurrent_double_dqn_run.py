@@ -9,15 +9,15 @@ import zipfile
 import keras
 import numpy as np
 import pytest
-
-from rrl_tf.agents import evaluate
-from rrl_tf.agents import run as agent_run
 from rrl_tf.agents.graph_evaluation import GraphEvaluation
 from rrl_tf.agents.loops import make_recurrent_agent, make_recurrent_loop
 from rrl_tf.agents.recurrent_double_dqn_run import (
     RecurrentDoubleDQNConfig,
     train_recurrent_double_dqn,
 )
+
+from rrl_tf.agents import evaluate
+from rrl_tf.agents import run as agent_run
 from rrl_tf.envs import DoorKeyGraph, doorkey_task, enumerate_starts, make_doorkey, memory_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import load_policy
@@ -63,7 +63,7 @@ def network(task, preset="lstm-dense", **arguments):
     keras.utils.set_random_seed(1)
     return RecurrentQNetwork.from_preset(
         preset,
-        task.preparation,
+        task.preprocessor,
         num_actions=task.num_actions,
         core_arguments=CORES[preset],
         **SMALL,

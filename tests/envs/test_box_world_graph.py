@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from rrl_tf.agents.graph_envs import CurriculumGraph
+
 from rrl_tf.envs import (
     BoxWorld,
     BoxWorldGraph,
@@ -206,7 +206,7 @@ def test_the_task():
         "1 boxes, 1 distractors",
         "1-2 boxes, 0-1 distractors",
     ]
-    assert task.preparation.shape == (8, 8, 26)
+    assert task.preprocessor.shape == (8, 8, 26)
     longer = box_world_task(8, levels=((1, 0),), test_goal_length=4)
     env = longer.make_test_env()
     env.reset(seed=0)

@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rrl_tf.agents import evaluate
-from rrl_tf.agents.loops import make_recurrent_agent
-from rrl_tf.agents.recurrent_double_dqn_run import RecurrentDoubleDQNConfig
+from rrl_tf.agents import RecurrentDoubleDQNConfig, evaluate, make_agent
 from rrl_tf.envs import gymnasium_task, memory_task
 from rrl_tf.interpret import episode as episode_module
 from rrl_tf.interpret.episode import _frames, choose_start, draw_episode, play
@@ -39,13 +37,13 @@ def network(preset, **core):
     dense = {"hidden_units": (16,)}
     model = RecurrentQNetwork.from_preset(
         preset,
-        task().preparation,
+        task().preprocessor,
         num_actions=3,
         core_arguments={**CORES[preset], **core},
         encoder_arguments=dense if "dense" in preset else CELLS,
         hidden_units=(8,),
     )
-    model.build({"observation": (None, *task().preparation.shape)})
+    model.build({"observation": (None, *task().preprocessor.shape)})
     for weight in model.trainable_variables:
         weight.assign(weight * 3)  # so that the agent moves
     return model
@@ -72,7 +70,7 @@ def test_draw_episode_draws_what_the_network_has(tmp_path, preset):
 
 
 def test_draw_episode_without_memory_draws_attention_and_film(tmp_path):
-    model = RelationalQNetwork.from_preset("fast", task().preparation, num_actions=3)
+    model = RelationalQNetwork.from_preset("fast", task().preprocessor, num_actions=3)
     assert drawn(tmp_path, model) == ["attention.png", "episode.gif"]
 
 
@@ -103,7 +101,7 @@ def test_traced_steps_equal_unroll_of_the_sequence(preset, rows_first):
     previous = np.concatenate([[-1], episode.actions[:-1]])
     rewards = np.concatenate([[0.0], episode.rewards[:-1]])
     inputs = {
-        "observation": task().preparation(views)[None],
+        "observation": task().preprocessor(views)[None],
         "previous_action": previous[None].astype("int32"),
         "previous_reward": rewards[None].astype("float32"),
     }
@@ -150,10 +148,10 @@ def test_cut_episode_has_not_ended(monkeypatch, longest):
 @pytest.mark.parametrize("preset", ["lstm-dense", "relational-memory-entities"])
 def test_traced_episode_equals_the_evaluated_one(preset):
     config = RecurrentDoubleDQNConfig(name="x")
-    agent = make_recurrent_agent(task(), network(preset), config)
+    agent = make_agent(task(), network(preset), config)
     env = task().make_test_env(render_mode="rgb_array")
     resets = task().evaluation_resets(at_most=4)
-    found = evaluate(agent.greedy_player(), task().make_test_env, resets)
+    found = evaluate(agent.greedy_policy(), task().make_test_env, resets)
     for reset, length, reward in zip(resets, found.length, found.reward):
         episode = play(agent.policy, task(), env, reset)
         assert len(episode.actions) == length
@@ -207,7 +205,7 @@ def test_attention_among_patches_is_drawn_over_the_frame(tmp_path):
     assert drawn(tmp_path, model, pixels) == ["attention.png", "episode.gif"]
     episode = play(model, pixels, Dot("rgb_array"), {})
     assert episode.patch_grid == model.grid_shape((None, 24, 18, 1)) == (5, 3)
-    _, scores = model(pixels.preparation(views_of_pixels()), return_attention_scores=True)
+    _, scores = model(pixels.preprocessor(views_of_pixels()), return_attention_scores=True)
     for name, each in episode.scores.items():
         np.testing.assert_allclose(each, np.array(scores[name]), rtol=1e-3, atol=1e-5)
         np.testing.assert_allclose(each.sum(axis=-1), 1, rtol=1e-4)

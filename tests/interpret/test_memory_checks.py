@@ -31,44 +31,45 @@ class Walker:
     Without one it turns to the upper object. The memory is the code of the object.
     """
 
-    def initial_recall(self, num_envs):
-        return {"memory": np.zeros((num_envs, 1)), "note": np.zeros((num_envs, 1))}
+    def initial_state(self, num_envs):
+        self.note = np.zeros((num_envs, 1))
+        return {"memory": self.note, "note": self.note}
 
-    def __call__(self, observation, recall):
-        beside = observation[:, 2, 6, 0]
-        memory = np.where(np.isin(beside, OBJECTS)[:, None], beside[:, None], recall["memory"])
+    def __call__(self, observation, state):
+        beside, self.note = observation[:, 2, 6, 0], state["note"]
+        memory = np.where(np.isin(beside, OBJECTS)[:, None], beside[:, None], state["memory"])
         left, right = observation[:, 1, 6, 0], observation[:, 5, 6, 0]
         at_end = np.isin(left, OBJECTS) & np.isin(right, OBJECTS)
-        target = self.target(memory, recall)
+        target = self.target(memory, state)
         turn = np.where((target == left) | (target == 0), LEFT, RIGHT)
         return np.where(at_end, turn, FORWARD), memory
 
-    def target(self, memory, recall):
+    def target(self, memory, state):
         return memory[:, 0]
 
-    def next_recall(self, recall, memory, action, reward, over):
-        return {"memory": memory, "note": np.where(recall["note"] == 0, memory, recall["note"])}
+    def next_state(self, memory, action, reward, over):
+        return {"memory": memory, "note": np.where(self.note == 0, memory, self.note)}
 
 
 class Noting(Walker):
     """Keep the object in a second state, too, and decide by that."""
 
-    def target(self, memory, recall):
-        return recall["note"][:, 0]
+    def target(self, memory, state):
+        return state["note"][:, 0]
 
 
 class Wavering(Noting):
     """Turn by the memory, and back again if the note differs."""
 
-    def __call__(self, observation, recall):
-        action, memory = super().__call__(observation, recall)
+    def __call__(self, observation, state):
+        action, memory = super().__call__(observation, state)
         ahead, direction = observation[:, 3, 4, 0], observation[:, 3, 6, 3]
-        note = recall["note"][:, 0]
+        note = state["note"][:, 0]
         regrets = np.isin(ahead, OBJECTS) & (direction % 2 == 1) & (note != 0) & (ahead != note)
         back = np.where(direction == 3, RIGHT, LEFT)
         return np.where(regrets, back, action), memory
 
-    def target(self, memory, recall):
+    def target(self, memory, state):
         return memory[:, 0]
 
 
@@ -133,7 +134,7 @@ def test_shuffled_memory_of_the_other_object_fails():
 @given(st.integers(2, 9), st.integers(0, 2**16))
 def test_shuffle_moves_every_memory(count, seed):
     player = ShuffledMemory(Walker(), seed)
-    player.initial_recall(count)
+    player.initial_state(count)
     memory = np.arange(count)[:, None]
     shuffled = player.changed(memory)
     assert (shuffled != memory).all()
@@ -142,12 +143,12 @@ def test_shuffle_moves_every_memory(count, seed):
 
 def test_last_episode_gets_the_memory_of_one_that_ended():
     player = ShuffledMemory(Walker())
-    recall = player.initial_recall(2)
+    player.initial_state(2)
     memory = np.array([[5.0], [6.0]])
-    player.next_recall(recall, memory, None, None, np.array([True, False]))
+    player.next_state(memory, None, None, np.array([True, False]))
     np.testing.assert_array_equal(player.changed(memory[1:]), memory[:1])
     with pytest.raises(InvalidInput, match="at least 2 to shuffle; received 1"):
-        player.initial_recall(1)
+        player.initial_state(1)
 
 
 def agent_of(preset):
@@ -176,26 +177,26 @@ def test_uniform_attention_player_attends_equally_to_all_visible_cells(preset):
     assert np.abs(array(usual) - array(after)).max() > 1e-3
     for weight, value in zip(agent.policy.weights, before):  # the agent does not change
         np.testing.assert_array_equal(array(weight), value)
-    recall = {**{n: v for n, v in step.items() if n != "observation"}, "memory": memory}
-    action, remembered = player(step["observation"], recall)
+    state = {**{n: v for n, v in step.items() if n != "observation"}, "memory": memory}
+    action, remembered = player(step["observation"], state)
     np.testing.assert_array_equal(action, array(q).argmax(axis=-1))
     np.testing.assert_allclose(remembered, array(after), rtol=1e-4, atol=1e-5)
 
 
 def test_zeroed_memory_equals_the_network_with_zeros():
     agent = agent_of("lstm")
-    player = ZeroedMemory(agent.greedy_player())
+    player = ZeroedMemory(agent.greedy_policy())
     step = {name: values[:, 0] for name, values in sequences().items()}
     observation = step.pop("observation")
     memory = some_memory(agent.policy, 2)
     _, after = player(observation, {**step, "memory": memory})
     _, expected = agent.policy({"observation": observation, **step}, np.zeros_like(memory))
     np.testing.assert_allclose(after, array(expected), rtol=1e-4, atol=1e-5)
-    assert set(player.initial_recall(3)) == {"memory", "previous_action", "previous_reward"}
+    assert set(player.initial_state(3)) == {"memory", "previous_action", "previous_reward"}
 
 
 def test_memory_ablations_without_relational_memory():
-    agent = SimpleNamespace(greedy_player=Walker, policy=SimpleNamespace(core="lstm"))
+    agent = SimpleNamespace(greedy_policy=Walker, policy=SimpleNamespace(core="lstm"))
     found = memory_ablations(agent, task(), with_key_above())
     assert {name: each.success.mean() for name, each in found.items()} == {
         "trained": 1.0,
@@ -205,15 +206,14 @@ def test_memory_ablations_without_relational_memory():
 
 
 def test_memory_ablations_of_a_relational_memory_include_uniform_attention():
-    from rrl_tf.agents.loops import make_recurrent_agent
-    from rrl_tf.agents.recurrent_double_dqn_run import RecurrentDoubleDQNConfig
+    from rrl_tf.agents import RecurrentDoubleDQNConfig, make_agent
     from rrl_tf.models import RecurrentQNetwork
 
     core = {"mem_slots": 2, "head_size": 3}
     model = RecurrentQNetwork.from_preset(
         "relational-memory-dense", num_actions=3, core_arguments=core
     )
-    agent = make_recurrent_agent(task(), model, RecurrentDoubleDQNConfig(name="x"))
+    agent = make_agent(task(), model, RecurrentDoubleDQNConfig(name="x"))
     found = memory_ablations(agent, task(), resets())
     assert [*found] == ["trained", "zeroed", "shuffled", "uniform attention"]
     assert all(len(each.success) == 4 for each in found.values())

@@ -316,7 +316,7 @@ def test_the_bound_on_cells_changes_no_value():
 
     task = train_doorkey.make_task(QUICK)
     env = task.make_test_env()
-    views = task.preparation(
+    views = task.preprocessor(
         np.stack([env.reset(**reset)[0] for reset in task.evaluation_resets()])
     )
     q_values = []
