@@ -12,7 +12,8 @@ from typing import Literal
 
 import keras
 
-from rrl_tf.agents import DoubleDQNConfig, train_double_dqn
+from rrl_tf.agents import train_double_dqn
+from rrl_tf.agents.config import DoubleDQNConfig
 from rrl_tf.envs import Task, atari_task
 from rrl_tf.interpret import draw_episode
 from rrl_tf.models import RelationalQNetwork, convolutional_q_network

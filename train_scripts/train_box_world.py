@@ -13,7 +13,8 @@ from typing import Any, Literal
 import keras
 
 from rrl_tf._arguments import natural, positive_int
-from rrl_tf.agents import DoubleDQNConfig, train_double_dqn
+from rrl_tf.agents import train_double_dqn
+from rrl_tf.agents.config import DoubleDQNConfig
 from rrl_tf.agents.evaluation import NOISE, make_play
 from rrl_tf.envs import Task, box_world_task
 from rrl_tf.errors import InvalidInput
@@ -169,9 +170,13 @@ def generalization(agent: Any, config: Config) -> dict[str, float]:
 
     A kind whose boxes do not fit into the room is skipped.
     """
-    changes = ({}, {"test_part": "test"}, {"test_goal_length": config.boxes + 1})
+    changes: list[dict[str, Any]] = [
+        {},
+        {"test_part": "test"},
+        {"test_goal_length": config.boxes + 1},
+    ]
     results = {}
-    for kind, change in zip(KINDS, changes):
+    for kind, change in zip(KINDS, changes, strict=True):
         if kind == "held-out pairs" and config.boxes == 1:
             continue  # one box has no pair of colours
         try:

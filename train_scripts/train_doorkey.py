@@ -13,7 +13,8 @@ from typing import Any, Literal
 
 import keras
 
-from rrl_tf.agents import DoubleDQNConfig, train_double_dqn
+from rrl_tf.agents import train_double_dqn
+from rrl_tf.agents.config import DoubleDQNConfig
 from rrl_tf.envs import Task, doorkey_task
 from rrl_tf.envs.minigrid_view import most_in_sight
 from rrl_tf.interpret import draw_episode

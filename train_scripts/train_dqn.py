@@ -13,7 +13,8 @@ import dataclasses
 import keras
 
 from rrl_tf._arguments import one_of
-from rrl_tf.agents import DoubleDQNConfig, train_double_dqn
+from rrl_tf.agents import train_double_dqn
+from rrl_tf.agents.config import DoubleDQNConfig
 from rrl_tf.envs import Task, gymnasium_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.interpret import draw_episode

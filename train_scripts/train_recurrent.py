@@ -21,10 +21,8 @@ from typing import Any, Literal
 import keras
 
 from rrl_tf._arguments import one_of
-from rrl_tf.agents import (
-    RecurrentDoubleDQNConfig,
-    train_recurrent_double_dqn,
-)
+from rrl_tf.agents import train_recurrent_double_dqn
+from rrl_tf.agents.config import RecurrentDoubleDQNConfig
 from rrl_tf.envs import (
     Task,
     comparison_task,
