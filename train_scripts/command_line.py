@@ -32,7 +32,9 @@ def run_preset(main: Callable[[Any], Any], presets: Mapping[str, Any], default: 
         ...     run_preset(lambda config: print(config.path), presets, default="fast")
         runs/book-seed3
     """
-    parser = argparse.ArgumentParser(prog=program(), add_help=False, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog=program(), usage="%(prog)s [OPTIONS]", add_help=False, allow_abbrev=False
+    )
     parser.add_argument("--preset", choices=presets, default=default)
     name = parser.parse_known_args()[0].preset
     listed = f"{main.__doc__}\n\nPresets: {', '.join(presets)}. The defaults below are of {name}."
