@@ -193,12 +193,15 @@ class Repository:
             self.models = after | before
             try:
                 for model in () if waits else new:
-                    await self._check_on_disk(model.config)
+                    if not await self._in_thread(wanted_versions, model.config):
+                        base = model.config.base_path
+                        text = f"model {model.config.name!r}: no version to serve in {base!r}"
+                        raise ServingError("NOT_FOUND", text)
                 await self._load_all(after)
+                while waits and not all(model.is_settled for model in new):
+                    await asyncio.sleep(_POLL_SECONDS)
+                    await self._load_all(after)
                 for model in new:
-                    while waits and not model.is_settled:
-                        await asyncio.sleep(_POLL_SECONDS)
-                        await self._load_all(after)
                     _check_loaded(model)
                 for model in after.values():
                     self._check_labels(model)
@@ -207,13 +210,6 @@ class Repository:
                 self._unload_missing(after, before)
                 raise
             self._accept(before, after)
-
-    async def _check_on_disk(self, config):
-        if not await self._in_thread(wanted_versions, config):
-            raise ServingError(
-                "NOT_FOUND",
-                f"model {config.name!r}: no version to serve in {config.base_path!r}",
-            )
 
     def _accept(self, before, after):
         """Move to a list with everything loaded, without a pause."""
@@ -353,7 +349,7 @@ def _check_loaded(model):
     if model.available:
         return
     name = model.config.name
-    if not model.errors:  # it disappeared while others were loaded
-        raise ServingError("NOT_FOUND", f"model {name!r} has no version")
-    number, error = max(model.errors.items())
-    raise ServingError("UNKNOWN", f"model {name!r}: version {number} failed to load: {error}")
+    for number, error in sorted(model.errors.items(), reverse=True):
+        raise ServingError("UNKNOWN", f"model {name!r}: version {number} failed to load: {error}")
+    # It disappeared while others were loaded.
+    raise ServingError("NOT_FOUND", f"model {name!r} has no version")
