@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -36,12 +37,12 @@ class TensorSpec:
             shape = tuple(d.size if d.size >= 0 else None for d in info.tensor_shape.dim)
         return cls(name, info.dtype, shape)
 
-    @property
+    @functools.cached_property
     def numpy_dtype(self) -> np.dtype | None:
         """The NumPy dtype; None for the few types without one."""
         return tensors.numpy_dtype(self.dtype)
 
-    @property
+    @functools.cached_property
     def has_rows(self) -> bool:
         """Whether the first dimension is a free batch dimension."""
         return self.shape is not None and self.shape[:1] == (None,)
@@ -104,13 +105,13 @@ class Signature:
         method = definition.method_name if check_method else None
         return cls(name, specs(definition.inputs), specs(definition.outputs), defaults, method)
 
-    @property
+    @functools.cached_property
     def has_rows(self) -> bool:
         """Whether all inputs and outputs have a batch dimension, so that requests can merge."""
         specs = [*self.inputs.values(), *self.outputs.values()]
         return bool(self.inputs) and all(spec.has_rows for spec in specs)
 
-    @property
+    @functools.cached_property
     def reply_row_bytes(self) -> int:
         """Bytes of one row of the outputs, as far as their shapes are known."""
         return sum(spec.row_bytes or 0 for spec in self.outputs.values())

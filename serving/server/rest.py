@@ -279,18 +279,19 @@ class RestServer:
         """Give the body of a request, and count its bytes until the block ends."""
         if request.headers.get("Expect", "").lower() == "100-continue":
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        error = too_large(f"the body is larger than {self._max_bytes} bytes")
-        if (request.content_length or 0) > self._max_bytes:
-            raise error
+        self._check_size(request.content_length or 0)
         data, peer = bytearray(), request.remote or ""
         async with self._budget.lease(peer) as lease:
             while chunk := await request.content.readany():
                 data += chunk
-                if len(data) > self._max_bytes:
-                    raise error
+                self._check_size(len(data))
                 lease.grow(len(chunk))
             lease.complete()
             yield _Body(data, request.headers.get("Content-Encoding", "").lower(), peer)
+
+    def _check_size(self, size):
+        if size > self._max_bytes:
+            raise too_large(f"the body is larger than {self._max_bytes} bytes")
 
     async def _read(self, function, body, *arguments):
         """Read a body: here if it is small, in a worker process if that may take long."""
