@@ -1,4 +1,4 @@
-"""What an operator uses: reload, labels, metrics, readiness, health, batching file, TLS."""
+"""Reload, labels, metrics, readiness, health, configuration files and TLS."""
 
 import http.client
 import json
@@ -74,8 +74,7 @@ def test_reload_replaces_models_and_moves_labels(exported, tmp_path, tools):
             assert refusal.value.code == "NOT_FOUND"
 
 
-def test_models_are_kept_in_one_folder(exported, tmp_path, tools):
-    """A reload served any folder that the server's user could read."""
+def test_model_root(exported, tmp_path, tools):
     root = tmp_path / "root"
     (root / "linked").mkdir(parents=True)
     shutil.copytree(exported, root / "own")
@@ -96,7 +95,7 @@ def test_models_are_kept_in_one_folder(exported, tmp_path, tools):
         pass
 
 
-def test_reload_requests_may_be_refused(exported, tools):
+def test_allow_reload_requests_false(exported, tools):
     with tools.serve(exported, allow_reload_requests=False) as server:
         with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
             call = model_service_pb2_grpc.ModelServiceStub(channel).HandleReloadConfigRequest
@@ -106,7 +105,7 @@ def test_reload_requests_may_be_refused(exported, tools):
         assert list(server.repository.models) == ["tiny"]
 
 
-def test_the_model_list_is_read_again(exported, tmp_path, tools):
+def test_model_config_file_is_polled(exported, tmp_path, tools):
     path = tmp_path / "models.config"
     path.write_text(f"model_config_list {{ {model_text('a', exported)} }}")
     changes = {"model_config_file": str(path), "model_config_file_poll_wait_seconds": 0.05}
@@ -178,7 +177,7 @@ def check_metrics(page):
     assert f"# TYPE {name}request_latency histogram" in page
 
 
-def test_monitoring_is_off_unless_asked(server):
+def test_monitoring_is_off_by_default(server):
     assert get(server, "/monitoring/prometheus/metrics")[0].status == 404
 
 
@@ -224,7 +223,7 @@ def test_batching_files(tmp_path, text, expected):
         (config_files.read_model_list, None, "No such file"),
     ],
 )
-def test_configuration_files_that_cannot_be_used(tmp_path, read, text, words):
+def test_invalid_configuration_files(tmp_path, read, text, words):
     path = tmp_path / "file.config"
     if text is not None:
         path.write_text(text)
@@ -234,7 +233,7 @@ def test_configuration_files_that_cannot_be_used(tmp_path, read, text, words):
 
 
 def self_signed(folder):
-    """Returns (key, certificate) files for localhost."""
+    """Return (key, certificate) files for localhost."""
     key, certificate = folder / "key.pem", folder / "certificate.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
     command += ["-subj", "/CN=localhost"]
@@ -273,8 +272,7 @@ def write_ssl(path, key, certificate, more=""):
     path.chmod(0o600)
 
 
-def test_keys_that_cannot_be_used_are_refused_at_the_start(tmp_path, caplog):
-    """It was "is the port in use?", after the models had been loaded."""
+def test_invalid_keys_are_refused_at_the_start(tmp_path, caplog):
     path = tmp_path / "ssl.config"
     key, certificate = self_signed(tmp_path)
     (tmp_path / "other").mkdir()
@@ -297,7 +295,7 @@ def test_keys_that_cannot_be_used_are_refused_at_the_start(tmp_path, caplog):
     assert "can read it" in caplog.text
 
 
-def test_only_clients_with_a_certificate(exported, tmp_path, tools):
+def test_client_verify(exported, tmp_path, tools):
     key, certificate = self_signed(tmp_path)
     (tmp_path / "client").mkdir()
     client_key, client_certificate = self_signed(tmp_path / "client")
@@ -321,8 +319,8 @@ def test_only_clients_with_a_certificate(exported, tmp_path, tools):
         connect("grpc://localhost:1", "tiny", identity=identity)
 
 
-def test_a_unix_socket_and_the_arguments_of_grpc(exported, tmp_path, tools):
-    """A message larger than the core was told to take is refused, so the arguments arrive."""
+def test_unix_socket_and_channel_arguments(exported, tmp_path, tools):
+    """gRPC refuses a message beyond the limit that the arguments set."""
     sessions = tmp_path / "session.config"
     sessions.write_text("intra_op_parallelism_threads: 2")
     changes = {"grpc_socket_path": str(tmp_path / "s.sock"), "rest_api_port": 0}
@@ -347,7 +345,7 @@ def test_a_unix_socket_and_the_arguments_of_grpc(exported, tmp_path, tools):
         pass
 
 
-def test_models_bring_their_own_batching(exported, tmp_path, tools):
+def test_per_model_batching_parameters(exported, tmp_path, tools):
     for name, text in (("own", "max_batch_size { value: 2 }"), ("none", None), ("broken", "x: 1")):
         shutil.copytree(exported, tmp_path / name)
         if text is not None:

@@ -1,4 +1,4 @@
-"""The server as a whole: start, hot swap under load, drain, and failures to start."""
+"""Start, hot swap under load, drain and start errors of a whole server."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ from rrl_tf.export import load_policy
 from serving.client import ServingError, connect
 
 pytestmark = pytest.mark.tf_only
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -97,7 +97,7 @@ def test_models_from_a_configuration_file(exported, tmp_path, tools):
     [(4, 4, False), (4, 4, True), pytest.param(64, 20, True, marks=pytest.mark.slow)],
 )
 def test_hot_swap_fails_no_request(tmp_path, tools, num_clients, num_swaps, enable_batching):
-    """Clients of both transports ask on while versions come; every answer is some version's."""
+    """Every reply during swaps equals one of the versions."""
     base = tmp_path / "base"
     tools.export_tiny(base, seed=0)
     tools.export_tiny(tmp_path / "new", seed=2)
@@ -134,8 +134,8 @@ def test_hot_swap_fails_no_request(tmp_path, tools, num_clients, num_swaps, enab
     assert not failures and seen == {1, 2}
 
 
-def test_sigterm_ends_a_server_whose_model_does_not_come(exported, tmp_path, tools):
-    """A file that is never read to its end, as on a disk that hangs, kept it for ever."""
+def test_sigterm_during_an_endless_load(exported, tmp_path, tools):
+    """A load that never ends, as on a disk that hangs, does not keep the process alive."""
     shutil.copytree(exported / "1", tmp_path / "1")
     rest_port = tools.free_port()
     command = [sys.executable, "-m", "serving.server", "--port=0", "--model_name=tiny"]
@@ -161,7 +161,7 @@ def test_sigterm_ends_a_server_whose_model_does_not_come(exported, tmp_path, too
 
 
 def test_sigterm_drains_and_exits_cleanly(exported, tools):
-    """The process as a user starts it: serves, finishes what it has begun, exits with 0."""
+    """The process finishes its requests and exits with 0."""
     port, rest_port = tools.free_port(), tools.free_port()
     command = [sys.executable, "-m", "serving.server", f"--port={port}", "--model_name=tiny"]
     command += [f"--rest_api_port={rest_port}", f"--model_base_path={exported}"]

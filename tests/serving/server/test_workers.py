@@ -1,4 +1,4 @@
-"""Processes that read and write beside the server."""
+"""Worker processes."""
 
 import asyncio
 import gc
@@ -49,7 +49,7 @@ def test_arrays_and_errors_come_back():
     run(scenario)
 
 
-def test_one_that_ends_is_replaced():
+def test_ended_worker_is_replaced():
     async def scenario(workers):
         for worker in workers._idle:
             os.kill(worker.process.pid, signal.SIGKILL)
@@ -65,8 +65,7 @@ def test_one_that_ends_is_replaced():
     run(scenario)
 
 
-def test_readers_are_found_from_any_folder(tmp_path, monkeypatch):
-    """With the package in the working directory only, they were dead in another one."""
+def test_workers_start_in_any_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     async def scenario(workers):
@@ -77,8 +76,7 @@ def test_readers_are_found_from_any_folder(tmp_path, monkeypatch):
     run(scenario)
 
 
-def test_a_refused_body_is_not_kept():
-    """The traceback of an error held the body it was about, until the collector came by."""
+def test_refused_body_is_not_kept_in_memory():
 
     class Body(bytearray):
         pass

@@ -1,4 +1,4 @@
-"""Batching: what is merged, what is never spoilt, and what a lone client waits for."""
+"""Which requests merge into a batch, and how long they wait."""
 
 import asyncio
 import threading
@@ -58,7 +58,7 @@ def one_thread(**changes):
     return BatchingParameters(**({"num_batch_threads": 1} | changes))
 
 
-def test_what_arrives_together_runs_together():
+def test_concurrent_requests_run_in_one_batch():
     async def scenario(scheduler, servable):
         return await asyncio.gather(*(ask(scheduler, servable, [i, i]) for i in range(10)))
 
@@ -70,7 +70,7 @@ def test_what_arrives_together_runs_together():
     assert answers == [[2.0 * i, 2.0 * i] for i in range(10)] and servable.batches == [2] * 10
 
 
-def test_what_arrives_during_a_run_runs_together_next():
+def test_requests_during_a_run_form_the_next_batch():
     gate = threading.Event()
 
     async def scenario(scheduler, servable):
@@ -86,7 +86,7 @@ def test_what_arrives_during_a_run_runs_together_next():
     assert servable.batches == [1, 5] and answers == [[2.0 * i] for i in range(6)]
 
 
-def test_one_bad_request_fails_alone():
+def test_bad_request_does_not_fail_its_batch():
     async def scenario(scheduler, servable):
         calls = (ask(scheduler, servable, [value]) for value in (1, -1, 3))
         return await asyncio.gather(*calls, return_exceptions=True)
@@ -96,7 +96,7 @@ def test_one_bad_request_fails_alone():
     assert isinstance(answers[1], ServingError) and answers[1].code == "INVALID_ARGUMENT"
 
 
-def test_other_inner_shapes_run_apart():
+def test_other_inner_shapes_run_separately():
     async def scenario(scheduler, servable):
         shape = (None, None)
         wide, narrow = [[1, 2, 3]], [[4, 5]]
@@ -107,8 +107,8 @@ def test_other_inner_shapes_run_apart():
     assert answers == [[[2, 4, 6]], [[8, 10]], [[2, 4, 6]]] and sorted(servable.batches) == [1, 2]
 
 
-def test_other_inner_shapes_are_padded_if_asked():
-    """Behind their own values with their first one, as the stock server does; answers stay so."""
+def test_pad_variable_length_inputs_merges_inner_shapes():
+    """Padding follows the values and repeats the first one, as in tensorflow_model_server."""
 
     async def scenario(scheduler, servable):
         shape = (None, None, None)
@@ -124,7 +124,7 @@ def test_other_inner_shapes_are_padded_if_asked():
     ]
 
 
-def test_each_servable_has_its_own_batching():
+def test_each_servable_has_its_own_parameters():
     async def main():
         scheduler = Scheduler(num_threads=1)
         servables = [FakeServable(p) for p in (None, one_thread(), one_thread(max_batch_size=2))]
@@ -136,7 +136,7 @@ def test_each_servable_has_its_own_batching():
     assert asyncio.run(main()) == [[1, 1, 1, 1], [4], [2, 2]]
 
 
-def test_fixed_batches_and_scalars_are_not_merged():
+def test_signature_with_fixed_batch_size_is_not_merged():
     async def scenario(scheduler, servable):
         return await asyncio.gather(*(ask(scheduler, servable, [i], (1,)) for i in range(3)))
 
@@ -144,7 +144,7 @@ def test_fixed_batches_and_scalars_are_not_merged():
     assert servable.batches == [1, 1, 1] and answers == [[0], [2], [4]]
 
 
-def test_batches_are_padded_with_real_rows_to_allowed_sizes():
+def test_batch_is_padded_to_an_allowed_size():
     async def scenario(scheduler, servable):
         return await asyncio.gather(*(ask(scheduler, servable, [i]) for i in range(3)))
 
@@ -174,7 +174,7 @@ def test_large_and_small_requests_take_turns():
     assert servable.batches == [1, len(MANY), 1] + [len(MANY)] * 3
 
 
-def test_large_requests_leave_the_small_a_thread():
+def test_large_requests_leave_a_thread_to_small_ones():
     gate = threading.Event()
 
     class Slow(FakeServable):
@@ -201,7 +201,7 @@ def test_large_requests_leave_the_small_a_thread():
     asyncio.run(main())
 
 
-def test_large_requests_are_refused_or_split():
+def test_request_larger_than_a_batch_is_refused_or_split():
     async def scenario(scheduler, servable):
         return await ask(scheduler, servable, list(range(10)))
 
@@ -213,7 +213,7 @@ def test_large_requests_are_refused_or_split():
     assert answer == [2.0 * i for i in range(10)] and servable.batches == [3, 3, 3, 1]
 
 
-def test_a_full_queue_is_unavailable():
+def test_full_queue_is_unavailable():
     gate = threading.Event()
 
     async def scenario(scheduler, servable):
@@ -231,7 +231,7 @@ def test_a_full_queue_is_unavailable():
     assert servable.users == 0
 
 
-def test_a_lone_client_never_waits_for_company():
+def test_lone_client_does_not_wait():
     patience = 0.5
 
     async def scenario(scheduler, servable):
@@ -244,7 +244,7 @@ def test_a_lone_client_never_waits_for_company():
     assert seconds < patience
 
 
-def test_company_is_waited_for_where_there_was_some():
+def test_batch_waits_for_the_usual_number_of_requests():
     async def scenario(scheduler, servable):
         await asyncio.gather(*(ask(scheduler, servable, [i]) for i in range(3)))
         tasks = []
@@ -257,7 +257,7 @@ def test_company_is_waited_for_where_there_was_some():
     assert servable.batches == [3, 3]
 
 
-def test_nobody_is_waited_for_once_it_is_quiet():
+def test_batch_stops_waiting_when_no_request_arrives():
     async def scenario(scheduler, servable):
         await asyncio.gather(*(ask(scheduler, servable, [i]) for i in range(3)))
         start = time.monotonic()
@@ -271,7 +271,7 @@ def test_nobody_is_waited_for_once_it_is_quiet():
     assert 0.5 < first < 2.5 and second < 0.5
 
 
-def test_a_client_that_hangs_up_is_not_run():
+def test_cancelled_request_does_not_run():
     gate = threading.Event()
 
     async def scenario(scheduler, servable):
@@ -290,7 +290,7 @@ def test_a_client_that_hangs_up_is_not_run():
     assert answer == [4.0] and servable.batches == [1, 1] and servable.users == 0
 
 
-def test_the_loop_goes_on_while_a_model_runs():
+def test_event_loop_is_free_while_a_model_runs():
     gate = threading.Event()
 
     async def scenario(scheduler, servable):
@@ -316,6 +316,6 @@ def test_the_loop_goes_on_while_a_model_runs():
         {"allowed_batch_sizes": (2, 1, 1000)},
     ],
 )
-def test_parameters_that_cannot_work_are_refused(changes):
+def test_invalid_parameters_are_refused(changes):
     with pytest.raises(ValueError, match="received"):
         BatchingParameters(**changes)

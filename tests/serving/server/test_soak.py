@@ -1,4 +1,4 @@
-"""The server under mixed load for long, and what may happen to it meanwhile; `make test-slow`.
+"""A server under mixed load for a long time; `make test-slow`.
 
 SOAK_SECONDS=1800 .venv/bin/python -m pytest -n 0 -m slow -s tests/serving/test_soak.py
 """
@@ -25,12 +25,12 @@ from serving.client import ServingError, connect
 from serving.local import free_ports, server_command
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.slow]
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ROWS = {"single": 1, "batch": 300}
 
 
 class Process:
-    """A server that may be killed and started again on the same ports."""
+    """A server process that can be killed and restarted on the same ports."""
 
     def __init__(self, base, *flags):
         self.ports = free_ports(2)
@@ -76,7 +76,7 @@ class Process:
 
 
 class Load:
-    """Clients of all kinds that ask until told to stop; `outcomes` counts what came of it.
+    """Clients of both transports that send requests until the end; `outcomes` counts the results.
 
     Args:
         addresses: Of gRPC and REST.
@@ -169,7 +169,7 @@ def test_two_hundred_hot_swaps_under_mixed_load(base, tools):
     assert drift[0] < (0.02 if pause else 0.05) and drift[1] < 0.1 and drift[2] < 0.1
 
 
-def test_nothing_accepted_is_lost_when_it_stops(base, tools):
+def test_shutdown_under_load_loses_no_request(base, tools):
     folder, _, policies = base
     for _ in range(20):
         with Process(folder, "--enable_batching", "--drain_seconds=60") as server:
@@ -180,7 +180,7 @@ def test_nothing_accepted_is_lost_when_it_stops(base, tools):
             assert sum(n for (_, kind), n in load.outcomes.items() if kind == "right") > 0
 
 
-def test_a_killed_server_that_comes_back_is_waited_for(base, tools):
+def test_clients_wait_for_a_restarted_server(base, tools):
     folder, _, policies = base
     with Process(folder) as server, Load(server.addresses, policies, tools) as load:
         for _ in range(3):
@@ -192,7 +192,7 @@ def test_a_killed_server_that_comes_back_is_waited_for(base, tools):
     assert load.kinds == {"right"}, load.outcomes
 
 
-def test_a_killed_reader_costs_no_answer(base, tools):
+def test_killed_workers_lose_no_request(base, tools):
     folder, _, policies = base
     with Process(folder) as server, Load(server.addresses, policies, tools) as load:
         for _ in range(20):
@@ -203,7 +203,7 @@ def test_a_killed_reader_costs_no_answer(base, tools):
     assert load.kinds == {"right"}, load.outcomes
 
 
-def test_models_that_vanish_from_disk_go_on_answering(base, tools):
+def test_model_answers_without_its_directory(base, tools):
     folder, _, policies = base
     with Process(folder) as server, Load(server.addresses, policies, tools) as load:
         os.rename(folder, folder.with_name("gone"))
@@ -213,7 +213,7 @@ def test_models_that_vanish_from_disk_go_on_answering(base, tools):
     assert load.kinds == {"right"}, load.outcomes
 
 
-def test_a_server_that_is_held_up_goes_on_afterwards(base, tools):
+def test_server_continues_after_a_stop_signal(base, tools):
     folder, _, policies = base
     with Process(folder) as server:
         with connect(server.addresses[0], "tiny", timeout=1.0) as client:
@@ -230,7 +230,7 @@ def test_a_server_that_is_held_up_goes_on_afterwards(base, tools):
     assert load.kinds == {"right"}, load.outcomes
 
 
-def test_a_clock_that_jumps_moves_no_deadline(exported, tools, monkeypatch):
+def test_deadlines_ignore_the_wall_clock(exported, tools, monkeypatch):
     jump = {"by": 0.0}
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + jump["by"])
@@ -244,7 +244,7 @@ def test_a_clock_that_jumps_moves_no_deadline(exported, tools, monkeypatch):
             assert client.act(tools.observations(300)).tolist() == expected
 
 
-def test_who_does_not_read_holds_nobody_up(base, tools):
+def test_slow_readers_stall_no_one(base, tools):
     folder, _, policies = base
     body = json.dumps(
         {"signature_name": "act_with_attention", "instances": tools.observations(4000).tolist()}

@@ -1,11 +1,11 @@
-"""The command line: the names of tensorflow_model_server, and one clear line for each mistake."""
+"""Flags and their errors."""
 
 import pytest
 
 from serving.server import flags
 
 
-def test_flags_are_read_as_the_stock_server_reads_them():
+def test_flags_of_tensorflow_model_server():
     given = "--model_base_path=/m --port 9000 --enable_batching --grpc_max_threads=4 "
     given += "--enable_model_warmup=false --file_system_poll_wait_seconds=0"
     parsed, ignored = flags.parse(given.split())
@@ -34,7 +34,7 @@ def test_flags_are_read_as_the_stock_server_reads_them():
         (["--model_base_path=/m", "--preset=doorkey-5x5"], "--preset goes without"),
     ],
 )
-def test_a_mistake_is_one_line(arguments, words, capsys):
+def test_invalid_flag_is_a_one_line_error(arguments, words, capsys):
     with pytest.raises(SystemExit) as end:
         flags.parse(arguments)
     assert end.value.code == 2
@@ -42,7 +42,7 @@ def test_a_mistake_is_one_line(arguments, words, capsys):
     assert error.count("\n") == 1 and words in error
 
 
-def test_channel_arguments_are_numbers_where_they_look_like_it():
+def test_channel_arguments_of_digits_are_ints():
     given = "--grpc_channel_arguments=grpc.max_connection_age_ms=2000,grpc.x=-1,grpc.name=a=b"
     parsed, _ = flags.parse(["--model_base_path=/m", given])
     assert parsed.channel_arguments == {
@@ -52,7 +52,7 @@ def test_channel_arguments_are_numbers_where_they_look_like_it():
     }
 
 
-def test_the_image_of_tensorflow_serving_always_passes_a_base_path():
+def test_config_file_with_the_base_path_of_the_docker_image():
     given = ["--model_base_path=/models/model", "--model_name=model", "--model_config_file=/f"]
     assert flags.parse(given)[0].model_config_file == "/f"
 
@@ -64,7 +64,7 @@ def test_version(capsys):
     assert end.value.code == 0 and capsys.readouterr().out.startswith("TensorFlow Library: 2.")
 
 
-def test_a_trained_preset_is_served_under_its_name(tmp_path):
+def test_preset_is_served_under_its_name(tmp_path):
     from rrl_tf.presets import FOLDER
     from serving.server.config_files import StartError
     from serving.server.versions import read_models

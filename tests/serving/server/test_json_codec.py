@@ -43,7 +43,7 @@ json_arrays = st.sampled_from(
 
 @settings(max_examples=80, deadline=None)
 @given(json_arrays)
-def test_every_value_survives_the_round_trip(array):
+def test_round_trip_of_values(array):
     text = json_codec.predict_reply({"x": array}, rows=True)
     rows = json.loads(text)["predictions"]
     (back, is_rows) = read({"instances": rows}, x=array.dtype.name)
@@ -91,7 +91,7 @@ _texts = st.one_of(
 
 @settings(max_examples=400, deadline=None)
 @given(_texts, st.sampled_from(["float32", "float64", "uint8", "int32", "int64", "uint64", "bool"]))
-def test_the_fast_path_is_the_slow_one(text, dtype):
+def test_fast_path_equals_slow_path(text, dtype):
     for names in ("x", "xy"):
         signatures = {"": {name: np.dtype(dtype) for name in names}}
         outcomes = []
@@ -140,7 +140,7 @@ outputs_in_rows = st.integers(1, 3).flatmap(
 
 @settings(max_examples=200, deadline=None)
 @given(outputs_in_rows, st.booleans())
-def test_replies_are_those_of_json(outputs, rows):
+def test_replies_equal_json(outputs, rows):
     expected = {name: json_codec._to_lists(name, array) for name, array in outputs.items()}
     if len(expected) == 1:
         (expected,) = expected.values()
@@ -152,7 +152,7 @@ def test_replies_are_those_of_json(outputs, rows):
 
 @settings(max_examples=80, deadline=None)
 @given(hnp.arrays("float32", 1, elements=st.floats(width=32)))
-def test_floats_are_written_short_and_unmistakably(array):
+def test_floats_are_written_with_the_shortest_digits(array):
     text = json_codec.predict_reply({"x": array}, rows=False).decode().replace(" ", "")[12:-2]
     if np.isfinite(array[0]):
         assert "." in text or "e" in text
@@ -181,7 +181,7 @@ def test_floats_are_written_short_and_unmistakably(array):
         ({"inputs": 1, "other": 2}, "int32", 1),
     ],
 )
-def test_values_that_are_taken(document, dtype, expected):
+def test_valid_values(document, dtype, expected):
     array = read(document, x=dtype)[0]["x"]
     if expected is None:
         expected = [np.nan, np.inf, -np.inf, np.inf, 0]
@@ -229,11 +229,11 @@ def test_values_that_are_taken(document, dtype, expected):
         ('{"inputs": ' + "9" * 5000 + "}", "float32"),
     ],
 )
-def test_values_that_are_refused(document, dtype):
+def test_invalid_values_are_refused(document, dtype):
     assert code_of(document, x=dtype) == "INVALID_ARGUMENT"
 
 
-def test_a_body_that_is_not_utf8_is_refused():
+def test_body_must_be_utf8():
     with pytest.raises(ServingError, match="JSON Parse error"):
         json_codec.parse(b'{"inputs": "\xff"}')
 
@@ -273,7 +273,7 @@ def test_replies_of_odd_shapes():
         json_codec.predict_reply({"x": np.zeros(2, "float16")}, rows=True)
 
 
-def test_strings_are_text_unless_their_name_says_bytes():
+def test_outputs_named_bytes_are_base64():
     array = np.array(["é".encode(), b'"'], object)
     assert replies({"x": array}, True) == {"predictions": ["é", '"']}
     encoded = [{"b64": base64.b64encode(value).decode()} for value in array]

@@ -1,4 +1,4 @@
-"""What a client can't do to others: each was a stall, a crash or a flood before."""
+"""Limits of requests, connections, replies and log lines."""
 
 import contextlib
 import gzip
@@ -27,7 +27,7 @@ PREDICT = "/v1/models/tiny:predict"
 
 
 def post(server, body, headers=None, path=PREDICT):
-    """Returns (status, headers, reply) of a request on a connection of its own."""
+    """Return (status, headers, reply) of a request on a new connection."""
     connection = http.client.HTTPConnection("127.0.0.1", server.rest_port, timeout=60)
     with contextlib.closing(connection):
         connection.request("POST", path, body, headers or {})
@@ -36,7 +36,7 @@ def post(server, body, headers=None, path=PREDICT):
 
 
 class Watch:
-    """Asks again and again how the server is; `longest` is how long an answer ever took."""
+    """Sends small requests in a loop; `longest` is the slowest reply in seconds."""
 
     def __init__(self, server, tools):
         self._server, self._raw = server, tools.observations(1)[0]
@@ -91,8 +91,8 @@ ZEROS = b'{"instances":[' + b"0," * (MEGABYTES << 19) + b"0]}"
         "deep",
     ),
 )
-def test_a_huge_body_holds_nobody_up(exported, tools, body, encoding, limit, status):
-    """A request of 20 kB stood for 20 MB of JSON, and all others waited three seconds."""
+def test_huge_body_stalls_no_one(exported, tools, body, encoding, limit, status):
+    """Reading 20 MB of JSON takes seconds; other requests do not wait for it."""
     changes = {"rest_api_max_request_bytes": limit, "max_request_rows": 0}
     with tools.serve(exported, **changes) as server, Watch(server, tools) as watch:
         headers = {"Content-Encoding": encoding} if encoding else {}
@@ -101,8 +101,8 @@ def test_a_huge_body_holds_nobody_up(exported, tools, body, encoding, limit, sta
     assert watch.longest < 1.0  # the machine may be busy; it was the whole time before
 
 
-def test_the_deadline_fires_while_a_body_is_read(exported, tools):
-    """One that reads hangs: its request is given up in time, and another takes its place."""
+def test_deadline_ends_a_worker(exported, tools):
+    """The request of a worker that hangs times out, and a new worker replaces it."""
     body = json.dumps({"instances": tools.observations(400).tolist()})
     with tools.serve(exported, rest_api_timeout_in_ms=1000, rest_api_num_readers=1) as server:
         (reader,) = server._rest._workers._idle
@@ -115,7 +115,7 @@ def test_the_deadline_fires_while_a_body_is_read(exported, tools):
             assert time.monotonic() - begun < 60.0
 
 
-def test_large_and_rare_forms_are_read_as_small_ones(server, exported, tools):
+def test_worker_and_slow_path_give_the_same_reply(server, exported, tools):
     raw = tools.observations(1500)
     with connect(f"grpc://127.0.0.1:{server.grpc_port}", "tiny") as client:
         expected = client.predict({"observation": raw})
@@ -154,13 +154,13 @@ def test_large_and_rare_forms_are_read_as_small_ones(server, exported, tools):
         (b"{}", {}, f"/v1/models/tiny/versions/{'0' * 4500}:predict", "not found"),
     ],
 )
-def test_a_clients_mistake_is_no_fault_of_the_server(server, caplog, body, headers, path, words):
+def test_client_error_is_not_logged_as_an_error(server, caplog, body, headers, path, words):
     status, _, reply = post(server, body, headers, path)
     assert status in (400, 404) and words in reply["error"]
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-def test_a_hang_up_is_cancelled_and_no_error(exported, tools, tmp_path, caplog):
+def test_disconnect_is_counted_as_cancelled(exported, tools, tmp_path, caplog):
     monitoring = tmp_path / "monitoring.config"
     monitoring.write_text("prometheus_config { enable: true }")
     head = f"POST {PREDICT} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n".encode()
@@ -189,13 +189,13 @@ def everything(connection):
     return b""
 
 
-def test_what_is_no_http_is_a_400(server):
+def test_text_that_is_not_http_is_a_400(server):
     with socket.create_connection(("127.0.0.1", server.rest_port), timeout=20) as connection:
         connection.sendall(b"GARBAGE\x00\r\n\r\n")
         assert everything(connection).split()[1] == b"400"
 
 
-def test_headers_that_never_come_and_too_many_connections(exported, tools):
+def test_header_timeout_closes_connections(exported, tools):
     changes = {"rest_api_header_timeout_in_ms": 300, "rest_api_max_connections": 3}
     with tools.serve(exported, **changes) as server, contextlib.ExitStack() as stack:
 
@@ -215,8 +215,7 @@ def test_headers_that_never_come_and_too_many_connections(exported, tools):
         assert b" 200 " in everything(open_one(b"GET /readyz HTTP/1.0\r\n\r\n"))
 
 
-def test_who_is_idle_makes_room_and_who_asks_does_not(exported, tools):
-    """Idle connections, which last ten minutes, had all others refused."""
+def test_idle_connections_make_room_for_new_ones(exported, tools):
     ask = b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n"
     begun = f"POST {PREDICT} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{{".encode()
     with (
@@ -243,7 +242,7 @@ def test_who_is_idle_makes_room_and_who_asks_does_not(exported, tools):
 
 
 def test_rows_and_replies_have_limits(exported, tools):
-    """Seventy bytes asked for 5,000 rows, 192 MB of attention and 2.3 GB of memory."""
+    """Seventy bytes can request 5,000 rows, 192 MB of attention and 2.3 GB of memory."""
     request = predict_pb2.PredictRequest()
     request.model_spec.name, request.model_spec.signature_name = "tiny", "act_with_attention"
     tensor = request.inputs["observation"]
@@ -267,7 +266,7 @@ def test_rows_and_replies_have_limits(exported, tools):
             assert status == 413 or "values" in reply["error"]
 
 
-def test_similar_lines_are_left_out():
+def test_similar_log_lines_are_limited():
     limit = logs.RateLimit(most=3, seconds=0.2)
     lines = []
 
@@ -285,7 +284,7 @@ def test_similar_lines_are_left_out():
     assert lines[-1].endswith("(and 97 lines like it)")
 
 
-def test_metrics_of_versions_that_are_gone_are_dropped():
+def test_metrics_of_unloaded_versions_are_dropped():
     metrics = Metrics()
     sizes = []
     for number in range(20):
@@ -295,8 +294,7 @@ def test_metrics_of_versions_that_are_gone_are_dropped():
     assert len(set(sizes)) == 1
 
 
-def test_a_client_waits_for_a_server_until_its_time_is_up(exported, tools):
-    """Five repetitions were over long before the nine seconds that a start takes."""
+def test_client_retries_until_its_timeout(exported, tools):
     ports = {"port": tools.free_port(), "rest_api_port": tools.free_port()}
     answers, raw = [], tools.observations(2)
 
@@ -317,7 +315,7 @@ def test_a_client_waits_for_a_server_until_its_time_is_up(exported, tools):
         client.act(raw)
 
 
-def test_what_was_accepted_is_answered_when_the_server_stops(exported, tools):
+def test_accepted_requests_get_replies_at_shutdown(exported, tools):
     raw = tools.observations(1000)
     body, outcomes = json.dumps({"instances": raw.tolist()}), []
 
@@ -352,8 +350,7 @@ def test_what_was_accepted_is_answered_when_the_server_stops(exported, tools):
 
 
 @given(st.text(max_size=3000), st.sampled_from(["model %s", "%s"]))
-def test_a_line_of_the_log_is_one_line(text, form):
-    """Newlines forged lines, and a name of 100 KB was written whole."""
+def test_log_message_is_one_line(text, form):
     record = logging.LogRecord("serving", logging.ERROR, "f", 1, form, (text,), None)
     line = logs.OneLine("%(levelname)s %(message)s").format(record)
     assert line.isprintable() and line.startswith("ERROR ")
@@ -362,8 +359,7 @@ def test_a_line_of_the_log_is_one_line(text, form):
         assert line.endswith(text)
 
 
-def test_an_answer_that_is_not_taken_is_taken_back(exported, tools):
-    """It stayed in memory for as long as the client liked."""
+def test_connection_of_a_slow_reader_is_closed(exported, tools):
     rows = tools.observations(4000).tolist()
     body = json.dumps({"signature_name": "act_with_attention", "instances": rows}).encode()
     head = f"POST {PREDICT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()

@@ -1,4 +1,4 @@
-"""REST: answers, and the status of everything that can go wrong."""
+"""REST replies and HTTP status codes of errors."""
 
 import gzip
 import http.client
@@ -53,8 +53,8 @@ def test_both_transports_give_the_same_numbers(ask, server, tools):
     np.testing.assert_array_equal(np.array(reply["q_values"], "float32"), q_values)
 
 
-def test_an_empty_batch_is_answered_over_both_transports(ask, server, tools):
-    """Over REST it was refused: `[]` does not tell the shape of the rows that it has not."""
+def test_empty_batch(ask, server, tools):
+    """Over REST, `[]` has no row shape; the signature gives it."""
     from serving.client import connect
 
     for scheme, port in (("grpc", server.grpc_port), ("http", server.rest_port)):
@@ -111,13 +111,13 @@ def test_status_and_metadata(ask):
         ("GET", "/v1/models/tiny/labels/stable/metadata", 400),
     ],
 )
-def test_paths_and_verbs_that_are_refused(ask, tools, method, path, expected):
+def test_invalid_paths_and_methods(ask, tools, method, path, expected):
     body = {"instances": tools.observations(1).tolist()} if method == "POST" else None
     status, reply = ask(method, path, body)
     assert status == expected and list(reply) == ["error"] and reply["error"]
 
 
-def test_bodies_that_are_refused(ask, tools):
+def test_invalid_bodies(ask, tools):
     rows = tools.observations(2).tolist()
     cases = [
         ("", "JSON Parse error"),
@@ -134,7 +134,7 @@ def test_bodies_that_are_refused(ask, tools):
         assert status == 400 and words in reply["error"]
 
 
-def test_gzip_chunked_and_expecting_bodies(ask, tools):
+def test_gzip_chunked_and_100_continue_bodies(ask, tools):
     plain = json.dumps({"instances": tools.observations(2).tolist()}).encode()
     answer = ask("POST", "/v1/models/tiny:predict", plain)
     packed = gzip.compress(plain)
@@ -186,8 +186,7 @@ def test_a_graph_error_on_bad_data_is_a_400(tmp_path, tools):
         connection.close()
 
 
-def test_an_input_of_a_fixed_size_may_have_more_than_a_request_has_rows(tmp_path, tools):
-    """Its first dimension was taken for one of rows, so most of its values were too many."""
+def test_max_request_rows_does_not_limit_inputs_of_a_fixed_size(tmp_path, tools):
     spec = tf.TensorSpec([50], tf.float32, name="x")
     tools.save_module(tmp_path / "1", {"serving_default": (lambda x: {"y": x + 1}, [spec])})
     with tools.serve(tmp_path, max_request_rows=4) as server:
@@ -205,7 +204,6 @@ def test_an_input_of_a_fixed_size_may_have_more_than_a_request_has_rows(tmp_path
 @pytest.mark.parametrize("prefix", ["", "http://127.0.0.1", "HTTPS://any.host:8501"])
 @pytest.mark.parametrize("query", ["", "?", "?verbose=1&path=/v1/models/other:predict"])
 def test_queries_and_whole_uris_are_accepted(ask, server, tools, prefix, query):
-    """They were 404, and 400 with a query."""
     status, reply = ask("GET", f"{prefix}/v1/models/tiny{query}")
     assert status == 200 and reply["model_version_status"]
     body = {"instances": tools.observations(2).tolist()}

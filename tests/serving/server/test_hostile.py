@@ -1,4 +1,4 @@
-"""Requests made to hold up, starve or fill the server: each did before."""
+"""Requests that try to stall, starve or fill the server."""
 
 import contextlib
 import http.client
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.tf_only
 
 
 class Readiness:
-    """Asks again and again whether the server is ready; `longest` is how long it ever took."""
+    """Requests `/readyz` in a loop; `longest` is the slowest reply in seconds."""
 
     def __init__(self, server):
         self._port, self.longest = server.rest_port, 0.0
@@ -53,7 +53,7 @@ class Readiness:
 
 
 def post(server, document, verb="predict"):
-    """Returns (status, reply) of a request on a connection of its own."""
+    """Return (status, reply) of a request on a new connection."""
     connection = http.client.HTTPConnection("127.0.0.1", server.rest_port, timeout=60)
     with contextlib.closing(connection):
         connection.request("POST", f"/v1/models/tiny:{verb}", json.dumps(document))
@@ -114,12 +114,12 @@ def test_fields_are_counted(num_inputs, num_texts, num_bytes):
 
 
 @given(st.binary(max_size=60))
-def test_what_is_no_message_is_counted_as_well(data):
+def test_fields_of_a_broken_message_are_counted(data):
     assert grpc_service.count_fields(data, predict_pb2.PredictRequest.DESCRIPTOR) <= len(data)
 
 
-def test_messages_of_many_small_parts_hold_nobody_up(texts, stub):
-    """300 kB of tasks stopped the server for 22 seconds, 40 MB of empty names for four."""
+def test_messages_with_many_fields_stall_no_one(texts, stub):
+    """protobuf and Python need seconds for 300 kB of tasks or 40 MB of empty names."""
     tasks = inference_pb2.MultiInferenceRequest()
     for index in range(40_000):
         tasks.tasks.add().model_spec.signature_name = f"{index}"
@@ -136,8 +136,8 @@ def test_messages_of_many_small_parts_hold_nobody_up(texts, stub):
     assert readiness.longest < 5.0  # the machine may be busy
 
 
-def test_a_context_is_not_copied_without_end(texts, stub):
-    """Half a megabyte of context, copied into 4,000 examples, took gigabytes."""
+def test_copies_of_a_context_are_limited(texts, stub):
+    """Half a megabyte of context in 4,000 examples would take gigabytes."""
     request = classification_pb2.ClassificationRequest()
     request.model_spec.name = "tiny"
     examples = request.input.example_list_with_context
@@ -168,8 +168,8 @@ def wait_until(condition):
 
 
 @pytest.mark.parametrize("stalled", [False, True])
-def test_bodies_that_never_end_keep_none_out(exported, tools, monkeypatch, stalled):
-    """Four clients that sent nearly 16 MB and no more had all others refused, for 30 seconds."""
+def test_stalled_bodies_make_room_for_others(exported, tools, monkeypatch, stalled):
+    """Four stalled bodies fill the budget; a fifth request evicts one of them."""
     monkeypatch.setattr(admission, "_STALLED_SECONDS", 0.0 if stalled else 3600.0)
     with (
         tools.serve(exported, rest_api_max_request_bytes=LIMIT) as server,
@@ -194,7 +194,7 @@ def test_bodies_that_never_end_keep_none_out(exported, tools, monkeypatch, stall
 
 
 @pytest.mark.parametrize("sent", [0, 5, 100_000])
-def test_a_body_that_comes_to_a_stop_is_ended(exported, tools, sent):
+def test_stalled_body_times_out(exported, tools, sent):
     changes = {"rest_api_max_request_bytes": LIMIT, "rest_api_header_timeout_in_ms": 300}
     with tools.serve(exported, **changes) as server:
         with socket.create_connection(("127.0.0.1", server.rest_port), timeout=60) as slow:
@@ -207,8 +207,8 @@ def test_a_body_that_comes_to_a_stop_is_ended(exported, tools, sent):
 @pytest.mark.parametrize(
     "value", [b'""', b"[]", b"{}", b"NaN", b'"\\n"', b'{"a":1}', b"[1,[]]", b"null"]
 )
-def test_costly_values_are_counted_before_they_are_made(monkeypatch, value):
-    """16 MB of `"",` or `[],` took ten seconds each."""
+def test_values_are_counted_before_json_reads_them(monkeypatch, value):
+    """Python's json needs ten seconds for 16 MB of `"",` or `[],`."""
     made, loads = [], json.loads
     monkeypatch.setattr(json, "loads", lambda text: (made.append(len(text)), loads(text))[1])
     count = json_codec.MOST_VALUES
@@ -223,7 +223,7 @@ def test_costly_values_are_counted_before_they_are_made(monkeypatch, value):
     assert sum(made) < 1000
 
 
-def test_numbers_in_lists_are_no_costly_values():
+def test_lists_of_numbers_may_exceed_the_limit_of_values():
     count = 2 * json_codec.MOST_VALUES
     text = b'{"instances":[' + b",".join([b"1"] * count) + b"]}"
     dtypes = {"": {"x": np.dtype("float32")}}
@@ -231,8 +231,7 @@ def test_numbers_in_lists_are_no_costly_values():
     assert arrays["x"].shape == (count,)
 
 
-def test_large_requests_with_examples_are_refused_unread(texts, stub):
-    """One of 160 MB stopped the server for a second."""
+def test_size_of_requests_with_examples_is_limited(texts, stub):
     request = classification_pb2.ClassificationRequest()
     request.model_spec.name = "tiny"
     example = request.input.example_list.examples.add()
@@ -245,8 +244,7 @@ def test_large_requests_with_examples_are_refused_unread(texts, stub):
     assert len(stub.Classify(request, timeout=60).result.classifications) == 1
 
 
-def test_grpc_requests_together_are_limited(exported, tools, monkeypatch):
-    """Each had its limit, and there was none on all."""
+def test_total_size_of_grpc_requests_is_limited(exported, tools, monkeypatch):
     limit, free, held = 1 << 20, threading.Event(), []
     read = grpc_service._parse
 
@@ -277,8 +275,8 @@ def test_grpc_requests_together_are_limited(exported, tools, monkeypatch):
         assert refusal_of(call, large)[0] == "INVALID_ARGUMENT"
 
 
-def test_lists_deeper_than_arrays_are_not_measured():
-    """Each of 900 levels took a look at the whole text: a reader was busy for half a minute."""
+def test_deep_lists_take_the_slow_path_quickly():
+    """A search of the whole text for each of 900 levels would take half a minute."""
     depth = 900
     text = b"[" * depth + b",".join([b"1"] * 3_000_000) + b"]" * depth
     begun = time.perf_counter()
@@ -287,8 +285,7 @@ def test_lists_deeper_than_arrays_are_not_measured():
     assert time.perf_counter() - begun < 5.0
 
 
-def test_replies_of_texts_and_of_nothing_are_large_ones(texts, monkeypatch):
-    """One text of 15 MB, or millions of empty lists, were written on the event loop."""
+def test_large_replies_of_strings_and_empty_lists_are_written_by_workers(texts, monkeypatch):
     called, call = [], texts._rest._workers.call
 
     async def spy(function, *arguments, peer):
@@ -305,7 +302,7 @@ def test_replies_of_texts_and_of_nothing_are_large_ones(texts, monkeypatch):
     assert not called
 
 
-def test_a_replys_texts_count_as_its_bytes(tmp_path, tools):
+def test_max_reply_bytes_counts_strings(tmp_path, tools):
     import tensorflow as tf
 
     def longer(text):
@@ -319,8 +316,8 @@ def test_a_replys_texts_count_as_its_bytes(tmp_path, tools):
     assert status == 413 and "would have 1608" in reply["error"]
 
 
-def test_a_client_that_has_said_all_is_answered(server, tools):
-    """`nc -N` closes its half of the connection: it got no answer."""
+def test_half_closed_connection_gets_its_replies(server, tools):
+    """`nc -N` closes its half of the connection after the request."""
     body = json.dumps({"instances": tools.observations(1).tolist()}).encode()
     head = b"POST /v1/models/tiny:predict HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
     for text, answers in (
@@ -336,7 +333,7 @@ def test_a_client_that_has_said_all_is_answered(server, tools):
         assert reply.count(b"HTTP/1.1 200 OK") == reply.count(b"predictions") == answers
 
 
-def test_chunks_of_one_byte_hold_nobody_up(server, tools):
+def test_chunks_of_one_byte_stall_no_one(server, tools):
     body = json.dumps({"instances": tools.observations(1).tolist()}).encode()
     head = b"POST /v1/models/tiny:predict HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     last = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
@@ -349,8 +346,8 @@ def test_chunks_of_one_byte_hold_nobody_up(server, tools):
     assert readiness.longest < 1.0  # the machine may be busy
 
 
-def test_idle_grpc_connections_leave_descriptors(exported, tools, monkeypatch):
-    """They took all there were, and nobody could ask over REST."""
+def test_number_of_grpc_connections_is_limited(exported, tools, monkeypatch):
+    """Idle gRPC connections leave file descriptors for REST."""
     from serving.server import server as module
 
     monkeypatch.setattr(module, "_max_descriptors", lambda: 40)

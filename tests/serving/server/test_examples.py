@@ -206,7 +206,7 @@ def test_rest_refusals(ask, body):
     assert status == 400 and reply["error"]
 
 
-def test_json_kinds_become_features():
+def test_json_values_become_features():
     from serving.server.json_codec import examples_from_json
 
     values = {"f": [1.5, 2.0], "i": [1, 2**62], "b": True, "s": ["a", {"b64": "AA=="}], "none": []}
@@ -219,8 +219,8 @@ def test_json_kinds_become_features():
     assert feature["none"].WhichOneof("kind") is None
 
 
-def test_kinds_of_signatures_are_checked_if_asked(tmp_path, tools):
-    """What TensorFlow 2 exports says "predict", whatever it takes and gives."""
+def test_method_name_check_refuses_predict_signatures(tmp_path, tools):
+    """TensorFlow 2 exports every signature with the method name of predict."""
     tools.save_module(tmp_path / "1", {"serving_default": signatures()["serving_default"]})
     request = regression_pb2.RegressionRequest()
     request.model_spec.name = "tiny"

@@ -1,4 +1,4 @@
-"""Several processes behind one port: one server to whoever asks."""
+"""Several processes behind one port act as one server."""
 
 import asyncio
 import http.client
@@ -25,7 +25,7 @@ from serving.server.metrics import Metrics, render
 from serving.server.process_group import Peers, reserved_port
 
 pytestmark = pytest.mark.tf_only
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def wait_until(true, seconds=300):
@@ -134,7 +134,7 @@ def cpu_ticks(pid):
 
 
 @pytest.mark.slow
-def test_none_outlives_the_others(together):
+def test_group_ends_with_one_of_its_processes(together):
     process, *_ = together
     (child,) = children_of(process)
     os.kill(child, signal.SIGKILL)
@@ -142,7 +142,7 @@ def test_none_outlives_the_others(together):
 
 
 @pytest.mark.slow
-def test_none_outlives_the_first(together):
+def test_group_ends_with_process_0(together):
     process, *_ = together
     (child,) = children_of(process)
     process.kill()
@@ -151,7 +151,7 @@ def test_none_outlives_the_first(together):
     assert not Path(f"/proc/{child}").exists()
 
 
-def test_peers_answer_each_other_with_their_errors(tmp_path):
+def test_calls_and_errors_between_peers(tmp_path):
     async def fail(data):
         raise ServingError("FAILED_PRECONDITION", f"no {data.decode()}")
 
@@ -177,7 +177,7 @@ def test_peers_answer_each_other_with_their_errors(tmp_path):
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
-def test_a_port_in_use_is_not_shared_by_mistake():
+def test_port_of_another_program_is_not_shared():
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         taken.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""gRPC: answers, and the canonical code of everything that can go wrong."""
+"""gRPC replies and canonical error codes."""
 
 import time
 
@@ -48,7 +48,7 @@ def code_of(call, request):
     return refusal.value.code().name, refusal.value.details()
 
 
-def test_predict_answers_as_the_policy_does(stub, exported, tools):
+def test_predict_equals_the_policy(stub, exported, tools):
     raw = tools.observations(6)
     policy = load_policy(exported / "1")
     response = stub.Predict(request_for(raw))
@@ -62,7 +62,7 @@ def test_predict_answers_as_the_policy_does(stub, exported, tools):
     assert not response.outputs["q_values"].tensor_content
 
 
-def test_output_filter_chooses(stub, tools):
+def test_output_filter(stub, tools):
     request = request_for(tools.observations(2), signature="act_with_attention", version=1)
     request.output_filter.append("attention_round_1")
     response = stub.Predict(request)
@@ -74,8 +74,8 @@ def test_output_filter_chooses(stub, tools):
         assert code_of(stub.Predict, request)[0] == "INVALID_ARGUMENT"
 
 
-def test_the_order_of_a_filter_is_no_other_request(server):
-    """TensorFlow prepared, and kept, the outputs for each order that a client thought of."""
+def test_outputs_have_one_order_for_any_filter(server):
+    """A Session keeps a callable for each order of outputs."""
     with server.repository.lease("tiny") as servable:
         signature = servable.signature("act")
     for names in ([], ["action", "q_values"], ["q_values", "action"]):
@@ -109,7 +109,7 @@ def test_predict_refusals(stub, tools):
     assert code_of(stub.Predict, request)[0] == "INVALID_ARGUMENT"
 
 
-def test_details_are_cut(stub, tools):
+def test_long_error_details_are_cut(stub, tools):
     request = request_for(tools.observations(1), signature="x" * 5000)
     details = code_of(stub.Predict, request)[1]
     assert details.endswith("TRUNCATED") and len(details) < 1100

@@ -1,4 +1,4 @@
-"""Versions on disk: which are loaded, how they are swapped, and what a broken one does."""
+"""Which versions are loaded, swapped and kept."""
 
 import asyncio
 import os
@@ -67,7 +67,7 @@ async def settle(repository):
         await asyncio.sleep(0.01)
 
 
-def test_swap_keeps_the_old_version_for_those_who_use_it(tmp_path, exported):
+def test_swap_keeps_a_version_with_requests_in_progress(tmp_path, exported):
     async def steps(repository):
         add_version(exported, tmp_path, "1")
         await repository.configure([config_for(tmp_path)])
@@ -95,7 +95,7 @@ def test_swap_keeps_the_old_version_for_those_who_use_it(tmp_path, exported):
     scenario(steps)
 
 
-def test_of_versions_that_ended_the_last_are_remembered(tmp_path, exported, monkeypatch):
+def test_status_forgets_old_versions(tmp_path, exported, monkeypatch):
     monkeypatch.setattr("serving.server.repository._REMEMBERED", 3)
 
     async def steps(repository):
@@ -145,7 +145,7 @@ def test_a_broken_version_leaves_the_old_one(tmp_path, exported, damage):
     scenario(steps)
 
 
-def test_loads_are_retried_and_meanwhile_loading(tmp_path, exported):
+def test_failed_load_is_retried(tmp_path, exported):
     async def steps(repository):
         add_version(exported, tmp_path, "1")
         await repository.configure([config_for(tmp_path)])
@@ -162,8 +162,7 @@ def test_loads_are_retried_and_meanwhile_loading(tmp_path, exported):
     scenario(steps, Flags(max_num_load_retries=1, load_retry_interval_micros=50_000))
 
 
-def test_a_version_that_is_put_back_whole_is_loaded_at_once(tmp_path, exported):
-    """It waited for the next attempt at the broken one, a minute later."""
+def test_replaced_version_is_loaded_at_once(tmp_path, exported):
 
     async def steps(repository):
         add_version(exported, tmp_path, "1")
@@ -219,7 +218,7 @@ def test_configuration_replaces_the_list_of_models(tmp_path, exported):
         ('name: "m" base_path: "/x"', "model_platform"),
     ],
 )
-def test_configurations_that_cannot_be_served_change_nothing(tmp_path, exported, text, message):
+def test_invalid_model_config_changes_nothing(tmp_path, exported, text, message):
     async def steps(repository):
         add_version(exported, tmp_path, "1")
         await repository.configure([config_for(tmp_path)])
@@ -235,8 +234,7 @@ def test_configurations_that_cannot_be_served_change_nothing(tmp_path, exported,
 
 
 @pytest.mark.parametrize("trouble", ["no folder", "no version", "broken", "label", "cancelled"])
-def test_a_list_that_fails_changes_nothing(tmp_path, exported, trouble):
-    """Models were dropped, added and moved before it failed, and a missing folder was awaited."""
+def test_failed_model_list_changes_nothing(tmp_path, exported, trouble):
 
     async def steps(repository):
         for name in ("old", "kept"):
@@ -276,7 +274,7 @@ def test_a_list_that_fails_changes_nothing(tmp_path, exported, trouble):
 
 
 async def seen_during(change, repository):
-    """Returns (ready, folder of the version that answers), of all moments until a list is in."""
+    """Return (ready, folder of the version that answers), of all moments until a list is in."""
     trying, seen = asyncio.ensure_future(change), set()
     while not trying.done():
         with repository.lease("tiny") as servable:
@@ -286,8 +284,7 @@ async def seen_during(change, repository):
 
 
 @pytest.mark.parametrize("trouble", ["broken", "label"])
-def test_a_list_that_fails_leaves_the_versions_too(tmp_path, exported, trouble):
-    """Known models moved to the versions of a list that was refused, and nobody was ready."""
+def test_failed_model_list_keeps_the_versions(tmp_path, exported, trouble):
 
     async def steps(repository):
         for number in "12":
@@ -318,8 +315,7 @@ def test_a_list_that_fails_leaves_the_versions_too(tmp_path, exported, trouble):
     scenario(steps, QUICK)
 
 
-def test_a_model_that_moves_is_loaded_anew(tmp_path, exported):
-    """Where the new folder had the number that was loaded, the old one answered for ever."""
+def test_model_with_another_base_path_is_a_new_model(tmp_path, exported):
 
     async def steps(repository):
         for name in ("old/1", "old/3", "new/1", "broken/2"):
@@ -343,7 +339,7 @@ def test_a_model_that_moves_is_loaded_anew(tmp_path, exported):
     scenario(steps, QUICK)
 
 
-def test_a_model_that_moves_to_nowhere_stays(tmp_path, exported):
+def test_model_moved_to_a_missing_base_path_stays(tmp_path, exported):
     async def steps(repository):
         await repository.configure([config_for(exported)])
         with pytest.raises(ServingError, match="no version to serve") as refusal:
@@ -354,7 +350,7 @@ def test_a_model_that_moves_to_nowhere_stays(tmp_path, exported):
     scenario(steps)
 
 
-def test_at_start_a_model_is_waited_for(tmp_path, exported):
+def test_start_waits_for_a_first_version(tmp_path, exported):
     async def steps(repository):
         starting = asyncio.ensure_future(repository.configure([config_for(tmp_path)], waits=True))
         while "tiny" not in repository.models:
@@ -367,7 +363,7 @@ def test_at_start_a_model_is_waited_for(tmp_path, exported):
     scenario(steps)
 
 
-def test_a_new_model_that_cannot_be_loaded_is_an_error(tmp_path):
+def test_new_model_that_fails_to_load_is_an_error(tmp_path):
     async def steps(repository):
         (tmp_path / "3").mkdir()
         with pytest.raises(ServingError, match="version 3 failed to load") as refusal:
