@@ -81,7 +81,7 @@ _texts = st.one_of(
     _documents.map(lambda d: "\ufeff" + json.dumps(d)),
     st.lists(_scraps, max_size=8).map(lambda s: '{"inputs": ' + "".join(s) + "}"),
     st.lists(_scraps, max_size=8).map(lambda s: '{"instances": [' + "".join(s) + "]}"),
-    # Twice the same key, a key that nobody reads, lists that are none.
+    # A repeated key, an unknown key, broken lists.
     st.tuples(_values, _values).map(
         lambda two: f'{{"inputs": {json.dumps(two[0])}, "inputs": {json.dumps(two[1])}}}'
     ),

@@ -84,7 +84,7 @@ def test_two_processes_are_one_server(together, exported, tools):
     addresses = [f"grpc://127.0.0.1:{grpc_port}", f"http://127.0.0.1:{rest_port}"]
 
     def ask_all(name):
-        """Forty connections, so that each process is asked."""
+        """Forty connections, so that each process gets some."""
         for number in range(40):
             with connect(addresses[number % 2], name) as client:
                 np.testing.assert_array_equal(client.act(raw), expected)
@@ -92,7 +92,7 @@ def test_two_processes_are_one_server(together, exported, tools):
     before = [cpu_ticks(pid) for pid in (process.pid, child)]
     ask_all("tiny")
     assert all(cpu_ticks(pid) > ticks for pid, ticks in zip((process.pid, child), before))
-    # Metrics are those of both, whoever is asked: 20 over gRPC, 20 over REST and as many metadata.
+    # Each process reports the metrics of both: 20 gRPC, 20 REST and 20 metadata requests.
     assert {request_counts(rest_port)["tiny"] for _ in range(6)} == {60.0}
 
     text = f'config {{ name: "other" base_path: "{base}" model_platform: "tensorflow" }}'

@@ -269,7 +269,7 @@ def test_failed_model_list_changes_nothing(tmp_path, exported, trouble):
         await repository.configure(before[:1])  # and the next one need not wait
         assert list(repository.models) == ["old"]
 
-    # With a retry in a minute, which nobody waits for.
+    # With a retry in a minute, for which the test does not wait.
     scenario(steps, Flags(max_num_load_retries=1))
 
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(autouse=True, scope="module")
 def quiet_logging():
-    """main() sets up logging for a process of its own."""
+    """main() sets up logging for a whole process."""
     import logging
 
     root = logging.getLogger()
