@@ -32,7 +32,7 @@ from serving.turns import SMALL, Budget
 
 if TYPE_CHECKING:
     from serving.inference import Inference
-    from serving.page import Page
+    from serving.playground.page import Page
     from serving.workers import Workers
 
 _log = logging.getLogger("serving")

@@ -49,8 +49,8 @@ from serving.http_connections import Connections
 from serving.inference import Inference
 from serving.metrics import Metrics
 from serving.options import StartError, limits, load_options, read_models
-from serving.page import ROOT, Page
 from serving.peers import Family, mark_serving, reserved, wait_for_parent_to_end
+from serving.playground.page import ROOT, Page
 from serving.repository import Repository
 from serving.rest import RestApi
 from serving.workers import Workers

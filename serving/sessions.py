@@ -37,7 +37,7 @@ import numpy as np
 
 from rrl_tf._arguments import array_of, finite, optional_positive_int
 from rrl_tf.errors import InvalidInput
-from serving.client import split_attention
+from serving.client.client import split_attention
 
 __all__ = ["MemorySession", "WindowSession"]
 

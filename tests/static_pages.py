@@ -14,7 +14,7 @@ from rrl_tf.export import export_classifier, export_decision_transformer, export
 from rrl_tf.models import DecisionTransformer, RelationalClassifier
 from rrl_tf.models.trained import write_preset
 from rrl_tf.offline import Scaling
-from serving.static_page import write_page
+from serving.playground.static_page import write_page
 
 ONE_HOT = doorkey_task().preparation
 ACTIONS = ("left", "right", "forward", "pickup", "toggle")

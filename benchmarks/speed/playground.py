@@ -38,7 +38,7 @@ from benchmarks.report import Report
 from benchmarks.speed import serving
 from rrl_tf import load_policy
 from rrl_tf.errors import InvalidInput
-from serving.static_page import write_page
+from serving.playground.static_page import write_page
 
 SERVED, STATIC = "served", "without a server"
 # A press is over once the pictures are drawn.

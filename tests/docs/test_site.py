@@ -97,7 +97,7 @@ def test_links_out_of_the_docs_stay_text():
     assert hooks.on_page_markdown(text) == "see `a.py`, [b](b.md) and [c](https://x.org/../c)"
     image = "![a](../benchmarks/a.png) of [`a.py`](../benchmarks/a.py)"
     assert hooks.on_page_markdown(image) == "![a](benchmarks/a.png) of `a.py`"
-    play = "[play](../serving/playground/index.html)"
+    play = "[play](../serving/playground/static/index.html)"
     assert hooks.on_page_markdown(play) == "[play](play/index.html)"
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rrl_tf.export import load_policy
-from serving.async_client import ServingError, connect_async
+from serving.client import ServingError, connect_async
 
 pytestmark = pytest.mark.tf_only
 

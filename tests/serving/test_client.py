@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rrl_tf.export import load_policy
-from serving.client import ServingError, connect, split_attention
+from serving.client import ServingError, connect
+from serving.client.client import split_attention
 
 pytestmark = pytest.mark.tf_only
 

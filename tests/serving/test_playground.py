@@ -15,7 +15,7 @@ from rrl_tf.envs import DoorKeyStart, enumerate_starts, make_doorkey
 from rrl_tf.presets import preset_folder
 
 pytestmark = pytest.mark.tf_only
-FOLDER = pathlib.Path(__file__).parents[2] / "serving" / "playground"
+FOLDER = pathlib.Path(__file__).parents[2] / "serving" / "playground" / "static"
 REPLAY = pathlib.Path(__file__).with_name("replay.mjs")
 PLAYS = {
     **dict.fromkeys(["doorkey-5x5", "doorkey-8x8", "dt-doorkey"], True),
@@ -157,7 +157,7 @@ def test_policies_of_something_else_do_not_play(notices):
 
 def test_a_page_that_was_not_written_says_how_to_write_it(notices):
     assert notices["missing"].startswith("The file config.json is missing or unreadable:")
-    assert "write it with serving.static_page.write_page" in notices["missing"]
+    assert "write it with serving.playground.static_page.write_page" in notices["missing"]
 
 
 def as_json(start):

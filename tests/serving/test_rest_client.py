@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from serving.async_client import connect_async
-from serving.client import ServingError, connect
-from serving.transports import RestForm
+from serving.client import ServingError, connect, connect_async
+from serving.client.transports import RestForm
 
 pytestmark = pytest.mark.tf_only
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import load_policy
-from serving.client import ServingError, as_batch, connect
+from serving.client import ServingError, connect
+from serving.client.client import as_batch
 from serving.sessions import MemorySession, WindowSession
 
 pytestmark = pytest.mark.tf_only

@@ -30,7 +30,7 @@ from rrl_tf.models import (
     RelationalQNetwork,
 )
 from rrl_tf.presets import FOLDER, preset_name
-from serving.static_page import page_files, write_page
+from serving.playground.static_page import page_files, write_page
 
 pytestmark = pytest.mark.tf_only
 WRITTEN = {

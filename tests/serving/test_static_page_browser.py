@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rrl_tf import load_policy
-from serving.static_page import write_page
+from serving.playground.static_page import write_page
 
 pytestmark = pytest.mark.tf_only
 
@@ -237,7 +237,7 @@ def test_weights_that_do_not_come_are_said_so_and_asked_for_again(name, answer, 
 
 UNREADABLE = (
     "The file config.json is missing or unreadable: reload the page, or write it with "
-    "serving.static_page.write_page."
+    "serving.playground.static_page.write_page."
 )
 NONE = "No model is loaded: config.json lists none."
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.speed import playground
-from serving.static_page import write_page
+from serving.playground.static_page import write_page
 
 pytestmark = pytest.mark.tf_only
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from serving.client import (
+from serving.client.client import (
     STALE,
     Attempts,
     as_batch,
@@ -31,8 +31,8 @@ from serving.client import (
     require_names,
     split_answer,
 )
+from serving.client.transports import GrpcForm, RestForm
 from serving.errors import ServingError
-from serving.transports import GrpcForm, RestForm
 
 __all__ = ["AsyncClient", "ServingError", "connect_async"]
 

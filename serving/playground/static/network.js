@@ -3,7 +3,7 @@
  * JavaScript, as one answer takes a few million multiplications: ONNX Runtime's WebAssembly alone
  * would be many times as large as this page with all its weights.
  *
- * serving/page_networks.py says which networks these are, and refuses all others.
+ * serving/playground/networks.py says which networks these are, and refuses all others.
  */
 import { DecisionTransformer } from "./decision_transformer.js";
 import { Layers } from "./layers.js";

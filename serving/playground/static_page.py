@@ -19,11 +19,11 @@ from rrl_tf._arguments import path_of
 from rrl_tf._atomic_dir import draft_folder
 from rrl_tf.errors import InvalidInput
 from rrl_tf.presets import POLICY, preset_folder, preset_name
-from serving.page_networks import check_computed, described
+from serving.playground.networks import check_computed, described
 
 __all__ = ["page_files", "write_page"]
 
-_FOLDER = pathlib.Path(__file__).parent / "playground"
+_FOLDER = pathlib.Path(__file__).parent / "static"
 
 
 def write_page(

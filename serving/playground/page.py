@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from serving.repository import Repository
 
 ROOT = "/playground/"
-_FOLDER = pathlib.Path(__file__).parent / "playground"
+_FOLDER = pathlib.Path(__file__).parent / "static"
 _CONFIG = ROOT + "config.json"
 _TYPES = {
     ".html": "text/html",

@@ -2,7 +2,7 @@
  * What the networks in the page are made of: their weights, and the few layers that all of them
  * share. A network is called on one input. Entities and tokens are rows of numbers.
  *
- * Layers have the names of Keras'. serving/static_page.py writes the weights.
+ * Layers have the names of Keras'. serving/playground/static_page.py writes the weights.
  *
  * @typedef {number[]} Row
  *

@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from serving.client.transports import GrpcTransport, RestTransport
 from serving.errors import ServingError
-from serving.transports import GrpcTransport, RestTransport
 
 __all__ = ["Client", "ServingError", "connect"]
 

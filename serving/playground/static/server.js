@@ -9,7 +9,7 @@ export class Problem extends Error {}
 
 /** @returns {Promise<object[]>} the served models: name, version, and its policy.json or null */
 export async function servedModels() {
-  const remedy = "reload the page, or write it with serving.static_page.write_page";
+  const remedy = "reload the page, or write it with serving.playground.static_page.write_page";
   const models = (await read("config.json", "json", remedy))?.models;
   if (!models?.length) throw new Problem("No model is loaded: config.json lists none.");
   return models;
