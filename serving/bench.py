@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from serving.client import ServingError, connect
-from serving.client.client import split_address
+from serving.client.address import split_address
 
 LOADED_SCHEMES = ("grpc", "http")  # TLS would be most of the load
 

@@ -1,37 +1,40 @@
-"""Asks a served policy for actions, over gRPC or REST.
+"""Clients of a served policy, with or without an event loop.
 
 >>> from rrl_tf.envs import doorkey_task
 >>> from serving.server import Flags, running
->>> observation, _ = doorkey_task().make_env().reset(seed=0)
+>>> observations = [doorkey_task().make_env().reset(seed=seed)[0] for seed in range(4)]
+>>> async def act_concurrently(address):
+...     async with connect_async(address, "doorkey-5x5") as client:
+...         return await asyncio.gather(*(client.act(o) for o in observations))
 >>> with running(Flags(preset="doorkey-5x5", port=0)) as server:
-...     with connect(f"grpc://localhost:{server.grpc_port}", "doorkey-5x5") as client:
-...         client.act(observation)
+...     address = f"grpc://localhost:{server.grpc_port}"
+...     with connect(address, "doorkey-5x5") as client:
+...         client.act(observations[0])
+...     asyncio.run(act_concurrently(address))
 1
-
-Works against `serving.server` and against TensorFlow Serving itself. The REST client needs NumPy
-and the standard library; the gRPC client needs tensorflow-serving-api.
+[1, 3, 1, 0]
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import itertools
 import random
-import re
-import reprlib
 import time
-import urllib.parse
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from serving.client.transports import GrpcTransport, RestTransport
+from serving.client.address import ModelAddress, split_address
+from serving.client.arrays import as_batch, split_outputs
+from serving.client.grpc import AsyncGrpcTransport, GrpcTransport
+from serving.client.rest import AsyncRestTransport, RestTransport
 from serving.errors import ServingError
 
-__all__ = ["Client", "ServingError", "connect"]
-
-_LONGEST_PAUSE = 2.0
-#: Codes of a failure after which signatures are asked for anew: another version may answer by now.
-STALE = ("INTERNAL", "INVALID_ARGUMENT")
+_SCHEMES = ("grpc", "grpcs", "http", "https")
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0
 
 
 def connect(
@@ -44,79 +47,88 @@ def connect(
     certificates: str | None = None,
     identity: tuple[str, str] | None = None,
 ) -> Client:
-    """Returns a `Client` of a served model.
+    """Return a `Client` of a served model.
 
     Args:
         address: `"grpc://host:port"` or `"http://host:port"`; `grpcs` and `https` for TLS.
         model: Its name on the server.
-        version: A version's number; by default always the newest.
-        label: A version's label, instead of its number.
-        timeout: Seconds that a call may take, unless it says otherwise.
-        retries: How often at most a request is repeated, with growing pauses, that the server was
-            UNAVAILABLE for; by default until its time is up, so that a server may be started
-            again meanwhile. No other failure is repeated.
-        certificates: With TLS, a PEM file of the authorities to trust instead of the system's.
-        identity: With TLS, the PEM files (certificate, key) by which the server knows the client.
+        version: The number of a version; by default the newest one at each request.
+        label: The label of a version, instead of its number.
+        timeout: Seconds that a call may take, retries included.
+        retries: Maximum number of retries, with growing pauses, while the server is UNAVAILABLE; by
+            default until the timeout, so that a server may restart. Other failures are final.
+        certificates: With TLS, a PEM file of the trusted authorities instead of the system's.
+        identity: With TLS, the PEM files (certificate, key) that identify the client.
 
     Raises:
-        ValueError: If the address has another form. The server is first asked at the first call.
+        ValueError: If the address has another form. The first call connects to the server.
     """
-    transports = {"grpc": GrpcTransport, "http": RestTransport}
-    transport = make_transport(transports, address, model, version, label, certificates, identity)
-    return Client(transport, timeout, retries)
+    place = ModelAddress(
+        split_address(address, _SCHEMES), model, version, label, certificates, identity
+    )
+    kind = GrpcTransport if address.startswith("grpc") else RestTransport
+    return Client(kind(place), timeout, retries)
 
 
-def make_transport(
-    transports: Mapping[str, Callable[..., Any]],
+def connect_async(
     address: str,
     model: str,
-    version: int | None,
-    label: str | None,
-    certificates: str | None,
-    identity: tuple[str, str] | None,
-) -> Any:
-    """Returns the transport for an address, pointed at the model; the rest as in `connect`."""
-    parts = split_address(address, ("grpc", "grpcs", "http", "https"))
-    make = transports[parts.scheme.removesuffix("s")]
-    if version is not None and label is not None:
-        raise ValueError(f"give a version or a label; received {version!r} and {label!r}")
-    secure = parts.scheme.endswith("s")
-    if (certificates or identity) is not None and not secure:
-        raise ValueError(
-            f"certificates and an identity need grpcs:// or https://; received {address!r}"
-        )
-    transport = make(parts.hostname, parts.port, secure, certificates, identity)
-    transport.address_model(model, version, label)
-    return transport
+    version: int | None = None,
+    label: str | None = None,
+    timeout: float = 10.0,
+    retries: int | None = None,
+    certificates: str | None = None,
+    identity: tuple[str, str] | None = None,
+) -> AsyncClient:
+    """Return an `AsyncClient` of a served model; arguments and errors are those of `connect`."""
+    place = ModelAddress(
+        split_address(address, _SCHEMES), model, version, label, certificates, identity
+    )
+    kind = AsyncGrpcTransport if address.startswith("grpc") else AsyncRestTransport
+    return AsyncClient(kind(place), timeout, retries)
 
 
-def split_address(address: str, schemes: Collection[str]) -> urllib.parse.SplitResult:
-    """Returns the parts of an address; raises ValueError if it has another form."""
-    try:
-        parts = urllib.parse.urlsplit(address)
-        fits = parts.scheme in schemes and parts.hostname and parts.port
-        fits = fits and not parts.path.strip("/")
-    except ValueError:  # a port that is none, brackets that do not close
-        fits = False
-    if not fits:
-        raise ValueError(
-            f"address must be grpc://host:port or http://host:port; received {address!r}"
-        )
-    return parts
+def _pauses(deadline, retries):
+    """Yield how long to wait before each retry, as long as retries and time are left."""
+    pause = _FIRST_PAUSE
+    for _ in itertools.count() if retries is None else range(retries):
+        # Clients that lost the same server must not all retry at the same moment.
+        wait = pause * random.uniform(0.75, 1.25)
+        if time.monotonic() + wait > deadline:
+            return
+        yield wait
+        pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-class Client:
-    """A served policy; made by `connect`. One client may be used by several threads.
-
-    Every method raises `ServingError`, with the server's canonical code (INVALID_ARGUMENT,
-    NOT_FOUND, UNAVAILABLE, DEADLINE_EXCEEDED, ...) as `code`, and the server's message.
-    """
+class _BaseClient:
+    """What both clients share: time limits, and the signatures of the model."""
 
     def __init__(self, transport: Any, timeout: float, retries: int | None) -> None:
         self._transport = transport
         self._timeout = timeout
         self._retries = retries
         self._signatures: dict[str, Any] | None = None
+
+    def _deadline(self, timeout):
+        return time.monotonic() + (self._timeout if timeout is None else timeout)
+
+    @contextlib.contextmanager
+    def _outdated_after_errors(self) -> Iterator[None]:
+        """Forget the signatures after an error that another version of the model may cause."""
+        try:
+            yield
+        except ServingError as error:
+            if error.code in ("INTERNAL", "INVALID_ARGUMENT"):
+                self._signatures = None
+            raise
+
+
+class Client(_BaseClient):
+    """A served policy; made by `connect`. Several threads may share a client.
+
+    Every method raises `ServingError`, with the server's canonical code (INVALID_ARGUMENT,
+    NOT_FOUND, UNAVAILABLE, DEADLINE_EXCEEDED, ...) as `code`, and the server's message.
+    """
 
     def act(
         self,
@@ -125,23 +137,23 @@ class Client:
         *,
         timeout: float | None = None,
     ) -> Any:
-        """Returns the greedy action of one observation (an int) or of a batch (an array (B,)).
+        """Return the greedy action of one observation (an int) or of a batch (an array (B,)).
 
         Args:
-            observation: As the environment gives it, or a batch of them.
+            observation: An observation of the environment, or a batch of them.
             return_attention_scores: Whether to return (action, dict of scores) instead; the scores
                 are (H, N, S) for one observation and (B, H, N, S) for a batch, by the name of
                 their round.
-            timeout: Seconds, instead of the client's.
+            timeout: Seconds that the call may take, instead of the client's.
 
         Raises:
-            ValueError: If the policy needs more than an observation; `serving.sessions` has it.
+            ValueError: If the policy needs more than an observation; see `serving.sessions`.
         """
-        signature = "act_with_attention" if return_attention_scores else "act"
+        name = "act_with_attention" if return_attention_scores else "act"
         deadline = self._deadline(timeout)
-        batch, single = as_batch(observation, find_signature(self._known(deadline), signature))
-        outputs = self.predict({"observation": batch}, signature, deadline - time.monotonic())
-        return split_answer(outputs, single, return_attention_scores)
+        batch, single = as_batch(observation, _find(self._load_signatures(deadline), name))
+        outputs = self.predict({"observation": batch}, name, deadline - time.monotonic())
+        return split_outputs(outputs, single, return_attention_scores)
 
     def predict(
         self,
@@ -149,47 +161,41 @@ class Client:
         signature: str = "serving_default",
         timeout: float | None = None,
     ) -> dict[str, np.ndarray]:
-        """Returns name -> array of any signature, for name -> array of its inputs."""
+        """Return name -> array of the outputs of a signature for name -> array of its inputs."""
         deadline = self._deadline(timeout)
-        known = find_signature(self._known(deadline), signature)
-        require_names(inputs, known)
-        try:
-            return self._retrying(
-                deadline, lambda left: self._transport.predict(inputs, signature, known, left)
-            )
-        except ServingError as error:
-            if error.code in STALE:
-                self._signatures = None
-            raise
+        specs = _find(self._load_signatures(deadline), signature)
+        request = self._transport.predict_request(inputs, signature, specs)
+        with self._outdated_after_errors():
+            return self._transport.read_outputs(self._send(request, deadline), specs)
 
     @property
     def signatures(self) -> dict[str, Any]:
-        """name -> {"inputs", "outputs"} of name -> (dtype, shape), as the server told them.
+        """name -> {"inputs", "outputs"} of name -> (dtype, shape), from the server's metadata.
 
-        Asked for once, and again after a failure that another version may be the reason of.
+        Requested once, and again after a failure that another version may have caused.
         """
-        return self._known(self._deadline(None))
+        return self._load_signatures(self._deadline(None))
 
-    def _deadline(self, timeout):
-        return time.monotonic() + (self._timeout if timeout is None else timeout)
+    def _load_signatures(self, deadline):
+        signatures = self._signatures  # another thread may reset the attribute
+        if signatures is None:
+            reply = self._send(self._transport.metadata_request(), deadline)
+            signatures = self._signatures = self._transport.read_signatures(reply)
+        return signatures
 
-    def _known(self, deadline):
-        known = self._signatures  # another thread may forget them meanwhile
-        if known is None:
-            known = self._signatures = self._retrying(deadline, self._transport.signatures)
-        return known
-
-    def _retrying(self, deadline, ask):
-        """Calls `ask(seconds left)`, again while the server is UNAVAILABLE."""
-        attempts = Attempts(deadline - time.monotonic(), self._retries)
+    def _send(self, request, deadline):
+        pauses = _pauses(deadline, self._retries)
         while True:
             try:
-                return ask(attempts.seconds_left())
+                return self._transport.send(request, max(deadline - time.monotonic(), 1e-3))
             except ServingError as error:
-                time.sleep(attempts.pause_after(error))
+                pause = next(pauses, None) if error.code == "UNAVAILABLE" else None
+                if pause is None:
+                    raise
+            time.sleep(pause)
 
     def close(self) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         self._transport.close()
 
     def __enter__(self) -> Client:
@@ -199,101 +205,76 @@ class Client:
         self.close()
 
 
-class Attempts:
-    """How often and how long a request is repeated that the server was UNAVAILABLE for."""
+class AsyncClient(_BaseClient):
+    """A served policy for the tasks of one event loop; made by `connect_async`.
 
-    def __init__(self, timeout: float, retries: int | None) -> None:
-        self._deadline = time.monotonic() + timeout
-        self._left, self._pause = retries, 0.02
+    Every method raises `ServingError`, as those of `Client` do.
+    """
 
-    def seconds_left(self) -> float:
-        """Returns how long the next attempt may take."""
-        return max(self._deadline - time.monotonic(), 1e-3)
+    async def act(
+        self,
+        observation: Any,
+        return_attention_scores: bool = False,
+        *,
+        timeout: float | None = None,
+    ) -> Any:
+        """Return the greedy action of one observation or of a batch, as `Client.act` does."""
+        name = "act_with_attention" if return_attention_scores else "act"
+        deadline = self._deadline(timeout)
+        batch, single = as_batch(observation, _find(await self._load_signatures(deadline), name))
+        outputs = await self.predict({"observation": batch}, name, deadline - time.monotonic())
+        return split_outputs(outputs, single, return_attention_scores)
 
-    def pause_after(self, error: ServingError) -> float:
-        """Returns how long to wait after a failure; raises it if it is final."""
-        # Not all at once: whoever waits for the same server began to wait at the same moment.
-        pause = self._pause * random.uniform(0.75, 1.25)
-        if error.code != "UNAVAILABLE" or self._left == 0:
-            raise error
-        if time.monotonic() + pause > self._deadline:
-            raise error
-        if self._left is not None:
-            self._left -= 1
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-        return pause
+    async def predict(
+        self,
+        inputs: Mapping[str, Any],
+        signature: str = "serving_default",
+        timeout: float | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Return name -> array of the outputs of a signature for name -> array of its inputs."""
+        deadline = self._deadline(timeout)
+        specs = _find(await self._load_signatures(deadline), signature)
+        request = self._transport.predict_request(inputs, signature, specs)
+        with self._outdated_after_errors():
+            return self._transport.read_outputs(await self._send(request, deadline), specs)
+
+    async def signatures(self) -> dict[str, Any]:
+        """Return name -> {"inputs", "outputs"} of name -> (dtype, shape), as of `Client`."""
+        return await self._load_signatures(self._deadline(None))
+
+    async def _load_signatures(self, deadline):
+        signatures = self._signatures  # another task may reset the attribute
+        if signatures is None:
+            reply = await self._send(self._transport.metadata_request(), deadline)
+            signatures = self._signatures = self._transport.read_signatures(reply)
+        return signatures
+
+    async def _send(self, request, deadline):
+        pauses = _pauses(deadline, self._retries)
+        while True:
+            try:
+                return await self._transport.send(request, max(deadline - time.monotonic(), 1e-3))
+            except ServingError as error:
+                pause = next(pauses, None) if error.code == "UNAVAILABLE" else None
+                if pause is None:
+                    raise
+            await asyncio.sleep(pause)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._transport.close()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
 
-def find_signature(signatures: Mapping[str, Any], name: str) -> Any:
-    """Returns one of a server's signatures; raises FAILED_PRECONDITION if there is none."""
+def _find(signatures, name):
     if name not in signatures:
         raise ServingError(
-            "FAILED_PRECONDITION", f"no signature {name!r}; there are {sorted(signatures)}"
+            "FAILED_PRECONDITION",
+            f"the model has no signature {name!r}; its signatures are {sorted(signatures)}.",
         )
     return signatures[name]
-
-
-def require_names(inputs: Any, signature: Mapping[str, Any]) -> None:
-    """Raises ValueError unless the inputs are told by their names."""
-    if not isinstance(inputs, Mapping):
-        names = ", ".join(sorted(signature["inputs"]))
-        raise ValueError(
-            f"inputs must be a dict of name -> array (names: {names}); "
-            f"received {reprlib.repr(inputs)}"
-        )
-
-
-def _array_of(observation, dtype, shape):
-    """A list or the like as an array, if the dtype holds its numbers: 300 is no `uint8` of 44."""
-    try:
-        given = np.asarray(observation)
-        with np.errstate(invalid="ignore"):  # NaN has no whole number
-            array = given.astype(dtype)
-        whole = given.dtype.kind in "biu" and np.array_equal(array, given)
-        fits = whole or array.dtype.kind not in "iu"
-    except (OverflowError, TypeError, ValueError):
-        fits = False
-    if not fits:
-        raise ValueError(
-            f"observation must be an array of {dtype} of shape {shape[1:]}, or a batch of them; "
-            f"received {reprlib.repr(observation)}"
-        )
-    return array
-
-
-def as_batch(observation: Any, signature: Mapping[str, Any]) -> tuple[np.ndarray, bool]:
-    """Returns (batch of observations, whether it was a single one)."""
-    inputs = signature["inputs"]
-    if inputs.keys() != {"observation"}:
-        session = "MemorySession" if "memory" in inputs else "WindowSession"
-        raise ValueError(
-            f"act is for policies that take an observation alone; ask this one through "
-            f"serving.sessions.{session}, or by predict; received a policy of {sorted(inputs)}"
-        )
-    dtype, shape = inputs["observation"]
-    if not isinstance(observation, np.ndarray):
-        observation = _array_of(observation, dtype, shape)
-    # Anything that fits neither goes out as it is: the server says what it expected.
-    single = observation.ndim == len(shape) - 1
-    return (observation[np.newaxis] if single else observation), single
-
-
-def split_answer(
-    outputs: Mapping[str, np.ndarray], single: bool, return_attention_scores: bool
-) -> Any:
-    """Returns what `act` does, from the outputs for a batch."""
-    if single:
-        outputs = {name: array[0] for name, array in outputs.items()}
-    action = int(outputs["action"]) if single else outputs["action"]
-    return (action, split_attention(outputs)) if return_attention_scores else action
-
-
-def split_attention(outputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns name of a round -> scores, from the outputs of `act_with_attention`, in order.
-
-    Signatures and protocols keep no order of their outputs.
-    """
-    prefix = "attention_"
-    names = [name.removeprefix(prefix) for name in outputs if name.startswith(prefix)]
-    names.sort(key=lambda name: [part.zfill(9) for part in re.split(r"(\d+)", name)])
-    return {name: outputs[prefix + name] for name in names}

@@ -165,7 +165,7 @@ def test_a_reward_that_is_no_number_leaves_no_trace(client, exported_network, to
     raw, rewards = tools.observations(4), some_rewards(4)
     expected, _ = expected_episode(exported_network[0], tools, raw, rewards)
     session = MemorySession(client)
-    answers = [session.act(raw[0], wrong)]  # not looked at
+    answers = [session.act(raw[0])]
     for observation, reward in zip(raw[1:], rewards[1:]):
         before = session.memory
         with pytest.raises(InvalidInput, match="reward must be finite in float32; received"):
@@ -174,20 +174,20 @@ def test_a_reward_that_is_no_number_leaves_no_trace(client, exported_network, to
         answers.append(session.act(observation, reward))
     assert answers == expected
     session.reset()
-    with pytest.raises(InvalidInput, match="expected an observation of shape"):
+    with pytest.raises(InvalidInput, match="`observation` must have the shape"):
         session.act(raw)
     assert session.memory is None
 
 
-def test_rewards_of_rows_that_begin_are_not_looked_at(client, tools):
-    session, raw = MemorySession(client, num_envs=2), tools.observations(2)
-    session.act(raw, np.nan)
-    session.reset([0])
-    session.act(raw, [np.nan, 1.0])
-    assert np.isfinite(session.memory).all()
-    session.memory = session.memory  # goes on
-    with pytest.raises(InvalidInput, match="reward must be finite"):
-        session.act(raw, [np.nan, 1.0])
+def test_rewards_in_first_steps_are_ignored(client, tools):
+    raw, memories = tools.observations(2), []
+    for first, after_reset in ((0.0, 0.0), (5.0, -3.0)):
+        session = MemorySession(client, num_envs=2)
+        session.act(raw, first)
+        session.reset([0])
+        session.act(raw, [after_reset, 1.0])
+        memories.append(session.memory)
+    np.testing.assert_array_equal(*memories)
 
 
 def refusal(client):
@@ -200,7 +200,9 @@ def test_a_memory_of_another_batch_or_size_is_refused(client, tools):
     session.act(tools.observations(2), [1.0, 2.0])
     before = session.memory
     for memory in (before[:1], np.repeat(before, 2, axis=0), before[:, :-1], before[0]):
-        with pytest.raises(ValueError, match=r"memory of shape \[2, \d+\] .* 2 environments; rec"):
+        with pytest.raises(
+            ValueError, match=r"`memory` must have the shape \[2, \d+\], for 2 .*; rec"
+        ):
             session.memory = memory
     assert session.memory is before
     inputs = {

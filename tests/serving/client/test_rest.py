@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from serving.client import ServingError, connect, connect_async
-from serving.client.transports import RestForm
+from serving.client.address import ModelAddress, split_address
+from serving.client.rest import RestMessages
 
 pytestmark = pytest.mark.tf_only
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 class Flaky(http.server.BaseHTTPRequestHandler):
@@ -157,7 +158,7 @@ def test_a_dead_connection_costs_one_repetition_within_the_time():
         connect(server.address, "tiny", timeout=0.5, retries=0) as client,
     ):
         for _ in range(4):
-            connection = client._transport._connection()
+            connection = client._transport._new_connection()
             connection.connect()
             client._transport._idle.append(connection)
         begun = time.monotonic()
@@ -181,7 +182,7 @@ def test_dtypes_that_numpy_has_not_spoil_no_other_signature(flaky):
 @pytest.mark.parametrize("status", [200, 404, 503])
 def test_what_no_tensorflow_serving_answers_is_a_serving_error(status, answer):
     """KeyError, AttributeError, TypeError."""
-    form = RestForm("h", 1, False, None, None)
+    form = RestMessages(ModelAddress(split_address("http://h:1", ["http"]), "m"))
     for text in (json.dumps(answer), f"{answer}"):
         with pytest.raises(ServingError) as refusal:
             form.read_signatures(form.read_reply(status, text.encode()))
