@@ -104,7 +104,8 @@ class _BaseClient:
     """What both clients share: time limits, and the signatures of the model."""
 
     def __init__(self, transport: Any, timeout: float, retries: int | None) -> None:
-        self._transport = transport
+        #: Builds, sends and reads requests; of `serving.client.rest` or `serving.client.grpc`.
+        self.transport = transport
         self._timeout = timeout
         self._retries = retries
         self._signatures: dict[str, Any] | None = None
@@ -164,9 +165,9 @@ class Client(_BaseClient):
         """Return name -> array of the outputs of a signature for name -> array of its inputs."""
         deadline = self._deadline(timeout)
         specs = _find(self._load_signatures(deadline), signature)
-        request = self._transport.predict_request(inputs, signature, specs)
+        request = self.transport.predict_request(inputs, signature, specs)
         with self._outdated_after_errors():
-            return self._transport.read_outputs(self._send(request, deadline), specs)
+            return self.transport.read_outputs(self._send(request, deadline), specs)
 
     @property
     def signatures(self) -> dict[str, Any]:
@@ -179,15 +180,15 @@ class Client(_BaseClient):
     def _load_signatures(self, deadline):
         signatures = self._signatures  # another thread may reset the attribute
         if signatures is None:
-            reply = self._send(self._transport.metadata_request(), deadline)
-            signatures = self._signatures = self._transport.read_signatures(reply)
+            reply = self._send(self.transport.metadata_request(), deadline)
+            signatures = self._signatures = self.transport.read_signatures(reply)
         return signatures
 
     def _send(self, request, deadline):
         pauses = _pauses(deadline, self._retries)
         while True:
             try:
-                return self._transport.send(request, max(deadline - time.monotonic(), 1e-3))
+                return self.transport.send(request, max(deadline - time.monotonic(), 1e-3))
             except ServingError as error:
                 pause = next(pauses, None) if error.code == "UNAVAILABLE" else None
                 if pause is None:
@@ -196,7 +197,7 @@ class Client(_BaseClient):
 
     def close(self) -> None:
         """Close the connections."""
-        self._transport.close()
+        self.transport.close()
 
     def __enter__(self) -> Client:
         return self
@@ -234,9 +235,9 @@ class AsyncClient(_BaseClient):
         """Return name -> array of the outputs of a signature for name -> array of its inputs."""
         deadline = self._deadline(timeout)
         specs = _find(await self._load_signatures(deadline), signature)
-        request = self._transport.predict_request(inputs, signature, specs)
+        request = self.transport.predict_request(inputs, signature, specs)
         with self._outdated_after_errors():
-            return self._transport.read_outputs(await self._send(request, deadline), specs)
+            return self.transport.read_outputs(await self._send(request, deadline), specs)
 
     async def signatures(self) -> dict[str, Any]:
         """Return name -> {"inputs", "outputs"} of name -> (dtype, shape), as of `Client`."""
@@ -245,15 +246,15 @@ class AsyncClient(_BaseClient):
     async def _load_signatures(self, deadline):
         signatures = self._signatures  # another task may reset the attribute
         if signatures is None:
-            reply = await self._send(self._transport.metadata_request(), deadline)
-            signatures = self._signatures = self._transport.read_signatures(reply)
+            reply = await self._send(self.transport.metadata_request(), deadline)
+            signatures = self._signatures = self.transport.read_signatures(reply)
         return signatures
 
     async def _send(self, request, deadline):
         pauses = _pauses(deadline, self._retries)
         while True:
             try:
-                return await self._transport.send(request, max(deadline - time.monotonic(), 1e-3))
+                return await self.transport.send(request, max(deadline - time.monotonic(), 1e-3))
             except ServingError as error:
                 pause = next(pauses, None) if error.code == "UNAVAILABLE" else None
                 if pause is None:
@@ -262,7 +263,7 @@ class AsyncClient(_BaseClient):
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._transport.close()
+        await self.transport.close()
 
     async def __aenter__(self) -> AsyncClient:
         return self

@@ -124,7 +124,7 @@ def _from_json(name, value, dtype, shape):
     array = np.array(value, dtype)
     if dtype == STRINGS:
         array = as_bytes(name, array)
-    # An empty batch is [] in JSON, whatever the shape of a row is.
+    # An empty batch is [] in JSON, for any shape of a row.
     if array.size == 0 and shape and array.ndim < len(shape):
         array = array.reshape([0, *(max(size, 0) for size in shape[1:])])
     return array

@@ -1,4 +1,4 @@
-"""An export folder served for as long as a program needs it."""
+"""A server of an export folder for the duration of a program."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from serving.local import served
 pytestmark = pytest.mark.tf_only
 
 
-def test_both_addresses_answer_and_are_gone_afterwards(exported, tools):
+def test_both_addresses_answer_until_the_end_of_the_block(exported, tools):
     raw = tools.observations(3)
     with served(exported, "tiny", "--enable_batching") as addresses:
         answers = []
@@ -21,7 +21,7 @@ def test_both_addresses_answer_and_are_gone_afterwards(exported, tools):
         client.act(raw)
 
 
-def test_a_server_that_cannot_start_is_an_error_and_says_one_thing(exported, tmp_path, capfd):
+def test_a_server_that_cannot_start_raises_and_logs_one_line(exported, tmp_path, capfd):
     path = tmp_path / "ssl.config"
     path.touch(mode=0o600)
     path.write_text('server_key: "none" server_cert: "none"')
@@ -30,5 +30,7 @@ def test_a_server_that_cannot_start_is_an_error_and_says_one_thing(exported, tmp
         served(exported, "tiny", f"--ssl_config_file={path}"),
     ):
         pass
-    (line,) = capfd.readouterr().err.strip().splitlines()  # no warning of something never awaited
+    (line,) = (
+        capfd.readouterr().err.strip().splitlines()
+    )  # and no warning of a coroutine never awaited
     assert line.startswith("serving.server: ") and str(path) in line

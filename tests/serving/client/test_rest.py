@@ -109,9 +109,9 @@ def test_another_thread_may_take_the_last_idle_connection(flaky):
             return 1
 
     with connect(flaky.address, "tiny") as client:
-        client._transport._idle = Taken()
+        client.transport._idle = Taken()
         assert client.signatures == {}
-        client._transport._idle = list(client._transport._idle)
+        client.transport._idle = list(client.transport._idle)
 
 
 @pytest.mark.parametrize(
@@ -158,9 +158,9 @@ def test_a_dead_connection_costs_one_repetition_within_the_time():
         connect(server.address, "tiny", timeout=0.5, retries=0) as client,
     ):
         for _ in range(4):
-            connection = client._transport._new_connection()
+            connection = client.transport._new_connection()
             connection.connect()
-            client._transport._idle.append(connection)
+            client.transport._idle.append(connection)
         begun = time.monotonic()
         with pytest.raises(ServingError, match=r"no answer in 0\.5 s"):
             client.signatures
