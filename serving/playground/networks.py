@@ -1,6 +1,6 @@
-"""Which networks the page computes by itself, and what it has to know of them.
+"""The networks that the browser computes, and the sizes that it reads with their weights.
 
-`playground/network.js` computes them. A network says otherwise of a setting here, or not at all.
+`static/network.js` computes them. A network must have the settings below, where it has them.
 """
 
 from __future__ import annotations
@@ -11,19 +11,17 @@ import numpy as np
 
 from rrl_tf.errors import InvalidInput
 
-_EXPECTED = (
-    "the page computes relational Q networks of one-hot DoorKey views, as of the preset 'fast', "
-    "without a memory or with an LSTM; relational classifiers of 28 x 28 pixels, as of 'fast'; and "
-    "Decision Transformers of such views and discrete actions, as of 'fast'; all in float32"
+_SUPPORTED = (
+    "the page computes relational Q networks of one-hot DoorKey views, like the preset 'fast', "
+    "without a memory or with an LSTM; relational classifiers of 28 x 28 pixels, like 'fast'; and "
+    "Decision Transformers of such views and discrete actions, like 'fast'; all in float32"
 )
-_CODES = (11, 6, 3, 4)  # of each channel of a view, each a one-hot
+_CODES = (11, 6, 3, 4)  # values of each channel of a view, each encoded as one-hot
 _VIEW = (7, 7, len(_CODES))
-_HOTS = (7, 7, sum(_CODES))
+_ONE_HOT_VIEW = (7, 7, sum(_CODES))
 _EXAMPLES = 8
-_READ = {"cell": {"readout_cell": (3, 6)}, "max": {"readout_cell": None}}
-"""What is read of the cells, the agent's or of every feature the largest."""
 _Q_NETWORK = {
-    "input_shape": _HOTS,
+    "input_shape": _ONE_HOT_VIEW,
     "conv_kernel_size": 1,
     "conv_activation": "relu",
     "coordinates": None,
@@ -37,7 +35,7 @@ _Q_NETWORK = {
     "dueling": True,
     "output_activation": "linear",
 }
-_COMPUTED = {
+_SETTINGS = {
     "RelationalQNetwork": _Q_NETWORK,
     "RecurrentQNetwork": _Q_NETWORK,
     "RelationalClassifier": {
@@ -47,144 +45,138 @@ _COMPUTED = {
         "share_weights": False,
     },
     "DecisionTransformer": {
-        "state_size": int(np.prod(_HOTS)),
+        "state_size": int(np.prod(_ONE_HOT_VIEW)),
         "norm": "pre",
         "activation": "gelu",
         "epsilon": 1e-5,
         "discrete": True,
     },
 }
-_OF_A_BLOCK = {"qkv_norm": (None, "entity"), "norm": (None, "entity")}
+_BLOCK_NORMS = (None, "entity")
 
 
-def check_computed(network: Any, name: str) -> None:
-    """Raises an `InvalidInput` unless the page computes networks like that of preset `name`."""
-    import rrl_tf.models  # with TensorFlow, which is loaded by who needs it
+def check_network(network: Any, name: str) -> None:
+    """Raise an `InvalidInput` unless the browser computes the network of the preset `name`."""
+    import rrl_tf.models  # here, because it loads TensorFlow
 
     kind = type(network).__name__
-    if kind not in _COMPUTED or type(network) is not getattr(rrl_tf.models, kind):
-        raise InvalidInput(f"{_EXPECTED}; received {name!r}, a {kind}")
-    if other := _uncomputed(network, _COMPUTED[kind]):
-        raise InvalidInput(f"{_EXPECTED}; received {name!r}, with {other}")
+    if kind not in _SETTINGS or type(network) is not getattr(rrl_tf.models, kind):
+        raise InvalidInput(f"{_SUPPORTED}; received {name!r}, a {kind}")
+    if other := _unsupported_settings(network, _SETTINGS[kind]):
+        raise InvalidInput(f"{_SUPPORTED}; received {name!r}, with {other}")
 
 
-def described(network: Any, policy: Any, name: str) -> dict[str, Any]:
-    """What the page has to know of a network beside its weights.
-
-    Args:
-        network: One for which `check_computed` raises nothing.
-        policy: `load_policy`'s, which was exported of it.
-        name: The preset's, for the error.
-
-    Raises:
-        InvalidInput: If the policy takes inputs that the page prepares otherwise.
-    """
-    kind = type(network).__name__
-    if not _ANSWERS[kind](network, policy):
-        raise InvalidInput(
-            f"{_EXPECTED}; received {name!r}, whose policy prepares inputs otherwise"
-        )
-    return {"kind": kind, **_sizes(network, policy)}
-
-
-def _uncomputed(network, computed):
-    """The settings of a network that the page knows nothing of, by their names."""
+def _unsupported_settings(network, supported):
     settings = network.get_config()
-    if settings.get("encoder") in (None, computed.get("encoder")):
+    if settings.get("encoder", "relational") == "relational":
         settings = {**settings, **_encoder(network).get_config()}
-    if "input_shape" in computed:
-        settings["input_shape"] = _input_shape(network)
-    computed = {**computed, **_READ.get(settings.get("readout"), {"readout": "cell"})}
-    other = {each: value for each, value in settings.items() if value != computed.get(each, value)}
-    for each, value in settings.get("block", {}).items():
-        if each not in ("num_heads", "key_size") and value not in _OF_A_BLOCK.get(each, ()):
-            other[each] = value
+    if "input_shape" in supported:
+        shape = network.get_build_config()["input_shape"]
+        shape = shape["observation"] if isinstance(shape, dict) else shape
+        settings["input_shape"] = tuple(shape[-3:])
+    if settings.get("readout") == "max":
+        supported = {**supported, "readout_cell": None}
+    else:
+        supported = {**supported, "readout": "cell", "readout_cell": (3, 6)}
+    other = {key: value for key, value in settings.items() if value != supported.get(key, value)}
+    for key, value in settings.get("block", {}).items():
+        is_norm = key in ("qkv_norm", "norm") and value in _BLOCK_NORMS
+        if key not in ("num_heads", "key_size") and not is_norm:
+            other[key] = value
     if network.dtype_policy.name != "float32":
         other["dtype"] = network.dtype_policy.name
     return other
 
 
-def _sizes(network, policy):
-    """What the shapes of its weights do not tell."""
-    if type(network).__name__ == "DecisionTransformer":
-        sizes = {each: getattr(network, each) for each in ("num_heads", "num_blocks", "positions")}
+def _encoder(network):
+    return getattr(network, "encoder_layer", network)
+
+
+def network_description(network: Any, policy: Any, name: str) -> dict[str, Any]:
+    """Return the kind of a network, and the sizes that the shapes of its weights do not show.
+
+    Args:
+        network: A network that `check_network` accepts.
+        policy: The policy of `load_policy` that was exported from the network.
+        name: The name of the preset, for the error.
+
+    Raises:
+        InvalidInput: If the policy preprocesses its inputs in another way than the browser.
+    """
+    kind = type(network).__name__
+    signature, inputs, output, expected = _EXAMPLES_OF[kind](network, policy)
+    try:
+        outputs = policy.predict(inputs, signature)[output]
+        same = np.allclose(outputs, expected, rtol=1e-4, atol=1e-4)
+    except InvalidInput:  # the policy has other inputs
+        same = False
+    if not same:
+        raise InvalidInput(
+            f"{_SUPPORTED}; received {name!r}, whose policy preprocesses its inputs in another way"
+        )
+    if kind == "DecisionTransformer":
+        sizes = {key: getattr(network, key) for key in ("num_heads", "num_blocks", "positions")}
         sizes["return_scale"] = policy.details["return_scale"]
         if "default_target" in policy.signatures:
-            found = policy.predict({"batch_size": 1}, "default_target")
-            # In one order: a SavedModel's outputs come in another one in every process.
-            sizes["default_target"] = {each: found[each].tolist() for each in sorted(found)}
-        return sizes
+            target = policy.predict({"batch_size": 1}, "default_target")
+            # Sorted, because the order of a SavedModel's outputs differs between processes.
+            sizes["default_target"] = {key: target[key].tolist() for key in sorted(target)}
+        return {"kind": kind, **sizes}
     encoder = _encoder(network)
     sizes = {"num_heads": encoder.block["num_heads"], "num_rounds": encoder.num_rounds}
-    if type(network).__name__ == "RelationalClassifier":
-        sizes["strides"] = encoder.conv_strides
-    else:
-        sizes["readout"] = encoder.readout
-    return sizes
+    if kind == "RelationalClassifier":
+        return {"kind": kind, **sizes, "strides": encoder.conv_strides}
+    return {"kind": kind, **sizes, "readout": encoder.readout}
 
 
-def _q_network_answers(network, policy):
-    """Whether a policy says of views what its network says of their one-hots, as the page does."""
-    signatures = policy.details["signatures"]
-    if not _takes(policy, "act", "observation", _VIEW):
-        return False
+def _q_network_examples(network, policy):
+    """Return a signature, raw inputs, the name of an output and the network's own output."""
     views = _views()
-    inputs, view = {"observation": views}, _one_hot(views)
-    if "initial_memory" in signatures:
-        nothing = np.zeros(_EXAMPLES, "float32")
+    inputs, network_inputs = {"observation": views}, _one_hot(views)
+    if "initial_memory" in policy.signatures:
+        zeros = np.zeros(_EXAMPLES, "float32")
         memory = policy.predict({"batch_size": _EXAMPLES}, "initial_memory")
-        inputs |= {**memory, "reward": nothing}
-        before = {"previous_action": np.full(_EXAMPLES, -1), "previous_reward": nothing}
-        said, *_ = network({"observation": view, **before})
+        inputs |= {**memory, "reward": zeros}
+        first = {"previous_action": np.full(_EXAMPLES, -1), "previous_reward": zeros}
+        q_values, _ = network({"observation": network_inputs, **first})
     else:
-        said = network(view)
-    return _same(policy.predict(inputs, "act")["q_values"], said)
+        q_values = network(network_inputs)
+    return "act", inputs, "q_values", q_values
 
 
-def _classifier_answers(network, policy):
-    """Whether a policy says of bytes what its network says of numbers from 0 to 1."""
-    if not _takes(policy, "classify", "image", (28, 28)):
-        return False
+def _classifier_examples(network, policy):
     images = np.random.default_rng(0).integers(0, 256, (_EXAMPLES, 28, 28), "uint8")
-    said = _softmax(network(images[..., None].astype("float32") / 255))
-    return _same(policy.predict({"image": images}, "classify")["probabilities"], said)
+    logits = network(images[..., None].astype("float32") / 255)
+    return "classify", {"image": images}, "probabilities", _softmax(logits)
 
 
-def _transformer_answers(network, policy):
-    """Whether a policy says of a window what its network says of one-hots and scaled returns."""
-    steps, scale = network.context_length, policy.details.get("return_scale")
-    if scale is None or not _takes(policy, "act", "states", (steps, *_VIEW)):
-        return False
-    views = _views(steps)
-    rng = np.random.default_rng(0)
+def _transformer_examples(network, policy):
+    steps = network.context_length
+    views, rng = _views(steps), np.random.default_rng(0)
     actions = rng.integers(0, network.action_size, (_EXAMPLES, steps))
     window = {
         "states": views,
         "actions": np.eye(network.action_size, dtype="float32")[actions],
-        "returns_to_go": rng.uniform(0, scale, (_EXAMPLES, steps, 1)).astype("float32"),
+        "returns_to_go": rng.uniform(0, 2, (_EXAMPLES, steps, 1)).astype("float32"),
         "timesteps": np.tile(np.arange(steps, dtype="int32"), (_EXAMPLES, 1)),
         "mask": np.ones((_EXAMPLES, steps), "float32"),
     }
-    prepared = {
+    scale = np.float32(policy.details.get("return_scale", np.nan))
+    network_inputs = {
+        **window,
         "states": _one_hot(views).reshape(_EXAMPLES, steps, -1),
         "returns_to_go": window["returns_to_go"] / scale,
     }
-    said = network({**window, **prepared}, last_action=True)["action"]
-    return _same(policy.predict(window, "act")["probabilities"], _softmax(said))
+    logits = network(network_inputs, last_action=True)["action"]
+    return "act", window, "probabilities", _softmax(logits)
 
 
-_ANSWERS = {
-    "RelationalQNetwork": _q_network_answers,
-    "RecurrentQNetwork": _q_network_answers,
-    "RelationalClassifier": _classifier_answers,
-    "DecisionTransformer": _transformer_answers,
+_EXAMPLES_OF = {
+    "RelationalQNetwork": _q_network_examples,
+    "RecurrentQNetwork": _q_network_examples,
+    "RelationalClassifier": _classifier_examples,
+    "DecisionTransformer": _transformer_examples,
 }
-
-
-def _takes(policy, signature, name, shape):
-    """Whether that is an input of such a shape, the batch aside."""
-    inputs = policy.details["signatures"].get(signature, {}).get("inputs", {})
-    return inputs.get(name, {}).get("shape", [])[1:] == [*shape]
 
 
 def _views(*steps):
@@ -192,26 +184,11 @@ def _views(*steps):
 
 
 def _one_hot(views):
-    hots = [np.eye(n, dtype="float32")[views[..., i]] for i, n in enumerate(_CODES)]
-    return np.concatenate(hots, axis=-1)
+    channels = [np.eye(n, dtype="float32")[views[..., i]] for i, n in enumerate(_CODES)]
+    return np.concatenate(channels, axis=-1)
 
 
 def _softmax(logits):
     from keras import ops
 
     return ops.softmax(logits)
-
-
-def _same(said, expected):
-    return np.allclose(said, expected, rtol=1e-4, atol=1e-4)
-
-
-def _input_shape(network):
-    """That of a prepared input."""
-    shape = network.get_build_config()["input_shape"]
-    return tuple(shape["observation"] if isinstance(shape, dict) else shape)[-3:]
-
-
-def _encoder(network):
-    """What relates the entities: the network, or a part of one with a memory."""
-    return getattr(network, "encoder_layer", network)

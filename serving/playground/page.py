@@ -1,7 +1,7 @@
-"""The playground: a page where trained policies act, told by `--playground` to be served.
+"""The page under `/playground/` of a server with `--playground`.
 
-Its files, all under `serving/playground/`, are read once, at start; only their names are answered
-for, so that no path leads anywhere else.
+The files of `static/` are read once, at start. Only their names are answered, so that no path leads
+out of the folder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 ROOT = "/playground/"
 _FOLDER = pathlib.Path(__file__).parent / "static"
-_CONFIG = ROOT + "config.json"
 _TYPES = {
     ".html": "text/html",
     ".css": "text/css",
@@ -35,7 +34,7 @@ _SAFE = {
 
 
 class Page:
-    """Answers what is below `/playground/`.
+    """Answers requests below `/playground/`.
 
     Args:
         repository: `Repository` whose models `config.json` lists.
@@ -52,40 +51,48 @@ class Page:
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
-        files = [path for path in sorted(_FOLDER.iterdir()) if path.suffix in _TYPES]
-        self._files = {ROOT + path.name: _read(path) for path in files}
-        self._files[ROOT] = self._files.pop(ROOT + "index.html")
+        self._files = {ROOT + path.name: path.read_bytes() for path in sorted(_FOLDER.iterdir())}
 
     async def answer(self, method: str, path: str, headers: Any) -> web.Response | None:
-        """Returns the answer to a request, or None where there is nothing of that name.
+        """Return the response to a request, or None for an unknown path or method.
 
         Args:
-            method: Only GET and HEAD are answered.
-            path: Of the request, without its query.
-            headers: Of the request, by name.
+            method: The method of the request; only GET and HEAD are answered.
+            path: The path of the request, without its query.
+            headers: The headers of the request, by name.
         """
         if method not in ("GET", "HEAD"):
             return None
         if path == ROOT.rstrip("/"):
             return web.Response(status=308, headers={**_SAFE, "Location": ROOT})
-        if path == _CONFIG:
+        if path == ROOT + "config.json":
             return await self._config()
+        path = ROOT + "index.html" if path == ROOT else path
         if path not in self._files:
             return None
-        body, kind, tag = self._files[path]
-        # A browser asks each time whether its copy is the newest: the package may be a newer one.
-        caching = {**_SAFE, "Cache-Control": "no-cache", "ETag": tag}
+        body = self._files[path]
+        tag = f'"{hashlib.sha256(body).hexdigest()[:16]}"'
+        # A browser checks its copy each time: the server may have a newer package.
+        headers_sent = {**_SAFE, "Cache-Control": "no-cache", "ETag": tag}
         if headers.get("If-None-Match") == tag:
-            return web.Response(status=304, headers=caching)
-        return web.Response(body=body, content_type=kind, charset="utf-8", headers=caching)
+            return web.Response(status=304, headers=headers_sent)
+        kind = _TYPES[pathlib.PurePath(path).suffix]
+        return web.Response(body=body, content_type=kind, charset="utf-8", headers=headers_sent)
 
     async def _config(self):
-        found = [
-            (name, model.versions[max(model.available)].servable)
+        servables = {
+            name: model.versions[max(model.available)].servable
             for name, model in self._repository.models.items()
             if model.available
+        }
+        models = [
+            {
+                "name": name,
+                "version": servable.version,
+                "policy": await asyncio.to_thread(_policy_details, servable.directory),
+            }
+            for name, servable in servables.items()
         ]
-        models = await asyncio.to_thread(_descriptions, found)
         return web.Response(
             body=json.dumps({"models": models}).encode(),
             content_type="application/json",
@@ -93,22 +100,8 @@ class Page:
         )
 
 
-def _read(path):
-    """Returns a file's content, its type, and a tag that another content would not have."""
-    body = path.read_bytes()
-    return body, _TYPES[path.suffix], f'"{hashlib.sha256(body).hexdigest()[:16]}"'
-
-
-def _descriptions(found):
-    """Returns what the page has to know of each (name, `Servable`)."""
-    return [
-        {"name": name, "version": servable.version, "policy": _policy(servable.directory)}
-        for name, servable in found
-    ]
-
-
-def _policy(directory):
-    """Returns what an exported policy says of itself; None of a SavedModel from elsewhere."""
+def _policy_details(directory):
+    """Return the `policy.json` of a version, or None for a SavedModel of another source."""
     try:
         path = pathlib.Path(directory) / "assets.extra" / "policy.json"
         return json.loads(path.read_text("utf-8"))

@@ -1,7 +1,7 @@
-"""The playground as files for any web server: networks run in the page itself.
+"""The playground as files for any web server, with networks that run in the browser.
 
-Its page is the one that a server answers. Which of the two it asks, `config.json` tells: here it
-names a file of weights beside every model.
+The page is the one that `serving.server` serves. Its `config.json` names a file of weights for each
+model, so that the page computes the network itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rrl_tf._arguments import path_of
 from rrl_tf._atomic_dir import draft_folder
 from rrl_tf.errors import InvalidInput
 from rrl_tf.presets import POLICY, preset_folder, preset_name
-from serving.playground.networks import check_computed, described
+from serving.playground.networks import check_network, network_description
 
 __all__ = ["page_files", "write_page"]
 
@@ -29,19 +29,19 @@ _FOLDER = pathlib.Path(__file__).parent / "static"
 def write_page(
     folder: str | os.PathLike[str], presets: Sequence[str | os.PathLike[str]]
 ) -> pathlib.Path:
-    """Writes the playground with trained networks, to be put on any web server.
+    """Write the playground with trained networks, for any web server.
 
     Args:
-        folder: Must not be there yet.
-        presets: Names or folders of trained presets: of DoorKey, Q networks without a memory or
-            with an LSTM and Decision Transformers; and classifiers of digits. Each page begins with
-            the first that it shows.
+        folder: The folder to write, which must not exist.
+        presets: Names or folders of trained presets: Q networks of DoorKey without a memory or with
+            an LSTM, Decision Transformers of DoorKey, and classifiers of digits. Each of the two
+            pages opens with the first preset that it can show.
 
     Returns:
         The folder.
 
     Raises:
-        InvalidInput: As `page_files`, or if the folder is there or cannot be; nothing is written.
+        InvalidInput: As `page_files`, or if the folder exists; nothing is written.
 
     Example:
 
@@ -50,7 +50,7 @@ def write_page(
     """
     folder = path_of("folder", folder)
     if os.path.lexists(folder):
-        raise InvalidInput(f"the folder of a page must be new; received {str(folder)!r}")
+        raise InvalidInput(f"`folder` must not exist; received {str(folder)!r}.")
     files = page_files(presets)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with draft_folder(folder.parent) as draft:
@@ -60,15 +60,15 @@ def write_page(
 
 
 def page_files(presets: Sequence[str | os.PathLike[str]], about: str = "") -> dict[str, bytes]:
-    """The files of `write_page` by their names.
+    """Return the files of `write_page` by their names.
 
     Args:
-        presets: As of `write_page`.
-        about: Where a link in the page's head leads; "" is no link.
+        presets: As for `write_page`.
+        about: Target of a link in the head of the page; "" for no link.
 
     Raises:
-        InvalidInput: If there is no preset or no such one, two have one name, weights are not
-            finite, or the page does not compute networks like theirs.
+        InvalidInput: If a preset does not exist, two have the same name, weights are not finite, or
+            the browser does not compute such a network.
 
     Example:
 
@@ -76,56 +76,51 @@ def page_files(presets: Sequence[str | os.PathLike[str]], about: str = "") -> di
     'classifier.js'
     """
     if isinstance(presets, str) or not isinstance(presets, Sequence) or not presets:
-        raise InvalidInput(f"a page needs a list of at least one preset; received {presets!r}")
+        raise InvalidInput(
+            f"`presets` must be a list of at least one preset; received {presets!r}."
+        )
     names = [preset_name(preset) for preset in presets]
     if len({*names}) < len(names):
-        raise InvalidInput(f"names of a page's presets must differ; received {names}")
+        raise InvalidInput(f"`presets` must have different names; received {names}.")
     files = {path.name: path.read_bytes() for path in sorted(_FOLDER.iterdir())}
     models = []
-    for preset in presets:
-        model, weights = _model(preset)
-        models.append(model)
-        files[model["network"]["weights"]] = weights
+    for name, preset in zip(names, presets):
+        weights = f"{name}.safetensors"
+        model, files[weights] = _model(name, preset)
+        file = {
+            "weights": weights,
+            "bytes": len(files[weights]),
+            "crc32": zlib.crc32(files[weights]),
+        }
+        models.append({**model, "network": {**file, **model["network"]}})
     files["config.json"] = json.dumps({"models": models}).encode()
     if about:
-        link = f'  <a href="{about}">What is this?</a>\n    </header>'
+        link = f'  <a href="{about}">About this page</a>\n    </header>'
         for page in ("index.html", "digits.html"):
             files[page] = files[page].replace(b"</header>", link.encode())
     return files
 
 
-def _model(preset):
-    """What `config.json` says of a preset, and the file of its weights."""
-    from rrl_tf.export import load_policy, newest_version  # TensorFlow is loaded by who needs it
+def _model(name, preset):
+    """Return the entry of a preset in `config.json`, and the content of its file of weights."""
+    from rrl_tf.export import load_policy, newest_version  # here, because they load TensorFlow
     from rrl_tf.models.trained import read_preset
 
-    network, folder, name = read_preset(preset), preset_folder(preset), preset_name(preset)
-    check_computed(network, name)
-    weights = _weights(network, name)
-    version = newest_version(folder / POLICY)
-    known = described(network, load_policy(version), name)
+    network = read_preset(preset)
+    check_network(network, name)
+    # `relations/block/dense_1/kernel`, with a memory or without
+    weights = {
+        weight.path.partition("/")[2].removeprefix("encoder/"): weight.numpy()
+        for weight in network.weights
+    }
+    if other := [key for key, array in weights.items() if not np.isfinite(array).all()]:
+        raise InvalidInput(f"weights must be finite; received {name!r}, where {other} are not.")
+    version = newest_version(preset_folder(preset) / POLICY)
+    policy = load_policy(version)
     model = {
         "name": name,
         "version": int(version.name),
-        "policy": json.loads((version / "assets.extra" / "policy.json").read_text("utf-8")),
-        "network": {"weights": f"{name}.safetensors", **_told(weights), **known},
+        "policy": policy.details,
+        "network": network_description(network, policy, name),
     }
-    return model, weights
-
-
-def _told(file):
-    """By what the page knows a file to be whole."""
-    return {"bytes": len(file), "crc32": zlib.crc32(file)}
-
-
-def _weights(network, name):
-    """The file of a network's weights, which must be numbers."""
-    arrays = {_name(weight): weight.numpy() for weight in network.weights}
-    if other := [each for each, array in arrays.items() if not np.isfinite(array).all()]:
-        raise InvalidInput(f"weights must be finite; received {name!r}, where {other} are not")
-    return save(arrays)
-
-
-def _name(weight):
-    """`relations/block/dense_1/kernel`, with a memory or without."""
-    return weight.path.partition("/")[2].removeprefix("encoder/")
+    return model, save(weights)

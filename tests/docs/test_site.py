@@ -87,7 +87,7 @@ def test_its_policy_plays_below_a_path(site, web_server, open_page):
     page.evaluate("document.getElementById('speed').value = 4")
     page.click("#play")
     page.get_by_text("Goal reached").wait_for()
-    page.click("text=What is this?")
+    page.click("text=About this page")
     page.get_by_role("heading", name="Without a server").wait_for()
 
 

@@ -15,7 +15,7 @@ from rrl_tf.envs import DoorKeyStart, enumerate_starts, make_doorkey
 from rrl_tf.presets import preset_folder
 
 pytestmark = pytest.mark.tf_only
-FOLDER = pathlib.Path(__file__).parents[2] / "serving" / "playground" / "static"
+FOLDER = pathlib.Path(__file__).parents[3] / "serving" / "playground" / "static"
 REPLAY = pathlib.Path(__file__).with_name("replay.mjs")
 PLAYS = {
     **dict.fromkeys(["doorkey-5x5", "doorkey-8x8", "dt-doorkey"], True),

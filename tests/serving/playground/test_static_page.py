@@ -79,10 +79,10 @@ def test_a_page_is_the_same_whatever_the_order_of_a_policys_outputs(monkeypatch)
 
 
 def test_a_page_says_what_it_is_about():
-    link = b'<a href="../playground/">What is this?</a>'
+    link = b'<a href="../playground/">About this page</a>'
     for name in ("index.html", "digits.html"):
         assert link in page_files(["doorkey-5x5"], about="../playground/")[name]
-        assert b"What is this?" not in page_files(["doorkey-5x5"])[name]
+        assert b"About this page" not in page_files(["doorkey-5x5"])[name]
 
 
 def make_preset(folder, encoder_arguments=None, view=(7, 7, 24), **arguments):
@@ -136,12 +136,16 @@ def test_weights_must_be_finite(number, tmp_path):
         (transformer_preset, {"norm": "post"}, "'norm': 'post'"),
         (transformer_preset, {"activation": "relu"}, "'activation': 'relu'"),
         (transformer_preset, {"epsilon": 1e-3}, "'epsilon': 0.001"),
-        (transformer_preset, {"told": None}, "policy prepares inputs otherwise"),
-        (transformer_preset, {"told": 1.0}, "policy prepares inputs otherwise"),
+        (transformer_preset, {"told": None}, "policy preprocesses its inputs in another way"),
+        (transformer_preset, {"told": 1.0}, "policy preprocesses its inputs in another way"),
         (classifier_preset, {"coordinates": None}, "'coordinates': None"),
         (classifier_preset, {"conv_padding": "valid"}, "'conv_padding': 'valid'"),
         (classifier_preset, {"block": {**BLOCK, "qkv_norm": "joint"}}, "'qkv_norm': 'joint'"),
-        (classifier_preset, {"prepare": lambda images: 1 - clean(images)}, "prepares inputs other"),
+        (
+            classifier_preset,
+            {"prepare": lambda images: 1 - clean(images)},
+            "preprocesses its inputs in",
+        ),
     ],
 )
 def test_what_the_page_does_not_compute_of_other_kinds_is_refused(make, arguments, told, tmp_path):
@@ -164,7 +168,7 @@ def test_views_that_are_prepared_otherwise_are_refused(tmp_path):
         for name, shift in (("same", 0), ("other", 1))
     ]
     assert page_files(presets[:1])
-    with pytest.raises(InvalidInput, match="'q-network', whose policy prepares inputs other"):
+    with pytest.raises(InvalidInput, match="'q-network', whose policy preprocesses its inputs"):
         page_files(presets[1:])
 
 
@@ -174,7 +178,7 @@ def test_what_no_page_computes_is_refused(tmp_path):
     with pytest.raises(InvalidInput, match=r"'memory-s17', with .*'encoder': 'dense'"):
         page_files(["memory-s17"])
     (tmp_path / "page").mkdir()
-    with pytest.raises(InvalidInput, match="folder of a page must be new; received"):
+    with pytest.raises(InvalidInput, match="`folder` must not exist; received"):
         write_page(tmp_path / "page", ["doorkey-5x5"])
 
 
@@ -199,7 +203,7 @@ def test_a_page_needs_a_path(place, tmp_path, monkeypatch):
 
 def test_a_page_does_not_take_the_place_of_a_link(tmp_path):
     (tmp_path / "page").symlink_to("nowhere")
-    with pytest.raises(InvalidInput, match="folder of a page must be new; received"):
+    with pytest.raises(InvalidInput, match="`folder` must not exist; received"):
         write_page(tmp_path / "page", ["doorkey-5x5"])
     assert len([*tmp_path.iterdir()]) == 1
 
@@ -213,7 +217,9 @@ def test_a_preset_is_a_name_or_a_path(preset):
 @pytest.mark.parametrize("presets", [["a/mine", "b/mine"], ["doorkey-5x5", "doorkey-5x5"]])
 def test_two_presets_of_one_name_are_refused(presets):
     """They shared one file of weights: the first played with the second's."""
-    with pytest.raises(InvalidInput, match=r"must differ; received \['(\S+)', '\1'\]"):
+    with pytest.raises(
+        InvalidInput, match=r"must have different names; received \['(\S+)', '\1'\]"
+    ):
         page_files(presets)
 
 

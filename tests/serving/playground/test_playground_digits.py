@@ -12,7 +12,7 @@ from rrl_tf.data.perturb import rotate_and_shift
 from rrl_tf.presets import preset_folder
 
 pytestmark = pytest.mark.tf_only
-FOLDER = pathlib.Path(__file__).parents[2] / "serving" / "playground" / "static"
+FOLDER = pathlib.Path(__file__).parents[3] / "serving" / "playground" / "static"
 PAPER = 90  # pixels on a side, in the tests without a browser
 
 
