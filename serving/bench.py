@@ -83,12 +83,13 @@ def make_body(address: str, model: str, signature: str, batch: int) -> bytes:
                 f"`signature` must be one of {sorted(client.signatures)}; received {signature!r}."
             )
         specs = client.signatures[signature]
-        inputs = {name: _random(name, *spec, batch) for name, spec in specs["inputs"].items()}
+        inputs = {name: _random(name, spec, batch) for name, spec in specs["inputs"].items()}
         *_, message = client.transport.predict_request(inputs, signature, specs)
     return message if isinstance(message, bytes) else message.SerializeToString()
 
 
-def _random(name, dtype, shape, batch):
+def _random(name, spec, batch):
+    dtype, shape = spec
     known = dtype is not None and shape is not None and min(shape[1:], default=0) >= 0
     if not known or dtype.kind not in "iufb":
         raise ValueError(

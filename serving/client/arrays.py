@@ -62,7 +62,7 @@ def split_outputs(
     """
     if single:
         outputs = {name: array[0] for name, array in outputs.items()}
-    action = outputs["action"]
+    action: Any = outputs["action"]
     if single and np.ndim(action) == 0:
         action = int(action)
     if not return_attention_scores:

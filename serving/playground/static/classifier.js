@@ -1,5 +1,5 @@
 /**
- * A classifier of 28 × 28 pixels, asked over the server's REST API or in this page.
+ * A classifier of 28 × 28 pixels, on the server or in the browser.
  *
  * @typedef {object} Answer
  * @property {number} label the class with the highest probability
@@ -18,10 +18,10 @@ export class Classifier {
     this.signature = signatures.classify_with_attention ? "classify_with_attention" : "classify";
     const { outputs } = signatures[this.signature];
     const classes = outputs.probabilities.shape[1];
-    /** What its classes are called. */
+    /** The names of the classes. */
     this.names = names ?? Array.from({ length: classes }, (_, i) => `${i}`);
     const attention = Object.entries(outputs).find(([name]) => name.startsWith("attention_"));
-    /** How many patches lie beside each other, if it attends. */
+    /** Patches in a row, if it returns attention. */
     this.patches = attention ? Math.sqrt(attention[1].shape[2]) : 1;
   }
 

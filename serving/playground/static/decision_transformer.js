@@ -1,4 +1,4 @@
-/** `DecisionTransformer`: of a window of steps in DoorKey, each a return, a view and an action. */
+/** `DecisionTransformer` of a window of steps in DoorKey: returns, views and actions. */
 import { argmax, attend, slices, softmax, sum } from "./layers.js";
 import { oneHot } from "./one_hot.js";
 
@@ -7,9 +7,9 @@ export class DecisionTransformer {
    * @param {object} sizes
    * @param {number} sizes.num_heads
    * @param {number} sizes.num_blocks
-   * @param {"episode" | "window"} sizes.positions what has a vector, a time or a place
+   * @param {"episode" | "window"} sizes.positions where positions are counted from
    * @param {number} sizes.return_scale what returns are divided by
-   * @param {object} [sizes.default_target] what is answered to that signature
+   * @param {object} [sizes.default_target] the outputs of that signature
    * @param {import("./layers.js").Layers} layers
    */
   constructor(sizes, layers) {
@@ -35,7 +35,7 @@ export class DecisionTransformer {
     return { action: [argmax(probabilities)], probabilities: [probabilities], ...attention };
   }
 
-  /** Three of each step, which all tell when it was, in its episode or before the newest one. */
+  /** Three tokens for each step, with the embedding of its position in the episode or window. */
   #tokens({ states: [states], actions: [actions], returns_to_go: [returns], timesteps: [times] }) {
     return states.flatMap((state, i) => {
       const when = this.sizes.positions === "window" ? states.length - 1 - i : times[i];
@@ -53,7 +53,7 @@ export class DecisionTransformer {
     });
   }
 
-  /** What a block makes of a token by what that gathered. */
+  /** Output of a block for a token, from the values that it attended to. */
   #updated(name, token, gathered) {
     const { layers } = this;
     const x = sum(token, layers.dense(`${name}/projection`, gathered));

@@ -1,4 +1,6 @@
-/** The page for digits: paper and pen, what the network sees, what it makes of it. */
+/**
+ * The page for digits: a drawing area, the network input, and the prediction with its attention.
+ */
 import { Classifier } from "./classifier.js";
 import { svg } from "./drawing.js";
 import { EXAMPLES } from "./examples.js";
@@ -9,15 +11,15 @@ import { Problem } from "./server.js";
 
 const $ = (id) => document.getElementById(id);
 const SLIDERS = { turn: "°", right: " px", down: " px" };
-const FIRST = 3; // the example that the page begins with
-const LEAST = 0.0005; // what is less is 0.0 %
+const FIRST = 3; // the example shown at the start
+const LEAST = 0.0005; // less is shown as 0.0 %
 const percent = (share) => `${(100 * share).toFixed(1)} %`;
 
 class Digits {
   constructor() {
     this.classifier = null;
     this.answer = null;
-    this.notice = ""; // what the address cannot mean
+    this.notice = ""; // shown if the address names an unknown model or level
     this.rows = []; // one a class
     this.strokes = EXAMPLES[FIRST].map((stroke) => [...stroke]);
     this.pen = null; // the stroke that is being drawn
@@ -27,7 +29,7 @@ class Digits {
     this.#listen();
   }
 
-  /** Asks the server what it serves, and begins. */
+  /** Loads the list of models and starts. */
   async open() {
     this.#useGrid(1);
     this.change();
@@ -56,7 +58,7 @@ class Digits {
     this.change();
   }
 
-  /** The patches that the network attends to lie in a square of so many on a side. */
+  /** Creates the attention maps of a square of patches. */
   #useGrid(side) {
     $("heads").replaceChildren();
     const middle = Math.floor(side / 2);
@@ -68,7 +70,7 @@ class Digits {
     this.heads = new Heads($("heads"), this.grid, () => this.#show());
   }
 
-  /** Draws the strokes anew, and asks what they are. */
+  /** Redraws the strokes and classifies them. */
   async change() {
     draw(this.context, this.strokes);
     const { width } = $("paper");
@@ -76,10 +78,10 @@ class Digits {
     const ink = Float64Array.from({ length: width * width }, (_, i) => data[4 * i + 3] / 255);
     const [turn, right, down] = Object.keys(SLIDERS).map((id) => Number($(id).value));
     this.image = turnedAndMoved(likeMnist(ink, width), turn, right, down);
-    this.isStale = this.strokes.length > 0; // an empty paper shows nothing
+    this.isStale = this.strokes.length > 0; // an empty drawing is not classified
     if (!this.isStale) this.answer = null;
     this.#show();
-    if (this.isAsking) return; // who asks already asks once more
+    if (this.isAsking) return; // the running request is followed by another one
     this.isAsking = true;
     try {
       while (this.isStale && this.classifier) await this.#ask();
@@ -94,7 +96,7 @@ class Digits {
     const { classifier, image } = this;
     this.isStale = false;
     const answer = await classifier.reply(image);
-    // Another one was chosen meanwhile, or the paper is empty by now.
+    // Another model was chosen, or the drawing was cleared.
     if (classifier !== this.classifier || !this.strokes.length) return;
     this.answer = answer;
     this.#tell(null);
@@ -114,9 +116,9 @@ class Digits {
     $("status").textContent = this.#said();
     $("attention-hint").textContent =
       this.answer && !heads.length
-        ? "This network has none to show."
-        : "What the framed patch attends to: the middle one, or the one that you point at. In a " +
-          "picture the arrows move the frame; a pressed picture lies over the image as well.";
+        ? "This network returns no attention."
+        : "Attention of the framed query patch. Point at a patch or use the arrow keys to move " +
+          "the query patch; click a map to overlay it on the image.";
   }
 
   #showProbabilities(probabilities) {
@@ -127,16 +129,16 @@ class Digits {
     });
   }
 
-  /** What is read, and what else it may be unless that would be 0.0 %. */
+  /** Describes the two most probable classes; one below 0.05 % is left out. */
   #said() {
-    if (!this.strokes.length) return "The paper is empty: draw a digit, or take an example.";
+    if (!this.strokes.length) return "Draw a digit or choose an example.";
     if (!this.answer) return "";
     const { names } = this.classifier;
     const { probabilities } = this.answer;
     const order = [...probabilities.keys()].sort((a, b) => probabilities[b] - probabilities[a]);
     const likely = order.slice(0, 2).filter((i, place) => !place || probabilities[i] >= LEAST);
     const words = likely.map((i) => `${names[i]}, ${percent(probabilities[i])}`);
-    return `The network reads ${words.join("; after that ")}.`;
+    return `Prediction: ${words.join("; second ")}.`;
   }
 
   /** The image with attention below the ink, and a frame around the patch that attends. */
@@ -168,9 +170,9 @@ class Digits {
     return canvas;
   }
 
-  /** Shows a problem to the user, or in place of the last one what the address cannot mean. */
+  /** Shows a problem, or the notice about the address if there is none. */
   #tell(problem) {
-    if (problem && !(problem instanceof Problem)) throw problem; // a mistake in these files
+    if (problem && !(problem instanceof Problem)) throw problem; // a bug in these files
     const told = problem?.message ?? this.notice;
     $("problem").hidden = !told;
     $("problem").textContent = told;
@@ -197,7 +199,7 @@ class Digits {
   #listen() {
     $("undo").addEventListener("click", () => this.#write(this.strokes.slice(0, -1)));
     $("clear").addEventListener("click", () => this.#write([]));
-    $("straight").addEventListener("click", () => {
+    $("reset").addEventListener("click", () => {
       for (const id of Object.keys(SLIDERS)) $(id).value = 0;
       this.change();
     });

@@ -1,10 +1,10 @@
 /**
  * MiniGrid's DoorKey: its generator, a step, and what the agent sees. Every number equals
- * MiniGrid's; tests/serving/test_playground.py replays recorded episodes.
+ * MiniGrid's; tests/serving/playground/test_playground.py replays recorded episodes.
  *
  * @typedef {[number, number]} Cell (x, y), with (0, 0) at the top left.
  *
- * @typedef {object} Start Where everything stands at the beginning of an episode.
+ * @typedef {object} Start The positions at the start of an episode.
  * @property {number} size side of the square grid, outer walls included
  * @property {number} wall x of the wall that splits the grid
  * @property {number} door y of the locked door in that wall
@@ -12,7 +12,7 @@
  * @property {Cell} agent
  * @property {number} direction 0 right, 1 down, 2 left, 3 up
  *
- * @typedef {object} State As `Start`, and never changed: a step makes a new one.
+ * @typedef {object} State As `Start`, and immutable: a step returns a new one.
  * @property {number} size
  * @property {number} wall
  * @property {number} door
@@ -24,11 +24,11 @@
  */
 
 export const VIEW_SIZE = 7;
-/** Where the agent stands in its view; it looks towards y = 0. */
+/** The cell of the agent in its view; it faces y = 0. */
 export const AGENT_CELL = [3, 6];
-/** MiniGrid's actions; a policy knows those that it names. */
+/** MiniGrid's actions; a policy may have fewer. */
 export const ACTIONS = ["left", "right", "forward", "pickup", "drop", "toggle", "done"];
-/** Those that DoorKey needs: a policy without one of them plays something else. */
+/** The actions that DoorKey needs. */
 export const TASK_ACTIONS = ["left", "right", "forward", "pickup", "toggle"];
 /** The unit vector of each direction. */
 export const VECTORS = [
@@ -204,12 +204,12 @@ export function randomStart(size, random = Math.random) {
 export function problemOf({ size, wall, door, key, agent, direction }) {
   const isWithin = (value, low, high) => Number.isInteger(value) && value >= low && value <= high;
   const isLeft = ([x, y]) => isWithin(x, 1, wall - 1) && isWithin(y, 1, size - 2);
-  if (!isWithin(size, SMALLEST, 255)) return `A grid has ${SMALLEST} to 255 cells on a side.`;
+  if (!isWithin(size, SMALLEST, 255)) return `The size must be ${SMALLEST} to 255.`;
   if (!isWithin(wall, 2, size - 3))
-    return `The door goes into columns 2 to ${size - 3}: each side needs room.`;
-  if (!isWithin(door, 1, size - 3)) return `The door goes into rows 1 to ${size - 3}.`;
-  if (!isLeft(key)) return "The key must lie to the left of the wall, or nobody could fetch it.";
-  if (!isLeft(agent)) return "The agent begins to the left of the wall.";
-  if (same(key, agent)) return "Key and agent need a cell each.";
-  return isWithin(direction, 0, 3) ? null : "A direction is 0, 1, 2 or 3.";
+    return `The column of the door must be 2 to ${size - 3}.`;
+  if (!isWithin(door, 1, size - 3)) return `The row of the door must be 1 to ${size - 3}.`;
+  if (!isLeft(key)) return "The key must be to the left of the wall.";
+  if (!isLeft(agent)) return "The agent must be to the left of the wall.";
+  if (same(key, agent)) return "The key and the agent must be in different cells.";
+  return isWithin(direction, 0, 3) ? null : "The direction must be 0, 1, 2 or 3.";
 }

@@ -10,7 +10,7 @@ import {
   VIEW_SIZE,
 } from "./doorkey.js";
 
-const FAINTEST = 0.005; // of the strongest, what is less nobody sees
+const FAINTEST = 0.005; // relative to the strongest; less is not drawn
 const THING_OF_CODE = { 0: "unseen", 1: "empty", 2: "wall", 4: "door", 5: "key", 8: "goal" };
 
 /** Makes an SVG element. */
@@ -21,14 +21,16 @@ export function svg(name, attributes = {}, ...children) {
   return element;
 }
 
-/** A square picture of `size` cells on a side, hidden from who hears the page: labels say it. */
+/**
+ * A square picture of `size` cells on a side, hidden from screen readers, which read the labels.
+ */
 function picture(size, ...children) {
   const frame = 0.04; // half of the lines at the border
   const box = `${-frame} ${-frame} ${size + 2 * frame} ${size + 2 * frame}`;
   return svg("svg", { viewBox: box, "aria-hidden": "true" }, ...children);
 }
 
-/** The grounds of cells: a path for each kind, as one of many squares is drawn sooner than those. */
+/** The floors of cells: one path for each kind, which draws faster than a square for each cell. */
 function grounds(cells, names) {
   const squares = {};
   cells.forEach(([x, y], i) => {

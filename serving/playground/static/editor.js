@@ -1,4 +1,4 @@
-/** Changes a level: places the key, the door with its wall, and the agent. */
+/** The level editor: places the key, the door with its wall, and the agent. */
 import { problemOf } from "./doorkey.js";
 
 export class Editor {
@@ -23,7 +23,7 @@ export class Editor {
     return this.panel.open;
   }
 
-  /** Puts the chosen piece into a cell, or says why it cannot be there. */
+  /** Places the chosen piece in a cell, or shows why it cannot be there. */
   place(cell) {
     this.cursor = cell;
     const piece = this.panel.querySelector("input[name=piece]:checked").value;
@@ -47,7 +47,7 @@ export function written(fields) {
     .join("&");
 }
 
-/** @param {string} text of an address @returns {boolean} whether it is to name a level */
+/** @param {string} text of an address @returns {boolean} whether it names a level */
 export const namesLevel = (text) =>
   [...new URLSearchParams(text).keys()].some((name) => name !== "model");
 

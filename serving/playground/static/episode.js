@@ -1,14 +1,14 @@
 /**
- * An episode as the list of its moments, through which one goes back and forth.
+ * An episode: a list of moments, with a current one.
  *
  * @typedef {object} Moment
  * @property {import("./doorkey.js").State} state
  * @property {Moment | null} previous
- * @property {number} reward of the step to here
- * @property {number} earned by all steps to here
+ * @property {number} reward of the step that led here
+ * @property {number} sum of the rewards up to here
  * @property {"" | "goal" | "time"} end why the episode ended here, if it did
  * @property {string | null} action taken from here
- * @property {Promise<import("./policy.js").Reply> | null} reply the policy's, once asked for
+ * @property {Promise<import("./policy.js").Reply> | null} reply of the policy
  */
 import { begin, step } from "./doorkey.js";
 
@@ -20,12 +20,12 @@ export class Episode {
     this.moments = [moment(begin(start), null)];
   }
 
-  /** @returns {Moment} the one that is shown */
+  /** @returns {Moment} the current one */
   get now() {
     return this.moments[this.index];
   }
 
-  /** Takes an action from the moment shown; what had come after it is forgotten. */
+  /** Takes an action at the current moment; later moments are dropped. */
   act(action) {
     if (this.now.end) return;
     const { state, reward, terminated, truncated } = step(this.now.state, action);
@@ -43,7 +43,7 @@ export class Episode {
     this.index = Math.max(0, Math.min(index, this.moments.length - 1));
   }
 
-  /** Forgets what a policy said: another one is asked from now on. */
+  /** Drops all replies, so that the policy is queried again. */
   forgetReplies() {
     for (const each of this.moments) each.reply = null;
   }

@@ -1,4 +1,4 @@
-/** A digit of every kind, for who cannot or will not draw: strokes from (0, 0) to (1, 1). */
+/** An example of every digit: strokes from (0, 0) to (1, 1). */
 
 /** @type {import("./ink.js").Stroke[][]} */
 export const EXAMPLES = [

@@ -1,4 +1,4 @@
-/** Attention: one small picture a head, in which one points at what attends. */
+/** Attention maps: one small picture for each head, in which the user chooses the query. */
 
 /** Makes an element of HTML. */
 export function html(name, className = "", ...children) {
@@ -32,8 +32,8 @@ export class Grid {
    * @param {number} rows
    * @param {object} of
    * @param {boolean} [of.byRows] whether entity 1 is to the right of entity 0, or below it
-   * @param {[number, number]} of.home the cell that attends while one points at none
-   * @param {(cell: [number, number]) => string} of.name of a cell, as it is spoken
+   * @param {[number, number]} of.home the query cell while the pointer is elsewhere
+   * @param {(cell: [number, number]) => string} of.name of a cell, for screen readers
    */
   constructor(columns, rows, { byRows = false, home, name }) {
     Object.assign(this, { columns, rows, byRows, home, name });
@@ -72,12 +72,12 @@ export function headsOf(outputs, fits = () => true) {
   return heads.sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
 }
 
-/** The pictures of all heads; the pressed one is the one that is drawn elsewhere as well. */
+/** The maps of all heads; the selected one is also drawn over the grid. */
 export class Heads {
   /**
    * @param {HTMLElement} place
    * @param {Grid} grid
-   * @param {() => void} changed called when another cell or head is looked at
+   * @param {() => void} changed called when another query or head is chosen
    */
   constructor(place, grid, changed) {
     Object.assign(this, { place, grid, changed });
@@ -86,7 +86,7 @@ export class Heads {
     this.buttons = [];
   }
 
-  /** @param {[number, number] | null} cell that attends; null is the grid's home */
+  /** @param {[number, number] | null} the query cell; null is the home of the grid */
   lookFrom(cell) {
     const from = cell ?? this.grid.home;
     if (`${from}` === `${this.from}`) return;
@@ -94,15 +94,15 @@ export class Heads {
     this.changed();
   }
 
-  /** @param {{scores: number[][]}} head @returns {number[]} what the cell attends to */
+  /** @param {{scores: number[][]}} head @returns {number[]} the attention of the query cell */
   weights(head) {
     return head.scores[this.grid.entity(this.from)];
   }
 
   /**
    * @param {{name: string, scores: number[][]}[]} heads
-   * @param {(weights: number[], from: [number, number], head: object) => Node} picture what lies
-   *   in it under the class `points`, or all of it, is the grid that one points at
+   * @param {(weights: number[], from: [number, number], head: object) => Node} picture an
+   *   element of the class `points` in it, or all of it, is the grid under the pointer
    */
   show(heads, picture) {
     while (this.buttons.length < heads.length) this.#add();
@@ -115,7 +115,7 @@ export class Heads {
       const share = `${Math.round(100 * most)} %`;
       const [from, to] = [this.from, this.grid.cell(weights.indexOf(most))].map(this.grid.name);
       canvas.replaceChildren(picture(weights, this.from, head));
-      caption.textContent = `${head.name} · up to ${share}`;
+      caption.textContent = `${head.name} · max ${share}`;
       button.setAttribute("aria-pressed", i === this.chosen);
       button.setAttribute("aria-label", `${head.name}: ${from} attends most, ${share}, to ${to}`);
     });
@@ -137,7 +137,7 @@ export class Heads {
         cellUnder(event, canvas.querySelector(".points") ?? canvas, columns, rows),
       ),
     );
-    // A finger that is lifted leaves as well, but goes on being interested.
+    // Lifting a finger also leaves the element, but keeps the query.
     canvas.addEventListener(
       "pointerleave",
       ({ pointerType }) => pointerType === "mouse" && this.lookFrom(null),

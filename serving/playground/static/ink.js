@@ -1,5 +1,5 @@
 /**
- * From strokes to an image as MNIST has them, and that image turned and moved.
+ * From strokes to an image like those of MNIST, and that image rotated and shifted.
  *
  * MNIST's digits were scaled to fit a box of 20 × 20 pixels, smoothly and without being distorted,
  * and then laid into 28 × 28 so that their centre of mass is in the middle. `likeMnist` does the
@@ -9,7 +9,7 @@
  */
 export const SIDE = 28;
 const BOX = 20;
-/** How wide the pen is, of the paper's side. */
+/** Width of the pen, relative to the side of the drawing area. */
 const PEN = 0.085;
 const FAINT = 0.05;
 

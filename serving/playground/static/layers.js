@@ -1,6 +1,6 @@
 /**
- * What the networks in the page are made of: their weights, and the few layers that all of them
- * share. A network is called on one input. Entities and tokens are rows of numbers.
+ * The weights of the networks and the layers that they share. A network processes one input at a
+ * time. Entities and tokens are rows of numbers.
  *
  * Layers have the names of Keras'. serving/playground/static_page.py writes the weights.
  *
@@ -17,7 +17,7 @@
  * @property {number[]} shape
  * @property {Float32Array} values
  *
- * @typedef {object} Head What the rows of one head of attention ask for, offer and give.
+ * @typedef {object} Head Queries, keys and values of one attention head.
  * @property {Row[]} queries
  * @property {Row[]} keys
  * @property {Row[]} values
@@ -27,7 +27,7 @@ const EPSILON = 1e-5; // of every norm
 export class Layers {
   /**
    * @param {ArrayBuffer} file of safetensors
-   * @throws {Error} if it is none, or holds what is no number
+   * @throws {Error} if it is damaged or holds values that are not finite
    */
   constructor(file) {
     /** @type {Record<string, Layer>} */
@@ -44,13 +44,13 @@ export class Layers {
     const outputs = []; // pushed: `Array.from` takes longer
     for (let j = 0; j < units; j++) outputs.push(bias ? bias.values[j] : 0);
     for (let i = 0; i < row.length; i++) {
-      if (row[i] === 0) continue; // as most of a one-hot, half of what a ReLU gives, and paper
+      if (row[i] === 0) continue; // frequent in one-hots, after a ReLU and in empty images
       for (let j = 0; j < units; j++) outputs[j] += row[i] * kernel.values[i * units + j];
     }
     return outputs;
   }
 
-  /** The row with mean 0 and variance 1, scaled; or as it is, in a network without that norm. */
+  /** Layer normalisation; the row itself in a network without this layer. */
   norm(name, row) {
     if (!this.has(name)) return row;
     const { gamma, beta } = this.weights[name];
@@ -81,7 +81,7 @@ export class Layers {
   }
 }
 
-/** Places that a convolution looks at, of every output along one side; some lie outside. */
+/** Input positions of each output of a convolution along one side; some are padding. */
 function windows(length, size, stride) {
   const count = Math.ceil(length / stride);
   const padding = Math.max(0, (count - 1) * stride + size - length);
@@ -92,7 +92,7 @@ function windows(length, size, stride) {
 }
 
 /**
- * Every head gathers, for each row, what those that it attends to give.
+ * Scaled dot-product attention of all heads.
  * @param {Head[]} heads
  * @param {(n: number, s: number) => boolean} isSeen whether row n may attend to row s
  * @returns {{gathered: Row[], scores: Row[][]}} of each row, head after head; and `scores[h][n][s]`
@@ -114,7 +114,7 @@ export function attend(heads, isSeen) {
 }
 
 /**
- * `RelationalModule`: in every round each entity gathers from those in sight.
+ * `RelationalModule`: rounds of attention between the visible entities.
  * @param {Layers} layers
  * @param {Row[]} entities
  * @param {{num_heads: number, num_rounds: number}} sizes
@@ -148,12 +148,12 @@ function headsOf(layers, name, entities, count) {
   });
 }
 
-/** Of every row so many numbers. */
+/** `size` numbers of every row, from `begin`. */
 export const slices = (rows, begin, size) => rows.map((row) => row.slice(begin, begin + size));
 
 export const sum = (a, b) => a.map((x, i) => x + b[i]);
 
-/** Of every feature the largest over the rows. */
+/** The largest value of each feature over the rows. */
 export const largest = (rows) => rows[0].map((_, i) => Math.max(...rows.map((row) => row[i])));
 
 export const mean = (row) => row.reduce((all, x) => all + x, 0) / row.length;
@@ -162,7 +162,7 @@ export const relu = (x) => Math.max(0, x);
 
 export const sigmoid = (x) => 1 / (1 + Math.exp(-x));
 
-/** The largest number's place, the first of several. */
+/** The index of the first largest number. */
 export const argmax = (row) => row.indexOf(Math.max(...row));
 
 export function softmax(scores) {

@@ -1,4 +1,4 @@
-/** The page: an episode, who acts in it, and what is shown of it. */
+/** The DoorKey page: an episode, the policy that plays it, and the pictures of both. */
 import {
   cellOfView,
   LOCKED,
@@ -28,9 +28,9 @@ const ACTION_OF_KEY = {
 };
 const SECONDS_A_STEP = [1.6, 0.8, 0.4, 0.2, 0.05]; // by the speed chosen
 const EXPLORED = 0.05;
-const PATIENCE = 40; // milliseconds that nobody sees pass: to draw twice would take as long
-const NO_LEVEL = "The address names no possible level: another is shown.";
-const LOOKS = ["right", "down", "left", "up"];
+const PATIENCE = 40; // milliseconds to wait for a reply before the moment is drawn without it
+const NO_LEVEL = "The address names an invalid level; another one is shown.";
+const DIRECTIONS = ["right", "down", "left", "up"];
 
 const $ = (id) => document.getElementById(id);
 const isWithin =
@@ -43,19 +43,19 @@ const NO_SLOTS = { slots: 0, fed: 0 };
 const TITLES = {
   "Q value": [
     "Q values",
-    "What the policy expects of each action. Press one to take it yourself.",
+    "The return that the policy expects of each action. Click an action to take it.",
   ],
   probability: [
     "Probabilities",
-    "How likely the recorded players were to do it, where the return came out as asked. Press an " +
-      "action to take it yourself.",
+    "How often the recorded players chose each action when they reached the target return. " +
+      "Click an action to take it.",
   ],
 };
 
-/** A number as it is read: what rounds to 0 has no sign. */
+/** Formats a number with two decimals; "-0.00" becomes "0.00". */
 const hundredths = (x) => x.toFixed(2).replace(/^-0\.00$/, "0.00");
 
-/** The served policy: one that looks at a window of steps, or at one with what it remembers. */
+/** Returns the policy of a model: a Decision Transformer or a Q network. */
 const policyOf = (model) =>
   new (model.policy.signatures.act.inputs.states ? WindowPolicy : Policy)(model);
 
@@ -63,8 +63,8 @@ class Playground {
   constructor() {
     this.policy = null;
     this.reply = null;
-    this.notice = ""; // what the address cannot mean
-    this.run = 0; // counts up whenever playing begins or ends, so that an old loop notices
+    this.notice = ""; // shown if the address names an unknown model or level
+    this.run = 0; // incremented when playing starts or stops, so that an older loop ends
     this.isPlaying = false;
     this.actions = new Actions($("actions"), (action) => this.#byHand(action));
     this.#useGrids();
@@ -76,14 +76,14 @@ class Playground {
     this.#listen();
   }
 
-  /** Asks the server what it serves, and begins. */
+  /** Loads the list of models and starts. */
   async open() {
     const address = location.hash.slice(1);
     const given = read(address);
     this.actions.name(TASK_ACTIONS);
     this.begin(given ?? randomStart(5));
     try {
-      let level = given; // the first model plays it; who chooses another one gets its size
+      let level = given; // for the first model; a model chosen later starts with its own size
       let notice = given || !namesLevel(address) ? "" : NO_LEVEL;
       await chooseModels("./", address, (model, noModel = "") => {
         this.#choose(model, level, `${noModel} ${notice}`.trim());
@@ -95,7 +95,7 @@ class Playground {
     }
   }
 
-  /** Lets a model play, a level that is given or of the size it was trained on. */
+  /** Starts a model on the given level, or on one of the size that it was trained on. */
   async #choose(model, given, notice) {
     const problem = whyNot(model);
     document.title = `${model.name} – Playground`;
@@ -112,7 +112,7 @@ class Playground {
     this.begin(given ?? (trained === start.size ? start : randomStart(trained)), notice);
   }
 
-  /** The pictures for what the policy relates: cells of its view, tokens, slots of its memory. */
+  /** Creates the attention maps of cells, tokens or memory slots. */
   #useGrids() {
     for (const id of ["heads", "slots"]) $(id).replaceChildren();
     this.heads = new Heads($("heads"), this.policy?.grid ?? VIEW, () => this.#draw());
@@ -124,7 +124,7 @@ class Playground {
     $("actions-hint").textContent = hint;
   }
 
-  /** Of a policy that is asked for a return: which, where nobody says it. */
+  /** Loads the default target return of a Decision Transformer. */
   async #askDefaults() {
     const { policy } = this;
     $("returns").hidden = policy?.target === undefined;
@@ -145,7 +145,7 @@ class Playground {
 
   /**
    * @param {import("./doorkey.js").Start} start of a new episode
-   * @param {string} [notice] told while it is shown
+   * @param {string} [notice] shown with the level
    */
   begin(start, notice = "") {
     this.pause();
@@ -161,8 +161,8 @@ class Playground {
   }
 
   /**
-   * Draws the moment of the episode with what the policy makes of it; alone and at once where there
-   * is no policy, and where its reply is long in coming.
+   * Draws the current moment with the reply of the policy. Without a policy, or if the reply is
+   * late, draws the moment alone.
    */
   async show() {
     const moment = this.episode.now;
@@ -171,7 +171,7 @@ class Playground {
     const late = setTimeout(() => this.#draw(), PATIENCE);
     try {
       const reply = await this.policy.reply(moment);
-      if (moment !== this.episode.now) return; // a newer one is shown by now
+      if (moment !== this.episode.now) return; // the user moved to another one
       this.reply = reply;
       this.#tell(null);
       this.#draw();
@@ -203,7 +203,7 @@ class Playground {
     await this.show();
   }
 
-  /** Lets the policy play until the episode ends, or something else is asked for. */
+  /** Lets the policy play until the episode ends or the user intervenes. */
   async play() {
     if (this.episode.now.end) this.episode.goTo(0);
     const run = ++this.run;
@@ -268,8 +268,9 @@ class Playground {
   #drawReturns(moment) {
     if (this.policy?.target === undefined) return;
     $("target-value").textContent = this.policy.target.toFixed(2);
-    const rest = hundredths(this.policy.stillAsked(moment));
-    $("earned").textContent = `So far ${moment.earned.toFixed(2)}, still asked for ${rest}.`;
+    const rest = hundredths(this.policy.returnToGo(moment));
+    const earned = moment.earned.toFixed(2);
+    $("earned").textContent = `Return so far ${earned}, remaining target ${rest}.`;
   }
 
   #drawWorld(state) {
@@ -295,22 +296,22 @@ class Playground {
   }
 
   #attentionHint() {
-    if (!this.policy) return "No policy plays.";
-    if (this.reply && !this.reply.heads.length) return "This policy has none to show.";
+    if (!this.policy) return "No policy is loaded.";
+    if (this.reply && !this.reply.heads.length) return "This policy returns no attention.";
     if (this.heads.grid !== VIEW)
       return (
-        "What the framed token attends to: the newest view, of which the action comes, or the one " +
-        "that you point at. Each of the last steps is a column, the newest at the right."
+        "Attention of the framed query token: the newest view, which decides the action, or the " +
+        "token under the pointer. Each column is one of the last steps, the newest on the right."
       );
     return (
-      "What the framed cell attends to: the agent's own, or the one that you point at. In a " +
-      "picture the arrows move the frame; a pressed picture lies over the grid as well."
+      "Attention of the framed query cell. Point at a cell or use the arrow keys to move the " +
+      "query cell; click a map to overlay it on the grid."
     );
   }
 
-  /** Shows a problem to the user, or in place of the last one what the address cannot mean. */
+  /** Shows a problem, or the notice about the address if there is none. */
   #tell(problem) {
-    if (problem && !(problem instanceof Problem)) throw problem; // a mistake in these files
+    if (problem && !(problem instanceof Problem)) throw problem; // a bug in these files
     const told = problem?.message ?? this.notice;
     $("problem").hidden = !told;
     $("problem").textContent = told;
@@ -379,16 +380,16 @@ class Playground {
   }
 }
 
-/** A moment of an episode as a sentence. */
+/** Describes a moment in one sentence, for screen readers too. */
 function described({ state, reward, end }) {
   if (end === "goal")
     return `Goal reached after ${state.steps} steps: reward ${reward.toFixed(3)}.`;
-  if (end === "time") return `Time is up after ${state.steps} steps.`;
+  if (end === "time") return `Time limit reached after ${state.steps} steps.`;
   const lock = state.lock === OPEN ? "open" : state.lock === LOCKED ? "locked" : "closed";
   const key = state.key ? `in column ${state.key[0]}, row ${state.key[1]}` : "carried";
   const [x, y] = state.agent;
-  const looks = LOOKS[state.direction];
-  return `Agent in column ${x}, row ${y}, looks ${looks}; key ${key}; door ${lock}.`;
+  const facing = DIRECTIONS[state.direction];
+  return `Agent in column ${x}, row ${y}, facing ${facing}; key ${key}; door ${lock}.`;
 }
 
 $("not-started").remove(); // browsers load no modules from file://

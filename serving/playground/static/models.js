@@ -1,4 +1,4 @@
-/** Which of the served models is shown, and on which of the two pages. */
+/** The choice of a model, and of the page that shows it. */
 import { servedModels } from "./server.js";
 
 const DOORKEY = "./";
@@ -11,14 +11,14 @@ function pageOf({ policy }) {
 }
 
 /**
- * Lets the user choose among the served models; one that another page shows is gone to there.
+ * Lets the user choose a model; a model of the other page opens that page.
  * @param {string} here this page, "./" or "digits.html"
- * @param {string} address what stood behind the page's #, which may name a model
+ * @param {string} address the part of the URL after #, which may name a model
  * @param {(model: object, notice?: string) => void} show called with a model for this page, and
- *   where the address names none that is here with what tells so
+ *   with a notice if the address names an unknown model
  */
 export async function chooseModels(here, address, show) {
-  // What another address names is begun with, as what the first one named was.
+  // A changed address starts the page again.
   addEventListener("hashchange", () => location.reload());
   const list = document.getElementById("model");
   const models = await servedModels();
@@ -38,6 +38,6 @@ export async function chooseModels(here, address, show) {
   const found = models.findIndex(({ name }) => name === asked);
   const first = models.findIndex((model) => pageOf(model) === here);
   const isThere = asked === null || found >= 0;
-  const notice = isThere ? "" : "The address names a model that is not here: another is shown.";
+  const notice = isThere ? "" : "The address names an unknown model; another one is shown.";
   choose(Math.max(0, found < 0 ? first : found), notice);
 }

@@ -1,9 +1,9 @@
 /**
- * A network in the page itself: what a server answers, without one and within 1e-5. It is plain
- * JavaScript, as one answer takes a few million multiplications: ONNX Runtime's WebAssembly alone
- * would be many times as large as this page with all its weights.
+ * Networks that run in the browser, with the outputs of a server within 1e-5. They are plain
+ * JavaScript, because one prediction takes a few million multiplications, and ONNX Runtime's
+ * WebAssembly is many times as large as this page with all its weights.
  *
- * serving/playground/networks.py says which networks these are, and refuses all others.
+ * serving/playground/networks.py lists the supported networks and rejects all others.
  */
 import { DecisionTransformer } from "./decision_transformer.js";
 import { Layers } from "./layers.js";
@@ -24,7 +24,7 @@ const NETWORKS = {
  * @param {ArrayBuffer} weights a file of safetensors
  * @returns {{predict: (signature: string, inputs: object) => any}} which takes one of each input,
  *   as a batch, and gives outputs by their names, as the REST API does
- * @throws {Error} if that is no such file
+  * @throws {Error} if the file is damaged
  */
 export function networkOf({ kind, ...sizes }, weights) {
   return new NETWORKS[kind](sizes, new Layers(weights));

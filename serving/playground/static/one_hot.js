@@ -1,4 +1,4 @@
-/** A view of DoorKey as networks take it. */
+/** One-hot encoding of DoorKey views. */
 
 /** How many codes each channel of a view has: objects, colours, states, directions. */
 const CODES = [11, 6, 3, 4];

@@ -1,4 +1,4 @@
-/** What the policy says of its actions: bars on the buttons that take them. */
+/** The actions of a policy: buttons, each with a bar for its value. */
 import { html } from "./heads.js";
 
 const ACTION_WORDS = {

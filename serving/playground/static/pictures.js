@@ -1,15 +1,15 @@
-/** Pictures of what is not only cells: tokens of a window of steps, slots of a memory. */
+/** Attention maps of the tokens of a Decision Transformer and of the slots of a memory. */
 import { squares, view } from "./drawing.js";
 import { Grid, html } from "./heads.js";
 import { CELLS, VIEW } from "./policy.js";
 
-/** A picture whose rows have names, in letters of the page's size however large it is drawn. */
+/** A map with names for its rows, in the font size of the page. */
 function named(names, picture) {
   const words = names.map((name) => html("span", "", name));
   return html("span", "named", html("span", "names", ...words), picture);
 }
 
-/** What the tokens of the last steps get: a column a step, those before the first are empty. */
+/** Attention to the tokens of the last steps: a column for each step, empty before the first. */
 export function tokenPicture({ grid, rowNames }, weights, from, { steps }) {
   const rows = rowNames.map((_, y) =>
     Array.from({ length: grid.columns }, (_, x) =>
@@ -20,19 +20,21 @@ export function tokenPicture({ grid, rowNames }, weights, from, { steps }) {
 }
 
 /**
- * The slots of a memory, one below the other; what comes in is numbered after them.
+ * The slots of a memory from top to bottom; the indices of the inputs follow those of the slots.
  * @param {{slots: number, fed: number}} policy how many slots, and rows that come in at a step
  */
 export function slotGrid({ slots, fed }) {
   const name = ([, i]) => {
     if (i < slots) return `slot ${i + 1}`;
-    if (fed < CELLS) return "what comes in";
-    return i - slots < CELLS ? VIEW.name(VIEW.cell(i - slots)) : "its last action";
+    if (fed < CELLS) return "the input";
+    return i - slots < CELLS ? VIEW.name(VIEW.cell(i - slots)) : "the last action";
   };
   return new Grid(1, slots, { byRows: true, home: [0, 0], name });
 }
 
-/** What each slot attends to, and the framed one in the view where its cells come in one by one. */
+/**
+ * Attention of each slot; if the inputs are the cells of the view, the framed slot over the view.
+ */
 export function slotPicture(state, { slots, fed }, weights, [, slot], head) {
   const seesCells = fed >= CELLS;
   const rows = head.scores.slice(0, slots).map((row) => {

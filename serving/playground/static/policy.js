@@ -1,12 +1,12 @@
 /**
- * The policy that is shown: what it makes of the moments of an episode.
+ * A Q network that plays DoorKey, with or without a memory.
  *
  * @typedef {object} Reply
- * @property {string} action what the policy would do
+ * @property {string} action the greedy action
  * @property {number[]} values one for each of its actions: Q values, or probabilities
  * @property {Head[]} heads between cells of the view, or of a Decision Transformer its tokens
- * @property {Head[]} slots of a memory with slots: between them, and from them to what comes in
- * @property {number[] | undefined} nextMemory of a policy that remembers
+ * @property {Head[]} slots of a memory with slots: between slots, and from slots to the inputs
+ * @property {number[] | undefined} nextMemory of a recurrent policy
  *
  * @typedef {object} Head One head's attention in one round.
  * @property {string} name
@@ -23,7 +23,10 @@ export const VIEW = new Grid(VIEW_SIZE, VIEW_SIZE, {
   name: ([x, y]) => `cell ${x + 1},${y + 1} of the view`,
 });
 
-/** @param {object} model of `servedModels` @returns {string | null} why it cannot play DoorKey */
+/**
+ * @param {object} model of `servedModels` @returns {string | null} the reason why it cannot play
+ * DoorKey
+ */
 export function whyNot({ name, policy }) {
   const { observation, states } = policy?.signatures?.act?.inputs ?? {};
   const shape = (observation ?? states)?.shape.slice(observation ? 1 : 2) ?? [];
@@ -33,17 +36,17 @@ export function whyNot({ name, policy }) {
     TASK_ACTIONS.every((action) => names.includes(action)) &&
     names.every((action) => ACTIONS.includes(action));
   if (seesDoorKey && actsThere) return null;
-  return `The model “${name}” is not a DoorKey policy, so it cannot play here; you can.`;
+  return `The model “${name}” is not a DoorKey policy and cannot play here. You can still play.`;
 }
 
-/** Side of the grids that a policy was trained on, where its environment's name tells. */
+/** Size of the grids that a policy was trained on, from the name of its environment. */
 export const trainedSize = ({ environment }) =>
   Number(environment?.match(/DoorKey-(\d+)x/)?.[1]) || null;
 
-/** What a policy said at a moment; it is asked only once, unless that fails. */
+/** The reply of a policy at a moment; requested once, and again after a failure. */
 export function remembered(moment, ask) {
   moment.reply ??= ask().catch((error) => {
-    moment.reply = null; // the next time may go better
+    moment.reply = null; // the next call tries again
     throw error;
   });
   return moment.reply;
@@ -62,19 +65,19 @@ export class Policy {
     this.signature = signatures.act_with_attention ? "act_with_attention" : "act";
     this.inputs = signatures[this.signature].inputs;
     this.channels = this.inputs.observation.shape[3];
-    /** Rows of its memory, if it has any that attend. */
+    /** Number of memory slots that attend. */
     this.slots = policy.memory_slots ?? 0;
     const block = signatures[this.signature].outputs.attention_block_1?.shape;
-    /** Rows that come into it at a step. */
+    /** Number of input rows of the memory at a step. */
     this.fed = block ? block[2] - this.slots : 0;
   }
 
-  /** Nothing is to be found out before the first step. */
+  /** A Q network needs nothing before the first step. */
   async open() {}
 
   /**
-   * What the policy makes of a moment of an episode. What it remembers follows from the moments
-   * before, which are asked for first where that was not done.
+   * Returns the reply at a moment of an episode. The memory follows from the earlier moments, whose
+   * replies are requested first if they are missing.
    * @param {import("./episode.js").Moment} moment @returns {Promise<Reply>}
    */
   reply(moment) {
@@ -98,11 +101,11 @@ export class Policy {
   async #memory(moment) {
     if (!moment.previous) {
       const memories = await this.predict("initial_memory", { batch_size: 1 });
-      return memories[0]; // the only output of a signature comes without its name
+      return memories[0]; // the REST API omits the name of a single output
     }
     const memory = [...(await this.reply(moment.previous)).nextMemory];
-    // Policies that are told the reward keep the last action in front of the memory's last number.
-    // It is what the policy chose; what was done may be something else.
+    // With a reward input, the last but one number of the memory is the last action. Replace the
+    // policy's choice, because the user may have taken another action.
     const done = this.actions.indexOf(moment.previous.action);
     if (this.inputs.reward && done >= 0) memory[memory.length - 2] = done;
     return memory;

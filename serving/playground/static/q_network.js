@@ -1,15 +1,15 @@
-/** `RelationalQNetwork` and, with an LSTM, `RecurrentQNetwork`: of one view of DoorKey. */
+/** `RelationalQNetwork`, and `RecurrentQNetwork` with an LSTM, of one view of DoorKey. */
 import { AGENT_CELL, VIEW_SIZE } from "./doorkey.js";
 import { argmax, largest, mean, relate, relu, sigmoid, sum } from "./layers.js";
 import { oneHot } from "./one_hot.js";
 
-const UNSEEN = 0; // the object of a cell out of sight
+const UNSEEN = 0; // the object of an invisible cell
 const AGENT = AGENT_CELL[0] * VIEW_SIZE + AGENT_CELL[1];
 
 export class QNetwork {
   /**
-   * @param {{num_heads: number, num_rounds: number, readout: string}} sizes and what is read of the
-   *   cells: "cell", the agent's, or "max", of every feature the largest
+   * @param {{num_heads: number, num_rounds: number, readout: string}} sizes and the readout:
+   *   "cell" for the agent's cell, or "max" for the largest value of each feature
    * @param {import("./layers.js").Layers} layers
    */
   constructor(sizes, layers) {
@@ -22,21 +22,21 @@ export class QNetwork {
 
   predict(signature, { observation, memory, reward }) {
     if (signature === "initial_memory") return [[...Array(2 * this.units).fill(0), -1, 0]];
-    const { vector, attention } = this.#look(observation[0].flat());
-    const state = memory && this.#remember(vector, memory[0], reward[0]);
+    const { vector, attention } = this.#encode(observation[0].flat());
+    const state = memory && this.#recur(vector, memory[0], reward[0]);
     const x = this.#stack("hidden", state ? [...vector, ...state.hidden] : vector);
     const [value, ...advantages] = this.layers.dense("head", x);
     const centre = mean(advantages);
     const q = advantages.map((advantage) => value + advantage - centre);
     const action = argmax(q);
     const answer = { action: [action], q_values: [q], ...attention };
-    // As in an export, the action goes with the memory, and a number that tells whose it is.
+    // As in an export, the memory ends with the action and the fingerprint of the policy.
     if (state) answer.next_memory = [[...state.hidden, ...state.cell, action, 0]];
     return answer;
   }
 
-  /** Relates the cells of a view, (N, channels); the vector is what is then read of them. */
-  #look(view) {
+  /** Returns the readout vector of a view (N, channels), and the attention between its cells. */
+  #encode(view) {
     const isSeen = view.map(([object]) => object !== UNSEEN);
     const cells = view.map((codes, n) =>
       sum(this.#stack("convolution", oneHot(codes)), this.layers.embedding("positions", n)),
@@ -46,8 +46,8 @@ export class QNetwork {
     return { vector, attention };
   }
 
-  /** The LSTM's step: it reads the vector, the action before, and what that earned. */
-  #remember(vector, memory, reward) {
+  /** One step of the LSTM, whose input is the vector, the previous action and its reward. */
+  #recur(vector, memory, reward) {
     const { units, layers } = this;
     const [hidden, cell] = [memory.slice(0, units), memory.slice(units, 2 * units)];
     const before = memory[2 * units]; // -1 in an episode's first step

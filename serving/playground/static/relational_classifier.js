@@ -1,4 +1,4 @@
-/** `RelationalClassifier`: of one image, whose patches it relates. */
+/** `RelationalClassifier` of one image, with attention between its patches. */
 import { argmax, largest, relate, relu, softmax } from "./layers.js";
 
 export class RelationalClassifier {

@@ -1,10 +1,10 @@
 /**
- * Who answers: a server over its REST API, or, where a model comes with its weights, a network in
- * this page. All else of the page is the same with both.
+ * Predictions: from a server over its REST API, or, for a model with a file of weights, from a
+ * network in the browser.
  */
 import { networkOf } from "./network.js";
 
-/** A failure that is told to the user as it is. */
+/** A failure whose message is shown to the user. */
 export class Problem extends Error {}
 
 /** @returns {Promise<object[]>} the served models: name, version, and its policy.json or null */
@@ -17,14 +17,14 @@ export async function servedModels() {
 
 /**
  * @param {object} model of `servedModels`
- * @returns {(signature: string, inputs: object) => Promise<any>} what asks that version of it
+ * @returns {(signature: string, inputs: object) => Promise<any>} the predict function of the model
  */
 export function predictor(model) {
   return model.network ? inThisPage(model) : overRest(model);
 }
 
 function overRest({ name, version }) {
-  // One version all the time: the next one would not know this one's memory.
+  // Always the same version, because another one does not accept its memory.
   const address = `/v1/models/${encodeURIComponent(name)}/versions/${version}:predict`;
   return async (signature, inputs) => {
     const body = JSON.stringify({ signature_name: signature, inputs });
@@ -42,33 +42,33 @@ function inThisPage({ name, network: { weights, bytes, crc32, ...network } }) {
   };
   return async (signature, inputs) => {
     loading ??= load().catch((error) => {
-      loading = null; // the next time may go better
+      loading = null; // the next call tries again
       throw error;
     });
     return (await loading).predict(signature, inputs);
   };
 }
 
-/** What a CRC-32 becomes by each byte. */
+/** CRC-32 of each byte. */
 const CRCS = Int32Array.from({ length: 256 }, (_, crc) => {
   for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
   return crc;
 });
 
-/** The CRC-32 of a file, as zlib's: over plain HTTP browsers compute no SHA-256. */
+/** The CRC-32 of a file, as in zlib; over plain HTTP browsers offer no SHA-256. */
 function checksum(file) {
   let crc = -1;
   for (const byte of new Uint8Array(file)) crc = (crc >>> 8) ^ CRCS[(crc ^ byte) & 255];
   return ~crc >>> 0;
 }
 
-/** A file of the page, whoever serves it. */
+/** Reads a file of the page. */
 async function read(name, kind, remedy = "reload the page") {
   try {
     const response = await fetch(encodeURIComponent(name));
     if (response.ok) return await response[kind]();
   } catch {
-    // who asks is told the same
+    // reported below
   }
   throw new Problem(`The file ${name} is missing or unreadable: ${remedy}.`);
 }
@@ -79,10 +79,11 @@ async function ask(address, options) {
     response = await fetch(address, options);
     answer = await response.json();
   } catch {
-    throw new Problem("The server does not answer; you can go on by yourself.");
+    throw new Problem("The server does not respond. You can still play.");
   }
   if (response.status === 404)
     throw new Problem("The server no longer has this model: reload the page.");
-  if (!response.ok) throw new Problem(`The server refuses: ${answer.error ?? response.status}.`);
+  if (!response.ok)
+    throw new Problem(`The server returned an error: ${answer.error ?? response.status}.`);
   return answer;
 }

@@ -1,6 +1,6 @@
 /**
- * A Decision Transformer that plays DoorKey: it is asked for a return, and looks at the last steps
- * of the episode.
+ * A Decision Transformer that plays DoorKey: it aims at a target return, with a window of the last
+ * steps as its input.
  */
 import { observe } from "./doorkey.js";
 import { Grid, headsOf } from "./heads.js";
@@ -21,17 +21,17 @@ export class WindowPolicy {
     this.signature = signatures.act_with_attention ? "act_with_attention" : "act";
     [, this.length, , , this.channels] = signatures.act.inputs.states.shape;
     const name = ([x, y]) => `${TOKENS[y]} ${ago(this.length - 1 - x)}`;
-    /** Its tokens: a column for each of the last steps. What it does comes of its newest view. */
+    /** Its tokens: a column for each of the last steps. The newest view decides the action. */
     this.grid = new Grid(this.length, TOKENS.length, { home: [this.length - 1, 1], name });
     this.rowNames = TOKENS;
-    /** The return asked for. */
+    /** The target return. */
     this.target = 1;
     this.hasDefault = "default_target" in signatures;
     this.subtracts = true;
-    this.slots = this.fed = 0; // it has no memory but its window
+    this.slots = this.fed = 0; // it has no memory besides its window
   }
 
-  /** Asks what to ask for where nobody says it. */
+  /** Loads the default target return. */
   async open() {
     if (!this.hasDefault) return;
     const found = await this.predict("default_target", { batch_size: 1 });
@@ -39,8 +39,8 @@ export class WindowPolicy {
     this.subtracts = Boolean(found.subtracts_rewards[0]);
   }
 
-  /** What is still asked for at a moment of an episode. */
-  stillAsked(moment) {
+  /** The return-to-go at a moment of an episode. */
+  returnToGo(moment) {
     return this.target - (this.subtracts ? moment.earned : 0);
   }
 
@@ -70,7 +70,7 @@ export class WindowPolicy {
     return {
       states: of((each) => observe(each.state, this.channels), zeros),
       actions: of((each) => this.#oneHot(each === moment ? null : each.action), this.#oneHot(null)),
-      returns_to_go: of((each) => [this.stillAsked(each)], [0]),
+      returns_to_go: of((each) => [this.returnToGo(each)], [0]),
       timesteps: of((each) => each.state.steps, 0),
       mask: of(() => 1, 0),
     };

@@ -151,7 +151,9 @@ def notices(tmp_path_factory):
 def test_policies_of_something_else_do_not_play(notices):
     """MemoryS17's walked about: it sees as DoorKey's do, and neither picks up nor toggles."""
     for (name, plays), reason in zip(PLAYS.items(), notices["reasons"], strict=True):
-        told = f"The model “{name}” is not a DoorKey policy, so it cannot play here; you can."
+        told = (
+            f"The model “{name}” is not a DoorKey policy and cannot play here. You can still play."
+        )
         assert reason == (None if plays else told)
 
 

@@ -118,7 +118,7 @@ def test_the_policy_plays_to_the_goal(visit):
     assert page.locator("#step").is_disabled()
     page.click("#restart")
     assert page.inner_text("#play") == "Play"
-    assert status(page, "Agent in column").startswith("Agent in column 1, row 1, looks right")
+    assert status(page, "Agent in column").startswith("Agent in column 1, row 1, facing right")
 
 
 def test_a_policy_with_a_memory_plays_as_from_python(visit, server):
@@ -134,10 +134,10 @@ def test_keys_and_buttons_act_and_rewind(visit):
     page.focus("#board")
     for key in ("ArrowRight", "ArrowUp", " "):  # turns down, walks, picks up
         page.keyboard.press(key)
-    assert "row 2, looks down; key carried; door locked" in status(page, "key carried")
+    assert "row 2, facing down; key carried; door locked" in status(page, "key carried")
     page.click("text=Turn left")
     page.keyboard.press("Enter")
-    assert "looks right; key carried; door open" in status(page, "door open")
+    assert "facing right; key carried; door open" in status(page, "door open")
     page.click("#back")
     assert "door locked" in status(page, "Step 4 of 5") and page.input_value("#time") == "4"
     page.fill("#time", "2")
@@ -200,15 +200,15 @@ def test_a_decision_transformer_plays_for_the_return_asked_for(visit, server):
     assert page.locator("#slots .head").count() == 0
     page.focus("#target")
     page.keyboard.press("Home")
-    page.get_by_text("So far 0.00, still asked for 0.00.").wait_for()
+    page.get_by_text("Return so far 0.00, remaining target 0.00.").wait_for()
     page.fill("#target", "0.95")
-    page.get_by_text("still asked for 0.95").wait_for()
+    page.get_by_text("remaining target 0.95").wait_for()
     page.evaluate(FASTEST)
     page.click("#play")
     said = status(page, "Goal reached")
     assert f"after {steps_of_window(server, 0.95)} steps" in said
     earned = float(said.rpartition("reward ")[2].rstrip("."))
-    assert f"So far {earned:.2f}, still asked for {0.95 - earned:.2f}." in page.inner_text(
+    assert f"Return so far {earned:.2f}, remaining target {0.95 - earned:.2f}." in page.inner_text(
         "#earned"
     )
 
@@ -290,7 +290,7 @@ def test_the_editor_places_pieces_and_refuses_what_cannot_be(visit):
     click(2, 1)
     assert page.inner_text("#refusal") == "" and "door=1" in page.url
     page.click("#turn")
-    assert "looks down" in status(page, "looks down")
+    assert "facing down" in status(page, "facing down")
     page.check("input[value=agent]")
     page.focus("#board")
     for key in ("ArrowLeft", "ArrowDown", "ArrowDown", "Enter"):  # from the door's cell
@@ -301,9 +301,9 @@ def test_the_editor_places_pieces_and_refuses_what_cannot_be(visit):
 def test_a_model_of_something_else_is_said_so(visit):
     page = visit(model="tiny")
     said = page.inner_text("#problem")
-    assert "“tiny” is not a DoorKey policy" in said and said.endswith("you can.")
+    assert "“tiny” is not a DoorKey policy" in said and said.endswith("You can still play.")
     page.click("text=Turn left")
-    assert "looks up" in status(page, "looks up") and page.locator("#play").is_disabled()
+    assert "facing up" in status(page, "facing up") and page.locator("#play").is_disabled()
 
 
 def test_a_server_that_is_gone_is_said_so(browser, server):
@@ -313,7 +313,7 @@ def test_a_server_that_is_gone_is_said_so(browser, server):
     page.wait_for_selector(".action.chosen")
     context.set_offline(True)
     page.click("#step")
-    page.get_by_text("The server does not answer").wait_for()
+    page.get_by_text("The server does not respond").wait_for()
     context.set_offline(False)
     page.click("#step")
     page.locator("#problem").wait_for(state="hidden")

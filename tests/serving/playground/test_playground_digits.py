@@ -113,7 +113,7 @@ def classify(server):
 
 
 def read(page, digit):
-    page.get_by_text(f"The network reads {digit},").wait_for(timeout=60_000)
+    page.get_by_text(f"Prediction: {digit},").wait_for(timeout=60_000)
 
 
 def sent_by(page, act):
@@ -134,7 +134,7 @@ def test_the_server_shows_the_page_for_digits_and_every_example_is_read(visit):
 def test_what_is_drawn_is_read(visit):
     page = visit()
     page.click("#clear")
-    page.get_by_text("The paper is empty").wait_for()
+    page.get_by_text("Draw a digit or choose").wait_for()
     box = page.locator("#paper").bounding_box()
     for i, (x, y) in enumerate([(0.3, 0.2), (0.7, 0.2), (0.5, 0.5), (0.42, 0.85)]):  # a seven
         page.mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"], steps=8)
@@ -143,14 +143,14 @@ def test_what_is_drawn_is_read(visit):
     read(page, 7)
     page.mouse.move(box["x"], box["y"])  # the pen is up
     page.click("#undo")
-    page.get_by_text("The paper is empty").wait_for()
+    page.get_by_text("Draw a digit or choose").wait_for()
 
 
 def test_an_empty_paper_shows_nothing(visit):
     page = visit()
     read(page, 3)
     page.click("#clear")
-    page.get_by_text("The paper is empty").wait_for()
+    page.get_by_text("Draw a digit or choose").wait_for()
     page.wait_for_timeout(500)  # an answer that was under way has come
     assert page.locator(".class.chosen, .head").count() == 0
     assert page.locator("#seen .attention, #seen .patch").count() == 0
@@ -171,13 +171,13 @@ def answering(outputs):
 def test_what_is_hardly_likely_is_not_told(visit):
     page = visit()
     likely = [0.9994, 0.0006, *8 * [0.0]], [0.9996, 0.0004, *8 * [0.0]]
-    told = ("0, 99.9 %; after that 1, 0.1 %.", "0, 100.0 %.")
+    told = ("0, 99.9 %; second 1, 0.1 %.", "0, 100.0 %.")
     for probabilities, words in zip(likely, told):
         outputs = {"class": [0], "probabilities": [probabilities]}
         page.route("**:predict", answering(outputs))
         page.click("#examples button:text('0')")
-        page.get_by_text("The network reads 0").wait_for()
-        page.get_by_text(f"The network reads {words}", exact=True).wait_for()
+        page.get_by_text("Prediction: 0").wait_for()
+        page.get_by_text(f"Prediction: {words}", exact=True).wait_for()
 
 
 def test_the_only_model_is_named(visit):
@@ -215,7 +215,7 @@ def test_sliders_turn_and_move_with_the_keyboard(visit):
     assert page.inner_text("#right-value") == "1 px"
     turned = sent_by(page, lambda: page.fill("#turn", "90"))
     assert (turned != moved).any() and page.inner_text("#turn-value") == "90°"
-    again = sent_by(page, lambda: page.click("#straight"))
+    again = sent_by(page, lambda: page.click("#reset"))
     np.testing.assert_array_equal(again, before)
 
 

@@ -66,7 +66,7 @@ def test_a_decision_transformer_is_asked_for_a_return(visit):
     page.click("#restart")
     page.focus("#target")
     page.keyboard.press("Home")
-    page.get_by_text("still asked for 0.00").wait_for()
+    page.get_by_text("remaining target 0.00").wait_for()
     chosen = page.locator(".action.chosen")
     chosen.wait_for()
     assert "probability 0.2" in chosen.get_attribute("aria-label")  # asked for none, it is unsure
@@ -88,10 +88,10 @@ def test_digits_are_read(visit, open_page, address):
     """Who chooses the classifier comes to its page; what stands there is what Python says."""
     page = visit()
     page.select_option("#model", "mnist-relational")
-    page.get_by_text("The network reads 3,").wait_for()
+    page.get_by_text("Prediction: 3,").wait_for()
     assert page.url == f"{address}digits.html#model=mnist-relational"
     page.click("#examples button:text('8')")
-    page.get_by_text("The network reads 8,").wait_for()
+    page.get_by_text("Prediction: 8,").wait_for()
     assert page.locator(".head").count() == 8
     label, scores = load_policy("mnist-relational").classify(
         pixels(page), return_attention_scores=True
@@ -116,15 +116,15 @@ def test_an_address_is_followed_in_an_open_page(visit, address):
     page = visit()
     other = "model=doorkey-6x6&size=6&wall=2&door=1&key=1,1&agent=1,2&direction=0"
     page.evaluate(f"location.hash = '{other}'")
-    page.get_by_text("Agent in column 1, row 2, looks right; key in column 1, row 1").wait_for()
+    page.get_by_text("Agent in column 1, row 2, facing right; key in column 1, row 1").wait_for()
     page.get_by_text("trained for 6 × 6").wait_for()
     assert page.url == f"{address}#{other}"
     page.evaluate("location.hash = 'model=mnist-relational'")
-    page.get_by_text("The network reads 3,").wait_for()
+    page.get_by_text("Prediction: 3,").wait_for()
 
 
-UNKNOWN = "The address names a model that is not here: another is shown."
-IMPOSSIBLE = "The address names no possible level: another is shown."
+UNKNOWN = "The address names an unknown model; another one is shown."
+IMPOSSIBLE = "The address names an invalid level; another one is shown."
 LEVEL = {"size": "5", "wall": "2", "door": "2", "key": "1,3", "agent": "1,1", "direction": "0"}
 
 
@@ -170,7 +170,7 @@ def test_nothing_is_asked_for_without_a_sign(visit):
         page.keyboard.press(key)
     page.get_by_text("Goal reached after 10 steps: reward 0.964").wait_for()
     page.fill("#target", "0.96")
-    page.get_by_text("So far 0.96, still asked for 0.00.").wait_for()
+    page.get_by_text("Return so far 0.96, remaining target 0.00.").wait_for()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -265,7 +265,7 @@ def test_digits_are_read_after_an_answer_that_was_an_error(visit_without, folder
     page = visit_without("digits.html", "mnist-relational.safetensors", body=other)
     assert "weights of mnist-relational are damaged" in page.inner_text("#problem")
     page.click("#examples button:text('8')")
-    page.get_by_text("The network reads 8,").wait_for()
+    page.get_by_text("Prediction: 8,").wait_for()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
