@@ -27,7 +27,7 @@ from benchmarks.pytorch.comparison import (
     OURS_XLA,
     PRECISIONS,
 )
-from benchmarks.pytorch.double_dqn import PREPARATIONS, TorchDoubleDQN
+from benchmarks.pytorch.double_dqn import PREPROCESSORS, TorchDoubleDQN
 from benchmarks.pytorch.networks import NETWORKS, copy_weights
 from benchmarks.runs import any_of
 from rrl_tf.agents.loops import make_loop
@@ -133,7 +133,7 @@ def torch_agent(training, precision, weights, compiled=False):
     copy_weights(network, weights)
     return TorchDoubleDQN(
         network,
-        PREPARATIONS[training.preset],
+        PREPROCESSORS[training.preset],
         learning_rate=training.learning_rate,
         clip_norm=training.clip_norm,
         loss=training.loss,
