@@ -30,7 +30,7 @@ from rrl_tf.data.sort_of_clevr_task import (
     kinds_of,
     sort_of_clevr,
 )
-from rrl_tf.export import export_answerer
+from rrl_tf.export import export_vqa
 from rrl_tf.models import ConvolutionalAnswerer, RelationalAnswerer
 from rrl_tf.training import (
     FitConfig,
@@ -175,7 +175,7 @@ def finish(run: FitRun) -> None:
         "cpu_minutes": sum(row["time/epoch_cpu"] for row in run.log.rows) / 60,
     }
     figure = attention_figure(model, test)
-    version = export_answerer(
+    version = export_vqa(
         folder.export,
         model,
         ink,

@@ -1,11 +1,11 @@
-"""Exported answerers answer about raw images as the model does."""
+"""Exported VQA models return the outputs of the model for raw images."""
 
 import keras
 import numpy as np
 import pytest
 
 from rrl_tf.data.sort_of_clevr_task import QUESTION_SIZE, examples, ink, sort_of_clevr
-from rrl_tf.export import SavedModelSession, export_answerer
+from rrl_tf.export import SavedModelSession, export_vqa
 from rrl_tf.models import ConvolutionalAnswerer, RelationalAnswerer
 
 pytestmark = pytest.mark.tf_only
@@ -17,7 +17,7 @@ def test_answers_probabilities_and_attention(tmp_path, kind):
     inputs, _ = examples(pictures)
     model = kind.from_preset("fast")
     expected = keras.ops.convert_to_numpy(keras.ops.softmax(model(inputs)))
-    folder = export_answerer(tmp_path, model, ink, (75, 75, 3), QUESTION_SIZE)
+    folder = export_vqa(tmp_path, model, ink, (75, 75, 3), QUESTION_SIZE)
     session = SavedModelSession(folder)
     attends = kind is RelationalAnswerer
     names = {"answer", "serving_default"} | ({"answer_with_attention"} if attends else set())
