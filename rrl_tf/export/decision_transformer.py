@@ -59,10 +59,10 @@ def export_decision_transformer(
         InvalidInput, FileExistsError: See `rrl_tf.export.write_version`; nothing is written.
 
     Example:
-        >>> from rrl_tf import data, models
+        >>> from rrl_tf import models, offline
         >>> model = models.BehaviorCloning(state_size=4, action_size=2, discrete=True)
         >>> model.build()
-        >>> scaling = data.Scaling(ops.zeros(4), ops.ones(4), return_scale=500.0)
+        >>> scaling = offline.Scaling(ops.zeros(4), ops.ones(4), return_scale=500.0)
         >>> export_decision_transformer("runs/cartpole/export", model, scaling, (4,))
         PosixPath('runs/cartpole/export/1')
     """

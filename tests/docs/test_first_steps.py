@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 from code_blocks import ROOT, blocks, commands
 
-from serving.local import wait_until_ready, free_ports
+from serving.local import free_ports, wait_until_ready
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.slow]
 

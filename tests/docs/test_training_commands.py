@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from code_blocks import PAGES, blocks, commands
 
-from serving.local import wait_until_ready, free_ports
+from serving.local import free_ports, wait_until_ready
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.slow]
 
