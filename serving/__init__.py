@@ -1,7 +1,7 @@
 """Answers action queries from exported policies, in the TensorFlow Serving protocol.
 
     server      `python -m serving.server`, with the flags of tensorflow_model_server
-    client      `connect(address, model).act(observation)` over gRPC or REST, with or without asyncio
+    client      `connect(address, model).act(observation)` over gRPC or REST, also in asyncio
     local       `served(export_folder, name)`: a server for the duration of a program
     sessions    episodes of policies with a memory or a window, on the client's side
     bench       `python -m serving.bench`, the load tool

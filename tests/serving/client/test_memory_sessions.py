@@ -32,7 +32,7 @@ def make_network(tools, preset="lstm-dense", seed=0, **core):
     )
     network.build({"observation": (None, *tools.SHAPE)})
     rng = np.random.default_rng(seed)
-    for weight in network.trainable_variables:  # so that everything matters
+    for weight in network.trainable_variables:  # so that every weight matters
         weight.assign(rng.normal(0.0, 0.7, size=weight.shape))
     return network
 
@@ -45,7 +45,7 @@ def export(base, tools, *args, version=None, **core):
 
 @pytest.fixture(scope="module")
 def export_once(tmp_path_factory, tools):
-    """Function of a preset and a seed → a network, and the base folder that it is exported to."""
+    """Function of a preset and a seed: a network and the base folder of its export."""
 
     @functools.cache  # pytest makes a fixture with parameters again, whenever they change
     def exported(preset, seed):
@@ -57,13 +57,13 @@ def export_once(tmp_path_factory, tools):
 
 @pytest.fixture(scope="module", params=CORES)
 def exported_network(request, export_once):
-    """A network, and the base folder that it is exported to; read only."""
+    """A network and the base folder of its export; read only."""
     return export_once(request.param, 0)
 
 
 @pytest.fixture(scope="module", params=["grpc", "http", "in process"])
 def client(request, exported_network, tools):
-    """The same policy, near and far; the server merges requests."""
+    """The policy in process and behind a server that merges requests."""
     base = exported_network[1]
     if request.param == "in process":
         policy = load_policy(base)
@@ -80,10 +80,7 @@ def at(server, scheme):
 
 
 def expected_episode(network, tools, raw, rewards):
-    """Actions and memories of an episode, from the network without export or server.
-
-    The reward of a step is what the action before it earned.
-    """
+    """Actions and memories of an episode, from the network itself."""
     memory, action, actions, memories = None, -1, [], []
     for observation, reward in zip(raw, rewards):
         step = {
@@ -102,22 +99,22 @@ def some_rewards(count, seed=1):
     return np.random.default_rng(seed).normal(0.0, 3.0, count).astype(np.float32)
 
 
-def test_an_episode_is_that_of_the_network(client, exported_network, tools):
+def test_an_episode_equals_that_of_the_network(client, exported_network, tools):
     network, _ = exported_network
     raw, rewards = tools.observations(15), some_rewards(15)
     actions, memories = expected_episode(network, tools, raw, rewards)
     session = MemorySession(client)
-    for _ in range(2):  # after a reset, all over again
+    for _ in range(2):  # again after a reset
         for observation, reward, action, memory in zip(raw, rewards, actions, memories):
             assert session.act(observation, reward) == action
             np.testing.assert_allclose(session.memory[0, :-2], memory, rtol=1e-3, atol=1e-4)
             assert session.memory[0, -2] == action
         session.reset()
     _, without = expected_episode(network, tools, raw, np.zeros(15))
-    assert np.abs(without - memories).max() > 0.05  # so rewards matter
+    assert np.abs(without - memories).max() > 0.05  # rewards matter
 
 
-def test_the_policy_tells_how_many_slots_its_memory_has(exported_network):
+def test_policy_json_has_the_number_of_slots(exported_network):
     network, base = exported_network
     policy = load_policy(base)
     slots = 2 if network.core == "relational_memory" else None
@@ -125,7 +122,7 @@ def test_the_policy_tells_how_many_slots_its_memory_has(exported_network):
     policy.close()
 
 
-def test_episodes_side_by_side_are_as_alone(client, exported_network, tools):
+def test_several_environments_equal_single_ones(client, exported_network, tools):
     network, _ = exported_network
     steps, size = 12, 3
     raw = tools.observations(steps * size).reshape(steps, size, *tools.SHAPE)
@@ -147,7 +144,7 @@ def test_episodes_side_by_side_are_as_alone(client, exported_network, tools):
             np.testing.assert_allclose(found, remembered, rtol=1e-3, atol=1e-4)
 
 
-def test_an_episode_goes_on_in_another_session(client, exported_network, tools):
+def test_another_session_continues_an_episode(client, exported_network, tools):
     raw, rewards = tools.observations(8), some_rewards(8)
     expected, memories = expected_episode(exported_network[0], tools, raw, rewards)
     session = MemorySession(client)
@@ -160,8 +157,7 @@ def test_an_episode_goes_on_in_another_session(client, exported_network, tools):
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, 1e300])
-def test_a_reward_that_is_no_number_leaves_no_trace(client, exported_network, tools, wrong):
-    """NaN was remembered, and every later answer came of it."""
+def test_a_reward_that_is_not_finite_keeps_the_memory(client, exported_network, tools, wrong):
     raw, rewards = tools.observations(4), some_rewards(4)
     expected, _ = expected_episode(exported_network[0], tools, raw, rewards)
     session = MemorySession(client)
@@ -191,11 +187,11 @@ def test_rewards_in_first_steps_are_ignored(client, tools):
 
 
 def refusal(client):
-    """What is raised where a policy refuses its inputs."""
+    """The error of a policy for invalid inputs."""
     return ValueError if isinstance(client, Policy) else ServingError
 
 
-def test_a_memory_of_another_batch_or_size_is_refused(client, tools):
+def test_a_memory_of_another_shape_raises(client, tools):
     session = MemorySession(client, num_envs=2)
     session.act(tools.observations(2), [1.0, 2.0])
     before = session.memory
@@ -217,7 +213,7 @@ def test_a_memory_of_another_batch_or_size_is_refused(client, tools):
         client.predict({**inputs, "memory": before[:, :-1]}, "act")
 
 
-def test_a_memory_of_another_policy_is_refused(client, exported_network, export_once, tools):
+def test_a_memory_of_another_policy_raises(client, exported_network, export_once, tools):
     known = exported_network[0].core_arguments.items()
     preset = next(name for name in CORES if CORES[name].items() <= known)
     other = load_policy(export_once(preset, 1)[1])  # other weights, all else the same
@@ -232,7 +228,7 @@ def test_a_memory_of_another_policy_is_refused(client, exported_network, export_
     other.close()
 
 
-def test_the_same_weights_are_the_same_policy(export_once, tmp_path, tools):
+def test_an_export_of_the_same_weights_accepts_the_memory(export_once, tmp_path, tools):
     export(tmp_path, tools, version=2)
     one, two = load_policy(export_once("lstm-dense", 0)[1]), load_policy(tmp_path / "2")
     session, later = MemorySession(one), MemorySession(two)
@@ -245,7 +241,7 @@ def test_the_same_weights_are_the_same_policy(export_once, tmp_path, tools):
 
 
 @pytest.mark.parametrize("scheme", ["grpc", "http"])
-def test_an_episode_does_not_go_on_with_another_version(tmp_path, export_once, tools, scheme):
+def test_another_version_does_not_accept_the_memory(tmp_path, export_once, tools, scheme):
     (_, first), (network, second) = (export_once("lstm-dense", seed) for seed in (0, 1))
     shutil.copytree(first / "1", tmp_path / "1")
     raw = tools.observations(4)
@@ -270,7 +266,7 @@ def test_an_episode_does_not_go_on_with_another_version(tmp_path, export_once, t
         assert [session.act(observation) for observation in raw] == expected
 
 
-def test_a_foreign_memory_spoils_no_other_episode(exported_network, tools):
+def test_a_foreign_memory_affects_no_other_episode(exported_network, tools):
     """Requests merge into one batch; only the one with the wrong memory is refused."""
     network, base = exported_network
     raw, rewards = tools.observations(5), some_rewards(5)
@@ -300,7 +296,7 @@ def test_a_foreign_memory_spoils_no_other_episode(exported_network, tools):
     assert [answer for index, answer in enumerate(answers) if index % 4] == [expected] * 12
 
 
-def test_a_network_without_a_memory_is_served_alike(tmp_path, tools):
+def test_a_network_without_memory_is_served(tmp_path, tools):
     keras.utils.set_random_seed(0)
     network = RecurrentQNetwork.from_preset("none-dense", num_actions=tools.ACTIONS)
     network.build({"observation": (None, *tools.SHAPE)})

@@ -1,4 +1,4 @@
-"""The REST client beside servers that fail, change or are none."""
+"""The REST client with servers that fail, change, or speak another protocol."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class Flaky(http.server.BaseHTTPRequestHandler):
-    """Answers with the statuses it is given, one after another, and hangs up after each."""
+    """Responds with a list of statuses and closes the connection after each."""
 
     protocol_version = "HTTP/1.1"
 
@@ -52,7 +52,7 @@ def metadata(signatures):
 
 
 def columns(*names, dtype="DT_FLOAT"):
-    """What metadata tell of vectors."""
+    """The metadata of vectors."""
     shape = {"dim": [{"size": "-1"}], "unknown_rank": False}
     return {name: {"dtype": dtype, "tensor_shape": shape} for name in names}
 
@@ -77,8 +77,7 @@ def flaky():
         yield server
 
 
-def test_answers_that_trickle_in_are_given_up_in_time():
-    """Each byte began the time anew: an answer in small pieces took as long as it liked."""
+def test_the_timeout_covers_a_slow_response():
 
     class Trickling(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
@@ -102,7 +101,6 @@ def test_answers_that_trickle_in_are_given_up_in_time():
 
 
 def test_another_thread_may_take_the_last_idle_connection(flaky):
-    """Between the look whether there is one and the taking of it: an IndexError before."""
 
     class Taken(list):
         def __len__(self):
@@ -124,7 +122,7 @@ def test_another_thread_may_take_the_last_idle_connection(flaky):
         ([504], 3, 1, "DEADLINE_EXCEEDED"),
     ],
 )
-def test_only_unavailable_is_asked_again(flaky, statuses, retries, asked, code):
+def test_only_unavailable_is_retried(flaky, statuses, retries, asked, code):
     flaky.statuses = statuses
     client = connect(flaky.address, "tiny", retries=retries)
     if code is None:
@@ -137,7 +135,7 @@ def test_only_unavailable_is_asked_again(flaky, statuses, retries, asked, code):
     client.close()
 
 
-def test_a_connection_closed_while_idle_is_opened_again(flaky):
+def test_a_connection_closed_while_idle_is_reopened(flaky):
     client = connect(flaky.address, "tiny", retries=0)
     for _ in range(3):
         client._signatures = None
@@ -145,13 +143,12 @@ def test_a_connection_closed_while_idle_is_opened_again(flaky):
     client.close()
 
 
-def test_a_dead_connection_costs_one_repetition_within_the_time():
-    """Each idle connection that failed was one more repetition, with all of the time anew."""
+def test_a_dead_connection_is_retried_once_within_the_timeout():
 
     class Hanging(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             self.server.asked += 1
-            time.sleep(0.3)  # and hangs up
+            time.sleep(0.3)  # and closes the connection
 
     with (
         answered_by(Hanging) as server,
@@ -167,8 +164,7 @@ def test_a_dead_connection_costs_one_repetition_within_the_time():
         assert time.monotonic() - begun < 0.8 and server.asked == 2
 
 
-def test_dtypes_that_numpy_has_not_spoil_no_other_signature(flaky):
-    """They were a TypeError."""
+def test_a_dtype_unknown_to_numpy_is_none_in_the_signatures(flaky):
     odd = [columns("x", dtype=f"DT_{name}") for name in ("BFLOAT16", "VARIANT", "QINT8", "NEW")]
     signatures = {f"odd{n}": {"inputs": each, "outputs": each} for n, each in enumerate(odd)}
     signatures["serving_default"] = {"inputs": columns("x"), "outputs": columns("y")}
@@ -180,8 +176,7 @@ def test_dtypes_that_numpy_has_not_spoil_no_other_signature(flaky):
 
 @pytest.mark.parametrize("answer", [{}, [], "<html>", None, {"metadata": {"signature_def": 3}}])
 @pytest.mark.parametrize("status", [200, 404, 503])
-def test_what_no_tensorflow_serving_answers_is_a_serving_error(status, answer):
-    """KeyError, AttributeError, TypeError."""
+def test_an_invalid_reply_raises_a_serving_error(status, answer):
     form = RestMessages(ModelAddress(split_address("http://h:1", ["http"]), "m"))
     for text in (json.dumps(answer), f"{answer}"):
         with pytest.raises(ServingError) as refusal:
@@ -192,7 +187,7 @@ def test_what_no_tensorflow_serving_answers_is_a_serving_error(status, answer):
 
 @pytest.fixture(params=["threads", "event loop"])
 def predict(request, flaky):
-    """Function that asks the server by one client or the other."""
+    """The predict function of one client or the other."""
     address = flaky.address
     if request.param == "threads":
         with connect(address, "tiny") as client:
@@ -205,8 +200,7 @@ def predict(request, flaky):
 
 
 @pytest.mark.parametrize("others", [("y", "z"), ("y", "z", "w"), ("z",)])
-def test_another_version_with_other_outputs_is_read_when_asked_again(flaky, predict, others):
-    """What the first version gives was expected for good: a TypeError after each hot swap."""
+def test_outputs_of_a_new_version_are_read_after_one_error(flaky, predict, others):
 
     def change(names):
         both = {"inputs": columns("x"), "outputs": columns(*names)}

@@ -1,4 +1,4 @@
-"""Sessions: episodes with a memory or a window, alone and side by side, equal to in-process."""
+"""Sessions: episodes with a memory or a window, in one or several environments."""
 
 import re
 import time
@@ -24,7 +24,7 @@ LENGTH, STATE, ACTION = 4, 3, 2  # of the windows
 
 @pytest.fixture(scope="module", params=["grpc", "http", "in process"])
 def recurrent_client(request, recurrent, tools):
-    """The same recurrent policy, near and far; the server merges requests."""
+    """A recurrent policy in process and behind a server that merges requests."""
     if request.param == "in process":
         policy = load_policy(recurrent / "1")
         yield policy
@@ -48,11 +48,11 @@ def expected_actions(tools, raw):
     return actions, {name: np.array(score[0]) for name, score in scores.items()}
 
 
-def test_an_episode_is_that_of_the_model_in_process(recurrent_client, tools):
+def test_an_episode_equals_that_of_the_model(recurrent_client, tools):
     raw = tools.observations(12)
     expected, scores = expected_actions(tools, raw)
     session = MemorySession(recurrent_client)
-    for _ in range(2):  # after a reset, all over again
+    for _ in range(2):  # again after a reset
         answers = [session.act(observation) for observation in raw[:-1]]
         action, attention = session.act(raw[-1], return_attention_scores=True)
         assert [*answers, action] == expected and isinstance(action, int)
@@ -60,10 +60,10 @@ def test_an_episode_is_that_of_the_model_in_process(recurrent_client, tools):
         session.reset()
         assert session.memory is None
     fresh = [MemorySession(recurrent_client).act(observation) for observation in raw]
-    assert fresh != expected  # so the memory matters
+    assert fresh != expected  # the memory matters
 
 
-def test_rows_are_reset_one_by_one(recurrent_client, tools):
+def test_reset_of_some_environments_keeps_the_others(recurrent_client, tools):
     raw, size = tools.observations(30).reshape(10, 3, *tools.SHAPE), 3
     rng = np.random.default_rng(0)
     together = MemorySession(recurrent_client, num_envs=size)
@@ -108,7 +108,7 @@ def test_many_sessions_share_batches(recurrent, tools):
 
 
 class Recorder:
-    """Stands in for a client with a Decision Transformer: keeps the windows it is sent."""
+    """A client with a Decision Transformer that records its windows."""
 
     signatures = {
         "act": {
@@ -184,7 +184,7 @@ def test_windows_hold_the_newest_steps(seed, discrete):
         rewards = rng.integers(-3, 4, size).astype(float)
 
 
-def test_a_step_that_failed_is_asked_again():
+def test_a_failed_step_can_be_repeated():
     client = Recorder()
     session = WindowSession(client, 5.0)
     session.act(np.ones(STATE))
@@ -200,7 +200,7 @@ def test_a_step_that_failed_is_asked_again():
 
 
 def transformer(states, actions, returns_to_go, timesteps, mask):
-    """As a Decision Transformer is called; what is masked does not count."""
+    """A small function with the inputs of a Decision Transformer."""
     weights = mask[:, :, None]
     seen = tf.reduce_sum(states * weights, axis=[1, 2]) + tf.reduce_sum(actions, axis=[1, 2])
     newest = returns_to_go[:, -1, 0] + tf.cast(timesteps[:, -1], "float32")
@@ -277,7 +277,7 @@ def play_together(client, lengths):
     return np.swapaxes(actions, 0, 1)
 
 
-def test_what_cannot_be_played_is_refused(exported, recurrent, tools):
+def test_invalid_policies_and_arguments_raise(exported, recurrent, tools):
     forgetful, remembering = load_policy(exported / "1"), load_policy(recurrent / "1")
     raw = tools.observations(3)
     with pytest.raises(
@@ -286,7 +286,7 @@ def test_what_cannot_be_played_is_refused(exported, recurrent, tools):
         MemorySession(forgetful)
     with pytest.raises(InvalidInput, match=r"WindowSession .* \['memory', 'observation'\]"):
         WindowSession(remembering, 1.0)
-    classifier = types.SimpleNamespace(signatures={"classify": {}})  # was a KeyError
+    classifier = types.SimpleNamespace(signatures={"classify": {}})
     for session in (MemorySession, WindowSession):
         told = rf"{session.__name__} needs .* received a policy with the signatures \['classify'\]"
         with pytest.raises(InvalidInput, match=told):
@@ -312,8 +312,7 @@ def test_what_cannot_be_played_is_refused(exported, recurrent, tools):
         MemorySession(remembering).act(np.full((3, 3, 2), 0.99).tolist())
 
 
-def test_the_time_of_a_step_is_for_all_that_it_asks(recurrent, tools):
-    """How a memory begins was asked for with the client's time."""
+def test_the_timeout_covers_all_requests_of_a_step(recurrent, tools):
     policy, given = load_policy(recurrent / "1"), []
 
     def predict(inputs, signature, timeout=None):
@@ -332,8 +331,7 @@ def test_the_time_of_a_step_is_for_all_that_it_asks(recurrent, tools):
 @pytest.mark.parametrize(
     ("size", "shape"), [(None, (1,)), (None, (2,)), (None, ()), (3, (3, 1)), (3, (1, STATE))]
 )
-def test_an_observation_of_another_shape_is_not_stretched(size, shape):
-    """What NumPy could broadcast was answered; what it could not was its own error."""
+def test_an_observation_is_not_broadcast(size, shape):
     client = Recorder()
     session = WindowSession(client, 1.0, size)
     told = rf"`observation` must have the shape \[3\] in each of {size or 1} .*received the shape"
@@ -343,11 +341,7 @@ def test_an_observation_of_another_shape_is_not_stretched(size, shape):
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf, 1e300])
-def test_nothing_endless_stays_in_a_session(recurrent, wrong):
-    """NaN was asked for, subtracted, or remembered until the episode's end.
-
-    1e300 became infinity: windows are of float32.
-    """
+def test_values_must_be_finite_in_float32(recurrent, wrong):
     told = re.escape(f"must be finite in float32; received {wrong}")
     with pytest.raises(InvalidInput, match=f"target_return {told}"):
         WindowSession(Recorder(), [1.0, wrong], 2)
@@ -370,8 +364,7 @@ def test_nothing_endless_stays_in_a_session(recurrent, wrong):
 
 
 @pytest.mark.parametrize("scheme", ["grpc", "http"])
-def test_a_client_says_what_plays_a_policy_with_a_past(recurrent, tools, scheme):
-    """A Decision Transformer was a bare KeyError."""
+def test_act_names_the_session_of_a_recurrent_policy(recurrent, tools, scheme):
     with tools.serve(recurrent) as server:
         port = server.grpc_port if scheme == "grpc" else server.rest_port
         client = connect(f"{scheme}://127.0.0.1:{port}", "tiny")
