@@ -1,12 +1,11 @@
 """Answers action queries from exported policies, in the TensorFlow Serving protocol.
 
     server      `python -m serving.server`, with the flags of tensorflow_model_server
-    client      `connect(address, model).act(observation)`, over gRPC or REST; async_client
-    local       `served(export_folder, name)`: a server for as long as a program needs one
+    client      `connect(address, model).act(observation)` over gRPC or REST, also in asyncio
+    local       `served(export_folder, name)`: a server for the duration of a program
     sessions    episodes of policies with a memory or a window, on the client's side
     bench       `python -m serving.bench`, the load tool
-    static_page the playground as files, which needs no server of ours
-    page_networks   what networks such a page computes
+    playground  the web page where policies act, served or as files
     deploy      the same models on TensorFlow Serving: Docker Compose, Kubernetes, Grafana
 
 `serving.server` describes the modules of the server. The server and the client share two modules:

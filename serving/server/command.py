@@ -19,7 +19,7 @@ import sys
 
 import tensorflow as tf
 
-from serving.page import ROOT
+from serving.playground.page import ROOT
 from serving.server import flags as flags_module
 from serving.server import logs
 from serving.server.config_files import StartError

@@ -50,11 +50,10 @@ class TensorSpec:
     @property
     def row_bytes(self) -> int | None:
         """Bytes of one row; None if they are unknown."""
-        if self.shape is None or None in self.shape[1:]:
-            return None
         dtype = self.numpy_dtype
-        known = dtype is not None and dtype.kind != "O"
-        return math.prod(self.shape[1:]) * dtype.itemsize if known else None
+        if self.shape is None or None in self.shape[1:] or dtype is None or dtype.kind == "O":
+            return None
+        return math.prod(self.shape[1:]) * dtype.itemsize
 
     def from_json(self, array: np.ndarray) -> np.ndarray:
         """Return an array of JSON with its whole shape: `[]` is an empty batch of any rows."""

@@ -29,7 +29,7 @@ except ModuleNotFoundError as error:
     )
 
 from serving.errors import ServingError
-from serving.page import Page
+from serving.playground.page import Page
 from serving.server.batching import BatchingParameters, Scheduler
 from serving.server.config_files import StartError, read_credentials
 from serving.server.flags import Flags
