@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from benchmarks.report import RESULTS, Report
 from benchmarks.reproductions.recall import by_looks
-from rrl_tf.envs.box_world_graph import BoxWorldGraph, BoxWorldState
-from rrl_tf.envs.box_world_levels import COLOUR_BITS, DISTRACTOR, LOCK
+from rrl_tf.envs.box_world.graph import BoxWorldGraph, BoxWorldState
+from rrl_tf.envs.box_world.levels import COLOUR_BITS, DISTRACTOR, LOCK
 from rrl_tf.training import make_optimizer
 from train_scripts import train_box_world
 

@@ -131,7 +131,7 @@ def maze_pieces(layout, episodes):
 
 def play(env, to, seed):
     """An episode that heads for an exit."""
-    way, env = env.way(to), RecordedEnv(env)
+    way, env = env.shortest_path(to), RecordedEnv(env)
     observation, _ = env.reset(seed=seed)
     over = False
     while not over:

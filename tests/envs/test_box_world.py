@@ -28,8 +28,8 @@ from rrl_tf.envs import (
     SeededVectorEnv,
     held_out_pairs,
 )
-from rrl_tf.envs.box_world import ACTION_NAMES, AGENT, LOOKS, MOVES
-from rrl_tf.envs.box_world_levels import COLOURS, DISTRACTOR, GEM, KEY, LOCK, cell_code
+from rrl_tf.envs.box_world.env import ACTION_NAMES, AGENT, LOOKS, MOVES
+from rrl_tf.envs.box_world.levels import COLOURS, DISTRACTOR, GEM, KEY, LOCK, cell_code
 from rrl_tf.errors import InvalidInput
 
 RECORDED = pathlib.Path(__file__).with_name("box_world_transitions.npz")
@@ -129,7 +129,6 @@ LEVELS = st.builds(
     goal_length=st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple),
     num_distractors=st.integers(0, 2),
     distractor_length=st.integers(1, 2),
-    num_backward=st.integers(0, 1),
     num_colours=st.integers(10, 31),
     part=st.sampled_from(["all", "train"]),
 )
@@ -195,9 +194,7 @@ def test_what_a_level_holds(levels, seed):
     again = levels.draw(np.random.default_rng(seed))
     assert start == again and hash(start) == hash(again)
     wrong = [box for box in start.boxes if box[2]]
-    assert len(wrong) == (
-        levels.num_distractors[0] * levels.distractor_length + levels.num_backward[0]
-    )
+    assert len(wrong) == levels.num_distractors[0] * levels.distractor_length
     assert all(key and lock != key for lock, key, _ in wrong)
     assert max(max(box[:2]) for box in start.boxes) <= levels.num_colours
     if levels.part == "train":
@@ -300,7 +297,7 @@ def test_what_is_seen_of_a_distractor_is_a_lock():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"size": 6, "goal_length": 2}, "no room"),
+        ({"size": 6, "goal_length": 2}, "too little room"),
         ({"size": 0}, "size"),
         ({"goal_length": 0}, "goal_length"),
         ({"goal_length": ()}, "goal_length"),
@@ -313,10 +310,7 @@ def test_what_is_seen_of_a_distractor_is_a_lock():
         ({"held_out_share": -1}, "held_out_share must be from 0 to 1; received -1"),
         ({"held_out_share": "x"}, "held_out_share must be from 0 to 1; received 'x'"),
         ({"held_out_share": None}, "held_out_share must be from 0 to 1; received None"),
-        # Drawing as many would take as long.
-        ({"num_distractors": 10**9}, "no room in a grid of size 12: .* num_distractors=.10{9}"),
-        ({"distractor_length": 10**9}, "no room .* distractor_length=10{9}"),
-        ({"num_backward": 10**9}, "no room .* num_backward=.10{9}"),
+        ({"num_distractors": 40}, "too little room"),
         ({"part": "validation"}, "part"),
         ({"part": "test", "goal_length": 1}, "goal_length of 2"),
         ({"part": "train", "goal_length": 4, "held_out_share": 1.0}, "held_out_share"),

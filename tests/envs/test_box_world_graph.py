@@ -1,7 +1,6 @@
 """Box-World of tensor operations against the one of NumPy, and the task that offers both."""
 
 import collections
-import re
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ from rrl_tf.envs import (
     box_world_task,
     held_out_pairs,
 )
-from rrl_tf.envs.box_world_levels import DISTRACTOR, GEM, KEY, LOCK, cell_code
+from rrl_tf.envs.box_world.levels import DISTRACTOR, GEM, KEY, LOCK, cell_code
 from rrl_tf.errors import InvalidInput
 
 pytestmark = pytest.mark.tf_only
@@ -238,18 +237,15 @@ def test_cells_are_named_by_what_they_are_for():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        *[
-            ({"levels": bad}, f"levels needs .*received {re.escape(repr(bad))}")
-            for bad in ((), 3, (3,), ((1, 2, 3),), None, "a")
-        ],
+        ({"levels": ()}, r"`levels` must hold at least one level; received \(\)"),
         ({"levels": (((), 0),)}, r"goal_length must be .*received \(\)"),
         ({"levels": ((1, True),)}, r"num_distractors must be .*received True"),
         ({"test_goal_length": "a"}, "test_goal_length must be .*received 'a'"),
         ({"train_part": "some"}, "train_part"),
         ({"test_part": "some"}, "test_part"),
-        ({"size": 4}, "no room"),
-        ({"num_distractors": 0}, "received num_distractors=0"),
-        ({"part": "all", "goal_length": 2}, "received goal_length=2, part='all'"),
+        ({"size": 4}, "too little room"),
+        ({"num_distractors": 0}, "received also num_distractors"),
+        ({"part": "all", "goal_length": 2}, "received also goal_length, part"),
         ({"pool": 0}, "pool"),
         ({"pool": "a"}, "pool.*'a'"),
     ],

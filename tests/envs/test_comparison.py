@@ -282,7 +282,7 @@ def test_impossible_starts_are_refused(change):
         ({"kinds": ("red key",)}, "kinds must be two or more different ones of .*received"),
         ({"kinds": ("red key", "red key")}, "kinds must be two or more different ones"),
         ({"kinds": ("red key", "key")}, "kinds must be two or more different ones"),
-        ({"reward": "book"}, "`reward` must be one of .*received 'book'"),
+        ({"reward": "dense"}, "`reward` must be one of .*received 'dense'"),
         ({"frames": 0}, "`frames` must be a positive integer; received 0"),
         ({"max_steps": 0}, "max_steps` must be a positive integer; received 0"),
         ({"starts": []}, "starts must be at least one ComparisonStart"),
@@ -297,7 +297,7 @@ def test_unknown_arguments_are_refused(arguments, message):
 
 def test_what_is_no_start_or_action_is_refused():
     env = make_comparison()
-    with pytest.raises(InvalidInput, match="expected a ComparisonStart of size 11; received 3"):
+    with pytest.raises(InvalidInput, match="must be a ComparisonStart of size 11; received 3"):
         env.reset(options={"start": 3})
     env.reset(seed=0)
     with pytest.raises(InvalidInput, match="an action must be 0, 1 or 2; received 3"):

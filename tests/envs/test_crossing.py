@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from rrl_tf.envs.crossing import MAPS, PAYS, Crossing
+from rrl_tf.envs.crossing import EXIT_REWARDS, MAPS, Crossing
 from rrl_tf.errors import InvalidInput
 
 
 def walk(env, to, seed):
     """Return, length and places of an episode that heads for an exit."""
-    way = env.way(to)
+    way = env.shortest_path(to)
     observation, _ = env.reset(seed=seed)
     places, total, over = [tuple(observation.astype(int).tolist())], 0.0, False
     while not over:
@@ -29,10 +29,10 @@ def test_it_is_an_environment(layout):
 @pytest.mark.parametrize("layout", MAPS)
 @pytest.mark.parametrize("start", "AB")
 def test_ways_lead_to_their_exits_through_the_crossing(layout, start):
-    for to in sorted(set(MAPS[layout]) & PAYS.keys()):
+    for to in sorted(set(MAPS[layout]) & EXIT_REWARDS.keys()):
         for seed in range(8):
             total, places, info = walk(Crossing(layout, start, slip=0.0), to, seed)
-            assert total == PAYS[to]
+            assert total == EXIT_REWARDS[to]
             assert info == {"success": float(to == "1")}
             side = [x < 6 for x, _ in places]
             assert ((6, 3) in places) == (False in side)
@@ -76,8 +76,8 @@ def test_a_wrong_argument_is_named(arguments, message):
 
 
 def test_only_an_exit_that_is_there_can_be_headed_for():
-    with pytest.raises(InvalidInput, match="must have the exit; received '3'"):
-        Crossing("crossing").way("3")
+    with pytest.raises(InvalidInput, match="must be an exit of the layout; received '3'"):
+        Crossing("crossing").shortest_path("3")
 
 
 def test_slips_do_not_bring_anyone_to_the_wrong_exit():
@@ -85,8 +85,8 @@ def test_slips_do_not_bring_anyone_to_the_wrong_exit():
     for to in "12":
         env = Crossing("fork", "A")
         returns = np.array([walk(env, to, seed)[0] for seed in range(300)])
-        assert np.isin(returns, [PAYS[to], PAYS["3"]]).all()
-        assert (returns == PAYS[to]).mean() > 0.9
+        assert np.isin(returns, [EXIT_REWARDS[to], EXIT_REWARDS["3"]]).all()
+        assert (returns == EXIT_REWARDS[to]).mean() > 0.9
 
 
 @pytest.mark.parametrize("action", [-1, 4, 1.7, "left"])

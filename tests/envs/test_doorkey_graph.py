@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from benchmarks.minigrid_oracle import MiniGridOracle, differences, every_state
 from rrl_tf.envs import DoorKeyGraph, DoorKeyStart, DoorKeyState, enumerate_starts, make_doorkey
-from rrl_tf.envs.doorkey_rules import packed_view, state_key
+from rrl_tf.envs.doorkey.graph import packed_view
 from rrl_tf.envs.graph import choose
 from rrl_tf.errors import InvalidInput
 
@@ -322,10 +322,10 @@ def test_listed_starts_are_drawn_evenly_and_by_seed():
 
 def test_a_state_key_names_a_state():
     states = np.concatenate([every_state(5), every_state(6)[::7]])
-    keys = state_key(state_from(states)).numpy()
+    keys = DoorKeyGraph().state_key(state_from(states)).numpy()
     assert len(np.unique(keys)) == len(states)
     later = state_from(states)._replace(steps=states[:, -1] + 1)
-    np.testing.assert_array_equal(state_key(later), keys)
+    np.testing.assert_array_equal(DoorKeyGraph().state_key(later), keys)
 
 
 def test_sizes_mix_in_one_state():
@@ -348,15 +348,15 @@ def test_a_packed_view_is_the_observation():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"size": 4}, "size must be at least 5, received 4"),
+        ({"size": 4}, "size must be from 5 to 255; received 4"),
         ({"size": 5.5}, "`size` must be a positive integer; received 5.5"),
-        ({"size": 256}, "`size` must be at most 255; received 256"),
-        ({"observation": "full"}, "Unknown observation 'full'"),
-        ({"actions": "some"}, "Unknown actions 'some'"),
-        ({"reward": "dense"}, "Unknown reward 'dense'"),
+        ({"size": 256}, "size must be from 5 to 255; received 256"),
+        ({"observation": "full"}, "`observation` must be one of .*; received 'full'"),
+        ({"actions": "some"}, "`actions` must be one of .*; received 'some'"),
+        ({"reward": "dense"}, "`reward` must be one of .*; received 'dense'"),
         ({"max_steps": 0}, "`max_steps` must be a positive integer; received 0"),
-        ({"starts": []}, "starts must be at least one DoorKeyStart"),
-        ({"size": 6, "starts": [START]}, "expected a DoorKeyStart of size 6; received DoorKey"),
+        ({"starts": []}, "`starts` must hold at least one DoorKeyStart"),
+        ({"size": 6, "starts": [START]}, "must be a DoorKeyStart of size 6; received DoorKey"),
     ],
 )
 def test_unknown_arguments_are_refused(arguments, message):
@@ -368,20 +368,10 @@ def test_wrong_calls_are_refused():
     graph = DoorKeyGraph(5)
     state = graph.state_of([START] * 2)
     with pytest.raises(
-        InvalidInput, match=r"a start must be of size 5; received DoorKeyStart\(size=6"
+        InvalidInput, match=r"must be a DoorKeyStart of size 5; received DoorKeyStart\(size=6"
     ):
         graph.state_of(enumerate_starts(6)[:1])
-    with pytest.raises(InvalidInput, match="needs at least one DoorKeyStart; received none"):
+    with pytest.raises(InvalidInput, match="at least one DoorKeyStart; received none"):
         graph.state_of([])
     with pytest.raises(InvalidInput, match="`num_envs` must be a positive integer; received 0"):
         graph.initial_state(0, (0, 0))
-    for step in (graph.step, tf.function(graph.step, autograph=False)):
-        with pytest.raises(
-            InvalidInput, match=r"integers of shape \(2,\); received int32 of shape"
-        ):
-            step(state, [0, 0, 0])
-        with pytest.raises(InvalidInput, match=r"integers of shape \(2,\); received float32"):
-            step(state, [0.0, 1.0])
-    for action in (-1, 5):
-        with pytest.raises(InvalidInput, match=rf"an action must be of .*; received {action}"):
-            graph.step(state, [0, action])

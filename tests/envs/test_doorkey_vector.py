@@ -204,7 +204,7 @@ def test_observations_handed_out_are_not_written_again(trio):
 
 def test_a_state_of_other_environments_is_refused(trio):
     trio.reset()
-    message = "expected the state of 2 environments of size 6; received that of 3 of 5"
+    message = "expected the state of 2 environments of size 6; received 3 of size 5"
     other = DoorKeyVectorEnv(6, 2)
     with pytest.raises(InvalidInput, match=message):
         other.set_state(trio.get_state())
@@ -220,11 +220,11 @@ def test_closing():
 
 def test_wrong_use_is_refused():
     for arguments, message in (
-        ((4, 2), "size must be at least 5, received 4"),
+        ((4, 2), "size must be from 5 to 255; received 4"),
         ((5, 0), "`num_envs` must be a positive integer; received 0"),
-        ((5, 2, -1), "seed must not be negative; received -1"),
-        ((5, 2, "a"), "seed must be an integer; received 'a'"),
-        ((5, 2, 0, "full"), "Unknown observation 'full'"),
+        ((5, 2, -1), "`?seed`? must be at least 0 .*; received -1"),
+        ((5, 2, "a"), "`seed` must be an integer; received 'a'"),
+        ((5, 2, 0, "full"), "`observation` must be one of .*received 'full'"),
     ):
         with pytest.raises(InvalidInput, match=message):
             DoorKeyVectorEnv(*arguments)
@@ -237,14 +237,17 @@ def test_wrong_use_is_refused():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"seed": -3}, "seed must not be negative; received -3"),
+        ({"seed": -3}, "seed.* must be at least 0 .*; received -3"),
         ({"options": {"start": START}}, r"the only option .* is 'starts'; received \['start'\]"),
         ({"options": {"starts": [START]}}, r"a list of 3 starts, .*; received \[DoorKeyStart"),
         ({"options": {"starts": START}}, "a list of 3 starts, .*; received DoorKeyStart"),
-        ({"options": {"starts": [START, START, 5]}}, "a start must be of size 5; received 5"),
+        (
+            {"options": {"starts": [START, START, 5]}},
+            "must be a DoorKeyStart of size 5; received 5",
+        ),
         (
             {"options": {"starts": enumerate_starts(6)[:3]}},
-            r"a start must be of size 5; received DoorKeyStart\(size=6",
+            r"must be a DoorKeyStart of size 5; received DoorKeyStart\(size=6",
         ),
     ],
     ids=str,

@@ -221,9 +221,9 @@ def test_a_state_of_another_environment_is_refused():
     other = SeededVectorEnv(
         functools.partial(make_doorkey, 5, starts=enumerate_starts(5)[-1:]), 2, seed=0
     )
-    with pytest.raises(ValueError, match=r"Environment \d does not come back: replaying 5 actions"):
+    with pytest.raises(ValueError, match=r"environment \d cannot be restored: replaying 5 actions"):
         other.set_state(state)
-    with pytest.raises(ValueError, match="state of 3 environments, received that of 2"):
+    with pytest.raises(ValueError, match="state of 3 environments; received that of 2"):
         SeededVectorEnv(make_doorkey, 3, seed=0).set_state(state)
 
 
@@ -240,7 +240,7 @@ def test_wrong_use_is_refused():
             unready()
     vector.reset()
     for actions in ([0], [0, 0, 0], 0):
-        with pytest.raises(ValueError, match="Expected 2 actions, received"):
+        with pytest.raises(ValueError, match="expected 2 actions; received"):
             vector.step(actions)
 
 
@@ -250,7 +250,7 @@ def test_a_state_holds_what_json_does():
     for vector.reset_options, options in ((None, {"start": START}), ({"start": START}, None)):
         vector.reset(options=options)
         with pytest.raises(
-            InvalidInput, match=r"ready for JSON .*; received {'start': DoorKeyStar"
+            InvalidInput, match=r"ready for JSON .*; received .*{'start': DoorKeyStar"
         ):
             vector.get_state()
 

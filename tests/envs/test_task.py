@@ -153,9 +153,9 @@ def test_actions_are_numbered_from_zero():
         ("no_such_module:Walk-v0", {}, "cannot make .*no_such_module"),
         (functools.partial(Walk, action_space=Box(-1, 1, (2,))), {}, "discrete actions; received"),
         (functools.partial(Walk, Sequence(Discrete(3))), {}, "must have a fixed size; received"),
-        (Walk, {"actions": (0, 7)}, "actions must be of the space .*received 7"),
+        (Walk, {"actions": (0, 7)}, r"must be different actions of Discrete.*received \(0, 7\)"),
         (Walk, {"frames": 0}, "`frames` must be a positive integer; received 0"),
-        (Walk, {"actions": (0, 0)}, r"actions must be different ones; received \(0, 0\)"),
+        (Walk, {"actions": (0, 0)}, r"must be different actions of .*; received \(0, 0\)"),
         (Walk, {"max_steps": 0}, "max_steps` must be a positive integer; received 0"),
         ("CartPole-v1", {"max_steps": -1}, "max_steps` must be a positive integer; received -1"),
         (Walk, {"success_return": np.nan}, "success_return must be finite; received nan"),
@@ -312,11 +312,11 @@ def test_levels_share_their_spaces():
 
 def test_the_preprocessor_fits_the_observations():
     other = gymnasium_task(functools.partial(Walk, Box(0, 3, (4, 5, 2), np.uint8))).preprocessor
-    with pytest.raises(ValueError, match=r"cannot take observations of Box.*4, 5"):
+    with pytest.raises(ValueError, match=r"must accept observations of Box.*4, 5"):
         make = functools.partial(Walk, Box(0, 3, (4, 5), np.uint8))
         Task("axes", (Level("", make),), other)
     wrong = Preprocessor(lambda observation: observation, (7,))
-    with pytest.raises(ValueError, match=r"promises shape \(7,\); received \(3,\)"):
+    with pytest.raises(ValueError, match=r"must return the shape \(7,\); received \(3,\)"):
         Task("shape", (Level("", Walk),), wrong)
 
 
@@ -347,14 +347,14 @@ def test_held_out_layouts_are_tested_and_never_trained_on():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"sizes": (9,), "held_out": True}, "held out up to size 8.*received size 9"),
+        ({"sizes": (9,), "held_out": True}, "last size of at most 8.*received size 9"),
         ({"sizes": (4,)}, "size must be at least 5"),
         ({"sizes": ()}, r"from 1 up, or several; received \(\)"),
         ({"held_out": True, "held_out_seed": -1}, "held_out_seed must be at least 0"),
         ({"sizes": (6,), "held_out": True, "held_out_seed": 1.5}, "held_out_seed.*received 1.5"),
         ({"frames": 1.5}, "`frames` must be a positive integer; received 1.5"),
-        ({"preprocessor": "nope"}, "preprocessor must be one of .*received 'nope'"),
-        ({"observation": "nope"}, "Unknown observation 'nope'"),
+        ({"preprocessor": "nope"}, "`preprocessor` must be one of .*received 'nope'"),
+        ({"observation": "nope"}, "`observation` must be one of .*received 'nope'"),
     ],
 )
 def test_what_doorkey_cannot_be_is_told(arguments, message):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from benchmarks.reproductions import box_world_comparison as comparison
-from rrl_tf.envs.box_world import AGENT, BoxWorld
-from rrl_tf.envs.box_world_graph import BoxWorldGraph, BoxWorldState
-from rrl_tf.envs.box_world_levels import LOCK
+from rrl_tf.envs.box_world.env import AGENT, BoxWorld
+from rrl_tf.envs.box_world.graph import BoxWorldGraph, BoxWorldState
+from rrl_tf.envs.box_world.levels import LOCK
 
 pytestmark = pytest.mark.tf_only
 LEVELS = {"size": 8, "goal_length": (1, 2, 3), "num_distractors": (0, 1)}

@@ -46,7 +46,7 @@ def test_entropy_is_that_of_the_shares(counts):
 
 def test_the_states_counted_are_those_that_minigrid_is_in(sweep):
     from rrl_tf.envs import enumerate_starts, make_doorkey
-    from rrl_tf.envs.doorkey_graph import DoorKeyGraph
+    from rrl_tf.envs.doorkey.graph import DoorKeyGraph
 
     starts = enumerate_starts(5)
     graph = DoorKeyGraph(5)

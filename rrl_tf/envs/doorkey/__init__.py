@@ -1,0 +1,13 @@
+"""MiniGrid's DoorKey: environment and task, and its form as TensorFlow operations."""
+
+from rrl_tf._lazy import lazy_attributes
+
+_MODULES = {
+    "env": "DoorKey DoorKeyStart doorkey_spec doorkey_task enumerate_starts make_doorkey",
+    "graph": "DoorKeyGraph DoorKeyState",
+    "vector": "DoorKeyVectorEnv",
+}
+
+__all__ = sorted(" ".join(_MODULES.values()).split())
+
+__getattr__ = lazy_attributes(__name__, _MODULES)
