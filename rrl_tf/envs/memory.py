@@ -271,11 +271,13 @@ def _level(make, size):
         return level_of_starts(f"S{size}", make, enumerate_memory_starts(size))
     hallways = enumerate_memory_starts(size + 1, random_length=True)
     shorter = tuple(start for start in hallways if start.hallway_end == size - 3)
+    make = functools.partial(_make_from, make, size + 1, shorter)
+    return level_of_starts(f"S{size}", make, shorter)
 
-    def make_shorter(starts=None, **options):
-        return make(size + 1, True, starts=starts or shorter, **options)
 
-    return level_of_starts(f"S{size}", make_shorter, shorter)
+def _make_from(make, size, all_starts, starts=None, **options):
+    """Make an environment that begins from some of the starts; a function that can be pickled."""
+    return make(size, True, starts=starts or all_starts, **options)
 
 
 def _is_size(size):

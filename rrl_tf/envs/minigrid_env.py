@@ -8,7 +8,6 @@ from typing import Any, SupportsFloat
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
-from gymnasium.wrappers import TransformReward
 from minigrid.minigrid_env import MiniGridEnv
 
 from rrl_tf._arguments import one_of, optional_positive_int, reset_option
@@ -17,13 +16,6 @@ from rrl_tf.envs.preprocessing import Preprocessor, one_hot
 from rrl_tf.envs.task import Level, Task
 from rrl_tf.envs.wrappers import SelectActions, StackFrames
 from rrl_tf.errors import InvalidInput
-
-REWARDS = {
-    "env": float,
-    "success": lambda reward: float(reward > 0),
-    "book": lambda reward: float(reward) if reward > 0 else -0.01,
-}
-"""Functions of MiniGrid's reward, which is positive at the goal and 0 elsewhere."""
 
 
 class StartableEnv(MiniGridEnv):
@@ -74,7 +66,7 @@ class StartableEnv(MiniGridEnv):
         """Take one of MiniGrid's actions; the last `info` of an episode contains `"success"`."""
         observation, reward, terminated, truncated, info = super().step(action)
         if terminated or truncated:
-            info["success"] = bool(reward > 0)
+            info["success"] = terminated and self._is_success(reward)
         return observation, reward, terminated, truncated, info
 
     def gen_obs(self) -> dict[str, Any]:
@@ -99,6 +91,10 @@ class StartableEnv(MiniGridEnv):
         policy is not part of it either.
         """
         return (*self.contents(), *map(int, self.agent_pos), int(self.agent_dir))
+
+    def _is_success(self, reward):
+        """Return whether the end of an episode is a success; other goals have no reward."""
+        return bool(reward > 0)
 
     def _chosen_start(self):
         """Return the start of this episode, or `None` if MiniGrid generates it."""
@@ -170,6 +166,33 @@ class MiniGridStateKey(gymnasium.Wrapper):
         )
 
 
+class SelectReward(gymnasium.Wrapper):
+    """Replaces MiniGrid's reward.
+
+    Args:
+        env: MiniGrid environment.
+        reward: `"env"`, MiniGrid's; `"success"`, 1 for a success; or `"book"`, MiniGrid's at the
+            end of an episode and -0.01 for every other step.
+
+    Raises:
+        InvalidInput: if the name is unknown.
+    """
+
+    def __init__(self, env: gymnasium.Env, reward: str) -> None:
+        super().__init__(env)
+        self._reward = one_of("reward", reward, REWARDS)
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Take a step and replace its reward."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if self._reward == "success":
+            reward = info.get("success", terminated)
+        elif self._reward == "book" and not terminated:
+            reward = -0.01
+        return observation, float(reward), terminated, truncated, info
+
+
+REWARDS = ("env", "success", "book")
 OBSERVATIONS = {"view": ImageObservation, "compass": CompassObservation}
 
 
@@ -185,7 +208,7 @@ def wrapped(
     Args:
         env: MiniGrid environment.
         frames: number of observations stacked along the channels.
-        reward: a name of `REWARDS`.
+        reward: as in `SelectReward`.
         actions: codes of the actions to choose from; `None` is all.
         observation: a name of `OBSERVATIONS`.
 
@@ -196,7 +219,7 @@ def wrapped(
     env = StackFrames(env, frames)
     if actions is not None:
         env = SelectActions(env, actions)
-    return TransformReward(env, REWARDS[one_of("reward", reward, tuple(REWARDS))])
+    return SelectReward(env, reward)
 
 
 def minigrid_task(

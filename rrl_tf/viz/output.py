@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
-from rrl_tf.viz.checks import checked_images
+from rrl_tf.viz._checks import checked_images
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

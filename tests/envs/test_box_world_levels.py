@@ -32,7 +32,6 @@ def test_what_can_be_made_can_be_reset(**arguments):
     "arguments",
     [
         {"part": "train", "held_out_share": 0.7},  # 10 % of the draws fail
-        {"part": "test", "held_out_share": 1 / 380},
         {"size": 11, "goal_length": 4, "num_distractors": 14},
     ],
 )

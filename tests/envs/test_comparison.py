@@ -285,7 +285,7 @@ def test_impossible_starts_are_refused(change):
         ({"reward": "dense"}, "`reward` must be one of .*received 'dense'"),
         ({"frames": 0}, "`frames` must be a positive integer; received 0"),
         ({"max_steps": 0}, "max_steps` must be a positive integer; received 0"),
-        ({"starts": []}, "starts must be at least one ComparisonStart"),
+        ({"starts": []}, "`starts` must hold at least one ComparisonStart"),
         ({"starts": STARTS[:1]}, "ComparisonStart of size 11; received ComparisonStart"),
     ],
     ids=str,

@@ -189,7 +189,7 @@ def test_impossible_starts_are_refused(change):
         ({"frames": 1.5}, "`frames` must be a positive integer; received 1.5"),
         ({"max_steps": 0}, "max_steps` must be a positive integer; received 0"),
         ({"max_steps": float("nan")}, "max_steps` must be a positive integer; received nan"),
-        ({"starts": []}, "starts must be at least one DoorKeyStart"),
+        ({"starts": []}, "`starts` must hold at least one DoorKeyStart"),
         ({"size": 6, "starts": [START]}, "a DoorKeyStart of size 6; received DoorKey"),
     ],
 )

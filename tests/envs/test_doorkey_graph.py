@@ -366,7 +366,6 @@ def test_unknown_arguments_are_refused(arguments, message):
 
 def test_wrong_calls_are_refused():
     graph = DoorKeyGraph(5)
-    state = graph.state_of([START] * 2)
     with pytest.raises(
         InvalidInput, match=r"must be a DoorKeyStart of size 5; received DoorKeyStart\(size=6"
     ):

@@ -243,7 +243,7 @@ def test_wrong_use_is_refused():
         ({"options": {"starts": START}}, "a list of 3 starts, .*; received DoorKeyStart"),
         (
             {"options": {"starts": [START, START, 5]}},
-            "must be a DoorKeyStart of size 5; received 5",
+            "a DoorKeyStart of size 5; received 5",
         ),
         (
             {"options": {"starts": enumerate_starts(6)[:3]}},

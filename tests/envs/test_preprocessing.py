@@ -115,7 +115,7 @@ def test_only_one_hot_cells_tell_what_is_out_of_sight(observation, frames):
         (Box(0, 1, (4,), np.uint8), 1, "height, width, channels"),
         (Box(-1, 1, (4, 4, 1), np.int8), 1, "from 0 up"),
         (Box(0, 1, (4, 4, 3), np.uint8), 2, r"must hold 2 frames .*received shape \(4, 4, 3\)"),
-        (Box(0, 1, (4, 4, 3), np.uint8), 0, "each of 0 frames"),
+        (Box(0, 1, (4, 4, 3), np.uint8), 0, "must hold 0 frames"),
     ],
 )
 def test_what_is_no_grid_of_codes_is_refused(space, frames, message):
