@@ -80,7 +80,7 @@ def test_view_and_attention_share_their_coordinates():
     view = VIEW.copy()
     view[20:30, 50:60] = 255  # the tile of KEY, ten pixels a tile
     figure = attention_figure(FRAME, view, one_hot_scores({}), {"agent": AGENT, "key": KEY})
-    axes = panel(figure, "what the agent sees")
+    axes = panel(figure, "view of the agent")
     left, right, bottom, top = axes.get_images()[0].get_extent()
     assert (left, right, bottom, top) == (-0.5, 6.5, 6.5, -0.5)
     outlined = {(p.get_x() + 0.5, p.get_y() + 0.5) for p in axes.patches if not p.get_fill()}
@@ -104,7 +104,7 @@ def test_unseen_cells_are_greyed_where_they_are():
     unseen = np.zeros((7, 7), bool)
     unseen[2, 0] = True
     figure = attention_figure(FRAME, VIEW, one_hot_scores({}), {"agent": AGENT}, unseen=unseen)
-    axes = panel(figure, "what the agent sees")
+    axes = panel(figure, "view of the agent")
     greyed = [(p.get_x() + 0.5, p.get_y() + 0.5) for p in axes.patches if p.get_fill()]
     assert greyed == [(2, 0)]
 

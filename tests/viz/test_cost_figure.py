@@ -29,5 +29,5 @@ def test_nothing_is_refused(panels):
 
 
 def test_a_missing_cost_is_refused():
-    with pytest.raises(ValueError, match=r"'slots'.*'ours'.*\(2,\) and \(1,\)"):
+    with pytest.raises(ValueError, match=r"'slots'.*'ours'.*\(2,\) and \(1, 1\)"):
         cost_figure({"slots": {"ours": ([1, 2], [1])}}, "ms")

@@ -128,13 +128,13 @@ def test_robustness_lines():
 
 @pytest.mark.parametrize("seeds", [1, 2])
 @pytest.mark.parametrize("references", [None, {"spots": (0, 5)}])
-def test_the_robustness_legend_names_whatever_is_drawn(seeds, references):
+def test_the_robustness_legend_names_all_that_is_drawn(seeds, references):
     values = np.linspace(0.9, 0.5, 2 * seeds).reshape(seeds, 2)
     lines = {"cnn · perturbed": ((0, 10), values), "mlp · clean": ((0, 10), values)}
     figure = robustness_figure({"rotation": lines, "spots": lines}, "accuracy", references)
     names = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     expected = ["cnn", "mlp", "perturbed", "clean"]
-    expected += ["min–max over seeds"] * (seeds > 1) + ["met in training"] * bool(references)
+    expected += ["min–max over seeds"] * (seeds > 1) + ["range in training"] * bool(references)
     assert names == expected
     figure.draw_without_rendering()
     boxes = [each.get_window_extent() for each in (*figure.legends, *figure.axes)]

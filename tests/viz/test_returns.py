@@ -37,7 +37,7 @@ def test_the_legend_names_every_line_by_its_look():
     [axes] = figure.axes
     [legend] = figure.legends
     names = [text.get_text() for text in legend.get_texts()]
-    assert names == ["ours", *CLOSE, "what was asked for"]
+    assert names == ["ours", *CLOSE, "target"]
     looks = {(line.get_color(), line.get_linestyle()) for line in legend.get_lines()}
     assert len(looks) == len(names)
     named = dict(zip(names, legend.get_lines()))
