@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from benchmarks import untrained
 from rrl_tf.agents.replay import Batch
-from rrl_tf.data.nth_farthest_task import nth_farthest
+from rrl_tf.data.nth_farthest import sample_nth_farthest
 from rrl_tf.envs import SeededVectorEnv
 from rrl_tf.models import DecisionTransformer
 from rrl_tf.offline.decision_transformer import DecisionTransformerConfig, compile_network
@@ -68,7 +68,7 @@ def farthest(options, small):
     preset = train_nth_farthest.FAST if small else train_nth_farthest.PAPER
     config = dataclasses.replace(preset, **options)
     size = 4 if small else config.batch_size
-    batch = nth_farthest(size, config.num_vectors, config.dimension, config.order)
+    batch = sample_nth_farthest(size, config.num_vectors, config.dimension, config.order)
     model = train_nth_farthest.make_model(config, batch[0].shape)
     return _of_fit(model, batch, loop_steps=config.num_vectors)
 

@@ -15,8 +15,7 @@ from typing import Any, Literal
 import keras
 import numpy as np
 
-from rrl_tf.data.mnist import Split, load_mnist
-from rrl_tf.data.mnist_batches import batches, prepared
+from rrl_tf.data.mnist import Split, batches, load_mnist, preprocessed
 from rrl_tf.data.perturb import Perturbation, clean
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_classifier
@@ -154,10 +153,10 @@ def main(config: Config) -> FitRun:
     )
     if not run.is_finished():
         prepare, size = preprocessor(config), config.batch_size
-        shown = mnist_pictures.one_of_each(*prepared(splits["test"], prepare, config.test_seed))
+        shown = mnist_pictures.one_of_each(*preprocessed(splits["test"], prepare, config.test_seed))
         run.fit(
             batches(training, size, prepare, config.seed, run.step, config.replacement),
-            validation_data=prepared(validation, prepare, config.test_seed),
+            validation_data=preprocessed(validation, prepare, config.test_seed),
             validation_batch_size=250,
             callbacks=[
                 LogImages(run.log, lambda m: mnist_pictures.images(m, *shown), config.draw_every)
@@ -170,7 +169,7 @@ def main(config: Config) -> FitRun:
 def finish(run: FitRun, test: Split) -> None:
     """The test, pictures and export of a run that has just been trained."""
     config, model, folder = run.config, run.model, run.folder
-    inputs = {name: prepared(test, f, config.test_seed)[0] for name, f in tests(config).items()}
+    inputs = {name: preprocessed(test, f, config.test_seed)[0] for name, f in tests(config).items()}
     logits = {name: model.predict(x, batch_size=250, verbose=0) for name, x in inputs.items()}
     summary = {
         "step": run.step,

@@ -17,7 +17,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rrl_tf import viz
-from rrl_tf.data.sort_of_clevr_task import (
+from rrl_tf.data.sort_of_clevr import (
     ANSWERS,
     IMAGE_SIZE,
     QUESTION_SIZE,
@@ -25,10 +25,10 @@ from rrl_tf.data.sort_of_clevr_task import (
     Pictures,
     SortOfClevr,
     examples,
-    in_words,
     ink,
     kinds_of,
-    sort_of_clevr,
+    question_text,
+    sample_sort_of_clevr,
 )
 from rrl_tf.export import export_answerer
 from rrl_tf.models import ConvolutionalAnswerer, RelationalAnswerer
@@ -117,7 +117,7 @@ def main(config: Config) -> FitRun:
         replicas=replicas,
     )
     if not run.is_finished():
-        validation = sort_of_clevr(config.validation_pictures, seed=VALIDATION_SEED)
+        validation = sample_sort_of_clevr(config.validation_pictures, seed=VALIDATION_SEED)
         run.fit(
             SortOfClevr(
                 config.batch_size,
@@ -164,7 +164,7 @@ def accuracies(model: keras.Model, shown: Pictures) -> dict[str, float]:
 def finish(run: FitRun) -> None:
     """The test, pictures and export of a run that has just been trained."""
     config, model, folder = run.config, run.model, run.folder
-    test = sort_of_clevr(config.test_pictures, seed=TEST_SEED)
+    test = sample_sort_of_clevr(config.test_pictures, seed=TEST_SEED)
     right, kinds = answered(model, test) == test.answers, kinds_of(test.questions)
     of_kinds = [float(right[kinds == kind].mean()) for kind in range(len(TEXTS))]
     summary = {
@@ -242,7 +242,7 @@ def to_cells(scores: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
 def title(question: np.ndarray, answer: int, right: int) -> str:
     """A question and what it was answered, in lines that fit over its picture."""
     said = ANSWERS[answer] if answer == right else f"{ANSWERS[answer]}, not {ANSWERS[right]}"
-    return "\n".join([*textwrap.wrap(in_words(question), TITLE_WIDTH), said])
+    return "\n".join([*textwrap.wrap(question_text(question), TITLE_WIDTH), said])
 
 
 if __name__ == "__main__":

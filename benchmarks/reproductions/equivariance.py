@@ -13,7 +13,7 @@ from keras import ops
 
 from benchmarks import runs
 from rrl_tf import viz
-from rrl_tf.data import clean, prepared
+from rrl_tf.data import clean, preprocessed
 from rrl_tf.data.mnist import load_mnist
 from rrl_tf.layers import AppendCoordinates
 from train_scripts import mnist_pictures
@@ -40,7 +40,7 @@ def main(config):
 def measure(config):
     """Writes down the differences for two trained networks and one digit."""
     book, fast = (runs.network(pathlib.Path(config.runs) / f"{n}-seed0") for n in ("book", "fast"))
-    images, _ = mnist_pictures.one_of_each(*prepared(load_mnist(config.data)["test"], clean, 0))
+    images, _ = mnist_pictures.one_of_each(*preprocessed(load_mnist(config.data)["test"], clean, 0))
     errors = differences(book, fast, images[4:5])
     content = {
         movement: {layer: error.astype(float).round(8).tolist() for layer, error in row.items()}

@@ -17,7 +17,7 @@ from benchmarks.reproductions import box_world, doorkey
 from benchmarks.runs import percent, spread, summaries
 from benchmarks.tables import markdown_table
 from rrl_tf.agents import RecurrentDoubleDQN, evaluate
-from rrl_tf.data.sort_of_clevr_task import examples, sort_of_clevr
+from rrl_tf.data.sort_of_clevr import examples, sample_sort_of_clevr
 from rrl_tf.envs import box_world_task, doorkey_task
 from rrl_tf.interpret.faithfulness import LAST, LEAST, MOST, RANDOM, faithfulness
 from rrl_tf.interpret.memory_checks import ZeroedMemory
@@ -162,7 +162,7 @@ def of_kinds(task, observations, found):
 
 def answered(network, pictures):
     """What was lost, by order, picture and count, averaged over the questions about a picture."""
-    shown = sort_of_clevr(pictures, QUESTIONS_EACH, TEST_SEED)
+    shown = sample_sort_of_clevr(pictures, QUESTIONS_EACH, TEST_SEED)
     inputs, answers = examples(shown)
     relational = slice(QUESTIONS_EACH, None)
     answers = answers[:, relational].reshape(-1)

@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks import runs
 from benchmarks.runs import percent, spread, summaries
 from benchmarks.tables import markdown_table
-from rrl_tf.data.sort_of_clevr_task import TEXTS
+from rrl_tf.data.sort_of_clevr import TEXTS
 
 RESULTS = pathlib.Path("docs/results/sort_of_clevr")
 NETWORKS = {"fast": "relations", "cnn": "convolutions and dense layers"}

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from rrl_tf.data.mnist import Split
-from rrl_tf.data.mnist_batches import batches, prepared
+from rrl_tf.data.mnist import Split, batches, preprocessed
 from rrl_tf.data.perturb import Perturbation
 
 pytestmark = pytest.mark.tf_only
@@ -53,10 +52,10 @@ def test_images_stay_with_their_labels_and_are_drawn_from_all():
 
 
 def test_a_whole_split_is_prepared_the_same_way_each_time():
-    images, labels = prepared(split(), Perturbation(), seed=3, batch_size=8)
-    again, _ = prepared(split(), Perturbation(), seed=3, batch_size=8)
+    images, labels = preprocessed(split(), Perturbation(), seed=3, batch_size=8)
+    again, _ = preprocessed(split(), Perturbation(), seed=3, batch_size=8)
     np.testing.assert_array_equal(images, again)
     assert images.shape == (20, 28, 28, 1)
     np.testing.assert_array_equal(labels, np.arange(20))
-    other, _ = prepared(split(), Perturbation(), seed=4, batch_size=8)
+    other, _ = preprocessed(split(), Perturbation(), seed=4, batch_size=8)
     assert (other != images).any()

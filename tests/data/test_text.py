@@ -77,7 +77,7 @@ def test_lanes_go_on_from_batch_to_batch(lanes, length, rest):
 
 
 def test_too_few_characters_are_refused():
-    with pytest.raises(ValueError, match="2 lanes of 4 take 9 characters; received 8"):
+    with pytest.raises(ValueError, match="2 lanes of 4 need 9 characters; received 8"):
         TextLanes(np.arange(8), lanes=2, length=4)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rrl_tf.agents import evaluate
-from rrl_tf.data.sort_of_clevr_task import examples, sort_of_clevr
+from rrl_tf.data.sort_of_clevr import examples, sample_sort_of_clevr
 from rrl_tf.interpret.faithfulness import LAST, LEAST, MOST, RANDOM
 from rrl_tf.models import RelationalAnswerer, RelationalQNetwork
 
@@ -66,7 +66,7 @@ def test_an_answerer_is_asked_one_question_at_a_time(study, monkeypatch):
     for weight in network.weights:
         weight.assign(np.random.default_rng(0).normal(0.0, 0.5, size=weight.shape))
     found = study.answered(network, pictures=6)
-    shown = sort_of_clevr(6, 2, study.TEST_SEED)
+    shown = sample_sort_of_clevr(6, 2, study.TEST_SEED)
     all_at_once = np.asarray(network(examples(shown)[0])).argmax(axis=-1)
     assert found["accuracy"] == (all_at_once == shown.answers)[:, 2:].mean()
     assert (found["questions"], found["candidates"]) == (12, 81)

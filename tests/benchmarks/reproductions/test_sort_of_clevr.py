@@ -40,9 +40,9 @@ def test_clevr_tables_say_what_the_files_say(clevr, tmp_path):
 
 
 def test_without_looking_is_the_share_of_the_most_frequent_answer(clevr):
-    from rrl_tf.data.sort_of_clevr_task import kinds_of, sort_of_clevr
+    from rrl_tf.data.sort_of_clevr import kinds_of, sample_sort_of_clevr
 
-    pictures = sort_of_clevr(5000, seed=3)
+    pictures = sample_sort_of_clevr(5000, seed=3)
     kinds = kinds_of(pictures.questions)
     best = [
         np.bincount(pictures.answers[kinds == kind]).max() / (kinds == kind).sum()

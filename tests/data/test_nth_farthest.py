@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rrl_tf.data.nth_farthest_task import NthFarthest, nth_farthest, nth_farthest_floors
+from rrl_tf.data.nth_farthest import NthFarthest, nth_farthest_floors, sample_nth_farthest
 
 TASKS = st.fixed_dictionaries(
     {
@@ -38,7 +38,7 @@ def test_answers_and_layout(task, data):
     count, size = task["num_vectors"], task["dimension"]
     vectors_on = data.draw(st.integers(1, count))
     numbers_on = data.draw(st.integers(1, size))
-    sequences, answers = nth_farthest(
+    sequences, answers = sample_nth_farthest(
         8, **task, active_vectors=vectors_on, active_dimensions=numbers_on
     )
     assert sequences.shape == (8, count, size + 3 * count)
@@ -59,14 +59,14 @@ def test_answers_and_layout(task, data):
 
 @pytest.mark.parametrize("order", ["paper", "sonnet"])
 def test_labels_ranks_and_answers_are_dealt_out_evenly(order):
-    sequences, answers = nth_farthest(20_000, 4, 3, order, seed=1)
+    sequences, answers = sample_nth_farthest(20_000, 4, 3, order, seed=1)
     _, labels, n, m = split(sequences, 4, order)
     for one_hot in (labels[:, 0], labels[:, 3], n[:, 0], m[:, 0], np.eye(4)[answers]):
         np.testing.assert_allclose(one_hot.mean(axis=0), 0.25, atol=0.02)
 
 
 def test_a_seed_is_its_questions():
-    first, again, other = (nth_farthest(4, 3, 2, seed=seed)[0] for seed in (5, 5, 6))
+    first, again, other = (sample_nth_farthest(4, 3, 2, seed=seed)[0] for seed in (5, 5, 6))
     assert (first == again).all() and (first != other).any()
 
 
@@ -99,7 +99,7 @@ def test_batches_are_fresh_and_can_be_continued():
 def test_the_first_batch_is_not_what_its_seed_draws():
     """It was: NumPy takes [seed, 0, 0] for the seed alone."""
     questions, _ = NthFarthest(4, 1, num_vectors=3, dimension=2, seed=7)[0]
-    assert (questions != nth_farthest(4, 3, 2, seed=7)[0]).any()
+    assert (questions != sample_nth_farthest(4, 3, 2, seed=7)[0]).any()
 
 
 def test_stages_are_easier_tasks_of_the_same_shape():
@@ -124,7 +124,7 @@ def test_stages_are_easier_tasks_of_the_same_shape():
 )
 def test_bad_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
-        nth_farthest(**{"batch_size": 2, **arguments})
+        sample_nth_farthest(**{"batch_size": 2, **arguments})
 
 
 def test_a_stage_beyond_the_task():

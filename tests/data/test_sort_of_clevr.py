@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rrl_tf.data.sort_of_clevr_task import (
+from rrl_tf.data.sort_of_clevr import (
     ANSWERS,
     COLORS,
     SortOfClevr,
     examples,
-    in_words,
     kinds_of,
-    sort_of_clevr,
+    question_text,
+    sample_sort_of_clevr,
 )
 from rrl_tf.errors import InvalidInput
 
@@ -41,7 +41,7 @@ def answer_by_a_loop(question, centers, is_square):
 
 @given(seed=SEEDS, each=st.integers(1, 10))
 def test_answers_are_what_a_loop_over_the_objects_finds(seed, each):
-    pictures = sort_of_clevr(5, each, seed)
+    pictures = sample_sort_of_clevr(5, each, seed)
     assert pictures.questions.shape == (5, 2 * each, 11)
     assert pictures.questions.dtype == np.float32 and pictures.answers.dtype == np.int32
     for questions, answers, centers, is_square in zip(*pictures[1:]):
@@ -53,7 +53,7 @@ def test_answers_are_what_a_loop_over_the_objects_finds(seed, each):
 
 @given(seed=SEEDS)
 def test_a_picture_shows_its_objects_and_nothing_else(seed):
-    pictures = sort_of_clevr(3, 1, seed)
+    pictures = sample_sort_of_clevr(3, 1, seed)
     assert pictures.images.dtype == np.uint8
     for image, centers, is_square in zip(pictures.images, pictures.centers, pictures.is_square):
         rest = np.ones((75, 75), bool)
@@ -70,7 +70,7 @@ def test_a_picture_shows_its_objects_and_nothing_else(seed):
 
 
 def test_everything_is_drawn_evenly():
-    pictures = sort_of_clevr(4000, 10, seed=1)
+    pictures = sample_sort_of_clevr(4000, 10, seed=1)
     np.testing.assert_allclose(pictures.is_square.mean(axis=0), 0.5, atol=0.03)
     np.testing.assert_allclose(pictures.questions[..., :6].mean(axis=(0, 1)), 1 / 6, atol=0.01)
     kinds = kinds_of(pictures.questions)
@@ -82,7 +82,7 @@ def test_everything_is_drawn_evenly():
 
 
 def test_a_seed_is_its_pictures():
-    first, again, other = (sort_of_clevr(4, 2, seed) for seed in (5, 5, 6))
+    first, again, other = (sample_sort_of_clevr(4, 2, seed) for seed in (5, 5, 6))
     for part, same, different in zip(first, again, other):
         assert (part == same).all() and (part != different).any()
 
@@ -103,7 +103,7 @@ def test_batches_are_fresh_and_can_be_continued():
 def test_the_first_batch_is_not_what_its_seed_draws(seed):
     """It was: NumPy takes [seed, 0, 0] for the seed alone."""
     inputs, _ = SortOfClevr(batch_size=2, steps=1, questions_each=2, seed=seed)[0]
-    drawn, _ = examples(sort_of_clevr(2, 2, seed))
+    drawn, _ = examples(sample_sort_of_clevr(2, 2, seed))
     assert (inputs["images"] != drawn["images"]).any()
 
 
@@ -115,7 +115,7 @@ def test_a_seed_or_an_epoch_that_is_none_is_told_at_once(name, wrong):
 
 
 def test_a_model_is_shown_images_from_0_to_1():
-    pictures = sort_of_clevr(2)
+    pictures = sample_sort_of_clevr(2)
     inputs, answers = examples(pictures)
     assert inputs["images"].dtype == np.float32
     np.testing.assert_allclose(255 * (1 - inputs["images"]), pictures.images, atol=1e-4)
@@ -123,17 +123,17 @@ def test_a_model_is_shown_images_from_0_to_1():
     assert (inputs["questions"] == pictures.questions).all() and (answers == pictures.answers).all()
 
 
-def test_a_question_in_words():
+def test_question_text():
     question = np.zeros(11)
     question[[3, 7, 9]] = 1
-    assert in_words(question) == "what shape is farthest from the orange object?"
+    assert question_text(question) == "what shape is farthest from the orange object?"
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: sort_of_clevr(0),
-        lambda: sort_of_clevr(1, questions_each=0),
+        lambda: sample_sort_of_clevr(0),
+        lambda: sample_sort_of_clevr(1, questions_each=0),
         lambda: SortOfClevr(batch_size=2, steps=-1),
     ],
 )
