@@ -41,7 +41,8 @@ class StartableEnv(MiniGridEnv):
     _last_contents: Any = None
 
     def __init__(self, starts: Iterable[Any] | None, max_steps: int | None, **options: Any) -> None:
-        super().__init__(max_steps=optional_positive_int("max_steps", max_steps), **options)
+        limit: Any = optional_positive_int("max_steps", max_steps)
+        super().__init__(max_steps=limit, **options)
         if starts is not None:
             self._starts = tuple(map(self._checked, starts))
             if not self._starts:

@@ -3,9 +3,10 @@
 from rrl_tf._lazy import lazy_attributes
 
 _MODULES = {
-    "env": "BoxWorld box_world_cells box_world_task",
+    "env": "BoxWorld",
     "graph": "BoxWorldGraph BoxWorldState",
     "levels": "BoxWorldLevels BoxWorldStart held_out_pairs",
+    "task": "box_world_cells box_world_task",
 }
 
 __all__ = sorted(" ".join(_MODULES.values()).split())

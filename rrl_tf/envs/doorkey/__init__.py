@@ -3,8 +3,9 @@
 from rrl_tf._lazy import lazy_attributes
 
 _MODULES = {
-    "env": "DoorKey DoorKeyStart doorkey_spec doorkey_task enumerate_starts make_doorkey",
+    "env": "DoorKey DoorKeyStart doorkey_spec enumerate_starts make_doorkey",
     "graph": "DoorKeyGraph DoorKeyState",
+    "task": "doorkey_task",
     "vector": "DoorKeyVectorEnv",
 }
 

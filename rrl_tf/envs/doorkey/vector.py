@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sized
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,17 +97,17 @@ class DoorKeyVectorEnv(VectorEnv):
             InvalidInput: if a seed, option or start is not possible; the episodes then continue
                 unchanged.
         """
-        starts = reset_option("starts", options)
+        starts, state = reset_option("starts", options), None
         if starts is not None:
-            if not isinstance(starts, Sized) or len(starts) != self.num_envs:
+            if not isinstance(starts, Sequence) or len(starts) != self.num_envs:
                 raise InvalidInput(
                     f"'starts' must be a list of {self.num_envs} starts, one per environment; "
                     f"received {starts!r}"
                 )
-            starts = tf.stack(self.graph.state_of(starts))
+            state = tf.stack(self.graph.state_of(starts))
         if seed is not None:
             self._start_over(seed)
-        self._state = self._begin(self._next_seed()) if starts is None else starts
+        self._state = self._begin(self._next_seed()) if state is None else state
         self._returns = np.zeros(self.num_envs)
         self._lengths = np.zeros(self.num_envs, int)
         return self._unpacked(self._look(self._state)), {}
