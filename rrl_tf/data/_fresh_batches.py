@@ -1,4 +1,4 @@
-"""The shared part of data sets that draw every batch anew."""
+"""The base class of data sets whose batches are sampled."""
 
 from __future__ import annotations
 

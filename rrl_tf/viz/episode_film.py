@@ -120,7 +120,7 @@ def film(
         page.show_attention(heads[t], cells[t], cells[t][source])
         page.show_values(q_values[t], action)
         if below is not None:
-            # Without attention from a view there are no cells to mark.
+            # Cells are marked only in a view with attention.
             below.show(t, cells[t] if len(heads[t]) else {})
         images.append(_stacked(page, below))
     caption, name = ("the end", "return") if ended else ("cut", "return so far")

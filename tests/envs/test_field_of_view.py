@@ -1,4 +1,4 @@
-"""The fast view is MiniGrid's view, on any grid."""
+"""FieldOfView equals MiniGrid's view on any grid."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -50,7 +50,7 @@ def test_equal_to_minigrid_on_random_grids(width, height, seed, carries):
         np.testing.assert_array_equal(view, expected)
 
 
-def test_a_change_of_the_grid_is_seen():
+def test_changes_of_the_grid_are_observed():
     env = make_doorkey(6).unwrapped
     rng = np.random.default_rng(0)
     for seed in range(20):

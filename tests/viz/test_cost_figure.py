@@ -1,4 +1,4 @@
-"""Every line in its panel, one colour a contestant."""
+"""Cost figures draw every line in its panel, one colour per method."""
 
 import numpy as np
 import pytest
@@ -23,11 +23,11 @@ def test_every_line_in_its_panel():
 
 
 @pytest.mark.parametrize("panels", [{}, {"slots": {}}])
-def test_nothing_is_refused(panels):
+def test_empty_panels_raise(panels):
     with pytest.raises(ValueError, match="at least one line"):
         cost_figure(panels, "ms")
 
 
-def test_a_missing_cost_is_refused():
+def test_a_missing_cost_raises():
     with pytest.raises(ValueError, match=r"'slots'.*'ours'.*\(2,\) and \(1, 1\)"):
         cost_figure({"slots": {"ours": ([1, 2], [1])}}, "ms")

@@ -1,4 +1,4 @@
-"""Maps lie where their cells lie in the image; panels show what they were given."""
+"""Digits, equivariance and robustness figures."""
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def test_images_titles_and_maps_are_drawn_in_order():
         ((np.zeros((2, 3, 3)), ["a", "b"], {"m": np.zeros((1, 2, 2))}), r"maps\['m'\] must have"),
     ],
 )
-def test_mistakes_are_named(arguments, message):
+def test_invalid_arguments_raise(arguments, message):
     with pytest.raises(ValueError, match=message):
         digits_figure(*arguments)
 

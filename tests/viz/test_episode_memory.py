@@ -1,4 +1,4 @@
-"""An episode's memory as arrays, in the film and over time."""
+"""An episode's memory as arrays, in the film and as a figure of its gates."""
 
 import itertools
 
@@ -78,7 +78,7 @@ def test_attention_is_split_into_cells_and_entities(count, width, height, heads)
 
 
 def beyond(figure):
-    """The labels of ticks beyond the limits, which are not drawn."""
+    """Return the labels of ticks beyond the limits, which are not drawn."""
     axes = [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]
     limits = [(axis, sorted(axis.get_view_interval())) for axis in axes]
     return {
@@ -115,7 +115,7 @@ def assert_everything_lies_apart(figure):
     ("memory", "width"),
     [
         (with_cells(2, 1), 7.6),
-        (with_cells(2, 9), 7.6),  # cells come with an encoder with attention, whose page is wide
+        (with_cells(2, 9), 7.6),  # cells have an encoder with attention, whose page is wide
         (with_vector(2, 1), 4.6),
         (with_vector(2, 9), 4.6),
         (lstm(2), 4.6),
@@ -146,7 +146,7 @@ def test_a_film_has_the_memory_below_and_all_else_as_before(kind):
 
 
 @pytest.mark.parametrize("scale", [0.01, 1, 10, 1000])
-def test_the_values_of_actions_lie_beside_their_names(scale):
+def test_values_of_actions_are_next_to_their_names(scale):
     q = scale * np.array([[1.19, 0.02, -1.0]])
     nothing = np.zeros((1, 0, 1, 1))
     page = _Page(episode(1)["frames"][0], nothing, q, NAMES, "attention from agent", {})
@@ -174,7 +174,7 @@ def test_every_panel_shows_its_step():
 
 
 def test_a_step_of_a_window_is_drawn_on_its_own_scale():
-    """At first there is only the present to attend to, later no step of 16 comes near 1."""
+    """At first only the current step is attended to; later no weight of 16 steps is near 1."""
     scores = np.zeros((3, 2, 1, 16))
     scores[0, ..., -1] = 1
     scores[1, ..., -2:] = 0.3, 0.7
@@ -191,7 +191,7 @@ def test_a_step_of_a_window_is_drawn_on_its_own_scale():
         assert f"in this step, 0 to {end:.2f}; even would be {even:.2f}" in title.get_text()
 
 
-def test_the_strip_grows_to_the_present():
+def test_the_strip_grows_with_the_steps():
     memory = lstm(6)
     panel = panel_of(memory)
     figure = panel.figure
@@ -207,7 +207,7 @@ def test_the_strip_grows_to_the_present():
 
 
 def arriving(steps=9):
-    """The key is in view in the steps 3, 4 and 7, the ball from the first on."""
+    """Return cells with the key in view in steps 3, 4 and 7, and the ball in all steps."""
     cells = [{"agent": (3, 6), "ball": (0, 0)} for _ in range(steps)]
     for t in (2, 3, 6):
         cells[t]["key"] = (1, 1)
@@ -236,7 +236,7 @@ def test_gates_over_time_with_what_came_into_view(count):
 
 
 def test_many_units_are_rows_and_those_that_change_most_come_first():
-    """Their mean is nearly constant; 64 lines are a tangle."""
+    """The mean of 64 units is nearly constant, and 64 lines are unreadable."""
     values = {name: RNG.random((9, 64)) * np.linspace(0, 1, 64) for name in ("input", "forget")}
     figure = gates_figure(EpisodeMemory(slots(64), values), arriving())
     assert_everything_lies_apart(figure)
@@ -288,7 +288,7 @@ def test_gates_alone_where_nothing_is_ever_in_view():
         (lambda: lstm().to_cells(), "received grid=None"),
     ],
 )
-def test_bad_input_is_named(make, message):
+def test_invalid_input_raises(make, message):
     if message is None:
         assert make().steps == 3
         return

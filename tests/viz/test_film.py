@@ -130,7 +130,7 @@ def test_the_title_names_round_and_even_attention():
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 4, 8])
 def test_the_key_to_the_letters_is_on_the_page_and_left_of_the_values(heads):
-    """Six names of KeyCorridor once covered the actions' names."""
+    """Regression: six labels of KeyCorridor covered the actions' names."""
     labels = ("agent", "red key", "red door", "yellow door", "green ball", "blue door")
     pictures = np.full((1, heads, 7, 7), 1 / 49)
     frame, values = np.zeros((8, 8, 3)), np.zeros((1, 3))
@@ -143,7 +143,7 @@ def test_the_key_to_the_letters_is_on_the_page_and_left_of_the_values(heads):
 
 
 def test_an_entity_has_the_same_letters_in_every_step():
-    """Once a red door was R until the red key came into view, and RD in the key."""
+    """Regression: a red door was R until the red key came into view, and RD in the key."""
     labels = ("agent", "red door", "red key")
     pictures = np.full((2, 1, 7, 7), 1 / 49)
     frame, values = np.zeros((8, 8, 3)), np.zeros((2, 3))
