@@ -1,4 +1,4 @@
-"""Figures of curves: learning curves, returns, robustness and cost."""
+"""Figures of curves: learning curves, returns and robustness."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
@@ -293,46 +293,6 @@ def robustness_figure(
     named = {model: style.line(colours[model]) for model in models}
     style.legend(figure, 0.75, 0, named, len(named))
     style.legend(figure, 0.75, 0.22, meanings, len(meanings))
-    return figure
-
-
-def cost_figure(panels: Panels, ylabel: str) -> Figure:
-    """Draw costs against sizes on logarithmic axes, one panel per size and one line per method.
-
-    Args:
-        panels: dict name of the size → dict label → `(sizes (P,), costs (P,))`, positive. A label
-            has one colour in all panels.
-        ylabel: name of the costs, with its unit.
-
-    Returns:
-        A `matplotlib.figure.Figure`.
-
-    Raises:
-        InvalidInput: if there is no line, or sizes and costs do not match.
-
-    Example:
-        >>> figure = cost_figure({"slots": {"ours": ([1, 2, 4], [3.0, 4.0, 7.0])}}, "ms")
-        >>> figure.axes[0].get_xlabel()
-        'slots'
-    """
-    labels = _labels(panels)
-    figure, row = style.row_of_panels(len(panels), 0.5, 2.5, gap=0.5)
-    for axes, (title, lines) in zip(row, panels.items()):
-        for label, (sizes, costs) in lines.items():
-            name = f"panels[{title!r}][{label!r}]"
-            sizes, costs = checked_curve(name, "(sizes, [costs])", sizes, [costs])
-            colour = style.colour(labels.index(label))
-            axes.plot(sizes, costs[0], color=colour, lw=1.8, marker="o", ms=4, label=label)
-        axes.set(xscale="log", yscale="log")
-        axes.set_xticks(sizes)
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axis.set_minor_locator(NullLocator())
-        style.name_axes(axes, title, ylabel if axes is row[0] else "")
-    markers = {"marker": "o", "markersize": 4}
-    entries = {label: style.line(style.colour(i), **markers) for i, label in enumerate(labels)}
-    style.legend(figure, 0.75, 0.2, entries, len(entries))
     return figure
 
 

@@ -1,4 +1,4 @@
-"""Figures of small maps: attention in digits and pictures, in a memory, and equivariance errors."""
+"""Figures of small maps: attention in digits, in pictures and in a memory."""
 
 from __future__ import annotations
 
@@ -254,61 +254,3 @@ def _name_ticks(axis: Axis, names: Sequence[str], rotation: int = 0) -> None:
     axis.set_tick_params(
         length=0, labelsize=style.SMALL_SIZE - 1.5, labelcolor=style.MUTED, pad=2.5
     )
-
-
-def equivariance_figure(errors: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Draw where `f(g(x))` differs from `g(f(x))`, for layers f and movements g.
-
-    Each row is a movement and each column a layer. A panel shows the difference in each cell of the
-    output: white is none, and the darkest colour is as large as the output itself.
-
-    Args:
-        errors: dict movement → dict layer → array `(rows, columns)`, norm of the difference
-            relative to the largest of the output. Every movement has the same layers; names may
-            contain line breaks.
-
-    Returns:
-        A `matplotlib.figure.Figure`.
-
-    Raises:
-        InvalidInput: if there is no movement, or movements have different layers.
-
-    Example:
-
-    >>> errors = {"rolled": {"convolution": np.eye(4), "relations": np.zeros((4, 4))}}
-    >>> figure = equivariance_figure(errors)
-    """
-    if not errors:
-        raise InvalidInput(f"errors must hold at least one movement; received {errors!r}")
-    layers = list(next(iter(errors.values())))
-    if any(list(row) != layers for row in errors.values()):
-        raise InvalidInput(
-            f"every movement needs the layers {layers}; "
-            f"received {[list(row) for row in errors.values()]}"
-        )
-    gap, left, below, colour_bar = 0.25, _MARGIN + 0.4, 0.4, 0.7
-    room = style.FIGURE_WIDTH - _MARGIN - left - colour_bar - (len(layers) - 1) * gap
-    panel = min(room / len(layers), 2.0)
-    step = panel + below + gap
-    top = _MARGIN + 0.17 * max(layer.count("\n") + 1 for layer in layers)
-    rows = len(errors) * step - below - gap
-    figure = style.new_figure(style.FIGURE_WIDTH, top + rows + below + _MARGIN)
-    for i, (movement, row) in enumerate(errors.items()):
-        for j, (layer, error) in enumerate(row.items()):
-            error = np.asarray(error)
-            column, above = left + j * (panel + gap), top + i * step
-            axes = style.place(figure, column, above, panel, panel)
-            image = draw_weights(axes, error, 1.0)
-            if i == 0:
-                style.title(axes, layer, style.SMALL_SIZE)
-            if j == 0:
-                axes.set_ylabel(movement, size=style.SMALL_SIZE, color=style.TEXT, labelpad=5)
-            largest, fraction = error.max(), np.mean(error > 1e-4)
-            power = f"{largest:.2f}" if largest >= 0.01 else f"{largest:.0e}"
-            text = f"largest {power}\n{fraction:.0%} of cells differ"
-            style.write(figure, column, above + panel + 0.05, text, style.SMALL_SIZE, style.MUTED)
-    beyond = any(np.max(error) > 1 for row in errors.values() for error in row.values())
-    place = left + len(layers) * (panel + gap), top, rows
-    label = "difference, relative to the largest output"
-    style.colour_bar(figure, image, *place, label, extend="max" if beyond else "neither")
-    return figure

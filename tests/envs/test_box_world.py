@@ -1,12 +1,12 @@
 """Box-World equals transitions recorded from the authors' code; properties of its levels.
 
-`box_world_transitions.npz` was written by a script that drove pycolab's own `box_world.py` (commit
-6504c80, with one line of `ascii_art.py` fixed for NumPy 2). It contains six configurations from 6
-to 14 cells with one to five boxes, forward distractors up to three boxes long and backward ones, and
-a room built by hand with the authors' classes: loose keys next to each other, a box that opens on
+A script that drove pycolab's own `box_world.py` (commit 6504c80, with one line of `ascii_art.py`
+fixed for NumPy 2) wrote `box_world_transitions.npz`. It contains six configurations from 6 to 14
+cells with one to five boxes, forward distractors up to three boxes long and backward ones, and a
+room built by hand with the authors' classes: loose keys next to each other, a box that opens on
 another's lock, and two adjacent locks. The moves are random, along the solution with and without
-random steps, into distractors, and against closed cells: walls, locks without the key, locked keys
-and gems. All boards, rewards and ends are recorded.
+random steps, into distractors, and against closed cells: walls, locks without the key, locked
+keys and gems. All boards, rewards and ends are recorded.
 """
 
 import collections

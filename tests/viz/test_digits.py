@@ -1,4 +1,4 @@
-"""Digits, equivariance and robustness figures."""
+"""Digits and robustness figures."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,6 @@ from matplotlib.contour import QuadContourSet
 
 from rrl_tf.viz import (
     digits_figure,
-    equivariance_figure,
     figure_to_image,
     most_attended,
     robustness_figure,
@@ -67,45 +66,6 @@ def test_images_titles_and_maps_are_drawn_in_order():
 def test_invalid_arguments_raise(arguments, message):
     with pytest.raises(ValueError, match=message):
         digits_figure(*arguments)
-
-
-def test_equivariance_panels():
-    error = np.zeros((4, 4))
-    error[0] = 0.5
-    errors = {"rolled": {"a": error, "b": 0 * error}, "shuffled": {"a": 0 * error, "b": error}}
-    figure = equivariance_figure(errors)
-    panels = [axes for axes in figure.axes if axes.images]
-    arrays = [axes.images[0].get_array() for axes in panels]
-    np.testing.assert_array_equal(arrays, [error, 0 * error, 0 * error, error])
-    texts = [text.get_text() for text in figure.texts]
-    assert texts == [
-        "largest 0.50\n25% of cells differ",
-        "largest 0e+00\n0% of cells differ",
-        "largest 0e+00\n0% of cells differ",
-        "largest 0.50\n25% of cells differ",
-    ]
-    with pytest.raises(ValueError, match="every movement needs"):
-        equivariance_figure({"x": {"a": error}, "y": {"b": error}})
-    with pytest.raises(ValueError, match="at least one movement"):
-        equivariance_figure({})
-
-
-@pytest.mark.parametrize("largest", [0.5, 1.5])
-def test_equivariance_has_a_named_colour_scale_and_nothing_overlaps(largest):
-    layers = ("convolution", "relations, places\nmove along", "relations, places\nstay", "mlp")
-    row = {layer: np.linspace(0, largest, 9).reshape(3, 3) for layer in layers}
-    figure = equivariance_figure({"rolled by (1, 2)": row, "shuffled": row})
-    *panels, bar = figure.axes
-    assert all(axes.images[0].get_clim() == (0, 1) for axes in panels)
-    assert bar.get_ylabel() == "difference, relative to the largest output"
-    assert bar.get_ylim() == (0, 1)
-    figure.draw_without_rendering()
-    boxes = [axes.get_tightbbox() for axes in figure.axes]
-    boxes += [text.get_window_extent() for text in figure.texts]
-    for i, box in enumerate(boxes):
-        assert box.x0 >= 0 and box.y0 >= 0
-        assert box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
-        assert not any(box.overlaps(other) for other in boxes[:i])
 
 
 def test_robustness_lines():
