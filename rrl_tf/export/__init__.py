@@ -1,4 +1,4 @@
-"""Policies as SavedModels: preprocessing, model and choice of action in one graph."""
+"""Policies as SavedModels: preprocessing, model and choice of the action in one graph."""
 
 from rrl_tf.export.classifier import export_classifier
 from rrl_tf.export.decision_transformer import export_decision_transformer

@@ -1,4 +1,4 @@
-"""Writes a model that answers questions about pictures as a servable SavedModel version."""
+"""Export of models for visual question answering."""
 
 from __future__ import annotations
 
@@ -22,41 +22,42 @@ def export_vqa(
     details: Mapping[str, Any] | None = None,
     version: int | None = None,
 ) -> Path:
-    """Writes a model of pictures and questions as `directory/<version>/`, ready to be served.
+    """Write a model of images and questions as `directory/<version>/`, ready to be served.
 
-    Signatures (batch dimension free, float32 and int32 out, no Python, no forced XLA):
+    Signatures (free batch dimension, float32 and int32 outputs, no Python, no forced XLA):
 
-    - `answer`, also called `serving_default`: `{"image" (B, height, width, C) uint8, "question"
-      (B, bits) float32} -> {"answer" (B,), "probabilities" (B, K)}`, one question a picture;
-    - `answer_with_attention`, where the model can return its attention: the same and one output
+    - `answer` and `serving_default`: `{"image" (B, height, width, C) uint8, "question" (B, bits)
+      float32} -> {"answer" (B,), "probabilities" (B, K)}`, one question for each image;
+    - `answer_with_attention`, if the model returns attention scores: the same and one output
       `attention_<name>` (B, H, N + 1, N + 1) for each entry of the model's dict of scores.
 
     Args:
-        directory, version: As in `rrl_tf.export.writer.write_version`.
-        model: `RelationalVQA` or `ConvolutionalVQA`.
-        prepare: Function of tensors, raw images (B, ...) as float32 to the model's images.
-        image_shape: Shape of one raw image, without the batch.
-        question_size: Bits of a question.
+        directory: See `rrl_tf.export.write_version`.
+        model: A relational or convolutional VQA model, of `{"images", "questions"}` to logits.
+        prepare: Function of tensors, raw images (B, ...) as float32 to the images of the model.
+        image_shape: Shape of one raw image.
+        question_size: Number of bits of a question.
         details: JSON-able dict for `policy.json`: `answer_names`, `scores`, ...
+        version: See `rrl_tf.export.write_version`.
 
     Returns:
         The version folder.
 
     Raises:
-        InvalidInput, FileExistsError: As in `write_version`; nothing is written.
+        InvalidInput, FileExistsError: See `rrl_tf.export.write_version`; nothing is written.
 
     Example:
 
-    >>> from rrl_tf.data.sort_of_clevr_task import QUESTION_SIZE, ink
+    >>> from rrl_tf.data.sort_of_clevr import QUESTION_SIZE, ink
     >>> from rrl_tf.models import ConvolutionalVQA
     >>> model = ConvolutionalVQA.from_preset("fast")
     >>> export_vqa("runs/clevr/export", model, ink, (75, 75, 3), QUESTION_SIZE)
     PosixPath('runs/clevr/export/1')
     """
 
-    def answer(ask, image, question):
+    def answer(predict, image, question):
         images = prepare(ops.cast(image, "float32"))
-        logits = ask({"images": images, "questions": question[:, None]})[:, 0]
+        logits = predict({"images": images, "questions": question[:, None]})[:, 0]
         return {"answer": ops.argmax(logits, axis=-1), "probabilities": ops.softmax(logits)}
 
     inputs = [

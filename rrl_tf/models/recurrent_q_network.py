@@ -242,6 +242,38 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         initial = self.initial_memory(ops.shape(memory)[0])
         return ops.where(ops.cast(first, "bool")[:, None], initial, memory)
 
+    def initial_state(self, batch_size: int | Tensor) -> dict[str, Tensor]:
+        """Return the recurrent state at the start of episodes.
+
+        Returns:
+            A dict: `memory` `(batch_size, M)`, and the inputs `previous_action` `(batch_size,)`
+            int32, which is -1, and `previous_reward` `(batch_size,)` float32, which is 0.
+        """
+        none = ops.zeros((batch_size,), "int32")
+        return {
+            "memory": self.initial_memory(batch_size),
+            "previous_action": none - 1,
+            "previous_reward": ops.cast(none, "float32"),
+        }
+
+    def next_state(
+        self, memory: Tensor, action: Tensor, reward: Tensor, over: Tensor
+    ) -> dict[str, Tensor]:
+        """Return the recurrent state after a step: the initial one where an episode is over.
+
+        Args:
+            memory: `(B, M)` as `call` returned it.
+            action: `(B,)` int32 actions taken.
+            reward: `(B,)` float32 rewards received.
+            over: `(B,)` bool, the episode has ended.
+        """
+        over = ops.cast(over, "bool")
+        return {
+            "memory": self.reset_memory(memory, over),
+            "previous_action": ops.where(over, -1, action),
+            "previous_reward": ops.where(over, 0.0, reward),
+        }
+
     def call(
         self,
         inputs: dict[str, Tensor],

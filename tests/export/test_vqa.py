@@ -1,10 +1,10 @@
-"""Exported answerers answer about raw images as the model does."""
+"""Exported VQA models return the outputs of the model for raw images."""
 
 import keras
 import numpy as np
 import pytest
 
-from rrl_tf.data.sort_of_clevr_task import QUESTION_SIZE, examples, ink, sort_of_clevr
+from rrl_tf.data.sort_of_clevr import QUESTION_SIZE, examples, ink, sample_sort_of_clevr
 from rrl_tf.export import SavedModelSession, export_vqa
 from rrl_tf.models import ConvolutionalVQA, RelationalVQA
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.tf_only
 
 @pytest.mark.parametrize("kind", [RelationalVQA, ConvolutionalVQA])
 def test_answers_probabilities_and_attention(tmp_path, kind):
-    pictures = sort_of_clevr(3, 1)
+    pictures = sample_sort_of_clevr(3, 1)
     inputs, _ = examples(pictures)
     model = kind.from_preset("fast")
     expected = keras.ops.convert_to_numpy(keras.ops.softmax(model(inputs)))

@@ -14,10 +14,8 @@ import numpy as np
 import pytest
 
 import rrl_tf
-from rrl_tf.agents import evaluate
-from rrl_tf.agents.loops import make_recurrent_agent
-from rrl_tf.data.mnist import load_mnist
-from rrl_tf.data.mnist_batches import prepared
+from rrl_tf.agents import evaluate, make_agent
+from rrl_tf.data.mnist import load_mnist, preprocessed
 from rrl_tf.data.perturb import Perturbation
 from rrl_tf.envs import doorkey_task, make_doorkey
 from rrl_tf.errors import InvalidInput
@@ -85,9 +83,9 @@ def test_box_world_reaches_the_results_of_its_card():
 def test_recurrent_policies_reach_the_results_of_their_cards(name):
     config = train_recurrent.PRESETS[name]
     task = train_recurrent.make_task(config)
-    agent = make_recurrent_agent(task, RecurrentQNetwork.from_preset(name), config)
+    agent = make_agent(task, RecurrentQNetwork.from_preset(name), config)
     resets = task.evaluation_resets(-1, config.evaluation_episodes)
-    played = evaluate(agent.greedy_player(), task.make_test_env, resets).summary()
+    played = evaluate(agent.greedy_policy(), task.make_test_env, resets).summary()
     # Not bit-exact on every processor: an episode or two may differ.
     assert played["success"] == pytest.approx(card(name)["eval/success"], abs=0.01)
 
@@ -100,7 +98,7 @@ def test_mnist_relational_reaches_the_results_of_its_card():
     policy, model = rrl_tf.load_policy("mnist-relational"), read_preset("mnist-relational")
     right = policy.classify(test.images) == test.labels
     assert right.mean() == pytest.approx(card("mnist-relational")["test/clean"], abs=3e-4)
-    digits, labels = prepared(test, Perturbation(), 0)
+    digits, labels = preprocessed(test, Perturbation(), 0)
     right = model.predict(digits, batch_size=250, verbose=0).argmax(-1) == labels
     assert right.mean() == pytest.approx(card("mnist-relational")["test/perturbed"], abs=3e-4)
 

@@ -40,7 +40,7 @@ def short_games(monkeypatch):
     """Games of 150 frames, to be evaluated in no time."""
     import gymnasium
 
-    module = importlib.import_module("rrl_tf.envs.atari_task")  # there is a function of that name
+    module = importlib.import_module("rrl_tf.envs.atari")
     make = module._game
 
     def shorter(game, render_mode):
@@ -88,7 +88,7 @@ def test_networks_are_of_about_as_many_parameters(tmp_path):
     task, counts = atari_task(), []
     for name in ("atari", "convolutional"):
         network = make_network(toy_config(tmp_path, network=name), task)
-        network.build((None, *task.preparation.shape))
+        network.build((None, *task.preprocessor.shape))
         counts.append(network.count_params())
     assert 0.95 < counts[0] / counts[1] < 1.05
 

@@ -90,14 +90,14 @@ def test_networks_are_of_about_as_many_parameters(tmp_path):
         config = toy_config(tmp_path, network=name)
         task = make_task(config)
         network = make_network(config, task)
-        network.build((None, *task.preparation.shape))
+        network.build((None, *task.preprocessor.shape))
         counts.append(network.count_params())
     assert 0.95 < counts[0] / counts[1] < 1.1
 
 
 def test_training_never_shows_what_is_held_out(tmp_path):
     from rrl_tf.envs import held_out_pairs
-    from rrl_tf.envs.box_world_levels import BoxWorldStart
+    from rrl_tf.envs.box_world.levels import BoxWorldStart
     from train_scripts.train_box_world import make_task
 
     task = make_task(toy_config(tmp_path))
@@ -156,7 +156,7 @@ def test_every_network_that_is_listed_can_be_made_and_no_other(tmp_path):
     task = make_task(toy_config(tmp_path))
     for name in NETWORKS:
         make_network(toy_config(tmp_path, network=name), task).build(
-            (None, *task.preparation.shape)
+            (None, *task.preprocessor.shape)
         )
     for name in set(RelationalQNetwork.presets) - set(NETWORKS):
         with pytest.raises(InvalidInput, match=f"`network` must be one of .* received '{name}'"):
@@ -172,7 +172,7 @@ def test_the_page_says_how_many_parameters_the_networks_have():
     task = make_task(PRESETS["box-world"])
     for name, count in told.items():
         network = make_network(dataclasses.replace(PRESETS["box-world"], network=name), task)
-        network.build((None, *task.preparation.shape))
+        network.build((None, *task.preprocessor.shape))
         assert f"{network.count_params():,}" == count
 
 

@@ -44,7 +44,7 @@ def recorded_torques(tmp_path_factory):
 
 TOY = {
     "name": "toy",
-    "preparation": "standardise",
+    "preprocessor": "standardise",
     "width": 16,
     "num_blocks": 1,
     "context_length": 4,
@@ -172,12 +172,12 @@ def test_advantages_count_and_the_noise_is_chosen_in_the_end(recorded_torques, t
     tried = summary_of(run)["played_noise"]
     assert tried.keys() == {"0", "1"}
     chosen = float(max(tried, key=tried.get))
-    assert run.model.played_noise == summary_of(run)["chosen_noise"] == chosen
+    assert run.model.noise_scale == summary_of(run)["chosen_noise"] == chosen
     details = json.loads((run.folder.export / "1" / "assets.extra" / "policy.json").read_text())
     assert details["played_noise"] == chosen
     for said in (capsys.readouterr().out, (run.folder.path / "report.html").read_text()):
         assert f"plays {chosen:g} of the noise; returns of all: 0: -" in said
-    assert script.main(config).model.played_noise == run.model.played_noise  # of a finished run
+    assert script.main(config).model.noise_scale == run.model.noise_scale  # of a finished run
     pairs = zip(one.model.get_weights(), run.model.get_weights())
     assert any(not np.allclose(ours, other) for ours, other in pairs)  # they saw other steps
 
@@ -262,7 +262,7 @@ def test_a_run_is_named_after_its_preset_and_data():
         ({"held_out": 0.99}, "needs more of them; received 8"),
         ({"network": "nope"}, "nope"),
         ({"context_length": 0}, "context_length"),
-        ({"preparation": "one_hot"}, "codes"),
+        ({"preprocessor": "one_hot"}, "codes"),
         ({"positions": "place"}, r"positions. must be one of .*received 'place'"),
         ({"sampling": "rows"}, "sampling must be one of"),
         ({"condition": "reward"}, "`condition` must be one of .*received 'reward'"),
@@ -289,7 +289,7 @@ def test_a_mistake_leaves_nothing_behind(recorded, tmp_path, changes, message):
     ("data", "message"),
     [
         ("", "preset fast needs data, as minari:FOLDER; received none"),
-        ("doorkey", "data doorkey need preparation one_hot; received standardise"),
+        ("doorkey", "data doorkey need preprocessor one_hot; received standardise"),
     ],
 )
 def test_no_agent_is_trained_for_data_that_do_not_suit(tmp_path, monkeypatch, data, message):

@@ -1,0 +1,209 @@
+"""Preprocessors: functions from raw observations to a network's input."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box
+
+from rrl_tf.errors import InvalidInput
+
+
+@dataclasses.dataclass(frozen=True)
+class Preprocessor:
+    """A function from raw observations to a network's input, with a description of the result.
+
+    The function uses `keras.ops` only, so that it runs in a training step and in an exported graph.
+
+    Args:
+        function: raw observations `(..., *raw)` → preprocessed ones `(..., *shape)` float32.
+        shape: shape of one preprocessed observation: `(height, width, F)` of a grid, `(F,)` of a
+            vector.
+        unseen_feature: index of the feature that is 1 in grid cells out of sight, or `None`.
+            Networks mask such cells in attention.
+        agent_cell: (row, column) of the agent's cell, or `None` if it is not constant. Networks
+            read their output there.
+        agent_feature: index of the feature that is 1 in the agent's cell only, or `None`. Networks
+            without an `agent_cell` read their output there.
+
+    Example:
+        >>> view = Box(0, 10, (7, 7, 1), "uint8")
+        >>> preprocessor = one_hot(view, unseen_code=0, agent_cell=(3, 6))
+        >>> preprocessor.shape, preprocessor.unseen_feature
+        ((7, 7, 11), 0)
+    """
+
+    function: Callable[[Any], Any]
+    shape: tuple[int, ...]
+    unseen_feature: int | None = None
+    agent_cell: tuple[int, int] | None = None
+    agent_feature: int | None = None
+
+    def __call__(self, observation: Any) -> Any:
+        """Preprocess observations `(..., *raw)`."""
+        return self.function(observation)
+
+
+def one_hot(
+    space: Box,
+    frames: int = 1,
+    unseen_code: int | None = None,
+    agent_cell: tuple[int, int] | None = None,
+    agent_code: int | None = None,
+) -> Preprocessor:
+    """Encode each code of a grid as a one-hot vector.
+
+    Args:
+        space: `Box` of integers `(height, width, frames * channels)`. Its upper bounds set the
+            number of codes of each channel; a larger code becomes a vector of zeros.
+        frames: number of observations stacked along the channels, oldest first.
+        unseen_code: code of the newest frame's first channel that marks a cell out of sight.
+        agent_cell: as in `Preprocessor`.
+        agent_code: code of the newest frame's first channel that marks the agent's cell.
+
+    Returns:
+        A `Preprocessor` to `(height, width, frames * sum of the numbers of codes)`: for each frame
+        the codes of its first channel, then those of its second, and so on.
+
+    Raises:
+        InvalidInput: if the space is not a grid of codes, or does not hold whole frames.
+
+    Example:
+        >>> preprocessor = one_hot(Box(0, 2, (4, 4, 1), "uint8"))
+        >>> tuple(preprocessor(np.zeros((4, 4, 1), "uint8")).shape)
+        (4, 4, 3)
+    """
+    from keras import ops
+
+    codes = codes_per_channel(space, frames)
+    # One matrix product repeats every channel once per code and leaves one comparison. On a CPU
+    # this is faster than one-hot encodings of all channels and a concatenation.
+    repeat = np.repeat(np.eye(len(codes)), codes, axis=1)
+    repeat = np.kron(np.eye(frames), repeat).astype("float32")
+    code = np.tile(np.concatenate([np.arange(n) for n in codes]), frames).astype("float32")
+
+    def encode(observation):
+        repeated = ops.matmul(ops.cast(observation, "float32"), repeat)
+        return ops.cast(ops.equal(repeated, code), "float32")
+
+    newest = (frames - 1) * sum(codes)  # first feature of the newest frame
+    return Preprocessor(
+        encode,
+        (*space.shape[:2], frames * sum(codes)),
+        None if unseen_code is None else newest + unseen_code,
+        agent_cell,
+        None if agent_code is None else newest + agent_code,
+    )
+
+
+def scaled(space: Box, agent_cell: tuple[int, int] | None = None) -> Preprocessor:
+    """Divide each channel by its largest absolute bound; suits pixels and codes of a grid.
+
+    Channels with bounds up to 1 stay unchanged. No feature marks cells out of sight.
+
+    Args:
+        space: `Box` whose last axis holds the channels, with finite bounds.
+        agent_cell: as in `Preprocessor`.
+
+    Returns:
+        A `Preprocessor` to the space's shape, with values from 0 to 1, or from -1 if the space has
+        negative values.
+
+    Raises:
+        InvalidInput: if a bound is missing.
+
+    Example:
+        >>> preprocessor = scaled(Box(0, 255, (84, 84, 4), "uint8"))
+        >>> float(preprocessor(np.full((84, 84, 4), 255, "uint8"))[0, 0, 0])
+        1.0
+    """
+    from keras import ops
+
+    largest = np.maximum(_largest(space), 1).astype("float32")
+
+    def scale(observation):
+        return ops.cast(observation, "float32") / largest
+
+    return Preprocessor(scale, space.shape, agent_cell=agent_cell)
+
+
+def frame_maximum(space: Box, agent_cell: tuple[int, int] | None = None) -> Preprocessor:
+    """Divide an observation by its own largest number, as the book does.
+
+    The value of an object depends on the other objects in view: a door is 4/5 together with the
+    key and 4/8 together with the goal. Only the `book` preset needs this.
+
+    Args:
+        space: `Box` `(height, width, C)`.
+        agent_cell: as in `Preprocessor`.
+
+    Returns:
+        A `Preprocessor` to the space's shape, with values from 0 to 1.
+
+    Example:
+        >>> preprocessor = frame_maximum(Box(0, 10, (7, 7, 3), "uint8"))
+        >>> float(preprocessor(np.full((7, 7, 3), 2, "uint8"))[0, 0, 0])
+        1.0
+
+    Source: Zai and Brown, Deep Reinforcement Learning in Action (2020), chapter 10.
+    """
+    from keras import ops
+
+    def scale(observation):
+        observation = ops.cast(observation, "float32")
+        largest = ops.max(observation, axis=(-3, -2, -1), keepdims=True)
+        # An all-zero observation stays finite.
+        return observation / ops.maximum(largest, 1.0)
+
+    return Preprocessor(scale, space.shape, agent_cell=agent_cell)
+
+
+def as_float(space: Box) -> Preprocessor:
+    """Cast observations to float32 and leave their values unchanged.
+
+    Args:
+        space: any `Box`.
+
+    Example:
+        >>> as_float(Box(-1, 1, (4,))).shape
+        (4,)
+    """
+    from keras import ops
+
+    return Preprocessor(lambda observation: ops.cast(observation, "float32"), space.shape)
+
+
+def codes_per_channel(space: Box, frames: int = 1) -> tuple[int, ...]:
+    """Return the number of codes of each channel of one frame.
+
+    Raises:
+        InvalidInput: as `one_hot`.
+
+    Example:
+        >>> codes_per_channel(Box(0, np.tile([10, 5], (7, 7, 1)), dtype="uint8"))
+        (11, 6)
+    """
+    if len(space.shape) != 3 or space.dtype.kind not in "iu" or space.low.min() < 0:
+        raise InvalidInput(
+            "one-hot encoding needs an observation space of integer codes (height, width, "
+            f"channels) from 0 up; received {space}"
+        )
+    if frames < 1 or space.shape[-1] % frames:
+        raise InvalidInput(
+            f"the last axis of an observation must hold {frames} frames of equally many channels; "
+            f"received shape {space.shape}"
+        )
+    codes = _largest(space).astype(int) + 1
+    return tuple(map(int, codes[-(len(codes) // frames) :]))
+
+
+def _largest(space):
+    """Return the largest absolute bound of each channel of the last axis."""
+    bounds = np.abs(np.stack([space.low, space.high]).astype("float64"))
+    largest = bounds.reshape(-1, space.shape[-1]).max(axis=0)
+    if not np.isfinite(largest).all():
+        raise InvalidInput(f"the observation space needs finite bounds; received {space}")
+    return largest
