@@ -26,9 +26,7 @@ class Assignment(NamedTuple):
     combine: Callable[..., np.ndarray] = lambda array: array
 
 
-def check_built(
-    model: keras.layers.Layer, kinds: Sequence[type[keras.layers.Layer]], build: str
-) -> None:
+def check_built(model: Any, kinds: Sequence[type[keras.layers.Layer]], build: str) -> None:
     """Raise an `InvalidInput` unless a model is built and of one of some kinds.
 
     Args:

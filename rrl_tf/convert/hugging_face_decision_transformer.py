@@ -51,7 +51,7 @@ def hugging_face_decision_transformer(
     embedding = model.embedding
     gain, bias = torch_layer_norm("embed_ln", embedding.norm)
     # The checkpoint has any number of positions, of which the first is used.
-    table = state_dict.get("encoder.wpe.weight")
+    table: Any = state_dict.get("encoder.wpe.weight")
     positions = np.shape(table)[0] if np.ndim(table) else 1
     bias = Assignment(
         bias.variable,

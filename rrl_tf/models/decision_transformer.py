@@ -130,16 +130,13 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
         self.heads = _checked_heads(heads)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.block_initializer = keras.initializers.get(block_initializer)
-        self.embedding = TrajectoryEmbedding(
+        self.embedding = self._embedding(
             width,
-            self.context_length if positions == "window" else self.max_timestep,
+            positions,
             dropout=embedding_dropout,
             epsilon=epsilon,
             kernel_initializer=kernel_initializer,
             embeddings_initializer=embeddings_initializer,
-            positions=positions,
-            dtype=self.dtype_policy,
-            name="embedding",
         )
         self.blocks = [
             CausalTransformerBlock(
@@ -155,18 +152,28 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
             )
             for i in range(1, self.num_blocks + 1)
         ]
-        # These arguments as the layers have checked them.
-        self.width, self.positions = self.embedding.width, self.embedding.positions
-        self.embedding_dropout = self.embedding.dropout
-        self.embeddings_initializer = self.embedding.embeddings_initializer
-        for name in _OF_A_BLOCK:
-            setattr(self, name, getattr(self.blocks[0], name))
+        self._take_arguments()
         self.final_norm = None
         if self.norm == "pre":
             self.final_norm = LayerNormalization(
                 epsilon=self.epsilon, dtype=self.dtype_policy, name="final_norm"
             )
         self.predictors = {head: self._predictor(head) for head in self.heads}
+
+    def _embedding(self, width, positions, **arguments):
+        count = self.context_length if positions == "window" else self.max_timestep
+        dtype = self.dtype_policy
+        return TrajectoryEmbedding(
+            width, count, positions=positions, dtype=dtype, name="embedding", **arguments
+        )
+
+    def _take_arguments(self):
+        """Store the arguments that the layers have checked."""
+        for name in _OF_A_BLOCK:
+            setattr(self, name, getattr(self.blocks[0], name))
+        self.width, self.positions = self.embedding.width, self.embedding.positions
+        self.embedding_dropout = self.embedding.dropout
+        self.embeddings_initializer = self.embedding.embeddings_initializer
 
     def _predictor(self, head):
         sizes = {"action": self.action_size, "state": self.state_size, "return": 1}
