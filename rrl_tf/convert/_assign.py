@@ -34,7 +34,8 @@ def check_built(model: Any, kinds: Sequence[type[keras.layers.Layer]], build: st
         kinds: its possible classes.
         build: call that builds it, for the message.
     """
-    if not isinstance(model, tuple(kinds)):
+    is_kind = isinstance(model, tuple(kinds))
+    if not is_kind:
         raise InvalidInput(
             f"the model must be a {' or a '.join(kind.__name__ for kind in kinds)}; received "
             f"{model!r}"

@@ -153,12 +153,11 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
             for i in range(1, self.num_blocks + 1)
         ]
         self._take_arguments()
-        self.final_norm = None
-        if self.norm == "pre":
-            self.final_norm = LayerNormalization(
-                epsilon=self.epsilon, dtype=self.dtype_policy, name="final_norm"
-            )
+        self.final_norm = self._final_norm() if self.norm == "pre" else None
         self.predictors = {head: self._predictor(head) for head in self.heads}
+
+    def _final_norm(self):
+        return LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name="final_norm")
 
     def _embedding(self, width, positions, **arguments):
         count = self.context_length if positions == "window" else self.max_timestep
