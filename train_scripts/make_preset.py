@@ -20,7 +20,7 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.export.versions import newest_version
 from rrl_tf.models.trained import write_preset
 from rrl_tf.presets import POLICY
-from rrl_tf.training.run import WITHOUT_EFFECT
+from rrl_tf.training import RunConfig
 from train_scripts import command_line
 
 LICENCE = "MIT"
@@ -207,11 +207,12 @@ def card(
         f"{name.capitalize()}: {say(policy[name])}." for name, say in told.items() if name in policy
     )
     asked = "asks" if "classify" in policy["signatures"] else "plays"
+    hidden = {"draw_every", *RunConfig().mutable_fields()}
     trained = {
         name: json.dumps(value)
         for name, value in settings.items()
         # Where files lay on the machine that made it is nobody's business.
-        if name not in WITHOUT_EFFECT and not pathlib.Path(str(value)).is_absolute()
+        if name not in hidden and not pathlib.Path(str(value)).is_absolute()
     }
     return f"""# {config.name}
 

@@ -27,6 +27,7 @@ from rrl_tf.models import (
     RelationalClassifier,
 )
 from rrl_tf.training import (
+    MUTABLE,
     EarlyStop,
     FitConfig,
     FitRun,
@@ -54,7 +55,7 @@ class Config(FitConfig):
 
     preset: str = "fast"
     runs: str = "runs/mnist"
-    data: str | None = None
+    data: str | None = dataclasses.field(default=None, metadata=MUTABLE)
     """Folder with the four original files, or of TensorFlow Datasets; its own by default."""
 
     model: Literal["relational", "convolutional", "patch_attention", "mlp"] = "relational"
@@ -88,7 +89,7 @@ class Config(FitConfig):
     """Steps between rows of the log; a divisor of `steps`."""
     checkpoint_every: int = 100
     """Steps between checkpoints, a multiple of `log_every`."""
-    draw_every: int = 500
+    draw_every: int = dataclasses.field(default=500, metadata=MUTABLE)
     """Steps between pictures in TensorBoard, a multiple of `log_every`."""
 
     def __post_init__(self) -> None:
@@ -147,7 +148,6 @@ def main(config: Config) -> FitRun:
         steps=config.steps,
         steps_per_epoch=config.log_every,
         checkpoint_every=config.checkpoint_every,
-        may_change=("data",),
         identity={"data_checksum": checksum(*splits["train"])},
         stop=EarlyStop("eval/accuracy", config.patience, mode="max"),
         replicas=replicas,

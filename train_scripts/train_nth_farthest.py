@@ -27,8 +27,8 @@ from rrl_tf.training import (
     MetricsLog,
     make_optimizer,
     make_replicas,
+    require_fraction,
     require_positive,
-    require_share,
 )
 from rrl_tf.training.optimizers import OptimizerName
 from train_scripts import command_line
@@ -79,7 +79,7 @@ class Config(FitConfig):
         super().__post_init__()
         require_positive(self, "epochs", "steps_per_epoch", "batch_size", "stage_epochs")
         require_positive(self, "evaluate_every", "evaluation_questions")
-        require_share(self, "stage_passed")
+        require_fraction(self, "stage_passed")
         self.optimizer_options(self.steps)  # raises where the schedule has no steps left
 
     @property

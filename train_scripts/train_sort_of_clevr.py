@@ -33,6 +33,7 @@ from rrl_tf.data.sort_of_clevr_task import (
 from rrl_tf.export import export_answerer
 from rrl_tf.models import ConvolutionalAnswerer, RelationalAnswerer
 from rrl_tf.training import (
+    MUTABLE,
     FitConfig,
     FitRun,
     LogImages,
@@ -85,7 +86,7 @@ class Config(FitConfig):
     """Steps between rows of the log; a divisor of `steps`."""
     checkpoint_every: int = 500
     """Steps between checkpoints, a multiple of `log_every`."""
-    draw_every: int = 2000
+    draw_every: int = dataclasses.field(default=2000, metadata=MUTABLE)
     """Steps between pictures in TensorBoard, a multiple of `log_every`."""
 
     def __post_init__(self) -> None:

@@ -25,6 +25,7 @@ from rrl_tf.data.text import (
 )
 from rrl_tf.layers import RelationalMemory
 from rrl_tf.training import (
+    MUTABLE,
     FitConfig,
     FitRun,
     atomic_file,
@@ -41,7 +42,7 @@ class Config(FitConfig):
 
     preset: str = "rmc"
     runs: str = "runs/text"
-    text: str | None = None
+    text: str | None = dataclasses.field(default=None, metadata=MUTABLE)
     """File in UTF-8; by default Shakespeare's Coriolanus and most of Richard III."""
 
     core: Literal["rmc", "lstm"] = "rmc"
@@ -63,11 +64,11 @@ class Config(FitConfig):
     learning_rate: float = 4e-3
     clip_norm: float | None = 1.0
 
-    prompt: str = ""
+    prompt: str = dataclasses.field(default="", metadata=MUTABLE)
     """What the sample goes on from; by default the text's first character."""
-    sample_length: int = 500
+    sample_length: int = dataclasses.field(default=500, metadata=MUTABLE)
     """Characters of the sample."""
-    temperature: float = 0.8
+    temperature: float = dataclasses.field(default=0.8, metadata=MUTABLE)
     """Logits are divided by it before a character is drawn."""
 
     def __post_init__(self) -> None:
@@ -105,7 +106,6 @@ def main(config: Config) -> FitRun:
         make_model(config, len(characters), len(parts["train"])),
         steps=config.epochs * len(parts["train"]),
         steps_per_epoch=len(parts["train"]),
-        may_change=("text", "prompt", "sample_length", "temperature"),
         identity={"text_checksum": checksum(text)},
         replicas=replicas,
     )

@@ -21,7 +21,7 @@ import psutil
 from benchmarks.measure import median
 from benchmarks.report import Report
 from rrl_tf.agents.loops import make_loop
-from rrl_tf.training.divergence import require_finite
+from rrl_tf.training.safeguards import require_finite
 from train_scripts import train_doorkey
 
 

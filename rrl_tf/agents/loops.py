@@ -21,8 +21,8 @@ from rrl_tf.envs import Task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RecurrentQNetwork
 from rrl_tf.training import linear_schedule
-from rrl_tf.training.linear_schedules import LinearDecay
-from rrl_tf.training.replicas import Replicas
+from rrl_tf.training.distributed import Replicas
+from rrl_tf.training.schedules import LinearDecay
 
 if TYPE_CHECKING:
     from rrl_tf.agents.double_dqn_run import DoubleDQNConfig

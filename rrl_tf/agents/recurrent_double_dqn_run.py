@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 
 from rrl_tf.agents import RecurrentDoubleDQN
 from rrl_tf.agents.loops import make_recurrent_loop
@@ -11,9 +10,8 @@ from rrl_tf.agents.run import AgentConfig, train_agent
 from rrl_tf.envs import Task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RecurrentQNetwork
-from rrl_tf.training.cluster import find_cluster
-from rrl_tf.training.config import require_not_negative, require_positive, require_share
-from rrl_tf.training.replicas import Replicas
+from rrl_tf.training.config import require_fraction, require_not_negative, require_positive
+from rrl_tf.training.distributed import Replicas, find_cluster
 from rrl_tf.training.run import Run
 
 
@@ -43,7 +41,7 @@ class RecurrentDoubleDQNConfig(AgentConfig):
         super().__post_init__()
         require_positive(self, "learned_steps", "sequence_period")
         require_not_negative(self, "burn_in", "epsilon_exponent")
-        require_share(self, "max_share")
+        require_fraction(self, "max_share")
         kept = self.replay_capacity // self.num_envs
         needed = self.sequence_length + self.sequence_period - 1
         if needed > kept:
@@ -94,7 +92,7 @@ def train_recurrent_double_dqn(
         >>> run, agent = train_recurrent_double_dqn(task, network, config)  # doctest: +ELLIPSIS
         step 32: greedily a mean return of 5 in 2 episodes; ...
     """
-    if cluster := find_cluster(config.cluster, os.environ):
+    if cluster := find_cluster(config.cluster):
         raise InvalidInput(
             f"a recurrent agent trains on one host; received a cluster of {cluster.size}"
         )

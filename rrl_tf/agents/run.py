@@ -30,19 +30,18 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_policy, export_recurrent_policy
 from rrl_tf.interpret.episode import draw_episode
 from rrl_tf.models._from_preset import FromPreset
-from rrl_tf.training.compilation import compilation_told
 from rrl_tf.training.config import (
+    MUTABLE,
     RunConfig,
+    require_fraction,
     require_not_negative,
     require_positive,
-    require_share,
 )
-from rrl_tf.training.divergence import require_finite
-from rrl_tf.training.interruption import Interruption
+from rrl_tf.training.distributed import Replicas
 from rrl_tf.training.optimizers import OptimizerName
 from rrl_tf.training.profiling import WARM_UP, profiled
-from rrl_tf.training.replicas import Replicas
 from rrl_tf.training.run import Run
+from rrl_tf.training.safeguards import GracefulShutdown, require_finite, translate_xla_errors
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +70,7 @@ class AgentConfig(RunConfig):
     """How far it moves towards the online network; 1 copies it. Below 1 the target network is a
     running average, and it is that which is evaluated and exported."""
 
-    steps: int = 25_000
+    steps: int = dataclasses.field(default=25_000, metadata=MUTABLE)
     """When to stop. The same command with a larger number goes on."""
     stop_after_perfect: int = 0
     """Stop after so many evaluations in a row without a failure; 0 never does."""
@@ -111,7 +110,7 @@ class AgentConfig(RunConfig):
     """Steps between evaluations."""
     checkpoint_every: int = 5000
     """Steps between checkpoints."""
-    draw_every: int = 0
+    draw_every: int = dataclasses.field(default=0, metadata=MUTABLE)
     """Steps between pictures and films of an episode; 0 draws only in the end."""
 
     def __post_init__(self) -> None:
@@ -138,7 +137,7 @@ class AgentConfig(RunConfig):
                 f"learning_starts must be less than the replay_capacity of {self.replay_capacity}; "
                 f"received {self.learning_starts}"
             )
-        require_share(self, "discount", "target_rate", "epsilon_start", "epsilon_end")
+        require_fraction(self, "discount", "target_rate", "epsilon_start", "epsilon_end")
 
 
 FurtherTrials = Callable[[Any], Mapping[str, Any]]
@@ -190,16 +189,18 @@ def train_agent(
     run = Run(
         config,
         config.steps,
-        may_change=("steps",),
         identity={"task": task.name, "parameters": loop.agent.policy.count_params()},
         stop=lambda rows: is_solved(rows, len(task.levels), config.stop_after_perfect),
         restore=functools.partial(restore, loop, curriculum, statistics, config.path),
         replicas=replicas,
     )
     if not run.is_finished():
-        with replicas.losses_told(), compilation_told(), Interruption() as interruption:
-            _train(run, loop, task, play, curriculum, statistics, config, interruption)
-        interruption.obey()
+        with (
+            replicas.translate_worker_errors(),
+            translate_xla_errors(),
+            GracefulShutdown(replicas.any) as shutdown,
+        ):
+            _train(run, loop, task, play, curriculum, statistics, config, shutdown)
         run.by_chief(finish, run, loop.agent, play, task, config, further_trials)
     return run, loop.agent
 
@@ -265,7 +266,7 @@ def restore(
         )
 
 
-def _train(run, loop, task, play, curriculum, statistics, config, interruption):
+def _train(run, loop, task, play, curriculum, statistics, config, shutdown):
     """Goes on until the run is over or interrupted, and saves."""
 
     def save():
@@ -284,7 +285,7 @@ def _train(run, loop, task, play, curriculum, statistics, config, interruption):
         for record in profiled(loop.run(until), run.folder.path, *_profile(loop, until, config)):
             statistics.add(record)
             bar.update(min(record.step, run.steps) - bar.n)  # all environments step at once
-            last = interruption.agreed(run.replicas) or record.step >= until
+            last = shutdown.requested() or record.step >= until
             evaluates, saves = due(config.evaluate_every), due(config.checkpoint_every)
             draws = due(config.draw_every)
             if not (last or evaluates or saves or draws or due(config.log_every)):
