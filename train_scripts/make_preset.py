@@ -24,6 +24,8 @@ from rrl_tf.training import RunConfig
 from train_scripts import command_line
 
 LICENCE = "MIT"
+HIDDEN = {"draw_every", *RunConfig().mutable_fields()}
+"""Settings that a model card leaves out."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,12 +209,11 @@ def card(
         f"{name.capitalize()}: {say(policy[name])}." for name, say in told.items() if name in policy
     )
     asked = "asks" if "classify" in policy["signatures"] else "plays"
-    hidden = {"draw_every", *RunConfig().mutable_fields()}
     trained = {
         name: json.dumps(value)
         for name, value in settings.items()
         # Where files lay on the machine that made it is nobody's business.
-        if name not in hidden and not pathlib.Path(str(value)).is_absolute()
+        if name not in HIDDEN and not pathlib.Path(str(value)).is_absolute()
     }
     return f"""# {config.name}
 

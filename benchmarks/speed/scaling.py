@@ -24,7 +24,7 @@ from rrl_tf.agents.loops import make_loop
 from rrl_tf.envs import DoorKeyGraph
 from rrl_tf.layers import RelationalBlock, RelationalMemory
 from rrl_tf.models import DecisionTransformer
-from rrl_tf.training.distributed import make_replicas
+from rrl_tf.training.devices import make_replicas
 from train_scripts import train_doorkey
 
 ROWS, FEATURES = 16, 32

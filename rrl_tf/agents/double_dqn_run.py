@@ -11,7 +11,7 @@ from rrl_tf.agents.loops import make_loop
 from rrl_tf.agents.run import AgentConfig, FurtherTrials, train_agent
 from rrl_tf.envs import Task
 from rrl_tf.training.config import require_positive
-from rrl_tf.training.distributed import Replicas, make_replicas
+from rrl_tf.training.devices import Replicas, make_replicas
 from rrl_tf.training.run import Run
 
 

@@ -21,7 +21,7 @@ from rrl_tf.envs import Task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RecurrentQNetwork
 from rrl_tf.training import linear_schedule
-from rrl_tf.training.distributed import Replicas
+from rrl_tf.training.devices import Replicas
 from rrl_tf.training.schedules import LinearDecay
 
 if TYPE_CHECKING:

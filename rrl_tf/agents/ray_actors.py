@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rrl_tf.agents.double_dqn import DoubleDQN
     from rrl_tf.agents.double_dqn_run import DoubleDQNConfig
     from rrl_tf.envs import SeededVectorEnv
-    from rrl_tf.training.distributed import Replicas
+    from rrl_tf.training.devices import Replicas
 
 NICENESS = 10
 """Of actors: where there are fewer cores than processes, the learner goes first."""

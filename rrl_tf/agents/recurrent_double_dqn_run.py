@@ -11,7 +11,8 @@ from rrl_tf.envs import Task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RecurrentQNetwork
 from rrl_tf.training.config import require_fraction, require_not_negative, require_positive
-from rrl_tf.training.distributed import Replicas, find_cluster
+from rrl_tf.training.devices import Replicas
+from rrl_tf.training.hosts import find_cluster
 from rrl_tf.training.run import Run
 
 

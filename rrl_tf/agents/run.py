@@ -37,7 +37,7 @@ from rrl_tf.training.config import (
     require_not_negative,
     require_positive,
 )
-from rrl_tf.training.distributed import Replicas
+from rrl_tf.training.devices import Replicas
 from rrl_tf.training.optimizers import OptimizerName
 from rrl_tf.training.profiling import WARM_UP, profiled
 from rrl_tf.training.run import Run

@@ -60,7 +60,7 @@ from rrl_tf.training.config import (
     require_not_negative,
     require_positive,
 )
-from rrl_tf.training.distributed import Replicas, make_replicas
+from rrl_tf.training.devices import Replicas, make_replicas
 from rrl_tf.training.fit import FitRun
 from rrl_tf.training.optimizers import AdamW
 from rrl_tf.training.run import Run

@@ -10,7 +10,7 @@ from rrl_tf.training.config import (
     require_not_negative,
     require_positive,
 )
-from rrl_tf.training.distributed import Replicas, make_replicas
+from rrl_tf.training.devices import Replicas, make_replicas
 from rrl_tf.training.fit import FitRun, LogImages, LogMetrics
 from rrl_tf.training.loggers import Logger, MetricsLog, make_loggers
 from rrl_tf.training.optimizers import make_optimizer

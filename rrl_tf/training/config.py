@@ -141,25 +141,24 @@ class FitConfig(RunConfig):
 
 def require_positive(config: Any, *names: str) -> None:
     """Raise `InvalidInput` for the first field that is not a finite number greater than 0."""
-    for name in names:
-        if not 0 < getattr(config, name) < math.inf:
-            raise InvalidInput(f"{name} must be greater than 0; received {getattr(config, name)}")
+    _require(config, names, lambda value: 0 < value < math.inf, "greater than 0")
 
 
 def require_not_negative(config: Any, *names: str) -> None:
     """Raise `InvalidInput` for the first field that is not a finite number of at least 0."""
-    for name in names:
-        if not 0 <= getattr(config, name) < math.inf:
-            raise InvalidInput(
-                f"{name} must be a number from 0 up; received {getattr(config, name)}"
-            )
+    _require(config, names, lambda value: 0 <= value < math.inf, "a number from 0 up")
 
 
 def require_fraction(config: Any, *names: str) -> None:
     """Raise `InvalidInput` for the first field that is not from 0 to 1."""
+    _require(config, names, lambda value: 0 <= value <= 1, "from 0 to 1")
+
+
+def _require(config, names, is_valid, expected):
     for name in names:
-        if not 0 <= getattr(config, name) <= 1:
-            raise InvalidInput(f"{name} must be from 0 to 1; received {getattr(config, name)}")
+        value = getattr(config, name)
+        if not is_valid(value):
+            raise InvalidInput(f"{name} must be {expected}; received {value}")
 
 
 def require_multiple(config: Any, names: tuple[str, ...], divisor: str) -> None:

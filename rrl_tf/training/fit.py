@@ -145,55 +145,48 @@ class FitRun(Run):
                 callbacks=[
                     LogMetrics(self.log, measure),
                     *callbacks,
-                    *self._own_callbacks(),
-                    _StopAndSave(self, shutdown),
+                    *self._profile(),
+                    self._progress_bar(),
+                    _StopAndSave(self, self._checkpoint_every, shutdown),
                 ],
                 shuffle=False,  # Keras would draw another order after a resume
                 verbose=0,
                 **options,
             )
 
-    def _own_callbacks(self) -> list[keras.callbacks.Callback]:
-        found: list[keras.callbacks.Callback] = []
-        if self.config.profile:
-            first = min(WARM_UP, (self.steps - self.step) // 2)
-            found.append(Profile(self.folder.path, first))
-        if self.replicas.is_chief:
-            bar = {"initial": self._epochs(self.step), "mininterval": 0.5}
-            found.append(TqdmCallback(self._epochs(self.steps), verbose=0, tqdm_class=tqdm, **bar))
-        return found
+    def _profile(self) -> list[keras.callbacks.Callback]:
+        first = min(WARM_UP, (self.steps - self.step) // 2)
+        return [Profile(self.folder.path, first)] if self.config.profile else []
+
+    def _progress_bar(self) -> keras.callbacks.Callback:
+        return TqdmCallback(
+            self._epochs(self.steps),
+            verbose=0,
+            tqdm_class=tqdm,
+            initial=self._epochs(self.step),
+            mininterval=0.5,
+            disable=not self.replicas.is_chief,
+        )
 
     def _epochs(self, steps):
         return steps // self._steps_per_epoch
-
-    def is_checkpoint_due(self, step: int) -> bool:
-        """Return whether a checkpoint follows an epoch that ends at `step`."""
-        return step % self._checkpoint_every == 0
-
-    def save_model(self, step: int) -> None:
-        """Write a checkpoint of the model.
-
-        Raises:
-            InvalidInput: if a weight is not finite.
-        """
-        arrays = model_state(self.model)
-        require_finite(step, arrays)
-        self.save(step, {"variables": arrays}, self.model)
 
 
 class _StopAndSave(keras.callbacks.Callback):
     """Ends a `FitRun` that is over or interrupted, and saves its checkpoints."""
 
-    def __init__(self, run: FitRun, shutdown: GracefulShutdown) -> None:
+    def __init__(self, run: FitRun, every: int, shutdown: GracefulShutdown) -> None:
         super().__init__()
-        self._run, self._shutdown = run, shutdown
+        self._run, self._every, self._shutdown = run, every, shutdown
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         step = _step(self, epoch)
-        ends = self._shutdown.requested() or self._run.replicas.any(self._run.is_over(step))
-        self.model.stop_training |= ends
-        if self.model.stop_training or self._run.is_checkpoint_due(step):
-            self._run.save_model(step)
+        if self._shutdown.requested() or self._run.replicas.any(self._run.is_over(step)):
+            self.model.stop_training = True
+        if self.model.stop_training or step % self._every == 0:
+            arrays = model_state(self.model)
+            require_finite(step, arrays)
+            self._run.save(step, {"variables": arrays}, self.model)
 
 
 class LogMetrics(keras.callbacks.Callback):

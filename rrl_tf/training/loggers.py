@@ -10,7 +10,6 @@ import contextlib
 import csv
 import importlib
 import importlib.util
-import json
 import math
 import os
 import pathlib
@@ -25,7 +24,7 @@ from PIL import Image
 
 from rrl_tf._arguments import one_of
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.run_folder import atomic_file, read_object
+from rrl_tf.training.run_folder import atomic_file, read_object, write_json
 
 LoggerName: TypeAlias = Literal["csv", "tensorboard", "wandb", "mlflow"]
 _PACKAGES = ("wandb", "mlflow")
@@ -117,7 +116,7 @@ class WandbLogger(Logger):
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._wandb = importlib.import_module("wandb")
-        known = _service_id(folder, "wandb")
+        known = _service_ids(folder).get("wandb")
         self._run = self._wandb.init(
             project=os.environ.get("WANDB_PROJECT") or _group(folder),
             name=folder.name,
@@ -157,7 +156,7 @@ class MlflowLogger(Logger):
     def __init__(self, folder: pathlib.Path) -> None:
         self._entities = importlib.import_module("mlflow.entities")
         self._client = importlib.import_module("mlflow").MlflowClient()
-        self._run_id = _service_id(folder, "mlflow")
+        self._run_id = _service_ids(folder).get("mlflow")
         if self._run_id is None:
             name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or _group(folder)
             found = self._client.get_experiment_by_name(name)
@@ -244,16 +243,13 @@ _IDS = "loggers.json"
 """File in the run's folder with the id that each service gave the run."""
 
 
-def _service_id(folder, name):
+def _service_ids(folder):
     file = folder / _IDS
-    return read_object(file, "remove it to start a new log").get(name) if file.exists() else None
+    return read_object(file, "remove it to start a new log") if file.exists() else {}
 
 
 def _store_service_id(folder, name, service_id):
-    file = folder / _IDS
-    ids = json.loads(file.read_text()) if file.exists() else {}
-    with atomic_file(file) as draft:
-        draft.write_text(json.dumps({**ids, name: service_id}) + "\n")
+    write_json(folder / _IDS, {**_service_ids(folder), name: service_id})
 
 
 def _group(folder):

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rrl_tf._arguments import one_of
 from rrl_tf.training.config import RunConfig
-from rrl_tf.training.distributed import Replicas, pack_run, unpack_run
+from rrl_tf.training.devices import Replicas
+from rrl_tf.training.hosts import pack_run, unpack_run
 from rrl_tf.training.loggers import MetricsLog, make_loggers
 from rrl_tf.training.report import write_report
 from rrl_tf.training.run_folder import RunFolder
@@ -85,7 +85,9 @@ class Run:
         if restore is not None and (state := self.load()) is not None:
             with self.folder.restoring():
                 restore(self.step, state)
-        if self.replicas.is_chief and not self._is_done():
+        if self.is_finished():
+            print(f"{self.folder.path} is trained already, to step {self.step:,}")
+        elif self.replicas.is_chief:
             with _removed_on_error(created):
                 self.log.loggers = make_loggers(config.logger, self.folder.path)
             self.folder.write_config()
@@ -123,13 +125,7 @@ class Run:
         return reached >= self.steps or self._stop(self.log.rows)
 
     def is_finished(self) -> bool:
-        """Return whether the run is trained and evaluated, and print a line if it is."""
-        done = self._is_done()
-        if done:
-            print(f"{self.folder.path} is trained already, to step {self.step:,}")
-        return done
-
-    def _is_done(self):
+        """Return whether the run is trained and evaluated."""
         return self.is_over() and self.folder.is_finished(self.step)
 
     def by_chief(self, action: Callable[..., object], *arguments: Any) -> None:
@@ -189,9 +185,6 @@ class EarlyStop:
     monitor: str
     patience: int
     mode: Literal["min", "max"] = "min"
-
-    def __post_init__(self) -> None:
-        one_of("mode", self.mode, ("min", "max"))
 
     def __call__(self, rows: list[dict[str, float]]) -> bool:
         values = [row[self.monitor] for row in rows if self.monitor in row]

@@ -39,6 +39,11 @@ class RunFolder:
         mutable: names that may differ from the existing run, such as the number of steps.
         evaluation: names that may differ as well, but make a finished run unfinished.
 
+    Attributes:
+        path: the folder.
+        figures: folder of the pictures.
+        export: folder of the SavedModels, with one integer folder per version.
+
     Raises:
         InvalidInput: if the folder contains another run (the message lists every difference),
             `config.json` is missing or damaged, or another process trains in the folder. The
@@ -60,6 +65,10 @@ class RunFolder:
         evaluation: Collection[str] = (),
     ) -> None:
         self.path = pathlib.Path(path)
+        self.figures, self.export = self.path / "figures", self.path / "export"
+        self._checkpoints = self.path / "checkpoints"
+        self._config_file = self.path / "config.json"
+        self._evaluation_file = self.path / "evaluation.json"
         self._config = json.loads(json.dumps(config))
         self._evaluated: dict[str, Any] = {}  # evaluation settings of the last `finish`
         exists = self._config_file.exists()
@@ -82,31 +91,9 @@ class RunFolder:
     def __repr__(self) -> str:
         return f"RunFolder({str(self.path)!r}, step={self.step})"
 
-    @property
-    def _config_file(self) -> pathlib.Path:
-        return self.path / "config.json"
-
-    @property
-    def _evaluation_file(self) -> pathlib.Path:
-        return self.path / "evaluation.json"
-
-    @property
-    def _checkpoints(self) -> pathlib.Path:
-        return self.path / "checkpoints"
-
-    @property
-    def figures(self) -> pathlib.Path:
-        """Folder of the pictures."""
-        return self.path / "figures"
-
-    @property
-    def export(self) -> pathlib.Path:
-        """Folder of the SavedModels, with one integer folder per version."""
-        return self.path / "export"
-
     def write_config(self) -> None:
         """Write `config.json`; evaluation settings stay those of the last `finish`."""
-        _write_json(self._config_file, {**self._config, **self._evaluated})
+        write_json(self._config_file, {**self._config, **self._evaluated})
 
     @property
     def step(self) -> int:
@@ -204,7 +191,7 @@ class RunFolder:
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write `evaluation.json`, which marks the run as finished at `summary["step"]`."""
-        _write_json(self._evaluation_file, summary)
+        write_json(self._evaluation_file, summary)
         self._evaluated = {}
         self.write_config()
 
@@ -330,7 +317,8 @@ def atomic_file(path: str | os.PathLike) -> Iterator[pathlib.Path]:
         draft.unlink(missing_ok=True)
 
 
-def _write_json(file, values):
+def write_json(file: pathlib.Path, values: Mapping[str, Any]) -> None:
+    """Write a JSON object to a file, complete or not at all."""
     with atomic_file(file) as draft:
         draft.write_text(json.dumps(values, indent=2) + "\n")
 

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from rrl_tf.training.distributed import Replicas
+from rrl_tf.training.devices import Replicas
 
 
 def train_step(model: keras.Model, data: Any) -> dict[str, Any]:

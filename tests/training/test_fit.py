@@ -299,5 +299,3 @@ def test_early_stop_ends_a_run_for_good(tmp_path):
     run.finish({})
     assert opened(tmp_path / "run", epochs=9, stop=stop).is_finished()
     assert not opened(tmp_path / "run", epochs=9).is_finished()
-    with pytest.raises(InvalidInput, match="'best'"):
-        EarlyStop("eval/loss", 2, mode="best")
