@@ -78,10 +78,10 @@ def few_pictures():
 
 @pytest.fixture
 def unfinished(monkeypatch):
-    """Runs of agents end without their final evaluation, pictures and export: half of the time."""
-    from rrl_tf.agents import run as agent_run
+    """End runs of agents without the final evaluation, figures and export: half of the time."""
+    from rrl_tf.agents import train
 
-    monkeypatch.setattr(agent_run, "finish", lambda *_: None)
+    monkeypatch.setattr(train, "_finish", lambda *_: None)
 
 
 @pytest.fixture(scope="module")

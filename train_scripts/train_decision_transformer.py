@@ -17,7 +17,7 @@ from typing import Any, Literal
 import keras
 import numpy as np
 
-from rrl_tf.envs import Preparation, preparation
+from rrl_tf.envs import Preprocessor, preprocessing
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import BehaviorCloning, DecisionTransformer
 from rrl_tf.offline import OfflineData, Scaling, load_episodes
@@ -45,7 +45,7 @@ class Config(DecisionTransformerConfig):
     data: str = "doorkey"
     """`minari:ID`, `tfds:NAME`, `hdf5:FILE`, a path after minari: or tfds:, or `doorkey`,
     `pendulum` or `cartpole`, which `train_scripts.collect_dataset` records."""
-    preparation: Literal["standardise", "one_hot"] = "one_hot"
+    preprocessor: Literal["standardise", "one_hot"] = "one_hot"
     """How observations become states: vectors standardised, or codes of a grid one-hot."""
     return_scale: float | None = None
     """What returns are divided by; by default the largest one in the data, at most 1,000, the
@@ -151,7 +151,7 @@ FAST = dataclasses.replace(
     DOORKEY,
     preset="fast",
     data="",  # of others
-    preparation="standardise",
+    preprocessor="standardise",
     width=128,
     num_blocks=3,
     dropout=0.2,
@@ -290,9 +290,10 @@ def load(config: Config) -> OfflineData:
     source = config.data
     if not source:
         raise InvalidInput(f"preset {config.preset} needs data, as minari:FOLDER; received none")
-    if source == DOORKEY.data and config.preparation != DOORKEY.preparation:
+    if source == DOORKEY.data and config.preprocessor != DOORKEY.preprocessor:
         raise InvalidInput(
-            f"data {source} need preparation {DOORKEY.preparation}; received {config.preparation}"
+            f"data {source} need preprocessor {DOORKEY.preprocessor}; "
+            f"received {config.preprocessor}"
         )
     if source in RECORDED:
         source = f"minari:{collect_dataset.main(RECORDED[source]())}"
@@ -317,20 +318,20 @@ def scaling_of(config: Config, data: OfflineData) -> Scaling:
     scale = config.return_scale
     if scale is None:
         scale = min(LARGEST_SCALE, float(np.abs(data.returns()).max())) or None
-    return Scaling.of(data, scale, PREPARATIONS[config.preparation](data), config.condition)
+    return Scaling.of(data, scale, PREPROCESSORS[config.preprocessor](data), config.condition)
 
 
-def one_hot(data: OfflineData) -> Preparation:
+def one_hot(data: OfflineData) -> Preprocessor:
     """Codes of a grid as one-hot vectors; the data's space tells how many there are."""
     if data.observation_space is None:
         raise InvalidInput(
-            "preparation one_hot needs data that tell their codes, as Minari's do; "
+            "preprocessor one_hot needs data that tell their codes, as Minari's do; "
             f"received {data.name}"
         )
-    return preparation.one_hot(data.observation_space)
+    return preprocessing.one_hot(data.observation_space)
 
 
-PREPARATIONS = {"standardise": lambda data: None, "one_hot": one_hot}
+PREPROCESSORS = {"standardise": lambda data: None, "one_hot": one_hot}
 
 
 def make_transformer(config: Config, data: OfflineData, scaling: Scaling) -> DecisionTransformer:

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 
 def one_hot(codes):
-    """A function of codes `(B, height, width, C)`, as `rrl_tf.envs.preparation.one_hot`.
+    """A function of codes `(B, height, width, C)`, as `rrl_tf.envs.preprocessing.one_hot`.
 
     Args:
         codes: how many codes each channel has.
@@ -19,12 +19,12 @@ def one_hot(codes):
 
 
 def prepare_frame_maximum(observation):
-    """Divides by the observation's own maximum, as `rrl_tf.envs.preparation.frame_maximum`."""
+    """Divides by the observation's own maximum, as `rrl_tf.envs.preprocessing.frame_maximum`."""
     observation = observation.float()
     return observation / observation.amax((-3, -2, -1), keepdim=True).clamp_min(1)
 
 
-PREPARATIONS = {
+PREPROCESSORS = {
     "book": prepare_frame_maximum,
     # MiniGrid's objects, colours and states, and the directions.
     "fast": one_hot((11, 6, 3, 4)),
@@ -38,8 +38,8 @@ class TorchDoubleDQN:
     """A Q network, its target network, and the update of both.
 
     Args:
-        network: module, prepared observations → Q values `(B, A)`.
-        prepare: function, raw observations → prepared ones.
+        network: module, preprocessed observations → Q values `(B, A)`.
+        prepare: function, raw observations → preprocessed ones.
         learning_rate: float, Adam's step size.
         clip_norm: float, largest global norm of the gradient.
         loss: `"huber"` or `"mse"`.

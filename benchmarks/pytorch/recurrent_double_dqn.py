@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.pytorch.double_dqn import PREPARATIONS
+from benchmarks.pytorch.double_dqn import PREPROCESSORS
 from benchmarks.pytorch.networks import FastBlock, dueling
 
 ENTITY = 3 * 7 + 6  # where the agent stands
@@ -100,7 +100,7 @@ class TorchRecurrentDoubleDQN:
         tensors = {name: torch.from_numpy(array) for name, array in sequence.items()}
         begin, end = self._burn_in, tensors["action_t"].shape[1] - self._n_step
         steps = (
-            PREPARATIONS["fast"](tensors["observation_t"]),
+            PREPROCESSORS["fast"](tensors["observation_t"]),
             tensors["previous_action"].long(),
             tensors["previous_reward"],
         )

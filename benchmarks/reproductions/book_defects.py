@@ -68,7 +68,7 @@ def frame_maximum(config):
     """How often the largest code of a view is not the usual one, and what that does to a door."""
     views = np.concatenate([observation for observation, _, _ in random_play(config)])
     goal = views[..., 0].max(axis=(1, 2)) == 8
-    prepare = doorkey_task(observation="view", preparation="frame_maximum").preparation
+    prepare = doorkey_task(observation="view", preprocessor="frame_maximum").preprocessor
     doors = ops.convert_to_numpy(prepare(views))[..., 0][views[..., 0] == 4]
     values = ", ".join(f"{value:g}" for value in np.unique(doors.round(3)))
     slip = "scaled by the frame's own maximum"

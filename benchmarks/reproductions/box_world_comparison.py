@@ -111,7 +111,7 @@ def train(numbers, task, name, seed, learned, asked, config):
     keras.utils.set_random_seed(seed)
     numbers = dataclasses.replace(numbers, network=network)
     model = train_box_world.make_network(numbers, task, **overrides)
-    model.build((None, *task.preparation.shape))
+    model.build((None, *task.preprocessor.shape))
     rate = keras.optimizers.schedules.CosineDecay(RATES[optimizer], config.updates)
     optimizer = make_optimizer(optimizer, learning_rate=rate)
     optimizer.build(model.trainable_variables)
@@ -119,13 +119,13 @@ def train(numbers, task, name, seed, learned, asked, config):
     @tf.function
     def update(observation, best):
         with tf.GradientTape() as tape:
-            log_probability = tf.nn.log_softmax(model(task.preparation(observation)))
+            log_probability = tf.nn.log_softmax(model(task.preprocessor(observation)))
             known = tf.where(best, log_probability, -np.inf)
             loss = -tf.reduce_mean(tf.reduce_logsumexp(known, axis=-1))
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply(gradients, model.trainable_variables)
 
-    choose = tf.function(lambda seen: tf.argmax(model(task.preparation(seen)), axis=-1))
+    choose = tf.function(lambda seen: tf.argmax(model(task.preprocessor(seen)), axis=-1))
     rng, looks = np.random.default_rng(seed), []
     for k in range(1, config.updates + 1):
         rows = rng.integers(len(learned["best"]), size=config.batch_size)

@@ -86,7 +86,7 @@ def trained(run):
 def play(task, network, resets):
     """The `Evaluation` of greedy play."""
     return evaluate(
-        lambda o: keras.ops.convert_to_numpy(network(task.preparation(o))).argmax(-1),
+        lambda o: keras.ops.convert_to_numpy(network(task.preprocessor(o))).argmax(-1),
         task.make_test_env,
         resets,
     )

@@ -136,7 +136,7 @@ def measured(task, network, starts):
     episodes = visited(task, network, task.evaluation_resets(at_most=starts))
     seen = {name: np.concatenate([each[name] for each in episodes]) for name in episodes[0]}
     observations = seen.pop("observation")
-    views = np.asarray(task.preparation(observations))
+    views = np.asarray(task.preprocessor(observations))
     memory = seen.pop("memory", None)
     inputs = views if memory is None else {"observation": views, **seen}
     found = faithfulness(network, inputs, memory, counts=COUNTS)
@@ -196,9 +196,9 @@ def of_parts(found, sizes):
 def visited(task, network, resets):
     """What is seen, and remembered, on the greedy way from every start: a dict an episode."""
     if isinstance(network, RecurrentQNetwork):
-        player = WatchedMemory(RecurrentDoubleDQN(network, task.preparation).greedy_player())
+        player = WatchedMemory(RecurrentDoubleDQN(network, task.preprocessor).greedy_player())
     else:
-        player = Watched(lambda seen: np.asarray(network(task.preparation(seen))).argmax(-1))
+        player = Watched(lambda seen: np.asarray(network(task.preprocessor(seen))).argmax(-1))
     episodes = []
     for reset in resets:
         player.seen = []

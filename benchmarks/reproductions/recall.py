@@ -173,16 +173,16 @@ def train(task, variant, seed, learned, asked, config):
     preset, overrides = variant
     keras.utils.set_random_seed(seed)
     network = RecurrentQNetwork.from_preset(
-        preset, task.preparation, num_actions=task.num_actions, **overrides
+        preset, task.preprocessor, num_actions=task.num_actions, **overrides
     )
-    network.build({"observation": (None, *task.preparation.shape)})
+    network.build({"observation": (None, *task.preprocessor.shape)})
     optimizer = keras.optimizers.Adam(config.learning_rate, global_clipnorm=10.0)
     optimizer.build(network.trainable_variables)
 
     def logits(batch):
         views = batch["observation"]
-        views = task.preparation(tf.reshape(views, (-1, *views.shape[2:])))
-        shape = (*batch["observation"].shape[:2], *task.preparation.shape)
+        views = task.preprocessor(tf.reshape(views, (-1, *views.shape[2:])))
+        shape = (*batch["observation"].shape[:2], *task.preprocessor.shape)
         steps = {each: batch[each] for each in ("previous_action", "previous_reward")}
         values, _ = network.unroll({"observation": tf.reshape(views, shape), **steps})
         return values[..., 0] - values[..., 1]

@@ -72,7 +72,7 @@ def train(config, trained, name, seed):
 def success(network, size, epsilon):
     """Share of the starts of a grid that a network solves."""
     task = doorkey_task((size,))
-    values = tf.function(lambda o: network(task.preparation(o)), reduce_retracing=True)
+    values = tf.function(lambda o: network(task.preprocessor(o)), reduce_retracing=True)
 
     def act(observations):
         return values(tf.constant(observations)).numpy().argmax(axis=-1)

@@ -27,7 +27,7 @@ from train_scripts import train_decision_transformer as script
 RESULTS = pathlib.Path("docs/results/stitching")
 
 MAZE = {
-    "preparation": "standardise",
+    "preprocessor": "standardise",
     "sampling": "steps",
     "steps": 1000,
     "targets": (0.2, 1.0),

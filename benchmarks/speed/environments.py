@@ -5,7 +5,7 @@ its documentation says. Ours gives the same observations with five actions and s
 plainly, with the direction and four stacked frames, and 16 at a time in `SeededVectorEnv`. All play
 the same random actions and begin a new episode where one ends; a reset is part of the time.
 
-The preparation is measured in a `tf.function`, as an update runs it, and on NumPy arrays.
+The preprocessor is measured in a `tf.function`, as an update runs it, and on NumPy arrays.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ class Config(Rounds):
 def main(config):
     """Measures environment steps a second, ours and stock MiniGrid's."""
     rows = [row for size in config.sizes for row in environment_rows(size, config)]
-    rows += preparation_rows(dataclasses.replace(config, calls=20 * config.calls))
+    rows += preprocessing_rows(dataclasses.replace(config, calls=20 * config.calls))
     notes = ("Steps of environments and their resets; one-hot codes: observations prepared.",)
     return Report("Speed of the environments", rows, notes)
 
@@ -77,9 +77,9 @@ def play_vector(env, actions):
         env.step(action)
 
 
-def preparation_rows(config):
+def preprocessing_rows(config):
     """Lines of the table for the one-hot codes of view and direction."""
-    prepare = doorkey_task().preparation
+    prepare = doorkey_task().preprocessor
     compiled = tf.function(prepare)
     turns, counts = {}, {}
     for batch in (1, 64):

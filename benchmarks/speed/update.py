@@ -14,6 +14,7 @@ All of these compute every cell. A line more is of ours without those that nothi
 import dataclasses
 
 import numpy as np
+from rrl_tf.agents.loops import make_loop
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -27,10 +28,9 @@ from benchmarks.pytorch.comparison import (
     OURS_XLA,
     PRECISIONS,
 )
-from benchmarks.pytorch.double_dqn import PREPARATIONS, TorchDoubleDQN
+from benchmarks.pytorch.double_dqn import PREPROCESSORS, TorchDoubleDQN
 from benchmarks.pytorch.networks import NETWORKS, copy_weights
 from benchmarks.runs import any_of
-from rrl_tf.agents.loops import make_loop
 from rrl_tf.envs.minigrid_view import most_in_sight
 from train_scripts import train_box_world, train_doorkey
 
@@ -133,7 +133,7 @@ def torch_agent(training, precision, weights, compiled=False):
     copy_weights(network, weights)
     return TorchDoubleDQN(
         network,
-        PREPARATIONS[training.preset],
+        PREPROCESSORS[training.preset],
         learning_rate=training.learning_rate,
         clip_norm=training.clip_norm,
         loss=training.loss,

@@ -32,7 +32,7 @@ class Scaling:
         action_low, action_high: `(A,)` bounds of continuous actions, which become [-1, 1]; or None
             where actions are discrete.
         prepare: function of raw observations `(B, ...)` → arrays of any shape, before they are
-            flattened and scaled, such as a `Preparation`; None for vectors as they are.
+            flattened and scaled, such as a `Preprocessor`; None for vectors as they are.
         condition: what a step is told, the `"return_to_go"` or its episode's whole `"return"`.
         target_return: what is asked for where nobody says it.
 
@@ -154,7 +154,7 @@ def _standardisation(data: OfflineData) -> tuple[np.ndarray, np.ndarray]:
     if len(shape) != 1:
         raise InvalidInput(
             f"{data.name}: observations of the shape {shape} need a `prepare` that makes vectors "
-            "of them, such as `--preparation one_hot` of the training script"
+            "of them, such as `--preprocessor one_hot` of the training script"
         )
     total, squares = np.zeros(shape), np.zeros(shape)
     for episode in data.episodes:

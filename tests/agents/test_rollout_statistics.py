@@ -8,10 +8,9 @@ from rrl_tf.agents.rollout import RolloutStatistics
 pytestmark = pytest.mark.tf_only
 
 
-def record(step, updates, episodes=(), loss=None, seconds=1.0):
+def record(step, updates, episodes=(), loss=None):
     metrics = {} if loss is None else {"loss": loss}
-    share = {"act": seconds, "environment": 0.0, "replay": 0.0, "update": 3 * seconds}
-    return Record(step, updates, 0.5, list(episodes), metrics, share)
+    return Record(step, updates, 0.5, list(episodes), metrics, seconds=4.0)
 
 
 def test_averages_cover_the_records_since_the_last_call():
@@ -22,7 +21,6 @@ def test_averages_cover_the_records_since_the_last_call():
     averages = statistics.averages()
     assert averages["rollout/success"] == 0  # the last two episodes
     assert averages["train/loss"] == pytest.approx(1 / 3)
-    assert averages["time/update_share"] == pytest.approx(0.75)
     assert averages["time/steps_per_second"] == pytest.approx(10 / 12)
     statistics.add(record(34, 2, loss=5.0))
     averages = statistics.averages()

@@ -54,7 +54,7 @@ def test_a_state_that_never_changes_is_no_division_by_zero():
 
 
 class Doubled:
-    """A preparation that also tells its shape."""
+    """A preprocessor that also tells its shape."""
 
     shape = (2, 2)
 
@@ -73,9 +73,9 @@ def test_any_callable_prepares():
     np.testing.assert_array_equal(one[..., 1::2], 2 * states)
 
 
-def test_observations_that_are_no_vectors_need_a_preparation():
+def test_observations_that_are_no_vectors_need_a_preprocessor():
     images = Episode(np.zeros((3, 7, 7)), np.zeros((2, 2), "float32"), np.zeros(2), True, False)
-    with pytest.raises(ValueError, match=r"need a `prepare` .*`--preparation one_hot` of the"):
+    with pytest.raises(ValueError, match=r"need a `prepare` .*`--preprocessor one_hot` of the"):
         Scaling.of(OfflineData("test", (images,), BOX, "none"))
 
 

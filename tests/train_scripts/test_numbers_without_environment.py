@@ -27,7 +27,7 @@ def write_numbers(path, rewards=1.0, observed="float32"):
 
 DENSE = {
     "name": "toy",
-    "preparation": "standardise",
+    "preprocessor": "standardise",
     "model": "behavior_cloning",
     "distribution": "censored_normal",
     "return_conditioned": True,

@@ -44,7 +44,7 @@ def recorded_torques(tmp_path_factory):
 
 TOY = {
     "name": "toy",
-    "preparation": "standardise",
+    "preprocessor": "standardise",
     "width": 16,
     "num_blocks": 1,
     "context_length": 4,
@@ -262,7 +262,7 @@ def test_a_run_is_named_after_its_preset_and_data():
         ({"held_out": 0.99}, "needs more of them; received 8"),
         ({"network": "nope"}, "nope"),
         ({"context_length": 0}, "context_length"),
-        ({"preparation": "one_hot"}, "codes"),
+        ({"preprocessor": "one_hot"}, "codes"),
         ({"positions": "place"}, r"positions. must be one of .*received 'place'"),
         ({"sampling": "rows"}, "sampling must be one of"),
         ({"condition": "reward"}, "`condition` must be one of .*received 'reward'"),
@@ -289,7 +289,7 @@ def test_a_mistake_leaves_nothing_behind(recorded, tmp_path, changes, message):
     ("data", "message"),
     [
         ("", "preset fast needs data, as minari:FOLDER; received none"),
-        ("doorkey", "data doorkey need preparation one_hot; received standardise"),
+        ("doorkey", "data doorkey need preprocessor one_hot; received standardise"),
     ],
 )
 def test_no_agent_is_trained_for_data_that_do_not_suit(tmp_path, monkeypatch, data, message):

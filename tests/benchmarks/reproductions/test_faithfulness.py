@@ -36,20 +36,20 @@ def check_measured(study, task, network, act):
 
 def test_a_policy_is_asked_on_its_way(study):
     task, network = study.doorkey_task((5,)), RelationalQNetwork.from_preset("doorkey-5x5")
-    act = study.Watched(lambda seen: np.asarray(network(task.preparation(seen))).argmax(-1))
+    act = study.Watched(lambda seen: np.asarray(network(task.preprocessor(seen))).argmax(-1))
     check_measured(study, task, network, act)
 
 
 def test_a_policy_that_remembers_is_asked_on_its_way(study):
     task, network = study.preset("doorkey-6x6")
-    player = study.RecurrentDoubleDQN(network, task.preparation).greedy_player()
+    player = study.RecurrentDoubleDQN(network, task.preprocessor).greedy_player()
     check_measured(study, task, network, player)
 
 
 @pytest.mark.slow  # as of DoorKey, which is asked above
 def test_a_policy_on_box_world_is_asked_on_its_way(study):
     task, network = study.preset("box-world")
-    act = study.Watched(lambda seen: np.asarray(network(task.preparation(seen))).argmax(-1))
+    act = study.Watched(lambda seen: np.asarray(network(task.preprocessor(seen))).argmax(-1))
     found = check_measured(study, task, network, act)
     assert set(found["kinds"]) <= {"open", "box", "key", "gem", "other"}
     assert sum(kind["states"] for kind in found["kinds"].values()) == found["states"]

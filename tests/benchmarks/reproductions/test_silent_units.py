@@ -26,13 +26,13 @@ def agent():
     task = key_corridor_task((1, 2))
     network = RecurrentQNetwork.from_preset(
         "lstm-long",
-        task.preparation,
+        task.preprocessor,
         num_actions=task.num_actions,
         core_arguments={"units": 3},
         hidden_units=(5,),
     )
-    network.build({"observation": (None, *task.preparation(np.zeros((1, 7, 7, 4))).shape[1:])})
-    return RecurrentDoubleDQN(network, task.preparation)
+    network.build({"observation": (None, *task.preprocessor(np.zeros((1, 7, 7, 4))).shape[1:])})
+    return RecurrentDoubleDQN(network, task.preprocessor)
 
 
 def test_who_listens_plays_as_before_and_counts_units_above_zero(silent_units, agent):

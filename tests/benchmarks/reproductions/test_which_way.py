@@ -41,8 +41,8 @@ def test_it_asks_where_both_ways_are_in_view(in_view, remembered, shown, upper):
 @pytest.mark.parametrize("view", which_way.VIEWS)
 def test_the_networks_differ_in_what_is_said(memory, view):
     preset, overrides = which_way.variant(memory, view)
-    preparation = memory_task((which_way.SIZE,)).preparation
-    network = RecurrentQNetwork.from_preset(preset, preparation, num_actions=3, **overrides)
+    preprocessor = memory_task((which_way.SIZE,)).preprocessor
+    network = RecurrentQNetwork.from_preset(preset, preprocessor, num_actions=3, **overrides)
     assert (network.encoder == "dense") == (view == "dense layers")
     if network.encoder == "relational":
         encoder = network.encoder_layer

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from benchmarks import untrained  # noqa: E402
 from benchmarks.pytorch import comparison  # noqa: E402
-from benchmarks.pytorch.double_dqn import PREPARATIONS  # noqa: E402
+from benchmarks.pytorch.double_dqn import PREPROCESSORS  # noqa: E402
 from benchmarks.pytorch.networks import NETWORKS, copy_weights  # noqa: E402
 from benchmarks.speed import update  # noqa: E402
 from train_scripts import train_doorkey  # noqa: E402
@@ -47,7 +47,7 @@ def sides(request):
 
 def test_both_networks_give_the_same_q_values(sides):
     training, batch, ours, theirs = sides
-    prepared = PREPARATIONS[training.preset](torch.from_numpy(batch.observation_t))
+    prepared = PREPROCESSORS[training.preset](torch.from_numpy(batch.observation_t))
     np.testing.assert_allclose(prepared, ours.prepare(batch.observation_t), atol=1e-7)
     with torch.no_grad():
         q = theirs.network(prepared).numpy()

@@ -13,15 +13,15 @@ from rrl_tf.errors import InvalidInput
 
 
 @dataclasses.dataclass(frozen=True)
-class Preparation:
+class Preprocessor:
     """A function from raw observations to a network's input, and what the result means.
 
     Calling it prepares observations; it is `keras.ops` only, so it runs in a training step and in
     an exported graph alike.
 
     Args:
-        function: raw observations `(..., *raw)` → prepared ones `(..., *shape)` float32.
-        shape: of one prepared observation; `(height, width, F)` of a grid, `(F,)` of a vector.
+        function: raw observations `(..., *raw)` → preprocessed ones `(..., *shape)` float32.
+        shape: of one preprocessed observation; `(height, width, F)` of a grid, `(F,)` of a vector.
         unseen_feature: index of the feature that is 1 where a cell of the grid is out of sight, or
             `None` where no feature tells. Networks let nothing attend to such cells.
         agent_cell: (row, column) of the cell the agent stands in, or `None` where it is not always
@@ -53,7 +53,7 @@ def one_hot(
     unseen_code: int | None = None,
     agent_cell: tuple[int, int] | None = None,
     agent_code: int | None = None,
-) -> Preparation:
+) -> Preprocessor:
     """Writes every code of a grid as a one-hot vector.
 
     Args:
@@ -62,11 +62,11 @@ def one_hot(
         frames: how many observations are stacked along the channels, oldest first.
         unseen_code: code of the first channel that marks a cell out of sight; the newest frame's
             counts.
-        agent_cell: as in `Preparation`.
+        agent_cell: as in `Preprocessor`.
         agent_code: code of the first channel that marks the agent's cell, as `unseen_code`.
 
     Returns:
-        A `Preparation` to `(height, width, frames * sum of the numbers of codes)`: for each frame
+        A `Preprocessor` to `(height, width, frames * sum of the numbers of codes)`: for each frame
         the codes of its first channel, then those of its second, and so on.
 
     Raises:
@@ -94,10 +94,10 @@ def one_hot(
         None if marked is None else (frames - 1) * sum(codes) + marked
         for marked in (unseen_code, agent_code)
     )
-    return Preparation(prepare, (*space.shape[:2], frames * sum(codes)), unseen, agent_cell, agent)
+    return Preprocessor(prepare, (*space.shape[:2], frames * sum(codes)), unseen, agent_cell, agent)
 
 
-def scaled(space: Box, agent_cell: tuple[int, int] | None = None) -> Preparation:
+def scaled(space: Box, agent_cell: tuple[int, int] | None = None) -> Preprocessor:
     """Divides every channel by the larger of its bounds: codes of a grid, or pixels.
 
     No feature of the result says that a cell is out of sight: a code's number is a magnitude here.
@@ -105,10 +105,10 @@ def scaled(space: Box, agent_cell: tuple[int, int] | None = None) -> Preparation
 
     Args:
         space: `Box` whose last axis holds the channels, with finite bounds.
-        agent_cell: as in `Preparation`.
+        agent_cell: as in `Preprocessor`.
 
     Returns:
-        A `Preparation` to the shape of the space, from 0 to 1, or from -1 where there are negative
+        A `Preprocessor` to the shape of the space, from 0 to 1, or from -1 where there are negative
         numbers.
 
     Raises:
@@ -126,10 +126,10 @@ def scaled(space: Box, agent_cell: tuple[int, int] | None = None) -> Preparation
     def prepare(observation):
         return ops.cast(observation, "float32") / largest
 
-    return Preparation(prepare, space.shape, agent_cell=agent_cell)
+    return Preprocessor(prepare, space.shape, agent_cell=agent_cell)
 
 
-def frame_maximum(space: Box, agent_cell: tuple[int, int] | None = None) -> Preparation:
+def frame_maximum(space: Box, agent_cell: tuple[int, int] | None = None) -> Preprocessor:
     """Divides an observation by its own largest number, as the book does.
 
     The number an object becomes depends on what else is in view: a door is 4/5 beside the key and
@@ -137,10 +137,10 @@ def frame_maximum(space: Box, agent_cell: tuple[int, int] | None = None) -> Prep
 
     Args:
         space: `Box` `(height, width, C)`.
-        agent_cell: as in `Preparation`.
+        agent_cell: as in `Preprocessor`.
 
     Returns:
-        A `Preparation` to the shape of the space, from 0 to 1.
+        A `Preprocessor` to the shape of the space, from 0 to 1.
 
     Example:
         >>> prepare = frame_maximum(Box(0, 10, (7, 7, 3), "uint8"))
@@ -157,10 +157,10 @@ def frame_maximum(space: Box, agent_cell: tuple[int, int] | None = None) -> Prep
         # An all-zero observation stays finite.
         return observation / ops.maximum(largest, 1.0)
 
-    return Preparation(prepare, space.shape, agent_cell=agent_cell)
+    return Preprocessor(prepare, space.shape, agent_cell=agent_cell)
 
 
-def as_float(space: Box) -> Preparation:
+def as_float(space: Box) -> Preprocessor:
     """Takes numbers as they are, in float32.
 
     Args:
@@ -175,7 +175,7 @@ def as_float(space: Box) -> Preparation:
     def prepare(observation):
         return ops.cast(observation, "float32")
 
-    return Preparation(prepare, space.shape)
+    return Preprocessor(prepare, space.shape)
 
 
 def codes_per_channel(space: Box, frames: int = 1) -> tuple[int, ...]:

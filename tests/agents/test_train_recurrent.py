@@ -1,4 +1,4 @@
-"""Runs of agents that remember: trained, stopped, gone on with, exported, played."""
+"""Runs of recurrent agents: training, resuming, exporting, playing."""
 
 import dataclasses
 import functools
@@ -10,14 +10,15 @@ import keras
 import numpy as np
 import pytest
 
-from rrl_tf.agents import evaluate
-from rrl_tf.agents import run as agent_run
-from rrl_tf.agents.graph_evaluation import GraphEvaluation
-from rrl_tf.agents.loops import make_recurrent_agent, make_recurrent_loop
-from rrl_tf.agents.recurrent_double_dqn_run import (
+from rrl_tf.agents import (
+    GraphEvaluation,
     RecurrentDoubleDQNConfig,
+    evaluate,
+    make_agent,
+    make_loop,
     train_recurrent_double_dqn,
 )
+from rrl_tf.agents import train as agent_train
 from rrl_tf.envs import DoorKeyGraph, doorkey_task, enumerate_starts, make_doorkey, memory_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import load_policy
@@ -41,11 +42,11 @@ TOY = RecurrentDoubleDQNConfig(
     batch_size=3,
     learning_starts=20,
     burn_in=2,
-    learned_steps=3,
+    unroll_length=3,
     n_step=2,
     sequence_period=2,
     updates_per_step=0.5,
-    observe_returns=True,
+    use_return_lower_bound=True,
     epsilon_exponent=2.0,
     log_every=20,
     evaluate_every=60,
@@ -63,7 +64,7 @@ def network(task, preset="lstm-dense", **arguments):
     keras.utils.set_random_seed(1)
     return RecurrentQNetwork.from_preset(
         preset,
-        task.preparation,
+        task.preprocessor,
         num_actions=task.num_actions,
         core_arguments=CORES[preset],
         **SMALL,
@@ -92,7 +93,7 @@ def weights(agent):
 
 
 @pytest.mark.parametrize(("loop", "whole"), [("python", "trained"), ("graph", "trained_in_graph")])
-def test_a_run_that_was_stopped_goes_on_bit_for_bit(tmp_path, request, loop, whole):
+def test_a_stopped_run_resumes_bit_for_bit(tmp_path, request, loop, whole):
     run, whole = request.getfixturevalue(whole)
     request.getfixturevalue("unfinished")  # not before: that is finished
     changes = {"loop": loop, "task": memory() if loop == "python" else small_doorkey()}
@@ -113,7 +114,7 @@ def small_doorkey():
     return doorkey_task((5,), max_steps=12)
 
 
-def test_another_core_does_not_go_on_with_a_run_of_this_one(tmp_path, unfinished):
+def test_a_run_of_another_core_is_not_resumed(tmp_path, unfinished):
     train(tmp_path, steps=40)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "toy").rglob("*")}
     with pytest.raises(InvalidInput, match=r"parameters is \d+ there and \d+ here"):
@@ -121,7 +122,7 @@ def test_another_core_does_not_go_on_with_a_run_of_this_one(tmp_path, unfinished
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "toy").rglob("*")} == before
 
 
-def test_another_network_of_as_many_parameters_does_not_either(tmp_path, unfinished):
+def test_a_run_of_another_network_of_equal_size_is_not_resumed(tmp_path, unfinished):
     train(tmp_path, steps=40)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "toy").rglob("*")}
     config = dataclasses.replace(TOY, runs=str(tmp_path), steps=80)
@@ -131,7 +132,7 @@ def test_another_network_of_as_many_parameters_does_not_either(tmp_path, unfinis
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "toy").rglob("*")} == before
 
 
-def test_a_run_of_before_an_argument_existed_goes_on(tmp_path, unfinished):
+def test_a_run_without_a_newer_argument_is_resumed(tmp_path, unfinished):
     train(tmp_path, steps=40)
     (file,) = (tmp_path / "toy" / "checkpoints").glob("*/model.keras")
     with zipfile.ZipFile(file) as archive:
@@ -151,7 +152,7 @@ def stopped(tmp_path_factory):
     """The folder of a run that was stopped."""
     path = tmp_path_factory.mktemp("stopped")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(agent_run, "finish", lambda *_: None)
+        patch.setattr(agent_train, "_finish", lambda *_: None)
         run, _ = train(path, steps=60)
     return run.folder.path
 
@@ -175,11 +176,23 @@ def changed(change, folder):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"recall/memory": None}, r"recall state 'memory' must be float32\(2, 12\); .* none"),
-        ({"recall/memory": lambda a: a[:, :5]}, r"memory.* float32\(2, 12\); .* float32\(2, 5\)"),
-        ({"recall/memory": lambda a: a[:1]}, r"memory.* float32\(2, 12\); .* float32\(1, 12\)"),
-        ({"recall/memory": np.float64}, r"memory.* float32\(2, 12\); received float64\(2, 12\)"),
-        ({"recall/memory": lambda a: a * np.float32("nan")}, "memory.*float32.* with nan"),
+        (
+            {"recurrent_state/memory": None},
+            r"recurrent_state state 'memory' must be float32\(2, 12\); .* none",
+        ),
+        (
+            {"recurrent_state/memory": lambda a: a[:, :5]},
+            r"memory.* float32\(2, 12\); .* float32\(2, 5\)",
+        ),
+        (
+            {"recurrent_state/memory": lambda a: a[:1]},
+            r"memory.* float32\(2, 12\); .* float32\(1, 12\)",
+        ),
+        (
+            {"recurrent_state/memory": np.float64},
+            r"memory.* float32\(2, 12\); received float64\(2, 12\)",
+        ),
+        ({"recurrent_state/memory": lambda a: a * np.float32("nan")}, "memory.*float32.* with nan"),
         (
             {"episodes/length": lambda a: a[:1]},
             r"episodes state 'length' .* received float32\(1,\)",
@@ -187,7 +200,7 @@ def changed(change, folder):
         ({"agent/online/000": lambda a: a * np.nan}, "online/000 holds nan, expected finite"),
         ({"replay/memory": lambda a: a[:-1]}, r"replay state 'memory' must be float32\(60, 12\)"),
         ({"loop/step": -5}, "loop.step must be at least 0 and finite; received -5"),
-        ({"loop/step": 16}, "loop.step must be that of its checkpoint, 60; received 16"),
+        ({"loop/step": 16}, "loop.step. must be that of its checkpoint, 60; received 16"),
         ({"loop/updates": 1.5}, "loop.updates.* must be an integer; received 1.5"),
         ({"loop/updates_owed": 1e9}, "loop.updates_owed must be from 0 to 1; received 1000000000"),
         ({"environment/reset_options": {"level": 9}}, "level must be from 0 to 0; received 9"),
@@ -206,7 +219,7 @@ def test_a_damaged_checkpoint_is_refused_before_anything_is_written(
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
-def test_new_episodes_are_of_the_level_that_a_checkpoint_has_come_to(tmp_path, unfinished):
+def test_a_checkpoint_of_contradicting_levels_is_refused(tmp_path, unfinished):
     levels = doorkey_task((5, 6), max_steps=12)
     run, _ = train(tmp_path, task=levels, steps=40)
     changed({"environment/reset_options": {"level": 1}}, run.folder.path)
@@ -214,25 +227,27 @@ def test_new_episodes_are_of_the_level_that_a_checkpoint_has_come_to(tmp_path, u
         train(tmp_path, task=levels, steps=80)
 
 
-def test_an_exported_agent_plays_as_the_trained_one_does(trained):
+def test_an_exported_agent_acts_like_the_trained_one(trained):
     run, agent = trained
-    player = agent.greedy_player()
+    greedy = agent.greedy_policy()
     policy = load_policy(run.folder.export)
     env = memory().make_test_env()
     for reset in memory().evaluation_resets(at_most=4):
         session = MemorySession(policy)
         observation, _ = env.reset(**reset)
-        recall, reward, over = player.initial_recall(1), 0.0, False
+        state, reward, over = greedy.initial_state(1), 0.0, False
         while not over:
-            action, after = player(observation[None], recall)
+            action, memory_after = greedy(observation[None], state)
             assert session.act(observation, reward) == action[0]
             observation, reward, terminated, truncated, _ = env.step(int(action[0]))
             over = terminated or truncated
-            recall = player.next_recall(recall, after, action, np.array([reward]), np.array([over]))
+            state = greedy.next_state(
+                memory_after, action, np.array([reward], np.float32), np.array([over])
+            )
     policy.close()
 
 
-def test_the_served_agent_looks_at_its_last_action_and_reward(trained):
+def test_an_exported_agent_reads_its_previous_action_and_reward(trained):
     run, agent = trained
     policy = load_policy(run.folder.export)
     observation = memory().observation_space.sample()[None]
@@ -267,15 +282,15 @@ def test_the_served_agent_looks_at_its_last_action_and_reward(trained):
 
 
 @pytest.mark.parametrize("preset", CORES)
-def test_evaluation_in_the_graph_and_in_python_are_the_same(preset):
+def test_recurrent_evaluation_in_the_graph_equals_that_in_python(preset):
     task = doorkey_task((6,))
-    agent = make_recurrent_agent(task, network(task, preset), TOY)
+    agent = make_agent(task, network(task, preset), TOY)
     for variable in agent.policy.trainable_variables:  # not to stand still
         variable.assign(variable * 3)
     starts = enumerate_starts(6)[::40]
     found = GraphEvaluation(agent, DoorKeyGraph(6, max_steps=40), starts)()
     expected = evaluate(
-        agent.greedy_player(),
+        agent.greedy_policy(),
         functools.partial(make_doorkey, 6, "compass", max_steps=40),
         [{"options": {"start": start}} for start in starts],
     )
@@ -285,22 +300,23 @@ def test_evaluation_in_the_graph_and_in_python_are_the_same(preset):
     assert "loops" not in found.summary()
 
 
-def test_every_environment_explores_with_an_epsilon_of_its_own():
+def test_every_environment_explores_with_its_own_epsilon():
     task = memory()
     config = dataclasses.replace(TOY, num_envs=3, epsilon_start=0.5, epsilon_end=0.5)
-    loop = make_recurrent_loop(task, network(task), config)
+    loop = make_loop(task, network(task), config)
     np.testing.assert_allclose(loop.epsilon(10**6), [0.5, 0.25, 0.125])
     alone = dataclasses.replace(config, num_envs=1)
-    np.testing.assert_allclose(make_recurrent_loop(task, network(task), alone).epsilon(0), [0.5])
+    np.testing.assert_allclose(make_loop(task, network(task), alone).epsilon(0), [0.5])
 
 
-def test_what_cannot_be_trained_is_refused_before_anything_is_written(tmp_path):
+def test_a_run_that_cannot_be_trained_is_refused_before_anything_is_written(tmp_path):
     cases = {
-        "whole sequence.* = 64 steps of each environment; received 60": {"learned_steps": 59},
-        "learned_steps must be greater than 0; received 0": {"learned_steps": 0},
+        "replay_capacity. must hold .* = 64 steps of each environment; received 60": {
+            "unroll_length": 59
+        },
+        "unroll_length must be greater than 0; received 0": {"unroll_length": 0},
         "burn_in must be a number from 0 up; received -1": {"burn_in": -1},
-        "max_share must be from 0 to 1; received 2": {"max_share": 2},
-        "one device; received devices=2": {"devices": 2},
+        "priority_max_weight must be from 0 to 1; received 2": {"priority_max_weight": 2},
         "learning_starts must be .* received 119": {"learning_starts": 119},
         r"make_graph.*received task 'MemoryS7'": {"loop": "graph"},
     }
@@ -309,6 +325,6 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(tmp_path):
             train(tmp_path, **{"replay_capacity": 120, **changes})
     with pytest.raises(InvalidInput, match="needs a RecurrentQNetwork; received"):
         train_recurrent_double_dqn(memory(), dense_q_network(3), TOY)
-    with pytest.raises(InvalidInput, match="must answer 2 observations"):
-        make_recurrent_agent(doorkey_task((5,)), network(memory()), TOY)
+    with pytest.raises(InvalidInput, match="must return Q values of shape"):
+        make_agent(doorkey_task((5,)), network(memory()), TOY)
     assert not list(tmp_path.iterdir())

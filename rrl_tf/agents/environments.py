@@ -1,4 +1,4 @@
-"""Environments as a loop in the graph wants them: DoorKey in tensors, or any in Python."""
+"""Environments as a `Collector` steps them: made of tensors, or any Gymnasium environment."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ import numpy as np
 import tensorflow as tf
 
 from rrl_tf._arguments import number_from, positive_int, stored_arrays
-from rrl_tf.agents import graph_random
+from rrl_tf.agents import random
 from rrl_tf.agents.curriculum import level_of
 from rrl_tf.envs.graph import GraphEnv, choose
 from rrl_tf.envs.vector import SeededVectorEnv
 from rrl_tf.errors import InvalidInput
 
 
-class CurriculumGraph:
-    """E environments in the graph, of growing difficulty: what `CurriculumEnv` is in Python.
+class GraphEnvs:
+    """E environments made of tensors, of growing difficulty: `CurriculumEnv` in the graph.
 
     Args:
-        levels: `GraphEnv`s of equal observations and actions, such as `DoorKeyGraph`s, the easiest
-            first.
+        levels: `GraphEnv`s with equal observation and action spaces, such as `DoorKeyGraph`s, the
+            easiest first.
         num_envs: E.
-        current_share: share of new episodes that are of `reset_options["level"]`; the others are
-            of the easier ones.
+        current_fraction: fraction of new episodes of the level `reset_options["level"]`; the others
+            are of easier levels.
 
     Attributes:
-        reset_options: `{"level": number}`, or `None` for the first.
+        reset_options: `{"level": number}`, or `None` for the first level.
 
     Raises:
         InvalidInput: if there is no level, their spaces differ, or a number is out of range.
 
     Example:
         >>> from rrl_tf.envs import DoorKeyGraph
-        >>> env = CurriculumGraph([DoorKeyGraph(5), DoorKeyGraph(6)], num_envs=8)
+        >>> env = GraphEnvs([DoorKeyGraph(5), DoorKeyGraph(6)], num_envs=8)
         >>> env.reset_options = {"level": 1}
         >>> state, observation = env.begin(seed=(0, 0))
         >>> state.size.numpy()
@@ -46,30 +46,25 @@ class CurriculumGraph:
     jit_compile = True
 
     def __init__(
-        self, levels: Sequence[GraphEnv], num_envs: int, current_share: float = 0.7
+        self, levels: Sequence[GraphEnv], num_envs: int, current_fraction: float = 0.7
     ) -> None:
         spaces = {(repr(level.observation_space), repr(level.action_space)) for level in levels}
         if len(spaces) != 1:
             raise InvalidInput(
-                "the levels of a curriculum must be at least one and share their spaces; received "
-                f"{sorted(spaces)}"
+                "The levels of a curriculum must be at least one and share their spaces; received "
+                f"{sorted(spaces)}."
             )
         self.levels = tuple(levels)
         self.num_envs = positive_int("num_envs", num_envs)
-        self.current_share = number_from("current_share", current_share, 0, 1)
+        self.current_fraction = number_from("current_fraction", current_fraction, 0, 1)
         self.reset_options: dict[str, Any] | None = None
 
-    @property
-    def level(self) -> int:
-        """Number of the level that is trained on."""
-        return (self.reset_options or {}).get("level", 0)
-
     def initial_state(self, seed: Any, level: Any) -> Any:
-        """New episodes, `current_share` of them of the level, the others of easier ones."""
-        seeds = graph_random.split(seed, len(self.levels) + 2)
+        """Return new episodes, `current_fraction` of them of the level, the others easier."""
+        seeds = random.split(seed, len(self.levels) + 2)
         shape = (self.num_envs,)
-        easier = graph_random.uniform(shape, seeds[-1]) * tf.cast(level, tf.float32)
-        is_current = graph_random.uniform(shape, seeds[-2]) < self.current_share
+        easier = random.uniform(shape, seeds[-1]) * tf.cast(level, tf.float32)
+        is_current = random.uniform(shape, seeds[-2]) < self.current_fraction
         chosen = tf.where(is_current, level, tf.cast(easier, tf.int32))
         state = self.levels[0].initial_state(self.num_envs, seeds[0])
         for number, (each, own) in enumerate(zip(self.levels, seeds)):
@@ -79,50 +74,55 @@ class CurriculumGraph:
         return state
 
     def begin(self, seed: Any) -> tuple[Any, Any]:
-        """E new episodes: their state, and what is seen, `(E, ...)`."""
-        state = self.initial_state(seed, self.level)
+        """Return the state of E new episodes and their observations `(E, ...)`."""
+        level = level_of(self.reset_options, len(self.levels))
+        state = self.initial_state(seed, level)
         return state, self.levels[0].observe(state)
 
-    def step_and_restart(
+    def step_and_reset(
         self, state: Any, action: Any, seed: Any, level: Any
-    ) -> tuple[Any, Any, tuple[Any, ...], Any, Any]:
-        """One step of every environment; where an episode ends, one of `initial_state` begins.
+    ) -> tuple[Any, Any, dict[str, Any], Any, Any]:
+        """Step every environment; where an episode ends, the next one begins.
 
         Args:
-            state: of E environments.
-            action: `(E,)`.
+            state: state of E environments.
+            action: `(E,)` actions.
             seed: two integers or a tensor, another one at every step.
-            level: number, a tensor.
+            level: level of the episodes that begin, a tensor.
 
         Returns:
-            The state and the observation to act on next; what a replay is told, a tuple of reward,
-            terminated, truncated and the observation after the action; which episodes are over, and
-            which are a success, `(E,)` bool.
+            The next state and observation; a dict of `reward_t`, `terminated`, `truncated` and
+            `observation_tp1`, `(E, ...)` each; which episodes are over, and which succeeded, `(E,)`
+            bool.
         """
-        # What a step does depends on the state and on nothing else of a level.
+        # Levels differ in how an episode begins, not in how it continues.
         state, final_observation, reward, terminated, truncated = self.levels[0].step(state, action)
         truncated &= ~terminated
         over = terminated | truncated
         state = choose(over, self.initial_state(seed, level), state)
-        outcome = (reward, terminated, truncated, final_observation)
+        outcome = {
+            "reward_t": reward,
+            "terminated": terminated,
+            "truncated": truncated,
+            "observation_tp1": final_observation,
+        }
         success = self.levels[0].succeeded(reward, terminated)
         return state, self.levels[0].observe(state), outcome, over, success
 
     def errors_as_raised(self) -> AbstractContextManager[None]:
-        """As of `PythonEnvs`; nothing here raises in the graph."""
+        """Return a context that does nothing; see `PythonEnvs.errors_as_raised`."""
         return contextlib.nullcontext()
 
     def get_state(self, state: Any) -> dict[str, Any]:
-        """The environments' state, as a dict of arrays and JSON-able values."""
+        """Return the environments' state as a dict of arrays and JSON-compatible values."""
         columns = {name: column.numpy() for name, column in state._asdict().items()}
         return {"reset_options": self.reset_options, **columns}
 
     def set_state(self, stored: Mapping[str, Any]) -> tuple[Any, Any]:
-        """State and observation of what `get_state` returned.
+        """Return the state and observation that `get_state` stored.
 
         Raises:
-            InvalidInput: if it is of another number of environments, of other ones, or of a level
-                that is none.
+            InvalidInput: if the number or kind of environments differs, or the level is unknown.
         """
         example = self.initial_state((0, 0), 0)
         expected = {
@@ -137,9 +137,10 @@ class CurriculumGraph:
 
 
 class PythonEnvs:
-    """Environments in Python, to be stepped from within the graph.
+    """Gymnasium environments that a `Collector` steps from within the graph.
 
-    A `GraphLoop` with them leaves the graph at every step, for any Gymnasium environment.
+    Every step leaves the graph once, for all environments together. A lost life
+    (`info["life_lost"]`) terminates the transition; the episode continues.
 
     Args:
         env: `SeededVectorEnv` of E environments.
@@ -148,14 +149,13 @@ class PythonEnvs:
         >>> import gymnasium
         >>> env = PythonEnvs(SeededVectorEnv(lambda: gymnasium.make("CartPole-v1"), 2, seed=0))
         >>> state, observation = env.begin(seed=(0, 0))
-        >>> step = tf.function(env.step_and_restart)
-        >>> state, observation, (reward, *_), over, _ = step(state, [0, 1], seed=(0, 1), level=0)
-        >>> reward.numpy(), over.numpy()
+        >>> step = tf.function(env.step_and_reset)
+        >>> state, observation, outcome, over, _ = step(state, [0, 1], seed=(0, 1), level=0)
+        >>> outcome["reward_t"].numpy(), over.numpy()
         (array([1., 1.], dtype=float32), array([False, False]))
     """
 
-    jit_compile = False
-    """XLA cannot call Python."""
+    jit_compile = False  # XLA cannot call Python
 
     def __init__(self, env: SeededVectorEnv) -> None:
         self.env = env
@@ -164,42 +164,38 @@ class PythonEnvs:
 
     @property
     def reset_options(self) -> dict[str, Any] | None:
-        """What new episodes are begun with."""
+        """The options of `reset` that new episodes begin with."""
         return self.env.reset_options
 
     @reset_options.setter
     def reset_options(self, options: dict[str, Any] | None) -> None:
         self.env.reset_options = options
 
-    @property
-    def level(self) -> int:
-        """Number of the level that is trained on."""
-        return (self.reset_options or {}).get("level", 0)
-
     def begin(self, seed: Any) -> tuple[tuple[()], Any]:
-        """E new episodes: no state, as they keep it themselves, and what is seen."""
+        """Return an empty state, as the environments keep theirs, and observations `(E, ...)`."""
         return (), tf.constant(self.env.reset()[0])
 
-    def step_and_restart(
+    def step_and_reset(
         self, state: tuple[()], action: Any, seed: Any, level: Any
-    ) -> tuple[tuple[()], Any, tuple[Any, ...], Any, Any]:
-        """As of `CurriculumGraph`; the environments draw by seeds of their own.
+    ) -> tuple[tuple[()], Any, dict[str, Any], Any, Any]:
+        """Step every environment as `GraphEnvs.step_and_reset` does, with the environments' seeds.
 
-        Successes are float32, and nan where an environment does not tell.
-
-        A replay is told that a lost life (`info["life_lost"]`) terminates; the episode goes on.
+        Successes are float32, nan where an environment does not report them.
         """
         space = self.env.single_observation_space
-        seen = (tf.as_dtype(space.dtype), (self.num_envs, *(space.shape or ())))
-        reward, flag = (tf.float32, (self.num_envs,)), (tf.bool, (self.num_envs,))
-        kinds = [seen, reward, flag, flag, seen, flag, reward]
-        results = tf.numpy_function(self._remembered, [action], [kind for kind, _ in kinds])
+        view = (tf.as_dtype(space.dtype), (self.num_envs, *(space.shape or ())))
+        number, flag = (tf.float32, (self.num_envs,)), (tf.bool, (self.num_envs,))
+        kinds = [view, number, flag, flag, view, flag, number]
+        results = tf.numpy_function(
+            self._step_and_keep_error, [action], [kind for kind, _ in kinds]
+        )
         for result, (_, shape) in zip(results, kinds):
             result.set_shape(shape)
         observation, *outcome, over, success = results
-        return (), observation, tuple(outcome), over, success
+        names = ("reward_t", "terminated", "truncated", "observation_tp1")
+        return (), observation, dict(zip(names, outcome)), over, success
 
-    def _remembered(self, action):
+    def _step_and_keep_error(self, action):
         try:
             return self._step(action)
         except Exception as error:
@@ -210,8 +206,8 @@ class PythonEnvs:
         observation, reward, terminated, truncated, info = self.env.step(action)
         success = np.full(self.num_envs, np.nan, np.float32)
         if "_episode" in info:
-            told = info["episode"]["_success"]
-            success[told] = info["episode"]["success"][told]
+            reported = info["episode"]["_success"]
+            success[reported] = info["episode"]["success"][reported]
         return (
             observation.copy(),
             np.asarray(reward, np.float32),
@@ -224,10 +220,7 @@ class PythonEnvs:
 
     @contextlib.contextmanager
     def errors_as_raised(self) -> Iterator[None]:
-        """While this is entered, what an environment raises comes out of a graph as it was raised.
-
-        TensorFlow raises one of its own errors in the place of it, which only quotes it.
-        """
+        """Re-raise an environment's own exception instead of TensorFlow's, which only quotes it."""
         self._error = None
         try:
             yield
@@ -237,9 +230,9 @@ class PythonEnvs:
             raise
 
     def get_state(self, state: tuple[()]) -> dict[str, Any]:
-        """The environments' state, ready for JSON."""
+        """Return the environments' state, JSON-compatible."""
         return self.env.get_state()
 
     def set_state(self, stored: Mapping[str, Any]) -> tuple[tuple[()], Any]:
-        """Goes on from what `get_state` returned."""
+        """Restore what `get_state` returned, and return the state and observation."""
         return (), tf.constant(self.env.set_state(stored))

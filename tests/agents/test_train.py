@@ -3,7 +3,6 @@
 import functools
 import json
 import operator
-import types
 
 import keras
 import numpy as np
@@ -12,14 +11,16 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rrl_tf.agents.curriculum import Curriculum
-from rrl_tf.agents.double_dqn_run import DoubleDQNConfig, train_double_dqn
-from rrl_tf.agents.loops import make_loop
-from rrl_tf.agents.rollout import RolloutStatistics
+from rrl_tf.agents import (
+    Curriculum,
+    DoubleDQNConfig,
+    RolloutStatistics,
+    make_loop,
+    train_double_dqn,
+)
 from rrl_tf.envs import doorkey_task, gymnasium_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import dense_q_network
-from rrl_tf.training import MetricsLog, Replicas
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]
 
@@ -65,13 +66,13 @@ def assert_last_checkpoint_is_whole(path, before):
         assert weights and all(np.isfinite(array).all() for array in weights)
 
 
-def test_a_loss_of_nan_ends_a_training_and_leaves_what_was_good(tmp_path):
+def test_a_loss_of_nan_ends_the_run_and_keeps_the_last_checkpoint(tmp_path):
     with pytest.raises(InvalidInput, match=r"diverged at step 16 .*learning_rate.*train/loss must"):
         train(tmp_path, learning_rate=1e30)
     assert_last_checkpoint_is_whole(tmp_path, before=16)
 
 
-def test_weights_of_nan_are_not_saved_before_a_loss_tells(tmp_path):
+def test_weights_of_nan_are_never_saved(tmp_path):
     network = keras.Sequential([keras.layers.Dense(2), keras.layers.Activation(without_gradient)])
     with pytest.raises(InvalidInput, match=r"diverged at step 12 .*; online/000 must be finite"):
         train(tmp_path, network, learning_starts=11, checkpoint_every=1, n_step=1)
@@ -101,7 +102,7 @@ def places(value, path=()):
 
 @given(st.data())
 @settings(max_examples=60)
-def test_a_damaged_state_is_one_clear_error_or_goes_on(trained, data):
+def test_a_damaged_state_is_one_clear_error_or_resumes(trained, data):
     run, loop, text = trained
     changed = json.loads(text)
     *way, last = data.draw(st.sampled_from([path for path in places(changed) if path]))
@@ -127,7 +128,7 @@ def test_a_damaged_state_is_one_clear_error_or_goes_on(trained, data):
     loop.get_state()
 
 
-def test_a_run_whose_state_lacks_something_names_it(tmp_path):
+def test_a_missing_part_of_the_state_is_named(tmp_path):
     run, _ = train(tmp_path, steps=40)
     text = json.loads(state_file(run).read_text())
     del text["curriculum"]
@@ -136,13 +137,11 @@ def test_a_run_whose_state_lacks_something_names_it(tmp_path):
         train(tmp_path, steps=80)
 
 
-def test_what_cannot_be_trained_in_the_graph_is_refused_before_anything_is_written(tmp_path):
+def test_a_run_that_the_graph_cannot_train_is_refused_before_anything_is_written(tmp_path):
     with pytest.raises(InvalidInput, match=r"make_graph.*received task 'CartPole-v1'.*python"):
         train(tmp_path, loop="graph")
-    task, two = doorkey_task((5,)), Replicas(types.SimpleNamespace(num_replicas_in_sync=2))
-    config = DoubleDQNConfig(loop="graph", runs=str(tmp_path))
-    with pytest.raises(InvalidInput, match="one device; received 2"):
-        train_double_dqn(task, dense_q_network(5), config, two)
+    with pytest.raises(InvalidInput, match=r"2 actors and loop='graph'.*--loop python"):
+        train(tmp_path, loop="graph", actors=2)
     assert not list(tmp_path.iterdir())
 
 
@@ -153,7 +152,7 @@ def by_python(inputs):
     return inputs + keras.ops.stop_gradient(tf.ensure_shape(through, inputs.shape))
 
 
-def test_a_step_that_xla_cannot_compile_is_told_with_what_to_do(tmp_path):
+def test_an_update_that_xla_cannot_compile_is_one_clear_error(tmp_path):
     network = keras.Sequential([keras.layers.Dense(2), keras.layers.Activation(by_python)])
     with pytest.raises(InvalidInput, match="use --no-jit-compile; received one of which XLA says"):
         train(tmp_path, network, jit_compile=True)
@@ -162,19 +161,36 @@ def test_a_step_that_xla_cannot_compile_is_told_with_what_to_do(tmp_path):
 
 
 @pytest.mark.parametrize("loop", ["python", pytest.param("graph", marks=pytest.mark.slow)])
-def test_pictures_during_a_training_change_nothing_of_it(tmp_path, monkeypatch, loop):
-    films = []
-    monkeypatch.setattr(MetricsLog, "film", lambda log, step, name, file: films.append(step))
+def test_drawing_during_training_changes_no_number(tmp_path, loop):
     task = doorkey_task((5,), max_steps=12)
     numbers = {**TOY, "loop": loop, "steps": 60, "log_every": 16, "checkpoint_every": 1000}
+    drawn = []
+
+    def draw_episode(network, task, figures, log):
+        drawn.append(int(log.rows[-1]["step"]))
+        network(np.zeros((1, *task.preprocessor.shape), "float32"))
+        return []
 
     def trained(every):
         keras.utils.set_random_seed(0)
         network = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(task.num_actions)])
         config = DoubleDQNConfig(**numbers, draw_every=every, runs=str(tmp_path / str(every)))
-        return train_double_dqn(task, network, config)[1].network.get_weights()
+        _, agent = train_double_dqn(task, network, config, draw_episode=draw_episode)
+        return agent.network.get_weights()
 
-    alone, drawn = trained(0), trained(20)
-    assert films == [60, 20, 40, 60]  # in the end, and on the way there
-    for without, with_pictures in zip(alone, drawn, strict=True):
-        np.testing.assert_array_equal(with_pictures, without)
+    alone, with_drawing = trained(0), trained(20)
+    assert drawn == [60, 20, 40, 60]  # at the end, and every 20 steps
+    for a, b in zip(alone, with_drawing, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_failing_figure_does_not_end_a_run(tmp_path, capsys):
+    def draw_episode(*_):
+        raise RuntimeError("no display")
+
+    keras.utils.set_random_seed(0)
+    task = gymnasium_task("CartPole-v1", max_steps=12)
+    config = DoubleDQNConfig(**{**TOY, "steps": 20}, runs=str(tmp_path))
+    run, _ = train_double_dqn(task, dense_q_network(2), config, draw_episode=draw_episode)
+    assert run.is_finished()
+    assert "no figures of CartPole-v1: RuntimeError: no display" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Preparations against NumPy, in graphs, and what they tell a network."""
+"""Preprocessors against NumPy, in graphs, and what they tell a network."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rrl_tf.envs import doorkey_task, make_doorkey
-from rrl_tf.envs.preparation import as_float, codes_per_channel, frame_maximum, one_hot, scaled
+from rrl_tf.envs.preprocessing import as_float, codes_per_channel, frame_maximum, one_hot, scaled
 
 
 def grid(codes, frames=1, size=(5, 4)):
@@ -71,7 +71,7 @@ def test_frame_maximum_equals_numpy(seed, space, batch):
 @pytest.mark.tf_only
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("make", [one_hot, scaled, frame_maximum, as_float])
-def test_preparations_are_the_same_inside_a_graph(make, jit_compile):
+def test_preprocessors_are_the_same_inside_a_graph(make, jit_compile):
     import tensorflow as tf
 
     space = grid((11, 6, 3, 4))
@@ -89,7 +89,7 @@ def test_preparations_are_the_same_inside_a_graph(make, jit_compile):
 def test_only_one_hot_cells_tell_what_is_out_of_sight(observation, frames):
     space = make_doorkey(6, observation=observation, frames=frames).observation_space
     task = doorkey_task((6,), observation=observation, frames=frames)
-    prepare = task.preparation
+    prepare = task.preprocessor
     env = task.make_env()
     for seed in range(5):
         seen, _ = env.reset(seed=seed)
@@ -102,8 +102,8 @@ def test_only_one_hot_cells_tell_what_is_out_of_sight(observation, frames):
     for other in ("constant", "frame_maximum"):
         # A code's number is a magnitude there: feature 0 would hide the key and the goal.
         prepare = doorkey_task(
-            (6,), observation=observation, frames=frames, preparation=other
-        ).preparation
+            (6,), observation=observation, frames=frames, preprocessor=other
+        ).preprocessor
         assert prepare.unseen_feature is None
         assert prepare.shape == space.shape
 
