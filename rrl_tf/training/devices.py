@@ -70,8 +70,7 @@ class Replicas:
 
         Returns:
             Function of a structure of tensors `(B, ...)`, equal on all hosts, that returns `(sums,
-            rows)` of the whole batch and updates random and recurrent states. It raises
-            `InvalidInput` unless B is a multiple of R.
+            rows)` of the whole batch and updates random and recurrent states. R must divide B.
 
         Example:
             >>> replicas = Replicas(tf.distribute.MirroredStrategy(["CPU:0"]))
@@ -142,7 +141,6 @@ class _SpreadStep:
             self._compute_with = tf.function(self._with_values, jit_compile=True, autograph=False)
 
     def __call__(self, batch):
-        require_even_parts(batch, self._count)
         values = [tf.convert_to_tensor(source.value) for source in self._sources]
         on_device = tf.autograph.experimental.do_not_convert(self._on_device)
         results, vector, local = self._strategy.run(on_device, (values, batch))
@@ -240,17 +238,6 @@ def _padded(rows, index, count):
     )
 
 
-def require_even_parts(batch: Any, count: int) -> None:
-    """Raise `InvalidInput` unless `count` divides a batch of tensors, or a batch size."""
-    for rows in tf.nest.flatten(batch):
-        size = rows if isinstance(rows, int) else rows.shape[0]
-        if size is not None and size % count:
-            raise InvalidInput(
-                f"a batch must have a multiple of {count} rows, one part per device; received "
-                f"{size}"
-            )
-
-
 def make_replicas(config: RunConfig, batch_size: int) -> Replicas:
     """Return the devices and hosts of a configuration and the environment variables.
 
@@ -270,7 +257,12 @@ def make_replicas(config: RunConfig, batch_size: int) -> Replicas:
         (1, 1, True)
     """
     cluster = find_cluster(config.cluster)
-    require_even_parts(batch_size, config.devices * (cluster.size if cluster else 1))
+    count = config.devices * (cluster.size if cluster else 1)
+    if batch_size % count:
+        raise InvalidInput(
+            f"a batch must have a multiple of {count} rows, one part per device; received "
+            f"{batch_size}"
+        )
     if cluster:
         return Replicas(_connect(cluster, config.devices), cluster)
     if config.devices == 1:
@@ -298,8 +290,8 @@ def _connect(cluster, devices):
         return tf.distribute.MultiWorkerMirroredStrategy(resolver)
     except (RuntimeError, tf.errors.OpError) as error:
         raise InvalidInput(
-            "hosts must connect before anything else uses TensorFlow, so call make_replicas "
-            f"first: {error}"
+            "the hosts cannot connect; call make_replicas before anything else uses TensorFlow; "
+            f"received {type(error).__name__}: {error}"
         ) from error
 
 

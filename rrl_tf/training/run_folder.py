@@ -141,9 +141,8 @@ class RunFolder:
     def replace_model(self, model: Any) -> None:
         """Replace the newest checkpoint's `model.keras`, if there is one."""
         if file := self.model_file:
-            draft = file.with_name(".draft.keras")  # Keras requires the ending
-            model.save(draft)
-            draft.replace(file)
+            with atomic_file(file) as draft:
+                model.save(draft)
 
     def load_checkpoint(self) -> dict[str, dict[str, Any]] | None:
         """Return the state of the newest checkpoint, or `None` if there is none.
@@ -301,6 +300,8 @@ def checksum(*parts: np.ndarray | str) -> str:
 @contextlib.contextmanager
 def atomic_file(path: str | os.PathLike) -> Iterator[pathlib.Path]:
     """Yield a path to write to, which replaces `path` if the block ends without an error.
+
+    The path has the ending of `path`.
 
     Example:
         >>> with atomic_file("numbers.csv") as draft:

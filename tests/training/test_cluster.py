@@ -68,7 +68,7 @@ def test_invalid_tf_config_is_one_clear_error(text, monkeypatch, tmp_path):
     [
         (1, 7, r"multiple of 2 rows.*received 7"),
         (2, 8, r"devices must be at most the 1 CPU.*scale\.md.*received 2"),
-        (1, 8, "call make_replicas first"),  # TensorFlow has started
+        (1, 8, "call make_replicas before anything else"),  # TensorFlow has started
     ],
 )
 def test_hosts_that_cannot_share_a_batch_are_rejected(
