@@ -10,6 +10,8 @@ the hosts stay equal.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -18,8 +20,79 @@ import numpy as np
 import tensorflow as tf
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.config import RunConfig
-from rrl_tf.training.hosts import Cluster, find_cluster
+from rrl_tf.training.config import ClusterKind, RunConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """The hosts that share a run.
+
+    Attributes:
+        spec: `tf.train.ClusterSpec` with the job `worker`, and optionally `chief`.
+        job: job of this process.
+        index: index of this process in its job.
+
+    Example:
+        >>> Cluster(tf.train.ClusterSpec({"worker": ["one:2222", "two:2222"]}), "worker", 1).size
+        2
+    """
+
+    spec: tf.train.ClusterSpec
+    job: str
+    index: int
+
+    @property
+    def size(self) -> int:
+        """Number of hosts."""
+        return sum(map(self.spec.num_tasks, self.spec.jobs))
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this host writes the run folder: the chief or, without one, worker 0."""
+        return self.index == 0 and self.job == min(self.spec.jobs)
+
+
+def find_cluster(kind: ClusterKind) -> Cluster | None:
+    """Return the cluster in this process's environment, or `None` if there is no other host.
+
+    Args:
+        kind: `"tf_config"` reads the variable `TF_CONFIG`, `"slurm"` those of a Slurm step.
+
+    Raises:
+        InvalidInput: if the variables do not describe a cluster with this process in it.
+
+    Example:
+        >>> find_cluster("tf_config") is None
+        True
+    """
+    resolvers = tf.distribute.cluster_resolver
+    try:
+        if kind == "slurm":
+            # Slurm assigns the devices (--gpus-per-task). Without these arguments the resolver
+            # looks for GPUs and fails if there are none.
+            resolver = resolvers.SlurmClusterResolver(
+                gpus_per_node=2**16, gpus_per_task=1, auto_set_gpu=False
+            )
+            spec = resolver.cluster_spec()
+            job, index = resolver.get_task_info()
+        else:
+            resolver = resolvers.TFConfigClusterResolver()
+            spec, job, index = resolver.cluster_spec(), resolver.task_type, resolver.task_id
+            if not spec.jobs:
+                return None
+            if not {"worker"} <= {*spec.jobs} <= {"chief", "worker"}:
+                raise ValueError(f"its jobs are {spec.jobs}")
+        spec.task_address(job, index)  # raises unless the cluster has such a task
+    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InvalidInput(
+            f"cluster slurm needs the variables of a Slurm step, so start with srun: {error}"
+            if kind == "slurm"
+            else 'TF_CONFIG must be JSON such as {"cluster": {"worker": ["host:port", ...]}, '
+            '"task": {"type": "worker", "index": 0}}, with another index on each host '
+            f"({type(error).__name__}: {error}); received {os.environ['TF_CONFIG']}"
+        ) from error
+    cluster = Cluster(spec, job, index)
+    return cluster if cluster.size > 1 else None
 
 
 class Replicas:

@@ -13,10 +13,9 @@ import numpy as np
 
 from rrl_tf.training.config import RunConfig
 from rrl_tf.training.devices import Replicas
-from rrl_tf.training.hosts import pack_run, unpack_run
 from rrl_tf.training.loggers import MetricsLog, make_loggers
 from rrl_tf.training.report import write_report
-from rrl_tf.training.run_folder import RunFolder
+from rrl_tf.training.run_folder import RunFolder, unpack_folder
 
 
 class Run:
@@ -101,12 +100,12 @@ class Run:
         """Return the run's folder, or a temporary copy of it on hosts that are not the chief."""
         path = self.config.path
         if not self.replicas.is_chief:
-            path = unpack_run(self.replicas.from_chief(b""))
+            path = unpack_folder(self.replicas.from_chief(b""))
         folder = RunFolder(
             path, settings, self.config.mutable_fields(), self.config.evaluation_fields()
         )
         if self.replicas.is_chief and self.replicas.hosts > 1:
-            self.replicas.from_chief(pack_run(path, folder.model_file))
+            self.replicas.from_chief(folder.pack())
         return folder
 
     def load(self) -> dict[str, dict[str, Any]] | None:

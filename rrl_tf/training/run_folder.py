@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import hashlib
+import io
 import json
 import os
 import pathlib
 import shutil
+import tarfile
+import tempfile
 import weakref
 import zipfile
 from collections.abc import Collection, Iterator, Mapping
@@ -188,6 +192,20 @@ class RunFolder:
             "remove that folder to train without it"
         )
 
+    def pack(self) -> bytes:
+        """Return a tar archive of the files that the run resumes from, for `unpack_folder`."""
+        content = io.BytesIO()
+        with tarfile.open(fileobj=content, mode="w") as archive:
+            for pattern in (
+                "[!.]*.json",
+                "[!.]*.csv",
+                "checkpoints/*/state.json",
+                "checkpoints/*/arrays.npz",
+            ):
+                for file in self.path.glob(pattern):
+                    archive.add(file, file.relative_to(self.path))
+        return content.getvalue()
+
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write `evaluation.json`, which marks the run as finished at `summary["step"]`."""
         write_json(self._evaluation_file, summary)
@@ -209,6 +227,15 @@ class RunFolder:
             return {}
         found = read_object(self._evaluation_file, "remove it to finish the run again")
         return found if found.get("step") == step else {}
+
+
+def unpack_folder(content: bytes) -> pathlib.Path:
+    """Unpack the archive of `RunFolder.pack` to a folder that exists until the process ends."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="rrl_tf-"))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        archive.extractall(path, filter="data")
+    return path
 
 
 def _require_same_run(folder, stored, config, ignored):

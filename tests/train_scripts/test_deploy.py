@@ -6,7 +6,7 @@ import pytest
 import tyro
 import yaml
 
-from rrl_tf.training.hosts import find_cluster
+from rrl_tf.training.devices import find_cluster
 from train_scripts import train_nth_farthest
 
 pytestmark = pytest.mark.tf_only

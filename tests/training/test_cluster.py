@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training import RunConfig, make_replicas
-from rrl_tf.training.hosts import find_cluster
+from rrl_tf.training.devices import find_cluster
 
 pytestmark = pytest.mark.tf_only
 
