@@ -6,6 +6,7 @@ import importlib.util
 import keras
 import numpy as np
 import pytest
+import shared_runs
 import tensorflow as tf
 
 from rrl_tf.training import FitRun, Profile, RunConfig, profiled
@@ -46,6 +47,15 @@ def test_fit_run_records_steps_and_scopes(tmp_path, capsys):
     assert names.count("train") == 20
     assert {"forward", "gradient_tape", "optimizer"} <= set(names)
     assert f"tensorboard --logdir {tmp_path / 'run'}" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("few_pictures")
+def test_agent_records_a_step_and_scopes(tmp_path):
+    shared_runs.train(tmp_path, "double_dqn", 1, "run", profile=True)
+    names = recorded_names(tmp_path)
+    assert names.count("train") == 1
+    scopes = {"act", "replay", "update", "target", "forward", "gradient_tape", "optimizer"}
+    assert scopes <= set(names)
 
 
 @pytest.mark.parametrize("count", [3, 4, 100])
