@@ -11,15 +11,8 @@ import keras
 from matplotlib.figure import Figure
 
 from rrl_tf import viz
-from rrl_tf.training import (
-    MUTABLE,
-    FitConfig,
-    FitRun,
-    LogImages,
-    make_optimizer,
-    require_multiple,
-    require_positive,
-)
+from rrl_tf.training import FitRun, LogImages, make_optimizer
+from rrl_tf.training.config import MUTABLE, FitConfig, require_multiple, require_positive
 from rrl_tf.training.optimizers import OptimizerName
 
 Figures = Mapping[str, Figure]

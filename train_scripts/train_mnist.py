@@ -30,15 +30,8 @@ from rrl_tf.models import (
     PatchAttentionClassifier,
     RelationalClassifier,
 )
-from rrl_tf.training import (
-    MUTABLE,
-    EarlyStop,
-    FitRun,
-    checksum,
-    make_replicas,
-    require_not_negative,
-    require_positive,
-)
+from rrl_tf.training import EarlyStop, FitRun, checksum, make_replicas
+from rrl_tf.training.config import MUTABLE, require_not_negative, require_positive
 from train_scripts import command_line, supervised
 
 IMAGE_SHAPE = (28, 28, 1)

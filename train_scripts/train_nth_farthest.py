@@ -19,14 +19,8 @@ from rrl_tf import viz
 from rrl_tf.data.nth_farthest_task import NthFarthest, nth_farthest, nth_farthest_floors
 from rrl_tf.export import export_classifier
 from rrl_tf.models import MemorySequenceClassifier
-from rrl_tf.training import (
-    FitConfig,
-    FitRun,
-    MetricsLog,
-    make_replicas,
-    require_fraction,
-    require_positive,
-)
+from rrl_tf.training import FitRun, MetricsLog, make_replicas
+from rrl_tf.training.config import FitConfig, require_fraction, require_positive
 from rrl_tf.training.optimizers import OptimizerName
 from train_scripts import command_line, supervised
 

@@ -24,15 +24,8 @@ from rrl_tf.data.text import (
     split_text,
 )
 from rrl_tf.layers import RelationalMemory
-from rrl_tf.training import (
-    MUTABLE,
-    FitConfig,
-    FitRun,
-    atomic_file,
-    checksum,
-    make_replicas,
-    require_positive,
-)
+from rrl_tf.training import FitRun, atomic_file, checksum, make_replicas
+from rrl_tf.training.config import MUTABLE, FitConfig, require_positive
 from train_scripts import command_line, supervised
 
 

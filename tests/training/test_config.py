@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training import (
+from rrl_tf.training.config import (
     EVALUATION,
     MUTABLE,
     FitConfig,

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training import EVALUATION, MUTABLE, Run, RunConfig
+from rrl_tf.training import Run
+from rrl_tf.training.config import EVALUATION, MUTABLE, RunConfig
 
 pytestmark = pytest.mark.tf_only
 
