@@ -103,7 +103,9 @@ class DoubleDQN:
             scale = getattr(self.optimizer, "dynamic_scale", None)  # read where losses are scaled
             read = [*network.variables, *self.target.variables, *filter(None, [scale])]
             self._gradients_of_batch = spread(self._gradients, read, jit_compile=jit_compile)
-        self.update = tf.function(self._update, jit_compile=self._jit_update and not spread)
+        self.update = tf.function(
+            self._update, jit_compile=self._jit_update and not spread, autograph=False
+        )
         self._policy_values = tf.function(self.policy_values, reduce_retracing=True)
 
     @property

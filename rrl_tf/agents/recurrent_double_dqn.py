@@ -211,7 +211,6 @@ class GreedyRecurrentPolicy:
     def __init__(self, agent: RecurrentDoubleDQN) -> None:
         self.agent = agent
         self._values = tf.function(agent.policy_values, reduce_retracing=True)
-        self._next_state = tf.function(agent.policy.next_state, reduce_retracing=True)
 
     def initial_state(self, num_envs: int) -> dict[str, np.ndarray]:
         """Return the recurrent state at the start of episodes."""
@@ -229,7 +228,7 @@ class GreedyRecurrentPolicy:
     ) -> dict[str, np.ndarray]:
         """Return the recurrent state after a step, the initial one where an episode is over."""
         step = memory, action.astype(np.int32), reward.astype(np.float32), over
-        return _arrays(self._next_state(*map(tf.constant, step)))
+        return _arrays(self.agent.policy.next_state(*map(tf.constant, step)))
 
 
 def _arrays(state):

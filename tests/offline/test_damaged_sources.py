@@ -7,8 +7,8 @@ import gymnasium
 import h5py
 import numpy as np
 import pytest
+from made_up_episodes import made_up, write_minari
 
-from benchmarks.speed.offline_data import made_up, write_minari
 from rrl_tf.errors import InvalidInput
 from rrl_tf.offline.sources import load_episodes
 

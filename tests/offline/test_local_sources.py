@@ -3,9 +3,9 @@
 import pathlib
 
 import pytest
+from made_up_episodes import made_up, write_minari
 from minari.storage import hosting
 
-from benchmarks.speed.offline_data import made_up, write_minari
 from rrl_tf.errors import InvalidInput
 from rrl_tf.offline.sources import load_episodes
 
