@@ -40,7 +40,7 @@ def short_games(monkeypatch):
     """Limit games to 150 frames."""
     import gymnasium
 
-    module = importlib.import_module("rrl_tf.envs.atari_task")  # there is a function of that name
+    module = importlib.import_module("rrl_tf.envs.atari")
     make = module._game
 
     def shorter(game, render_mode):

@@ -32,7 +32,7 @@ def toy_config(tmp_path, **changes):
     "model", [pytest.param("relational", marks=pytest.mark.slow), "convolutional"]
 )
 def test_run_writes_log_evaluation_figures_and_export(tmp_path, capsys, model):
-    from rrl_tf.data.sort_of_clevr_task import examples, sort_of_clevr
+    from rrl_tf.data.sort_of_clevr import examples, sample_sort_of_clevr
     from train_scripts import train_sort_of_clevr as script
 
     config = toy_config(tmp_path, model=model)
@@ -41,13 +41,13 @@ def test_run_writes_log_evaluation_figures_and_export(tmp_path, capsys, model):
     rows = metrics(folder.path)
     assert [row["step"] for row in rows] == ["1", "2", "3", "4"]
     summary = json.loads((folder.path / "evaluation.json").read_text())
-    test = sort_of_clevr(5, seed=script.TEST_SEED)
+    test = sample_sort_of_clevr(5, seed=script.TEST_SEED)
     right = run.model.predict(examples(test)[0], verbose=0).argmax(-1) == test.answers
     assert summary["test/non_relational"] == pytest.approx(right[:, :10].mean())
     assert summary["test/relational"] == pytest.approx(right[:, 10:].mean())
     assert len(summary["test/of_kinds"]) == 6
     assert "what shape is the ... object" in summary["test/of_kinds"]
-    validation = sort_of_clevr(3, seed=script.VALIDATION_SEED)
+    validation = sample_sort_of_clevr(3, seed=script.VALIDATION_SEED)
     last = script.accuracies("eval", script.is_right(run.model, validation), validation)
     assert float(rows[-1]["eval/relational"]) == pytest.approx(last["eval/relational"], abs=1e-4)
     assert (folder.figures / "attention.png").exists() == (model == "relational")
@@ -60,11 +60,12 @@ def test_run_writes_log_evaluation_figures_and_export(tmp_path, capsys, model):
 
 
 def test_training_pictures_are_not_in_the_evaluation():
-    from rrl_tf.data.sort_of_clevr_task import SortOfClevr, sort_of_clevr
+    from rrl_tf.data.sort_of_clevr import SortOfClevr, sample_sort_of_clevr
     from train_scripts import train_sort_of_clevr as script
 
     test, validation = (
-        sort_of_clevr(4, seed=seed).images for seed in (script.TEST_SEED, script.VALIDATION_SEED)
+        sample_sort_of_clevr(4, seed=seed).images
+        for seed in (script.TEST_SEED, script.VALIDATION_SEED)
     )
     assert (test != validation).any()
     for seed in (0, 1):
@@ -76,7 +77,7 @@ def test_training_pictures_are_not_in_the_evaluation():
 
 
 def test_title_has_question_and_answer():
-    from rrl_tf.data.sort_of_clevr_task import ANSWERS
+    from rrl_tf.data.sort_of_clevr import ANSWERS
     from train_scripts import train_sort_of_clevr as script
 
     question = np.eye(11)[[0, 7, 8]].sum(axis=0)
@@ -87,10 +88,10 @@ def test_title_has_question_and_answer():
 
 
 def test_title_of_any_question_fits_above_its_picture():
-    from rrl_tf.data.sort_of_clevr_task import sort_of_clevr
+    from rrl_tf.data.sort_of_clevr import sample_sort_of_clevr
     from train_scripts import train_sort_of_clevr as script
 
-    shown = sort_of_clevr(20, seed=0)
+    shown = sample_sort_of_clevr(20, seed=0)
     for question, answer in zip(shown.questions.reshape(-1, 11), shown.answers.reshape(-1)):
         lines = script.title(question, answer, answer).split("\n")
         assert max(map(len, lines)) <= 20 and len(lines) <= 4
