@@ -23,7 +23,7 @@ ALLOWED["viz"] = set()
 for package in ("agents", "offline"):  # until drawing is passed in
     ALLOWED[package].add("interpret")
 COMMON = {"errors", "presets"}
-"""Modules of rrl_tf that all packages may import, besides those with an underscore."""
+"""Modules of rrl_tf that all packages may import, as well as those with an underscore."""
 
 
 def test_modules_do_not_import_each_other_in_a_circle():
