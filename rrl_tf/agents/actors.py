@@ -26,7 +26,7 @@ from rrl_tf.envs.vector import SeededVectorEnv
 from rrl_tf.errors import InvalidInput
 
 PATIENCE = 60.0
-"""Seconds without a rollout after which the user is told that the loop still waits."""
+"""Seconds without a rollout after which the loop prints that it still waits."""
 MAX_RESTARTS = 10
 """How often Ray replaces an actor that is lost."""
 NICENESS = 10
@@ -341,6 +341,7 @@ class RayPool:
         self._seed = seed
         self._weights: Any = None
         self._actors: list[Any] = []
+        self._pending: dict[int, Any] = {}
         self._connected = False
 
     def __enter__(self) -> RayPool:
@@ -373,9 +374,13 @@ class RayPool:
             ) from error
 
     def __exit__(self, *exception: object) -> None:
+        # Ray warns of actors that are killed while they play.
+        pending = [*self._pending.values()]
+        if pending:
+            self._ray.wait(pending, num_returns=len(pending), timeout=10)
         for actor in self._actors:
             self._ray.kill(actor)
-        self._actors, self._weights = [], None
+        self._actors, self._pending, self._weights = [], {}, None
         if self._connected:
             self._ray.shutdown()
             self._connected = False
@@ -391,8 +396,9 @@ class RayPool:
         the actor was lost too often.
         """
         # In a list the weights are a reference: an actor that has them does not fetch them.
-        sent = self._actors[index].play.remote(order, [self._weights]).future()
+        self._pending[index] = self._actors[index].play.remote(order, [self._weights])
         result: concurrent.futures.Future[Rollout] = concurrent.futures.Future()
+        sent = self._pending[index].future()
         sent.add_done_callback(functools.partial(self._pass_on, result))
         return result
 
