@@ -1,10 +1,9 @@
-"""Box-World's levels: what a start is, and how they are drawn."""
+"""Box-World's levels: their starts, and the generator that draws them."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,23 +19,19 @@ from rrl_tf._arguments import (
 )
 from rrl_tf.errors import InvalidInput
 
-# A cell is one byte: its kind, and in the lower five bits its colour, 0 where it has none.
+# A cell is one byte: its kind, and in the lower five bits its colour, 0 for none.
 FLOOR, KEY, LOCK, GEM, DISTRACTOR = range(5)
 COLOUR_BITS = 5
 COLOURS = 2**COLOUR_BITS - 1
-"""At most so many colours; the authors have 20."""
+"""Largest number of colours; the authors use 20."""
 
 PARTS = ("all", "train", "test")
-_TRIES = 200  # as many as the authors'
+_TRIES = 1000
 _COLOURINGS = 2000
-_FOUND = 10
-"""`check` wants as many in the tries of one draw, which then fails once in 20,000 times or less."""
-_COUNTS = {"goal_length": 1, "num_distractors": 0, "num_backward": 0}
-"""Arguments that are a number or several, and the least that they may be."""
 
 
 def cell_code(kind: int, colour: int = 0) -> int:
-    """The byte of a cell.
+    """Return the byte of a cell.
 
     Example:
         >>> cell_code(KEY, 3) >> COLOUR_BITS == KEY, cell_code(KEY, 3) & COLOURS
@@ -47,16 +42,16 @@ def cell_code(kind: int, colour: int = 0) -> int:
 
 @dataclasses.dataclass(frozen=True, order=True)
 class BoxWorldStart:
-    """Where everything stands at the beginning of a Box-World episode.
+    """The state at the beginning of a Box-World episode.
 
     Args:
         size: side of the room in cells, without its walls.
         cells: `size * size` bytes of `cell_code`, row by row: floor, keys, the gem, locks, and the
-            locks of distractors. A lock closes what is left of it.
+            locks of distractors. A lock closes the cell to its left.
         agent: (row, column) of the agent.
 
     Raises:
-        InvalidInput: no episode starts like this.
+        InvalidInput: if the cells or the agent's cell are not possible.
 
     Example:
         >>> start = BoxWorldStart(2, bytes([0, 0, cell_code(GEM), cell_code(LOCK, 1)]), (0, 0))
@@ -71,7 +66,7 @@ class BoxWorldStart:
     def __post_init__(self):
         try:
             is_possible = self._is_possible()
-        except (TypeError, ValueError):  # no bytes, no pair
+        except (TypeError, ValueError):  # not bytes, or not a pair
             is_possible = False
         if not is_possible:
             raise InvalidInput(
@@ -92,167 +87,127 @@ class BoxWorldStart:
 
     @property
     def max_colour(self) -> int:
-        """The largest colour of any cell, also of a key that lies free."""
+        """The largest colour of any cell."""
         return max(code & COLOURS for code in self.cells)
 
     @functools.cached_property
     def boxes(self) -> tuple[tuple[int, int, bool], ...]:
-        """(colour of the lock, colour of the key or 0 for the gem, whether a distractor) each."""
+        """(colour of the lock, colour of the key or 0 for the gem, is a distractor) of each box."""
         cells = np.frombuffer(self.cells, np.uint8).reshape(self.size, self.size)
         kinds, colours = np.divmod(cells, COLOURS + 1)
-        behind = np.pad(colours, ((0, 0), (1, 0)))[:, :-1]  # nothing at the left end of a row
+        behind = np.pad(colours, ((0, 0), (1, 0)))[:, :-1]  # 0 at the left end of a row
         locks = (kinds == LOCK) | (kinds == DISTRACTOR)
         wrong = kinds[locks] == DISTRACTOR
         return tuple(zip(colours[locks].tolist(), behind[locks].tolist(), wrong.tolist()))
 
     @property
     def pairs(self) -> frozenset[tuple[int, int]]:
-        """(colour of the lock, colour of the key) of all boxes, but for the gem's."""
+        """(colour of the lock, colour of the key) of all boxes except the gem's."""
         return frozenset((lock, key) for lock, key, _ in self.boxes if key)
 
     @property
     def solution_pairs(self) -> frozenset[tuple[int, int]]:
-        """Those of the boxes that lead to the gem."""
+        """The pairs of the boxes that lead to the gem."""
         return frozenset((lock, key) for lock, key, wrong in self.boxes if key and not wrong)
 
 
 def held_out_pairs(num_colours: int = 20, share: float = 0.2, seed: int = 0) -> frozenset[Any]:
-    """The pairs (colour of a lock, colour of the key behind it) that training never shows.
+    """Return the pairs (colour of a lock, colour of its key) that training levels never contain.
 
     Args:
         num_colours: C; colours are 1 to C.
-        share: of the C(C - 1) pairs of two colours.
-        seed: which ones.
+        share: fraction of the C(C - 1) pairs of two colours.
+        seed: selects the pairs.
 
     Raises:
-        InvalidInput: a number that is not possible.
+        InvalidInput: if a number is not possible.
 
     Example:
         >>> len(held_out_pairs(20)), all(lock != key for lock, key in held_out_pairs(20))
         (76, True)
     """
-    colours = number_from("num_colours", integer("num_colours", num_colours), 2, COLOURS)
+    number_from("num_colours", integer("num_colours", num_colours), 2, COLOURS)
     number_from("held_out_share", share, 0, 1)
-    return _held_out_pairs(colours, share, natural("held_out_seed", seed))
-
-
-@functools.cache
-def _held_out_pairs(num_colours, share, seed):
     colours = range(1, num_colours + 1)
     pairs = [(lock, key) for lock in colours for key in colours if lock != key]
-    chosen = np.random.default_rng(seed).permutation(len(pairs))[: round(share * len(pairs))]
+    rng = np.random.default_rng(natural("held_out_seed", seed))
+    chosen = rng.permutation(len(pairs))[: round(share * len(pairs))]
     return frozenset(pairs[i] for i in chosen)
 
 
 @dataclasses.dataclass(frozen=True)
 class BoxWorldLevels:
-    """What levels there are; `draw` draws one.
+    """A distribution of levels; `draw` draws one.
 
     A loose key opens a box, whose key opens the next one, until the last, which holds the gem.
-    Distractors are boxes whose lock a key of the solution opens as well, and then the episode is
-    lost: what is in them opens at most further distractors.
+    Distractors are boxes that a key of the solution opens as well. Opening one loses the episode,
+    because its key opens only further distractors.
 
     Args:
         size: side of the room in cells, without its walls.
-        goal_length: how many boxes lead to the gem: a number, or those to draw from.
-        num_distractors: how many branches of distractors: a number, or those to draw from.
-        distractor_length: boxes of a branch.
-        num_backward: how many backward distractors: boxes with a key of the solution behind a lock
-            that nothing on the way opens.
-        num_colours: C, of locks and keys.
+        goal_length: number of boxes that lead to the gem, or several numbers to draw from.
+        num_distractors: number of branches of distractors, or several numbers to draw from.
+        distractor_length: boxes per branch.
+        num_colours: C, colours of locks and keys.
         part: `"all"` levels; `"train"`, those without a pair of `held_out_pairs`; `"test"`, those
-            whose solution has at least one, which takes two boxes.
+            whose solution has at least one such pair, which requires two boxes.
         held_out_share, held_out_seed: as in `held_out_pairs`.
 
+    Attributes:
+        held_out: the held-out pairs.
+
     Raises:
-        InvalidInput: a number that is not possible.
+        InvalidInput: if a number is not possible.
 
     Example:
         >>> levels = BoxWorldLevels(size=8, goal_length=2, num_distractors=1)
         >>> len(levels.draw(np.random.default_rng(0)).boxes)
         3
 
-    Source: the generator is that of github.com/google-deepmind/pycolab, of Zambaldi et al. (2018).
+    Source: the generator of github.com/google-deepmind/pycolab, by Zambaldi et al. (2018).
     """
 
     size: int = 12
     goal_length: int | Iterable[int] = (1, 2, 3, 4)
     num_distractors: int | Iterable[int] = (0, 1, 2, 3, 4)
     distractor_length: int = 1
-    num_backward: int | Iterable[int] = 0
     num_colours: int = 20
     part: str = "all"
     held_out_share: float = 0.2
     held_out_seed: int = 0
+    held_out: frozenset[Any] = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self):
         keep = functools.partial(object.__setattr__, self)
         positive_int("size", self.size)
         positive_int("distractor_length", self.distractor_length)
-        held_out_pairs(self.num_colours, self.held_out_share, self.held_out_seed)
+        pairs = held_out_pairs(self.num_colours, self.held_out_share, self.held_out_seed)
+        keep("held_out", pairs)
         one_of("part", self.part, PARTS)
-        for name, least in _COUNTS.items():
+        for name, least in (("goal_length", 1), ("num_distractors", 0)):
             keep(name, integers_from(name, getattr(self, name), least))
         if self.part == "test":
             longer = tuple(length for length in self.goal_length if length > 1)
             if not longer:
                 raise InvalidInput(
-                    "part='test' needs a goal_length of 2 or more, as the gem's box has no key; "
-                    f"received {self.goal_length}"
+                    "part='test' needs a goal_length of 2 or more, because the gem's box has no "
+                    f"key; received {self.goal_length}"
                 )
             keep("goal_length", longer)
-        self._check_room()
         others = self.num_colours - 1 - max(self.goal_length)
-        branches = max(self.num_distractors) > 0
-        needed = max(branches * min(self.distractor_length, 2), max(self.num_backward) > 0)
+        needed = min(self.distractor_length, 2) if max(self.num_distractors) > 0 else 0
         if others < needed:
             raise InvalidInput(
                 f"num_colours must be at least {max(self.goal_length) + 1 + needed} for "
-                f"goal_length {max(self.goal_length)} and the distractors asked for; "
+                f"goal_length {max(self.goal_length)} and these distractors; "
                 f"received {self.num_colours}"
             )
 
-    def _check_room(self):
-        """So many boxes that no room holds them would take as long to draw as there are."""
-        wrong = max(self.num_distractors) * self.distractor_length + max(self.num_backward)
-        cells = 2 + 2 * (max(self.goal_length) + wrong)  # the agent and the loose key; of a box two
-        if cells > self.size**2:
-            raise InvalidInput(
-                f"boxes have no room in a grid of size {self.size}: {cells} cells would hold "
-                f"something; received goal_length={self.goal_length}, "
-                f"num_distractors={self.num_distractors}, "
-                f"distractor_length={self.distractor_length}, num_backward={self.num_backward}"
-            )
-
-    @functools.cached_property
-    def held_out(self) -> frozenset[Any]:
-        """The pairs that `part` is about."""
-        return held_out_pairs(self.num_colours, self.held_out_share, self.held_out_seed)
-
-    def check(self) -> None:
-        """Refuses levels that `draw` would not find, or now and then not: it takes some of either.
-
-        Raises:
-            InvalidInput: boxes have hardly room, or colours.
-        """
-        rng = np.random.default_rng(0)
-        for extreme in (max, min):  # most pairs to be known ones; fewest, one of them held out
-            numbers = {name: extreme(getattr(self, name)) for name in _COUNTS}
-            hardest = dataclasses.replace(self, **numbers)
-            if not _are_found(hardest._is_coloured(rng) for _ in range(_COLOURINGS)):
-                raise self._no_colours()
-        if not _are_found(self._placed(rng, *self._numbered(rng)) for _ in range(_TRIES)):
-            raise self._no_room()
-
-    def _is_coloured(self, rng):
-        length, boxes = self._numbered(rng)
-        return self._is_of_part(self._in_colours(rng, boxes), length)
-
     def checked(self, start: Any) -> BoxWorldStart:
-        """A start that is given, of which only size and colours have to be these.
+        """Return a given start, which must have this size and these colours.
 
         Raises:
-            InvalidInput: it is none.
+            InvalidInput: if it does not.
         """
         if (
             not isinstance(start, BoxWorldStart)
@@ -266,47 +221,38 @@ class BoxWorldLevels:
         return start
 
     def draw(self, rng: np.random.Generator) -> BoxWorldStart:
-        """A level drawn at random.
+        """Draw a level.
 
         Args:
-            rng: what is drawn from; the same state gives the same level.
+            rng: random generator; the same state gives the same level.
 
         Raises:
-            InvalidInput: there is hardly a level like this: boxes have no room, or no colours.
+            InvalidInput: if no level is found because the boxes lack room or colours.
         """
         for _ in range(_TRIES):
             length, boxes = self._coloured(rng)
             start = self._placed(rng, length, boxes)
             if start is not None:
                 return start
-        raise self._no_room()
-
-    def _no_room(self):
-        return InvalidInput(
-            f"boxes have no room, or hardly any, in a grid of size {self.size}, in {_TRIES} tries; "
-            f"received goal_length={self.goal_length}, "
-            f"num_distractors={self.num_distractors}"
+        raise InvalidInput(
+            f"no level of size {self.size} was found in {_TRIES} tries: the boxes have too little "
+            f"room; received goal_length={self.goal_length}, "
+            f"num_distractors={self.num_distractors}, "
+            f"distractor_length={self.distractor_length}"
         )
 
     def _coloured(self, rng):
-        """Number of the solution's boxes, and (lock, key) of all boxes in colours."""
+        """Return the number of the solution's boxes, and (lock, key) of all boxes as colours."""
         length, boxes = self._numbered(rng)
         for _ in range(_COLOURINGS):
-            coloured = self._in_colours(rng, boxes)
+            colours = [0, *(1 + rng.permutation(self.num_colours)).tolist()]
+            coloured = [(colours[lock], colours[key]) for lock, key in boxes]
             if self._is_of_part(coloured, length):
                 return length, coloured
-        raise self._no_colours()
-
-    def _no_colours(self):
-        return InvalidInput(
-            f"no level of part {self.part!r}, or hardly any, is found in {_COLOURINGS} tries: "
-            "held_out_share must leave both parts enough pairs of colours; "
-            f"received {self.held_out_share}"
+        raise InvalidInput(
+            f"no level of part {self.part!r} was found in {_COLOURINGS} tries: held_out_share must "
+            f"leave both parts enough pairs of colours; received {self.held_out_share}"
         )
-
-    def _in_colours(self, rng, boxes):
-        colours = [0, *(1 + rng.permutation(self.num_colours)).tolist()]
-        return [(colours[lock], colours[key]) for lock, key in boxes]
 
     def _is_of_part(self, boxes, length):
         if self.part == "train":
@@ -314,7 +260,7 @@ class BoxWorldLevels:
         return self.part == "all" or not self.held_out.isdisjoint(boxes[1 : length + 1])
 
     def _numbered(self, rng):
-        """The same before colours are given: 1, 2, ... along the solution; 0 is no key, no lock."""
+        """Return the boxes before they have colours: numbers along the solution; 0 is none."""
         length = _pick(rng, self.goal_length)
         boxes = [(i, i + 1) for i in range(length)] + [(length, 0)]
         for _ in range(_pick(rng, self.num_distractors)):
@@ -325,13 +271,10 @@ class BoxWorldLevels:
                     key = int(rng.integers(length + 1, self.num_colours))
                 boxes.append((lock, key))
                 lock = key
-        for _ in range(_pick(rng, self.num_backward)):
-            key, lock = 1 + rng.integers(length), rng.integers(length + 1, self.num_colours)
-            boxes.append((int(lock), int(key)))
         return length, boxes
 
     def _placed(self, rng, length, boxes):
-        """A start with these boxes, each with floor all round it; `None` where there is no room."""
+        """Return a start with these boxes, each surrounded by floor, or `None` without room."""
         size = self.size
         cells = np.zeros((size, size), np.uint8)
         room = np.zeros((size, size), bool)  # for the left cell of a box
@@ -352,11 +295,6 @@ class BoxWorldLevels:
             return None
         row, column = divmod(_pick(rng, free), size - 1)
         return BoxWorldStart(size, cells.tobytes(), (row + 1, column))
-
-
-def _are_found(tries):
-    """Whether enough of some tries succeed; it looks at no more of them than that takes."""
-    return any(count == _FOUND for count in itertools.accumulate(map(bool, tries)))
 
 
 def _pick(rng, values):

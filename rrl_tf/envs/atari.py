@@ -1,4 +1,4 @@
-"""Atari games as tasks, as agents that learn from 100,000 steps meet them."""
+"""Atari games with the preprocessing of the Atari 100k protocol, as tasks."""
 
 from __future__ import annotations
 
@@ -15,27 +15,24 @@ from rrl_tf.envs.task import Level, Task
 from rrl_tf.envs.wrappers import StackFrames
 from rrl_tf.errors import InvalidInput
 
-SIDE = 84
-"""Of the picture that is seen."""
-
 
 def atari_task(game: str = "ALE/Alien-v5", *, frames: int = 4) -> Task:
-    """An Atari game as a `Task`: raw scores of full games are evaluated, signs of rewards trained.
+    """Return an Atari game as a `Task`: trained on signs of rewards, evaluated on raw scores.
 
-    What is seen is Gymnasium's `AtariPreprocessing`: 84 x 84 greys, the maximum of the last two of
-    four frames, 1 to 30 no-ops at the start; no sticky actions, the game's own set of actions, and
-    108,000 frames at most. In training the loss of a life counts as an end, beyond which nothing
-    is expected, while the game goes on: episodes are full games, also there.
+    Observations are those of Gymnasium's `AtariPreprocessing`: 84 x 84 grey images, the maximum of
+    the last two of four frames, 1 to 30 no-ops at the start, no sticky actions, the game's own set
+    of actions, and at most 108,000 frames. Episodes are full games. In training, `info` reports the
+    loss of a life, which the agent treats as terminal.
 
     Args:
-        game: id of a game of ale-py, as `ALE/Alien-v5`.
-        frames: pictures stacked along the last axis.
+        game: id of a game of ale-py, such as `ALE/Alien-v5`.
+        frames: number of images stacked along the last axis.
 
     Returns:
-        A `Task` of one level, of which no success is known.
+        A `Task` of one level, without a definition of success.
 
     Raises:
-        InvalidInput: if there is no such game, or ale-py or OpenCV are missing.
+        InvalidInput: if there is no such game, or ale-py or OpenCV are not installed.
 
     Example:
         >>> task = atari_task("ALE/Alien-v5")
@@ -47,7 +44,8 @@ def atari_task(game: str = "ALE/Alien-v5", *, frames: int = 4) -> Task:
     """
     positive_int("frames", frames)
     make = functools.partial(_make, game, frames)
-    space: Any = make(training=False).observation_space
+    test_env = make(training=False)
+    space: Any = test_env.observation_space
     return Task(
         name=game,
         levels=(
@@ -58,24 +56,16 @@ def atari_task(game: str = "ALE/Alien-v5", *, frames: int = 4) -> Task:
             ),
         ),
         preprocessor=scaled(space),
+        action_names=tuple(test_env.get_wrapper_attr("get_action_meanings")()),
         frames=frames,
     )
 
 
-class NamedActions(gymnasium.Wrapper):
-    """Tells the names of a game's actions."""
+class LifeLossInfo(gymnasium.Wrapper):
+    """Adds `info["life_lost"]`, true where a life is lost and the game continues.
 
-    @property
-    def action_names(self) -> tuple[str, ...]:
-        """One name an action, as `UPRIGHTFIRE`."""
-        return tuple(self.get_wrapper_attr("get_action_meanings")())
-
-
-class TellLifeLost(gymnasium.Wrapper):
-    """Tells `info["life_lost"]` where a life is lost and the game goes on.
-
-    To begin a new episode there, as `AtariPreprocessing` does, would show an agent nothing but
-    first lives, as it begins a new game as well.
+    `AtariPreprocessing` can end the episode at a lost life, but then also resets the game, so that
+    an agent would only ever see first lives.
     """
 
     def __init__(self, env: gymnasium.Env) -> None:
@@ -85,13 +75,13 @@ class TellLifeLost(gymnasium.Wrapper):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begins a game."""
+        """Begin a game and store its number of lives."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._lives = info["lives"]
         return observation, info
 
     def step(self, action: int) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Adds whether a life was lost."""
+        """Take a step and compare the number of lives."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         lost = info["lives"] < self._lives and not terminated
         self._lives = info["lives"]
@@ -99,9 +89,9 @@ class TellLifeLost(gymnasium.Wrapper):
 
 
 def _make(game, frames, training, render_mode=None):
-    env = NamedActions(AtariPreprocessing(_game(game, render_mode), grayscale_newaxis=True))
+    env = AtariPreprocessing(_game(game, render_mode), grayscale_newaxis=True)
     if training:
-        env = TransformReward(TellLifeLost(env), lambda reward: float(np.sign(reward)))
+        env = TransformReward(LifeLossInfo(env), lambda reward: float(np.sign(reward)))
     return StackFrames(env, frames)
 
 
@@ -116,7 +106,7 @@ def _game(game, render_mode):
     gymnasium.register_envs(ale_py)
     try:
         if "ale_py" not in str(gymnasium.spec(game).entry_point):
-            raise ValueError("this is another environment")
+            raise ValueError("it is another environment")
         return gymnasium.make(
             game,
             render_mode=render_mode,

@@ -1,4 +1,4 @@
-"""Box-World in the graph: many environments in one step, eagerly, in a `tf.function`, under XLA."""
+"""Box-World as TensorFlow operations: a batch of environments in eager mode, graphs and XLA."""
 
 from __future__ import annotations
 
@@ -11,16 +11,8 @@ import tensorflow as tf
 
 from rrl_tf._arguments import natural, positive_int
 from rrl_tf._typing import Tensor
-from rrl_tf.envs.box_world import (
-    AGENT,
-    LOOKS,
-    MOVES,
-    REWARD_BOX,
-    REWARD_DISTRACTOR,
-    REWARD_GEM,
-    BoxWorld,
-)
-from rrl_tf.envs.box_world_levels import (
+from rrl_tf.envs.box_world.env import AGENT, LOOKS, MOVES, REWARDS, BoxWorld
+from rrl_tf.envs.box_world.levels import (
     COLOUR_BITS,
     COLOURS,
     DISTRACTOR,
@@ -32,15 +24,17 @@ from rrl_tf.envs.box_world_levels import (
 )
 from rrl_tf.errors import InvalidInput
 
+_REWARDS = np.array([REWARDS.get(kind, 0.0) for kind in range(DISTRACTOR + 1)], np.float32)
+
 
 class BoxWorldState(NamedTuple):
-    """Where everything is in E environments of N cells each: int32 tensors, or NumPy arrays.
+    """The state of E environments of N cells each: int32 tensors, or NumPy arrays.
 
     Attributes:
         cells: `(E, N)`, bytes as in `BoxWorldStart`.
         agent: `(E,)`, number of the agent's cell, row by row.
-        held: `(E,)`, colour of the key that is held, or 0.
-        steps: `(E,)`, steps taken in this episode.
+        held: `(E,)`, colour of the held key, or 0.
+        steps: `(E,)`, number of steps taken in this episode.
     """
 
     cells: Tensor
@@ -50,25 +44,25 @@ class BoxWorldState(NamedTuple):
 
 
 class BoxWorldGraph:
-    """`BoxWorld` for E environments at once, as pure functions of tensors.
+    """`BoxWorld` for E environments as pure functions of tensors.
 
-    Step for step it is equal to `BoxWorld`. New episodes are levels of a pool that is drawn once,
-    in NumPy, by the generator of `BoxWorld`; each of them is as likely as another.
+    Every step equals that of `BoxWorld`. New episodes are drawn uniformly from a pool of levels
+    that the generator of `BoxWorld` draws once, in NumPy.
 
     Args:
-        pool: how many levels are drawn beforehand.
-        pool_seed: of these levels; it gives others than any seed of `BoxWorld.reset` below 2**32,
-            as those of evaluations are.
+        pool: number of levels in the pool.
+        pool_seed: seed of the pool. The levels differ from those of any seed of `BoxWorld.reset`
+            below 2**32, which evaluations use.
         reset_on_truncation: `False` ignores the time limit: `truncated` is never true.
-        **options: those of `BoxWorld`.
+        **options: arguments of `BoxWorld`.
 
     Attributes:
-        observation_space, action_space: of one environment.
-        action_names: one name an action.
-        time_limit: steps after which an episode is truncated.
+        observation_space, action_space: spaces of one environment.
+        action_names: one name per action.
+        time_limit: number of steps after which an episode is truncated.
 
     Raises:
-        InvalidInput: a number that is not possible.
+        InvalidInput: if a number is not possible.
 
     Example:
         >>> env = BoxWorldGraph(pool=1000, size=8, goal_length=2, num_distractors=1)
@@ -98,14 +92,14 @@ class BoxWorldGraph:
 
     @functools.cached_property
     def _pool(self):
-        """The levels' cells `(P, N)` and agents `(P,)`; who only plays given starts needs none."""
+        """The levels' cells `(P, N)` and agents `(P,)`; not needed to play given starts."""
         rng = np.random.default_rng((self.pool_seed, 1))
-        with tf.init_scope():  # once, and not as constants of whatever function asks first
+        with tf.init_scope():  # once, and not as constants of the function that needs them first
             state = self.state_of(self.levels.draw(rng) for _ in range(self.pool))
             return tf.cast(state.cells, tf.uint8), state.agent
 
     def initial_state(self, num_envs: int, seed: Any) -> BoxWorldState:
-        """New episodes, drawn from the pool.
+        """Return the state of new episodes, drawn from the pool.
 
         Args:
             num_envs: E, a Python integer.
@@ -119,21 +113,21 @@ class BoxWorldGraph:
         return _begin(tf.cast(tf.gather(cells, drawn), tf.int32), tf.gather(agents, drawn))
 
     def state_of(self, starts: Iterable[BoxWorldStart]) -> BoxWorldState:
-        """The state of E episodes that begin at E given starts.
+        """Return the state of E episodes that begin at E given starts.
 
         Raises:
-            InvalidInput: there is no start, or one of another size or more colours.
+            InvalidInput: if there is no start, or one of another size or with more colours.
         """
         starts = tuple(map(self.levels.checked, starts))
         if not starts:
-            raise InvalidInput("`starts` needs at least one BoxWorldStart; received none")
+            raise InvalidInput("`starts` must hold at least one BoxWorldStart; received none")
         cells = np.frombuffer(b"".join(start.cells for start in starts), np.uint8)
         agents = [row * self.size + column for row, column in (start.agent for start in starts)]
         cells = cells.reshape(len(starts), -1).astype(np.int32)
         return _begin(tf.constant(cells), tf.constant(agents, tf.int32))
 
     def observe(self, state: BoxWorldState) -> Tensor:
-        """What the agents see: `(E, size, size, 2)` uint8."""
+        """Return the observations `(E, size, size, 2)` uint8."""
         seen = tf.gather(tf.constant(LOOKS), state.cells)  # (E, N, 2)
         agent = tf.cast(tf.stack((tf.fill(state.held.shape, AGENT), state.held), -1), tf.uint8)
         here = _at(state.agent, state.cells)[..., None]
@@ -143,7 +137,7 @@ class BoxWorldGraph:
     def step(
         self, state: BoxWorldState, action: Any
     ) -> tuple[BoxWorldState, Tensor, Tensor, Tensor, Tensor]:
-        """One step of every environment; no episode begins anew.
+        """Take a step in every environment, without starting new episodes.
 
         Args:
             state: `BoxWorldState` of E environments.
@@ -154,7 +148,7 @@ class BoxWorldGraph:
             `(E, size, size, 2)` uint8, rewards `(E,)` float32, and two bools `(E,)`.
         """
         state = BoxWorldState(*map(tf.convert_to_tensor, state))
-        target, inside = self._target(state.agent, tf.convert_to_tensor(action))
+        target, inside = self._target(state.agent, action)
         kind, colour = _split(_cell(state.cells, target))
         right, _ = _split(_cell(state.cells, tf.minimum(target + 1, self.size**2 - 1)))
         locked = ((right == LOCK) | (right == DISTRACTOR)) & (target % self.size < self.size - 1)
@@ -176,35 +170,31 @@ class BoxWorldGraph:
         return state, self.observe(state), reward, terminated, truncated
 
     def succeeded(self, reward: Tensor, terminated: Tensor) -> Tensor:
-        """Which episodes end with the gem, not with a distractor."""
+        """Return which episodes end with the gem and not with a distractor."""
         return terminated & (reward > 0)
 
     def state_key(self, state: BoxWorldState) -> Tensor:
-        """Numbers `(E,)` int64, equal for two states of an episode with the same future."""
-        # Cells are only ever emptied, so that within an episode as many are the same ones.
+        """Return int64 `(E,)`, equal for two states of an episode with the same future."""
+        # Steps only empty cells, so within an episode equal counts mean equal cells.
         left = tf.math.count_nonzero(state.cells, axis=1)
         key = left * self.size**2 + tf.cast(state.agent, tf.int64)
         return key * (COLOURS + 1) + tf.cast(state.held, tf.int64)
 
     def _target(self, agent, action):
-        """The cell that an action leads to, `(E,)`, and whether it is inside of the room."""
+        """Return the cell that an action leads to, `(E,)`, and whether it is in the room."""
         down, right = tf.unstack(tf.gather(tf.constant(MOVES, tf.int32), action), axis=1)
         row, column = agent // self.size + down, agent % self.size + right
         inside = (row >= 0) & (row < self.size) & (column >= 0) & (column < self.size)
         return tf.where(inside, row * self.size + column, agent), inside
 
 
-_REWARDS = np.zeros(5, np.float32)
-_REWARDS[[LOCK, DISTRACTOR, GEM]] = REWARD_BOX, REWARD_DISTRACTOR, REWARD_GEM
-
-
 def _begin(cells, agent):
-    nothing = tf.zeros_like(agent)
-    return BoxWorldState(cells, agent, nothing, nothing)
+    zeros = tf.zeros_like(agent)
+    return BoxWorldState(cells, agent, zeros, zeros)
 
 
 def _at(cell, cells):
-    """Where in `cells` `(E, N)` the numbered ones `(E,)` are."""
+    """Return a mask of `cells` `(E, N)` that is true at the cells with these numbers `(E,)`."""
     return cell[:, None] == tf.range(cells.shape[1])
 
 

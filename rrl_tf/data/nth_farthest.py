@@ -1,27 +1,20 @@
-"""The Nth farthest task: which vector is the n-th farthest from vector m?"""
+"""The Nth farthest task: find the vector that is the n-th farthest from vector m."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 import numpy as np
 
-from rrl_tf._arguments import (
-    Seed,
-    batch_generator,
-    natural,
-    one_of,
-    positive_int,
-    random_generator,
-)
+from rrl_tf._arguments import Seed, one_of, positive_int, random_generator
+from rrl_tf.data._fresh_batches import FreshBatches
 from rrl_tf.errors import InvalidInput
 
 ORDERS = ("paper", "sonnet")
 
 
-def nth_farthest(
+def sample_nth_farthest(
     batch_size: int,
     num_vectors: int = 8,
     dimension: int = 16,
@@ -30,36 +23,38 @@ def nth_farthest(
     active_vectors: int | None = None,
     active_dimensions: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draws questions of the Nth farthest task with their answers.
+    """Sample questions of the Nth farthest task with their answers.
 
     A question is a sequence of `num_vectors` vectors, uniform in [-1, 1)^dimension, each with its
-    label. The labels 0 ... num_vectors - 1 are dealt out at random. Every row repeats the question:
-    a label m and a rank n. The answer is a label. It takes the distances of all vectors to vector
-    m, so nothing can be answered before vector m was seen, and seldom before all were.
+    label. The labels are a random permutation of 0 ... num_vectors - 1. Every row repeats the
+    question, a label m and a rank n. The answer is a label. It depends on the distances of all
+    vectors to vector m, and is therefore unknown before vector m and rarely known before the end.
 
     Args:
-        batch_size: B, how many questions.
+        batch_size: B, number of questions.
         num_vectors: T, vectors in a question; also the number of labels and of ranks.
-        dimension: of a vector.
-        order: `"paper"`: n = 0 asks for the farthest vector, n = T - 1 for vector m itself; a row
-            is [vector, label, n, m]. `"sonnet"`: as the data of Sonnet's example in fact are, n = 0
-            asks for vector m and n = T - 1 for the farthest; a row is [vector, label, m, n].
+        dimension: size of a vector.
+        order: `"paper"`: n = 0 is the farthest vector, n = T - 1 vector m itself; a row is
+            [vector, label, n, m]. `"sonnet"`, the actual data of Sonnet's example: n = 0 is vector
+            m and n = T - 1 the farthest; a row is [vector, label, m, n].
         seed: int, sequence of ints or `numpy.random.Generator`.
-        active_vectors: for an easier task of the same shape: how many rows of a question, at random
-            places, hold a vector; the others have neither numbers nor a label, and n is below this.
+        active_vectors: number of rows, at random places, that hold a vector, for an easier task of
+            the same shape. Other rows have neither numbers nor a label, and n is below this number.
             `None` is all.
-        active_dimensions: for the same: how many numbers of a vector are not zero. `None` is all.
+        active_dimensions: number of nonzero numbers of a vector, for the same purpose. `None` is
+            all.
 
     Returns:
         Sequences `(B, T, dimension + 3 * T)` float32, with labels, n and m as one-hot vectors, and
         answers `(B,)` int32.
 
     Raises:
-        InvalidInput: for a size that is not positive, more active than there is, no order, no seed.
+        InvalidInput: if a size is not positive, an active number exceeds its size, or the order or
+            seed is invalid.
 
     Example:
 
-    >>> sequences, answers = nth_farthest(32, num_vectors=8, dimension=16)
+    >>> sequences, answers = sample_nth_farthest(32, num_vectors=8, dimension=16)
     >>> sequences.shape, answers.shape
     ((32, 8, 40), (32,))
 
@@ -86,7 +81,7 @@ def nth_farthest(
 def _drawn(
     rng: np.random.Generator, shape: tuple[int, int, int], active_count: int, active_size: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Vectors, their labels, and which of them there are."""
+    """Return vectors, their labels, and which of them are active."""
     batch, count, _ = shape
     vectors = np.zeros(shape, "float32")
     vectors[..., :active_size] = rng.uniform(-1, 1, (batch, count, active_size))
@@ -98,7 +93,7 @@ def _drawn(
 def _sequences(
     vectors: np.ndarray, labels: np.ndarray, active: np.ndarray, question: tuple[np.ndarray, ...]
 ) -> np.ndarray:
-    """Every vector with its label, and with the question that all rows repeat."""
+    """Return every vector with its label and with the question, which all rows repeat."""
     count = labels.shape[1]
     one_hot = np.eye(count, dtype="float32")
     rows = [np.repeat(one_hot[part][:, None], count, axis=1) for part in question]
@@ -107,14 +102,14 @@ def _sequences(
 
 
 def _ranked(vectors: np.ndarray, active: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Rows of each question, `(B, T)`, from the nearest to the reference to the farthest."""
+    """Return the rows of each question, `(B, T)`, in ascending distance from the reference."""
     center = vectors[np.arange(len(vectors)), reference][:, None]
     distances = ((vectors - center) ** 2).sum(axis=-1)  # (B, T)
     return np.argsort(np.where(active, distances, np.inf), axis=1)
 
 
 def _part_of(name: str, value: int | None, whole: int) -> int:
-    """`value` as an int from 1 to `whole`, which `None` stands for."""
+    """Return `value` as an int from 1 to `whole`; `None` is `whole`."""
     part = whole if value is None else positive_int(name, value)
     if part > whole:
         raise InvalidInput(f"`{name}` must be at most {whole}; received {value!r}")
@@ -124,72 +119,66 @@ def _part_of(name: str, value: int | None, whole: int) -> int:
 def nth_farthest_floors(
     num_vectors: int = 8, dimension: int = 16, num_questions: int = 200_000, seed: int = 0
 ) -> dict[str, float]:
-    """Simulates what can be scored on the task without relating one vector to another.
+    """Estimate the accuracy of policies that do not compare vectors with each other.
 
-    Three policies: `"chance"` names any label. `"no geometry"` knows which rank asks for vector m
-    itself, and otherwise names any other label. `"norms only"` does that too, and otherwise takes
-    the lengths of the vectors for their distances to m. Only above the last does a score show that
-    a model compares vectors with each other. Both orders of the task have the same floors.
+    `"chance"` answers any label. `"no geometry"` recognises the rank of vector m itself, and
+    otherwise answers any other label. `"norms only"` also recognises it, and otherwise uses the
+    lengths of the vectors as their distances to m. Only an accuracy above the last one shows that a
+    model compares vectors. Both orders of the task have the same floors.
 
     Args:
         num_vectors: T, vectors in a question.
-        dimension: of a vector.
-        num_questions: how many are simulated; the standard error of a floor is at most
+        dimension: size of a vector.
+        num_questions: number of simulated questions; the standard error of a floor is at most
             `0.5 / sqrt(num_questions)`.
         seed: int.
 
     Returns:
-        A dict policy → share of right answers, from 0 to 1.
+        A dict policy → fraction of correct answers, from 0 to 1.
 
     Raises:
-        ValueError: for a size that is not positive.
+        InvalidInput: if a size is not positive.
 
     Example:
 
     >>> floors = nth_farthest_floors(8, 16, num_questions=50_000)
-    >>> {policy: round(share, 2) for policy, share in floors.items()}
+    >>> {policy: round(accuracy, 2) for policy, accuracy in floors.items()}
     {'chance': 0.13, 'no geometry': 0.25, 'norms only': 0.31}
     """
-    sequences, answers = nth_farthest(num_questions, num_vectors, dimension, "paper", [seed, 0])
+    drawn = sample_nth_farthest(num_questions, num_vectors, dimension, "paper", [seed, 0])
+    sequences, answers = drawn
     vectors, labels, n, m = np.split(sequences, dimension + num_vectors * np.arange(3), axis=-1)
     labels, n, m = labels.argmax(-1), n[:, 0].argmax(-1), m[:, 0].argmax(-1)
     rng = np.random.default_rng([seed, 1])
     questions = np.arange(num_questions)
 
-    def share_right(guessed_distances):
+    def accuracy(guessed_distances):
         guessed_distances = np.where(labels == m[:, None], -1.0, guessed_distances)
         ranked = np.argsort(-guessed_distances, axis=1)
         return float(np.mean(labels[questions, ranked[questions, n]] == answers))
 
     return {
         "chance": float(np.mean(rng.integers(num_vectors, size=num_questions) == answers)),
-        "no geometry": share_right(rng.random(labels.shape)),
-        "norms only": share_right((vectors**2).sum(axis=-1)),
+        "no geometry": accuracy(rng.random(labels.shape)),
+        "norms only": accuracy((vectors**2).sum(axis=-1)),
     }
 
 
-class NthFarthest(keras.utils.PyDataset):
-    """Fresh questions for `fit`: an epoch is `steps` batches that are never seen again.
+class NthFarthest(FreshBatches):
+    """New questions in every batch, for `fit`.
 
-    A batch depends on the seed, the stage, the epoch and its number alone, so training that
-    continues from a checkpoint sees what it would have seen; no seed of `nth_farthest` below 2**128
-    gives the same questions.
+    No seed of `sample_nth_farthest` below 2**128 gives the same questions.
 
     Args:
         batch_size: B, questions in a batch.
-        steps: batches in an epoch.
-        num_vectors: T, vectors in a question.
-        dimension: of a vector.
-        order: `"paper"` or `"sonnet"`, see `nth_farthest`.
-        seed: int from 0 up.
+        steps, seed, epoch: as in `FreshBatches`.
+        num_vectors, dimension, order: as in `sample_nth_farthest`.
         stages: sequence of pairs (active vectors, active dimensions), from the easiest to the
-            hardest task; `stage` is the number of the one that questions are drawn from. By default
-            the only stage is the whole task.
-        epoch: what epochs are counted up from; Keras counts once before the first as well.
+            hardest task. The attribute `stage` is the index of the current one. By default the only
+            stage is the whole task.
 
     Raises:
-        ValueError: for a size that is not positive, a seed or an epoch below 0, an unknown order,
-            or a stage beyond the task.
+        InvalidInput: as `sample_nth_farthest`.
 
     Example:
 
@@ -213,25 +202,19 @@ class NthFarthest(keras.utils.PyDataset):
         epoch: int = 0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.batch_size, self.steps = batch_size, positive_int("steps", steps)
+        super().__init__(steps, seed, epoch, **kwargs)
+        self.batch_size = batch_size
         self.num_vectors, self.dimension, self.order = num_vectors, dimension, order
-        self.seed, self.epoch = natural("seed", seed), natural("epoch", epoch)
-        self.stages, self.stage = tuple(stages), 0
-        for stage in self.stages:  # raises for bad arguments
-            self._questions(0, stage)
+        self.stages = tuple(stages)
+        self.stage = 0
+        for stage in self.stages:  # raises for invalid arguments
+            self._sample(0, stage)
 
-    def __len__(self) -> int:
-        return self.steps
+    def draw(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Return the questions and answers of a batch of the current stage."""
+        return self._sample(rng, self.stages[self.stage])
 
-    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
-        rng = batch_generator(self.seed, self.epoch, index)
-        return self._questions(rng, self.stages[self.stage])
-
-    def _questions(self, seed, stage):
-        return nth_farthest(
+    def _sample(self, seed, stage):
+        return sample_nth_farthest(
             self.batch_size, self.num_vectors, self.dimension, self.order, seed, *stage
         )
-
-    def on_epoch_end(self) -> None:
-        self.epoch += 1

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rrl_tf.data.sort_of_clevr_task import (
+from rrl_tf.data.sort_of_clevr import (
     ANSWERS,
     COLORS,
     SortOfClevr,
     examples,
-    in_words,
     kinds_of,
-    sort_of_clevr,
+    question_text,
+    sample_sort_of_clevr,
 )
 from rrl_tf.errors import InvalidInput
 
@@ -22,7 +22,7 @@ SEEDS = st.integers(0, 2**32)
 
 
 def answer_by_a_loop(question, centers, is_square):
-    """The answer in words to a question in bits, found by looking at one object after another."""
+    """Return the answer to a question in bits, by a loop over the objects."""
     on = [i for i, bit in enumerate(question) if bit]
     (color,) = [i for i in on if i < 6]
     (family,) = [i - 6 for i in on if 6 <= i < 8]
@@ -40,8 +40,8 @@ def answer_by_a_loop(question, centers, is_square):
 
 
 @given(seed=SEEDS, each=st.integers(1, 10))
-def test_answers_are_what_a_loop_over_the_objects_finds(seed, each):
-    pictures = sort_of_clevr(5, each, seed)
+def test_answers_equal_a_loop_over_the_objects(seed, each):
+    pictures = sample_sort_of_clevr(5, each, seed)
     assert pictures.questions.shape == (5, 2 * each, 11)
     assert pictures.questions.dtype == np.float32 and pictures.answers.dtype == np.int32
     for questions, answers, centers, is_square in zip(*pictures[1:]):
@@ -53,7 +53,7 @@ def test_answers_are_what_a_loop_over_the_objects_finds(seed, each):
 
 @given(seed=SEEDS)
 def test_a_picture_shows_its_objects_and_nothing_else(seed):
-    pictures = sort_of_clevr(3, 1, seed)
+    pictures = sample_sort_of_clevr(3, 1, seed)
     assert pictures.images.dtype == np.uint8
     for image, centers, is_square in zip(pictures.images, pictures.centers, pictures.is_square):
         rest = np.ones((75, 75), bool)
@@ -69,8 +69,8 @@ def test_a_picture_shows_its_objects_and_nothing_else(seed):
         assert (image[rest] == 255).all()
 
 
-def test_everything_is_drawn_evenly():
-    pictures = sort_of_clevr(4000, 10, seed=1)
+def test_uniform_sampling():
+    pictures = sample_sort_of_clevr(4000, 10, seed=1)
     np.testing.assert_allclose(pictures.is_square.mean(axis=0), 0.5, atol=0.03)
     np.testing.assert_allclose(pictures.questions[..., :6].mean(axis=(0, 1)), 1 / 6, atol=0.01)
     kinds = kinds_of(pictures.questions)
@@ -81,13 +81,13 @@ def test_everything_is_drawn_evenly():
     assert {*pictures.answers.ravel()} == set(range(10))
 
 
-def test_a_seed_is_its_pictures():
-    first, again, other = (sort_of_clevr(4, 2, seed) for seed in (5, 5, 6))
+def test_equal_seeds_give_equal_pictures():
+    first, again, other = (sample_sort_of_clevr(4, 2, seed) for seed in (5, 5, 6))
     for part, same, different in zip(first, again, other):
         assert (part == same).all() and (part != different).any()
 
 
-def test_batches_are_fresh_and_can_be_continued():
+def test_batches_differ_and_resume():
     data = SortOfClevr(batch_size=2, steps=3, questions_each=2, seed=7)
     first = [data[i][0]["images"] for i in range(len(data))]
     assert not any((first[0] == other).all() for other in first[1:])
@@ -100,22 +100,22 @@ def test_batches_are_fresh_and_can_be_continued():
 
 
 @given(seed=SEEDS)
-def test_the_first_batch_is_not_what_its_seed_draws(seed):
-    """It was: NumPy takes [seed, 0, 0] for the seed alone."""
+def test_first_batch_differs_from_samples_of_its_seed(seed):
+    """Regression: NumPy pads seeds with zeros, so that [seed, 0, 0] equals the seed."""
     inputs, _ = SortOfClevr(batch_size=2, steps=1, questions_each=2, seed=seed)[0]
-    drawn, _ = examples(sort_of_clevr(2, 2, seed))
+    drawn, _ = examples(sample_sort_of_clevr(2, 2, seed))
     assert (inputs["images"] != drawn["images"]).any()
 
 
 @pytest.mark.parametrize("name", ["seed", "epoch"])
 @pytest.mark.parametrize("wrong", [-1, 1.5, "x", None])
-def test_a_seed_or_an_epoch_that_is_none_is_told_at_once(name, wrong):
+def test_invalid_seeds_and_epochs_raise(name, wrong):
     with pytest.raises(InvalidInput, match=f"{name}.* must be .*received {re.escape(repr(wrong))}"):
         SortOfClevr(2, 1, **{name: wrong})
 
 
-def test_a_model_is_shown_images_from_0_to_1():
-    pictures = sort_of_clevr(2)
+def test_images_are_scaled_to_0_to_1():
+    pictures = sample_sort_of_clevr(2)
     inputs, answers = examples(pictures)
     assert inputs["images"].dtype == np.float32
     np.testing.assert_allclose(255 * (1 - inputs["images"]), pictures.images, atol=1e-4)
@@ -123,20 +123,20 @@ def test_a_model_is_shown_images_from_0_to_1():
     assert (inputs["questions"] == pictures.questions).all() and (answers == pictures.answers).all()
 
 
-def test_a_question_in_words():
+def test_question_text():
     question = np.zeros(11)
     question[[3, 7, 9]] = 1
-    assert in_words(question) == "what shape is farthest from the orange object?"
+    assert question_text(question) == "what shape is farthest from the orange object?"
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: sort_of_clevr(0),
-        lambda: sort_of_clevr(1, questions_each=0),
+        lambda: sample_sort_of_clevr(0),
+        lambda: sample_sort_of_clevr(1, questions_each=0),
         lambda: SortOfClevr(batch_size=2, steps=-1),
     ],
 )
-def test_bad_arguments(make):
+def test_invalid_arguments_raise(make):
     with pytest.raises(ValueError, match=r"must be a positive integer; received (0|-1)"):
         make()

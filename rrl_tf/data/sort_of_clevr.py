@@ -1,13 +1,13 @@
-"""Sort-of-CLEVR: pictures of six coloured objects, and questions that need relations or none."""
+"""Sort-of-CLEVR: pictures of six coloured objects, with relational and other questions."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 
-from rrl_tf._arguments import Seed, batch_generator, natural, positive_int, random_generator
+from rrl_tf._arguments import Seed, positive_int, random_generator
+from rrl_tf.data._fresh_batches import FreshBatches
 
 IMAGE_SIZE, RADIUS = 75, 5
 COLORS = {
@@ -35,13 +35,13 @@ _IN_CIRCLE = (_OFFSETS**2).sum(axis=0) <= (RADIUS + 0.5) ** 2
 
 
 class Pictures(NamedTuple):
-    """M pictures with Q questions each, and what is to be known of their objects.
+    """M pictures with Q questions each, and their objects.
 
     Attributes:
         images: `(M, 75, 75, 3)` uint8.
         questions: `(M, Q, 11)` float32.
         answers: `(M, Q)` int32, indices of `ANSWERS`.
-        centers: `(M, 6, 2)`, row and column of every object, in the order of `COLORS`.
+        centers: `(M, 6, 2)`, row and column of each object, in the order of `COLORS`.
         is_square: `(M, 6)` bool; the others are circles.
     """
 
@@ -52,31 +52,31 @@ class Pictures(NamedTuple):
     is_square: np.ndarray
 
 
-def sort_of_clevr(num_pictures: int, questions_each: int = 10, seed: Seed = 0) -> Pictures:
-    """Draws pictures of Sort-of-CLEVR with questions and answers.
+def sample_sort_of_clevr(num_pictures: int, questions_each: int = 10, seed: Seed = 0) -> Pictures:
+    """Sample pictures of Sort-of-CLEVR with questions and answers.
 
-    A picture is white and holds one object of each of six colours, a square of 11 x 11 pixels or
-    the circle in it with equal probability, wholly in the picture and clear of the others. A
-    question is 11 bits: a colour (6), whether it is non-relational or relational (2), and which of
-    the three kinds of that (3), see `TEXTS`; colour and kind are drawn uniformly. The middle row
-    and column count as upper and left. Distances are between centres; of two objects equally close
-    or far, the first in the order of `COLORS` is meant. A count includes the object itself.
+    A white picture contains one object of each of six colours: with equal probability a square of
+    11 x 11 pixels or the circle inside it, which does not touch the edge or other objects. A
+    question is 11 bits: a colour (6), non-relational or relational (2), and one of three kinds (3),
+    see `TEXTS`; colour and kind are uniform. The middle row and column count as upper and left.
+    Distances are between centres; of two equally close or far objects, the first in the order of
+    `COLORS` is the answer. A count includes the object itself.
 
     Args:
         num_pictures: M.
-        questions_each: non-relational questions of a picture, and as many relational ones after
-            them: Q is twice this.
+        questions_each: number of non-relational questions of a picture, followed by as many
+            relational ones: Q is twice this.
         seed: int, sequence of ints or `numpy.random.Generator`.
 
     Returns:
         `Pictures`.
 
     Raises:
-        InvalidInput: for a number that is not positive, or what is no seed.
+        InvalidInput: if a number is not positive, or the seed is invalid.
 
     Example:
 
-    >>> pictures = sort_of_clevr(100)
+    >>> pictures = sample_sort_of_clevr(100)
     >>> pictures.images.shape, pictures.questions.shape, pictures.answers.shape
     ((100, 75, 75, 3), (100, 20, 11), (100, 20))
 
@@ -103,7 +103,7 @@ def sort_of_clevr(num_pictures: int, questions_each: int = 10, seed: Seed = 0) -
 
 
 def _centers(rng: np.random.Generator, count: int) -> np.ndarray:
-    """`(M, 6, 2)` centres whose squares lie in the picture and do not touch each other's pixels."""
+    """Return centres `(M, 6, 2)` of squares inside the picture that do not overlap."""
     centers = np.empty((count, len(COLORS), 2), np.int64)
     for i in range(len(COLORS)):
         wrong = np.arange(count)
@@ -124,7 +124,7 @@ def _drawn(centers, is_square):
 
 
 def _answers(centers, is_square):
-    """`(M, 6, 6)`: of every object, to every kind of question."""
+    """Return the answers `(M, 6, 6)` for every object to every kind of question."""
     distances = ((centers[:, :, None] - centers[:, None]) ** 2).sum(axis=-1)  # (M, 6, 6)
     farthest = distances.argmax(axis=-1)
     closest = (distances + 2 * IMAGE_SIZE**2 * np.eye(len(COLORS), dtype=int)).argmin(axis=-1)
@@ -145,51 +145,47 @@ def _answers(centers, is_square):
 
 
 def _bits(colors, kinds):
-    """`(M, Q, 11)` float32: one-hot colour, family and kind within the family."""
+    """Return one-hot colour, family and kind within the family, `(M, Q, 11)` float32."""
     parts = ((colors, len(COLORS)), (kinds // 3, 2), (kinds % 3, 3))
     return np.concatenate([np.eye(size, dtype="float32")[part] for part, size in parts], axis=-1)
 
 
 def kinds_of(questions: np.ndarray) -> np.ndarray:
-    """Which of `TEXTS` each question is: `(..., 11)` bits → `(...)`.
+    """Return the index in `TEXTS` of each question, `(...)` for bits `(..., 11)`.
 
     Example:
 
-    >>> kinds_of(sort_of_clevr(1, questions_each=2).questions)[0] >= 3
+    >>> kinds_of(sample_sort_of_clevr(1, questions_each=2).questions)[0] >= 3
     array([False, False,  True,  True])
     """
     _, family, kind = np.split(questions, (len(COLORS), len(COLORS) + 2), axis=-1)
     return 3 * family.argmax(axis=-1) + kind.argmax(axis=-1)
 
 
-def in_words(question: np.ndarray) -> str:
-    """A question `(11,)` as a sentence.
+def question_text(question: np.ndarray) -> str:
+    """Return a question `(11,)` as a sentence.
 
     Example:
 
-    >>> in_words(np.eye(11)[[0, 7, 10]].sum(axis=0))
+    >>> question_text(np.eye(11)[[0, 7, 10]].sum(axis=0))
     'how many objects have the shape of the red object?'
     """
     color = list(COLORS)[question[: len(COLORS)].argmax()]
     return f"{TEXTS[kinds_of(question)].format(color)}?"
 
 
-class SortOfClevr(keras.utils.PyDataset):
-    """Fresh pictures for `fit`: an epoch is `steps` batches that are never seen again.
+class SortOfClevr(FreshBatches):
+    """New pictures in every batch, for `fit`.
 
-    A batch depends on the seed, the epoch and its number alone, so training that continues from a
-    checkpoint sees what it would have seen; no seed of `sort_of_clevr` below 2**128 gives the same
-    pictures.
+    No seed of `sample_sort_of_clevr` below 2**128 gives the same pictures.
 
     Args:
         batch_size: B, pictures in a batch.
-        steps: batches in an epoch.
-        questions_each: as of `sort_of_clevr`.
-        seed: int from 0 up.
-        epoch: what epochs are counted up from; Keras counts once before the first as well.
+        steps, seed, epoch: as in `FreshBatches`.
+        questions_each: as in `sample_sort_of_clevr`.
 
     Raises:
-        InvalidInput: for a number that is not positive, or a seed or an epoch below 0.
+        InvalidInput: if a number is not positive, or a seed or an epoch is negative.
 
     Example:
 
@@ -197,7 +193,7 @@ class SortOfClevr(keras.utils.PyDataset):
     >>> inputs, answers = data[0]
     >>> inputs["images"].shape, inputs["questions"].shape, answers.shape
     ((64, 75, 75, 3), (64, 20, 11), (64, 20))
-    >>> in_words(inputs["questions"][0, 0]), ANSWERS[answers[0, 0]]
+    >>> question_text(inputs["questions"][0, 0]), ANSWERS[answers[0, 0]]
     ('is the blue object in the upper half?', 'yes')
     """
 
@@ -210,32 +206,24 @@ class SortOfClevr(keras.utils.PyDataset):
         epoch: int = 0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(steps, seed, epoch, **kwargs)
         self.batch_size = positive_int("batch_size", batch_size)
-        self.steps = positive_int("steps", steps)
         self.questions_each = positive_int("questions_each", questions_each)
-        self.seed, self.epoch = natural("seed", seed), natural("epoch", epoch)
 
-    def __len__(self) -> int:
-        return self.steps
-
-    def __getitem__(self, index: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        rng = batch_generator(self.seed, self.epoch, index)
-        return examples(sort_of_clevr(self.batch_size, self.questions_each, rng))
-
-    def on_epoch_end(self) -> None:
-        self.epoch += 1
+    def draw(self, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Return the pictures, questions and answers of a batch."""
+        return examples(sample_sort_of_clevr(self.batch_size, self.questions_each, rng))
 
 
 def examples(pictures: Pictures) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """What a model is shown, images in [0, 1] without their white, and what it is to answer."""
+    """Return a model's inputs, with images preprocessed by `ink`, and the answers."""
     inputs = {"images": ink(pictures.images), "questions": pictures.questions}
     return inputs, pictures.answers
 
 
 def ink(images: Any) -> Any:
-    """Pictures in [0, 255] as how far they are from white, in [0, 1], also in a graph.
+    """Invert pictures from [0, 255] to [0, 1], so that white is 0; arrays or tensors.
 
-    Convolutions pad with zeros, which are white paper then and no black frame.
+    The zeros with which convolutions pad then look like white paper and not like a black frame.
     """
     return 1 - images / np.float32(255)

@@ -1,11 +1,11 @@
-"""Nth farthest: the answers by a plain loop, the layout of the rows, the floors, fresh batches."""
+"""Nth farthest: answers equal a plain loop, layout of rows, floors, fresh batches."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rrl_tf.data.nth_farthest_task import NthFarthest, nth_farthest, nth_farthest_floors
+from rrl_tf.data.nth_farthest import NthFarthest, nth_farthest_floors, sample_nth_farthest
 
 TASKS = st.fixed_dictionaries(
     {
@@ -18,14 +18,14 @@ TASKS = st.fixed_dictionaries(
 
 
 def split(sequence, count, order):
-    """Vectors (T, dimension), and the one-hot labels, n and m (T, T) of a question."""
+    """Return vectors (T, dimension), and one-hot labels, n and m (T, T) of a question."""
     size = sequence.shape[-1] - 3 * count
     vectors, labels, first, second = np.split(sequence, size + count * np.arange(3), axis=-1)
     return vectors, labels, *((first, second) if order == "paper" else (second, first))
 
 
 def answered_by_a_loop(vectors, labels, n, m, order):
-    """The label of the n-th farthest, or nearest, of the rows that have a label."""
+    """Return the label of the n-th farthest, or nearest, row among those with a label."""
     rows = [i for i in range(len(labels)) if labels[i].any()]
     label = {i: int(labels[i].argmax()) for i in rows}
     (reference,) = [i for i in rows if label[i] == m]
@@ -38,7 +38,7 @@ def test_answers_and_layout(task, data):
     count, size = task["num_vectors"], task["dimension"]
     vectors_on = data.draw(st.integers(1, count))
     numbers_on = data.draw(st.integers(1, size))
-    sequences, answers = nth_farthest(
+    sequences, answers = sample_nth_farthest(
         8, **task, active_vectors=vectors_on, active_dimensions=numbers_on
     )
     assert sequences.shape == (8, count, size + 3 * count)
@@ -58,15 +58,15 @@ def test_answers_and_layout(task, data):
 
 
 @pytest.mark.parametrize("order", ["paper", "sonnet"])
-def test_labels_ranks_and_answers_are_dealt_out_evenly(order):
-    sequences, answers = nth_farthest(20_000, 4, 3, order, seed=1)
+def test_labels_ranks_and_answers_are_uniform(order):
+    sequences, answers = sample_nth_farthest(20_000, 4, 3, order, seed=1)
     _, labels, n, m = split(sequences, 4, order)
     for one_hot in (labels[:, 0], labels[:, 3], n[:, 0], m[:, 0], np.eye(4)[answers]):
         np.testing.assert_allclose(one_hot.mean(axis=0), 0.25, atol=0.02)
 
 
-def test_a_seed_is_its_questions():
-    first, again, other = (nth_farthest(4, 3, 2, seed=seed)[0] for seed in (5, 5, 6))
+def test_equal_seeds_give_equal_questions():
+    first, again, other = (sample_nth_farthest(4, 3, 2, seed=seed)[0] for seed in (5, 5, 6))
     assert (first == again).all() and (first != other).any()
 
 
@@ -84,7 +84,7 @@ def test_two_vectors_need_no_geometry():
     assert floors["no geometry"] == floors["norms only"] == 1
 
 
-def test_batches_are_fresh_and_can_be_continued():
+def test_batches_differ_and_resume():
     arguments = {"batch_size": 4, "steps": 3, "num_vectors": 3, "dimension": 2, "seed": 7}
     data = NthFarthest(**arguments)
     first = [data[i][0] for i in range(len(data))]
@@ -96,10 +96,10 @@ def test_batches_are_fresh_and_can_be_continued():
     assert [continued[i][0].tobytes() for i in range(3)] == batches[3:]
 
 
-def test_the_first_batch_is_not_what_its_seed_draws():
-    """It was: NumPy takes [seed, 0, 0] for the seed alone."""
+def test_first_batch_differs_from_samples_of_its_seed():
+    """Regression: NumPy pads seeds with zeros, so that [seed, 0, 0] equals the seed."""
     questions, _ = NthFarthest(4, 1, num_vectors=3, dimension=2, seed=7)[0]
-    assert (questions != nth_farthest(4, 3, 2, seed=7)[0]).any()
+    assert (questions != sample_nth_farthest(4, 3, 2, seed=7)[0]).any()
 
 
 def test_stages_are_easier_tasks_of_the_same_shape():
@@ -122,11 +122,11 @@ def test_stages_are_easier_tasks_of_the_same_shape():
         ({"active_dimensions": 17}, "`active_dimensions` must be at most 16; received 17"),
     ],
 )
-def test_bad_arguments(arguments, message):
+def test_invalid_arguments_raise(arguments, message):
     with pytest.raises(ValueError, match=message):
-        nth_farthest(**{"batch_size": 2, **arguments})
+        sample_nth_farthest(**{"batch_size": 2, **arguments})
 
 
-def test_a_stage_beyond_the_task():
+def test_a_stage_beyond_the_task_raises():
     with pytest.raises(ValueError, match="must be at most 4"):
         NthFarthest(2, 1, 4, 2, stages=((3, 1), (5, 1)))

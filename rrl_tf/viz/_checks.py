@@ -1,8 +1,8 @@
-"""What every picture asks of its arrays, said once."""
+"""Checks of the arrays that figures draw."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,16 +10,16 @@ import numpy as np
 from rrl_tf.errors import InvalidInput
 
 
-def checked_images(name: str, images: Any, ndim: int) -> np.ndarray:
-    """Return `images` as uint8 RGB.
+def as_floats(values: Any) -> np.ndarray:
+    """Return an array of float64; matplotlib does not draw the bfloat16 of mixed precision."""
+    return np.asarray(values).astype(np.float64)
 
-    Args:
-        name: what the caller calls it, for the message.
-        images: array of shape `(height, width, 3)` (`ndim` 3) or `(T, height, width, 3)` (4).
-        ndim: number of dimensions expected.
+
+def checked_images(name: str, images: Any, ndim: int) -> np.ndarray:
+    """Return uint8 RGB images, `(height, width, 3)` if `ndim` is 3, or `(T, height, width, 3)`.
 
     Raises:
-        ValueError: if the shape is another, or if the values aren't uint8.
+        InvalidInput: if the shape or dtype differs; the message contains `name`.
     """
     images = np.asarray(images)
     if images.ndim != ndim or images.shape[-1] != 3 or 0 in images.shape:
@@ -34,16 +34,15 @@ def checked_scores(name: str, scores: Any, grid: tuple[int, int], leading: str) 
     """Return attention scores as floats of shape `(*leading, N, N)`, `N = width * height`.
 
     Args:
-        name: what the caller calls them, for the message.
-        scores: array; a letter in `leading` stands for one dimension.
-        grid: `(width, height)` of the view that the `N` entities lie on.
-        leading: `"H"` or `"TH"`.
+        name: name of the argument, for the message.
+        scores: the array.
+        grid: `(width, height)` of the view that the N entities form.
+        leading: letters of the leading dimensions, `"H"` or `"TH"`.
 
     Raises:
-        ValueError: if the shape is another.
+        InvalidInput: if the shape differs.
     """
-    # Mixed precision hands over bfloat16, which matplotlib does not draw.
-    scores = np.asarray(scores).astype(np.float64)
+    scores = as_floats(scores)
     nodes = grid[0] * grid[1]
     wrong = scores.ndim != len(leading) + 2 or 0 in scores.shape
     if wrong or scores.shape[-2:] != (nodes, nodes):
@@ -58,33 +57,31 @@ def checked_scores(name: str, scores: Any, grid: tuple[int, int], leading: str) 
 def checked_cells(
     cells: Mapping[str, tuple[int, int]], grid: tuple[int, int]
 ) -> dict[str, tuple[int, int]]:
-    """Return `cells` (label -> `(x, y)`) with integer places.
+    """Return `cells` (label -> `(x, y)`) with integer coordinates.
 
     Raises:
-        ValueError: if there is none, or if one lies outside the grid.
+        InvalidInput: if there is no cell, or one outside of the grid.
     """
     if not cells:
         raise InvalidInput(f"cells must name at least one cell; received {cells!r}")
-    checked = {}
     for label, (x, y) in cells.items():
         if not (0 <= x < grid[0] and 0 <= y < grid[1]):
             raise InvalidInput(
                 f"cells must lie inside the {grid[0]}x{grid[1]} view; received {label!r} at {x, y}"
             )
-        checked[str(label)] = (int(x), int(y))
-    return checked
+    return {str(label): (int(x), int(y)) for label, (x, y) in cells.items()}
 
 
 def checked_curve(name: str, parts: str, places: Any, values: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return a curve's places `(P,)` and its values `(seeds, P)` as floats.
 
     Args:
-        name: what the caller calls the curve, for the message.
-        parts: what the caller calls its two parts.
+        name: name of the curve, for the message.
+        parts: names of its two parts, for the message.
         places, values: the curve.
 
     Raises:
-        ValueError: if the shapes are others, or do not match.
+        InvalidInput: if the shapes differ or do not match.
     """
     places, values = np.asarray(places, np.float64), np.asarray(values, np.float64)
     if places.ndim != 1 or values.ndim != 2 or values.shape[1:] != places.shape or not values.size:
@@ -93,3 +90,23 @@ def checked_curve(name: str, parts: str, places: Any, values: Any) -> tuple[np.n
             f"{places.shape} and {values.shape}"
         )
     return places, values
+
+
+def checked_maps(
+    images: np.ndarray, titles: Sequence[str], maps: Mapping[str, Any] | None
+) -> dict[str, np.ndarray]:
+    """Return maps as float arrays `(M, rows, columns)` for M images with M titles.
+
+    Raises:
+        InvalidInput: if the numbers of images, titles and maps differ.
+    """
+    if len(titles) != len(images):
+        raise InvalidInput(f"{len(images)} images need as many titles; received {len(titles)}")
+    checked = {name: np.asarray(each, np.float64) for name, each in (maps or {}).items()}
+    for name, each in checked.items():
+        if each.ndim != 3 or len(each) != len(images):
+            raise InvalidInput(
+                f"maps[{name!r}] must have shape ({len(images)}, rows, columns); "
+                f"received shape {each.shape}"
+            )
+    return checked
