@@ -48,7 +48,7 @@ def export_vqa(
 
     Example:
 
-    >>> from rrl_tf.data.sort_of_clevr_task import QUESTION_SIZE, ink
+    >>> from rrl_tf.data.sort_of_clevr import QUESTION_SIZE, ink
     >>> from rrl_tf.models import ConvolutionalAnswerer
     >>> model = ConvolutionalAnswerer.from_preset("fast")
     >>> export_vqa("runs/clevr/export", model, ink, (75, 75, 3), QUESTION_SIZE)

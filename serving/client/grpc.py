@@ -79,17 +79,17 @@ class GrpcMessages:
         reply.metadata["signature_def"].Unpack(definitions)
         return {
             name: {
-                side: {key: self._read_spec(key, info) for key, info in infos.items()}
+                side: {key: self._read_spec(info) for key, info in infos.items()}
                 for side, infos in (("inputs", definition.inputs), ("outputs", definition.outputs))
             }
             for name, definition in definitions.signature_def.items()
             if name != "__saved_model_init_op"
         }
 
-    def _read_spec(self, name, info):
-        spec = self._tensors.TensorSpec.from_info(name, info)
-        shape = spec.shape and [-1 if size is None else size for size in spec.shape]
-        return spec.numpy_dtype, shape
+    def _read_spec(self, info):
+        shape = info.tensor_shape
+        sizes = None if shape.unknown_rank else [max(dim.size, -1) for dim in shape.dim]
+        return self._tensors.numpy_dtype(info.dtype), sizes
 
     def error_of(self, error: Any) -> ServingError:
         """Return the ServingError of an RpcError."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 if TYPE_CHECKING:
-    from serving.repository import Repository
+    from serving.server.repository import Repository
 
 ROOT = "/playground/"
 _FOLDER = pathlib.Path(__file__).parent / "static"

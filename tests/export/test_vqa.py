@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from rrl_tf.data.sort_of_clevr_task import QUESTION_SIZE, examples, ink, sort_of_clevr
+from rrl_tf.data.sort_of_clevr import QUESTION_SIZE, examples, ink, sample_sort_of_clevr
 from rrl_tf.export import SavedModelSession, export_vqa
 from rrl_tf.models import ConvolutionalAnswerer, RelationalAnswerer
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.tf_only
 
 @pytest.mark.parametrize("kind", [RelationalAnswerer, ConvolutionalAnswerer])
 def test_answers_probabilities_and_attention(tmp_path, kind):
-    pictures = sort_of_clevr(3, 1)
+    pictures = sample_sort_of_clevr(3, 1)
     inputs, _ = examples(pictures)
     model = kind.from_preset("fast")
     expected = keras.ops.convert_to_numpy(keras.ops.softmax(model(inputs)))

@@ -121,7 +121,7 @@ def test_without_the_flag_there_is_no_page(exported, tools):
 
 
 def test_the_page_needs_a_port(capsys):
-    from serving.flags import parse
+    from serving.server.flags import parse
 
     assert parse(["--preset=doorkey-5x5", "--rest_api_port=1", "--playground"])[0].playground
     with pytest.raises(SystemExit):
