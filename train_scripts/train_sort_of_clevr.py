@@ -29,7 +29,7 @@ from rrl_tf.data.sort_of_clevr import (
     question_text,
     sample_sort_of_clevr,
 )
-from rrl_tf.export import export_answerer
+from rrl_tf.export import export_vqa
 from rrl_tf.models import ConvolutionalAnswerer, RelationalAnswerer
 from rrl_tf.training import FitRun, make_replicas, require_positive
 from train_scripts import command_line, supervised
@@ -145,7 +145,7 @@ def finish(run: FitRun) -> None:
         "cpu_minutes": sum(row["time/epoch_cpu"] for row in run.log.rows) / 60,
     }
     figures = supervised.save_figures(attention_figures(model, test), run.folder.figures)
-    version = export_answerer(
+    version = export_vqa(
         run.folder.export,
         model,
         ink,

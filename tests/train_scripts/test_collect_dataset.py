@@ -262,7 +262,7 @@ def test_mistakes_are_found_before_anything_is_played(tmp_path, changes, message
         (["--policies=grpc://x"], "http://HOST:PORT/NAME; received 'grpc://x'"),
         (["--policies=no/mine.npz"], "no/mine.npz must be a file of np.savez"),
         (["--environment=Pendulum-v1"], "--policies random, or the folder of an export that pl"),
-        (["--policies=tests"], "expected a folder of exported versions; received 'tests'"),
+        (["--policies=tests"], "must hold version folders; received 'tests'"),
         (
             ["--environment=MiniGrid-DoorKey-5x5-v0", "--policies=random"],
             "MiniGrid-DoorKey-5x5-v0 must have arrays for observations",
