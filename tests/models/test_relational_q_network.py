@@ -136,19 +136,6 @@ def test_architectures_have_source_and_description(preset):
     assert RelationalQNetwork.presets[preset] == entry["description"]
 
 
-def test_overrides_replace_single_entries_of_a_dict():
-    model = RelationalQNetwork.from_preset("fast", num_actions=7, block={"num_heads": 4})
-    assert model.num_actions == 7
-    assert model.block == {"num_heads": 4, "key_size": 16}
-    assert RelationalQNetwork.from_preset("fast").block == {"num_heads": 2, "key_size": 16}
-    assert RelationalQNetwork.from_preset("book", coordinates=None).coordinates is None
-
-
-def test_unknown_preset_lists_the_known_names():
-    with pytest.raises(ValueError, match=r"'fast-relative', 'atari'.*'doorkey-5x5'.* 'bok'"):
-        RelationalQNetwork.from_preset("bok")
-
-
 def test_book_values_stay_above_minus_one():
     model = network("book")
     model.head.bias.assign(np.full(5, -50.0))
