@@ -20,5 +20,5 @@ def double_dqn(training, replicas=None, **overrides):
 def decision_transformer(data, preset="fast", **changes):
     """Model and `Scaling` of a Decision Transformer with some changes, for recorded data."""
     config = dataclasses.replace(train_decision_transformer.PRESETS[preset], **changes)
-    scaling = train_decision_transformer.scaling_of(config, data)
-    return train_decision_transformer.make_transformer(config, data, scaling), scaling
+    scaling = train_decision_transformer.make_scaling(config, data)
+    return train_decision_transformer.make_network(config, data, scaling), scaling

@@ -23,16 +23,16 @@ VARIANTS = {
     "squared": (
         "dense: a squared error of the actions",
         "dense",
-        ("--distribution=point", "--played-noises"),
+        ("--distribution=point", "--noise-scales"),
     ),
-    "one-noise": ("dense: played as recorded, no share chosen", "dense", ("--played-noises",)),
+    "one-noise": ("dense: played as recorded, no share chosen", "dense", ("--noise-scales",)),
     "no-advantages": ("dense: no advantages", "dense", ("--advantage-power=0",)),
     "even-returns": (
         "dense: returns do not count in what is drawn",
         "dense",
         ("--sampling=steps",),
     ),
-    "no-starts": ("dense: no more of the first steps", "dense", ("--starts=0",)),
+    "no-starts": ("dense: no more of the first steps", "dense", ("--start-fraction=0",)),
     "not-told": ("dense: told no return", "dense", ("--no-return-conditioned",)),
     "return-to-go": ("dense: told the return to come", "dense", ("--condition=return_to_go",)),
     "one-network": (
@@ -49,7 +49,7 @@ VARIANTS = {
     "transformer-squared": (
         "transformer: a squared error of the actions",
         "transformer",
-        ("--distribution=point", "--played-noises"),
+        ("--distribution=point", "--noise-scales"),
     ),
     "transformer-no-advantages": (
         "transformer: no advantages",

@@ -19,7 +19,7 @@ from benchmarks.runs import percent, spread
 from benchmarks.tables import markdown_table
 from rrl_tf.envs.crossing import MAPS, Crossing
 from rrl_tf.envs.minigrid_view import object_cells
-from rrl_tf.offline import Episode, OfflineData, RecordedEnv, load_episodes
+from rrl_tf.offline import Episode, OfflineData, RecordedEnv
 from rrl_tf.offline.decision_transformer import train_decision_transformer
 from rrl_tf.training.config import require_positive
 from train_scripts import train_decision_transformer as script
@@ -27,7 +27,7 @@ from train_scripts import train_decision_transformer as script
 RESULTS = pathlib.Path("docs/results/stitching")
 
 MAZE = {
-    "preparation": "standardise",
+    "preprocessor": "standardise",
     "sampling": "steps",
     "steps": 1000,
     "targets": (0.2, 1.0),
@@ -90,7 +90,7 @@ def train(config, task, data, agent, seed):
     )
     scaling = script.make_scaling(training, data)
     keras.utils.set_random_seed(seed)
-    network = script.NETWORKS[training.model](training, data, scaling)
+    network = script.make_network(training, data, scaling)
     run = train_decision_transformer(data, network, scaling, training)
     runs.keep(run.folder.path, RESULTS, **in_the_data(data))
 
@@ -143,7 +143,7 @@ def play(env, to, seed):
 
 def doorkey_pieces():
     """Of recorded DoorKey episodes every other one up to the key, of the others what follows."""
-    data = load_episodes(f"minari:{script.collect_dataset.main(script.RECORDED['doorkey']())}")
+    data = script.load(script.DOORKEY)
     firsts, rests = [], []
     for number, episode in enumerate(data.episodes):
         picked_up = first_with_key(episode)

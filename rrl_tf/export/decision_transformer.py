@@ -20,13 +20,12 @@ from rrl_tf.export.writer import (
 
 if TYPE_CHECKING:
     from rrl_tf.models import BehaviorCloning, DecisionTransformer
-    from rrl_tf.offline.windows import Scaling
 
 
 def export_decision_transformer(
     directory: str | os.PathLike,
     model: DecisionTransformer | BehaviorCloning,
-    scaling: Scaling,
+    scaling: Any,
     observation_shape: Sequence[int],
     observation_dtype: Any = "float32",
     policy: Mapping[str, Any] | None = None,
@@ -61,10 +60,10 @@ def export_decision_transformer(
         InvalidInput, FileExistsError: As in `write_version`; nothing is written.
 
     Example:
-        >>> from rrl_tf import data, models
+        >>> from rrl_tf import models, offline
         >>> model = models.BehaviorCloning(state_size=4, action_size=2, discrete=True)
         >>> model.build()
-        >>> scaling = data.Scaling(ops.zeros(4), ops.ones(4), return_scale=500.0)
+        >>> scaling = offline.Scaling(ops.zeros(4), ops.ones(4), return_scale=500.0)
         >>> export_decision_transformer("runs/cartpole/export", model, scaling, (4,))
         PosixPath('runs/cartpole/export/1')
     """
