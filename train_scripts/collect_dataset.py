@@ -23,9 +23,8 @@ from rrl_tf._arguments import one_of
 from rrl_tf.envs.doorkey import doorkey_spec
 from rrl_tf.errors import InvalidInput
 from rrl_tf.offline import RECIPES, DensePolicy, Player, record_episodes
-from rrl_tf.offline.exploration import Policy
 from rrl_tf.offline.recipes import name_with_digest
-from rrl_tf.offline.recording import check_dataset_id
+from rrl_tf.offline.recording import Policy, check_dataset_id
 from rrl_tf.offline.sources import RECORDINGS
 from rrl_tf.presets import METADATA, POLICY
 from rrl_tf.training.config import require_not_negative, require_positive

@@ -18,15 +18,12 @@ import numpy as np
 from rrl_tf.envs import preparation
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import BehaviorCloning, DecisionTransformer
-from rrl_tf.offline import (
+from rrl_tf.offline import OfflineData, Scaling, load_episodes
+from rrl_tf.offline.decision_transformer import (
     DecisionTransformerConfig,
-    FineTuningConfig,
-    OfflineData,
-    Scaling,
-    fine_tune,
-    load_episodes,
     train_decision_transformer,
 )
+from rrl_tf.offline.fine_tuning import FineTuningConfig, fine_tune
 from rrl_tf.training import Run, make_replicas, require_multiple, require_positive
 from rrl_tf.training.config import require_not_negative, require_share
 from train_scripts import collect_dataset, command_line

@@ -101,7 +101,7 @@ class DecisionTransformerConfig(FitConfig):
     with the best weights; 0 plays none and needs no environment."""
     progress_episodes: int = 20
     """Episodes of the largest target that are played during training, and with each of
-    `noise_scales`; at most `evaluation_episodes`."""
+    `noise_scales`; limited by `evaluation_episodes`."""
     noise_scales: tuple[float, ...] = ()
     """Scales from 0 to 1 of the learned noise; the final evaluation plays the scale that reached
     the highest return. By default, the network's own scale."""
@@ -130,12 +130,6 @@ class DecisionTransformerConfig(FitConfig):
             raise InvalidInput(f"noise_scales must be from 0 to 1; received {self.noise_scales}")
         if self.start_steps is not None:
             require_positive(self, "start_steps")
-        plays_progress = self.evaluation_episodes and (self.evaluate_every or self.noise_scales)
-        if plays_progress and self.progress_episodes > self.evaluation_episodes:
-            raise InvalidInput(
-                "progress_episodes must be at most evaluation_episodes; received "
-                f"{self.progress_episodes} and {self.evaluation_episodes}"
-            )
         if not all(map(math.isfinite, self.targets)):
             raise InvalidInput(f"targets must be finite; received {self.targets}")
         self.optimizer_options(self.steps)  # raises if the warm-up exceeds the steps
@@ -241,8 +235,8 @@ def _open_run(data, network, scaling, config, replicas):
 def make_windows(
     data: OfflineData, network: keras.Model, scaling: Scaling, config: DecisionTransformerConfig
 ) -> Windows:
-    """Return the windows of training episodes, in batches that fit in memory."""
-    windows = Windows(
+    """Return the windows of training episodes."""
+    return Windows(
         data,
         network.context_length,
         config.sampling,
@@ -251,8 +245,6 @@ def make_windows(
         scaling.condition,
         config.return_power,
     )
-    windows.check_batch(config.batch_size)
-    return windows
 
 
 def _reweight(windows, scaling, config):

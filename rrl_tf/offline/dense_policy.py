@@ -11,13 +11,14 @@ The arrays have the names of the library that trained the policy:
 | `W0`, `b0`, `W1`, `b1`, ... | tanh, linear; `W` is (in, out) | your own code |
 
 Arrays of PyTorch have the suffixes `.weight` and `.bias`, and the default activations of
-Stable-Baselines3. With `obs_mean` and `obs_std`, or `obs_mean`, `obs_var`, `epsilon` and `clip_obs`
-(`VecNormalize`), the policy standardises observations. With `action_low` and `action_high`, the tanh
-at the end spans them instead of [-1, 1]. Other arrays, such as those of a critic, are ignored.
+Stable-Baselines3. With `obs_mean` and `obs_std`, or `obs_mean`, `obs_var`, `epsilon`, `clip_obs`
+(`VecNormalize`), the policy standardises observations. With `action_low` and `action_high`, the
+last tanh spans them instead of [-1, 1]. Other arrays, such as those of a critic, are ignored.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import zipfile
@@ -115,16 +116,16 @@ def _network(arrays: Arrays) -> tuple[list[Layer], Function, Function]:
     if "W0" in arrays:
         count = sum(re.fullmatch(r"W\d+", name) is not None for name in arrays)
         return [(arrays[f"W{i}"], arrays[f"b{i}"]) for i in range(count)], np.tanh, _identity
-    hidden, end = _relu, _tanh_between_bounds(arrays)
+    hidden: Function = functools.partial(np.maximum, 0)
+    end = _tanh_between_bounds(arrays)
+    names = _numbered(arrays, "actor.mu") or _numbered(arrays, "action_net")
     if "actor.mu.weight" in arrays:
         names = [*_numbered(arrays, "actor.latent_pi"), "actor.mu"]
-    elif names := _numbered(arrays, "actor.mu"):
-        pass
-    elif names := _numbered(arrays, "action_net"):
-        end = end if len(names) > 1 else _identity
-    else:
+    elif not names:
         names = [*_numbered(arrays, "mlp_extractor.policy_net"), "action_net"]
         hidden, end = np.tanh, _identity
+    elif names == ["action_net.0"]:  # linear
+        end = _identity
     weights = {name: arrays[f"{name}.weight"].T for name in names}  # PyTorch's are (out, in)
     layers = [(w, arrays.get(f"{name}.bias", np.zeros(w.shape[1:]))) for name, w in weights.items()]
     return layers, hidden, end
@@ -134,10 +135,6 @@ def _numbered(arrays: Arrays, prefix: str) -> list[str]:
     """Return the layers of a `torch.nn.Sequential`, whose activations have numbers, too."""
     found = [re.fullmatch(rf"{re.escape(prefix)}\.(\d+)\.weight", name) for name in arrays]
     return [f"{prefix}.{i}" for i in sorted(int(match[1]) for match in found if match)]
-
-
-def _relu(values: np.ndarray) -> np.ndarray:
-    return np.maximum(values, 0)
 
 
 def _identity(values: np.ndarray) -> np.ndarray:

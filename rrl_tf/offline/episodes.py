@@ -111,8 +111,12 @@ class RecordedEnv(gymnasium.Wrapper):
 
     def episode(self) -> Episode:
         """Return the steps since the last reset."""
-        recorded = (self._observations, self._actions, self._rewards)
-        return Episode(*map(np.array, recorded), *self._end)
+        return Episode(
+            np.array(self._observations),
+            np.array(self._actions),
+            np.array(self._rewards),
+            *self._end,
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium
 import keras
 import numpy as np
+from gymnasium.spaces import Box, Discrete
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
@@ -84,21 +85,16 @@ def make_envs(data: OfflineData, count: int) -> list[gymnasium.Env]:
 
 
 def _check_spaces(data: OfflineData, env: gymnasium.Env) -> None:
-    shape, recorded, actions = (
-        data.episodes[0].observations.shape[1:],
-        data.action_space,
-        env.action_space,
-    )
-    matches = env.observation_space.shape == shape and type(actions) is type(recorded)
-    if data.discrete:  # some actions may never have been recorded
-        matches = matches and recorded.n <= actions.n
+    shape, recorded = data.episodes[0].observations.shape[1:], data.action_space
+    observations, actions = env.observation_space.shape, env.action_space
+    if isinstance(recorded, Discrete):  # some actions may never have been recorded
+        matches = isinstance(actions, Discrete) and recorded.n <= actions.n
     else:  # some formats do not store the bounds
-        matches = matches and recorded.shape == actions.shape
-    if not matches:
+        matches = isinstance(actions, Box) and recorded.shape == actions.shape
+    if observations != shape or not matches:
         raise InvalidInput(
-            f"{data.name} must have observations {env.observation_space.shape} and actions of "
-            f"{actions}, those of {data.environment}; received observations {shape} and actions "
-            f"of {recorded}"
+            f"{data.name} must have observations {observations} and actions of {actions}, those of "
+            f"{data.environment}; received observations {shape} and actions of {recorded}"
         )
 
 
@@ -374,11 +370,15 @@ def _export(
     """Write the policy as a servable version and return its folder."""
     model, scaling = policy.model, policy.scaling
     observations = data.episodes[0].observations
-    details = {"environment": data.environment, **_action_names(data), "data": data.name}
-    details["return_scale"] = scaling.return_scale
-    if model.action_distribution is not None:
-        details["played_noise"] = model.noise_scale
-    details["scores"] = summary.get("last", {})
+    learns_noise = model.action_distribution is not None
+    details = {
+        "environment": data.environment,
+        **_action_names(data),
+        "data": data.name,
+        "return_scale": scaling.return_scale,
+        **({"played_noise": model.noise_scale} if learns_noise else {}),
+        "scores": summary.get("last", {}),
+    }
     shape, dtype = observations.shape[1:], observations.dtype
     return export_decision_transformer(
         run.folder.export, model, scaling, shape, dtype, policy=details

@@ -1,8 +1,8 @@
 """Recipes of recordings: which policies play in an environment, and how they explore.
 
 A line of a recipe is a fraction of the steps, a policy and a level of exploration.
-`(0.5, "tqc", 0.4)` is half of the steps by the dense policy in `tqc.npz`, with noise of the standard
-deviation 0.4. A policy of None explores only, and a function is used as the policy.
+`(0.5, "tqc", 0.4)` is half of the steps by the dense policy in `tqc.npz`, with noise of level 0.4.
+A policy of None explores only, and a function is used as the policy.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ import numpy as np
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.offline.dense_policy import CONTENTS, DensePolicy
-from rrl_tf.offline.exploration import Policy
-from rrl_tf.offline.recording import Player
+from rrl_tf.offline.recording import Player, Policy
 
 PolicySource: TypeAlias = str | Callable[[np.ndarray], Any] | None
 """File of a dense policy without its extension, a policy, or None, which explores only."""
@@ -38,7 +37,7 @@ class Recipe:
         environment: ID of the Gymnasium environment.
         lines: tuple of (fraction of the steps, policy, level of exploration).
         steps: default number of steps of all policies together.
-        noise: default exploration, a name of `EXPLORATIONS`.
+        noise: default exploration, see `exploring`.
 
     Example:
         >>> lines = ((0.5, None, 1.0), (0.5, "mine", 0.4))

@@ -1,9 +1,10 @@
-"""Recording of episodes as a Minari data set."""
+"""Recording of episodes as a Minari data set: exploration, players and the recorder."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import math
@@ -24,8 +25,74 @@ from rrl_tf._atomic_dir import draft_folder
 from rrl_tf._optional_packages import optional_package
 from rrl_tf.errors import InvalidInput
 from rrl_tf.offline.episodes import check_action_space
-from rrl_tf.offline.exploration import EXPLORATIONS, Policy
 from rrl_tf.offline.sources import is_minari_id
+
+Policy = Callable[[Any], Any]
+"""Function from an observation to an action."""
+
+NOISES = ("random", "clipped", "tanh")
+MAX_TANH_MEAN = 0.999
+"""Largest scaled action before tanh noise, since atanh(1) is infinite."""
+
+
+def exploring(
+    policy: Policy | None,
+    space: gymnasium.Space,
+    rng: np.random.Generator,
+    noise: str,
+    level: float,
+) -> Policy:
+    """Return a policy that explores through one episode.
+
+    Args:
+        policy: None plays random actions, or noise around the middle of the action bounds.
+        space: action space; a bounded `Box` of vectors unless `noise` is `"random"`.
+        rng: random generator.
+        noise: `"random"` replaces actions by random actions. `"clipped"` adds normal noise and
+            clips the result to the bounds, where many actions then are. `"tanh"` adds normal noise
+            before a tanh that ends at the bounds, as in SAC.
+        level: fraction of random actions, or standard deviation of the noise in units of half the
+            interval between the bounds.
+    """
+    if noise == "random":
+        space.seed(int(rng.integers(2**31)))
+        return functools.partial(_random_action, policy, space, rng, level)
+    if not isinstance(space, Box) or len(space.shape) != 1 or not space.is_bounded():
+        raise InvalidInput(f"noise needs actions of a bounded Box of vectors; received {space}")
+    low, high = space.low.astype("float64"), space.high.astype("float64")
+    middle, half = (low + high) / 2, (high - low) / 2
+
+    def act(observation: Any) -> Any:
+        mean = middle if policy is None else np.asarray(policy(observation))
+        if mean.shape != middle.shape:
+            raise InvalidInput(
+                f"a policy's action must have the shape {middle.shape}; received {mean.shape}"
+            )
+        normal = rng.normal(size=mean.shape) * level
+        if noise == "clipped":
+            action = mean + normal * half
+        else:
+            scaled = (mean - middle) / np.where(half > 0, half, 1.0)
+            scaled = np.arctanh(np.clip(scaled, -MAX_TANH_MEAN, MAX_TANH_MEAN))
+            action = middle + half * np.tanh(scaled + normal)
+        return np.clip(action.astype(space.dtype), space.low, space.high)
+
+    return act
+
+
+def _random_action(
+    policy: Policy | None,
+    space: gymnasium.Space,
+    rng: np.random.Generator,
+    level: float,
+    observation: Any,
+) -> Any:
+    if rng.random() < level or policy is None:
+        return space.sample()
+    action = policy(observation)
+    if isinstance(space, Box) and np.shape(action) == space.shape:
+        return np.clip(action, space.low, space.high).astype(space.dtype)
+    return action
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,10 +102,7 @@ class Player:
     Attributes:
         name: identifies the policy in a recording.
         make: function that makes the policy when a recording begins; None explores only.
-        noise: kind of exploration, one of `EXPLORATIONS`: `"random"` replaces actions by random
-            actions, `"clipped"` and `"tanh"` add noise to continuous actions.
-        level: fraction of random actions, or standard deviation of the noise in units of half the
-            interval between the action bounds.
+        noise, level: exploration, see `exploring`.
         fraction: fraction of a recording's steps, relative to the other players.
 
     Raises:
@@ -57,7 +121,7 @@ class Player:
     fraction: float = 1.0
 
     def __post_init__(self) -> None:
-        one_of("noise", self.noise, tuple(EXPLORATIONS))
+        one_of("noise", self.noise, NOISES)
         if not 0 < self.fraction < math.inf:
             raise InvalidInput(
                 f"{self.name}: `fraction` must be greater than 0; received {self.fraction!r}"
@@ -243,8 +307,8 @@ def _make_policy(player: Player, env: gymnasium.Env) -> Policy | None:
     """Return the player's policy if its first action is valid."""
     policy = player.make() if player.make else None
     observation, _ = env.reset(seed=0)
-    explore, rng = EXPLORATIONS[player.noise], np.random.default_rng(0)
-    _check_action(player, env, explore(policy, env.action_space, rng, 0.0)(observation))
+    act = exploring(policy, env.action_space, np.random.default_rng(0), player.noise, 0.0)
+    _check_action(player, env, act(observation))
     return policy
 
 
@@ -305,7 +369,7 @@ def _play(
     """Play one episode and return its return and length."""
     observation, _ = env.reset(seed=int(rng.integers(2**31)))
     name, rewards, ended = _name(env), [], False
-    act = EXPLORATIONS[player.noise](policy, env.action_space, rng, player.level)
+    act = exploring(policy, env.action_space, rng, player.noise, player.level)
     finite(f"observations of {name}", np.asarray(observation))
     while not ended:
         action = act(observation)

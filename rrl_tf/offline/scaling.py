@@ -16,9 +16,6 @@ from rrl_tf.offline.episodes import OfflineData
 
 CONDITIONS = ("return_to_go", "return")
 """The return that a network receives at each step."""
-FLOAT32_MIN, FLOAT32_MAX = float(np.finfo("float32").tiny), float(np.finfo("float32").max)
-MAX_SCALED_RETURN = 1e18
-"""A network squares its inputs, and the largest float32 is 3.4e38."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,13 +27,13 @@ class Scaling:
         return_scale: divisor of returns.
         action_low, action_high: `(A,)` bounds of continuous actions, which become [-1, 1]; None if
             actions are discrete.
-        preprocessor: function of raw observations `(B, ...)` that returns arrays of any shape, which
-            are then flattened and scaled, such as a `Preprocessor`; None for vectors.
+        preprocessor: function of raw observations `(B, ...)`, such as a `Preprocessor`, whose
+            result is flattened and scaled; None for vectors.
         condition: the return at each step, `"return_to_go"` or the `"return"` of the whole episode.
         target_return: default target return.
 
     Raises:
-        InvalidInput: if `return_scale` is not a positive float32, or the condition is unknown.
+        InvalidInput: if `return_scale` is not positive and finite, or the condition is unknown.
 
     Example:
         >>> scaling = Scaling.of(load_episodes("minari:doorkey/mixed-v0"))  # doctest: +SKIP
@@ -54,10 +51,9 @@ class Scaling:
 
     def __post_init__(self) -> None:
         one_of("condition", self.condition, CONDITIONS)
-        if not FLOAT32_MIN <= self.return_scale <= FLOAT32_MAX:
+        if not 0 < self.return_scale < np.inf:
             raise InvalidInput(
-                f"`return_scale` must be from {FLOAT32_MIN:.3g} to {FLOAT32_MAX:.3g}; received "
-                f"{self.return_scale}"
+                f"`return_scale` must be positive and finite; received {self.return_scale}"
             )
 
     @classmethod
@@ -79,8 +75,7 @@ class Scaling:
             preprocessor, condition: see the attributes.
 
         Raises:
-            InvalidInput: if states are not vectors and `preprocessor` is None, or scaled returns are
-                too large to compute with.
+            InvalidInput: if states are not vectors and `preprocessor` is None.
         """
         if preprocessor is None:
             offset, factor = _standardisation(data)
@@ -88,20 +83,12 @@ class Scaling:
             size = ops.size(preprocessor(data.episodes[0].observations[:1]))
             offset, factor = np.zeros(int(size), "float32"), np.ones(int(size), "float32")
         returns = data.returns()
-        if return_scale is None:
-            return_scale = min(float(np.abs(returns).max()), FLOAT32_MAX) or 1.0
+        scale = return_scale if return_scale is not None else np.abs(returns).max() or 1.0
         low = high = None
         if isinstance(data.action_space, Box):
             low, high = data.action_space.low, data.action_space.high
         best = float(returns.max())
-        scaling = cls(offset, factor, float(return_scale), low, high, preprocessor, condition, best)
-        largest = max(np.abs(episode.returns_to_go()).max() for episode in data.episodes)
-        if largest / scaling.return_scale > MAX_SCALED_RETURN:
-            raise InvalidInput(
-                f"{data.name}: returns of {largest:.3g}, divided by return_scale, must be at most "
-                f"{MAX_SCALED_RETURN:g}; received return_scale={return_scale!r}"
-            )
-        return scaling
+        return cls(offset, factor, float(scale), low, high, preprocessor, condition, best)
 
     @property
     def state_size(self) -> int:

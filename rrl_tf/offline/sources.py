@@ -240,14 +240,14 @@ def _episode(name: str, observations: Any, actions: Any, rewards: Any, terminate
         episode = Episode(observations, actions, rewards, terminated, truncated=not terminated)
     except InvalidInput as error:
         raise InvalidInput(f"{name}: {error}") from error
-    changes = {
+    changes: dict[str, Any] = {
         field: values.astype("float32")
         for field, values in vars(episode).items()
         if isinstance(values, np.ndarray) and values.dtype == "float64"
     }
     if episode.observations.dtype == bool:  # an exported policy takes numbers
         changes["observations"] = episode.observations.astype("uint8")
-    return dataclasses.replace(episode, **changes) if changes else episode
+    return dataclasses.replace(episode, **changes)
 
 
 def _d4rl_data(source: str, name: str, episodes: list[Episode]) -> OfflineData:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import reprlib
 from collections.abc import Sequence
 
@@ -117,17 +116,13 @@ class TrajectoryPolicy:
 
     def _check_shapes(self, count, observations, rewards):
         """Check array sizes only, since a step takes half a millisecond."""
-        shape, size = observations.shape, self.scaling.state_size
-        if self._shape is not None:
-            expected, matches = (count, *self._shape), shape[1:] == self._shape
-        elif self.scaling.preprocessor is None:
-            expected, matches = (count, size), math.prod(shape[1:]) == size
-        else:  # a preprocessor may take any shape
-            expected, matches = (count, ...), True
-        if shape[:1] != (count,) or not matches:
-            text = str(expected).replace("Ellipsis", "...")
+        shape = self._shape or observations.shape[1:]
+        if self._shape is None and self.scaling.preprocessor is None:
+            shape = (self.scaling.state_size,)
+        if observations.shape != (count, *shape):
             raise InvalidInput(
-                f"observations must be {text}, one per running episode; received the shape {shape}"
+                f"observations must be {(count, *shape)}, one per running episode; received the "
+                f"shape {observations.shape}"
             )
         reads_rewards = self._shape is not None and self.scaling.condition == "return_to_go"
         if reads_rewards and np.shape(rewards) != (count,):

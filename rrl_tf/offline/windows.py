@@ -122,23 +122,19 @@ class Windows:
                 f"`factors` must have one number per step, {(self.data.steps,)}; received the "
                 f"shape {factors.shape}"
             )
-        invalid = factors[~(np.isfinite(factors) & (factors >= 0))]
-        if invalid.size:
-            raise InvalidInput(f"`factors` must be finite and at least 0; received {invalid[0]}")
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             weights = self._weights * factors
-        if not weights.any():
-            raise InvalidInput("some factors must be greater than 0; received none")
+            total = weights.sum()
+        if not (factors >= 0).all() or not 0 < total < np.inf:
+            raise InvalidInput(
+                "`factors` must be at least 0, and their sum positive and finite, also times "
+                f"earlier factors; received {np.min(factors):.3g} to {np.max(factors):.3g}"
+            )
         self._set_weights(weights)
 
     def _set_weights(self, weights: np.ndarray) -> None:
-        with np.errstate(over="ignore", invalid="ignore"):
-            ends, start_ends = np.cumsum(weights), np.cumsum(self._start_weights(weights))
-        if not np.isfinite([ends[-1], start_ends[-1]]).all():
-            raise InvalidInput(
-                f"the sum of the probabilities must be finite; received some of {weights.max():.3g}"
-            )
-        self._weights, self._ends, self._start_ends = weights, ends, start_ends
+        self._weights, self._ends = weights, np.cumsum(weights)
+        self._start_ends = np.cumsum(self._start_weights(weights))
 
     def _start_weights(self, weights: np.ndarray) -> np.ndarray:
         """Move the weight of each episode to its first steps."""
@@ -161,16 +157,6 @@ class Windows:
         step = np.where(is_start, start, end)
         episode = np.searchsorted(self._first_steps, step, side="right") - 1
         return self.windows(episode, step - self._first_steps[episode])
-
-    def check_batch(self, size: int) -> None:
-        """Raise `InvalidInput` if `size` windows do not fit in memory."""
-        try:
-            for values in self._steps.values():
-                np.empty((size, self.context_length, *values.shape[1:]), values.dtype)
-        except (MemoryError, ValueError, OverflowError) as error:  # ValueError: beyond 64 bits
-            raise InvalidInput(
-                f"`batch_size` windows must fit in memory ({error}); received {size}"
-            ) from error
 
     def windows(
         self, episodes: Sequence[int] | np.ndarray, last: Sequence[int] | np.ndarray
@@ -347,11 +333,6 @@ def _all_steps(data: OfflineData, condition: str) -> dict[str, np.ndarray]:
             for episode in data.episodes
         ]
     )
-    largest, limit = np.abs(returns).max(), np.finfo("float32").max
-    if largest > limit:
-        raise InvalidInput(
-            f"{data.name}: returns must be at most {limit:.3g}; received {largest:.3g}"
-        )
     return {
         "states": np.concatenate([episode.observations[:-1] for episode in data.episodes]),
         "actions": action_vectors(actions, data.action_size).astype("float32"),

@@ -97,13 +97,6 @@ def test_a_network_for_other_data_is_an_error(tmp_path, make, wrong):
     assert not list(tmp_path.iterdir())
 
 
-def test_progress_episodes_are_at_most_evaluation_episodes(tmp_path):
-    config(tmp_path, progress_episodes=3, evaluate_every=0)
-    for more in ({}, {"evaluate_every": 0, "noise_scales": (0.0, 1.0)}):
-        with pytest.raises(InvalidInput, match=r"progress_episodes must be at most .*3 and 2"):
-            config(tmp_path, progress_episodes=3, **more)
-
-
 def test_the_saved_model_has_the_chosen_noise_scale(tmp_path):
     data, network, scaling = noisy(noise_scale=0.5)
     settings = config(tmp_path, noise_scales=(0.0, 1.0))

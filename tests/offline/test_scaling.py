@@ -53,25 +53,10 @@ def test_observations_that_are_not_vectors_need_a_preprocessor():
         Scaling.of(OfflineData("test", (images,), BOX, "none"))
 
 
-@pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf"), 1e-39, 1e300, 5e-324])
-def test_return_scale_must_be_a_positive_float32(value):
-    with pytest.raises(InvalidInput, match=r"`return_scale` must be from 1.18e-38 to 3.4e\+38"):
+@pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf")])
+def test_return_scale_must_be_positive_and_finite(value):
+    with pytest.raises(InvalidInput, match=f"`return_scale` must be positive .*; received {value}"):
         Scaling.of(offline([4]), return_scale=value)
-
-
-@pytest.mark.parametrize("value", [1e-36, 9e-18])
-def test_scaled_returns_must_be_small_enough_to_square(value):
-    message = rf"test: returns of 10, divided by .* at most 1e\+18; received return_scale={value}"
-    with pytest.raises(InvalidInput, match=message):
-        Scaling.of(offline([4]), return_scale=value)
-    assert Scaling.of(offline([4]), return_scale=1e-16).return_scale == 1e-16
-
-
-def test_returns_to_go_count_although_the_return_is_zero():
-    rewards = np.array([1e30, -1e30])
-    part = Episode(np.zeros((3, 2)), np.zeros((2, 2), "float32"), rewards, True, False)
-    with pytest.raises(InvalidInput, match=r"returns of 1e\+30, .*; received return_scale=1.0"):
-        Scaling.of(OfflineData("test", (part,), BOX, "none"))
 
 
 @pytest.mark.parametrize(

@@ -96,10 +96,10 @@ def test_reweight_multiplies_the_probabilities():
     ("factors", "message"),
     [
         (np.ones(4), r"one number per step, \(5,\); received the shape \(4,\)"),
-        (np.array([1.0, 1.0, -1.0, 1.0, 1.0]), "finite and at least 0; received -1"),
-        (np.array([1.0, 1.0, np.nan, 1.0, 1.0]), "finite and at least 0; received nan"),
-        (np.zeros(5), "greater than 0"),
-        (np.full(5, 1e308), r"the sum of the probabilities must be finite; received .*1e\+308"),
+        (np.array([1.0, 1.0, -1.0, 1.0, 1.0]), "`factors` must be at least 0, .* received -1 to 1"),
+        (np.array([1.0, 1.0, np.nan, 1.0, 1.0]), "received nan to nan"),
+        (np.zeros(5), "their sum positive and finite, .* received 0 to 0"),
+        (np.full(5, 1e308), r"received 1e\+308 to 1e\+308"),
     ],
 )
 def test_reweight_refuses_invalid_factors_and_keeps_the_probabilities(factors, message):
@@ -238,9 +238,3 @@ def test_keep_does_not_change_the_remaining_episodes(episodes, steps, seed):
 def test_invalid_arguments(options, message):
     with pytest.raises(InvalidInput, match=message):
         Windows(offline([3]), **{"context_length": 3, **options})
-
-
-@pytest.mark.parametrize("size", [10**15, 10**30])
-def test_batches_that_do_not_fit_in_memory(size):
-    with pytest.raises(InvalidInput, match=f"windows must fit in memory .*received {size}"):
-        Windows(offline([3]), 2).check_batch(size)

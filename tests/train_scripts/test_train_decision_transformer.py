@@ -240,8 +240,6 @@ def test_default_names():
     ("changes", "message"),
     [
         ({"steps": 5}, "steps must be a multiple of log_every"),
-        ({"progress_episodes": 3}, "progress_episodes must be at most"),
-        ({"batch_size": 10**12}, "windows must fit in memory .*received 1000000000000"),
         ({"batch_size": 0}, "batch_size must be greater than 0"),
         ({"best_fraction": 0.0}, "best_fraction must be greater than 0"),
         ({"held_out": 1.5}, "held_out must be from 0 to 1"),
@@ -383,17 +381,10 @@ def test_return_scale_is_the_largest_return_up_to_1000(tmp_path, preset, rewards
     np.testing.assert_allclose(scaling.return_scale, scale, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("rewards", "changes", "message"),
-    [
-        (3e38, {}, r"numbers\.hdf5: returns of 9e\+38, .*; received return_scale=1000.0"),
-        (1.0, {"fine_tune": 5}, "fine_tune needs data with an environment; received hdf5:"),
-    ],
-)
-def test_invalid_numbers_leave_no_folder(tmp_path, rewards, changes, message):
-    data = write_numbers(tmp_path / "numbers.hdf5", rewards)
-    with pytest.raises(InvalidInput, match=message):
-        script.main(tiny("", tmp_path / "runs", **DENSE, **changes, data=data))
+def test_fine_tuning_without_an_environment_leaves_no_folder(tmp_path):
+    data = write_numbers(tmp_path / "numbers.hdf5")
+    with pytest.raises(InvalidInput, match="fine_tune needs data with an environment; received hd"):
+        script.main(tiny("", tmp_path / "runs", **DENSE, fine_tune=5, data=data))
     assert not (tmp_path / "runs").exists()
 
 
