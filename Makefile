@@ -20,7 +20,7 @@ test-slow: .venv/installed
 docs: .venv/installed
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
 
-# The trained presets of the package, of runs that `results` leaves behind (memory: --seeds 0 --variants lstm lstm-long lstm-long-dense),
+# The trained presets of the package, from the runs of `make results`,
 # and of KeyCorridor that of the command below.
 MAKE_PRESET := $(RUN) -m train_scripts.make_preset --folder rrl_tf/presets
 LOOPS := Played greedily, agents that are trained like this go round in a loop in some rooms; with 5 % of random actions hardly ever.
@@ -60,21 +60,14 @@ presets: .venv/installed
 package:
 	.ci/package
 
-# The tables of the docs. Time them on an idle machine; what compares with PyTorch needs
-# pip install torch==2.13.0, and speed/playground pip install playwright and apt-get install chromium.
-MEASURED := speed/update speed/recurrent_update speed/mnist_step speed/acting speed/environments speed/doorkey_in_graph \
-	speed/scaling speed/serving speed/serving_bars speed/lone_request \
-	speed/relational_memory speed/relational_memory_scaling speed/decision_transformer \
-	speed/acting_decision_transformer speed/offline_data speed/playground \
-	reproductions/book_defects reproductions/rmc_differences reproductions/recall reproductions/box_world_random \
-	reproductions/box_world_comparison
+# Measures the speed tables of the docs, on an idle machine. PyTorch is the other side of some:
+# pip install torch==2.13.0
+MEASURED := speed/update speed/recurrent_update speed/acting speed/relational_memory speed/serving
 benchmarks: .venv/installed
 	set -e; for name in $(MEASURED); do $(RUN) -m benchmarks $$name; done
-	$(RUN) -m benchmarks tables
 
-# Trains every agent that the docs report: several hours on two cores.
-TRAINED := doorkey exploration faithfulness memory mnist nth_farthest text offline stitching box_world sort_of_clevr graphs \
-	relative_positions atari
+# Trains every agent that the docs report: a day on two cores.
+TRAINED := doorkey memory memory_ablations mnist nth_farthest text offline stitching box_world sort_of_clevr graphs atari
 results: .venv/installed
 	set -e; for name in $(TRAINED); do $(RUN) -m benchmarks reproductions/$$name --jobs 2; done
 

@@ -1,6 +1,6 @@
-"""Every claim of the docs: `speed`, `reproductions` of what was learned, `pytorch` to compare with.
+"""The measurements behind the docs: `speed`, and `reproductions` of what agents learn.
 
-`python -m benchmarks` names all of them and runs each.
+`python -m benchmarks` lists all of them and runs each.
 """
 
 from rrl_tf._tf_logging import interrupt_quietly, load_tensorflow

@@ -1,8 +1,9 @@
-"""A gRPC server that answers everything with the same bytes: the ceiling for `speed/serving`.
+"""A gRPC server that answers every request with the same bytes: the limit for `speed/serving`.
 
     python -m benchmarks.grpc_echo grpc://localhost:8500 8600
 
-Asks the server at the address once, and repeats that answer on the port, on the same gRPC stack.
+Sends one request to the server at the address, and repeats its answer on the port, on the same
+gRPC stack.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ SERVICE = "tensorflow.serving.PredictionService"
 
 
 async def main(address, port):
-    """Serves until it is killed."""
+    """Serve until the process is killed."""
     body = make_body(address, "policy", "act", batch=1)
     async with grpc.aio.insecure_channel(address.removeprefix("grpc://")) as channel:
         answer = await channel.unary_unary(f"/{SERVICE}/{METHOD}")(body)

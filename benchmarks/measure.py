@@ -1,11 +1,27 @@
-"""Times that can be compared on a machine that does other things as well."""
+"""Times that can be compared on a machine with other work, and the reports made of them.
+
+CPU time is that of all threads of the process: it changes little with the load of the machine.
+Wall time is what a user waits. Sides take turns, so a change of the machine's speed meets all of
+them; tables hold medians.
+"""
 
 import dataclasses
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
 import sys
 import time
 
 import numpy as np
 import tensorflow as tf
+
+from benchmarks.tables import markdown_table, write_text
+
+RESULTS = pathlib.Path(__file__).parent / "results"
+_PACKAGES = ("tensorflow", "keras", "torch", "numpy", "gymnasium", "minigrid")
+_CPU_FEATURES = ("avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,35 +29,31 @@ class Rounds:
     """How long is measured."""
 
     rounds: int = 20
-    """Turns of each contestant."""
+    """Turns of each side."""
     calls: int = 10
-    """Calls measured in a turn, after one that isn't."""
+    """Measured calls in a turn, after one that is not measured."""
 
 
 def use_one_thread():
-    """Lets TensorFlow, and PyTorch where it is imported, run on one thread.
-
-    To be called before TensorFlow has run. It may also run on one thread beside the calling one.
+    """Run TensorFlow, and PyTorch if it is imported, on one thread.
 
     Raises:
-        RuntimeError: if TensorFlow has begun to run operations.
+        RuntimeError: if TensorFlow has already executed operations.
     """
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    tf.get_logger().setLevel("ERROR")  # it warns where one function is traced for several models
+    tf.get_logger().setLevel("ERROR")  # it warns if one function is traced for several models
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(1)
 
 
 def timed(function, calls, clock=time.process_time):
-    """Seconds of each of `calls` calls, after one that warms the caches and isn't counted.
+    """Return the seconds of each of `calls` calls, after one that is not measured.
 
     Args:
-        function: what to call.
-        calls: int, calls that count.
-        clock: function → seconds. `time.process_time` is the CPU time of all threads of the
-            process, so that who else uses the machine matters little; `time.perf_counter` is what
-            a user waits.
+        function: function without arguments.
+        calls: int, measured calls.
+        clock: function → seconds: `time.process_time` or `time.perf_counter`.
 
     Example:
         >>> len(timed(lambda: sum(range(1000)), calls=3))
@@ -56,11 +68,11 @@ def timed(function, calls, clock=time.process_time):
     return seconds
 
 
-def take_turns(contestants, config, clock=time.process_time):
-    """Seconds of every call of contestants that take turns, so that the machine's moods meet all.
+def take_turns(sides, config, clock=time.process_time):
+    """Return the seconds of every call of functions that take turns.
 
     Args:
-        contestants: dict name → function.
+        sides: dict name → function.
         config: `Rounds`.
         clock: as for `timed`.
 
@@ -68,47 +80,97 @@ def take_turns(contestants, config, clock=time.process_time):
         A dict name → array of `rounds * calls` seconds.
 
     Example:
-        >>> times = take_turns({"a": work_a, "b": work_b}, Rounds(rounds=20, calls=5))
-        >>> np.median(times["a"]) / np.median(times["b"])
+        >>> sides = {"a": lambda: sum(range(9)), "b": lambda: sum(range(999))}
+        >>> take_turns(sides, Rounds(rounds=2, calls=3))["a"].shape
+        (6,)
     """
-    seconds = {name: [] for name in contestants}
+    seconds = {name: [] for name in sides}
     for _ in range(config.rounds):
-        for name, function in contestants.items():
+        for name, function in sides.items():
             seconds[name].extend(timed(function, config.calls, clock))
     return {name: np.array(values) for name, values in seconds.items()}
 
 
-def latencies(contestants, config, reference, wall="µs of wall time"):
-    """What waiting for each contestant costs, in medians.
-
-    Args:
-        contestants: dict name → function.
-        config: `Rounds`.
-        reference: name of the contestant that all are compared with.
-        wall: the column's title.
-
-    Returns:
-        A dict name → dict column → cell.
-    """
-    clocks = (time.perf_counter, time.process_time)
-    waited, worked = (take_turns(contestants, config, clock) for clock in clocks)
-    return {
-        name: {
-            wall: 1e6 * median(waited[name]),
-            "10 to 90 %": spread(1e6 * waited[name], ",.0f"),
-            "µs of CPU time": 1e6 * median(worked[name]),
-            f"of {reference}": median(waited[name]) / median(waited[reference]),
-        }
-        for name in contestants
-    }
-
-
 def median(values):
-    """The median as a number that JSON can hold."""
+    """Return the median as a Python float, which JSON can hold."""
     return float(np.median(values))
 
 
-def spread(values, form=".3g"):
-    """Where the middle 80 % of values lie, in words."""
+def middle(values, form=".3g"):
+    """Format the range of the middle 80 % of values."""
     low, high = np.quantile(values, (0.1, 0.9))
     return f"{low:{form}} to {high:{form}}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The result of a benchmark.
+
+    Attributes:
+        title: heading.
+        rows: rows of the table, JSON-able dicts column → cell.
+        notes: sentences about the table.
+        apart_with_amx: whether a CPU with AMX has a file of its own, `<name>_amx.json`.
+    """
+
+    title: str
+    rows: list
+    notes: tuple = ()
+    apart_with_amx: bool = False
+
+    def write(self, name, config, folder=RESULTS):
+        """Print the table, and write it with its settings and the machine as a JSON file.
+
+        Args:
+            name: name of the benchmark, such as `speed/update`.
+            config: its configuration, a dataclass.
+            folder: folder of the file `<last part of the name>.json`.
+        """
+        document = {
+            "name": name,
+            "title": self.title,
+            "machine": machine(),
+            "settings": dataclasses.asdict(config),
+            "rows": self.rows,
+            "notes": self.notes,
+        }
+        amx = "_amx" if self.apart_with_amx and has_amx() else ""
+        file = pathlib.Path(folder) / f"{name.rpartition('/')[2]}{amx}.json"
+        write_text(file, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+        print(f"\n{self.title}\n\n{markdown_table(self.rows)}", *self.notes, file, sep="\n")
+
+
+def machine():
+    """Return CPU, its vector and matrix instructions, load and versions, as a JSON-able dict."""
+    name, features = _cpu()
+    return {
+        "cpu": name,
+        "cores": os.cpu_count(),
+        "features": sorted(set(_CPU_FEATURES) & features),
+        "amx": has_amx(),
+        "load": round(os.getloadavg()[0], 1),
+        "versions": {"python": platform.python_version()}
+        | {name: _version(name) for name in _PACKAGES},
+    }
+
+
+def has_amx():
+    """Return whether the CPU multiplies bfloat16 matrices in tiles."""
+    return {"amx_tile", "amx_bf16"} <= _cpu()[1]
+
+
+def _cpu():
+    """Return name and instruction sets of the CPU, no sets where /proc/cpuinfo is missing."""
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown CPU", set()
+    fields = dict(reversed([map(str.strip, line.split(":", 1)) for line in lines if ":" in line]))
+    return fields.get("model name", platform.machine()), set(fields.get("flags", "").split())
+
+
+def _version(package):
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,4 +1,4 @@
-"""The matrix products and convolutions in a graph, counted: their operations and their bytes."""
+"""The matrix products and convolutions in a graph: their operations and their bytes."""
 
 import math
 import re
@@ -6,54 +6,46 @@ from typing import NamedTuple
 
 
 class Products(NamedTuple):
-    """What products cost at least.
+    """The least cost of products.
 
     Attributes:
         flops: floating-point operations, two for each multiplication.
-        bytes: of their operands and results, each read or written once.
+        bytes: bytes of operands and results, each read or written once.
     """
 
     flops: int
     bytes: int
 
-    def __add__(self, other):
-        return Products(self.flops + other.flops, self.bytes + other.bytes)
-
 
 def count_products(graph, loop_steps=1):
-    """The `Products` of one run of a graph whose shapes are known.
+    """Return the `Products` of one run of a graph with known shapes.
 
     Args:
         graph: `tf.Graph`, such as that of a concrete function.
-        loop_steps: int, how often the body of a `tf.while_loop` runs.
+        loop_steps: int, iterations of the body of a `tf.while_loop`.
 
     Example:
         >>> product = tf.function(tf.matmul).get_concrete_function(tf.ones((2, 3)), tf.ones((3, 4)))
         >>> count_products(product.graph)
         Products(flops=48, bytes=104)
     """
-    total = Products(0, 0)
+    flops = moved = 0
     for op in graph.get_operations():
-        if op.type in _FLOPS:
-            moved = sum(_bytes(tensor) for tensor in (*op.inputs, *op.outputs))
-            total += Products(2 * _FLOPS[op.type](op), moved)
+        if op.type in _MULTIPLICATIONS:
+            flops += 2 * _MULTIPLICATIONS[op.type](op)
+            moved += sum(math.prod(x.shape) * x.dtype.size for x in (*op.inputs, *op.outputs))
         for name in {"f", "body"} & set(op.node_def.attr):
-            inner = _function(graph, op.get_attr(name).name)
-            part = count_products(inner, loop_steps)
+            inner = count_products(_function(graph, op.get_attr(name).name), loop_steps)
             times = loop_steps if name == "body" else 1
-            total += Products(times * part.flops, times * part.bytes)
-    return total
+            flops, moved = flops + times * inner.flops, moved + times * inner.bytes
+    return Products(flops, moved)
 
 
 def _function(graph, name):
-    """The graph of a function that an operation calls; one of the graphs around it knows it."""
+    """Return the graph of a function that an operation calls, from one of the outer graphs."""
     while name not in graph._functions:
         graph = graph.outer_graph
     return graph._functions[name].graph
-
-
-def _bytes(tensor):
-    return math.prod(tensor.shape) * tensor.dtype.size
 
 
 def _of_matmul(op):
@@ -69,13 +61,13 @@ def _of_einsum(op):
 
 
 def _of_convolution(op):
-    """Every number of the output is a sum over the kernel, whichever of the three is computed."""
+    """Each number of the output is a sum over the kernel, in a convolution and in its gradients."""
     output = op.outputs[0] if op.type == "Conv2D" else op.inputs[2]
     kernel = op.outputs[0] if op.type == "Conv2DBackpropFilter" else op.inputs[1]
     return math.prod(output.shape) * math.prod(kernel.shape[:3])
 
 
-_FLOPS = {
+_MULTIPLICATIONS = {
     **dict.fromkeys(("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"), _of_matmul),
     **dict.fromkeys(("Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"), _of_convolution),
     "Einsum": _of_einsum,

@@ -1,9 +1,12 @@
 """Settings of all tests. `KERAS_BACKEND=jax make test` runs them on another backend."""
 
 import contextlib
+import functools
 import gc
+import http.server
 import os
 import shutil
+import threading
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 # One thread a test process: sums come out in one order, so that a resumed run can be held against
@@ -78,10 +81,10 @@ def few_pictures():
 
 @pytest.fixture
 def unfinished(monkeypatch):
-    """Runs of agents end without their final evaluation, pictures and export: half of the time."""
-    from rrl_tf.agents import run as agent_run
+    """End runs of agents without the final evaluation, figures and export: half of the time."""
+    from rrl_tf.agents import train
 
-    monkeypatch.setattr(agent_run, "finish", lambda *_: None)
+    monkeypatch.setattr(train, "_finish", lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -133,8 +136,19 @@ def usable_on_a_phone():
 
 @pytest.fixture
 def web_server():
-    """Answers with the files of a folder; called with one, it returns the address."""
-    from benchmarks.speed.playground import files_over_http  # it loads TensorFlow
+    """Serves the files of a folder over HTTP; called with the folder, it returns the address."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    @contextlib.contextmanager
+    def serve(folder):
+        handler = functools.partial(Handler, directory=str(folder))
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+            server.shutdown()
 
     with contextlib.ExitStack() as servers:
-        yield lambda folder: servers.enter_context(files_over_http(folder))
+        yield lambda folder: servers.enter_context(serve(folder))

@@ -10,7 +10,7 @@ from rrl_tf.models import RecurrentQNetwork
 
 GRID = (3, 3, 5)
 ACTIONS = 3
-SEEN = SimpleNamespace(unseen_feature=0, agent_cell=(1, 2), agent_feature=None)  # a preparation
+SEEN = SimpleNamespace(unseen_feature=0, agent_cell=(1, 2), agent_feature=None)  # a preprocessor
 SMALL = {
     "num_actions": ACTIONS,
     "hidden_units": (8,),
@@ -29,9 +29,9 @@ def array(tensor):
     return ops.convert_to_numpy(tensor)
 
 
-def network(preset, preparation=SEEN, **overrides):
+def network(preset, preprocessor=SEEN, **overrides):
     arguments = {**SMALL, "core_arguments": CORES[preset], **overrides}
-    model = RecurrentQNetwork.from_preset(preset, preparation, **arguments)
+    model = RecurrentQNetwork.from_preset(preset, preprocessor, **arguments)
     model.build({"observation": (None, *GRID)})
     rng = np.random.default_rng(1)
     for weight in model.weights:  # also gains and biases say something

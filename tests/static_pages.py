@@ -16,7 +16,7 @@ from rrl_tf.models.trained import write_preset
 from rrl_tf.offline import Scaling
 from serving.static_page import write_page
 
-ONE_HOT = doorkey_task().preparation
+ONE_HOT = doorkey_task().preprocessor
 ACTIONS = ("left", "right", "forward", "pickup", "toggle")
 BLOCK = {"num_heads": 2, "key_size": 4}
 

@@ -1,76 +1,94 @@
-"""The house stays small: functions fit a screen, files a sitting, imports point one way."""
-
-import ast
-import pathlib
+"""The structure of the code: sizes, import cycles, and the direction of imports."""
 
 import pytest
+from code_blocks import ROOT
 
-ROOT = pathlib.Path(__file__).parents[1]
-FILES = [
-    path
-    for room in ("rrl_tf", "serving", "train_scripts", "benchmarks", "tests")
-    for path in sorted((ROOT / room).rglob("*.py"))
-]
-LONGEST_FILE, LONGEST_FUNCTION = 400, 60
+from benchmarks import structure
 
-# Who may be imported by a room of rrl_tf, beside itself.
-COMMON = {
-    *("errors", "presets", "_arguments", "_atomic_dir", "_lazy", "_optional_packages"),
-    *("_tf_logging", "_typing"),
-}
+LONGEST_FUNCTION = 60
+MOST_RESULT_FILES, LARGEST_DOCS = 150, 8e6
+
+MODULES = structure.read_modules()
+TESTS = structure.read_modules(("tests",))
+
+# Packages of rrl_tf, in the order of their imports: each may import those before it.
 ORDER = (
     *("layers", "models", "convert", "envs", "data", "export", "training", "agents", "offline"),
     "interpret",
 )
-ALLOWED = {room: {*ORDER[:place], "viz"} for place, room in enumerate(ORDER)}
+ALLOWED = {package: {*ORDER[:place], "viz"} for place, package in enumerate(ORDER)}
 ALLOWED["envs"] -= {"data", "convert", "models", "layers"}
 ALLOWED["data"] -= {"envs", "convert", "models", "layers"}
 ALLOWED["viz"] = set()
-for room in ("agents", "offline"):  # until drawing is passed in
-    ALLOWED[room].add("interpret")
+for package in ("agents", "offline"):  # until drawing is passed in
+    ALLOWED[package].add("interpret")
+COMMON = {"errors", "presets"}
+"""Modules of rrl_tf that all packages may import, besides those with an underscore."""
 
 
-def name(path):
-    return str(path.relative_to(ROOT))
+def test_modules_do_not_import_each_other_in_a_circle():
+    assert structure.import_cycle(MODULES) == []
 
 
-def imported(path):
-    """Modules that a file imports, wherever in it."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+def test_import_cycle_is_found():
+    names = ("rrl_tf.agents.a", "rrl_tf.agents.b", "rrl_tf.agents.c")
+
+    def module(name, imports):
+        made = structure.Module(ROOT / f"{name.replace('.', '/')}.py")
+        made.__dict__["tree"] = structure.ast.parse(imports)
+        return made
+
+    hidden = "def f():\n    from rrl_tf.agents import c"
+    modules = dict(
+        zip(names, map(module, names, ("import rrl_tf.agents.b", hidden, "import numpy")))
+    )
+    assert structure.import_cycle(modules) == []
+    modules[names[2]] = module(names[2], "if TYPE_CHECKING:\n    from rrl_tf.agents.a import x")
+    assert set(structure.import_cycle(modules)) == set(names)
 
 
-def test_there_is_something_to_measure():
-    assert len(FILES) > 150
+def test_statements_do_not_count_docstrings():
+    made = structure.Module(ROOT / "a.py")
+    made.__dict__["tree"] = structure.ast.parse(
+        '"""Doc."""\nx = 1\ndef f():\n    """Doc."""\n    return 2'
+    )
+    assert made.statements == 3
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
-def test_files_and_functions_stay_short(path):
-    text = path.read_text()
-    assert len(text.splitlines()) <= LONGEST_FILE
-    long = {
-        f"{node.name}, line {node.lineno}": node.end_lineno - node.lineno + 1
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-        and node.end_lineno - node.lineno + 1 > LONGEST_FUNCTION
-    }
-    assert not long
+def test_closure_follows_packages_and_top_level_imports():
+    found = structure.closure("rrl_tf.viz.curves", MODULES)
+    assert {"rrl_tf", "rrl_tf.viz", "rrl_tf.viz.curves", "rrl_tf.viz.style"} <= found
+    assert not any(name.startswith("serving") for name in found)
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if "rrl_tf" in p.parts], ids=name)
-def test_imports_point_one_way(path):
-    room = path.relative_to(ROOT / "rrl_tf").parts[0]
-    for module in imported(path):
-        top, *rest = module.split(".")
+@pytest.mark.parametrize("name", [name for name in MODULES if name.startswith("rrl_tf.")])
+def test_packages_import_in_one_direction(name):
+    package = name.split(".")[1]
+    for imported in MODULES[name].imports():
+        top, *rest = imported.split(".")
         assert top not in ("train_scripts", "serving", "benchmarks", "tests")
-        if top == "rrl_tf" and rest and room in ALLOWED:
-            assert rest[0] in {room, *ALLOWED[room], *COMMON}, module
+        if top == "rrl_tf" and rest and package in ALLOWED and not rest[0].startswith("_"):
+            assert rest[0] in {package, *ALLOWED[package], *COMMON}, imported
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if "serving" in p.parts[-2:-1]], ids=name)
-def test_the_server_does_not_train(path):
-    if "tests" not in path.parts:
-        assert not {module.split(".")[0] for module in imported(path)} & {"train_scripts"}
+@pytest.mark.parametrize("name", [name for name in MODULES if name.startswith("serving.")])
+def test_server_does_not_import_training_scripts(name):
+    assert not any(each.startswith("train_scripts") for each in MODULES[name].imports())
+
+
+@pytest.mark.parametrize("module", [*MODULES.values(), *TESTS.values()], ids=lambda each: each.name)
+def test_functions_have_at_most_60_lines(module):
+    assert module.long_functions(LONGEST_FUNCTION) == []
+
+
+def test_results_are_few_and_docs_are_small():
+    folders = (ROOT / "docs" / "results", ROOT / "benchmarks" / "results")
+    results = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    assert len(results) <= MOST_RESULT_FILES
+    docs = (path for path in (ROOT / "docs").rglob("*") if path.is_file())
+    assert sum(path.stat().st_size for path in docs) < LARGEST_DOCS
+
+
+@pytest.mark.parametrize("limit", [21_500])
+def test_statements_are_at_most(limit):
+    assert structure.count_statements(MODULES)["total"] <= limit

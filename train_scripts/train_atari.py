@@ -12,7 +12,7 @@ import dataclasses
 import keras
 
 from rrl_tf._arguments import one_of
-from rrl_tf.agents.double_dqn_run import DoubleDQNConfig, train_double_dqn
+from rrl_tf.agents import DoubleDQNConfig, train_double_dqn
 from rrl_tf.envs import Task, atari_task
 from rrl_tf.models import RelationalQNetwork, convolutional_q_network
 from rrl_tf.training import make_replicas
@@ -85,7 +85,7 @@ def make_network(config: Config, task: Task) -> keras.Model:
             task.num_actions, (16, 32, 16), (50,), random_shift=4, dtype=config.dtype
         )
     return RelationalQNetwork.from_preset(
-        config.network, task.preparation, num_actions=task.num_actions, dtype=config.dtype
+        config.network, task.preprocessor, num_actions=task.num_actions, dtype=config.dtype
     )
 
 

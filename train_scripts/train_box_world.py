@@ -14,8 +14,8 @@ from typing import Any, Literal
 import keras
 
 from rrl_tf._arguments import natural, one_of, positive_int
-from rrl_tf.agents.agent_evaluation import NOISE, make_player
-from rrl_tf.agents.double_dqn_run import DoubleDQNConfig, train_double_dqn
+from rrl_tf.agents import DoubleDQNConfig, train_double_dqn
+from rrl_tf.agents.evaluation import NOISE, make_play
 from rrl_tf.envs import Task, box_world_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RelationalQNetwork, grid_q_network
@@ -36,7 +36,7 @@ class Config(DoubleDQNConfig):
     """Where runs are kept."""
     loop: Literal["python", "graph"] = "graph"
     """As of every agent; in the graph it is many times as fast."""
-    observe_returns: bool = True
+    use_return_lower_bound: bool = True
     """Raise targets to returns that were observed; Box-World is deterministic."""
     steps: int = 3_000_000
     """When to stop. The same command with a larger number goes on."""
@@ -104,7 +104,9 @@ def main(config: Config):
     task = make_task(config)
     keras.utils.set_random_seed(config.seed)
     network = make_network(config, task)
-    return train_double_dqn(task, network, config, replicas, lambda agent: further(agent, config))
+    return train_double_dqn(
+        task, network, config, replicas, extra_evaluation=lambda agent: further(agent, config)
+    )
 
 
 def further(agent: Any, config: Config) -> dict[str, dict[str, float]]:
@@ -165,7 +167,7 @@ def make_network(config: Config, task: Task, **overrides: Any) -> keras.Model:
         }
     return RelationalQNetwork.from_preset(
         config.network,
-        task.preparation,
+        task.preprocessor,
         num_actions=task.num_actions,
         dtype=config.dtype,
         **more | overrides,
@@ -211,8 +213,8 @@ def trials(tasks: Iterable[str]) -> list[tuple[str, str, float]]:
 
 def generalization(agent: Any, config: Config, tasks: Mapping[str, Task]) -> dict[str, float]:
     """Shares of levels that are solved: as in training, and of kinds never seen there."""
-    in_python = dataclasses.replace(config, loop="python")  # sooner than compiling each for one use
-    play = {kind: make_player(agent, task, in_python) for kind, task in tasks.items()}
+    episodes = config.evaluation_episodes
+    play = {kind: make_play(agent, task, episodes) for kind, task in tasks.items()}
     return {
         name: play[kind](len(tasks[kind].levels) - 1, epsilon).summary()["success"]
         for name, kind, epsilon in trials(tasks)

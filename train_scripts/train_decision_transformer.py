@@ -15,7 +15,7 @@ from typing import Any, Literal
 import keras
 import numpy as np
 
-from rrl_tf.envs import preparation
+from rrl_tf.envs import preprocessing
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import BehaviorCloning, DecisionTransformer
 from rrl_tf.offline import OfflineData, Scaling, load_episodes
@@ -298,7 +298,7 @@ def make_scaling(config: Config, data: OfflineData) -> Scaling:
                 "preprocessor one_hot needs data with an observation space, such as Minari's; "
                 f"received {data.name}"
             )
-        preprocessor = preparation.one_hot(data.observation_space)
+        preprocessor = preprocessing.one_hot(data.observation_space)
     return Scaling.of(training, scale, preprocessor, config.condition)
 
 

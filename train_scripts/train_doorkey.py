@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import keras
 
-from rrl_tf.agents.double_dqn_run import DoubleDQNConfig, train_double_dqn
+from rrl_tf.agents import DoubleDQNConfig, train_double_dqn
 from rrl_tf.envs import Task, doorkey_task
 from rrl_tf.envs.minigrid_view import most_in_sight
 from rrl_tf.models import RelationalQNetwork
@@ -29,7 +29,7 @@ class Config(DoubleDQNConfig):
     """Where the numbers below come from."""
     runs: str = "runs/doorkey"
     """Where runs are kept."""
-    observe_returns: bool = True
+    use_return_lower_bound: bool = True
     """Raise targets to returns that were observed; DoorKey is deterministic."""
 
     sizes: tuple[int, ...] = (5,)
@@ -42,7 +42,7 @@ class Config(DoubleDQNConfig):
     """The egocentric view alone, or with the agent's direction."""
     frames: int = 1
     """Observations stacked."""
-    preparation: Literal["one_hot", "constant", "frame_maximum"] = "one_hot"
+    preprocessor: Literal["one_hot", "constant", "frame_maximum"] = "one_hot"
     """How raw observations become floats."""
     reward: Literal["env", "success", "book"] = "success"
     """What is learned from (`make_doorkey`)."""
@@ -60,7 +60,7 @@ BOOK = dataclasses.replace(
     FAST,
     preset="book",
     observation="view",
-    preparation="frame_maximum",
+    preprocessor="frame_maximum",
     reward="book",
     max_steps=400,
     network="book",
@@ -80,7 +80,7 @@ BOOK = dataclasses.replace(
     discount=0.99,
     priority_exponent=0.0,
     positive_copies=50,
-    observe_returns=False,
+    use_return_lower_bound=False,
     epsilon_start=0.5,
     epsilon_end=0.5,
     epsilon_steps=0,
@@ -132,7 +132,7 @@ def make_task(config: Config) -> Task:
         config.sizes,
         observation=config.observation,
         frames=config.frames,
-        preparation=config.preparation,
+        preprocessor=config.preprocessor,
         reward=config.reward,
         max_steps=config.max_steps,
         held_out=config.held_out,
@@ -147,7 +147,9 @@ def make_network(config: Config, task: Task, **overrides: Any) -> RelationalQNet
         "max_entities": most_in_sight(max(config.sizes)) if config.bound_entities else None,
         "dtype": config.dtype,
     }
-    return RelationalQNetwork.from_preset(config.network, task.preparation, **arguments | overrides)
+    return RelationalQNetwork.from_preset(
+        config.network, task.preprocessor, **arguments | overrides
+    )
 
 
 if __name__ == "__main__":

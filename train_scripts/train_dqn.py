@@ -14,7 +14,7 @@ from collections.abc import Callable
 import keras
 
 from rrl_tf._arguments import one_of
-from rrl_tf.agents.double_dqn_run import DoubleDQNConfig, train_double_dqn
+from rrl_tf.agents import DoubleDQNConfig, train_double_dqn
 from rrl_tf.envs import Task, gymnasium_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RelationalQNetwork, convolutional_q_network, dense_q_network
@@ -92,21 +92,21 @@ def make_network(config: Config, task: Task) -> keras.Model:
     if name in plain:
         return plain[name](task.num_actions, dtype=config.dtype)
     one_of("network", name, (*plain, *RELATIONAL_Q_NETWORK))
-    if len(task.preparation.shape) != 3:
+    if len(task.preprocessor.shape) != 3:
         raise InvalidInput(
             f"network {name!r} takes grids (height, width, features); received observations of "
-            f"shape {task.preparation.shape}"
+            f"shape {task.preprocessor.shape}"
         )
     return RelationalQNetwork.from_preset(
-        name, task.preparation, num_actions=task.num_actions, dtype=config.dtype
+        name, task.preprocessor, num_actions=task.num_actions, dtype=config.dtype
     )
 
 
 def fitting_network(task: Task) -> str:
     """The name of a network for the task's observations."""
-    if len(task.preparation.shape) != 3:
+    if len(task.preprocessor.shape) != 3:
         return "dense"
-    return "convolutional" if min(task.preparation.shape[:2]) >= SMALLEST_PICTURE else "fast"
+    return "convolutional" if min(task.preprocessor.shape[:2]) >= SMALLEST_PICTURE else "fast"
 
 
 if __name__ == "__main__":

@@ -153,7 +153,7 @@ def main(config: Config) -> FitRun:
         replicas=replicas,
     )
     if not run.is_finished():
-        prepare, size = preparation(config), config.batch_size
+        prepare, size = preprocessor(config), config.batch_size
         shown = mnist_pictures.one_of_each(*prepared(splits["test"], prepare, config.test_seed))
         run.fit(
             batches(training, size, prepare, config.seed, run.step, config.replacement),
@@ -207,7 +207,7 @@ def make_model(config: Config) -> keras.Model:
     return model
 
 
-def preparation(config: Config) -> Callable[..., Any]:
+def preprocessor(config: Config) -> Callable[..., Any]:
     """The function of (images, seed) that makes the model's input."""
     return tests(config)["perturbed" if config.perturbed else "clean"]
 

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import keras
 
 from rrl_tf._arguments import one_of
-from rrl_tf.agents.recurrent_double_dqn_run import (
+from rrl_tf.agents import (
     RecurrentDoubleDQNConfig,
     train_recurrent_double_dqn,
 )
@@ -97,7 +97,7 @@ MEMORY_S17 = dataclasses.replace(
     preset="memory-s17",
     sizes=(7, 9, 11, 13, 15, 17),  # two cells longer at a time: what is remembered still carries
     network="lstm-long-dense",
-    learned_steps=24,
+    unroll_length=24,
     steps=400_000,
     evaluate_every=4000,  # on long hallways an evaluation costs as much as a thousand steps
     updates_per_step=0.0625,
@@ -120,7 +120,7 @@ DOORKEY = Config(
     updates_per_step=0.25,
     learning_rate_updates=14_000,
     discount=0.93,
-    observe_returns=True,
+    use_return_lower_bound=True,
     epsilon_end=0.15,
     evaluate_every=5000,
 )
@@ -171,14 +171,15 @@ PRESETS = {
         sizes=(1, 2, 3),
         network="lstm-long",
         hidden_activation="leaky_relu",  # of a ReLU all units may be off in most views
-        learned_steps=24,
+        unroll_length=24,
         steps=500_000,
         batch_size=8,
         updates_per_step=0.0625,
         learning_rate_updates=25_000,
         learning_rate_hold=15_000,
         discount=0.97,
-        observe_returns=False,  # where the key lies is not in view: a return may be of mere luck
+        # The key is not in view, so an observed return may be luck.
+        use_return_lower_bound=False,
         replay_capacity=100_000,
         epsilon_end=0.6,  # whoever hardly explores is never rewarded
         epsilon_exponent=4.0,
@@ -238,7 +239,7 @@ def make_network(config: Config, task: Task) -> RecurrentQNetwork:
     }
     if config.bound_entities and reads_one_cell(config.network):
         arguments["encoder_arguments"] = {"max_entities": most_in_sight(max(config.sizes))}
-    return RecurrentQNetwork.from_preset(config.network, task.preparation, **arguments)
+    return RecurrentQNetwork.from_preset(config.network, task.preprocessor, **arguments)
 
 
 def reads_one_cell(network: str) -> bool:

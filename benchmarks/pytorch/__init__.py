@@ -1,1 +1,1 @@
-"""What ours is compared with, written in PyTorch as one would write it there."""
+"""The other side of comparisons: our networks and updates in PyTorch."""

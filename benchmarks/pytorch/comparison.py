@@ -1,4 +1,4 @@
-"""Training steps of ours against PyTorch's: which, how long, and the table of it."""
+"""Training steps of ours and of PyTorch's: names of the sides, and the table that compares them."""
 
 import dataclasses
 from typing import Literal
@@ -6,18 +6,17 @@ from typing import Literal
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.measure import Rounds, median, spread, take_turns
-from benchmarks.report import Report, has_amx
+from benchmarks.measure import Report, Rounds, has_amx, median, middle, take_turns
 
 PRECISIONS = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
-"""A precision's name in the tables → Keras' name of the policy."""
-OURS, OURS_XLA, OURS_FEWER = "ours", "ours, XLA", "ours, cells attended to"
+"""Precision in the tables → Keras' dtype policy."""
+OURS, OURS_XLA, OURS_VISIBLE = "ours", "ours, XLA", "ours, visible cells only"
 EAGER, COMPILED = "PyTorch eager", "PyTorch compiled"
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(Rounds):
-    """What is compared, and how long."""
+    """What is compared, and how long is measured."""
 
     precisions: tuple[Literal["float32", "bfloat16"], ...] = ("float32", "bfloat16")
     """float32, and bfloat16 with float32 weights."""
@@ -28,70 +27,56 @@ class Config(Rounds):
 
 
 def check_equal(losses, precision):
-    """Raises a `ValueError` unless all contestants, name → first loss, compute the same."""
+    """Raise a `ValueError` unless all sides, name → first loss, compute the same."""
     values = list(losses.values())
     if not np.allclose(values, values[0], rtol=1e-4 if precision == "float32" else 0.1):
-        raise ValueError(f"the contestants do not compute the same: first losses {losses}")
+        raise ValueError(f"the first losses of all sides must be equal; received {losses}")
 
 
-def compare(config, title, keys, steps, products, notes, versus=(EAGER, COMPILED), **others):
-    """Measures training steps and says what they cost, beside the rate of a large matrix product.
+def compare(config, title, sides, flops, notes, rivals=(EAGER, COMPILED), **others):
+    """Measure updates, and return a `Report` of their cost and of the rate of a large product.
 
     Args:
         config: `Config`.
-        title: of the report.
-        keys: the columns that name a contestant; the last two are its precision and who it is.
-        steps: dict name, a tuple with an item for each of `keys` → function.
-        products: dict name → floating-point operations of a step's matrix products; for whom it is
-            missing, the share of the product rate is not told.
-        notes: function of the seconds, dict name → array, → the report's own notes.
-        versus: whose steps all are compared with.
-        others: more functions to measure, by name.
-
-    Returns:
-        The `Report`.
+        title: title of the report.
+        sides: dict (network, precision, side) → function.
+        flops: dict name → floating-point operations of the matrix products of an update; a side
+            that is missing has no share of the product rate.
+        notes: function of the seconds, dict name → array, that returns further notes.
+        rivals: sides that all others are compared with.
+        others: further functions to measure, by name.
     """
-    rates = {name: large_product(name, config.product_size) for name in config.precisions}
-    seconds = take_turns({**steps, **rates, **others}, config)
-    rate = {name: 2 * config.product_size**3 / median(seconds[name]) for name in rates}
+    products = {name: large_product(name, config.product_size) for name in config.precisions}
+    seconds = take_turns({**sides, **products, **others}, config)
+    rates = {name: 2 * config.product_size**3 / median(seconds[name]) for name in products}
 
     def row(name):
-        *task, precision, _ = name
-        times = 1e3 * seconds[name]
-        cells = {**dict(zip(keys, name)), "ms": median(times), "10 to 90 %": spread(times)}
-        if name in products:
-            share = products[name] / median(seconds[name]) / rate[precision]
+        network, precision, side = name
+        cells = {"network": network, "precision": precision, "update": side}
+        cells |= {"ms": 1e3 * median(seconds[name]), "10 to 90 %": middle(1e3 * seconds[name])}
+        if name in flops:
+            share = flops[name] / median(seconds[name]) / rates[precision]
             cells["share of the product rate"] = f"{share:.0%}"
-        rivals = {f"of {who}": (*task, precision, who) for who in versus}
-        rivals[f"of {EAGER} in float32"] = (*task, "float32", EAGER)
-        return cells | {column: ratio(seconds, name, rival) for column, rival in rivals.items()}
+        columns = {f"of {rival}": (network, precision, rival) for rival in rivals}
+        columns[f"of {EAGER} in float32"] = (network, "float32", EAGER)
+        for column, rival in columns.items():
+            found = rival in seconds
+            cells[column] = median(seconds[name]) / median(seconds[rival]) if found else None
+        return cells
 
-    said = notes(seconds) + common_notes(rate)
-    return Report(title, [row(name) for name in steps], said, apart_with_amx=True)
-
-
-def large_product(precision, size):
-    """A function that multiplies two matrices of `size` rows, for the rate a core can reach."""
-    a, b = (tf.cast(tf.random.normal((size, size), seed=seed), precision) for seed in (0, 1))
-    multiply = tf.function(tf.matmul)
-    return lambda: multiply(a, b)
-
-
-def ratio(seconds, name, rival):
-    """The median of a contestant by that of another; `None` if that one is absent."""
-    return median(seconds[name]) / median(seconds[rival]) if rival in seconds else None
-
-
-def common_notes(rate):
-    """What holds for each of the tables.
-
-    Args:
-        rate: dict precision → operations a second of a large product.
-    """
-    rates = ", ".join(f"{value / 1e9:.0f} GFLOP/s in {name}" for name, value in rate.items())
-    return (
-        f"Large matrix products reach {rates} (TensorFlow).",
+    reached = ", ".join(f"{rate / 1e9:.0f} GFLOP/s in {name}" for name, rate in rates.items())
+    common = (
+        f"Large matrix products reach {reached} (TensorFlow).",
         "bfloat16 is `mixed_bfloat16` in Keras and autocast in PyTorch: float32 weights and "
         "optimiser, products in bfloat16.",
         f"The CPU has {'AMX' if has_amx() else 'no AMX'}.",
     )
+    rows = [row(name) for name in sides]
+    return Report(title, rows, (*notes(seconds), *common), apart_with_amx=True)
+
+
+def large_product(precision, size):
+    """Return a function that multiplies two matrices of `size` rows."""
+    a, b = (tf.cast(tf.random.normal((size, size), seed=seed), precision) for seed in (0, 1))
+    multiply = tf.function(tf.matmul)
+    return lambda: multiply(a, b)

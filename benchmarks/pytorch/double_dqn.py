@@ -1,4 +1,4 @@
-"""One update of a double DQN in PyTorch, eager or compiled: what `DoubleDQN.update` computes."""
+"""One update of a double DQN in PyTorch, eager or compiled, equal to `DoubleDQN.update`."""
 
 import copy
 
@@ -8,51 +8,51 @@ from torch.nn import functional
 
 
 def one_hot(codes):
-    """A function of codes `(B, height, width, C)`, as `rrl_tf.envs.preparation.one_hot`.
+    """Return a function that encodes codes `(B, height, width, C)` as one-hot vectors.
 
     Args:
-        codes: how many codes each channel has.
+        codes: number of codes of each channel.
     """
     channel = torch.repeat_interleave(torch.arange(len(codes)), torch.tensor(codes))
     code = torch.cat([torch.arange(count) for count in codes])
     return lambda observation: (observation.index_select(-1, channel) == code).float()
 
 
-def prepare_frame_maximum(observation):
-    """Divides by the observation's own maximum, as `rrl_tf.envs.preparation.frame_maximum`."""
+def divide_by_maximum(observation):
+    """Divide each observation by its own maximum."""
     observation = observation.float()
     return observation / observation.amax((-3, -2, -1), keepdim=True).clamp_min(1)
 
 
-PREPARATIONS = {
-    "book": prepare_frame_maximum,
+PREPROCESSORS = {
+    "book": divide_by_maximum,
     # MiniGrid's objects, colours and states, and the directions.
     "fast": one_hot((11, 6, 3, 4)),
-    # What a cell holds, and its colour.
+    # The object of a cell, and its colour.
     "box-world": one_hot((5, 21)),
 }
-"""By the preset whose observations they prepare."""
+"""Preset → function of its raw observations."""
 
 
 class TorchDoubleDQN:
     """A Q network, its target network, and the update of both.
 
     Args:
-        network: module, prepared observations → Q values `(B, A)`.
-        prepare: function, raw observations → prepared ones.
+        network: module, preprocessed observations → Q values `(B, A)`.
+        preprocess: function, raw observations → preprocessed ones.
         learning_rate: float, Adam's step size.
         clip_norm: float, largest global norm of the gradient.
         loss: `"huber"` or `"mse"`.
         target_period: int, updates between moves of the target network.
-        target_rate: float in (0, 1], how far it moves.
-        bfloat16: bool, run under `torch.autocast` in bfloat16.
-        compiled: bool, pass everything up to the loss, and so its gradient, to `torch.compile`.
+        target_rate: float in (0, 1], fraction of the way that it moves.
+        bfloat16: bool, whether to run under `torch.autocast` in bfloat16.
+        compiled: bool, whether to compile loss and gradient with `torch.compile`.
     """
 
     def __init__(
         self,
         network,
-        prepare,
+        preprocess,
         *,
         learning_rate,
         clip_norm,
@@ -63,7 +63,7 @@ class TorchDoubleDQN:
         compiled=False,
     ):
         self.network = network
-        self._prepare = prepare
+        self._preprocess = preprocess
         self._target = copy.deepcopy(network).requires_grad_(False)
         self._parameters = list(network.parameters())
         self._target_parameters = list(self._target.parameters())
@@ -79,40 +79,43 @@ class TorchDoubleDQN:
         self._updates = 0
 
     def update(self, batch):
-        """One gradient step on a `rrl_tf.agents.Batch` of NumPy arrays.
+        """Do one gradient step on a batch of `ReplayBuffer.sample`, a dict of NumPy arrays.
 
         Returns:
             A dict of floats (`loss`, `q_mean`, `gradient_norm`), and the temporal-difference
             errors `(B,)`.
         """
-        arrays = {name: array for name, array in vars(batch).items() if name != "index"}
         loss, q_mean, error = self._loss_and_error(
-            **{name: torch.from_numpy(array) for name, array in arrays.items()}
+            **{name: torch.from_numpy(array) for name, array in batch.items()}
         )
         self._optimizer.zero_grad()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(self._parameters, self._clip_norm)
         self._optimizer.step()
-        self._follow()
+        self._updates += 1
+        if self._updates % self._target_period == 0:
+            torch._foreach_lerp_(self._target_parameters, self._parameters, self._target_rate)
         metrics = {"loss": loss.item(), "q_mean": q_mean.item(), "gradient_norm": norm.item()}
         return metrics, error.numpy()
 
     def loss_and_error(
-        self, observation_t, action_t, return_t, discount_t, floor_t, observation_tpn, weight_t
+        self,
+        observation_t,
+        action_t,
+        return_t,
+        discount_t,
+        return_lower_bound,
+        observation_tpn,
+        weight_t,
     ):
-        """Loss, mean Q value and temporal-difference errors of a batch of tensors."""
+        """Return loss, mean Q value and temporal-difference errors of a batch of tensors."""
         with torch.autocast("cpu", torch.bfloat16, enabled=self._bfloat16):
             with torch.no_grad():
-                next_input = self._prepare(observation_tpn)
+                next_input = self._preprocess(observation_tpn)
                 best = self.network(next_input).argmax(1, keepdim=True)
                 q_tpn = self._target(next_input).gather(1, best).squeeze(1)
-                target_t = torch.maximum(return_t + discount_t * q_tpn, floor_t)
-            q_t = self.network(self._prepare(observation_t))
+                target_t = torch.maximum(return_t + discount_t * q_tpn, return_lower_bound)
+            q_t = self.network(self._preprocess(observation_t))
         q_taken = q_t.gather(1, action_t[:, None].long()).squeeze(1)
         loss = (weight_t * self._loss(q_taken, target_t, reduction="none")).mean()
         return loss, q_t.detach().mean(), (target_t - q_taken).detach()
-
-    def _follow(self):
-        self._updates += 1
-        if self._updates % self._target_period == 0:
-            torch._foreach_lerp_(self._target_parameters, self._parameters, self._target_rate)

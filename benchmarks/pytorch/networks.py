@@ -1,10 +1,9 @@
-"""Our Q networks in PyTorch, as one would write them there.
+"""Our Q networks in PyTorch.
 
-`BookNetwork` and `FastNetwork` compute what `RelationalQNetwork.from_preset("book")` and `("fast")`
-do, `BoxWorldNetwork` what `train_box_world` makes of the latter; `copy_weights` makes them equal,
-and tests hold Q values, loss and gradients against ours.
-The freedom left was used for PyTorch: rows as matrices, its own layer norm, its fused attention
-where that is the faster one.
+`BookNetwork` and `FastNetwork` equal `RelationalQNetwork.from_preset("book")` and `("fast")`, and
+`BoxWorldNetwork` the network of `train_box_world`. `copy_weights` gives them our weights, and tests
+compare Q values, loss and gradients. The code is idiomatic PyTorch: rows as matrices, its own layer
+norm, and its fused attention where that is faster.
 """
 
 import torch
@@ -60,7 +59,7 @@ class BookBlock(nn.Module):
 
 
 class FastNetwork(nn.Module):
-    """Ours: `(B, 7, 7, 24)` → Q values `(B, A)`.
+    """Our network of DoorKey: `(B, 7, 7, 24)` → Q values `(B, A)`.
 
     Args:
         num_actions: A.
@@ -83,7 +82,7 @@ class FastNetwork(nn.Module):
 
 
 class FastBlock(nn.Module):
-    """Self-attention among the cells in sight, a dense layer, and a residual connection."""
+    """Self-attention among the visible cells, a dense layer, and a residual connection."""
 
     def __init__(self, features, num_heads, key_size):
         super().__init__()
@@ -99,7 +98,7 @@ class FastBlock(nn.Module):
 
 
 class BoxWorldNetwork(nn.Module):
-    """Box-World's, of all cells: `(B, 8, 8, 26)` → Q values `(B, A)`.
+    """Our network of Box-World: `(B, 8, 8, 26)` → Q values `(B, A)`.
 
     Args:
         num_actions: A.
@@ -156,63 +155,28 @@ class BoxWorldBlock(nn.Module):
         return self.output_norm(x + hidden)
 
 
-class BookClassifier(nn.Module):
-    """The chapter's relational module for digits, under its names: `(B, 1, 28, 28)` → logits.
-
-    `rrl_tf.convert.deep_rl_in_action` fills `RelationalClassifier.from_preset("book")` with its
-    weights.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self.conv1 = nn.Conv2d(1, 16, 4)
-        self.conv2 = nn.Conv2d(16, 20, 4)
-        self.conv3 = nn.Conv2d(20, 24, 4)
-        self.conv4 = nn.Conv2d(24, 30, 4)
-        self.q_proj, self.k_proj, self.v_proj = (nn.Linear(32, 36) for _ in range(3))
-        self.q_norm, self.k_norm, self.v_norm = (nn.LayerNorm((256, 36)) for _ in range(3))
-        self.linear1 = nn.Linear(36, 36)
-        self.linear2 = nn.Linear(36, 10)
-        place = torch.arange(16) / 16
-        columns_and_rows = torch.stack(torch.meshgrid(place, place, indexing="xy"))
-        self.register_buffer("places", columns_and_rows, persistent=False)  # (2, 16, 16)
-
-    def forward(self, x):
-        for convolution in (self.conv1, self.conv2, self.conv3, self.conv4):
-            x = convolution(x).relu()
-        places = self.places.to(x.dtype).expand(len(x), -1, -1, -1)
-        nodes = torch.cat([x, places], dim=1).flatten(2).transpose(1, 2)  # (B, 256, 32)
-        query = self.q_norm(self.q_proj(nodes))
-        key = self.k_norm(self.k_proj(nodes))
-        value = self.v_norm(self.v_proj(nodes))
-        scores = query @ key.transpose(1, 2) * 36**-0.5
-        x = self.linear1(scores.softmax(-1).to(value.dtype) @ value).relu()
-        x = functional.layer_norm(x, x.shape[1:])
-        return _in_full_precision(self.linear2, x.amax(1))
-
-
 def dueling(outputs):
-    """`(..., 1 + A)` → Q values `(..., A)`, whose mean is the first output."""
+    """Return Q values `(..., A)` of outputs `(..., 1 + A)`; their mean is the first output."""
     value, advantage = outputs[..., :1], outputs[..., 1:]
     return value + advantage - advantage.mean(-1, keepdim=True)
 
 
 def _heads(projected, num_heads):
-    """`(B, N, H * 3 * D)` → queries, keys and values `(B, H, N, D)`."""
+    """Split `(B, N, H * 3 * D)` into queries, keys and values `(B, H, N, D)`."""
     return projected.unflatten(-1, (num_heads, -1)).transpose(1, 2).chunk(3, dim=-1)
 
 
 def _attend(query, key, value, seen):
-    """Attention among the cells that are seen, `(B, H, N, D)`."""
+    """Return the attention among the visible cells, `(B, H, N, D)`."""
     if query.dtype == torch.float32:
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=seen)
-    # On a CPU the fused one takes three times as long in bfloat16.
+    # On a CPU, the fused attention takes three times as long in bfloat16.
     scores = (query * query.shape[-1] ** -0.5) @ key.transpose(-1, -2)
     return scores.masked_fill(~seen, float("-inf")).softmax(-1).to(value.dtype) @ value
 
 
 def _merge(heads):
-    """`(B, H, N, D)` → `(B, N, H * D)`."""
+    """Concatenate the heads: `(B, H, N, D)` → `(B, N, H * D)`."""
     return heads.transpose(1, 2).flatten(2)
 
 
@@ -222,11 +186,11 @@ def _in_full_precision(dense, x):
 
 
 NETWORKS = {"book": BookNetwork, "fast": FastNetwork, "box-world": BoxWorldNetwork}
-"""By the preset that they are the networks of."""
+"""Preset → its network."""
 
 
 def copy_weights(network, weights):
-    """Fills a network with a Keras model's weights.
+    """Fill a network with the weights of a Keras model.
 
     Args:
         network: one of `NETWORKS`.
@@ -234,7 +198,7 @@ def copy_weights(network, weights):
             `{"net/relations/block/dense_1/kernel": ...}`.
 
     Raises:
-        ValueError: if a weight has no counterpart, or the other way round.
+        ValueError: if a weight or a parameter has no counterpart.
     """
     parameters = dict(network.named_parameters())
     with torch.no_grad():
@@ -251,7 +215,7 @@ def copy_weights(network, weights):
 
 
 def _parameter_name(path):
-    """`net/relations/block/attention/query_norm/gamma` → `block.query_norm.weight`."""
+    """Return `block.query_norm.weight` for `net/relations/block/attention/query_norm/gamma`."""
     _, *modules, kind = path.split("/")
     modules = [name for name in modules if name not in ("relations", "attention", "positions")]
     kind = {"kernel": "weight", "gamma": "weight", "beta": "bias"}.get(kind, kind)

@@ -1,10 +1,10 @@
-"""The Relational Memory Core as the known PyTorch port computes it.
+"""The Relational Memory Core of the known PyTorch port.
 
-It has the structure of [L0SG's port](https://github.com/L0SG/relational-rnn-pytorch), written
-afresh: a loop over the steps in Python, one vector a step, and per step the projection of the
-input, the gates and one round of attention. What it computes differs from DeepMind's original, see
-docs/relational_memory.md; what it costs does not depend on that but for the norms, and
-`norm_rows=True` replaces these.
+The structure is that of [L0SG's port](https://github.com/L0SG/relational-rnn-pytorch): a loop over
+the steps in Python, one vector per step, and in each step the projection of the input, the gates
+and one round of attention. Its results differ from DeepMind's original, see
+docs/relational_memory.md. Except for the norms, its cost does not depend on these differences;
+`norm_rows=True` replaces the norms.
 """
 
 import torch
@@ -12,15 +12,15 @@ from torch import nn
 
 
 class TorchRelationalMemory(nn.Module):
-    """Sequences `(B, T, F)` → the last memory, flat, `(B, mem_slots * num_heads * head_size)`.
+    """Maps sequences `(B, T, F)` to the last memory, flat, `(B, mem_slots * H * head_size)`.
 
     Args:
         features: F.
         mem_slots: number of rows of the memory.
         head_size: size of a value, per head.
         num_heads: H.
-        norm_rows: whether a norm is over the features of a row, as the original's, or over rows and
-            features together, as the port's.
+        norm_rows: whether norms are over the features of a row, as in the original, or over rows
+            and features together, as in the port.
         forget_bias: added to the forget gate before its sigmoid.
         input_bias: added to the input gate before its sigmoid.
     """
@@ -61,7 +61,7 @@ class TorchRelationalMemory(nn.Module):
         return memory.flatten(1)
 
     def step(self, x, memory):
-        """One step: `(B, F)` and the memory `(B, mem_slots, H * D)` → the next memory."""
+        """Return the next memory, from `(B, F)` and the memory `(B, mem_slots, H * D)`."""
         row = self.input_projection(x)[:, None]
         z = torch.cat([memory, row], dim=1)
         z = self.attention_norm(z + self.attend(z))
@@ -73,7 +73,7 @@ class TorchRelationalMemory(nn.Module):
         return input_gate * z[:, : self.mem_slots].tanh() + forget_gate * memory
 
     def attend(self, z):
-        """What every row gathers, the heads concatenated."""
+        """Return the attended values of every row, the heads concatenated."""
         fused = self.query_key_value_norm(self.query_key_value(z))
         heads = fused.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)  # (B, H, N, 3 * D)
         query, key, value = heads.chunk(3, dim=-1)

@@ -1,6 +1,5 @@
-"""Every claim about learning, and about what the originals do otherwise: one command each.
+"""The trainings behind the tables of the docs, one declaration for each page.
 
-What trains takes hours. What a run leaves for the tables (its metrics and its last evaluation) is
-copied to `docs/results`, and tables and figures are made from those copies: `--no-train` does no
-more than that.
+`python -m benchmarks reproductions/NAME` trains the missing runs, which takes hours, and updates
+the tables and figures of the page. `--no-train` only updates these.
 """

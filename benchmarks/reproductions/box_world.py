@@ -1,86 +1,70 @@
-"""Trains a relational and a convolutional agent on Box-World, several seeds each.
+"""Box-World: a relational and a convolutional agent."""
 
-    python -m benchmarks reproductions/box_world --networks fast convolutional
-
-What is finished is not trained again, and what was stopped goes on.
-"""
-
-import dataclasses
 import json
-import pathlib
 
-from benchmarks import runs
-from benchmarks.runs import percent, spread, summaries
-from benchmarks.tables import markdown_table
-from rrl_tf.agents.agent_evaluation import NOISE
+from benchmarks.reproduction import (
+    Reproduction,
+    Training,
+    last_step,
+    learning_curves,
+    percent,
+    spread,
+)
+from rrl_tf.agents.evaluation import NOISE
 from train_scripts.train_box_world import KINDS
 
-RESULTS = pathlib.Path("docs/results/box_world")
-PRESET = "box-world"
-NETWORKS = {"fast": "relational, ours", "convolutional": "convolutional", "zambaldi": "the paper's"}
-"""Networks of `train_scripts.train_box_world`, in the words of the tables."""
-STEPS = {"zambaldi": 2_000_000}
-"""Where not the preset's: a step of the paper's network costs several of ours."""
-SHOWN = ("fast", 0)
-"""Whose pictures are in the docs."""
+
+def variant(label, network, *options, seeds=(0, 1, 2)):
+    """Return the training of a network."""
+    options = (f"--network={network}", *options)
+    return Training(label, "train_box_world", "box-world", options, seeds)
 
 
-@dataclasses.dataclass(frozen=True)
-class Config(runs.Config):
-    """Which runs, and how many at a time."""
-
-    networks: runs.any_of(NETWORKS) = ("fast", "convolutional")
-    """Ours, and whom it is compared with."""
-    runs: str = "runs/box_world"
+TRAININGS = {
+    "fast": variant("relational, ours", "fast"),
+    "convolutional": variant("convolutional", "convolutional"),
+    "zambaldi": variant("the paper's", "zambaldi", "--steps=2000000", seeds=(0,)),
+}
 
 
-def main(config):
-    """Trains the agents that the docs report and writes their tables and figures."""
-    wanted = [(network, seed) for seed in config.seeds for network in config.networks]
-    runs.train_all(config, train, wanted)
-    runs.publish(RESULTS, {"table": table}, {"curves": curves})
-
-
-def train(config, network, seed):
-    """Trains one agent, and keeps what the tables need."""
-    run = trained(config, network, seed)
-    minutes = runs.metrics(run / "metrics.csv")[-1]["time/cpu_minutes"]
-    parameters = json.loads((run / "config.json").read_text())["parameters"]
-    runs.keep(run, RESULTS, cpu_minutes=minutes, parameters=parameters)
-    if (network, seed) == SHOWN:
-        runs.keep_pictures(run, RESULTS, network)
-
-
-def trained(config, network, seed):
-    """The folder of a run that is trained if it is missing."""
-    options = [f"--network={network}"]
-    options += [f"--steps={STEPS[network]}"] if network in STEPS else []
-    return runs.train(
-        config, "train_box_world", PRESET, seed, *options, name=f"{network}-seed{seed}"
-    )
+def measure(run):
+    """Return the number of parameters of a run's network."""
+    return {"parameters": json.loads((run / "config.json").read_text())["parameters"]}
 
 
 def table(results):
-    """The runs' last evaluations, on levels of each kind, as a Markdown table."""
+    """Return the last evaluations, on levels of each kind."""
     rows = []
-    for network, label in NETWORKS.items():
-        if not (found := summaries(results, network)):
-            continue
-        told = [run["generalization"] for run in found]
+    for name, training in TRAININGS.items():
+        found = results.of(name)
         row = {
-            "agent": label,
+            "agent": training.label,
             "parameters": f"{found[0]['parameters']:,}",
             "seeds": len(found),
-            "steps": f"{max(run['step'] for run in found):,}",
+            "steps": last_step(found),
         }
+        kinds = [each["generalization"] for each in found]
         for kind in KINDS:
-            row[kind] = percent(told, kind)
-            row[f"{kind}, ε = {NOISE}"] = percent(told, f"{kind}, ε = {NOISE}")
-        row["CPU minutes"] = spread([run["cpu_minutes"] for run in found], ".0f")
+            row[kind] = percent(kinds, kind)
+            row[f"{kind}, ε = {NOISE}"] = percent(kinds, f"{kind}, ε = {NOISE}")
+        row["CPU minutes"] = spread([each["cpu_minutes"] for each in found], ".0f")
         rows.append(row)
-    return markdown_table(rows)
+    return rows
 
 
-def curves(results):
-    """Greedy success on the level that is trained against steps, a line a network."""
-    return runs.curves(results, NETWORKS, "eval/success", "greedy success", ylim=(-0.02, 1.02))
+REPRODUCTION = Reproduction(
+    page="box_world",
+    trainings=TRAININGS,
+    tables={"table": table},
+    figures={
+        "curves": learning_curves(
+            "eval/success",
+            "greedy success",
+            {name: training.label for name, training in TRAININGS.items()},
+            ylim=(-0.02, 1.02),
+        )
+    },
+    curves=("eval/success",),
+    measure=measure,
+    pictures={"fast-seed0": ("attention.png", "episode.gif")},
+)

@@ -1,30 +1,23 @@
-"""What each part of the presets `dense` and `transformer` is worth.
+"""Parts of the presets `dense` and `transformer` for recorded data, changed one at a time.
 
-    python -m benchmarks reproductions/offline_ablations --data minari:FOLDER --variants whole
+    python -m benchmarks reproductions/offline_ablations --data minari:FOLDER --seeds 20 21 22
 
-All are asked for the best return of the data. What is finished is not trained again, and what was
-stopped goes on.
+The target return of all runs is the best return of the data.
 """
 
 import dataclasses
-import functools
-import pathlib
 
-from benchmarks import runs
+from benchmarks import runner
+from benchmarks.reproduction import Reproduction, Training, spread
 from benchmarks.reproductions import offline
-from benchmarks.runs import spread
-from benchmarks.tables import markdown_table
 from rrl_tf.errors import InvalidInput
 from rrl_tf.offline import load_episodes
 
-RESULTS = pathlib.Path("docs/results/offline_ablations")
+SQUARED = ("--distribution=point", "--noise-scales")
 VARIANTS = {
+    # variant: label, preset, further options
     "whole": ("dense: all of it", "dense", ()),
-    "squared": (
-        "dense: a squared error of the actions",
-        "dense",
-        ("--distribution=point", "--noise-scales"),
-    ),
+    "squared": ("dense: a squared error of the actions", "dense", SQUARED),
     "one-noise": ("dense: played as recorded, no share chosen", "dense", ("--noise-scales",)),
     "no-advantages": ("dense: no advantages", "dense", ("--advantage-power=0",)),
     "even-returns": (
@@ -46,11 +39,7 @@ VARIANTS = {
         "transformer",
         ("--positions=episode",),
     ),
-    "transformer-squared": (
-        "transformer: a squared error of the actions",
-        "transformer",
-        ("--distribution=point", "--noise-scales"),
-    ),
+    "transformer-squared": ("transformer: a squared error of the actions", "transformer", SQUARED),
     "transformer-no-advantages": (
         "transformer: no advantages",
         "transformer",
@@ -67,18 +56,14 @@ VARIANTS = {
         ("--context-length=1", "--batch-size=256"),
     ),
 }
-"""What is otherwise: in the table's words, the preset it begins from, and options of the script."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(runs.Config):
-    """Which runs, and how many at a time."""
+class Config(runner.Config):
+    """Which data and runs."""
 
     data: tuple[str, ...] = ()
-    """Sources as `train_scripts.train_decision_transformer` takes them."""
-    variants: runs.any_of(VARIANTS) = tuple(VARIANTS)
-    """What is otherwise in a run."""
-    runs: str = "runs/offline_ablations"
+    """Sources, as `train_scripts.train_decision_transformer` accepts them."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -86,48 +71,54 @@ class Config(runs.Config):
             raise InvalidInput("data must name recorded episodes, as minari:FOLDER; received none")
 
 
-def main(config):
-    """Trains with one part otherwise at a time and writes the table of the docs."""
-    wanted = [(d, v, s) for s in config.seeds for d in config.data for v in config.variants]
-    runs.train_all(config, train, wanted)
-    runs.publish(RESULTS, {"table": table}, {})
+def trainings(config):
+    """Return a training for every data set and variant."""
+    found = {}
+    for data in config.data:
+        best = f"--targets={load_episodes(data).returns().max():.0f}"
+        for variant, (label, preset, options) in VARIANTS.items():
+            training = Training(label, offline.SCRIPT, preset, (f"--data={data}", best, *options))
+            found[offline.run_name(f"{variant}-{preset}", data)] = training
+    return found
 
 
-def train(config, data, variant, seed):
-    """Trains one agent, and keeps what the table needs."""
-    _, preset, options = VARIANTS[variant]
-    name = f"{variant}-{offline.training(config, data, preset, seed).default_name}"
-    asked = (f"--data={data}", f"--targets={best_return(data):.0f}")
-    script = "train_decision_transformer"
-    run = runs.train(config, script, preset, seed, *asked, *options, name=name)
-    runs.keep(run, RESULTS, preset=variant, seed=seed, data=offline.data_name(data))
-
-
-@functools.cache
-def best_return(data):
-    """The highest return in the data."""
-    return load_episodes(data).returns().max()
+def measure(run):
+    """Return the variant and the name of the data of a run."""
+    variant = max((name for name in VARIANTS if run.name.startswith(f"{name}-")), key=len)
+    return offline.measure(run) | {"preset": variant}
 
 
 def table(results):
-    """One line for every data set and variant: what is played with the last weights."""
-    order = list(VARIANTS)
+    """Return the return with the last weights for every data set and variant."""
+    groups, order = offline.grouped(results), list(VARIANTS)
     rows = []
-    for (data, variant, _), agents in sorted(
-        offline.loaded(results).items(), key=lambda item: (*item[0][::2], order.index(item[0][1]))
-    ):
-        label, *_ = VARIANTS[variant]
-        returns = [next(iter(run["last"].values()))["return"] for run in agents]
-        noises = {run["chosen_noise"] for run in agents if "chosen_noise" in run}
+    for key in sorted(groups, key=lambda key: (*key[::2], order.index(key[1]))):
+        found = groups[key]
+        noises = {each["chosen_noise"] for each in found if "chosen_noise" in each}
         rows.append(
             {
-                "data (environment)": f"{data} ({agents[0]['environment']})",
-                "mean return, best": offline.recorded(agents[0]),
-                "agent": label,
-                "updates": f"{agents[0]['step']:,}",
-                "seeds": len(agents),
-                "return": spread(returns, ",.4g"),
+                "data (environment)": f"{key[0]} ({found[0]['environment']})",
+                "mean return, best": offline.recorded(found[0]),
+                "agent": VARIANTS[key[1]][0],
+                "updates": f"{found[0]['step']:,}",
+                "seeds": len(found),
+                "return": spread([only(each["last"])["return"] for each in found], ",.4g"),
                 "noise played": ", ".join(f"{noise:g}" for noise in sorted(noises)),
             }
         )
-    return markdown_table(rows)
+    return rows
+
+
+def only(mapping):
+    """Return the only value of a mapping."""
+    [value] = mapping.values()
+    return value
+
+
+REPRODUCTION = Reproduction(
+    page="offline_ablations",
+    trainings=trainings,
+    tables={"table": table},
+    measure=measure,
+    config_class=Config,
+)

@@ -1,98 +1,73 @@
-"""Trains relations and convolutions on Sort-of-CLEVR, several seeds each, and writes the tables."""
-
-import dataclasses
-import pathlib
-import shutil
+"""Sort-of-CLEVR: questions about pictures, by relations and by convolutions."""
 
 import numpy as np
 
-from benchmarks import runs
-from benchmarks.runs import percent, spread, summaries
-from benchmarks.tables import markdown_table
+from benchmarks.reproduction import (
+    Reproduction,
+    Training,
+    last_step,
+    learning_curves,
+    percent,
+    spread,
+)
 from rrl_tf.data.sort_of_clevr_task import TEXTS
 
-RESULTS = pathlib.Path("docs/results/sort_of_clevr")
-NETWORKS = {"fast": "relations", "cnn": "convolutions and dense layers"}
-# The most frequent answer to each kind of question: a shape or a half by a coin, and of six
-# objects most often three or four of the same shape (the one asked about and 2 or 3 of 5 others).
+TRAININGS = {
+    "fast": Training("relations", "train_sort_of_clevr", "fast"),
+    "cnn": Training("convolutions and dense layers", "train_sort_of_clevr", "cnn"),
+}
+# The most frequent answer to each kind of question: a shape or a half has probability 1/2, and of
+# six objects most often three or four have the same shape (that object and 2 or 3 of 5 others).
 BLIND = {"non-relational": 0.5, "relational": (0.5 + 0.5 + 10 / 32) / 3}
 
 
-@dataclasses.dataclass(frozen=True)
-class Config(runs.Config):
-    """Which runs, and how many at a time."""
-
-    runs: str = "runs/sort_of_clevr"
-
-
-def main(config):
-    """Trains the networks that the docs report and writes their tables and figure."""
-    runs.train_all(config, train, [(name, seed) for seed in config.seeds for name in NETWORKS])
-    runs.publish(RESULTS, TABLES, {"curves": curves})
-
-
-def train(config, name, seed):
-    """Trains one network, and keeps what the tables need."""
-    run = runs.train(config, "train_sort_of_clevr", name, seed)
-    runs.keep(run, RESULTS)
-    if (name, seed) == ("fast", 0):
-        shutil.copy(run / "figures" / "attention.png", RESULTS / "attention.png")
-
-
 def table(results):
-    """The runs' last evaluations, and what can be had without looking, as a Markdown table."""
+    """Return the last evaluations, and the accuracy without the picture."""
     rows = []
-    for name, label in NETWORKS.items():
-        if not (found := summaries(results, name)):
-            continue
-        minutes = [run["cpu_minutes"] for run in found if "cpu_minutes" in run]
+    for name, training in TRAININGS.items():
+        found = results.of(name)
+        minutes = [each["cpu_minutes"] for each in found if "cpu_minutes" in each]
         rows.append(
             {
-                "network": label,
+                "network": training.label,
                 "parameters": f"{found[0]['parameters']:,}",
                 "seeds": len(found),
-                "updates": f"{max(run['step'] for run in found):,}",
+                "updates": last_step(found),
                 "relational": percent(found, "test/relational"),
                 "non-relational": percent(found, "test/non_relational"),
                 "CPU minutes": spread(minutes, ".0f") if minutes else None,
             }
         )
-    blind = {name: f"{100 * share:.1f} %" for name, share in BLIND.items()}
-    return markdown_table([*rows, {"network": "*without looking at the picture*", **blind}])
+    blind = {name: f"{100 * fraction:.1f} %" for name, fraction in BLIND.items()}
+    return [*rows, {"network": "*without looking at the picture*", **blind}]
 
 
 def kinds(results):
-    """Accuracy by the kind of question, a mean over the seeds, as a Markdown table."""
-    found = {
-        label: [run["test/of_kinds"] for run in summaries(results, name)]
-        for name, label in NETWORKS.items()
-        if summaries(results, name)
-    }
-    return markdown_table(
-        [
-            {
-                "question": text,
-                **{
-                    label: f"{100 * np.mean([run[text] for run in each]):.1f} %"
-                    for label, each in found.items()
-                },
-            }
-            for text in (text.format("...") for text in TEXTS)
-        ]
-    )
+    """Return the accuracy by the kind of question, a mean over the seeds."""
+    rows = []
+    for text in (text.format("...") for text in TEXTS):
+        row = {"question": text}
+        for name, training in TRAININGS.items():
+            accuracies = [each["test/of_kinds"][text] for each in results.of(name)]
+            row[training.label] = f"{100 * np.mean(accuracies):.1f} %"
+        rows.append(row)
+    return rows
 
 
-def curves(results):
-    """Accuracy on relational questions against updates."""
-    return runs.curves(
-        results,
-        NETWORKS,
-        "eval/relational",
-        ylabel="accuracy on relational questions",
-        xlabel="updates",
-        references={"without looking": BLIND["relational"]},
-        ylim=(0, 1),
-    )
-
-
-TABLES = {"table": table, "kinds": kinds}
+REPRODUCTION = Reproduction(
+    page="sort_of_clevr",
+    trainings=TRAININGS,
+    tables={"table": table, "kinds": kinds},
+    figures={
+        "curves": learning_curves(
+            "eval/relational",
+            "accuracy on relational questions",
+            {name: training.label for name, training in TRAININGS.items()},
+            xlabel="updates",
+            references={"without looking": BLIND["relational"]},
+            ylim=(0, 1),
+        )
+    },
+    curves=("eval/relational",),
+    pictures={"fast-seed0": ("attention.png",)},
+)

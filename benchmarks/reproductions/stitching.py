@@ -1,40 +1,29 @@
-"""Whether what is learned from pieces of episodes can do what none of the episodes does.
+"""Pieces of episodes: agents that have to combine what no recorded episode does as a whole.
 
-    python -m benchmarks reproductions/stitching
-
-In the data of the mazes whoever began at A took exit 2 (or, in the fork, 3); exit 1, which pays
-best, was taken from B alone, and both ways go through one cell. In DoorKey's data there is either
-the first part of an episode, up to the key, or the rest of another. Nobody in the data goes the
-whole way; played is the whole way.
+In the data of the mazes, an episode that starts at A takes exit 2 (or, in the fork, 3). Exit 1,
+which pays best, is only taken from B; both ways share one cell. The data of DoorKey hold either
+the first part of an episode, up to the key, or the rest of another one. Agents play the whole way.
 """
 
 import dataclasses
-import pathlib
+import functools
 
 import keras
 import numpy as np
 
-from benchmarks import runs
-from benchmarks.runs import percent, spread
-from benchmarks.tables import markdown_table
+from benchmarks.reproduction import Reproduction, percent, spread
 from rrl_tf.envs.crossing import MAPS, Crossing
 from rrl_tf.envs.minigrid_view import object_cells
 from rrl_tf.offline import Episode, OfflineData, RecordedEnv
 from rrl_tf.offline.decision_transformer import train_decision_transformer
-from rrl_tf.training.config import require_positive
 from train_scripts import train_decision_transformer as script
 
-RESULTS = pathlib.Path("docs/results/stitching")
-
-MAZE = {
-    "preprocessor": "standardise",
-    "sampling": "steps",
-    "steps": 1000,
-    "targets": (0.2, 1.0),
-    "evaluate_every": 0,
-}
+EPISODES = 400
+"""Episodes recorded in a maze."""
+MAZE = {"preprocessor": "standardise", "sampling": "steps", "steps": 1000, "targets": (0.2, 1.0)}
 DENSE = {"model": "behavior_cloning", "context_length": 1, "batch_size": 256}
 AGENTS = {
+    # label, changes of the preset `doorkey`
     "bc": ("imitation", DENSE),
     "dense": (
         "dense, told the return",
@@ -48,90 +37,67 @@ AGENTS = {
     "k3": ("Decision Transformer, K = 3", {"context_length": 3}),
     "k10": ("Decision Transformer, K = 10", {"context_length": 10}),
 }
-"""Rows: in the table's words, and what differs from the preset `doorkey` of the script."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(runs.Config):
-    """Which data, agents and seeds."""
+class PiecesTraining:
+    """A training on pieces of episodes, in this process.
 
-    tasks: runs.any_of((*MAPS, "doorkey")) = (*MAPS, "doorkey")
-    """Whose pieces: mazes of `rrl_tf.envs.crossing`, or DoorKey."""
-    agents: runs.any_of(AGENTS) = tuple(AGENTS)
-    """Who learns from them."""
-    episodes: int = 400
-    """Recorded in a maze; of DoorKey's 2,000 all are cut that hold the key."""
-    runs: str = "runs/stitching"
+    Attributes:
+        label: name of the row.
+        task: name of a maze, or `doorkey`.
+        changes: changes of the preset `doorkey` of the script.
+        seeds: seeds that the tables show.
+    """
 
-    def __post_init__(self):
-        super().__post_init__()
-        require_positive(self, "episodes")
+    label: str
+    task: str
+    changes: dict
+    seeds: tuple[int, ...] = (0, 1, 2)
 
-
-def main(config):
-    """Trains agents on pieces of episodes and writes what they make of them."""
-    for task in config.tasks:
-        data = doorkey_pieces() if task == "doorkey" else maze_pieces(task, config.episodes)
-        wanted = [(task, data, agent, seed) for seed in config.seeds for agent in config.agents]
-        runs.train_all(config, train, wanted)
-    runs.publish(RESULTS, {"table": table}, {})
-
-
-def train(config, task, data, agent, seed):
-    """Trains one agent, and keeps what the table needs."""
-    _, differences = AGENTS[agent]
-    numbers = {} if task == "doorkey" else MAZE
-    training = dataclasses.replace(
-        script.DOORKEY,
-        name=f"{task}-{agent}-seed{seed}",
-        runs=config.runs,
-        seed=seed,
-        **{"evaluate_every": 0, **numbers, **differences},
-    )
-    scaling = script.make_scaling(training, data)
-    keras.utils.set_random_seed(seed)
-    network = script.make_network(training, data, scaling)
-    run = train_decision_transformer(data, network, scaling, training)
-    runs.keep(run.folder.path, RESULTS, **in_the_data(data))
+    def run(self, runs, name, seed, threads=1):
+        """Train in the run folder `runs/name`, or resume it."""
+        data, _ = pieces(self.task)
+        maze = {} if self.task == "doorkey" else MAZE
+        changes = {"evaluate_every": 0, **maze, **self.changes}
+        config = dataclasses.replace(
+            script.DOORKEY, name=name, runs=str(runs), seed=seed, **changes
+        )
+        scaling = script.make_scaling(config, data)
+        keras.utils.set_random_seed(seed)
+        network = script.make_network(config, data, scaling)
+        train_decision_transformer(data, network, scaling, config)
 
 
-def in_the_data(data):
-    """What whoever began where it is played reached, and what is possible from there."""
-    whole = data.from_start
-    return {"recorded": {"mean": float(np.mean(whole)), "best": float(np.max(whole))}}
-
-
-@dataclasses.dataclass(frozen=True)
-class Pieces(OfflineData):
-    """Episodes, and the returns of those that began where it is played."""
-
-    from_start: tuple[float, ...] = ()
+@functools.cache
+def pieces(task):
+    """Return the data of a task, and the returns of the episodes that start where agents play."""
+    return doorkey_pieces() if task == "doorkey" else maze_pieces(task, EPISODES)
 
 
 def maze_pieces(layout, episodes):
-    """Play in a maze: from A to exit 2 or 3, from B to exit 1."""
+    """Record a maze: from A to exit 2 or 3, from B to exit 1."""
     ways = {"A": ("2",) if layout == "crossing" else ("2", "3"), "B": ("1",)}
     played = {start: [] for start in ways}
     for number in range(episodes):
         start = "AB"[number % 2]
-        to = ways[start][number // 2 % len(ways[start])]
-        played[start].append(play(Crossing(layout, start), to, number))
-    assert max(episode.total for episode in played["A"]) < 1.0, "an episode went the whole way"
+        exit_ = ways[start][number // 2 % len(ways[start])]
+        played[start].append(play(Crossing(layout, start), exit_, number))
     env = Crossing(layout)
-    return Pieces(
+    data = OfflineData(
         f"pieces of {layout}",
         tuple(played["A"] + played["B"]),
         env.action_space,
         f"Crossing {layout}",
         lambda: Crossing(layout, "A"),
         env.observation_space,
-        from_start=tuple(episode.total for episode in played["A"]),
     )
+    return data, [episode.total for episode in played["A"]]
 
 
-def play(env, to, seed):
-    """An episode that heads for an exit."""
-    way, env = env.way(to), RecordedEnv(env)
+def play(env, exit_, seed):
+    """Record an episode that goes to an exit."""
+    way, env = env.way(exit_), RecordedEnv(env)
     observation, _ = env.reset(seed=seed)
     over = False
     while not over:
@@ -142,7 +108,7 @@ def play(env, to, seed):
 
 
 def doorkey_pieces():
-    """Of recorded DoorKey episodes every other one up to the key, of the others what follows."""
+    """Cut recorded DoorKey episodes at the key, and keep the first part or the rest in turns."""
     data = script.load(script.DOORKEY)
     firsts, rests = [], []
     for number, episode in enumerate(data.episodes):
@@ -153,13 +119,12 @@ def doorkey_pieces():
             firsts.append(part(episode, 0, picked_up))
         elif picked_up < len(episode):
             rests.append(part(episode, picked_up, len(episode)))
-    values = {field.name: getattr(data, field.name) for field in dataclasses.fields(OfflineData)}
-    values |= {"name": "pieces of doorkey", "episodes": tuple(firsts + rests)}
-    return Pieces(**values, from_start=tuple(episode.total for episode in firsts))
+    data = dataclasses.replace(data, name="pieces of doorkey", episodes=tuple(firsts + rests))
+    return data, [episode.total for episode in firsts]
 
 
 def first_with_key(episode):
-    """The first step at which the agent carries the key."""
+    """Return the first step at which the agent carries the key, or `None`."""
     for step, view in enumerate(episode.observations):
         cells = object_cells(view, channels=view.shape[-1])
         if cells.get("key") == cells["agent"] and step:
@@ -168,7 +133,7 @@ def first_with_key(episode):
 
 
 def part(episode, begin, end):
-    """Steps of an episode; what is cut off in front or behind is not known to have been."""
+    """Return steps of an episode; a cut at the end is a truncation."""
     is_end = end == len(episode)
     return Episode(
         episode.observations[begin : end + 1],
@@ -179,26 +144,42 @@ def part(episode, begin, end):
     )
 
 
+def measure(run):
+    """Return the mean and the best recorded return from the start where agents play."""
+    _, returns = pieces(run.name.partition("-")[0])
+    return {"recorded": {"mean": float(np.mean(returns)), "best": float(np.max(returns))}}
+
+
+TRAININGS = {
+    f"{task}-{agent}": PiecesTraining(label, task, changes)
+    for task in (*MAPS, "doorkey")
+    for agent, (label, changes) in AGENTS.items()
+}
+
+
 def table(results):
-    """One line for every data set and agent."""
+    """Return the return at the highest target, and how often agents go the whole way."""
     rows = []
-    for task in (*MAPS, "doorkey"):
-        for agent, (label, _) in AGENTS.items():
-            found = runs.summaries(results, f"{task}-{agent}")
-            if not found:
-                continue
-            target = max(found[0]["last"], key=float)
-            last = [run["last"][target] for run in found]
-            recorded = "{mean:.2f}, {best:.2f}".format(**found[0]["recorded"])
-            row = {
-                "pieces of": task,
-                "recorded from there, mean, best": recorded,
-                "agent": label,
-                "seeds": len(found),
-                "asked for": target if agent not in ("bc", "advantages") else None,
-                "return": spread([each["return"] for each in last], ".2f"),
-            }
-            if "success" in last[0]:
-                row["whole way"] = percent(last, "success", ".0f")
-            rows.append(row)
-    return markdown_table(rows)
+    for variant, training in TRAININGS.items():
+        found = results.of(variant)
+        target = max(found[0]["last"], key=float)
+        last = [each["last"][target] for each in found]
+        row = {
+            "pieces of": training.task,
+            "recorded from there, mean, best": "{mean:.2f}, {best:.2f}".format(
+                **found[0]["recorded"]
+            ),
+            "agent": training.label,
+            "seeds": len(found),
+            "asked for": None if variant.endswith(("bc", "advantages")) else target,
+            "return": spread([each["return"] for each in last], ".2f"),
+        }
+        if "success" in last[0]:
+            row["whole way"] = percent(last, "success", ".0f")
+        rows.append(row)
+    return rows
+
+
+REPRODUCTION = Reproduction(
+    page="stitching", trainings=TRAININGS, tables={"table": table}, measure=measure
+)

@@ -1,105 +1,94 @@
-"""The cost of one recurrent double DQN update, ours against PyTorch's, and of a step with memory.
+"""The cost of one recurrent double DQN update, ours against PyTorch's, and of a served step.
 
-Both sides go through the same sequences of DoorKey: target network over all steps, burn-in without
-a gradient, the learned steps with one, the bootstrap steps without; clipping, Adam, the target
-network's step. Ours is `RecurrentDoubleDQN` of `train_scripts.train_recurrent --preset
+Both sides process the same sequences of DoorKey: the target network over all steps, the burn-in
+without a gradient, the unroll with one, the bootstrap steps without; clipping, Adam, and the step
+of the target network. Ours is `RecurrentDoubleDQN` of `train_scripts.train_recurrent --preset
 doorkey-6x6`, from tensors to tensors as inside its training loop; theirs is
 `benchmarks.pytorch.recurrent_double_dqn`, eager.
 
-Both compute every cell. A line more is of ours with `--bound-entities`: without those that nothing
-attends to, by which no value changes.
+Both compute every cell. One more row is ours with `--bound-entities`: without the cells that
+nothing attends to. No value changes.
 """
 
 import dataclasses
 import tempfile
 
 import numpy as np
-import tensorflow as tf
-import torch
 
-from benchmarks.measure import median, use_one_thread
+from benchmarks.measure import median
 from benchmarks.pytorch import comparison
-from benchmarks.pytorch.comparison import EAGER, OURS, OURS_FEWER
+from benchmarks.pytorch.comparison import EAGER, OURS, OURS_VISIBLE
 from benchmarks.pytorch.networks import copy_weights
 from benchmarks.pytorch.recurrent_double_dqn import RelationalLSTM, TorchRecurrentDoubleDQN
-from rrl_tf.agents.loops import make_recurrent_loop
+from rrl_tf.agents import make_loop as make_training_loop
 from rrl_tf.export import export_recurrent_policy, load_policy
 from serving.sessions import MemorySession
 from train_scripts import train_recurrent
 
 PRESET = "doorkey-6x6"
-SERVED = "a served step, in process"
+PRECISION = "float32"
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(comparison.Config):
-    """What is compared, and how long."""
+    """What is compared, and how long is measured."""
 
-    precisions: tuple[str, ...] = ("float32",)
+    precisions: tuple[str, ...] = (PRECISION,)
     networks: tuple[str, ...] = ("lstm", "relational-memory", "relational-memory-entities")
-    """Ours; PyTorch's is the LSTM."""
+    """Networks of ours; PyTorch's is the LSTM."""
     rounds: int = 15
     calls: int = 4
 
 
 def main(config):
-    """Measures the CPU time of one recurrent update, and the time of a step with memory."""
-    use_one_thread()
-    torch.set_num_threads(1)
-    updates, acts = {}, {}
+    """Measure the CPU time of one recurrent update, and of a served step."""
+    sides, served = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         for name in config.networks:
-            loop = begun_loop(name)
-            (sequence,), _ = loop.replay.sample(loop.batch_size, (0, 0))
-            updates[name, "float32", OURS] = our_update(loop.agent, sequence)
+            loop = started_loop(name)
+            sequence, _ = loop.replay.sample(loop.batch_size, (0, 0))
+            sides[name, PRECISION, OURS] = our_update(loop.agent, sequence)
             if name == "lstm":
-                add_contestants(updates, name, loop.agent, sequence)
-            acts[f"{SERVED}: {name}"] = served_step(f"{folder}/{name}", loop)
+                add_sides(sides, name, loop.agent, sequence)
+            served[name] = served_step(f"{folder}/{name}", loop)
         return comparison.compare(
-            config,
-            "Cost of one recurrent update",
-            ("network", "precision", "update"),
-            updates,
-            {},
-            notes,
-            versus=(EAGER,),
-            **acts,
+            config, "Cost of one recurrent update", sides, {}, notes, rivals=(EAGER,), **served
         )
 
 
-def add_contestants(updates, name, agent, sequence):
-    """Adds the same update by fewer cells, and in PyTorch.
+def add_sides(sides, name, agent, sequence):
+    """Add the same update with the visible cells only, and in PyTorch.
 
     Raises:
-        ValueError: if one of them computes something else.
+        ValueError: if the sides compute different losses.
     """
-    fewer = make_loop(name, bound_entities=True).agent
-    fewer.set_state(agent.get_state())
-    updates[name, "float32", OURS_FEWER] = our_update(fewer, sequence)
-    updates[name, "float32", EAGER] = torch_update(agent, sequence)
-    losses = {who: updates[name, "float32", who]() for who in (OURS, OURS_FEWER, EAGER)}
-    comparison.check_equal(losses, "float32")
+    visible = make_loop(name, bound_entities=True).agent
+    visible.set_state(agent.get_state())
+    added = {
+        OURS: sides[name, PRECISION, OURS],
+        OURS_VISIBLE: our_update(visible, sequence),
+        EAGER: torch_update(agent, sequence),
+    }
+    comparison.check_equal({side: update() for side, update in added.items()}, PRECISION)
+    sides |= {(name, PRECISION, side): update for side, update in added.items()}
 
 
 def notes(seconds):
-    """What the table does not hold."""
-    served = (
-        f"{name.removeprefix(SERVED + ': ')} {1e3 * median(seconds[name]):.2f} ms"
-        for name in seconds
-        if isinstance(name, str) and name.startswith(SERVED)
-    )
+    """Return the notes of the table."""
+    networks = [name for name in seconds if isinstance(name, str) and name not in (PRECISION,)]
+    served = (f"{name} {1e3 * median(seconds[name]):.2f} ms" for name in networks)
     training = train_recurrent.PRESETS[PRESET]
-    steps = f"{training.burn_in} + {training.learned_steps} + {training.n_step}"
+    steps = f"{training.burn_in} + {training.unroll_length} + {training.n_step}"
     return (
         f"CPU time of an update of {training.batch_size} sequences of {steps} steps, one thread; "
-        "the last columns are ratios of medians. Aim: at most 0.6 of PyTorch eager.",
-        f"A step with its memory, of one environment, by `MemorySession` in the process: "
-        f"{', '.join(served)}. Aim: at most 0.5 ms.",
+        "the last columns are ratios of medians. Target: at most 0.6 of PyTorch eager.",
+        "A step with its memory, of one environment, by `MemorySession` in the process: "
+        f"{', '.join(served)}. Target: at most 0.5 ms.",
     )
 
 
-def begun_loop(network):
-    """A training loop whose replay holds some play."""
+def started_loop(network):
+    """Return a training loop whose replay holds some sequences."""
     loop = make_loop(network, learning_starts=20_000, log_every=4000)
     for _ in loop.run(4000):
         pass
@@ -107,17 +96,17 @@ def begun_loop(network):
 
 
 def make_loop(network, **changes):
-    """The training loop of the preset, with changes."""
+    """Return the training loop of the preset, with changes."""
     config = dataclasses.replace(train_recurrent.PRESETS[PRESET], network=network, **changes)
     task = train_recurrent.make_task(config)
-    return make_recurrent_loop(task, train_recurrent.make_network(config, task), config)
+    return make_training_loop(task, train_recurrent.make_network(config, task), config)
 
 
 def our_update(agent, sequence):
-    """A function that updates the agent, and returns the loss."""
+    """Return a function that updates the agent and returns the loss."""
 
     def update():
-        metrics, priority = agent.update_in_graph(sequence)
+        metrics, priority = agent.update(sequence)
         priority.numpy()
         return float(metrics["loss"])
 
@@ -125,27 +114,23 @@ def our_update(agent, sequence):
 
 
 def torch_update(agent, sequence):
-    """A function that updates the same agent in PyTorch, and returns the loss."""
-    theirs = torch_agent(agent)
+    """Return a function that updates the same agent in PyTorch and returns the loss."""
+    network, config = RelationalLSTM(agent.network.num_actions), train_recurrent.PRESETS[PRESET]
+    copy_weights(network, torch_weights(agent.network))
+    theirs = TorchRecurrentDoubleDQN(
+        network,
+        **{
+            name: getattr(agent, name)
+            for name in ("burn_in", "n_step", "discount", "priority_max_weight")
+        },
+        **{name: getattr(config, name) for name in ("learning_rate", "clip_norm", "target_rate")},
+    )
     arrays = {key: value.numpy() for key, value in sequence.items()}
     return lambda: theirs.update(arrays)[0]
 
 
-def torch_agent(agent):
-    """The same agent in PyTorch."""
-    network = RelationalLSTM(agent.network.num_actions)
-    copy_weights(network, torch_weights(agent.network))
-    numbers = ("burn_in", "n_step", "discount", "max_share")
-    learning = train_recurrent.PRESETS[PRESET]
-    return TorchRecurrentDoubleDQN(
-        network,
-        **{name: getattr(agent, name) for name in numbers},
-        **{name: getattr(learning, name) for name in ("learning_rate", "clip_norm", "target_rate")},
-    )
-
-
 def torch_weights(network):
-    """The network's weights under the names that `copy_weights` understands."""
+    """Return the network's weights under the names that `copy_weights` accepts."""
     weights = {}
     for weight in network.weights:
         path = weight.path.replace("/encoder/", "/")
@@ -159,16 +144,9 @@ def torch_weights(network):
 
 
 def served_step(folder, loop):
-    """A function that asks an exported policy for one action, in this process."""
-    export_recurrent_policy(
-        folder, loop.agent.policy, loop.agent.prepare, *observation_of(loop.replay)
-    )
+    """Return a function that gets one action of an exported policy in this process."""
+    shape = loop.replay.sample(1, (0, 0))[0]["observation_t"].shape[2:]
+    export_recurrent_policy(folder, loop.agent.policy, loop.agent.preprocess, shape, "uint8")
     session = MemorySession(load_policy(folder))
-    observation = np.zeros(*observation_of(loop.replay))
+    observation = np.zeros(shape, "uint8")
     return lambda: session.act(observation)
-
-
-def observation_of(replay):
-    """Shape and dtype of an observation that a replay holds."""
-    column: tf.Variable = replay.sample(1, (0, 0))[0][0]["observation_t"]
-    return tuple(column.shape[2:]), column.dtype.as_numpy_dtype

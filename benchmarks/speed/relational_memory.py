@@ -1,11 +1,11 @@
-"""The cost of one training step of the Relational Memory: ours against PyTorch's and an LSTM's.
+"""The cost of a training step of the Relational Memory, of PyTorch's port, and of LSTMs.
 
 A step is forward, backward and Adam for a batch of sequences that a memory reads and a dense layer
-classifies. Ours is what `fit` runs, `train_on_batch`: Keras' loop over the steps or all steps
-written out (`unroll=True`), without and with XLA (`jit_compile`). PyTorch's is the structure of the
-known port (`benchmarks.pytorch.relational_memory`), eager, once with the port's norms and once with
-the original's, which are over rows. The LSTMs are Keras', of the same output size and of the same
-number of parameters.
+classifies. Ours is `train_on_batch`, the step of `fit`: Keras' loop over the steps, or all steps
+unrolled (`unroll=True`), without and with XLA (`jit_compile`). PyTorch's is the structure of the
+known port (`benchmarks.pytorch.relational_memory`), eager, once with the port's norms and once
+with those of the original, over rows. The LSTMs are Keras', one with the same output size and one
+with the same number of parameters.
 """
 
 import dataclasses
@@ -15,9 +15,8 @@ import numpy as np
 import tensorflow as tf
 import torch
 
-from benchmarks.measure import Rounds, median, spread, take_turns
+from benchmarks.measure import Report, Rounds, median, middle, take_turns
 from benchmarks.pytorch.relational_memory import TorchRelationalMemory
-from benchmarks.report import Report
 from rrl_tf.layers import RelationalMemory
 
 CLASSES = 8
@@ -26,7 +25,7 @@ PORT = "PyTorch, the port's structure"
 
 @dataclasses.dataclass(frozen=True)
 class Config(Rounds):
-    """Sizes, and how long to measure."""
+    """Sizes, and how long is measured."""
 
     batch: int = 64
     steps: int = 8
@@ -39,38 +38,38 @@ class Config(Rounds):
 
 
 def main(config):
-    """Measures the CPU time of one training step of memories."""
-    contestants = make_contestants(config)
-    seconds = take_turns({name: step for name, (step, _) in contestants.items()}, config)
+    """Measure the CPU time of one training step."""
+    sides = make_sides(config)
+    seconds = take_turns({name: step for name, (step, _) in sides.items()}, config)
     rows = [
         {
             "step of": name,
             "parameters": f"{parameters:,}",
             "ms": 1e3 * median(seconds[name]),
-            "10 to 90 %": spread(1e3 * seconds[name]),
+            "10 to 90 %": middle(1e3 * seconds[name]),
             "of the port's": median(seconds[name] / seconds[PORT]),
         }
-        for name, (_, parameters) in contestants.items()
+        for name, (_, parameters) in sides.items()
     ]
     notes = (
         "CPU time of a training step (forward, backward, Adam), one thread, medians. The last "
-        "column is the median of the ratios to the port's steps measured in the same turns.",
+        "column is the median of the ratios to the port's steps in the same turns.",
         f"B = {config.batch}, T = {config.steps}, {config.features} features, {config.mem_slots} "
         f"slots, {config.num_heads} heads of {config.head_size}, a dense layer to {CLASSES} "
         "classes; float32.",
-        "Aim: at most 0.6 of the port's.",
+        "Target: at most 0.6 of the port's.",
     )
     return Report("Cost of a training step of a memory", rows, notes)
 
 
-def make_contestants(config):
-    """Name → (function that does one training step, parameters of the model)."""
+def make_sides(config):
+    """Return dict name → (function that does one training step, parameters of the model)."""
     size = config.mem_slots * config.num_heads * config.head_size
 
     def memory(**options):
         return RelationalMemory(config.mem_slots, config.head_size, config.num_heads, **options)
 
-    equal = lstm_units(memory(), config)
+    units = lstm_units(memory(), config)
     return {
         "ours, unroll=True": keras_step(memory(unroll=True), config),
         "ours, unroll=True, XLA": keras_step(memory(unroll=True), config, jit_compile=True),
@@ -79,27 +78,27 @@ def make_contestants(config):
         PORT: torch_step(config),
         "PyTorch, norms over rows": torch_step(config, norm_rows=True),
         f"LSTM of {size} units: the same output": keras_step(keras.layers.LSTM(size), config),
-        f"LSTM of {equal} units: the same parameters": keras_step(keras.layers.LSTM(equal), config),
+        f"LSTM of {units} units: the same parameters": keras_step(keras.layers.LSTM(units), config),
     }
 
 
 def lstm_units(memory, config):
-    """Units of the LSTM with the number of parameters closest to the memory's."""
+    """Return the units of the LSTM whose number of parameters is closest to the memory's."""
     memory.build((None, None, config.features))
-    wanted = memory.count_params()
     units = np.arange(1, 5000)
-    return int(units[np.abs(4 * units * (config.features + units + 1) - wanted).argmin()])
+    parameters = 4 * units * (config.features + units + 1)
+    return int(units[np.abs(parameters - memory.count_params()).argmin()])
 
 
 def sequences(config):
-    """A batch `(B, T, F)` float32 and classes `(B,)`."""
+    """Return a batch `(B, T, F)` float32 and classes `(B,)`."""
     rng = np.random.default_rng(0)
     shape = (config.batch, config.steps, config.features)
     return rng.normal(size=shape).astype("float32"), rng.integers(CLASSES, size=config.batch)
 
 
 def keras_step(core, config, jit_compile=False):
-    """One `train_on_batch` of a Keras layer and a dense layer, and their parameters."""
+    """Return a `train_on_batch` of a Keras layer and a dense layer, and their parameters."""
     inputs = keras.Input((config.steps, config.features))
     model = keras.Sequential([inputs, core, keras.layers.Dense(CLASSES)])
     model.compile(
@@ -112,7 +111,7 @@ def keras_step(core, config, jit_compile=False):
 
 
 def torch_step(config, norm_rows=False):
-    """The same of PyTorch's memory."""
+    """Return the same step of PyTorch's memory, and its parameters."""
     size = config.num_heads * config.head_size
     memory = TorchRelationalMemory(
         config.features, config.mem_slots, config.head_size, config.num_heads, norm_rows

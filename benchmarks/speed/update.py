@@ -1,78 +1,78 @@
 """The cost of one double DQN update: ours against the same computation in PyTorch.
 
-Both sides do what one training step does, from a batch of raw observations in NumPy to the loss and
-the temporal-difference errors in NumPy: prepare the observations, three forward passes (online and
+Both sides do one training step, from a batch of raw observations as a tensor to the loss and the
+temporal-difference errors in NumPy: preprocess the observations, three forward passes (online and
 target network at t + n, online network at t), the gradient, clipping by its global norm, Adam, the
-target network. Ours is `DoubleDQN.update` of the presets of `train_scripts.train_doorkey`, `book`
-and `fast`, and of Box-World's, without and with XLA. Theirs is `benchmarks.pytorch.double_dqn`,
-eager and with `torch.compile`, as one would write it there.
+target network. Ours is `DoubleDQN.update` with the presets `book` and `fast` of
+`train_scripts.train_doorkey` and with that of Box-World, without and with XLA. Theirs is
+`benchmarks.pytorch.double_dqn`, eager and with `torch.compile`.
 
-All of these compute every cell. A line more is of ours without those that nothing attends to, by
-`max_entities`, as `--preset quick` and Box-World's agent are trained: no value changes.
+All of these compute every cell. One more row is ours without the cells that nothing attends to,
+by `max_entities`, which is how `--preset quick` and Box-World's agent train: no value changes.
 """
 
 import dataclasses
+import functools
+from typing import Literal
 
-import numpy as np
+import tensorflow as tf
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import untrained
 from benchmarks.pytorch import comparison
 from benchmarks.pytorch.comparison import (
     COMPILED,
     EAGER,
     OURS,
-    OURS_FEWER,
+    OURS_VISIBLE,
     OURS_XLA,
     PRECISIONS,
 )
-from benchmarks.pytorch.double_dqn import PREPARATIONS, TorchDoubleDQN
+from benchmarks.pytorch.double_dqn import PREPROCESSORS, TorchDoubleDQN
 from benchmarks.pytorch.networks import NETWORKS, copy_weights
-from benchmarks.runs import any_of
-from rrl_tf.agents.loops import make_loop
+from benchmarks.untrained import double_dqn
+from rrl_tf.agents import make_loop
 from rrl_tf.envs.minigrid_view import most_in_sight
 from train_scripts import train_box_world, train_doorkey
 
 PRESETS = {
     "book": train_doorkey.PRESETS["book"],
     "fast": train_doorkey.PRESETS["fast"],
-    # Its own optimiser, Muon, is not the same in both libraries; experience is gathered in Python.
+    # Muon, its own optimiser, differs between the libraries; experience is gathered in Python.
     "box-world": train_box_world.Config(
         optimizer="adam", loop="python", learning_starts=0, replay_capacity=9000
     ),
 }
-MOST_ATTENDED = {
+VISIBLE = {
     "fast": most_in_sight(5),
     "box-world": train_box_world.max_entities(PRESETS["box-world"]),
 }
-"""The most cells that anything attends to, where these are not all."""
+"""Largest number of cells that anything attends to, where not all."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(comparison.Config):
-    """What is compared, and how long."""
+    """What is compared, and how long is measured."""
 
-    presets: any_of(PRESETS) = tuple(PRESETS)
+    presets: tuple[Literal["book", "fast", "box-world"], ...] = ("book", "fast", "box-world")
     """Presets of `train_scripts.train_doorkey` and `train_scripts.train_box_world`."""
     compiled: bool = True
-    """Compare with `torch.compile` too; its compilation is most of the time this takes."""
+    """Also compare with `torch.compile`, whose compilation takes most of the time."""
     rounds: int = 25
     calls: int = 4
 
 
 def main(config):
-    """Measures the CPU time of one double DQN update, ours and PyTorch's."""
-    updates, products = {}, {}
+    """Measure the CPU time of one double DQN update."""
+    sides, flops = {}, {}
     for preset in config.presets:
-        products[preset] = add_contestants(updates, preset, config)
-    counts = ", ".join(f"{name} {value / 1e9:.2f}" for name, value in products.items())
+        flops[preset] = add_sides(sides, preset, config)
+    counts = ", ".join(f"{name} {value / 1e9:.2f}" for name, value in flops.items())
     return comparison.compare(
         config,
         "Cost of one update",
-        ("network", "precision", "update"),
-        updates,
-        {name: products[name[0]] for name in updates if name[-1] != OURS_FEWER},
+        sides,
+        {name: flops[name[0]] for name in sides if name[-1] != OURS_VISIBLE},
         lambda seconds: (
             "CPU time of an update, one thread; the last three columns are ratios of medians.",
             f"Matrix products of an update, in GFLOP: {counts}.",
@@ -80,14 +80,14 @@ def main(config):
     )
 
 
-def add_contestants(updates, preset, config):
-    """Adds `(preset, precision, who) → function` for all that update a preset's network.
+def add_sides(sides, preset, config):
+    """Add `(preset, precision, side) → function` for all sides that update a preset's network.
 
     Returns:
         Floating-point operations of the matrix products of one update.
 
     Raises:
-        ValueError: if ours and PyTorch's compute something else.
+        ValueError: if the sides compute different losses.
     """
     training = PRESETS[preset]
     batch = gather_batch(training)
@@ -95,45 +95,56 @@ def add_contestants(updates, preset, config):
         agents = {OURS: our_agent(training, precision, jit_compile=False)}
         weights = {w.path: w.numpy() for w in agents[OURS].network.weights}
         agents[OURS_XLA] = our_agent(training, precision, jit_compile=True)
-        if preset in MOST_ATTENDED:
-            fewer = MOST_ATTENDED[preset]
-            agents[OURS_FEWER] = our_agent(training, precision, False, max_entities=fewer)
+        if preset in VISIBLE:
+            agents[OURS_VISIBLE] = our_agent(training, precision, False, VISIBLE[preset])
         for agent in agents.values():
             agent.set_state(agents[OURS].get_state())
-        agents[EAGER] = torch_agent(training, precision, weights)
-        if config.compiled:
-            agents[COMPILED] = torch_agent(training, precision, weights, compiled=True)
-        comparison.check_equal(
-            {who: first_loss(agent, batch) for who, agent in agents.items()}, precision
-        )
-        for who, agent in agents.items():
-            updates[preset, precision, who] = lambda agent=agent: agent.update(batch)
-    return count_products(torch_agent(training, "float32", weights), batch)
+        updates = {side: our_update(agent, batch) for side, agent in agents.items()}
+        theirs = {EAGER: False, COMPILED: True} if config.compiled else {EAGER: False}
+        for side, compiled in theirs.items():
+            agent = torch_agent(training, precision, weights, compiled)
+            updates[side] = functools.partial(agent.update, batch)
+        losses = {side: update()[0]["loss"] for side, update in updates.items()}
+        comparison.check_equal(losses, precision)
+        sides |= {(preset, precision, side): update for side, update in updates.items()}
+    return count_flops(torch_agent(training, "float32", weights), batch)
+
+
+def our_update(agent, batch):
+    """Return a function that updates our agent; it returns what the update in PyTorch returns."""
+    tensors = {name: tf.constant(array) for name, array in batch.items()}
+
+    def update():
+        metrics, error = agent.update(tensors)
+        return {name: float(value) for name, value in metrics.items()}, error.numpy()
+
+    return update
 
 
 def gather_batch(training):
-    """A batch of real transitions."""
-    never = dataclasses.replace(training, learning_starts=training.replay_capacity - 1)
-    task, agent = untrained.double_dqn(never)
-    loop = make_loop(task, agent.network, never)
+    """Return a batch of real transitions, a dict of NumPy arrays."""
+    acting = dataclasses.replace(training, learning_starts=training.replay_capacity // 2)
+    task, agent = double_dqn(acting)
+    loop = make_loop(task, agent.network, acting)
     for _ in loop.run(max(1000, 2 * training.batch_size)):
         pass
-    return loop.replay.sample(training.batch_size, np.random.default_rng(0))
+    batch, _ = loop.replay.sample(training.batch_size, (0, 0))
+    return {name: tensor.numpy() for name, tensor in batch.items()}
 
 
 def our_agent(training, precision, jit_compile, max_entities=None):
-    """The agent that a training preset makes, of so many cells or of all, in some precision."""
+    """Return the agent of a preset in some precision, with at most `max_entities` cells."""
     training = dataclasses.replace(training, dtype=PRECISIONS[precision], jit_compile=jit_compile)
-    return untrained.double_dqn(training, max_entities=max_entities)[1]
+    return double_dqn(training, max_entities=max_entities)[1]
 
 
 def torch_agent(training, precision, weights, compiled=False):
-    """The same agent in PyTorch, beginning with `weights`."""
+    """Return the same agent in PyTorch, with the weights of ours."""
     network = NETWORKS[training.preset](num_actions=4 if training.preset == "box-world" else 5)
     copy_weights(network, weights)
     return TorchDoubleDQN(
         network,
-        PREPARATIONS[training.preset],
+        PREPROCESSORS[training.preset],
         learning_rate=training.learning_rate,
         clip_norm=training.clip_norm,
         loss=training.loss,
@@ -144,16 +155,10 @@ def torch_agent(training, precision, weights, compiled=False):
     )
 
 
-def first_loss(agent, batch):
-    """The loss of an agent's first update."""
-    metrics, _ = agent.update(batch)
-    return metrics["loss"]
+def count_flops(agent, batch):
+    """Count the floating-point operations of the matrix products in an update.
 
-
-def count_products(agent, batch):
-    """Floating-point operations of the matrix products in an update.
-
-    The fused attention is taken apart for it, as the counter does not look inside.
+    The counter does not see inside the fused attention, which is replaced for it.
     """
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         agent.update(batch)

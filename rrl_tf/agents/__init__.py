@@ -3,20 +3,19 @@
 from rrl_tf._lazy import lazy_attributes
 
 _MODULES = {
-    "actor": "Actor Rollout",
-    "actors": "ActorLoop Actors",
-    "curriculum": "Curriculum CurriculumEnv",
+    "actors": "Actor ActorCollector RayPool Rollout",
+    "collector": "Collector",
+    "config": "AgentConfig DoubleDQNConfig RecurrentDoubleDQNConfig",
+    "curriculum": "Curriculum CurriculumEnv training_env",
     "double_dqn": "DoubleDQN",
-    "evaluation": "Evaluation evaluate",
-    "graph_envs": "CurriculumGraph PythonEnvs",
-    "graph_loop": "GraphLoop",
+    "environments": "GraphEnvs PythonEnvs",
+    "evaluation": "Evaluation GraphEvaluation evaluate make_play",
     "loop": "Loop Record",
     "losses": "double_dqn_loss double_dqn_target",
-    "recurrent_double_dqn": "RecurrentDoubleDQN",
-    "replay": "Batch ReplayBuffer",
+    "recurrent_double_dqn": "GreedyRecurrentPolicy RecurrentDoubleDQN",
+    "replay": "ReplayBuffer SequenceReplayBuffer",
     "rollout": "RolloutStatistics",
-    "sequence_timeline": "SequenceTimeline",
-    "timeline": "Timeline",
+    "train": "make_agent make_loop train_double_dqn train_recurrent_double_dqn",
 }
 
 __all__ = sorted(" ".join(_MODULES.values()).split())

@@ -1,270 +1,469 @@
-"""Learning from actors that play elsewhere: who is asked for what, and who is lost."""
+"""Actors in other processes: they play with copies of the network and send rollouts to the loop."""
 
 from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import dataclasses
+import functools
+import logging
+import os
+import signal
 import sys
+import threading
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import tensorflow as tf
 
 from rrl_tf._arguments import positive_int
-from rrl_tf.agents.actor import Order, Rollout
-from rrl_tf.agents.loop import Clock, Loop, Record
-from rrl_tf.agents.replay import ReplayBuffer
+from rrl_tf._typing import Tensor
+from rrl_tf.agents.collector import Collector
+from rrl_tf.agents.environments import PythonEnvs
+from rrl_tf.envs.vector import SeededVectorEnv
 from rrl_tf.errors import InvalidInput
 
-if TYPE_CHECKING:  # it loads TensorFlow
-    from rrl_tf.agents.double_dqn import DoubleDQN
-
-EXPONENT = 7.0
-"""How much less the last actor explores than the first (Ape-X)."""
 PATIENCE = 60.0
-"""Seconds without a rollout after which the user is told."""
-LOSSES = 10
-"""So many losses of each actor, with nothing from any of them between, are no accidents."""
+"""Seconds without a rollout after which the loop prints that it still waits."""
+MAX_RESTARTS = 10
+"""How often Ray replaces an actor that is lost."""
+NICENESS = 10
+"""Of the actors' processes, so that the learner has priority where cores are few."""
 
 
-class Launcher(Protocol):
-    """Where actors run. It is entered while they play; leaving it ends them all."""
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """A request to an actor.
+
+    Attributes:
+        steps: T, number of steps of every environment.
+        epsilon: `(E,)` fractions of random actions.
+        reset_options: options of every episode that begins.
+        version: number of updates of the weights to play with.
+        step: environment steps of the learner; it seeds an actor that begins.
+    """
+
+    steps: int
+    epsilon: np.ndarray
+    reset_options: dict[str, Any] | None
+    version: int
+    step: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Rollout:
+    """T steps of the E environments of one actor, following those of its last rollout.
+
+    Attributes:
+        transitions: the arguments of `ReplayBuffer.add`, `(T, E, ...)` each.
+        episodes: `(T, 4, E)`, as `Collector.step` returns them.
+        version: number of updates of the weights that played.
+        actor: identifier of the actor, another one after a restart.
+    """
+
+    transitions: dict[str, Any]
+    episodes: np.ndarray
+    version: int
+    actor: str
+
+
+class Actor:
+    """Plays E environments with a copy of the learner's network.
+
+    Args:
+        make_agent: function without arguments -> the agent that acts; it is never updated.
+        make_env: function of a seed -> `SeededVectorEnv`.
+        seed: sequence of integers, seed of this actor.
+
+    Example:
+        >>> from rrl_tf.agents import DoubleDQN
+        >>> from rrl_tf.envs import gymnasium_task
+        >>> from rrl_tf.models import dense_q_network
+        >>> task, network = gymnasium_task("CartPole-v1"), dense_q_network(2)
+        >>> network.build((None, 4))
+        >>> actor = Actor(
+        ...     lambda: DoubleDQN(network, task.preprocessor),
+        ...     lambda seed: SeededVectorEnv(task.make_env, num_envs=2, seed=seed),
+        ...     seed=(0, 1),
+        ... )
+        >>> order = Order(8, np.full(2, 0.1, "float32"), reset_options=None, version=0, step=0)
+        >>> actor.play(order, network.get_weights).transitions["reward_t"].shape
+        (8, 2)
+    """
+
+    def __init__(
+        self,
+        make_agent: Callable[[], Any],
+        make_env: Callable[[int], SeededVectorEnv],
+        seed: Sequence[int],
+    ) -> None:
+        self._agent = make_agent()
+        self._make_env = make_env
+        self._seed = tuple(seed)
+        self._name = uuid.uuid4().hex
+        self._version: int | None = None
+        self._collector: Collector | None = None
+        self._carry: Any = None
+        self._number = 0
+
+    def play(self, order: Order, weights: Callable[[], Sequence[np.ndarray]]) -> Rollout:
+        """Take `order.steps` steps of all environments.
+
+        Args:
+            order: the request.
+            weights: returns the network's weights of `order.version`; called where the actor has
+                others.
+        """
+        if order.version != self._version:
+            self._agent.network.set_weights(weights())
+            self._version = order.version
+        if self._collector is None:
+            self._begin(order.step)
+        assert self._collector is not None
+        self._collector.reset_options = order.reset_options
+        with self._collector.running():
+            steps = [self._take_step(order.epsilon) for _ in range(order.steps)]
+        transitions, episodes = tf.nest.map_structure(lambda *each: np.stack(each), *steps)
+        return Rollout(transitions, episodes, order.version, self._name)
+
+    def _begin(self, step):
+        # An actor that replaces a lost one plays other episodes, as the step differs.
+        sequence = np.random.SeedSequence((*self._seed, step))
+        seed, env_seed = sequence.generate_state(2, np.uint64).astype(np.int64) & (2**62 - 1)
+        self._collector = Collector(
+            self._agent, PythonEnvs(self._make_env(int(env_seed))), int(seed)
+        )
+        self._step = tf.function(self._collector.step, reduce_retracing=True)
+        self._carry, _ = self._collector.prepare(None)
+
+    def _take_step(self, epsilon):
+        number = tf.constant(self._number, tf.int64)
+        self._carry, transition, episode = self._step(self._carry, epsilon, number, tf.constant(0))
+        self._number += 1
+        return tf.nest.map_structure(lambda tensor: tensor.numpy(), (transition, episode))
+
+
+class ActorPool(Protocol):
+    """The processes of N actors; a context manager that ends them when it is left."""
 
     def __enter__(self) -> Any: ...
 
     def __exit__(self, *exception: object) -> None: ...
 
-    def start(self, index: int, seed: int) -> None:
-        """Begins actor `index`; one of that number that still runs is ended."""
-
     def publish(self, weights: Sequence[np.ndarray]) -> None:
-        """Takes the weights that all orders from now on are to be played with."""
+        """Set the weights that later orders are played with."""
 
-    def ask(self, index: int, order: Order) -> concurrent.futures.Future:
-        """Has an actor play; returns at once."""
-
-    def take(self, future: concurrent.futures.Future) -> Rollout | None:
-        """What came of an order; `None` if the actor is lost. What it raised is raised."""
+    def submit(self, index: int, order: Order) -> concurrent.futures.Future[Rollout]:
+        """Send an order to an actor; returns at once."""
 
 
-class Actors:
-    """N actors of E environments each, of which every one is asked for one rollout ahead.
+class ActorCollector:
+    """Collects the steps of N actors of E environments each, in place of a `Collector`.
 
-    So the learner finds a rollout ready and actors never run far ahead of it: what is in flight
-    is N rollouts, each played with weights about N rollouts old. An actor that is lost is replaced
-    by one that plays other episodes, and the others go on.
+    While the learner learns from one rollout of every actor, the actors play the next. The order in
+    which actors finish has no influence. An actor that is lost is replaced by one that plays other
+    episodes. Steps that were not sent when a state was saved are lost, so a resumed run is not
+    equal to the bit.
 
     Args:
-        launcher: where they run.
+        agent: the learner's agent.
+        pool: `ActorPool` of `count` actors.
         count: N.
-        num_envs: E.
-        seed: int, of the run.
+        num_envs: E, environments of one actor.
         rollout_length: T, steps of every environment in a rollout.
 
     Attributes:
-        reset_options: of every episode that begins, as in `SeededVectorEnv`.
-        restarts: int, actors that were lost and replaced since this object was made.
-
-    Example: that of `rrl_tf.agents.ray_actors.RayLauncher`.
+        num_envs: N * E.
+        reset_options: options of every episode that begins.
     """
 
+    jit_compile = True
+
     def __init__(
-        self,
-        launcher: Launcher,
-        count: int,
-        *,
-        num_envs: int,
-        seed: int,
-        rollout_length: int = 16,
+        self, agent: Any, pool: ActorPool, count: int, num_envs: int, rollout_length: int = 16
     ) -> None:
+        self.agent = agent
+        self.pool = pool
         self.count = positive_int("count", count)
-        self.num_envs = positive_int("num_envs", num_envs)
+        self.num_envs = self.count * positive_int("num_envs", num_envs)
         self.rollout_length = positive_int("rollout_length", rollout_length)
-        self.seed = seed
         self.reset_options: dict[str, Any] | None = None
         self.restarts = 0
-        self._launcher = launcher
-        self._in_flight: dict[int, concurrent.futures.Future] = {}  # the first asked first
+        self._actors: dict[int, str] = {}
+        self._in_flight: list[concurrent.futures.Future[Rollout]] = []
         self._published: int | None = None
-        self._losses = 0
+        self._version = 0
+        self._steps = 0
+        self._running = False
+
+    @property
+    def level(self) -> int:
+        """Number of the curriculum's level that new episodes begin at."""
+        return (self.reset_options or {}).get("level", 0)
 
     @contextlib.contextmanager
-    def playing(self) -> Iterator[None]:
-        """The time in which there are actors."""
-        with self._launcher:
+    def running(self) -> Iterator[None]:
+        """Run the actors while the context is entered."""
+        with self.pool:
+            self._running = True
             try:
                 yield
             finally:
-                self._in_flight = {}
-                self._published = None
+                self._running, self._published = False, None
+                self._in_flight, self._actors = [], {}
 
-    def next(
-        self, step: int, epsilon: float, version: int, weights: Callable[[], Sequence[np.ndarray]]
-    ) -> tuple[int, Rollout]:
-        """Waits for a rollout; who played it is asked for the next one at once.
+    def gauges(self, updates: int) -> dict[str, float]:
+        """Return the age of the weights that played, in updates, and the number of restarts."""
+        return {"actor_lag": updates - self._version, "actor_restarts": self.restarts}
+
+    def prepare(self, carry: Any, epsilon: Any = 0.0, updates: int = 0) -> tuple[Any, int]:
+        """Return what `step` takes, and how many steps it can take.
+
+        Waits for a rollout of every actor where the last ones are used up, and sends new orders.
 
         Args:
-            step: environment steps so far.
-            epsilon: share of random actions, from which each actor gets its own.
-            version: of the learner's weights: the updates so far.
-            weights: gives them.
-
-        Returns:
-            The actor's index, and its rollout.
-
-        Raises:
-            ConnectionError: if actors are lost again and again, and none sends anything.
+            carry: as `step` returned it, or `None`.
+            epsilon: fraction of random actions, a scalar or `(N * E,)`.
+            updates: number of updates so far.
         """
-        if version != self._published:
-            self._launcher.publish(weights())
-            self._published = version
+        left = 0 if carry is None else self.rollout_length - int(carry["position"])
+        if left or not self._running:
+            return carry, left
+        rollouts = [self._wait(each) for each in self._in_flight or self._submit(epsilon, updates)]
+        self._steps += self.rollout_length * self.num_envs
+        self._in_flight = self._submit(epsilon, updates)
+        self._note_restarts(rollouts)
+        self._version = min(rollout.version for rollout in rollouts)
+        transitions = tf.nest.map_structure(
+            lambda *each: tf.constant(np.concatenate(each, axis=1)),
+            *[rollout.transitions for rollout in rollouts],
+        )
+        episodes = tf.constant(np.concatenate([each.episodes for each in rollouts], axis=2))
+        carry = {"transitions": transitions, "episodes": episodes, "position": tf.constant(0)}
+        return carry, self.rollout_length
 
-        def ask(index):
-            share = actor_epsilon(epsilon, index, self.count)
-            order = Order(self.rollout_length, share, self.reset_options, version)
-            self._in_flight[index] = self._launcher.ask(index, order)
+    def _submit(self, epsilon, updates):
+        if updates != self._published:
+            self.pool.publish(self.agent.network.get_weights())
+            self._published = updates
+        epsilons = np.broadcast_to(np.float32(epsilon), self.num_envs).reshape(self.count, -1)
+        return [
+            self.pool.submit(
+                index,
+                Order(self.rollout_length, each, self.reset_options, updates, self._steps),
+            )
+            for index, each in enumerate(epsilons)
+        ]
 
-        for index in sorted({*range(self.count)} - {*self._in_flight}):
-            self._start(index, step)
-            ask(index)
+    def _wait(self, future):
         while True:
-            index = self._first_done()
-            rollout = self._launcher.take(self._in_flight.pop(index))
-            if rollout is None:
-                self._note_loss()
-                self._start(index, step)
-            else:
-                self._losses = 0
-            ask(index)
-            if rollout is not None:
-                return index, rollout
+            try:
+                return future.result(timeout=PATIENCE)
+            except concurrent.futures.TimeoutError:
+                print(
+                    f"\nNo rollout has arrived for {PATIENCE:.0f} s; still waiting.",
+                    file=sys.stderr,
+                )
 
-    def _start(self, index, step):
-        """An actor whose episodes nobody has seen: those of an earlier one began at another step,
-        or none of them was ever sent."""
-        sequence = np.random.SeedSequence((self.seed, index, step))
-        self._launcher.start(index, int(sequence.generate_state(1, np.uint64)[0]))
+    def _note_restarts(self, rollouts):
+        for index, rollout in enumerate(rollouts):
+            self.restarts += self._actors.get(index, rollout.actor) != rollout.actor
+            self._actors[index] = rollout.actor
 
-    def _first_done(self):
-        while True:
-            done, _ = concurrent.futures.wait(
-                self._in_flight.values(), PATIENCE, concurrent.futures.FIRST_COMPLETED
-            )
-            if done:
-                return next(index for index, each in self._in_flight.items() if each in done)
-            print(
-                f"\nno actor has sent anything for {PATIENCE:.0f} s; still waiting",
-                file=sys.stderr,
-            )
+    def step(
+        self, carry: Any, epsilon: Any, number: Any, level: Any
+    ) -> tuple[Any, dict[str, Any], Tensor]:
+        """Return the next step of the rollouts, as `Collector.step`."""
+        position = carry["position"]
+        transition = tf.nest.map_structure(lambda column: column[position], carry["transitions"])
+        return {**carry, "position": position + 1}, transition, carry["episodes"][position]
 
-    def _note_loss(self):
-        self.restarts += 1
-        self._losses += 1
-        if self._losses >= LOSSES * self.count:
-            raise ConnectionError(
-                f"actors were lost {self._losses} times in a row and sent nothing between; the "
-                "same command goes on from the last checkpoint"
-            )
-
-    def get_state(self) -> dict[str, Any]:
-        """What actors are told to reset with, ready for JSON; their episodes are not kept."""
-        return {"reset_options": self.reset_options}
+    def get_state(self, carry: Any) -> dict[str, dict[str, Any]]:
+        """Return the part `environment` of a loop's state: the options of `reset`."""
+        return {"environment": {"reset_options": self.reset_options}}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restores what `get_state` returned; all actors begin new episodes."""
-        options = state["reset_options"]
+        """Restore what `get_state` returned; all actors begin new episodes."""
+        options = state["environment"]["reset_options"]
         if not isinstance(options, dict | None):
-            raise InvalidInput(f"options must be a dict or None; received {options!r}")
+            raise InvalidInput(f"`options` must be a dict or None; received {options!r}.")
         self.reset_options = options
 
 
-class ActorLoop(Loop):
-    """A `Loop` whose steps come from actors; it keeps to its updates per environment step.
+class RayPool:
+    """Actors as Ray processes, on the cluster that `RAY_ADDRESS` names or on this machine.
 
-    Every record is one step of one actor's E environments. The replay is fed by N · E of them. What
-    actors had not sent when a state was saved is played anew after it is restored, so a resumed
-    run is not the same to the bit; nor are two runs, as rollouts come in any order.
+    A connection to Ray that the caller's process already has is used and kept. Each actor takes one
+    core and no GPU, at a lower priority than the learner.
 
     Args:
-        agent, epsilon, updates_per_step, batch_size, learning_starts, seed: as for `Loop`; of
-            `epsilon`, `actor_epsilon` gives each actor its own.
-        actors: N actors.
-        replay: `ReplayBuffer` fed by N · E environments.
+        agent: the learner's agent; every actor plays with a network of the same configuration.
+        make_env: function of a seed -> `SeededVectorEnv`; it must be picklable.
+        count: number of actors.
+        seed: seed of the run.
 
     Raises:
-        InvalidInput: if a number is out of range.
+        InvalidInput: if Ray is not installed, or agent and environments cannot be pickled.
+
+    Example:
+        >>> pool = RayPool(agent, make_env, count=2, seed=0)  # doctest: +SKIP
+        >>> collector = ActorCollector(agent, pool, count=2, num_envs=16)  # doctest: +SKIP
     """
 
     def __init__(
-        self, agent: DoubleDQN, actors: Actors, replay: ReplayBuffer, **options: Any
+        self, agent: Any, make_env: Callable[[int], SeededVectorEnv], count: int, seed: int
     ) -> None:
-        super().__init__(agent, actors, replay, **options)  # type: ignore[arg-type]
-        self.env: Any = actors
-
-    def run(self, until_step: int) -> Iterator[Record]:
-        """Yields a `Record` per step of an actor's environments until `until_step` is reached."""
-        if self._step >= until_step:
-            return
-        with self.env.playing():
-            while True:
-                for record in self._next_rollout():
-                    yield record
-                    if self._step >= until_step:
-                        return
-
-    def _next_rollout(self):
-        clock = self._new_clock()
-        count, width = self.env.count, self.env.num_envs
-        weights, epsilon = self.agent.network.get_weights, self.epsilon(self._step)
-        with clock("wait"):
-            index, rollout = self.env.next(self._step, epsilon, self._updates, weights)
-        envs = range(index * width, (index + 1) * width)
-        if rollout.begins:
-            self.replay.forget_episodes(envs)
-        for t in range(len(rollout)):
-            with clock("replay"):
-                self._remember(rollout, t, envs)
-            self._step += width
-            metrics = self._learn(clock) if len(self.replay) > self.learning_starts else {}
-            epsilon = self.epsilon(self._step)
-            yield Record(
-                self._step,
-                self._updates,
-                float(np.mean([actor_epsilon(epsilon, i, count) for i in range(count)])),
-                rollout.episodes[t],
-                metrics,
-                clock.seconds,
-                {
-                    "actor_lag": self._updates - rollout.version,
-                    "actor_restarts": self.env.restarts,
-                },
-            )
-            clock = self._new_clock()
-
-    def _new_clock(self):
-        return Clock("wait", "replay", "update", trace=self.trace)
-
-    def _remember(self, rollout, t, envs):
-        self.replay.add(
-            rollout.observation_t[t],
-            rollout.action_t[t],
-            rollout.reward_t[t],
-            rollout.terminated[t],
-            rollout.truncated[t],
-            rollout.observation_tp1[t],
-            envs,
+        # Otherwise Ray counts its users and announces changes.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        try:
+            import ray
+        except ImportError as error:
+            raise InvalidInput(
+                "Actors need the package ray: pip install '.[ray]'; received a Python without it."
+            ) from error
+        network = agent.network
+        make_agent = functools.partial(
+            _new_agent,
+            type(agent),
+            *(type(network), network.get_config(), network.get_build_config(), agent.preprocess),
         )
+        try:
+            self._parts: bytes = ray.cloudpickle.dumps((make_agent, make_env))
+        except Exception as error:  # a user's environment can raise anything
+            raise InvalidInput(
+                f"Actors need a task and a network that can be pickled: {error}."
+            ) from error
+        self._ray = ray
+        self._count = positive_int("actors", count)
+        self._seed = seed
+        self._weights: Any = None
+        self._actors: list[Any] = []
+        self._pending: dict[int, Any] = {}
+        self._connected = False
+
+    def __enter__(self) -> RayPool:
+        if not self._ray.is_initialized():
+            with _signal_handlers_kept():
+                self._connect()
+            self._connected = True
+        options = {"max_restarts": MAX_RESTARTS, "max_task_retries": MAX_RESTARTS}
+        process = self._ray.remote(num_cpus=1, **options)(_process_class())
+        self._actors = [
+            process.remote(self._parts, (self._seed, index), NICENESS)
+            for index in range(self._count)
+        ]
+        return self
+
+    def _connect(self):
+        address = os.environ.get("RAY_ADDRESS")
+        quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+        if not address:
+            local = {"num_cpus": self._count, "num_gpus": 0, "include_dashboard": False}
+            self._ray.init("local", **local, **quiet)
+            return
+        try:
+            self._ray.init(address, **quiet)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise ConnectionError(
+                "RAY_ADDRESS must be the address of a cluster of Ray "
+                f"{self._ray.__version__}, with RAY_AUTH_MODE=token where it needs one; "
+                f"received {address!r}: {error}"
+            ) from error
+
+    def __exit__(self, *exception: object) -> None:
+        # Ray warns of actors that are killed while they play.
+        pending = [*self._pending.values()]
+        if pending:
+            self._ray.wait(pending, num_returns=len(pending), timeout=10)
+        for actor in self._actors:
+            self._ray.kill(actor)
+        self._actors, self._pending, self._weights = [], {}, None
+        if self._connected:
+            self._ray.shutdown()
+            self._connected = False
+
+    def publish(self, weights: Sequence[np.ndarray]) -> None:
+        """Store the weights that later orders are played with."""
+        self._weights = self._ray.put(weights)
+
+    def submit(self, index: int, order: Order) -> concurrent.futures.Future[Rollout]:
+        """Send an order to an actor.
+
+        The future raises what the actor's environment or network raised, and `ConnectionError` if
+        the actor was lost too often.
+        """
+        # In a list the weights are a reference: an actor that has them does not fetch them.
+        self._pending[index] = self._actors[index].play.remote(order, [self._weights])
+        result: concurrent.futures.Future[Rollout] = concurrent.futures.Future()
+        sent = self._pending[index].future()
+        sent.add_done_callback(functools.partial(self._pass_on, result))
+        return result
+
+    def _pass_on(self, result, sent):
+        try:
+            result.set_result(sent.result())
+        except self._ray.exceptions.RayTaskError as error:
+            result.set_exception(error.cause)
+        except self._ray.exceptions.RayError as error:
+            lost = ConnectionError(
+                f"An actor could not begin, or was lost {MAX_RESTARTS} times: {error}. rrl_tf and "
+                "the environment must be installed wherever actors run. Run the same command again "
+                "to resume from the last checkpoint."
+            )
+            result.set_exception(lost)
 
 
-def actor_epsilon(epsilon: float, index: int, count: int) -> float:
-    """The share of random actions of actor i of N: ε^(1 + 7 i / (N − 1)).
+def _new_agent(agent_class, network_class, network_config, build_config, preprocess):
+    network = network_class.from_config(network_config)
+    network.build_from_config(build_config)
+    return agent_class(network, preprocess, jit_compile=False)
 
-    The first plays with ε itself, the last with its eighth power; a single one with ε.
 
-    Example:
-        >>> [round(actor_epsilon(0.4, i, 3), 4) for i in range(3)]
-        [0.4, 0.0162, 0.0007]
+def _process_class():
+    """Return the class that Ray runs.
 
-    Source: Horgan et al., "Distributed prioritized experience replay" (2018), where ε is 0.4.
+    Defined inside a function it is sent whole, so that nothing is imported before TensorFlow's
+    environment variables are set.
     """
-    return epsilon ** (1 + EXPONENT * index / max(count - 1, 1))
+
+    class ActorProcess:
+        def __init__(self, parts, seed, niceness):
+            import os
+
+            os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+            os.environ["KERAS_BACKEND"] = "tensorflow"
+
+            from rrl_tf._tf_logging import load_tensorflow
+
+            load_tensorflow()
+            import ray
+            import tensorflow as tf
+
+            from rrl_tf.agents.actors import Actor
+
+            tf.config.threading.set_intra_op_parallelism_threads(1)
+            tf.config.threading.set_inter_op_parallelism_threads(1)
+            self.fetch = ray.get
+            self.actor = Actor(*ray.cloudpickle.loads(parts), seed)
+            os.nice(niceness)  # last, as starting is urgent
+
+        def play(self, order, weights):
+            return self.actor.play(order, lambda: self.fetch(weights[0]))
+
+    return ActorProcess
+
+
+@contextlib.contextmanager
+def _signal_handlers_kept() -> Iterator[None]:
+    """Restore the signal handlers that Ray replaces."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""Training on easier tasks first: which task an episode is of, and when the next one is added."""
+"""Curriculum: levels of growing difficulty, and when to move to the next one."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from rrl_tf.errors import InvalidInput
 
 
 class CurriculumEnv(gymnasium.Wrapper):
-    """Several environments of growing difficulty behind one, a task drawn anew at each reset.
+    """Several environments of growing difficulty as one; each reset draws a level.
 
-    With probability `current_share` an episode is of the task `options["level"]`, else of one of
-    the easier ones, so that they are not forgotten.
+    With probability `current_fraction` an episode is of the level `options["level"]`, otherwise of
+    an easier one, so that the agent does not forget those.
 
     Args:
         envs: list of environments with equal observation and action spaces, the easiest first.
-        current_share: float in [0, 1].
+        current_fraction: probability in [0, 1].
 
     Raises:
-        InvalidInput: if there is no environment, their spaces differ, or the share is none.
+        InvalidInput: if there is no environment, their spaces differ, or the fraction is out of
+            range.
 
     Example:
         >>> from rrl_tf.envs import make_doorkey
@@ -36,7 +37,7 @@ class CurriculumEnv(gymnasium.Wrapper):
     Source: Bengio et al., "Curriculum learning" (2009).
     """
 
-    def __init__(self, envs: Sequence[gymnasium.Env], current_share: float = 0.7) -> None:
+    def __init__(self, envs: Sequence[gymnasium.Env], current_fraction: float = 0.7) -> None:
         if not envs:
             raise InvalidInput("CurriculumEnv needs at least one environment, received none")
         for env in envs:
@@ -47,29 +48,29 @@ class CurriculumEnv(gymnasium.Wrapper):
                         f"the environments of a curriculum must share one {kind} space; received "
                         f"{first.shape or first} and {space.shape or space}"
                     )
-        number_from("current_share", current_share, 0, 1)
+        number_from("current_fraction", current_fraction, 0, 1)
         super().__init__(envs[0])
         self.envs = tuple(envs)
-        self.current_share = current_share
+        self.current_fraction = current_fraction
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode of the task drawn; `options["level"]` is 0 when missing.
+        """Begin an episode of the level drawn; `options["level"]` is 0 by default.
 
         Raises:
-            InvalidInput: if there is no such level, or another option.
+            InvalidInput: if the level does not exist, or there is another option.
         """
         level = level_of(options, len(self.envs))
-        # A stream of its own: the environment's first draws must not depend on the level's.
+        # A separate stream: the environment's draws must not depend on those of the level.
         rng = np.random.default_rng(None if seed is None else (seed, 1))
-        if level > 0 and rng.random() >= self.current_share:
+        if level > 0 and rng.random() >= self.current_fraction:
             level = int(rng.integers(level))
         self.env = self.envs[level]
         return self.env.reset(seed=seed)
 
     def close(self) -> None:
-        """Closes the environments of all levels."""
+        """Close the environments of all levels."""
         for env in self.envs:
             env.close()
 
@@ -77,10 +78,10 @@ class CurriculumEnv(gymnasium.Wrapper):
 def training_env(
     task: Task, num_envs: int, seed: int, reset_on_truncation: bool = True
 ) -> SeededVectorEnv:
-    """Environments of a task to train in, side by side, each a `CurriculumEnv` of its levels.
+    """Return parallel training environments of a task, each a `CurriculumEnv` of its levels.
 
     Args:
-        task: what is to be learned.
+        task: task to train on.
         num_envs, seed, reset_on_truncation: as for `SeededVectorEnv`.
 
     Example:
@@ -99,14 +100,14 @@ def training_env(
 
 
 class Curriculum:
-    """Keeps the level and raises it when the current task is mastered.
+    """Holds the current level, and raises it when the level is mastered.
 
     Args:
-        levels: int, number of tasks.
-        promote_at: float in [0, 1], share of solved episodes in an evaluation that is enough.
+        levels: number of levels.
+        promote_at: success rate of an evaluation, in [0, 1], from which the level rises.
 
     Raises:
-        InvalidInput: if there is no task, or the share is none.
+        InvalidInput: if a number is out of range.
 
     Example:
         >>> curriculum = Curriculum(levels=2)
@@ -120,29 +121,29 @@ class Curriculum:
         self.level = 0
 
     def report(self, success: float) -> bool:
-        """Takes the success rate on the current task; tells whether the level went up."""
+        """Report the success rate on the current level; return whether the level rises."""
         promoted = success >= self.promote_at and self.level + 1 < self.levels
         self.level += promoted
         return promoted
 
     def get_state(self) -> dict[str, Any]:
-        """The level, as a JSON-able dict."""
+        """Return the level as a JSON-compatible dict."""
         return {"level": self.level}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores what `get_state` returned.
+        """Restore what `get_state` returned.
 
         Raises:
-            InvalidInput: if there is no such level.
+            InvalidInput: if the level does not exist.
         """
         self.level = _checked_level(state["level"], self.levels)
 
 
 def level_of(options: Mapping[str, Any] | None, levels: int) -> int:
-    """Which of so many levels the `options` of a reset ask for; the first, if they name none.
+    """Return the number of the level in the `options` of a reset, 0 by default.
 
     Raises:
-        InvalidInput: if there is no such level, or another option.
+        InvalidInput: if the level does not exist, or there is another option.
 
     Example:
         >>> level_of({"level": 1}, levels=2), level_of(None, levels=2)

@@ -1,53 +1,61 @@
-"""The double DQN agent: acts, and learns from batches of replayed experience."""
+"""The double DQN: acts, and learns from batches of replayed transitions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, get_args
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from rrl_tf.agents import graph_random
-from rrl_tf.agents.learner import Learner
+from rrl_tf._arguments import not_finite, one_of, positive_int
+from rrl_tf._typing import Tensor
+from rrl_tf.agents import random
 from rrl_tf.agents.losses import LOSSES, double_dqn_loss, double_dqn_target
-from rrl_tf.agents.replay import Batch
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.optimizers import OptimizerName
+from rrl_tf.training.optimizers import OptimizerName, make_optimizer
+
+State = dict[str, Tensor]
+"""Recurrent state of E episodes: name -> `(E, ...)`; empty for a network without memory."""
 
 
 class DoubleDQN:
-    """A Q network, its slowly following target network, and one compiled update of both.
+    """A Q network, its target network, and one compiled update of both.
 
-    The online network chooses the action at `t + n`, the target network values it
-    (`double_dqn_target`). How the target follows, and which of the two is the `policy`, is said in
-    `Learner`.
+    The online network chooses the action at `t + n`, the target network evaluates it
+    (`double_dqn_target`). After every `target_period` updates the target network moves the fraction
+    `target_rate` of the way to the online network: `(100, 1.0)` copies it every 100 updates,
+    `(1, 0.01)` averages it. An averaged target network has less noise in its values, so it is the
+    `policy` that is evaluated and exported, while the online network collects experience.
 
     Args:
-        network: any built `keras.Model`, prepared observations `(B, ...)` → Q values `(B, A)`.
-        prepare: `Preparation`, or another function of `keras.ops` from raw observations to
-            prepared ones; runs in the graph.
-        learning_rate, clip_norm, target_period, target_rate, optimizer: as in `Learner`.
+        network: built `keras.Model`, preprocessed observations `(B, ...)` -> Q values `(B, A)`.
+        preprocess: `Preprocessor`, or another function of `keras.ops` from raw to preprocessed
+            observations; it runs in the graph.
+        learning_rate: float or Keras schedule.
+        clip_norm: largest global norm of the gradient, or `None`.
         loss: `"huber"` or `"mse"`.
-        select_at_t: bool. The book's mistake, kept to measure what it costs: the action that is
-            valued at `t + n` is chosen from the Q values at `t`.
-        jit_compile: bool, compile the update with XLA.
-        spread: what computes a function of a batch on several devices, such as
-            `rrl_tf.training.Replicas.spread`; `None` for one.
+        target_period: updates between moves of the target network.
+        target_rate: fraction in (0, 1] of the way that it moves.
+        optimizer: `"adam"` or `"muon"`, see `make_optimizer`.
+        select_at_t: choose the action evaluated at `t + n` from the Q values at `t`, as the
+            published code of the book does. Wrong; it exists to measure its effect.
+        jit_compile: compile the update with XLA.
+        spread: function that computes gradients on several devices, such as
+            `rrl_tf.training.Replicas.spread`; `None` for one device.
 
     Raises:
-        ValueError: if an argument is out of range or the network is not built.
+        InvalidInput: if an argument is out of range or the network is not built.
 
     Example:
         >>> from rrl_tf.envs import doorkey_task
         >>> from rrl_tf.models import RelationalQNetwork
         >>> task = doorkey_task()
-        >>> network = RelationalQNetwork.from_preset("fast", task.preparation, num_actions=5)
-        >>> network.build((None, *task.preparation.shape))
-        >>> agent = DoubleDQN(network, task.preparation)
-        >>> observation = np.zeros((4, 7, 7, 4), "uint8")  # of four environments
-        >>> agent.act(observation, epsilon=0.1, rng=np.random.default_rng(0)).shape
+        >>> network = RelationalQNetwork.from_preset("fast", task.preprocessor, num_actions=5)
+        >>> network.build((None, *task.preprocessor.shape))
+        >>> agent = DoubleDQN(network, task.preprocessor)
+        >>> agent.greedy(np.zeros((4, 7, 7, 4), "uint8")).shape  # in four environments
         (4,)
 
     Source: van Hasselt, Guez and Silver (2016); Mnih et al. (2015) for the target network.
@@ -56,7 +64,7 @@ class DoubleDQN:
     def __init__(
         self,
         network: keras.Model,
-        prepare: Callable[[Any], Any],
+        preprocess: Callable[[Any], Any],
         *,
         learning_rate: Any = 1e-3,
         clip_norm: float | None = 10.0,
@@ -68,177 +76,207 @@ class DoubleDQN:
         jit_compile: bool = True,
         spread: Callable[..., Callable[[Any], tuple[Any, Any]]] | None = None,
     ) -> None:
-        if loss not in LOSSES:
-            raise InvalidInput(f"loss must be one of {LOSSES}; received {loss!r}")
+        if not network.built:
+            raise InvalidInput(
+                f"Call `build` of network {network.name!r} first: it has no weights."
+            )
+        if not 0 < target_rate <= 1:
+            raise InvalidInput(f"`target_rate` must be in (0, 1]; received {target_rate}.")
         self.network = network
-        self.prepare = prepare
-        self.learner = Learner(
-            network, learning_rate, clip_norm, target_period, target_rate, optimizer
-        )
-        self.loss = loss
+        self.target = _copy(network)
+        self.preprocess = preprocess
+        self.loss = one_of("loss", loss, LOSSES)
+        self.target_period = positive_int("target_period", target_period)
+        self.target_rate = target_rate
         self.select_at_t = select_at_t
         self.jit_compile = jit_compile
-        self._num_actions: int | None = None
+        name = one_of("optimizer", optimizer, get_args(OptimizerName))
+        self.optimizer = make_optimizer(
+            name, learning_rate=learning_rate, global_clipnorm=clip_norm
+        )
+        # Half precision would round small gradients to zero.
+        if any(layer.compute_dtype == "float16" for layer in (network, *network.layers)):
+            self.optimizer = keras.optimizers.LossScaleOptimizer(self.optimizer)
+        self.optimizer.build(network.trainable_variables)
         self._gradients_of_batch: Callable[[Any], tuple[Any, Any]] = self._gradients
         if spread:
-            self._gradients_of_batch = spread(
-                self._gradients, self._read_by_gradients(), jit_compile=jit_compile
-            )
-        # The same as `update`, of tensors, for a function that is itself compiled.
-        self.update_in_graph = tf.function(
-            self._update_step, jit_compile=jit_compile and not spread
+            scale = getattr(self.optimizer, "dynamic_scale", None)  # read where losses are scaled
+            read = [*network.variables, *self.target.variables, *filter(None, [scale])]
+            self._gradients_of_batch = spread(self._gradients, read, jit_compile=jit_compile)
+        self.update = tf.function(
+            self._update, jit_compile=self._jit_update and not spread, autograph=False
         )
-        self._values = _compiled_values(network, prepare)
-        self._policy_values = _compiled_values(self.policy, prepare)
+        self._policy_values = tf.function(self.policy_values, reduce_retracing=True)
+
+    @property
+    def _jit_update(self) -> bool:
+        return self.jit_compile
 
     @property
     def policy(self) -> keras.Model:
         """The network to evaluate and export: the averaged one, if there is one."""
-        return self.learner.policy
+        return self.target if self.target_rate < 1 else self.network
 
-    def q_values(self, observation: Any) -> np.ndarray:
-        """Q values `(B, A)` float32 that the online network gives raw observations `(B, ...)`."""
-        return self._values(tf.convert_to_tensor(observation)).numpy()
-
-    def initial_recall(self, num_envs: int, network: keras.Model | None = None) -> dict[str, Any]:
-        """What is known before E episodes' first look: nothing, as it remembers nothing."""
-        return {}
-
-    def next_recall(self, recall: Any, *step: Any) -> dict[str, Any]:
-        """What is known after a step: nothing."""
-        return {}
-
-    def act_in_graph(
-        self, observation: Any, recall: Any, epsilon: Any, seed: Any
-    ) -> tuple[Any, Any]:
-        """As `act`, of tensors, and a memory, which is empty.
+    def initial_state(self, num_envs: int, network: keras.Model | None = None) -> State:
+        """Return the recurrent state at the start of E episodes, empty here.
 
         Args:
-            observation: `(E, ...)`, raw observations.
-            recall: as `initial_recall` or `next_recall` gave it.
-            epsilon: share of random actions.
-            seed: two integers, or a tensor `(2,)`.
-
-        Returns:
-            Actions `(E,)` int32, and `(E, 0)`.
+            num_envs: E.
+            network: network that acts; by default the online network.
         """
-        values = self.network(self.prepare(observation), training=False)
-        return graph_random.epsilon_greedy(values, epsilon, seed), values[:, :0]
+        return {}
 
-    def policy_values(self, observation: Any, recall: Any) -> tuple[Any, Any]:
-        """What `policy` thinks actions are worth, `(B, A)`, and a memory, which is empty: tensors.
+    def next_state(self, memory: Tensor, action: Tensor, reward: Tensor, over: Tensor) -> State:
+        """Return the recurrent state after a step, empty here.
 
         Args:
-            observation, recall: as for `act_in_graph`.
+            memory: `(E, M)` as returned by `act`.
+            action: `(E,)` actions taken.
+            reward: `(E,)` rewards received.
+            over: `(E,)` bool, the episode ended and the next one begins.
         """
-        values = self._policy_values(observation)
+        return {}
+
+    def values(self, network: keras.Model, observation: Any, state: State) -> tuple[Tensor, Tensor]:
+        """Return Q values `(E, A)` float32 and the memory `(E, M)`, which is `(E, 0)` here.
+
+        Args:
+            network: `network` or `target`.
+            observation: raw observations `(E, ...)`.
+            state: as returned by `initial_state` or `next_state`.
+        """
+        values = tf.cast(network(self.preprocess(observation), training=False), tf.float32)
         return values, values[:, :0]
 
-    def greedy(self, observation: Any) -> np.ndarray:
-        """Actions `(B,)` that `policy` values most for raw observations `(B, ...)`."""
-        return self._policy_values(tf.convert_to_tensor(observation)).numpy().argmax(axis=-1)
-
-    def greedy_player(self) -> Callable[[Any], np.ndarray]:
-        """`greedy`, as `rrl_tf.agents.evaluate` plays it."""
-        return self.greedy
-
-    def act(self, observation: np.ndarray, epsilon: float, rng: np.random.Generator) -> np.ndarray:
-        """Actions `(B,)` to gather experience with: random ones with probability `epsilon`.
-
-        The others are those the online network values most.
+    def act(self, observation: Any, state: State, epsilon: Any, seed: Any) -> tuple[Tensor, Tensor]:
+        """Return epsilon-greedy actions `(E,)` of the online network, and the memory `(E, M)`.
 
         Args:
-            observation: `(B, ...)`, raw observations.
-            epsilon: float in [0, 1].
-            rng: `numpy.random.Generator`, drawn from equally often whatever `epsilon` is.
+            observation, state: as for `values`.
+            epsilon: fraction of random actions, a scalar or `(E,)`.
+            seed: two integers or a tensor `(2,)`.
         """
-        if self._num_actions is None:  # a Keras model does not tell before it has answered
-            self._num_actions = self.q_values(observation).shape[-1]
-        count = len(observation)
-        explore = rng.random(count) < epsilon
-        action = rng.integers(self._num_actions, size=count)
-        if not explore.all():
-            greedy = self.q_values(observation).argmax(axis=-1)
-            action = np.where(explore, action, greedy)
-        return action
+        values, memory = self.values(self.network, observation, state)
+        return random.epsilon_greedy(values, epsilon, seed), memory
 
-    def update(self, batch: Batch) -> tuple[dict[str, float], np.ndarray]:
-        """One gradient step on a `Batch`.
+    def policy_values(self, observation: Any, state: State) -> tuple[Tensor, Tensor]:
+        """Return `values` of the `policy`."""
+        return self.values(self.policy, observation, state)
+
+    def greedy(self, observation: Any) -> np.ndarray:
+        """Return the greedy actions `(B,)` of the `policy` for raw observations `(B, ...)`."""
+        values, _ = self._policy_values(tf.convert_to_tensor(observation), {})
+        return values.numpy().argmax(axis=-1)
+
+    def greedy_policy(self) -> Any:
+        """Return the `policy` in the form that `rrl_tf.agents.evaluate` plays."""
+        return self.greedy
+
+    def _update(self, batch: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
+        """Take one gradient step on a batch of `ReplayBuffer.sample`.
 
         Returns:
-            A dict of floats (`loss`, `q_mean`, `gradient_norm`), and the temporal-difference
+            A dict of scalars `loss`, `q_mean` and `gradient_norm`, and the temporal-difference
             errors `(B,)`.
         """
-        metrics, error = self.update_in_graph(
-            batch.observation_t,
-            batch.action_t,
-            batch.return_t,
-            batch.discount_t,
-            batch.floor_t,
-            batch.observation_tpn,
-            batch.weight_t,
-        )
-        return {name: float(value) for name, value in metrics.items()}, error.numpy()
-
-    def _update_step(self, *batch):
         sums, error = self._gradients_of_batch(batch)
-        norm = self.learner.apply(sums["gradients"])
-        metrics = {"loss": sums["loss"], "q_mean": sums["q_mean"], "gradient_norm": norm}
-        return metrics, error
+        norm = self._apply(sums["gradients"])
+        return {"loss": sums["loss"], "q_mean": sums["q_mean"], "gradient_norm": norm}, error
 
-    def _gradients(self, batch):
-        """What an update needs of a batch: means over its rows, and each row's error.
+    def _apply(self, gradients: Sequence[Tensor]) -> Tensor:
+        """Apply gradients, move the target network and return the norm of the gradient."""
+        scale = self.optimizer.scale_loss(1.0)
+        with tf.name_scope("optimizer"):
+            self.optimizer.apply(gradients, self.network.trainable_variables)
+            due = tf.equal(self.optimizer.iterations % self.target_period, 0)
+            rate = tf.where(due, self.target_rate, 0.0)
+            for target, online in zip(self.target.variables, self.network.variables):
+                if keras.backend.is_float_dtype(target.dtype):  # not the state of a random seed
+                    target.assign_add(rate * (online - target))
+        return tf.linalg.global_norm(gradients) / scale
 
-        Of a part of a batch, the means are this part's share in those of the batch.
+    def _gradients(self, batch: Mapping[str, Tensor]) -> tuple[dict[str, Any], Tensor]:
+        """Return a dict of `loss`, `q_mean` and `gradients`, and each row's error.
+
+        For a part of a batch on one of R devices the sums are this part's share of the whole.
         """
-        observation_t, action_t, return_t, discount_t, floor_t, observation_tpn, weight_t = batch
         with tf.name_scope("target"):
-            next_input = self.prepare(observation_tpn)
-            q_tpn_target = tf.cast(self.learner.target(next_input, training=False), "float32")
+            next_input = self.preprocess(batch["observation_tpn"])
+            q_tpn_target = tf.cast(self.target(next_input, training=False), tf.float32)
             if not self.select_at_t:
-                q_select = tf.cast(self.network(next_input, training=False), "float32")
+                q_select = tf.cast(self.network(next_input, training=False), tf.float32)
         weights = [variable.value for variable in self.network.trainable_variables]
         with tf.GradientTape() as tape:
             tape.watch(weights)  # on several devices they are tensors
             with tf.name_scope("forward"):
-                q_t = self.network(self.prepare(observation_t), training=True)
-                q_t = tf.cast(q_t, "float32")
-            if self.select_at_t:
-                q_select = q_t
-            target_t = double_dqn_target(q_select, q_tpn_target, return_t, discount_t, floor_t)
-            loss, error = double_dqn_loss(q_t, action_t, target_t, weight_t, self.loss)
-            q_mean = tf.reduce_mean(q_t)
-            parts = tf.distribute.get_strategy().num_replicas_in_sync
-            if parts > 1:
-                loss, q_mean = loss / parts, q_mean / parts
-            scaled_loss = self.learner.optimizer.scale_loss(loss)
+                q_t = self.network(self.preprocess(batch["observation_t"]), training=True)
+                q_t = tf.cast(q_t, tf.float32)
+            target_t = double_dqn_target(
+                q_t if self.select_at_t else q_select,
+                q_tpn_target,
+                batch["return_t"],
+                batch["discount_t"],
+                batch["return_lower_bound"],
+            )
+            loss, error = double_dqn_loss(
+                q_t, batch["action_t"], target_t, batch["weight_t"], self.loss
+            )
+            sums, scaled_loss = self._share_of_device(loss, q_t)
         with tf.name_scope("backward"):
-            gradients = tape.gradient(scaled_loss, weights)
-        return {"loss": loss, "q_mean": q_mean, "gradients": gradients}, error
+            return {**sums, "gradients": tape.gradient(scaled_loss, weights)}, error
 
-    def _read_by_gradients(self):
-        scale = getattr(self.learner.optimizer, "dynamic_scale", None)  # where losses are scaled
-        return [
-            *(*self.network.variables, *self.learner.target.variables),
-            *([] if scale is None else [scale]),
-        ]
+    def _share_of_device(self, loss, q_t):
+        """Return what one device adds to the loss and the mean Q value, and the loss to derive."""
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        loss, q_mean = loss / replicas, tf.reduce_mean(q_t) / replicas
+        return {"loss": loss, "q_mean": q_mean}, self.optimizer.scale_loss(loss)
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """All weights, target weights and optimiser variables as a dict name → array."""
-        return self.learner.get_state()
+        """Return the weights, target weights and optimiser variables as a dict name -> array."""
+        return {name: np.asarray(variable.numpy()) for name, variable in self._variables().items()}
 
     def set_state(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Restores what `get_state` returned.
+        """Restore what `get_state` returned.
 
         Raises:
-            InvalidInput: naming what is missing, unknown or of another shape, three of them;
-                nothing is changed then.
+            InvalidInput: if a name is missing, unknown, of another shape or not finite; the error
+                lists up to three of them, and the agent is unchanged.
         """
-        self.learner.set_state(arrays)
+        variables = self._variables()
+        wrong = [f"missing {name}" for name in variables if name not in arrays]
+        wrong += [f"unknown {name}" for name in arrays if name not in variables]
+        wrong += [
+            f"{name} is {arrays[name].shape}, expected {tuple(variable.shape)}"
+            for name, variable in variables.items()
+            if name in arrays and arrays[name].shape != tuple(variable.shape)
+        ]
+        wrong += [
+            f"{name} holds {received}, expected finite numbers"
+            for name, array in arrays.items()
+            if (received := not_finite(array)) is not None
+        ]
+        if wrong:
+            more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+            raise InvalidInput(f"agent state does not fit this agent: {'; '.join(wrong[:3])}{more}")
+        for name, variable in variables.items():
+            variable.assign(arrays[name])
+
+    def _variables(self):
+        groups = {
+            "online": self.network.variables,
+            "target": self.target.variables,
+            "optimizer": self.optimizer.variables,
+        }
+        return {
+            f"{group}/{position:03d}": variable
+            for group, variables in groups.items()
+            for position, variable in enumerate(variables)
+        }
 
 
-def _compiled_values(network, prepare):
-    def values(observation):
-        return tf.cast(network(prepare(observation), training=False), "float32")
-
-    return tf.function(values, reduce_retracing=True)
+def _copy(network):
+    """Return a second network of the same configuration and weights."""
+    twin = network.__class__.from_config(network.get_config())
+    twin.build_from_config(network.get_build_config())
+    twin.set_weights(network.get_weights())
+    return twin

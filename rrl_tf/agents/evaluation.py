@@ -1,18 +1,26 @@
-"""Playing given starts to the end and counting what came of them."""
+"""Evaluation: play given starts to the end, greedily and with a few random actions."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
+import tensorflow as tf
 
+from rrl_tf.agents import random
+from rrl_tf.envs.graph import GraphEnv
+from rrl_tf.envs.task import Task
 from rrl_tf.errors import InvalidInput
 
-_PLAYED_ON = 10_000
-"""Steps at most, to see what an environment without a time limit tells in the end."""
+Play: TypeAlias = "Callable[[int, float], Evaluation]"
+"""`play(level, epsilon)` -> the outcome of one episode from each evaluation start of that level."""
+
+NOISE = 0.05
+"""Fraction of random actions in the noisy evaluation; it frees an agent from loops."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,14 +28,13 @@ class Evaluation:
     """Outcome of one episode per start.
 
     Attributes:
-        success: `(M,)` bool, the episode's goal was reached; `None` where the environment does not
-            tell.
-        length: `(M,)` int, environment steps taken.
+        success: `(M,)` bool, the episode reached its goal; `None` where no episode reported it.
+        length: `(M,)` int, environment steps.
         reward: `(M,)` float, undiscounted returns.
-        loop: `(M,)` bool, a greedy policy came back to a state it had been in: as it and the
-            environment are deterministic, it would have gone round until the time limit, so the
-            episode was stopped there. `None` where the environment has no `state_key`, or the
-            policy remembers: it may act otherwise where it comes back to.
+        loop: `(M,)` bool, a greedy policy returned to an earlier state. As policy and environment
+            are deterministic it would repeat itself until the time limit, so the episode is stopped
+            there. `None` where the environment has no `state_key`, or the policy is recurrent and
+            may act otherwise the second time.
     """
 
     success: np.ndarray | None
@@ -36,9 +43,9 @@ class Evaluation:
     loop: np.ndarray | None
 
     def summary(self) -> dict[str, float]:
-        """Means as a dict: return, length and, where they are known, success and loops.
+        """Return the means as a dict: `return`, `length` and, where known, `success` and `loops`.
 
-        The length is that of the solved episodes, where it is known which they are.
+        The length is that of the successful episodes, where successes are known.
         """
         means = {"return": float(self.reward.mean())}
         counted = self.length
@@ -59,25 +66,26 @@ def evaluate(
     epsilon: float = 0.0,
     seed: int = 0,
 ) -> Evaluation:
-    """Plays one episode per start, all of them side by side.
+    """Play one episode per start, all of them side by side.
 
     Args:
-        act: function of raw observations `(B, ...)` → actions `(B,)`; the policy. One that
-            remembers is called with what it recalls as well and returns its memory, too, as
-            `RecurrentDoubleDQN.greedy_player` does; of it no loops are counted.
-        make_env: function without arguments → any Gymnasium environment with discrete actions. One
-            that reports `info["success"]` has successes counted; one that has a `state_key()` (what
-            its future depends on, hashable) has loops counted.
-        resets: keyword arguments of `env.reset`, one an episode, such as
+        act: the policy, a function of raw observations `(B, ...)` -> actions `(B,)`. A recurrent
+            policy has the methods of `GreedyRecurrentPolicy`: `initial_state`, a call with
+            observations and state that returns actions and memory, and `next_state`.
+        make_env: function without arguments -> Gymnasium environment with discrete actions. If the
+            last step's `info` has `"success"`, successes are counted; if the environment has a
+            `state_key()` (a hashable value that its future depends on), loops are counted, as
+            failures.
+        resets: keyword arguments of `env.reset`, one dict per episode, such as
             `{"options": {"start": start}}` or `{"seed": 7}`.
-        epsilon: float, share of random actions mixed in. Loops are only counted at 0.
-        seed: int, of the random actions.
+        epsilon: fraction of random actions. Loops are only counted at 0.
+        seed: seed of the random actions.
 
     Returns:
         An `Evaluation` of M = `len(resets)` episodes.
 
     Raises:
-        InvalidInput: if there is nothing to play.
+        InvalidInput: if `resets` is empty.
 
     Example:
         >>> import rrl_tf
@@ -87,73 +95,40 @@ def evaluate(
         ((48,), 1.0)
     """
     if not resets:
-        raise InvalidInput("evaluate needs at least one start; received none")
-    player = _Player(act, len(resets))
+        raise InvalidInput("`resets` must hold at least one start; received none.")
+    recurrent = hasattr(act, "initial_state")
+    state = act.initial_state(len(resets)) if recurrent else None
     episodes = [_Episode(make_env(), reset) for reset in resets]
     rng = np.random.default_rng(seed)
     running = episodes
     while running:
-        action = player.act(np.stack([episode.observation for episode in running]))
+        observation = np.stack([episode.observation for episode in running])
+        action, memory = act(observation, state) if recurrent else (act(observation), None)
+        action = np.asarray(action)
         if epsilon > 0:
-            count = running[0].env.action_space.n
             explore = rng.random(len(running)) < epsilon
+            count = running[0].env.action_space.n
             action = np.where(explore, rng.integers(count, size=len(running)), action)
         for episode, choice in zip(running, action):
-            episode.step(int(choice), watch_for_loops=epsilon == 0 and not player.remembers)
-        player.look_back(action, running)
+            episode.step(int(choice), stop_at_loop=epsilon == 0 and not recurrent)
+        if recurrent:
+            reward = np.array([episode.last_reward for episode in running], np.float32)
+            over = np.array([episode.over for episode in running])
+            state = act.next_state(memory, action, reward, over)
+            state = {name: value[~over] for name, value in state.items()}
         running = [episode for episode in running if not episode.over]
-    success = _successes(episodes, rng)
     for episode in episodes:
         episode.env.close()
     return Evaluation(
-        success=success,
+        success=_where_known([episode.success for episode in episodes]),
         length=np.array([episode.length for episode in episodes]),
         reward=np.array([episode.reward for episode in episodes]),
-        loop=None if player.remembers else _where_known([each.loop for each in episodes]),
+        loop=None if recurrent else _where_known([episode.loop for episode in episodes]),
     )
 
 
-class _Player:
-    """A policy, and what it recalls of the episodes that still run."""
-
-    def __init__(self, act, count):
-        self._act = act
-        self.remembers = hasattr(act, "initial_recall")
-        self._recall = act.initial_recall(count) if self.remembers else None
-        self._memory = None
-
-    def act(self, observation):
-        if not self.remembers:
-            return np.asarray(self._act(observation))
-        action, self._memory = self._act(observation, self._recall)
-        return action
-
-    def look_back(self, action, episodes):
-        if not self.remembers:
-            return
-        reward, over = (
-            np.array([getattr(episode, name) for episode in episodes])
-            for name in ("last_reward", "over")
-        )
-        recall = self._act.next_recall(self._recall, self._memory, action, reward, over)
-        self._recall = {name: value[~over] for name, value in recall.items()}
-
-
-def _successes(episodes, rng):
-    """Bools `(M,)`, or `None` where the environment does not tell of success.
-
-    It tells at an episode's end, which none may have come to: then one that was stopped in a loop
-    is played on by chance.
-    """
-    told = [episode.success for episode in episodes]
-    looped = next((episode for episode in episodes if episode.loop), None)
-    if looped is not None and all(success is None for success in told):
-        told[0] = looped.tells_of_success(rng)
-    return _where_known(told)
-
-
 def _where_known(values):
-    """Bools `(M,)`, or `None` if nobody knew; who does not tell did not succeed."""
+    """Return bools `(M,)`, or `None` if no value is known; an unknown one counts as false."""
     if all(value is None for value in values):
         return None
     return np.array([bool(value) for value in values])
@@ -168,9 +143,9 @@ class _Episode:
         self.success = None
         self._key = env.get_wrapper_attr("state_key") if env.has_wrapper_attr("state_key") else None
         self.loop = None if self._key is None else False
-        self._seen = set() if self._key is None else {self._key()}
+        self._visited = set() if self._key is None else {self._key()}
 
-    def step(self, action, watch_for_loops):
+    def step(self, action, stop_at_loop):
         self.observation, reward, terminated, truncated, info = self.env.step(action)
         self.length += 1
         self.last_reward = float(reward)
@@ -178,17 +153,216 @@ class _Episode:
         self.over = terminated or truncated
         if self.over:
             self.success = info.get("success")
-        elif self._key is not None and watch_for_loops:
+        elif self._key is not None and stop_at_loop:
             key = self._key()
-            self.loop = self.over = key in self._seen
-            self._seen.add(key)
+            self.loop = self.over = key in self._visited
+            self._visited.add(key)
+            if self.loop:
+                self.success = False
 
-    def tells_of_success(self, rng):
-        """`False`, as it did not succeed, if the environment tells so much, else `None`."""
-        for _ in range(_PLAYED_ON):
-            *_, terminated, truncated, info = self.env.step(
-                int(rng.integers(self.env.action_space.n))
+
+class GraphEvaluation:
+    """Plays one episode per start in one compiled call, with the outcome of `evaluate`.
+
+    Random actions are drawn by another generator than that of `evaluate`.
+
+    Args:
+        agent: `DoubleDQN` or `RecurrentDoubleDQN`, whose policy plays.
+        env: `GraphEnv` that is played, such as a `DoorKeyGraph`.
+        starts: one start per episode, as `env.state_of` takes them.
+
+    Raises:
+        InvalidInput: if there is no start, or one that is not of this environment.
+
+    Example:
+        >>> import keras
+        >>> from rrl_tf.agents import DoubleDQN
+        >>> from rrl_tf.envs import DoorKeyGraph, doorkey_task, enumerate_starts
+        >>> task = doorkey_task((5,))
+        >>> layers = [keras.layers.Flatten(), keras.layers.Dense(task.num_actions)]
+        >>> network = keras.Sequential(layers)
+        >>> network.build((None, *task.preprocessor.shape))
+        >>> agent = DoubleDQN(network, task.preprocessor)
+        >>> play = GraphEvaluation(agent, DoorKeyGraph(5), enumerate_starts(5))
+        >>> play().length.shape, play(epsilon=0.05).length.shape
+        ((48,), (48,))
+    """
+
+    def __init__(self, agent: Any, env: GraphEnv, starts: Sequence[Any]) -> None:
+        self.agent = agent
+        self.recurrent = bool(agent.initial_state(1))
+        self.env = env
+        self._start = env.state_of(starts)
+        self._count = len(starts)
+        self._limit = env.time_limit
+        self._step = tf.function(self._one_step, jit_compile=True)
+        self._play = tf.function(self._to_the_end)
+
+    def __call__(self, epsilon: float = 0.0, seed: int = 0) -> Evaluation:
+        """Return the outcome of M episodes, one per start.
+
+        Args:
+            epsilon: fraction of random actions; loops are only counted at 0.
+            seed: seed of the random actions.
+        """
+        outcome = self._play(tf.constant(epsilon), tf.constant((seed, 0), tf.int64))
+        success, length, reward, loop = (each.numpy() for each in outcome)
+        return Evaluation(
+            success, length, reward.astype(np.float64), None if self.recurrent else loop
+        )
+
+    def _to_the_end(self, epsilon, seed):
+        env_state = self._start
+        observation, key = self.env.observe(env_state), self.env.state_key(env_state)
+        no = tf.zeros((self._count,), tf.bool)
+        over, success, loop = no, no, no
+        length, reward = tf.zeros((self._count,), tf.int32), tf.zeros((self._count,))
+        # Row t holds the states after t steps; no state has the key -1.
+        visited = tf.fill((self._limit + 1, self._count), tf.constant(-1, tf.int64))
+        state = self.agent.initial_state(self._count, self.agent.policy)
+        steps = 0
+        while steps < self._limit and not tf.reduce_all(over):
+            visited = tf.tensor_scatter_nd_update(visited, [[steps]], key[None])
+            steps += 1
+            action, memory = self._act(observation, state, over, epsilon, seed, steps)
+            env_state, observation, key, reward_t, terminated, truncated = self._step(
+                env_state, action
             )
-            if terminated or truncated:
-                return False if "success" in info else None
-        return None
+            state = self.agent.next_state(memory, action, reward_t, over)
+            length += tf.cast(~over, tf.int32)
+            reward += tf.where(over, 0.0, reward_t)
+            success |= self.env.succeeded(reward_t, terminated) & ~over
+            ended = over | terminated | truncated
+            over = ended
+            if not self.recurrent:
+                returned = tf.reduce_any(visited[:steps] == key, axis=0) & (epsilon == 0) & ~ended
+                loop |= returned
+                over |= returned
+        return success, length, reward, loop
+
+    def _act(self, observation, state, over, epsilon, seed, steps):
+        """Return actions and memories of all episodes; those that are over are not computed."""
+        running = tf.where(~over)
+        observation, state = tf.nest.map_structure(
+            lambda x: tf.gather(x, running[:, 0]), (observation, state)
+        )
+        values, memory = self.agent.policy_values(observation, state)
+        seed = random.fold_in(seed, steps)
+        action = random.epsilon_greedy(values, epsilon, seed)
+        # Scattered together, as a memory may have no numbers.
+        both = tf.concat([tf.cast(action, memory.dtype)[:, None], memory], axis=-1)
+        shape = tf.constant((over.shape[0], both.shape[1]), running.dtype)
+        everyone = tf.scatter_nd(running, both, shape)
+        return tf.cast(everyone[:, 0], tf.int32), everyone[:, 1:]
+
+    def _one_step(self, env_state, action):
+        env_state, observation, *outcome = self.env.step(env_state, action)
+        return env_state, observation, self.env.state_key(env_state), *outcome
+
+
+def make_play(agent: Any, task: Task, episodes: int, in_graph: bool = False) -> Play:
+    """Return a function that plays an agent's policy from the evaluation starts of a task.
+
+    Args:
+        agent: `DoubleDQN` or `RecurrentDoubleDQN`.
+        task: task to evaluate on.
+        episodes: largest number of starts per level.
+        in_graph: play the task's environments made of tensors, which is faster.
+    """
+
+    def resets(level):
+        return task.evaluation_resets(level, episodes)
+
+    if not in_graph:
+        policy = agent.greedy_policy()
+
+        def play(level: int, epsilon: float) -> Evaluation:
+            make = functools.partial(task.make_test_env, level)
+            return evaluate(policy, make, resets(level), epsilon)
+
+        return play
+
+    @functools.cache
+    def graph(level):
+        env = task.make_test_env(level)
+        starts = []
+        for reset in resets(level):
+            env.reset(**reset)
+            starts.append(env.get_wrapper_attr("start"))
+        return GraphEvaluation(agent, task.levels[level].make_test_graph(), starts)
+
+    return lambda level, epsilon: graph(level)(epsilon)
+
+
+def scores(play: Play, level: int, levels: int) -> dict[str, float]:
+    """Return the metrics of greedy and noisy episodes from every evaluation start.
+
+    Args:
+        play: as `make_play` returned it.
+        level: number of the level to play.
+        levels: number of levels.
+    """
+    greedy, noisy = (play(level, epsilon).summary() for epsilon in (0.0, NOISE))
+    measure = "return"
+    if "success" in {*greedy, *noisy} or levels > 1:
+        measure = "success"
+        greedy.setdefault(measure, 0.0)
+        noisy.setdefault(measure, 0.0)
+    return {
+        **{f"eval/{name}": value for name, value in greedy.items()},
+        f"eval/{measure}_epsilon_{NOISE}": noisy[measure],
+        "eval/level": level + 1,
+    }
+
+
+def zero_shot_scores(play: Play, level: int, levels: int) -> dict[str, float]:
+    """Return the successes on a level before it is trained on, under `zero_shot/`.
+
+    Args:
+        play: as `make_play` returned it.
+        level: number of the level that training reaches now. The greedy success on the last level
+            is added as `zero_shot/last_success`.
+        levels: number of levels.
+    """
+    last = scores(play, levels - 1, levels)
+    current = last if level == levels - 1 else scores(play, level, levels)
+    kept = ("success", f"success_epsilon_{NOISE}", "level")
+    return {
+        **{f"zero_shot/{name}": current[f"eval/{name}"] for name in kept},
+        "zero_shot/last_success": last["eval/success"],
+    }
+
+
+def format_summary(scores: Mapping[str, float], episodes: int, levels: int) -> str:
+    """Return the scores on the last level as one line.
+
+    Example:
+        >>> found = {"eval/return": 1.0, "eval/success": 1.0, "eval/success_epsilon_0.05": 0.98}
+        >>> format_summary(found, episodes=48, levels=1)
+        'greedy: 48/48 solved, mean return 1; with 5 % random actions: 98.0 % solved'
+    """
+    level = f" (level {levels} of {levels})" if levels > 1 else ""
+    returned = f"mean return {scores['eval/return']:.4g}"
+    if "eval/success" not in scores:
+        noisy = f"mean return {scores[f'eval/return_epsilon_{NOISE}']:.4g}"
+        return f"greedy{level}: {returned} in {episodes} episodes; with 5 % random actions: {noisy}"
+    solved = f"{round(scores['eval/success'] * episodes)}/{episodes} solved"
+    loops = f", {scores['eval/loops'] * episodes:.0f} loops" if "eval/loops" in scores else ""
+    noisy = f"{scores[f'eval/success_epsilon_{NOISE}']:.1%}".replace("%", " %")
+    return f"greedy{level}: {solved}, {returned}{loops}; with 5 % random actions: {noisy} solved"
+
+
+def first_perfect_step(rows: Sequence[Mapping[str, float]], levels: int) -> int | None:
+    """Return the first step at which every start of the last level was solved, or `None`."""
+    for row in rows:
+        if row.get("eval/success") == 1 and row["eval/level"] == levels:
+            return int(row["step"])
+    return None
+
+
+def is_solved(rows: Sequence[Mapping[str, float]], levels: int, evaluations: int) -> bool:
+    """Return whether the last `evaluations` evaluations solved every start of the last level."""
+    last = [row for row in rows if "eval/success" in row][-evaluations:]
+    return 0 < evaluations <= len(last) and all(
+        row["eval/success"] == 1 and row["eval/level"] == levels for row in last
+    )

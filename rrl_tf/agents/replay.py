@@ -1,87 +1,67 @@
-"""Experience replay: a preallocated ring of n-step transitions, uniform or prioritised."""
+"""Experience replay in TensorFlow variables: n-step transitions or sequences."""
 
 from __future__ import annotations
 
-import collections
-import copy
-import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from rrl_tf._arguments import natural, number_from, positive_int, stored_arrays
-from rrl_tf.agents.stored_observations import StoredArrays, StoredFrames
+from rrl_tf._typing import Tensor
+from rrl_tf.agents import random
 from rrl_tf.errors import InvalidInput
 
-
-@dataclasses.dataclass(frozen=True)
-class Batch:
-    """What one update learns from; every array has one row a transition.
-
-    Attributes:
-        observation_t: `(B, ...)`, raw observations.
-        action_t: `(B,)` int32.
-        return_t: `(B,)` float32, discounted sum of up to n rewards.
-        discount_t: `(B,)` float32, what the value at `t + n` is worth: 0 after a termination.
-        floor_t: `(B,)` float32, the discounted return that was observed from t to the end of the
-            episode; -inf where it is not known.
-        observation_tpn: `(B, ...)`, raw observations n steps later (fewer at an episode's end).
-        weight_t: `(B,)` float32 importance weights, 1 without priorities.
-        index: `(B,)` int64, rows of the ring, for `ReplayBuffer.set_priorities`.
-    """
-
-    observation_t: np.ndarray
-    action_t: np.ndarray
-    return_t: np.ndarray
-    discount_t: np.ndarray
-    floor_t: np.ndarray
-    observation_tpn: np.ndarray
-    weight_t: np.ndarray
-    index: np.ndarray
-
-
-OBSERVATIONS = ("observation_t", "observation_tpn")
-"""The columns of observations."""
+_BELOW_ONE = 1 - 1e-6  # a number below a sum stays below it after rounding
 
 
 class ReplayBuffer:
-    """A first-in-first-out ring of n-step transitions gathered from several environments.
+    """Keeps the last T steps of E environments and draws n-step transitions.
 
-    A transition ends n steps later, or where its episode does. At a termination nothing follows
-    (`discount_t = 0`); at a time-out the true last observation is bootstrapped from.
+    Steps are stored as they arrive. Returns, bootstrap observations and the end of an episode are
+    computed when a transition is drawn, so adding and sampling both run inside a `tf.function`. A
+    transition can be drawn once n - 1 further steps are stored.
 
-    With `priority_exponent` α > 0 a transition is drawn with probability `p_i^α / Σ p^α`, where
-    `p_i` is its last absolute temporal-difference error (new ones: the largest so far), and
-    weighed by `(size · P(i))^-β`, divided by the batch's largest weight.
+    A transition ends n steps later, or where its episode ends. After a termination nothing is
+    bootstrapped (`discount_t = 0`); after a truncation the true last observation is. With
+    `priority_exponent` α > 0 a transition is drawn with probability `p_i^α / Σ p^α`, where `p_i` is
+    its last absolute temporal-difference error (for a new one the largest so far), and weighted by
+    `P(i)^-β`, divided by the largest weight of the batch.
 
     Args:
-        capacity: int, transitions kept.
-        observation_shape: tuple, shape of one raw observation.
+        capacity: number of steps kept over all environments; T = `capacity // num_envs`.
+        observation_shape: shape of one raw observation.
         observation_dtype: dtype of a raw observation.
-        num_envs: int, environments that feed it (E).
-        n_step: int, rewards summed before bootstrapping.
-        discount: float in [0, 1], per step.
-        priority_exponent: float ≥ 0, α; 0 samples uniformly, with replacement.
-        importance_exponent: float in [0, 1], β.
-        positive_copies: int, how often a transition with a positive reward is stored.
-        observe_returns: bool, fill in `floor_t` when an episode has terminated. In a deterministic
-            environment what was reached once can be reached again, so it bounds the optimal value
-            from below (He et al., "Learning to play in a day", 2017).
-        frames: int, observations that are stacked along the last axis, of which every step adds
-            one; each is kept once.
+        num_envs: number of environments E.
+        n_step: number of rewards summed before bootstrapping.
+        discount: discount factor in [0, 1].
+        priority_exponent: α; 0 samples uniformly. Sampling is with replacement.
+        importance_exponent: β in [0, 1].
+        positive_copies: how many times likelier a transition with a positive return is drawn.
+        use_return_lower_bound: compute `return_lower_bound` when an episode terminates. In a
+            deterministic environment an observed return bounds the optimal value from below (He
+            et al., 2017).
+        frames: number of observations stacked along the last axis, oldest first. If it is larger
+            than 1 the buffer stores each frame once per step and needs `episode_step` in `add`;
+            an episode must begin with a stack that repeats its first frame.
+        state: name -> shape and dtype of further columns: the agent's recurrent state before each
+            step.
+        jit_compile: compile `add`, `sample` and `set_priorities` with XLA.
 
     Raises:
-        ValueError: if a number is out of range, or that many transitions do not fit in memory.
+        InvalidInput: if a number is out of range or the buffer does not fit in memory.
 
     Example:
-        >>> replay = ReplayBuffer(100, (7, 7, 3), "uint8", num_envs=1, n_step=1, discount=0.9)
-        >>> view = np.zeros((1, 7, 7, 3), "uint8")
-        >>> replay.add(view, [0], [1.0], terminated=[True], truncated=[False], observation_tp1=view)
-        >>> replay.sample(2, np.random.default_rng(0)).discount_t
-        array([0., 0.], dtype=float32)
+        >>> replay = ReplayBuffer(100, (7, 7, 3), "uint8", num_envs=2, discount=0.9)
+        >>> view, no = np.zeros((2, 7, 7, 3), "uint8"), tf.constant([False, False])
+        >>> replay.add(view, [0, 1], [1.0, 0.0], terminated=no, truncated=no, observation_tp1=view)
+        >>> batch, index = replay.sample(4, seed=(0, 0))
+        >>> batch["return_t"].shape
+        TensorShape([4])
 
-    Source: Schaul et al., "Prioritized experience replay" (2016), for the priorities.
+    Source: Schaul et al., "Prioritized experience replay" (2016).
     """
 
     def __init__(
@@ -96,236 +76,383 @@ class ReplayBuffer:
         priority_exponent: float = 0.0,
         importance_exponent: float = 0.4,
         positive_copies: int = 1,
-        observe_returns: bool = False,
+        use_return_lower_bound: bool = False,
         frames: int = 1,
+        state: Mapping[str, tuple[Sequence[int], Any]] | None = None,
+        jit_compile: bool = True,
     ) -> None:
-        self.capacity = positive_int("capacity", capacity)
-        self.observation_shape = tuple(observation_shape)
-        self.observation_dtype = observation_dtype
         self.num_envs = positive_int("num_envs", num_envs)
         self.n_step = positive_int("n_step", n_step)
+        self.frames = positive_int("frames", frames)
+        self.steps = positive_int("capacity", capacity) // self.num_envs
+        if self.steps < self._history + self.n_step:
+            raise InvalidInput(
+                f"`capacity` must hold {self._history + self.n_step} steps of each of {num_envs} "
+                f"environments: at least {num_envs * (self._history + self.n_step)}; received "
+                f"{capacity}."
+            )
         self.discount = number_from("discount", discount, 0, 1)
         self.priority_exponent = number_from("priority_exponent", priority_exponent, 0)
         self.importance_exponent = number_from("importance_exponent", importance_exponent, 0, 1)
         self.positive_copies = positive_int("positive_copies", positive_copies)
-        self.observe_returns = observe_returns
-        self._observations = StoredArrays(observation_shape, observation_dtype)
-        if positive_int("frames", frames) > 1:
-            self._observations = StoredFrames(
-                observation_shape, observation_dtype, frames, num_envs
-            )
-        self._ring = self._empty_ring()
-        self._added = 0
-        self._largest_priority = 1.0
-        self._pending: list[collections.deque[list[Any]]] = [
-            collections.deque() for _ in range(num_envs)
-        ]
-        # Of the episode each environment is in: its rewards, and [number, time] of what is stored.
-        self._episodes: list[dict[str, Any]] = [
-            {"rewards": [], "stored": []} for _ in range(num_envs)
-        ]
+        self.use_return_lower_bound = use_return_lower_bound
+        self.period = 1  # steps from the first step of one draw to that of the next
+        self._columns = self._empty_columns(
+            tuple(observation_shape), observation_dtype, state or {}
+        )
+        self._added = tf.Variable(0, dtype=tf.int32, name="added")  # steps, not transitions
+        self._largest_priority = tf.Variable(1.0, name="largest_priority")
+        self.add = tf.function(self._add, jit_compile=jit_compile)
+        self.sample = tf.function(self._sample, jit_compile=jit_compile)
+        self.set_priorities = tf.function(self._set_priorities, jit_compile=jit_compile)
 
-    def _empty_ring(self):
-        numbers = {
-            "action_t": np.int32,
-            "return_t": np.float32,
-            "discount_t": np.float32,
-            "floor_t": np.float32,
-            "priority": np.float64,
+    @property
+    def capacity(self) -> int:
+        """Number of rows: T * E."""
+        return self.steps * self.num_envs
+
+    @property
+    def _history(self) -> int:
+        """Number of earlier steps that hold frames of an observation."""
+        return self.frames - 1
+
+    def __len__(self) -> int:
+        return self.drawable(int(self._added))
+
+    def drawable(self, added: int) -> int:
+        """Return how many transitions can be drawn after `added` steps of all environments."""
+        # In a full buffer the oldest steps have lost frames that their observations need.
+        kept = min(added, self.steps - self._history)
+        return max(0, kept - self.n_step + 1) * self.num_envs
+
+    def _empty_columns(self, shape, dtype, state):
+        # Row `slot * E + env`: one step of all environments is a block of E rows.
+        if self.frames > 1:
+            if not shape or shape[-1] % self.frames:
+                raise InvalidInput(
+                    f"The last axis of an observation must hold the channels of {self.frames} "
+                    f"frames; received the shape {shape}."
+                )
+            shape = (*shape[:-1], shape[-1] // self.frames)
+            state = {"episode_step": ((), "int32"), **state}
+        columns = {
+            "observation_t": (shape, dtype),
+            "observation_tp1": (shape, dtype),
+            "action_t": ((), "int32"),
+            "reward_t": ((), "float32"),
+            "terminated": ((), "bool"),
+            "over": ((), "bool"),
+            "return_lower_bound": ((), "float32"),
+            "weight": ((), "float32"),
+            **state,
         }
         try:
             return {
-                **{name: self._observations.column(self.capacity) for name in OBSERVATIONS},
-                **{name: np.zeros(self.capacity, dtype) for name, dtype in numbers.items()},
+                name: tf.Variable(np.zeros((self.capacity, *each), kind), name=name)
+                for name, (each, kind) in columns.items()
             }
-        except (MemoryError, ValueError, OverflowError) as error:  # ValueError: beyond 64 bits
+        except (MemoryError, ValueError, OverflowError, tf.errors.ResourceExhaustedError) as error:
             raise InvalidInput(
-                f"the replay's capacity must fit in memory ({error}); received {self.capacity}"
+                f"`capacity` must fit in memory ({type(error).__name__}); received {self.capacity}."
             ) from error
 
-    def __len__(self) -> int:
-        return min(self._added, self.capacity)
-
-    def add(
+    def _add(
         self,
-        observation_t: np.ndarray,
-        action_t: Any,
-        reward_t: Any,
-        terminated: Any,
-        truncated: Any,
-        observation_tp1: np.ndarray,
-        envs: Sequence[int] | None = None,
+        observation_t: Tensor,
+        action_t: Tensor,
+        reward_t: Tensor,
+        terminated: Tensor,
+        truncated: Tensor,
+        observation_tp1: Tensor,
+        episode_step: Tensor | None = None,
+        state: Mapping[str, Tensor] | None = None,
     ) -> None:
-        """Takes one step of every environment, or of some of them.
+        """Add one step of every environment.
 
         Args:
-            observation_t: `(E, ...)`, what was seen before acting.
-            action_t: `(E,)` int, actions taken.
-            reward_t: `(E,)` float, rewards received.
-            terminated: `(E,)` bool, the episode came to an end of its own.
-            truncated: `(E,)` bool, the episode was cut by its time limit.
-            observation_tp1: `(E, ...)`, what was seen after acting, never a new episode's start.
-            envs: the numbers of the E environments that stepped; by default all.
+            observation_t: `(E, ...)` observations before the actions.
+            action_t: `(E,)` int32 actions.
+            reward_t: `(E,)` float32 rewards.
+            terminated: `(E,)` bool, the episode reached a terminal state.
+            truncated: `(E,)` bool, a time limit ended the episode.
+            observation_tp1: `(E, ...)` observations after the actions; at the end of an episode
+                its last observation, not the first of the next one.
+            episode_step: `(E,)` int32 number of steps since the episode began. Where it is 0, the
+                episode before is truncated if it was not over. Needed if `frames` is larger than 1.
+            state: name -> `(E, ...)`, the agent's recurrent state before the step.
         """
-        for row, env in enumerate(range(self.num_envs) if envs is None else envs):
-            seen, seen_next = self._observations.of_step(
-                env, observation_t[row], observation_tp1[row]
-            )
-            pending = self._pending[env]
-            pending.append([seen, int(action_t[row]), 0.0, 0])
-            for transition in pending:
-                transition[2] += self.discount ** transition[3] * float(reward_t[row])
-                transition[3] += 1
-            episode = self._episodes[env]
-            episode["rewards"].append(float(reward_t[row]))
-            over = terminated[row] or truncated[row]
-            while pending and (over or pending[0][3] == self.n_step):
-                observation, action, summed, steps = pending.popleft()
-                after = 0.0 if terminated[row] else self.discount**steps
-                for _ in range(self.positive_copies if summed > 0 else 1):
-                    episode["stored"].append([self._added, len(episode["rewards"]) - steps])
-                    self._store(observation, action, summed, after, seen_next)
-            if over:
-                if terminated[row] and self.observe_returns:
-                    self._set_floors(**episode)
-                self._begin_episode(env)
+        terminated = tf.convert_to_tensor(terminated)
+        columns = {
+            "observation_t": self._newest_frame(observation_t),
+            "observation_tp1": self._newest_frame(observation_tp1),
+            "action_t": action_t,
+            "reward_t": reward_t,
+            "terminated": terminated,
+            "over": terminated | truncated,
+            "return_lower_bound": tf.fill((self.num_envs,), -np.inf),
+            "weight": tf.zeros((self.num_envs,)),
+            **(state or {}),
+        }
+        if self.frames > 1:
+            columns["episode_step"] = episode_step
+        if episode_step is not None:  # an actor that was lost leaves its episodes unfinished
+            before = self._block(1)
+            over = self._read("over", before) | tf.equal(episode_step, 0)
+            self._write(before, {"over": over})
+        self._write(self._block(0), columns)
+        complete = self._block(self.n_step - 1)
+        weight = self._copies(complete) * self._largest_priority**self.priority_exponent
+        # Before there are n steps, that block holds nothing yet.
+        begins = self._added + 1 - self.n_step
+        may_begin = (begins >= 0) & (begins % self.period == 0)
+        self._write(complete, {"weight": tf.where(may_begin, weight, 0.0)})
+        if self._history:  # the next frames to be overwritten belong to these observations
+            self._write(self._block(-self._history), {"weight": tf.zeros((self.num_envs,))})
+        if self.use_return_lower_bound:
+            self._set_lower_bounds(terminated)
+        self._added.assign_add(1)
 
-    def _begin_episode(self, env):
-        self._episodes[env] = {"rewards": [], "stored": []}
-        self._observations.begin_episode(env)
+    def _newest_frame(self, observation):
+        if self.frames == 1:
+            return observation
+        observation = tf.convert_to_tensor(observation)
+        return observation[..., -(observation.shape[-1] // self.frames) :]
 
-    def forget_episodes(self, envs: Sequence[int]) -> None:
-        """Drops what waits for the end of the episodes that environments are in; they begin anew.
+    def _block(self, back):
+        """Return the rows `(E,)` of the step `back` steps before the newest one."""
+        slot = (self._added - back) % self.steps
+        return slot * self.num_envs + tf.range(self.num_envs)
 
-        What is stored of them stays: its rewards and the observation it ends with were seen.
-        """
-        for env in envs:
-            self._pending[env].clear()
-            self._begin_episode(env)
+    def _write(self, rows, columns):
+        for name, values in columns.items():
+            variable = self._columns[name]
+            variable.scatter_update(tf.IndexedSlices(tf.cast(values, variable.dtype), rows))
 
-    def _store(self, observation_t, action_t, return_t, discount_t, observation_tpn):
-        row = self._added % self.capacity
-        ring = self._ring
-        ring["observation_t"][row] = observation_t
-        ring["action_t"][row] = action_t
-        ring["return_t"][row] = return_t
-        ring["discount_t"][row] = discount_t
-        ring["floor_t"][row] = -np.inf
-        ring["observation_tpn"][row] = observation_tpn
-        ring["priority"][row] = self._largest_priority**self.priority_exponent
-        self._added += 1
+    def _read(self, name, rows):
+        return tf.gather(self._columns[name], rows)
 
-    def _set_floors(self, rewards, stored):
-        """Writes the returns to the end of a terminated episode to its transitions."""
-        returns = np.zeros(len(rewards) + 1)
-        for t in reversed(range(len(rewards))):
-            returns[t] = rewards[t] + self.discount * returns[t + 1]
-        for number, t in stored:
-            if number >= self._added - self.capacity:  # still in the ring
-                self._ring["floor_t"][number % self.capacity] = returns[t]
-
-    def sample(self, batch_size: int, rng: np.random.Generator) -> Batch:
-        """Draws a `Batch` with replacement.
-
-        Args:
-            batch_size: int, B.
-            rng: `numpy.random.Generator` that draws.
-
-        Raises:
-            ValueError: if nothing is stored yet.
-        """
-        size = len(self)
-        if size == 0:
-            raise InvalidInput("cannot sample from an empty replay buffer")
-        if self.priority_exponent == 0:
-            index = rng.integers(size, size=batch_size)
-            weight = np.ones(batch_size, np.float32)
-        else:
-            # A running sum over the ring costs less than an update does, up to ~1e6 transitions;
-            # a sum tree would save nothing that can be noticed.
-            cumulative = np.cumsum(self._ring["priority"][:size])
-            index = np.searchsorted(cumulative, rng.random(batch_size) * cumulative[-1], "right")
-            index = np.minimum(index, size - 1)
-            probability = self._ring["priority"][index] / cumulative[-1]
-            weight = (size * probability) ** -self.importance_exponent
-            weight = (weight / weight.max()).astype(np.float32)
-        numbers = {*self._ring} - {*OBSERVATIONS, "priority"}
-        return Batch(
-            **{name: self._observations.rows(self._ring[name], index) for name in OBSERVATIONS},
-            **{name: self._ring[name][index] for name in numbers},
-            weight_t=weight,
-            index=index,
+    def _observations(self, rows):
+        """Return the observations `(*rows.shape, ...)` before the steps in `rows`."""
+        if self.frames == 1:
+            return self._read("observation_t", rows)
+        back = tf.range(self._history, -1, -1)
+        # An episode begins with its first frame repeated.
+        back = tf.minimum(back, self._read("episode_step", rows)[..., None])
+        frames = self._read(
+            "observation_t", (rows[..., None] - back * self.num_envs) % self.capacity
         )
+        return tf.concat(tf.unstack(frames, axis=len(rows.shape)), axis=-1)
 
-    def set_priorities(self, index: np.ndarray, error: np.ndarray) -> None:
-        """Remembers the temporal-difference errors of sampled rows as their new priorities.
+    def _next_observations(self, rows):
+        """Return the observations after the steps in `rows`."""
+        newest = self._read("observation_tp1", rows)
+        if self.frames == 1:
+            return newest
+        return tf.concat([self._observations(rows)[..., newest.shape[-1] :], newest], axis=-1)
+
+    def _copies(self, rows):
+        if self.positive_copies == 1:
+            return tf.ones((len(rows),))
+        return_t, *_ = self._n_steps(rows)
+        return tf.where(return_t > 0, float(self.positive_copies), 1.0)
+
+    def _set_lower_bounds(self, terminated):
+        """Write the return from each step of the episodes that terminate now, newest step first."""
+        stored = tf.minimum(self._added + 1, self.steps)
+
+        def inside(back, walking, _):
+            return tf.reduce_any(walking) & (back < stored)
+
+        def walk(back, walking, return_t):
+            rows = self._block(back)
+            return_t = self._read("reward_t", rows) + self.discount * return_t
+            bound = tf.where(walking, return_t, self._read("return_lower_bound", rows))
+            self._write(rows, {"return_lower_bound": bound})
+            return back + 1, walking & ~self._read("over", self._block(back + 1)), return_t
+
+        tf.while_loop(inside, walk, (0, terminated, tf.zeros((self.num_envs,))))
+
+    def _sample(self, batch_size: int, seed: Any) -> tuple[dict[str, Tensor], Tensor]:
+        """Draw transitions with replacement; the buffer must hold at least one.
 
         Args:
-            index: `(B,)`, `Batch.index`.
-            error: `(B,)`, temporal-difference errors of those rows, of either sign.
+            batch_size: B, a Python integer.
+            seed: two integers or a tensor `(2,)`.
+
+        Returns:
+            A batch, and the rows `(B,)` for `set_priorities`. The batch is a dict:
+            `observation_t` and `observation_tpn` `(B, ...)`; `action_t` `(B,)`; `return_t` `(B,)`,
+            the discounted sum of up to n rewards; `discount_t` `(B,)`, the factor of the value at
+            `t + n`, 0 after a termination; `return_lower_bound` `(B,)`, the observed return to the
+            end of the episode, -inf if unknown; `weight_t` `(B,)`, importance weights.
         """
+        index, weight_t = self._draw(batch_size, seed)
+        return_t, discount_t, last = self._n_steps(index)
+        batch = {
+            "observation_t": self._observations(index),
+            "action_t": self._read("action_t", index),
+            "return_t": return_t,
+            "discount_t": discount_t,
+            "return_lower_bound": self._read("return_lower_bound", index),
+            "observation_tpn": self._next_observations(last),
+            "weight_t": weight_t,
+        }
+        return batch, index
+
+    def _draw(self, batch_size, seed):
+        """Return rows `(B,)` drawn by their weights, and their importance weights."""
+        weight = tf.reshape(self._columns["weight"], (self.steps, self.num_envs))
+        # Draw a block of steps, then a step, then an environment: short sums are faster and more
+        # exact than one sum over all rows.
+        size = math.isqrt(self.steps - 1) + 1
+        of_step = tf.pad(tf.reduce_sum(weight, axis=1), ((0, size**2 - self.steps),))
+        of_step = tf.reshape(of_step, (size, size))
+        of_block = tf.reduce_sum(of_step, axis=1)
+        total = tf.reduce_sum(of_block)
+        drawn = random.uniform((batch_size,), seed) * total
+        block, drawn = _choose(tf.broadcast_to(of_block, (batch_size, size)), drawn)
+        within, drawn = _choose(tf.gather(of_step, block), drawn)
+        slot = block * size + within
+        env, _ = _choose(tf.gather(weight, slot), drawn)
+        index = slot * self.num_envs + env
+        if self.priority_exponent == 0:
+            return index, tf.ones((batch_size,))
+        probability = self._read("weight", index) / total
+        weight_t = probability**-self.importance_exponent
+        return index, weight_t / tf.reduce_max(weight_t)
+
+    def _n_steps(self, index):
+        """Return `return_t`, `discount_t` and the last row, `(B,)` each, of transitions."""
+        rows = (index[:, None] + tf.range(self.n_step) * self.num_envs) % self.capacity
+        continues = 1.0 - tf.cast(self._read("over", rows), tf.float32)
+        counts = tf.math.cumprod(continues, axis=1, exclusive=True)  # 1 up to the episode's end
+        discounts = self.discount ** np.arange(self.n_step, dtype="float32")
+        return_t = tf.reduce_sum(counts * discounts * self._read("reward_t", rows), axis=1)
+        length = tf.cast(tf.reduce_sum(counts, axis=1), tf.int32)
+        last = (index + (length - 1) * self.num_envs) % self.capacity
+        discount_t = self.discount ** tf.cast(length, tf.float32)
+        return return_t, tf.where(self._read("terminated", last), 0.0, discount_t), last
+
+    def _set_priorities(self, index: Tensor, error: Tensor) -> None:
+        """Set the priorities of sampled rows `(B,)` from their errors `(B,)`."""
         if self.priority_exponent == 0:
             return
-        priority = np.abs(error).astype(np.float64) + 1e-6
-        self._ring["priority"][index] = priority**self.priority_exponent
-        self._largest_priority = max(self._largest_priority, float(priority.max()))
+        priority = tf.abs(error) + 1e-6
+        self._write(index, {"weight": self._copies(index) * priority**self.priority_exponent})
+        self._largest_priority.assign(tf.maximum(self._largest_priority, tf.reduce_max(priority)))
 
     def get_state(self) -> dict[str, Any]:
-        """Everything needed to go on exactly, as a dict of arrays and JSON-able values."""
-        columns = {name: column[: len(self)] for name, column in self._ring.items()}
-        observations = {name: columns.pop(name) for name in OBSERVATIONS}
-        waiting = [item[0] for pending in self._pending for item in pending]
+        """Return the contents as a dict of arrays and JSON-compatible values."""
+        rows = min(int(self._added), self.steps) * self.num_envs
         return {
-            **columns,
-            **self._observations.to_arrays({**observations, "pending_observation": waiting}),
-            "pending": [[item[1:] for item in pending] for pending in self._pending],
-            "episodes": copy.deepcopy(self._episodes),
-            "added": self._added,
-            "largest_priority": self._largest_priority,
+            **{name: column[:rows].numpy() for name, column in self._columns.items()},
+            "added": int(self._added),
+            "largest_priority": float(self._largest_priority),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restores what `get_state` returned.
+        """Restore what `get_state` returned.
 
         Raises:
-            ValueError: if it came from a buffer of another shape, capacity or number of
-                environments.
+            InvalidInput: if the state is of another shape or not finite; nothing changes then.
         """
         added = natural("added", state["added"])
-        size = min(added, self.capacity)
-        numbers = {
-            name: ((size, *column.shape[1:]), column.dtype)
-            for name, column in self._ring.items()
-            if name not in OBSERVATIONS
+        rows = min(added, self.steps) * self.num_envs
+        expected = {
+            name: ((rows, *column.shape[1:]), column.dtype.as_numpy_dtype)
+            for name, column in self._columns.items()
         }
-        stored_arrays("replay", state, numbers)
-        for name in OBSERVATIONS:  # what a row of them is, see below
-            if len(state[name]) != size:
-                raise InvalidInput(
-                    f"replay state {name!r} must be {size} rows; received {len(state[name])}"
-                )
-        for part in ("pending", "episodes"):
-            if len(state[part]) != self.num_envs:
-                raise InvalidInput(
-                    f"replay state is of {len(state[part])} environments, expected {self.num_envs}"
-                )
-        columns: Any = self._observations.from_arrays(state, (*OBSERVATIONS, "pending_observation"))
-        for name, column in self._ring.items():
-            column[:size] = columns.get(name, state[name])
-        self._added = added
-        self._largest_priority = float(number_from("priority", state["largest_priority"], 0))
-        self._episodes = [
-            {
-                "rewards": [float(reward) for reward in episode["rewards"]],
-                "stored": [[int(number), int(t)] for number, t in episode["stored"]],
-            }
-            for episode in state["episodes"]
-        ]
-        observations = collections.deque(columns["pending_observation"])
-        self._pending = [
-            collections.deque(
-                [observations.popleft(), int(action), float(summed), int(steps)]
-                for action, summed, steps in pending
+        arrays = stored_arrays("replay", state, expected, ("observation_t", "observation_tp1"))
+        largest = float(number_from("priority", state["largest_priority"], 0))
+        for name, column in self._columns.items():
+            whole = np.zeros(column.shape, column.dtype.as_numpy_dtype)
+            whole[:rows] = arrays[name]
+            column.assign(whole)
+        self._added.assign(added)
+        self._largest_priority.assign(largest)
+
+
+class SequenceReplayBuffer(ReplayBuffer):
+    """A `ReplayBuffer` that draws sequences together with the recurrent state they begin with.
+
+    A sequence may cross the end of an episode: `previous_action` is -1 where the next one begins.
+
+    Args:
+        capacity, observation_shape, observation_dtype, num_envs: as for `ReplayBuffer`.
+        length: L, number of steps of a sequence.
+        period: number of steps from the first step of one sequence to that of the next.
+        memory_size: M, size of the recurrent state of one environment.
+        **options: `discount`, exponents, `use_return_lower_bound`, `frames` and `jit_compile` of
+            `ReplayBuffer`.
+
+    Raises:
+        InvalidInput: as `ReplayBuffer`, or if the capacity does not always hold a whole sequence.
+
+    Example:
+        >>> replay = SequenceReplayBuffer(
+        ...     50_000, (7, 7, 4), "uint8", num_envs=16, length=24, period=8, memory_size=128
+        ... )
+        >>> sequence, index = replay.sample(8, seed=(0, 0))
+        >>> sequence["action_t"].shape, sequence["memory"].shape
+        (TensorShape([8, 24]), TensorShape([8, 128]))
+
+    Source: Kapturowski et al. (2019), "stored state".
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        observation_shape: Sequence[int],
+        observation_dtype: Any,
+        *,
+        length: int,
+        period: int,
+        memory_size: int,
+        **options: Any,
+    ) -> None:
+        state = {
+            "memory": ((natural("memory_size", memory_size),), "float32"),
+            "previous_action": ((), "int32"),
+            "previous_reward": ((), "float32"),
+        }
+        positive_int("length", length)
+        super().__init__(
+            capacity, observation_shape, observation_dtype, n_step=length, state=state, **options
+        )
+        self.period = positive_int("period", period)
+        # A smaller buffer has moments without the first step of a whole sequence.
+        needed = self._history + length + period - 1
+        if self.steps < needed:
+            raise InvalidInput(
+                f"`capacity` must hold length + period - 1 = {needed} steps of each of "
+                f"{self.num_envs} environments; received {capacity}."
             )
-            for pending in state["pending"]
-        ]
+
+    def _sample(self, batch_size: int, seed: Any) -> tuple[dict[str, Tensor], Tensor]:
+        """Draw sequences with replacement; the buffer must hold at least one.
+
+        Args:
+            batch_size, seed: as for `ReplayBuffer`.
+
+        Returns:
+            A dict of columns `(B, L, ...)`, with `memory` `(B, M)` at the first step and `weight_t`
+            `(B,)`; and the first rows `(B,)` for `set_priorities`.
+        """
+        index, weight_t = self._draw(batch_size, seed)
+        rows = (index[:, None] + tf.range(self.n_step) * self.num_envs) % self.capacity
+        names = ("action_t", "reward_t", "terminated", "over", "return_lower_bound")
+        sequence = {
+            name: self._read(name, rows) for name in (*names, "previous_action", "previous_reward")
+        }
+        sequence["observation_t"] = self._observations(rows)
+        return sequence | {"memory": self._read("memory", index), "weight_t": weight_t}, index
+
+
+def _choose(weight, drawn):
+    """Return the columns `(B,)` where running sums of `(B, N)` pass `drawn`, and the rest."""
+    # Rounding must not choose a column of weight 0: neither rounding of the drawn number nor that
+    # of the running sum, which XLA computes in parts so that it may grow where nothing is added.
+    up_to = tf.where(weight > 0, tf.cumsum(weight, axis=1), 0.0)
+    drawn = tf.clip_by_value(drawn, 0.0, tf.reduce_max(up_to, axis=1) * _BELOW_ONE)
+    column = tf.argmax(tf.cast(up_to > drawn[:, None], tf.int32), axis=1, output_type=tf.int32)
+    return column, drawn - tf.gather(up_to - weight, column, batch_dims=1)

@@ -13,19 +13,19 @@ from rrl_tf.agents.loop import Record
 
 
 class RolloutStatistics:
-    """Collects a loop's records and averages them for the log.
+    """Averages the records of a loop for the log.
 
-    Episodes are averaged over the last `window` of them; losses and times since the last call of
-    `averages`. Minutes of CPU time are those of this process and of the run's earlier ones.
+    Episodes are averaged over the last `window` of them, losses and times over the time since the
+    last call of `averages`. CPU minutes are those of this process and of the run's earlier ones.
 
     Args:
-        window: int, episodes.
+        window: number of episodes.
 
     Example:
         >>> statistics = RolloutStatistics()
         >>> episodes = [{"return": 1.0, "success": 1.0}, {"return": 0.0, "success": 0.0}]
-        >>> played = {"step": 16, "updates": 4, "epsilon": 0.1, "episodes": episodes}
-        >>> statistics.add(Record(**played, metrics={"loss": 0.25}, seconds={"update": 0.3}))
+        >>> record = {"step": 16, "updates": 4, "epsilon": 0.1, "episodes": episodes}
+        >>> statistics.add(Record(**record, metrics={"loss": 0.25}, seconds=0.3))
         >>> averages = statistics.averages()
         >>> averages["rollout/success"], averages["train/loss"]
         (0.5, 0.25)
@@ -33,40 +33,34 @@ class RolloutStatistics:
 
     def __init__(self, window: int = 100) -> None:
         self._episodes: collections.deque[dict[str, float]] = collections.deque(maxlen=window)
-        self._step = self._updates = 0
-        self._epsilon = float("nan")
-        self._gauges: Mapping[str, float] = {}
+        self._latest = Record(0, 0, float("nan"), [], {}, 0.0)
         self._earlier_minutes = 0.0
         self._clear()
 
     def _clear(self):
         self._metrics = collections.defaultdict(list)
-        self._seconds = collections.Counter()
-        self._first_step = self._step
+        self._seconds = 0.0
+        self._first_step = self._latest.step
 
     def add(self, record: Record) -> None:
-        """Takes one `Record`."""
+        """Add one `Record`."""
         self._episodes.extend(record.episodes)
         for name, value in record.metrics.items():
             self._metrics[name].append(value)
-        self._seconds.update(record.seconds)
-        self._step = record.step
-        self._updates = record.updates
-        self._epsilon = record.epsilon
-        self._gauges = record.gauges
+        self._seconds += record.seconds
+        self._latest = record
 
     def averages(self) -> dict[str, float]:
-        """The metrics as a dict under `rollout/`, `train/` and `time/`; begins a new interval."""
-        total = sum(self._seconds.values()) or 1.0
+        """Return the metrics under `rollout/`, `train/` and `time/`, and begin a new interval."""
         averages = {
             **self._episode_means(),
             **{f"train/{name}": float(np.mean(values)) for name, values in self._metrics.items()},
-            "train/epsilon": self._epsilon,
-            "train/updates": self._updates,
-            **{f"time/{name}_share": seconds / total for name, seconds in self._seconds.items()},
-            "time/steps_per_second": (self._step - self._first_step) / total,
+            "train/epsilon": self._latest.epsilon,
+            "train/updates": self._latest.updates,
+            "time/steps_per_second": (self._latest.step - self._first_step)
+            / (self._seconds or 1.0),
             "time/cpu_minutes": self._cpu_minutes(),
-            **{f"time/{name}": value for name, value in self._gauges.items()},
+            **{f"time/{name}": value for name, value in self._latest.gauges.items()},
         }
         self._clear()
         return averages
@@ -83,18 +77,19 @@ class RolloutStatistics:
         return means
 
     def get_state(self) -> dict[str, Any]:
-        """The recent episodes, as a JSON-able dict; call it after `averages`."""
+        """Return the recent episodes as a JSON-compatible dict; call it after `averages`."""
         return {
             "episodes": list(self._episodes),
-            "step": self._step,
+            "step": self._latest.step,
             "cpu_minutes": self._cpu_minutes(),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Restores what `get_state` returned."""
+        """Restore what `get_state` returned."""
         self._episodes.extend(
             {name: float(value) for name, value in episode.items()} for episode in state["episodes"]
         )
-        self._step = self._first_step = int(state["step"])
-        # What this process did before is not the run's.
+        self._latest = Record(int(state["step"]), 0, float("nan"), [], {}, 0.0)
+        self._first_step = self._latest.step
+        # The CPU time that this process used before is not part of the run.
         self._earlier_minutes = float(state["cpu_minutes"]) - time.process_time() / 60

@@ -2,7 +2,7 @@
 
 import importlib
 
-from rrl_tf.envs import preparation
+from rrl_tf.envs import preprocessing
 from rrl_tf.envs.atari_task import atari_task
 from rrl_tf.envs.box_world import BoxWorld
 from rrl_tf.envs.box_world_levels import BoxWorldLevels, BoxWorldStart, held_out_pairs
@@ -24,7 +24,7 @@ from rrl_tf.envs.key_corridor_task import key_corridor_task
 from rrl_tf.envs.memory import MemoryStart, enumerate_memory_starts, make_memory
 from rrl_tf.envs.memory_task import memory_task
 from rrl_tf.envs.minigrid_view import ACTION_NAMES, AGENT_CELL, TASK_ACTIONS, object_cells
-from rrl_tf.envs.preparation import Preparation
+from rrl_tf.envs.preprocessing import Preprocessor
 from rrl_tf.envs.task import Level, Task
 from rrl_tf.envs.vector import SeededVectorEnv
 
@@ -46,7 +46,7 @@ __all__ = [
     "DoorKeyVectorEnv",
     "Level",
     "MemoryStart",
-    "Preparation",
+    "Preprocessor",
     "SeededVectorEnv",
     "Task",
     "atari_task",
@@ -66,7 +66,7 @@ __all__ = [
     "make_memory",
     "memory_task",
     "object_cells",
-    "preparation",
+    "preprocessing",
     "split_layouts",
 ]
 

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium.wrappers import AtariPreprocessing, TransformReward
 
 from rrl_tf._arguments import positive_int
-from rrl_tf.envs.preparation import scaled
+from rrl_tf.envs.preprocessing import scaled
 from rrl_tf.envs.task import Level, Task
 from rrl_tf.envs.wrappers import StackFrames
 from rrl_tf.errors import InvalidInput
@@ -39,7 +39,7 @@ def atari_task(game: str = "ALE/Alien-v5", *, frames: int = 4) -> Task:
 
     Example:
         >>> task = atari_task("ALE/Alien-v5")
-        >>> task.preparation.shape, task.action_names[:3]
+        >>> task.preprocessor.shape, task.action_names[:3]
         ((84, 84, 4), ('NOOP', 'FIRE', 'UP'))
 
     Source: the protocol of "Atari 100k" (Kaiser et al., 2020), as in
@@ -57,7 +57,7 @@ def atari_task(game: str = "ALE/Alien-v5", *, frames: int = 4) -> Task:
                 functools.partial(make, training=False),
             ),
         ),
-        preparation=scaled(space),
+        preprocessor=scaled(space),
         frames=frames,
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 from rrl_tf._arguments import integers_from, one_of, positive_int
 from rrl_tf.envs.box_world import ACTION_NAMES, AGENT, BoxWorld, draw_room
 from rrl_tf.envs.box_world_levels import FLOOR, GEM, KEY, LOCK, PARTS
-from rrl_tf.envs.preparation import one_hot
+from rrl_tf.envs.preprocessing import one_hot
 from rrl_tf.envs.task import Level, Task
 from rrl_tf.errors import InvalidInput
 
@@ -56,7 +56,7 @@ def box_world_task(
 
     Example:
         >>> task = box_world_task(8, levels=((1, 0), ((1, 2), 1)))
-        >>> task.preparation.shape, task.action_names
+        >>> task.preprocessor.shape, task.action_names
         ((8, 8, 26), ('up', 'down', 'left', 'right'))
     """
     _check_unsettled(options)
@@ -79,7 +79,7 @@ def box_world_task(
     return Task(
         name=f"BoxWorld-{size}x{size}",
         levels=tuple(tasks),
-        preparation=one_hot(space, unseen_code=FLOOR, agent_code=AGENT),
+        preprocessor=one_hot(space, unseen_code=FLOOR, agent_code=AGENT),
         action_names=ACTION_NAMES,
         entities=box_world_cells,
         view=_room,

@@ -10,7 +10,7 @@ from rrl_tf._arguments import integers_from
 from rrl_tf.envs import minigrid_view
 from rrl_tf.envs.comparison import APART_SIZE, KINDS, enumerate_comparison_starts, make_comparison
 from rrl_tf.envs.doorkey_task import level_of_starts
-from rrl_tf.envs.preparation import one_hot
+from rrl_tf.envs.preprocessing import one_hot
 from rrl_tf.envs.task import Task
 
 
@@ -55,6 +55,6 @@ def comparison_task(
             )
             for size in sizes
         ),
-        preparation=one_hot(space, frames, minigrid_view.UNSEEN, minigrid_view.AGENT_CELL),
+        preprocessor=one_hot(space, frames, minigrid_view.UNSEEN, minigrid_view.AGENT_CELL),
         **minigrid_view.of_task(channels, coloured=True),
     )

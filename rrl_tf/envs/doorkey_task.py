@@ -1,4 +1,4 @@
-"""DoorKey as a task: its levels, held-out layouts and preparations."""
+"""DoorKey as a task: its levels, held-out layouts and preprocessors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from rrl_tf._arguments import integers_from, positive_int
-from rrl_tf.envs import minigrid_view, preparation
+from rrl_tf.envs import minigrid_view, preprocessing
 from rrl_tf.envs.doorkey import enumerate_starts, make_doorkey, split_layouts
 from rrl_tf.envs.task import Level, Task
 from rrl_tf.errors import InvalidInput
@@ -15,7 +15,7 @@ from rrl_tf.errors import InvalidInput
 LARGEST_ENUMERATED = 8
 """Side of the largest grid whose starts are listed one by one; beyond it, seeds are fresh."""
 
-PREPARATIONS = ("one_hot", "constant", "frame_maximum")
+PREPROCESSORS = ("one_hot", "constant", "frame_maximum")
 
 
 def doorkey_task(
@@ -23,7 +23,7 @@ def doorkey_task(
     *,
     observation: str = "compass",
     frames: int = 1,
-    preparation: str = "one_hot",
+    preprocessor: str = "one_hot",
     reward: str = "success",
     max_steps: int | None = None,
     held_out: bool = False,
@@ -34,8 +34,8 @@ def doorkey_task(
     Args:
         sizes: sides of the grid, a curriculum from first to last.
         observation, frames, reward, max_steps: as in `make_doorkey`.
-        preparation: `"one_hot"`, `"constant"` (codes divided by the largest) or `"frame_maximum"`
-            (the book's); see `rrl_tf.envs.preparation`.
+        preprocessor: `"one_hot"`, `"constant"` (codes divided by the largest) or `"frame_maximum"`
+            (the book's); see `rrl_tf.envs.preprocessing`.
         held_out: keep a third of the last size's layouts for evaluation.
         held_out_seed: which third.
 
@@ -70,7 +70,7 @@ def doorkey_task(
             _level(make, in_graph, size, held_out and size == sizes[-1], held_out_seed)
             for size in sizes
         ),
-        preparation=_prepared(preparation, space, frames),
+        preprocessor=_prepared(preprocessor, space, frames),
         **minigrid_view.of_task(channels),
     )
 
@@ -133,9 +133,9 @@ def _make_graph(*arguments, **settings):
 def _prepared(name, space, frames):
     cell = minigrid_view.AGENT_CELL
     if name == "one_hot":
-        return preparation.one_hot(space, frames, minigrid_view.UNSEEN, cell)
+        return preprocessing.one_hot(space, frames, minigrid_view.UNSEEN, cell)
     if name == "constant":
-        return preparation.scaled(space, cell)
+        return preprocessing.scaled(space, cell)
     if name == "frame_maximum":
-        return preparation.frame_maximum(space, cell)
-    raise InvalidInput(f"preparation must be one of {PREPARATIONS}; received {name!r}")
+        return preprocessing.frame_maximum(space, cell)
+    raise InvalidInput(f"preprocessor must be one of {PREPROCESSORS}; received {name!r}")

@@ -13,7 +13,7 @@ from minigrid.minigrid_env import MiniGridEnv
 
 from rrl_tf._arguments import optional_positive_int
 from rrl_tf.envs import minigrid_view, wrappers
-from rrl_tf.envs.preparation import Preparation, as_float, one_hot, scaled
+from rrl_tf.envs.preprocessing import Preprocessor, as_float, one_hot, scaled
 from rrl_tf.envs.task import Level, Task, new_env
 from rrl_tf.errors import InvalidInput
 
@@ -63,7 +63,7 @@ def gymnasium_task(
 
     Example:
         >>> task = gymnasium_task("CartPole-v1")
-        >>> task.success_return, task.preparation.shape
+        >>> task.success_return, task.preprocessor.shape
         (475.0, (4,))
     """
     max_steps = optional_positive_int("max_steps", max_steps)
@@ -80,7 +80,7 @@ def gymnasium_task(
         return _minigrid_task(level, example, frames, named)
     return Task(
         levels=(level,),
-        preparation=_preparation(example.observation_space, frames),
+        preprocessor=_preprocessor(example.observation_space, frames),
         entities=_method(example, "entities"),
         **named,
     )
@@ -117,7 +117,7 @@ def _minigrid_task(level, example, frames, named):
     space = example.observation_space
     return Task(
         levels=(level,),
-        preparation=one_hot(space, frames, minigrid_view.UNSEEN, **agent),
+        preprocessor=one_hot(space, frames, minigrid_view.UNSEEN, **agent),
         **described,
         **named,
     )
@@ -175,7 +175,7 @@ def _wrapped(env, frames, actions):
     return env
 
 
-def _preparation(space: spaces.Box, frames: int) -> Preparation:
+def _preprocessor(space: spaces.Box, frames: int) -> Preprocessor:
     is_grid = len(space.shape) == 3
     few_codes = space.dtype.kind in "iu" and space.low.min() >= 0 and space.high.max() < MOST_CODES
     if is_grid and few_codes:

@@ -9,7 +9,7 @@ from typing import Any
 from rrl_tf._arguments import integers_from
 from rrl_tf.envs import minigrid_view
 from rrl_tf.envs.key_corridor import make_key_corridor
-from rrl_tf.envs.preparation import one_hot
+from rrl_tf.envs.preprocessing import one_hot
 from rrl_tf.envs.task import Level, Task
 
 
@@ -46,7 +46,7 @@ def key_corridor_task(
         levels=tuple(
             Level(f"S{room_size}R{number}", functools.partial(make, number)) for number in rows
         ),
-        preparation=one_hot(space, frames, minigrid_view.UNSEEN, minigrid_view.AGENT_CELL),
+        preprocessor=one_hot(space, frames, minigrid_view.UNSEEN, minigrid_view.AGENT_CELL),
         success_return=0.05,  # less than the least that the ball can be worth
         **minigrid_view.of_task(channels, coloured=True),
     )

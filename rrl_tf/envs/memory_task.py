@@ -10,7 +10,7 @@ from rrl_tf._arguments import integers_from
 from rrl_tf.envs import minigrid_view
 from rrl_tf.envs.doorkey_task import check_held_out_seed, level_of_starts
 from rrl_tf.envs.memory import MINIMUM_SIZE, enumerate_memory_starts, make_memory
-from rrl_tf.envs.preparation import one_hot
+from rrl_tf.envs.preprocessing import one_hot
 from rrl_tf.envs.task import Task
 from rrl_tf.errors import InvalidInput
 
@@ -68,7 +68,7 @@ def memory_task(
     return Task(
         name=f"MemoryS{last}{'Random' if random_length else ''}",
         levels=tuple(levels),
-        preparation=one_hot(space, frames, minigrid_view.UNSEEN, minigrid_view.AGENT_CELL),
+        preprocessor=one_hot(space, frames, minigrid_view.UNSEEN, minigrid_view.AGENT_CELL),
         **minigrid_view.of_task(channels),
     )
 

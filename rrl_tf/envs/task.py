@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from rrl_tf.envs.preparation import Preparation
+from rrl_tf.envs.preprocessing import Preprocessor
 from rrl_tf.errors import InvalidInput
 
 if TYPE_CHECKING:  # it loads TensorFlow
@@ -63,7 +63,7 @@ class Task:
     Args:
         name: of the task, in the exported policy and in figures.
         levels: a curriculum from the first to the last; the last is what counts.
-        preparation: how raw observations become a network's input.
+        preprocessor: how raw observations become a network's input.
         success_return: an episode with at least this return is a success, unless its last `info`
             says so itself under `"success"`. `None`: where `info` does not tell, only returns are
             reported.
@@ -78,7 +78,7 @@ class Task:
 
     Raises:
         InvalidInput: if there is no level, the levels or what tests them differ in their spaces,
-            the preparation does not fit them, the actions are not discrete, 0 to A - 1, or the
+            the preprocessor does not fit them, the actions are not discrete, 0 to A - 1, or the
             return of a success is no number.
 
     An environment may offer two more things as attributes, which wrappers pass on:
@@ -86,7 +86,7 @@ class Task:
     the same future, by which an evaluation notices that a policy goes round in a loop.
 
     Example:
-        >>> from rrl_tf.envs.preparation import as_float
+        >>> from rrl_tf.envs.preprocessing import as_float
         >>> def make_env(render_mode=None):
         ...     return gymnasium.make("CartPole-v1", render_mode=render_mode)
         >>> task = Task("CartPole", (Level("", make_env),), as_float(make_env().observation_space))
@@ -96,7 +96,7 @@ class Task:
 
     name: str
     levels: tuple[Level, ...]
-    preparation: Preparation
+    preprocessor: Preprocessor
     success_return: float | None = None
     action_names: tuple[str, ...] = ()
     entities: Callable[[np.ndarray], Cells] | None = None
@@ -130,7 +130,7 @@ class Task:
             raise InvalidInput(
                 f"task {self.name!r} has {action.n} actions; received the names {tuple(names)}"
             )
-        _check_preparation(self.name, self.preparation, observation)
+        _check_preprocessor(self.name, self.preprocessor, observation)
         for env in envs:
             env.close()
         object.__setattr__(self, "observation_space", observation)
@@ -210,17 +210,17 @@ def new_env(make: Callable[..., gymnasium.Env], render_mode: str | None = None) 
     return make(render_mode=render_mode) if takes_it else make()
 
 
-def _check_preparation(name, preparation, space):
+def _check_preprocessor(name, preprocessor, space):
     """Raises `InvalidInput` unless observations of the space are prepared to the shape promised."""
     try:
-        prepared = tuple(preparation(np.zeros((1, *space.shape), space.dtype)).shape)
+        prepared = tuple(preprocessor(np.zeros((1, *space.shape), space.dtype)).shape)
     except Exception as error:
         raise InvalidInput(
-            f"the preparation of task {name!r} cannot take observations of {space}: {error}"
+            f"the preprocessor of task {name!r} cannot take observations of {space}: {error}"
         ) from error
-    if prepared != (1, *preparation.shape):
+    if prepared != (1, *preprocessor.shape):
         raise InvalidInput(
-            f"the preparation of task {name!r} promises shape {preparation.shape}; received "
+            f"the preprocessor of task {name!r} promises shape {preprocessor.shape}; received "
             f"{prepared[1:]} from observations of shape {space.shape}"
         )
 

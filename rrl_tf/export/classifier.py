@@ -35,7 +35,7 @@ def export_classifier(
 
     Args:
         directory, version: As in `rrl_tf.export.writer.write_version`.
-        model: Keras model, `model(x) -> logits (B, K)` for prepared inputs `x`.
+        model: Keras model, `model(x) -> logits (B, K)` for preprocessed inputs `x`.
         prepare: Function of tensors, raw inputs (B, ...) to the model's.
         input_shape: Shape of one raw input, without the batch.
         details: JSON-able dict for `policy.json`: `class_names`, `scores`, ...

@@ -49,7 +49,7 @@ def export_policy(
 
     Args:
         directory, version: As in `rrl_tf.export.writer.write_version`.
-        model: Any Keras model, `model(x) -> q_values (B, A)` for prepared observations `x`; a
+        model: Any Keras model, `model(x) -> q_values (B, A)` for preprocessed observations `x`; a
             recurrent one, `model(x, memory) -> (q_values, next_memory)`. Where its `call` takes
             `return_attention_scores`, a dict of scores is one more result, the last.
         prepare: Function over `keras.ops`, raw observations (B, ...) to the model's input.
@@ -72,7 +72,7 @@ def export_policy(
     >>> from rrl_tf.models import grid_q_network
     >>> task = doorkey_task()
     >>> network = grid_q_network(task.num_actions)
-    >>> export_policy("runs/doorkey/mine/export", network, task.preparation, (7, 7, 4))
+    >>> export_policy("runs/doorkey/mine/export", network, task.preprocessor, (7, 7, 4))
     PosixPath('runs/doorkey/mine/export/1')
     """
     inputs = [input_spec("observation", observation_shape, observation_dtype)]
@@ -127,7 +127,7 @@ def export_recurrent_policy(
     >>> from rrl_tf.models import RecurrentQNetwork
     >>> task = memory_task()
     >>> network = RecurrentQNetwork.from_preset("memory-s17")
-    >>> export_recurrent_policy("runs/memory/mine/export", network, task.preparation, (7, 7, 4))
+    >>> export_recurrent_policy("runs/memory/mine/export", network, task.preprocessor, (7, 7, 4))
     PosixPath('runs/memory/mine/export/1')
     """
     owner = _owner(network)

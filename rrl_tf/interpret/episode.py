@@ -191,7 +191,7 @@ def _seen(task, env, observation, watched):
         entities = task.entities(observation).items()
         seen["cells"] = {label: _transposed(task, *cell) for label, cell in entities}
     if watched.attends:
-        shape = task.preparation.shape[:2]
+        shape = task.preprocessor.shape[:2]
         unseen = task.unseen(observation) if task.unseen else np.zeros(shape, bool)
         seen["unseen"] = unseen.T if task.rows_first else unseen
         seen["views"] = _view(task, env, observation)

@@ -69,8 +69,8 @@ def faithfulness(
     Args:
         network: `RelationalQNetwork` that reads one cell, as the preset `"fast"` does,
             `RecurrentQNetwork` behind such an encoder, or `RelationalAnswerer`.
-        inputs: prepared observations `(B, height, width, F)`, or the dict that the other networks
-            take; with one question about each picture.
+        inputs: preprocessed observations `(B, height, width, F)`, or the dict that the other
+            networks take; with one question about each picture.
         memory: `(B, M)`, which is left as it is; of a `RecurrentQNetwork` alone.
         answers: `(B,)` int, the right ones; of a `RelationalAnswerer` alone.
         counts: how many entities to remove.
@@ -90,7 +90,7 @@ def faithfulness(
         >>> task = envs.doorkey_task((5,))
         >>> env = task.make_test_env()
         >>> views = np.stack([env.reset(**start)[0] for start in task.evaluation_resets()])
-        >>> found = faithfulness(network, task.preparation(views), counts=[1])
+        >>> found = faithfulness(network, task.preprocessor(views), counts=[1])
         >>> bool(found.drop["most attended"].mean() > found.drop["least attended"].mean())
         True
 
@@ -249,7 +249,7 @@ def _check_numbers(counts, draws, seed):
 
 
 def _checked_views(inputs, memory, recurrent):
-    """The prepared observations `(B, height, width, F)` of a network's inputs, float32."""
+    """The preprocessed observations `(B, height, width, F)` of a network's inputs, float32."""
     if recurrent != isinstance(inputs, Mapping) or recurrent != (memory is not None):
         takes = "a dict of inputs and a `memory`" if recurrent else "an array and no `memory`"
         raise InvalidInput(
@@ -261,10 +261,10 @@ def _checked_views(inputs, memory, recurrent):
     try:
         views = np.asarray(inputs["observation"] if recurrent else inputs, "float32")
     except (TypeError, ValueError):
-        raise InvalidInput(f"expected prepared observations; received {inputs!r}") from None
+        raise InvalidInput(f"expected preprocessed observations; received {inputs!r}") from None
     if views.ndim != 4 or not len(views):
         raise InvalidInput(
-            "expected prepared observations (B, height, width, F), at least one; received the "
+            "expected preprocessed observations (B, height, width, F), at least one; received the "
             f"shape {views.shape}"
         )
     _check_finite("inputs", views)

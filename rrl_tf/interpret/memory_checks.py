@@ -6,7 +6,7 @@ Example:
     >>> from rrl_tf.models import RecurrentQNetwork
     >>> network = RecurrentQNetwork.from_preset("memory-s17")
     >>> task = memory_task((11,), max_steps=50)
-    >>> agent = RecurrentDoubleDQN(network, task.preparation)
+    >>> agent = RecurrentDoubleDQN(network, task.preprocessor)
     >>> found = memory_ablations(agent, task, task.evaluation_resets(at_most=8))
     >>> {name: found[name].summary()["success"] for name in ("trained", "zeroed")}
     {'trained': 1.0, 'zeroed': 0.0}

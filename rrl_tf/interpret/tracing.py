@@ -66,7 +66,7 @@ class Watched:
         self.attends, self.frame_grid = self._attends(), self._frame_grid()
 
     def _attends(self):
-        shape = self._task.preparation.shape
+        shape = self._task.preprocessor.shape
         can = "return_attention_scores" in inspect.signature(self._network.call).parameters
         if self._task.entities is None or len(shape) != 3 or not can:
             return False
@@ -75,7 +75,7 @@ class Watched:
         return bool(rounds) and all(each.shape[-2:] == cells for each in rounds.values())
 
     def _frame_grid(self):
-        shape = self._task.preparation.shape
+        shape = self._task.preprocessor.shape
         if self._task.entities is not None or not isinstance(self._network, RelationalQNetwork):
             return None
         grid = self._network.grid_shape((None, *shape))
@@ -83,7 +83,7 @@ class Watched:
 
     def look(self, observation: np.ndarray) -> Look:
         """What the network makes of an observation, and what it remembers from now on."""
-        views = self._task.preparation(observation[None])
+        views = self._task.preprocessor(observation[None])
         q, self._memory, *seen = self._ask(views, looks=self.attends or bool(self.frame_grid))
         rounds, blocks, gates = (
             {name: _array(value) for name, value in values.items()} for values in seen
@@ -158,14 +158,14 @@ def _window(blocks):
 
 def cells_order(task: Task) -> np.ndarray:
     """For every cell in the order of pictures, x before y, its place in the network's `(N,)`."""
-    height_width = task.preparation.shape[:2]
+    height_width = task.preprocessor.shape[:2]
     order = np.arange(height_width[0] * height_width[1]).reshape(height_width)
     return (order.T if task.rows_first else order).ravel()
 
 
 def picture_grid(task: Task) -> tuple[int, int]:
     """`(width, height)` of the task's grid."""
-    first, second = task.preparation.shape[:2]
+    first, second = task.preprocessor.shape[:2]
     return (second, first) if task.rows_first else (first, second)
 
 

@@ -50,7 +50,7 @@ class RelationalEncoder(OnGrid, keras.Model):
     `RelationalQNetwork` is one, and documents the arguments; `RecurrentQNetwork` has one.
 
     Call arguments:
-        observation: prepared observation `(B, height, width, F)`.
+        observation: preprocessed observation `(B, height, width, F)`.
         training: whether to apply dropout.
         every_entity: whether the last round updates all entities, also where one cell is read.
         removed: `(B, N)` bool, entities that nothing attends to in any round.
@@ -362,15 +362,15 @@ class RelationalEncoder(OnGrid, keras.Model):
         }
 
 
-def with_preparation(preparation: Any, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments that a preparation settles, under those that were given."""
+def with_preprocessor(preprocessor: Any, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that a preprocessor settles, under those that were given."""
     arguments = dict(overrides)
-    if preparation is not None:
-        arguments.setdefault("unseen_feature", preparation.unseen_feature)
+    if preprocessor is not None:
+        arguments.setdefault("unseen_feature", preprocessor.unseen_feature)
         for place in ("cell", "feature"):
             is_open = arguments.get("readout", place) == place and not _place(arguments)
             if is_open and f"readout_{place}" not in arguments:
-                arguments[f"readout_{place}"] = getattr(preparation, f"agent_{place}")
+                arguments[f"readout_{place}"] = getattr(preprocessor, f"agent_{place}")
     return {"readout": _place(arguments) or "max", **arguments}
 
 

@@ -84,8 +84,8 @@ RELATIONAL_Q_NETWORK: dict[str, Preset] = {
             "door and goal has come to the agent by attention."
         ),
         "source": "rrl_tf, chosen by measurement; see docs/doorkey.md",
-        # `unseen_feature`, `readout_cell` and `readout_feature` are the preparation's.
-        "takes_preparation": True,
+        # `unseen_feature`, `readout_cell` and `readout_feature` are the preprocessor's.
+        "takes_preprocessor": True,
         "config": {
             "num_actions": 5,
             "conv_filters": (32,),

@@ -16,7 +16,7 @@ from rrl_tf.layers._shapes import dense_on_rows
 from rrl_tf.models import _memory_cores as cores
 from rrl_tf.models._dense_encoder import DenseEncoder
 from rrl_tf.models._dueling import dueling_values
-from rrl_tf.models._encoders import RelationalEncoder, with_preparation
+from rrl_tf.models._encoders import RelationalEncoder, with_preprocessor
 from rrl_tf.models._from_preset import FromPreset, preset_config
 from rrl_tf.models._grids import dense
 from rrl_tf.models._memory_cores import split_time
@@ -212,6 +212,38 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         initial = self.initial_memory(ops.shape(memory)[0])
         return ops.where(ops.cast(first, "bool")[:, None], initial, memory)
 
+    def initial_state(self, batch_size: int | Tensor) -> dict[str, Tensor]:
+        """Return the recurrent state at the start of episodes.
+
+        Returns:
+            A dict: `memory` `(batch_size, M)`, and the inputs `previous_action` `(batch_size,)`
+            int32, which is -1, and `previous_reward` `(batch_size,)` float32, which is 0.
+        """
+        none = ops.zeros((batch_size,), "int32")
+        return {
+            "memory": self.initial_memory(batch_size),
+            "previous_action": none - 1,
+            "previous_reward": ops.cast(none, "float32"),
+        }
+
+    def next_state(
+        self, memory: Tensor, action: Tensor, reward: Tensor, over: Tensor
+    ) -> dict[str, Tensor]:
+        """Return the recurrent state after a step: the initial one where an episode is over.
+
+        Args:
+            memory: `(B, M)` as `call` returned it.
+            action: `(B,)` int32 actions taken.
+            reward: `(B,)` float32 rewards received.
+            over: `(B,)` bool, the episode has ended.
+        """
+        over = ops.cast(over, "bool")
+        return {
+            "memory": self.reset_memory(memory, over),
+            "previous_action": ops.where(over, -1, action),
+            "previous_reward": ops.where(over, 0.0, reward),
+        }
+
     def call(
         self,
         inputs: dict[str, Tensor],
@@ -332,12 +364,12 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
 
     @classmethod
     def from_preset(  # type: ignore[override]  # what an observation holds comes second
-        cls, name: str | os.PathLike, preparation: Any = None, **overrides: Any
+        cls, name: str | os.PathLike, preprocessor: Any = None, **overrides: Any
     ) -> Self:
         """A network with one of our configurations, and new weights; or a trained one.
 
         Args:
-            name, preparation, **overrides: as in `RelationalQNetwork.from_preset`; the numbers are
+            name, preprocessor, **overrides: as in `RelationalQNetwork.from_preset`; the numbers are
                 in `rrl_tf.models.recurrent_presets`.
 
         Raises:
@@ -353,7 +385,7 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         config = preset_config(RECURRENT_Q_NETWORK, str(name), overrides) if is_new else {}
         if config.get("encoder") == "relational":
             given = optional_dict("encoder_arguments", config["encoder_arguments"]) or {}
-            settled = with_preparation(preparation, given)
+            settled = with_preprocessor(preprocessor, given)
             overrides = {**overrides, "encoder_arguments": settled}
         return super().from_preset(name, **overrides)
 

@@ -12,7 +12,7 @@ from rrl_tf._arguments import positive_int, positive_ints
 from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 from rrl_tf.layers._shapes import tensor_spec
 from rrl_tf.models._dueling import dueling_values
-from rrl_tf.models._encoders import RelationalEncoder, with_preparation
+from rrl_tf.models._encoders import RelationalEncoder, with_preprocessor
 from rrl_tf.models._from_preset import FromPreset
 from rrl_tf.models._grids import dense
 from rrl_tf.models.presets import RELATIONAL_Q_NETWORK
@@ -61,7 +61,7 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
         random_shift: in training, observations are moved by up to so many cells (`RandomShift`).
 
     Call arguments:
-        observation: prepared observation `(B, height, width, F)`.
+        observation: preprocessed observation `(B, height, width, F)`.
         training: whether to apply dropout and shift observations.
         return_attention_scores: whether to return the attention as well.
         removed: `(B, N)` bool, entities that nothing attends to in any round, as if they were not
@@ -189,24 +189,24 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
 
     @classmethod
     def from_preset(  # type: ignore[override]  # what an observation holds comes second
-        cls, name: str | os.PathLike, preparation: Any = None, **overrides: Any
+        cls, name: str | os.PathLike, preprocessor: Any = None, **overrides: Any
     ) -> Self:
         """A network with a published configuration, or ours, and new weights; or a trained one.
 
-        What an observation holds, its preparation knows: `"fast"` hides the cells that the
-        preparation says are out of sight, and reads the agent's cell, where it always is or where a
-        feature marks it, or by `"max"` where the preparation knows none. Without a preparation it
-        hides nothing and reads by `"max"`. The weights are the same in number and shape either way.
-        The other presets do not ask.
+        What an observation holds, its preprocessor knows: `"fast"` hides the cells that the
+        preprocessor says are out of sight, and reads the agent's cell, where it always is or where
+        a feature marks it, or by `"max"` where the preprocessor knows none. Without a preprocessor
+        it hides nothing and reads by `"max"`. The weights are the same in number and shape either
+        way. The other presets do not ask.
 
         Args:
             name: one of `presets`, which says what each of them is; `rrl_tf.models.presets` has
                 their numbers and sources.
-            preparation: what has an `unseen_feature` (index or `None`), an `agent_cell` ((row,
+            preprocessor: what has an `unseen_feature` (index or `None`), an `agent_cell` ((row,
                 column) or `None`) and an `agent_feature` (index or `None`), as
-                `rrl_tf.envs.Preparation`.
+                `rrl_tf.envs.Preprocessor`.
             **overrides: `load_weights`, as of other models, and arguments that replace the
-                preset's and the preparation's. A dict (`block=`, `coordinates=`) replaces single
+                preset's and the preprocessor's. A dict (`block=`, `coordinates=`) replaces single
                 entries of the preset's dict.
 
         Raises:
@@ -218,8 +218,8 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
         >>> model.readout
         'cell'
         """
-        if RELATIONAL_Q_NETWORK.get(str(name), {}).get("takes_preparation"):
-            overrides = with_preparation(preparation, overrides)
+        if RELATIONAL_Q_NETWORK.get(str(name), {}).get("takes_preprocessor"):
+            overrides = with_preprocessor(preprocessor, overrides)
         return super().from_preset(name, **overrides)
 
     def get_config(self) -> dict[str, Any]:

@@ -80,8 +80,8 @@ def test_environments_must_look_alike():
         CurriculumEnv([make_doorkey(5), make_doorkey(6, observation="compass")])
     with pytest.raises(ValueError, match="none"):
         CurriculumEnv([])
-    with pytest.raises(ValueError, match="current_share must be from 0 to 1; received nan"):
-        CurriculumEnv([make_doorkey(5)], current_share=float("nan"))
+    with pytest.raises(ValueError, match="current_fraction must be from 0 to 1; received nan"):
+        CurriculumEnv([make_doorkey(5)], current_fraction=float("nan"))
 
 
 def test_environments_must_have_the_same_actions():

@@ -1,21 +1,18 @@
-import copy
-import dataclasses
+"""The double DQN: its update equals its definition, for any Keras model and precision."""
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from rrl_tf.agents import Batch, DoubleDQN, Loop, ReplayBuffer
-from rrl_tf.agents.learner import Learner
-from rrl_tf.envs import SeededVectorEnv, doorkey_task, make_doorkey
+from rrl_tf.agents import DoubleDQN
+from rrl_tf.envs import doorkey_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RelationalQNetwork, dense_q_network
-from rrl_tf.training import linear_schedule
 
 pytestmark = pytest.mark.tf_only
 
-PREPARE = doorkey_task(observation="view").preparation
+PREPARE = doorkey_task(observation="view").preprocessor
 
 
 def make_agent(seed=0, dtype="float32", **arguments):
@@ -27,53 +24,47 @@ def make_agent(seed=0, dtype="float32", **arguments):
 
 def make_batch(seed=0, size=8):
     rng = np.random.default_rng(seed)
-    return Batch(
-        observation_t=rng.integers(3, size=(size, 7, 7, 3)).astype("uint8"),
-        action_t=rng.integers(5, size=size).astype("int32"),
-        return_t=rng.normal(size=size).astype("float32"),
-        discount_t=rng.choice([0, 0.9], size=size).astype("float32"),
-        floor_t=np.full(size, -np.inf, "float32"),
-        observation_tpn=rng.integers(3, size=(size, 7, 7, 3)).astype("uint8"),
-        weight_t=np.ones(size, "float32"),
-        index=np.arange(size),
-    )
+    return {
+        "observation_t": rng.integers(3, size=(size, 7, 7, 3)).astype("uint8"),
+        "action_t": rng.integers(5, size=size).astype("int32"),
+        "return_t": rng.normal(size=size).astype("float32"),
+        "discount_t": rng.choice([0, 0.9], size=size).astype("float32"),
+        "return_lower_bound": np.full(size, -np.inf, "float32"),
+        "observation_tpn": rng.integers(3, size=(size, 7, 7, 3)).astype("uint8"),
+        "weight_t": np.ones(size, "float32"),
+    }
 
 
-def make_loop(agent, num_envs=4, seed=0):
-    env = SeededVectorEnv(lambda: make_doorkey(5, reward="success"), num_envs, seed)
-    replay = ReplayBuffer(
-        500, (7, 7, 3), "uint8", num_envs=num_envs, n_step=3, priority_exponent=0.6
-    )
-    return Loop(
-        agent,
-        env,
-        replay,
-        epsilon=lambda step: linear_schedule(step, 1.0, 0.2, 600),
-        updates_per_step=0.1,
-        batch_size=16,
-        learning_starts=50,
-        seed=seed,
-    )
+def update(agent, batch):
+    """Return the metrics as floats and the errors of one update."""
+    metrics, error = agent.update(batch)
+    return {name: float(value) for name, value in metrics.items()}, error.numpy()
+
+
+def q_values(agent, observation):
+    return agent.values(agent.network, tf.constant(observation), {})[0].numpy()
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_updates_fit_a_fixed_batch(jit_compile):
     agent = make_agent(jit_compile=jit_compile, learning_rate=3e-3)
     batch = make_batch()
-    losses = [agent.update(batch)[0]["loss"] for _ in range(60)]
+    losses = [update(agent, batch)[0]["loss"] for _ in range(60)]
     assert losses[-1] < 0.2 * losses[0]
 
 
 def test_errors_are_those_of_the_pure_target_and_loss():
     agent, batch = make_agent(), make_batch()
-    q_t, q_tpn = agent.q_values(batch.observation_t), agent.q_values(batch.observation_tpn)
-    target = batch.return_t + batch.discount_t * q_tpn.max(-1)  # both networks are still alike
-    _, error = agent.update(batch)
-    np.testing.assert_allclose(error, target - q_t[np.arange(8), batch.action_t], atol=1e-5)
+    q_t, q_tpn = q_values(agent, batch["observation_t"]), q_values(agent, batch["observation_tpn"])
+    target = batch["return_t"] + batch["discount_t"] * q_tpn.max(
+        -1
+    )  # both networks are still alike
+    _, error = update(agent, batch)
+    np.testing.assert_allclose(error, target - q_t[np.arange(8), batch["action_t"]], atol=1e-5)
 
 
 @pytest.mark.parametrize(("period", "rate"), [(3, 1.0), (1, 0.25)])
-def test_target_network_follows_as_told(period, rate):
+def test_the_target_network_moves_by_its_rate_at_its_period(period, rate):
     agent = make_agent(target_period=period, target_rate=rate)
     target = {k: v for k, v in agent.get_state().items() if k.startswith("target")}
     for update in range(1, 7):
@@ -91,7 +82,7 @@ def test_gradient_is_clipped_by_its_global_norm():
     free, clipped = make_agent(clip_norm=None), make_agent(clip_norm=1e-12)
     before = clipped.get_state()
     for agent in (free, clipped):
-        norm = agent.update(batch)[0]["gradient_norm"]
+        norm = update(agent, batch)[0]["gradient_norm"]
         assert norm > 0.01  # the norm before clipping
     moved = {
         name: max(
@@ -107,19 +98,19 @@ def test_gradient_is_clipped_by_its_global_norm():
 
 def test_epsilon_one_is_uniform_and_zero_is_greedy():
     agent = make_agent()
-    observation = make_batch(size=2000).observation_t
-    greedy = agent.act(observation, 0.0, np.random.default_rng(0))
-    np.testing.assert_array_equal(greedy, agent.q_values(observation).argmax(-1))
-    random = agent.act(observation, 1.0, np.random.default_rng(0))
+    observation = make_batch(size=2000)["observation_t"]
+    greedy, _ = agent.act(tf.constant(observation), {}, 0.0, (0, 0))
+    np.testing.assert_array_equal(greedy, q_values(agent, observation).argmax(-1))
+    random, _ = agent.act(tf.constant(observation), {}, 1.0, (0, 0))
     np.testing.assert_allclose(np.bincount(random, minlength=5) / 2000, 0.2, atol=0.04)
 
 
 def test_choosing_at_t_changes_the_update():
     right, wrong = make_agent(), make_agent(select_at_t=True)
     batch = make_batch(size=64)
-    _, right_error = right.update(batch)
-    _, wrong_error = wrong.update(batch)
-    bootstrapped = batch.discount_t > 0
+    _, right_error = update(right, batch)
+    _, wrong_error = update(wrong, batch)
+    bootstrapped = batch["discount_t"] > 0
     assert np.abs(right_error - wrong_error)[bootstrapped].max() > 1e-4
     np.testing.assert_allclose(right_error[~bootstrapped], wrong_error[~bootstrapped], atol=1e-6)
 
@@ -127,9 +118,9 @@ def test_choosing_at_t_changes_the_update():
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_learns_and_answers_in_float32(dtype):
     agent = make_agent(dtype=dtype)
-    losses = [agent.update(make_batch())[0]["loss"] for _ in range(30)]
+    losses = [update(agent, make_batch())[0]["loss"] for _ in range(30)]
     assert losses[-1] < losses[0]
-    assert agent.q_values(make_batch().observation_t).dtype == np.float32
+    assert q_values(agent, make_batch()["observation_t"]).dtype == np.float32
 
 
 def identity(observation):
@@ -143,7 +134,7 @@ def vectors(seed=0, size=8):
         name: rng.normal(size=(size, 4)).astype("float32")
         for name in ("observation_t", "observation_tpn")
     }
-    return dataclasses.replace(batch, **changes, action_t=batch.action_t % 2)
+    return batch | changes | {"action_t": batch["action_t"] % 2}
 
 
 class Subclassed(keras.Model):
@@ -183,19 +174,19 @@ def test_any_keras_model_is_a_q_network(make, jit_compile):
     network = make()
     network.build((None, 4))
     agent = DoubleDQN(network, identity, jit_compile=jit_compile, learning_rate=1e-2)
-    actions = agent.act(vectors(size=500).observation_t, 1.0, np.random.default_rng(0))
-    assert set(actions) == {0, 1}
+    actions, _ = agent.act(vectors(size=500)["observation_t"], {}, 1.0, (0, 0))
+    assert set(actions.numpy()) == {0, 1}
     batch = vectors()
-    losses = [agent.update(batch)[0]["loss"] for _ in range(40)]
+    losses = [update(agent, batch)[0]["loss"] for _ in range(40)]
     assert np.mean(losses[-5:]) < 0.7 * losses[0]
     network = make()
     network.build((None, 4))
     twin = DoubleDQN(network, identity, jit_compile=jit_compile, learning_rate=1e-2)
     twin.set_state(agent.get_state())
     np.testing.assert_array_equal(
-        twin.greedy(batch.observation_t), agent.greedy(batch.observation_t)
+        twin.greedy(batch["observation_t"]), agent.greedy(batch["observation_t"])
     )
-    assert twin.update(batch)[0] == agent.update(batch)[0]  # dropout's random state is restored
+    assert update(twin, batch)[0] == update(agent, batch)[0]  # dropout's random state is restored
 
 
 def test_half_precision_scales_the_loss_and_nothing_else():
@@ -203,76 +194,15 @@ def test_half_precision_scales_the_loss_and_nothing_else():
     full = make_agent()
     batch = make_batch()
     # What a loss of this size leaves in half precision without scaling: zeros.
-    tiny = dataclasses.replace(batch, weight_t=np.full(8, 1e-7, "float32"))
+    tiny = batch | {"weight_t": np.full(8, 1e-7, "float32")}
     names = [name for name in agent.get_state() if name.startswith("online")]
     before = agent.get_state()
-    metrics, errors = agent.update(tiny)
-    expected, expected_errors = full.update(tiny)
+    metrics, errors = update(agent, tiny)
+    expected, expected_errors = update(full, tiny)
     np.testing.assert_allclose(errors, expected_errors, atol=2e-2)
     assert metrics["gradient_norm"] == pytest.approx(expected["gradient_norm"], rel=0.1)
     moved = [np.abs(agent.get_state()[name] - before[name]).max() > 0 for name in names]
     assert np.mean(moved) > 0.8
-
-
-def test_a_restored_loop_goes_on_to_the_same_bits():
-    whole = make_loop(make_agent(seed=1), seed=5)
-    later = []
-    for r in whole.run(800):
-        if r.step == 400:
-            state = copy.deepcopy(whole.get_state())
-        elif r.step > 400:
-            later.append((r.step, r.updates, r.metrics, r.episodes))
-    second = make_loop(make_agent(seed=99), seed=77)  # everything about it is to be overwritten
-    second.set_state(state)
-    assert [(r.step, r.updates, r.metrics, r.episodes) for r in second.run(800)] == later
-    for part, values in whole.get_state().items():
-        for name, value in values.items():
-            np.testing.assert_array_equal(value, second.get_state()[part][name], err_msg=name)
-
-
-def test_epsilon_and_updates_follow_the_schedule():
-    loop = make_loop(make_agent())
-    records = list(loop.run(400))
-    assert [r.step for r in records] == list(range(4, 401, 4))
-    assert records[0].epsilon == 1.0
-    assert records[-1].epsilon == pytest.approx(1 - 0.8 * 396 / 600)
-    learning = [r for r in records if r.metrics]
-    # 0.1 updates a step from the moment the replay holds more than 50 transitions.
-    assert records[-1].updates == pytest.approx(
-        0.1 * 4 * len([r for r in records if r.step > 56]), abs=2
-    )
-    assert all(np.isfinite(r.metrics["loss"]) for r in learning)
-    assert all(set(r.seconds) == {"act", "environment", "replay", "update"} for r in records)
-
-
-@pytest.mark.parametrize(
-    ("argument", "value"),
-    [
-        ("batch_size", 0),
-        ("updates_per_step", -1.0),
-        ("updates_per_step", float("nan")),
-        ("updates_per_step", float("inf")),  # once, it never came back
-        ("learning_starts", -1),
-    ],
-)
-def test_a_loop_that_cannot_learn_is_refused(argument, value):
-    loop = make_loop(make_agent())
-    numbers = {
-        name: getattr(loop, name)
-        for name in ("epsilon", "updates_per_step", "batch_size", "learning_starts", "seed")
-    }
-    with pytest.raises(ValueError, match=f"{argument} must be (at least|from).*received {value}"):
-        Loop(loop.agent, loop.env, loop.replay, **{**numbers, argument: value})
-
-
-def test_a_batch_is_no_larger_than_the_replay():
-    loop = make_loop(make_agent())
-    numbers = {
-        name: getattr(loop, name)
-        for name in ("epsilon", "updates_per_step", "learning_starts", "seed")
-    }
-    with pytest.raises(ValueError, match="batch_size must be from 1 to 500; received 10000000000"):
-        Loop(loop.agent, loop.env, loop.replay, batch_size=10**10, **numbers)
 
 
 def test_state_of_another_network_is_refused_and_changes_nothing():
@@ -308,13 +238,13 @@ def test_a_network_without_weights_is_refused():
 def test_muon_moves_a_matrix_as_far_in_every_direction():
     network = dense_q_network(3, hidden_units=(8, 8))
     network.build((None, 8))
-    learner = Learner(network, learning_rate=0.1, optimizer="muon")
+    agent = DoubleDQN(network, identity, learning_rate=0.1, optimizer="muon")
     kernel = network.layers[1].kernel
     before, rng = kernel.numpy(), np.random.default_rng(0)
     gradients = [rng.normal(size=v.shape).astype("float32") for v in network.trainable_variables]
     uneven = gradients[2] * (8.0 ** -np.arange(8)).astype("float32")  # one direction is far ahead
     gradients[2] = uneven
-    learner.apply([tf.constant(gradient) for gradient in gradients])
+    agent._apply([tf.constant(gradient) for gradient in gradients])
     sizes = np.linalg.svd(kernel.numpy() - before, compute_uv=False)
     steps = np.linalg.svd(uneven, compute_uv=False)
     assert steps[0] / steps[3] > 100
@@ -325,4 +255,4 @@ def test_an_unknown_optimizer_is_refused():
     network = dense_q_network(3)
     network.build((None, 8))
     with pytest.raises(InvalidInput, match=r"optimizer.*'sgd'"):
-        Learner(network, optimizer="sgd")
+        DoubleDQN(network, identity, optimizer="sgd")

@@ -1,9 +1,21 @@
+"""Evaluation: outcomes of episodes, in Python and in the graph, and the scores made of them."""
+
+import functools
+import types
+
 import gymnasium
+import keras
 import numpy as np
 import pytest
 
-from rrl_tf.agents.evaluation import evaluate
-from rrl_tf.envs import enumerate_starts, make_doorkey
+from rrl_tf.agents import DoubleDQN, GraphEvaluation, evaluate
+from rrl_tf.agents.evaluation import (
+    first_perfect_step,
+    format_summary,
+    is_solved,
+    zero_shot_scores,
+)
+from rrl_tf.envs import DoorKeyGraph, doorkey_task, enumerate_starts, make_doorkey
 
 RESETS = [{"options": {"start": start}} for start in enumerate_starts(5)]
 
@@ -52,7 +64,7 @@ def test_a_scripted_solution_counts_as_solved_in_its_length():
     assert result.summary()["length"] == len(solution)
 
 
-def test_turning_on_the_spot_is_a_loop_of_four():
+def test_turning_on_the_spot_is_a_failed_loop_of_four_steps():
     result = evaluate(lambda observation: np.zeros(len(observation), int), make_doorkey, RESETS)
     assert result.loop.all()
     assert not result.success.any()
@@ -60,43 +72,7 @@ def test_turning_on_the_spot_is_a_loop_of_four():
     assert "length" not in result.summary()
 
 
-class Ring(gymnasium.Env):
-    """Three places in a ring, for four steps or without an end; every step earns 1."""
-
-    observation_space = gymnasium.spaces.Box(0, 2, (1,))
-    action_space = gymnasium.spaces.Discrete(2)
-
-    def __init__(self, tells, time_limit):
-        self.tells, self.time_limit = tells, time_limit
-
-    def reset(self, *, seed=None, options=None):
-        self.place = self.steps = 0
-        return np.zeros(1, "float32"), {}
-
-    def step(self, action):
-        self.place, self.steps = (self.place + 1) % 3, self.steps + 1
-        over = self.steps == self.time_limit
-        info = {"success": action == 1} if self.tells and over else {}
-        return np.full(1, self.place, "float32"), 1.0, False, over, info
-
-    def state_key(self):
-        return self.place
-
-
-@pytest.mark.parametrize(
-    ("tells", "time_limit", "success"),
-    [(True, 4, [False] * 3), (False, 4, None), (True, None, None)],
-)
-def test_episodes_that_all_end_in_a_loop_are_failures_where_success_is_told(
-    tells, time_limit, success
-):
-    result = evaluate(lambda o: np.zeros(len(o), int), lambda: Ring(tells, time_limit), [{}] * 3)
-    assert result.loop.all() and result.length.tolist() == [3, 3, 3]
-    assert (None if result.success is None else result.success.tolist()) == success
-    assert ("success" in result.summary()) == (success is not None)
-
-
-def test_random_play_is_no_loop_and_solves_what_it_solves():
+def test_random_play_counts_no_loops_and_its_successes():
     rng = np.random.default_rng(0)
     result = evaluate(
         lambda observation: rng.integers(5, size=len(observation)),
@@ -146,7 +122,7 @@ def test_any_environment_can_be_evaluated():
     assert result.summary() == {"return": 2.5, "length": 5.0}
 
 
-def test_who_tells_only_of_successes_has_failed_elsewhere():
+def test_an_episode_without_reported_success_is_a_failure():
     class Lucky(Counter):
         def step(self, action):
             *result, info = super().step(action)
@@ -163,6 +139,94 @@ def test_who_tells_only_of_successes_has_failed_elsewhere():
     assert result.summary()["length"] == 4.0
 
 
-def test_nothing_to_play_is_an_error():
+def test_no_start_is_refused():
     with pytest.raises(ValueError, match="at least one start"):
         evaluate(lambda o: o, make_doorkey, [])
+
+
+TASK = doorkey_task((5,))
+
+
+def make_agent(seed):
+    keras.utils.set_random_seed(seed)
+    layers = keras.layers
+    network = keras.Sequential(
+        [layers.Flatten(), layers.Dense(16, "relu"), layers.Dense(TASK.num_actions)]
+    )
+    network.build((None, *TASK.preprocessor.shape))
+    return DoubleDQN(network, TASK.preprocessor)
+
+
+@pytest.mark.tf_only
+@pytest.mark.parametrize("seed", range(2))
+def test_greedy_episodes_in_the_graph_equal_those_in_python(seed):
+    agent, starts = make_agent(seed), enumerate_starts(6)[::9]
+    make = functools.partial(make_doorkey, 6, "compass", max_steps=40)
+    found = GraphEvaluation(agent, DoorKeyGraph(6, max_steps=40), starts)()
+    expected = evaluate(agent.greedy, make, [{"options": {"start": start}} for start in starts])
+    for name in ("success", "length", "reward", "loop"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), err_msg=name)
+    assert found.loop.any()
+
+
+@pytest.mark.tf_only
+def test_random_episodes_in_the_graph_succeed_as_often_as_in_python():
+    # Only random actions: the network has no influence, and no loop is counted.
+    agent, starts = make_agent(0), enumerate_starts(5) * 8
+    play = GraphEvaluation(agent, DoorKeyGraph(5), starts)
+    found = play(epsilon=1.0)
+    expected = evaluate(
+        agent.greedy,
+        functools.partial(make_doorkey, 5, "compass"),
+        [{"options": {"start": start}} for start in starts],
+        epsilon=1.0,
+    )
+    assert not found.loop.any()
+    assert found.success.mean() == pytest.approx(expected.success.mean(), abs=0.12)
+    np.testing.assert_array_equal(found.length[~found.success], 250)
+    np.testing.assert_array_equal(found.reward > 0, found.success)
+    assert (play(epsilon=1.0, seed=1).length != found.length).any()
+    np.testing.assert_array_equal(play(epsilon=1.0).length, found.length)
+
+
+SUCCESSES = (0.9, 0.5, 0.25)
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_zero_shot_scores_are_of_the_next_and_the_last_level(level):
+    calls = []
+
+    def play(level, epsilon):
+        calls.append((level, epsilon))
+        success = SUCCESSES[level] - epsilon
+        return types.SimpleNamespace(summary=lambda: {"return": success, "success": success})
+
+    assert zero_shot_scores(play, level, len(SUCCESSES)) == {
+        "zero_shot/success": SUCCESSES[level],
+        "zero_shot/success_epsilon_0.05": pytest.approx(SUCCESSES[level] - 0.05),
+        "zero_shot/level": level + 1,
+        "zero_shot/last_success": SUCCESSES[-1],
+    }
+    assert len(calls) == len(set(calls))  # no level is played twice
+
+
+def test_summary_lines_report_successes_loops_and_returns():
+    found = {"eval/return": 0.5, "eval/success": 0.5, "eval/success_epsilon_0.05": 0.25}
+    line = format_summary(found | {"eval/loops": 0.25}, episodes=8, levels=2)
+    assert line == (
+        "greedy (level 2 of 2): 4/8 solved, mean return 0.5, 2 loops; "
+        "with 5 % random actions: 25.0 % solved"
+    )
+    line = format_summary({"eval/return": 9.5, "eval/return_epsilon_0.05": 9}, 2, 1)
+    assert line == "greedy: mean return 9.5 in 2 episodes; with 5 % random actions: mean return 9"
+
+
+def test_a_run_is_solved_after_enough_perfect_evaluations_of_the_last_level():
+    rows = [
+        {"step": step, "eval/success": success, "eval/level": level}
+        for step, success, level in [(1, 1, 1), (2, 0.5, 2), (3, 1, 2), (4, 1, 2)]
+    ]
+    assert first_perfect_step(rows, levels=2) == 3
+    assert first_perfect_step(rows[:2], levels=2) is None
+    assert is_solved(rows, 2, 2) and not is_solved(rows, 2, 3) and not is_solved(rows, 2, 0)
+    assert not is_solved(rows[:1], 2, 1)

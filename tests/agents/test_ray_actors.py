@@ -1,6 +1,7 @@
 """Actors of Ray; what needs it is skipped where it is not installed."""
 
 import csv
+import functools
 import importlib.util
 import json
 import os
@@ -12,15 +13,24 @@ import threading
 import time
 import types
 
+import gymnasium
+import numpy as np
 import psutil
 import pytest
 import shared_runs
+import tensorflow as tf
 
-from rrl_tf.agents import Record
-from rrl_tf.agents.double_dqn_run import DoubleDQNConfig, train_double_dqn
-from rrl_tf.agents.loops import make_loop
-from rrl_tf.agents.rollout import RolloutStatistics
-from rrl_tf.envs import gymnasium_task
+from rrl_tf.agents import (
+    DoubleDQN,
+    DoubleDQNConfig,
+    RayPool,
+    Record,
+    RolloutStatistics,
+    make_loop,
+    train_double_dqn,
+)
+from rrl_tf.agents.actors import Order
+from rrl_tf.envs import SeededVectorEnv, gymnasium_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import dense_q_network
 
@@ -91,7 +101,7 @@ def assert_gone(processes):
 
 
 @with_ray
-def test_a_training_goes_on_when_an_actor_is_killed(tmp_path):
+def test_training_continues_when_an_actor_is_killed(tmp_path):
     process = begin(tmp_path, steps=4000)
     wait_for(lambda: any("train/loss" in row for row in rows(tmp_path)))
     processes = psutil.Process(process.pid).children(recursive=True)
@@ -112,7 +122,7 @@ def test_a_training_goes_on_when_an_actor_is_killed(tmp_path):
 
 @with_ray
 @pytest.mark.slow
-def test_a_run_that_is_stopped_goes_on(tmp_path):
+def test_a_stopped_run_with_actors_resumes(tmp_path):
     process = begin(tmp_path, steps=1_000_000)
     wait_for(lambda: any("train/loss" in row for row in rows(tmp_path)))
     processes = psutil.Process(process.pid).children(recursive=True)
@@ -162,32 +172,63 @@ def test_a_learner_that_is_killed_leaves_no_process(tmp_path):
     assert_gone(processes)
 
 
-class Odd:
-    """An actor that goes wrong when it plays."""
+class Odd(gymnasium.Env):
+    """An environment of an actor that cannot be made, raises an error, or kills its process."""
 
-    def __init__(self, seed):
-        self.seed = seed
+    observation_space = gymnasium.spaces.Box(0, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
 
-    def play(self, order, weights):
-        if self.seed == 1:
-            raise InvalidInput("rewards must be finite; received nan")
+    def __init__(self, kind):
+        if kind == "missing":
+            raise ModuleNotFoundError("No module named 'their_games'")
+        self.kind = kind
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, "float32"), {}
+
+    def step(self, action):
+        if self.kind == "raises":
+            raise ZeroDivisionError("in the environment")
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def make_odd(seed):
-    if seed == 0:
-        raise ModuleNotFoundError("No module named 'their_games'")
-    return Odd(seed)
+def play_odd(kind):
+    """Return the future of an actor's rollout."""
+    network = dense_q_network(2)
+    network.build((None, 2))
+    agent = DoubleDQN(network, tf.identity, jit_compile=False)
+    make_env = functools.partial(make_odd, kind)
+    with RayPool(agent, make_env, 1, seed=0) as pool:
+        pool.publish(network.get_weights())
+        future = pool.submit(0, Order(4, np.ones(1, "float32"), None, 0, 0))
+        future.exception(timeout=PATIENCE)
+        return future
+
+
+def make_odd(kind, seed):
+    return SeededVectorEnv(lambda: Odd(kind), 1, seed % 2**31)
 
 
 @with_ray
-def test_what_goes_wrong_in_an_actor_is_told_or_it_is_lost():
-    """In a process of its own, as this one turns the warnings of libraries into errors."""
-    subprocess.run(
-        [sys.executable, "-c", "import test_ray_actors as t; t.play_with_odd_ones()"],
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        ("missing", "ModuleNotFoundError: No module named 'their_games'"),
+        ("raises", "ZeroDivisionError: in the environment"),
+        ("dies", "ConnectionError: An actor could not begin, or was lost"),
+    ],
+)
+def test_an_error_of_an_actor_is_raised_in_the_learner(kind, error):
+    """In its own process, as this one turns warnings of libraries into errors."""
+    code = f"import test_ray_actors as t; t.play_odd({kind!r}).result()"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
         env={**shared_runs.environment(), "PYTHONPATH": os.pathsep.join(_search_path())},
-        check=True,
+        capture_output=True,
+        text=True,
     )
+    assert done.returncode == 1 and error in done.stderr
 
 
 def _search_path():
@@ -195,22 +236,14 @@ def _search_path():
     return [str(here), shared_runs.environment()["PYTHONPATH"], *sys.path]
 
 
-def play_with_odd_ones():
-    from rrl_tf.agents.ray_actors import RayLauncher
-
-    with RayLauncher(make_odd, 3) as launcher:
-        launcher.publish([])
-        for seed in range(3):
-            launcher.start(seed, seed)
-        futures = [launcher.ask(seed, None) for seed in range(3)]
-        with pytest.raises(InvalidInput, match=r"could not begin; .*their_games"):
-            launcher.take(futures[0])
-        with pytest.raises(InvalidInput, match=r"^rewards must be finite; received nan$"):
-            launcher.take(futures[1])
-        assert launcher.take(futures[2]) is None
+@with_ray
+def test_an_environment_that_cannot_be_pickled_is_refused():
     lock = threading.Lock()
-    with pytest.raises(InvalidInput, match=r"task and a network that can be pickled .*lock"):
-        RayLauncher(lambda seed: lock, 1)
+    network = dense_q_network(2)
+    network.build((None, 2))
+    agent = DoubleDQN(network, tf.identity, jit_compile=False)
+    with pytest.raises(InvalidInput, match=r"task and a network that can be pickled.*lock"):
+        RayPool(agent, lambda seed: lock, 1, seed=0)
 
 
 def train(path, **changes):
@@ -221,7 +254,9 @@ def train(path, **changes):
 
 def test_without_ray_there_is_one_clear_error_and_no_folder(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InvalidInput, match=r"actors need ray: pip install '\.\[ray\]'; received a"):
+    with pytest.raises(
+        InvalidInput, match=r"Actors need the package ray: pip install '\.\[ray\]'; received a"
+    ):
         train(tmp_path)
     assert not [*tmp_path.iterdir()]
 
@@ -232,14 +267,13 @@ def test_a_number_of_actors_is_positive(actors):
         DoubleDQNConfig(actors=actors)
 
 
-def test_what_a_record_says_of_its_actors_is_logged_as_it_is_now():
+def test_gauges_of_actors_are_logged():
     statistics = RolloutStatistics()
     for lag, restarts in ((3, 0), (5, 2)):
         gauges = {"actor_lag": lag, "actor_restarts": restarts}
-        statistics.add(Record(16, 4, 0.5, [], {}, {"wait": 1.0}, gauges))
+        statistics.add(Record(16, 4, 0.5, [], {}, 1.0, gauges))
     averages = statistics.averages()
     assert averages["time/actor_lag"] == 5 and averages["time/actor_restarts"] == 2
-    assert averages["time/wait_share"] == 1.0
 
 
 def test_several_hosts_have_no_actors():
@@ -250,8 +284,8 @@ def test_several_hosts_have_no_actors():
         make_loop(task, network, DoubleDQNConfig(actors=2), hosts)
 
 
-def test_who_has_no_actors_needs_no_ray(monkeypatch):
+def test_a_run_without_actors_needs_no_ray(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     task = gymnasium_task("CartPole-v1")
     loop = make_loop(task, dense_q_network(task.num_actions), DoubleDQNConfig(num_envs=2))
-    assert loop.env.num_envs == loop.replay.num_envs == 2
+    assert loop.collector.num_envs == loop.replay.num_envs == 2

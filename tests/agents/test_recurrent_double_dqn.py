@@ -1,6 +1,5 @@
-"""The recurrent double DQN: its targets by brute force, its loop, what it can learn."""
+"""The recurrent double DQN: its update equals its definition, its state is kept."""
 
-import copy
 import functools
 
 import keras
@@ -8,15 +7,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from rrl_tf.agents import evaluate
-from rrl_tf.agents.graph_envs import CurriculumGraph, PythonEnvs
-from rrl_tf.agents.graph_evaluation import GraphEvaluation
-from rrl_tf.agents.graph_loop import GraphLoop
-from rrl_tf.agents.recurrent_double_dqn import RecurrentDoubleDQN
-from rrl_tf.agents.sequence_timeline import SequenceTimeline
+from rrl_tf.agents import (
+    Collector,
+    GraphEnvs,
+    GraphEvaluation,
+    Loop,
+    RecurrentDoubleDQN,
+    SequenceReplayBuffer,
+    evaluate,
+)
 from rrl_tf.envs import (
     DoorKeyGraph,
-    SeededVectorEnv,
     doorkey_task,
     enumerate_starts,
     make_doorkey,
@@ -41,19 +42,15 @@ def make_agent(core="lstm", seed=0, core_arguments=None, **changes):
         core_arguments=core_arguments or {},
         hidden_units=(8,),
     )
-    network.build({"observation": (None, *TASK.preparation.shape)})
+    network.build({"observation": (None, *TASK.preprocessor.shape)})
     arguments = {"burn_in": BURN_IN, "n_step": N_STEP, "discount": 0.9, **changes}
-    return RecurrentDoubleDQN(network, TASK.preparation, **arguments)
+    return RecurrentDoubleDQN(network, TASK.preprocessor, **arguments)
 
 
-def make_loop(agent=None, seed=0, python=False):
-    agent = agent or make_agent(seed=seed)
-    if python:
-        make = functools.partial(make_doorkey, 5, "compass", max_steps=12)
-        env = PythonEnvs(SeededVectorEnv(make, ENVS, seed))
-    else:
-        env = CurriculumGraph([DoorKeyGraph(5, reward="success", max_steps=12)], ENVS)
-    replay = SequenceTimeline(
+def make_loop():
+    agent = make_agent()
+    env = GraphEnvs([DoorKeyGraph(5, reward="success", max_steps=12)], ENVS)
+    replay = SequenceReplayBuffer(
         150,
         (7, 7, 4),
         "uint8",
@@ -63,92 +60,30 @@ def make_loop(agent=None, seed=0, python=False):
         memory_size=agent.network.memory_size,
         discount=0.9,
         priority_exponent=0.6,
-        observe_returns=True,
+        use_return_lower_bound=True,
         jit_compile=False,
     )
-    return GraphLoop(
+    return Loop(
         agent,
-        env,
+        Collector(agent, env, seed=0),
         replay,
         epsilon=functools.partial(linear_schedule, start=1.0, end=0.2, steps=300),
-        updates_per_step=0.1,
+        updates_per_step=0.0,
         batch_size=4,
         learning_starts=60,
-        seed=seed,
+        seed=0,
         pauses=(60,),
     )
 
 
-def outcome(record):
-    return record.step, record.updates, record.metrics, record.episodes
-
-
-@pytest.mark.parametrize("python", [False, True])
-def test_a_restored_loop_goes_on_to_the_same_bits(python):
-    whole = make_loop(seed=1, python=python)
-    later = []
-    for record in whole.run(240):
-        if record.step == 120:
-            state = copy.deepcopy(whole.get_state())
-        elif record.step > 120:
-            later.append(outcome(record))
-    second = make_loop(seed=1, python=python)
-    second.agent.network.set_weights([w + 1 for w in second.agent.network.get_weights()])
-    second.set_state(state)
-    assert [outcome(record) for record in second.run(240)] == later
-    assert later[-1][1] > 0
-    for part, values in whole.get_state().items():
-        for name, value in values.items():
-            np.testing.assert_array_equal(value, second.get_state()[part][name], err_msg=name)
-
-
-def fail(env, method, error):
-    """From now on, that method of an environment raises the error, or rewards with nan."""
-
-    def failing(*args, **kwargs):
-        if error is not None:
-            raise error
-        observation, _, *rest = env.__class__.step(env, *args, **kwargs)
-        return observation, float("nan"), *rest
-
-    setattr(env, method, failing)
-
-
-@pytest.mark.parametrize(
-    ("method", "error", "expected"),
-    [
-        ("step", ConnectionError("the simulator is gone"), "^the simulator is gone$"),
-        ("reset", KeyError("no start is left"), "^'no start is left'$"),
-        ("step", None, "rewards must be finite .*environment 1, step .*received nan"),
-    ],
-)
-def test_what_an_environment_raises_comes_out_as_it_is(method, error, expected):
-    loop = make_loop(python=True)
-    records = loop.run(10**6)
-    next(records)
-    fail(loop.env.env.envs[1], method, error)
-    with pytest.raises(type(error) if error else InvalidInput, match=expected):
-        list(records)
-
-
-def test_an_error_of_tensorflow_is_not_taken_for_one_that_an_environment_raised_before():
-    env = make_loop(python=True).env
-    env.begin(0)
-    with pytest.raises(InvalidInput, match="Expected 3 actions"), env.errors_as_raised():
-        tf.function(env.step_and_restart)((), tf.constant([0]), None, None)
-    with pytest.raises(tf.errors.UnknownError, match="other"), env.errors_as_raised():
-        raise tf.errors.UnknownError(None, None, "other")
-
-
-def test_what_is_stored_is_what_the_agent_knew():
+def test_stored_states_are_those_that_the_agent_acted_with():
     loop = make_loop()
-    loop.updates_per_step = 0.0
     for _ in loop.run(60):
         pass
-    (sequence,), _ = loop.replay.sample(16, (0, 3))
+    sequence, index = loop.replay.sample(16, (0, 3))
     first = sequence["previous_action"].numpy() < 0
     over = sequence["over"].numpy()
-    np.testing.assert_array_equal(first[:, 1:], over[:, :-1])  # what follows an end is a beginning
+    np.testing.assert_array_equal(first[:, 1:], over[:, :-1])  # an episode begins after an end
     action, reward = sequence["action_t"].numpy(), sequence["reward_t"].numpy()
     kept = ~first[:, 1:]
     np.testing.assert_array_equal(
@@ -157,15 +92,14 @@ def test_what_is_stored_is_what_the_agent_knew():
     np.testing.assert_array_equal(
         sequence["previous_reward"].numpy()[:, 1:][kept], reward[:, :-1][kept]
     )
-    # From the stored memory, the network comes to the memories that are stored further on.
+    # Unrolled from the stored memory, the network reaches the memories stored later.
     inputs = loop.agent._network_inputs(sequence)
     _, memories = loop.agent.network.unroll(inputs, sequence["memory"], first)
     state = loop.replay.get_state()
-    _, index = loop.replay.sample(16, (0, 3))
     later = (index.numpy() + ENVS) % len(state["memory"])
-    going_on = ~over[:, 0]
+    continues = ~over[:, 0]
     np.testing.assert_allclose(
-        memories.numpy()[:, 0][going_on], state["memory"][later][going_on], atol=1e-5
+        memories.numpy()[:, 0][continues], state["memory"][later][continues], atol=1e-5
     )
 
 
@@ -177,14 +111,14 @@ def random_sequences(batch=5, seed=0):
     reward = rng.normal(size=(batch, LENGTH)).astype("float32")
     previous_action, previous_reward = np.roll(action, 1, 1), np.roll(reward, 1, 1)
     first = np.roll(over, 1, 1)
-    floor = np.where(rng.random((batch, LENGTH)) < 0.3, rng.normal(size=(batch, LENGTH)), -np.inf)
+    bound = np.where(rng.random((batch, LENGTH)) < 0.3, rng.normal(size=(batch, LENGTH)), -np.inf)
     return {
         "observation_t": rng.integers(3, size=(batch, LENGTH, 7, 7, 4)).astype("uint8"),
         "action_t": action,
         "reward_t": reward,
         "terminated": terminated,
         "over": over,
-        "floor_t": floor.astype("float32"),
+        "return_lower_bound": bound.astype("float32"),
         "previous_action": np.where(first, -1, previous_action).astype("int32"),
         "previous_reward": np.where(first, 0, previous_reward).astype("float32"),
         "weight_t": rng.random(batch).astype("float32"),
@@ -195,7 +129,7 @@ def random_sequences(batch=5, seed=0):
 def test_loss_and_priorities_equal_the_definition(core):
     agent = make_agent(core, learning_rate=0.0)
     # Otherwise online and target networks would be the same.
-    agent.learner.target.set_weights([1.1 * w for w in agent.learner.target.get_weights()])
+    agent.target.set_weights([1.1 * w for w in agent.target.get_weights()])
     sequence = random_sequences()
     size = (len(sequence["action_t"]), agent.network.memory_size)
     sequence["memory"] = np.random.default_rng(1).normal(size=size).astype("float32") * 0.1
@@ -204,9 +138,9 @@ def test_loss_and_priorities_equal_the_definition(core):
     first = sequence["previous_action"].numpy() < 0
     q, target = (
         network.unroll(inputs, sequence["memory"], first)[0].numpy()
-        for network in (agent.network, agent.learner.target)
+        for network in (agent.network, agent.target)
     )
-    metrics, priority = agent.update_in_graph(sequence)
+    metrics, priority = agent.update(sequence)
     arrays = {name: value.numpy() for name, value in sequence.items()}
     losses, priorities = [], []
     for b in range(size[0]):
@@ -222,7 +156,7 @@ def test_loss_and_priorities_equal_the_definition(core):
             else:
                 best = q[b, t + N_STEP].argmax()
                 value += 0.9**N_STEP * target[b, t + N_STEP, best]
-            value = max(value, arrays["floor_t"][b, t])
+            value = max(value, arrays["return_lower_bound"][b, t])
             error = value - q[b, t, arrays["action_t"][b, t]]
             size_ = abs(error)
             loss = 0.5 * error**2 if size_ <= 1 else size_ - 0.5
@@ -233,15 +167,14 @@ def test_loss_and_priorities_equal_the_definition(core):
     np.testing.assert_allclose(priority, priorities, rtol=1e-4, atol=1e-6)
 
 
-def test_without_the_stored_memory_a_sequence_begins_with_an_empty_one():
-    """It ended in a TypeError once: `len` of a tensor in a graph."""
+def test_without_the_stored_state_a_sequence_begins_with_an_empty_one():
     priorities = []
     for stored in (True, False):
-        agent = make_agent(stored_memory=stored)
+        agent = make_agent(stored_state=stored)
         sequence = random_sequences()
         sequence["memory"] = np.full((5, agent.network.memory_size), 0.0 if stored else 9.0, "f4")
         sequence = {name: tf.constant(value) for name, value in sequence.items()}
-        priorities.append(agent.update_in_graph(sequence)[1].numpy())
+        priorities.append(agent.update(sequence)[1].numpy())
     np.testing.assert_array_equal(*priorities)
 
 
@@ -250,7 +183,7 @@ def test_updates_fit_fixed_sequences():
     sequence = random_sequences()
     sequence["memory"] = np.zeros((5, agent.network.memory_size), "float32")
     sequence = {name: tf.constant(value) for name, value in sequence.items()}
-    losses = [float(agent.update_in_graph(sequence)[0]["loss"]) for _ in range(60)]
+    losses = [float(agent.update(sequence)[0]["loss"]) for _ in range(60)]
     assert losses[-1] < 0.3 * losses[0]
 
 
@@ -258,8 +191,8 @@ def test_a_sequence_too_short_is_refused():
     agent = make_agent(burn_in=LENGTH - N_STEP)
     sequence = random_sequences()
     sequence["memory"] = np.zeros((5, agent.network.memory_size), "float32")
-    with pytest.raises(InvalidInput, match="longer than burn_in and n_step, 6 \\+ 3; received 9"):
-        agent.update_in_graph({name: tf.constant(value) for name, value in sequence.items()})
+    with pytest.raises(InvalidInput, match="`burn_in` \\+ `n_step`, 6 \\+ 3 steps; received 9"):
+        agent.update({name: tf.constant(value) for name, value in sequence.items()})
 
 
 def test_its_state_fits_no_other_core():
@@ -271,20 +204,20 @@ def test_each_episode_of_an_evaluation_has_its_own_memory():
     agent, starts = make_agent(seed=3), enumerate_starts(5)[::4]
     resets = [{"options": {"start": start}} for start in starts]
     make = functools.partial(make_doorkey, 5, "compass", max_steps=15)
-    together = evaluate(agent.greedy_player(), make, resets)
-    alone = [evaluate(agent.greedy_player(), make, [reset]) for reset in resets]
+    together = evaluate(agent.greedy_policy(), make, resets)
+    alone = [evaluate(agent.greedy_policy(), make, [reset]) for reset in resets]
     np.testing.assert_array_equal(together.length, [one.length[0] for one in alone])
     np.testing.assert_allclose(together.reward, [one.reward[0] for one in alone])
 
     for start, length in zip(starts, together.length):  # step by step, from the definition
-        env, recall = make(), agent.initial_recall(1)
+        env, state = make(), agent.initial_state(1)
         observation, _ = env.reset(options={"start": start})
         over, steps = False, 0
         while not over:
-            values, memory = agent.values(agent.policy, tf.constant(observation[None]), recall)
+            values, memory = agent.values(agent.policy, tf.constant(observation[None]), state)
             action = int(values.numpy().argmax())
             observation, reward, terminated, truncated, _ = env.step(action)
-            recall = {
+            state = {
                 "memory": memory,
                 "previous_action": tf.constant([action]),
                 "previous_reward": tf.constant([reward], tf.float32),
@@ -294,31 +227,30 @@ def test_each_episode_of_an_evaluation_has_its_own_memory():
 
 
 @pytest.mark.parametrize("core", ["lstm", "relational-memory", "none"])
-def test_a_player_recalls_what_the_agent_does(core):
+def test_next_state_is_the_initial_one_where_an_episode_is_over(core):
     agent, rng = make_agent(core), np.random.default_rng(0)
-    player, over = agent.greedy_player(), np.array([True, False, True, False])
+    policy, over = agent.greedy_policy(), np.array([True, False, True, False])
     memory = rng.normal(size=(4, agent.network.memory_size)).astype("float32")
     action, reward = np.array([0, 3, 2, 1]), np.array([0.0, 1.0, 0.5, -1.0])
-    expected = agent.next_recall(
-        agent.initial_recall(4), memory, action.astype("int32"), reward.astype("float32"), over
-    )
-    found = player.next_recall(player.initial_recall(4), memory, action, reward, over)
-    for name, value in expected.items():
-        assert found[name].dtype == value.numpy().dtype
-        np.testing.assert_array_equal(found[name], value.numpy())
-    for name, value in agent.initial_recall(3).items():
-        np.testing.assert_array_equal(player.initial_recall(3)[name], value.numpy())
+    found = policy.next_state(memory, action, reward, over)
+    initial = policy.initial_state(4)
+    after = {"memory": memory, "previous_action": action, "previous_reward": reward}
+    for name, value in after.items():
+        expected = np.where(over[:, None] if value.ndim > 1 else over, initial[name], value)
+        np.testing.assert_allclose(found[name], expected.astype(initial[name].dtype))
+        assert found[name].dtype == initial[name].dtype
+    assert initial["previous_action"].tolist() == [-1] * 4
 
 
-def test_a_policy_begins_with_what_it_has_learned_itself(monkeypatch):
-    """Once, it was evaluated from what the online network begins with."""
+def test_the_policy_begins_with_its_own_learned_memory(monkeypatch):
+    """The averaged network has another learned initial memory than the online network."""
     agent = make_agent("relational-memory", core_arguments={"learned_start": True})
     start = agent.network.core_layer.cell.initial_memory
     start.assign(start + 3.0)
     policy, online = (net.initial_memory(2).numpy() for net in (agent.policy, agent.network))
     assert (policy != online).all()
-    np.testing.assert_array_equal(agent.greedy_player().initial_recall(2)["memory"], policy)
-    np.testing.assert_array_equal(agent.initial_recall(2)["memory"], online)  # gathers experience
+    np.testing.assert_array_equal(agent.greedy_policy().initial_state(2)["memory"], policy)
+    np.testing.assert_array_equal(agent.initial_state(2)["memory"], online)  # gathers experience
 
     recalled, values = [], agent.policy_values
     monkeypatch.setattr(
@@ -332,14 +264,6 @@ def test_a_policy_begins_with_what_it_has_learned_itself(monkeypatch):
         tf.config.run_functions_eagerly(False)
     ((_, recall),) = recalled
     np.testing.assert_array_equal(recall["memory"], policy)
-
-
-def test_a_state_taken_before_the_first_run_changes_nothing():
-    """Once, other episodes began for it, and others again for the run."""
-    loop = make_loop(python=True)
-    _, first = make_loop(python=True).env.begin(0)
-    assert loop.get_state()["environment"] == loop.get_state()["environment"]
-    np.testing.assert_array_equal(loop._now["observation"], first)
 
 
 @pytest.mark.parametrize("burn_in", [2.7, -1])

@@ -1,4 +1,4 @@
-"""Products are counted as the formulas of linear algebra have them."""
+"""The counts of products equal the formulas of linear algebra."""
 
 import pytest
 import tensorflow as tf
@@ -20,7 +20,7 @@ def counted(function, *shapes, loop_steps=1, **options):
 
 @settings(max_examples=10)
 @given(b=size, n=size, m=size, k=size, flip=st.booleans())
-def test_a_product_of_matrices(b, n, m, k, flip):
+def test_matrix_product_has_its_flops_and_bytes(b, n, m, k, flip):
     right = (b, k, m) if flip else (b, m, k)
     found = counted(lambda x, y: tf.matmul(x, y, transpose_b=flip), (b, n, m), right)
     assert found == Products(2 * b * n * m * k, 4 * b * (n * m + m * k + n * k))
@@ -29,7 +29,7 @@ def test_a_product_of_matrices(b, n, m, k, flip):
 
 @settings(max_examples=5)
 @given(n=st.integers(3, 9), features=size, filters=size)
-def test_a_convolution_and_its_gradients_cost_the_same(n, features, filters):
+def test_convolution_and_its_gradients_have_the_same_flops(n, features, filters):
     def gradients(x, kernel):
         return tf.gradients(tf.nn.conv2d(x, kernel, 1, "VALID") ** 2, [x, kernel])
 
@@ -40,7 +40,7 @@ def test_a_convolution_and_its_gradients_cost_the_same(n, features, filters):
 
 
 @pytest.mark.parametrize("options", [{}, {"jit_compile": True}])
-def test_functions_and_loops_are_looked_into(options):
+def test_functions_and_loops_are_counted(options):
     square = tf.function(lambda x: x @ x)
 
     def power(x):

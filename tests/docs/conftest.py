@@ -23,7 +23,7 @@ from rrl_tf.agents import double_dqn_run as double_dqn
 from rrl_tf.agents import recurrent_double_dqn_run as recurrent_double_dqn
 from rrl_tf.data import clean
 from rrl_tf.envs import doorkey_task
-from rrl_tf.envs.preparation import as_float
+from rrl_tf.envs.preprocessing import as_float
 from rrl_tf.export import export_classifier, export_decision_transformer, export_policy
 from rrl_tf.interpret import episode as pictures
 from rrl_tf.models import (
@@ -70,8 +70,8 @@ def scaled(observation):
 
 def export_doorkey(folder):
     task = doorkey_task()
-    network = RelationalQNetwork.from_preset("fast", task.preparation, num_actions=5, num_rounds=1)
-    export_policy(folder, network, task.preparation, (7, 7, 4))
+    network = RelationalQNetwork.from_preset("fast", task.preprocessor, num_actions=5, num_rounds=1)
+    export_policy(folder, network, task.preprocessor, (7, 7, 4))
 
 
 def export_vector(size, folder):

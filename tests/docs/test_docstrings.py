@@ -11,10 +11,8 @@ import serving
 import train_scripts
 
 SLOW = {
-    "rrl_tf.agents.graph_loop",
-    "rrl_tf.agents.run",
-    "rrl_tf.agents.double_dqn_run",
-    "rrl_tf.agents.recurrent_double_dqn_run",
+    "rrl_tf.agents.loop",
+    "rrl_tf.agents.train",
 }
 """Whose examples train; of these the tests of the modules themselves train as much."""
 

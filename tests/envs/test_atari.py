@@ -30,7 +30,7 @@ def played(env, seed, steps):
 
 
 def test_what_is_seen_and_done(task):
-    assert task.observation_space.shape == task.preparation.shape == (84, 84, 4)
+    assert task.observation_space.shape == task.preprocessor.shape == (84, 84, 4)
     assert task.observation_space.dtype == np.uint8
     assert (task.num_actions, task.action_names[:3]) == (18, ("NOOP", "FIRE", "UP"))
     assert (task.frames, task.success_return) == (4, None)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rrl_tf.agents.graph_envs import CurriculumGraph
+from rrl_tf.agents import GraphEnvs
 from rrl_tf.envs import (
     BoxWorld,
     BoxWorldGraph,
@@ -133,7 +133,7 @@ def test_ignoring_the_time_limit():
 
 def test_a_curriculum_of_levels_and_its_state():
     task = box_world_task(8, levels=((1, 0), (2, 0)), pool=20)
-    env = CurriculumGraph([level.make_graph() for level in task.levels], num_envs=6)
+    env = GraphEnvs([level.make_graph() for level in task.levels], num_envs=6)
     env.reset_options = {"level": 1}
     state, observation = env.begin((0, 0))
     kinds = observation.numpy()[..., 0]
@@ -206,7 +206,7 @@ def test_the_task():
         "1 boxes, 1 distractors",
         "1-2 boxes, 0-1 distractors",
     ]
-    assert task.preparation.shape == (8, 8, 26)
+    assert task.preprocessor.shape == (8, 8, 26)
     longer = box_world_task(8, levels=((1, 0),), test_goal_length=4)
     env = longer.make_test_env()
     env.reset(seed=0)

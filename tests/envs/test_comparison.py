@@ -308,8 +308,8 @@ def test_what_is_no_start_or_action_is_refused():
 def test_a_curriculum_shares_its_spaces_and_tests_every_start():
     task = comparison_task((11, 14))
     assert (task.name, task.num_actions) == ("ComparisonS14", 3)
-    assert task.preparation.shape == (7, 7, 24)
-    assert (task.preparation.unseen_feature, task.preparation.agent_cell) == (0, (3, 6))
+    assert task.preprocessor.shape == (7, 7, 24)
+    assert (task.preprocessor.unseen_feature, task.preprocessor.agent_cell) == (0, (3, 6))
     for level, size in enumerate((11, 14)):
         resets = task.evaluation_resets(level, 1000)
         starts = [reset["options"]["start"] for reset in resets]
@@ -320,7 +320,7 @@ def test_a_curriculum_shares_its_spaces_and_tests_every_start():
     assert task.observation_space.contains(observation)
     assert task.entities(observation) == {"agent": (3, 6), "red key": (2, 6)}
     assert task.view(env).shape[-1] == env.render().shape[-1] == 3
-    assert comparison_task((11,), frames=4).preparation.shape == (7, 7, 96)
+    assert comparison_task((11,), frames=4).preprocessor.shape == (7, 7, 96)
     two = comparison_task((11,), kinds=("green box", "grey key"))
     assert two.make_env().reset(seed=0) and len(two.evaluation_resets()) == 8 * 4
 

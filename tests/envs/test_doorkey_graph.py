@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
+from minigrid_oracle import MiniGridOracle, differences, every_state
 
-from benchmarks.minigrid_oracle import MiniGridOracle, differences, every_state
 from rrl_tf.envs import DoorKeyGraph, DoorKeyStart, DoorKeyState, enumerate_starts, make_doorkey
 from rrl_tf.envs.doorkey_rules import packed_view, state_key
 from rrl_tf.envs.graph import choose

@@ -199,8 +199,8 @@ def test_unknown_arguments_are_refused(arguments, message):
 def test_a_curriculum_shares_its_spaces_and_tests_every_start():
     task = memory_task((9, 13, 17), random_length=True)
     assert (task.name, task.num_actions) == ("MemoryS17Random", 3)
-    assert task.preparation.shape == (7, 7, 24)
-    assert (task.preparation.unseen_feature, task.preparation.agent_cell) == (0, (3, 6))
+    assert task.preprocessor.shape == (7, 7, 24)
+    assert (task.preprocessor.unseen_feature, task.preprocessor.agent_cell) == (0, (3, 6))
     assert [len(task.evaluation_resets(level, 1000)) for level in range(3)] == [24, 40, 396]
     env = task.make_test_env()
     observation, _ = env.reset(**task.evaluation_resets(at_most=1000)[0])
@@ -208,7 +208,7 @@ def test_a_curriculum_shares_its_spaces_and_tests_every_start():
     assert env.get_wrapper_attr("start").hallway_end == 4
     assert task.entities(observation)["agent"] == (3, 6)
     assert task.view(env).shape[-1] == 3
-    assert memory_task((7,), frames=4).preparation.shape == (7, 7, 96)
+    assert memory_task((7,), frames=4).preprocessor.shape == (7, 7, 96)
 
 
 def test_one_size_is_a_number_or_a_tuple_of_it():
@@ -277,7 +277,7 @@ def test_what_memory_cannot_be_is_told(arguments, message):
 def test_key_corridor_is_minigrids_with_six_actions():
     task = key_corridor_task((1, 2, 3))
     assert [level.name for level in task.levels] == ["S3R1", "S3R2", "S3R3"]
-    assert task.preparation.shape == (7, 7, 24)
+    assert task.preprocessor.shape == (7, 7, 24)
     for level, rows in enumerate((1, 2, 3)):
         ours, theirs = task.make_env(level), gymnasium.make(f"MiniGrid-KeyCorridorS3R{rows}-v0")
         registered = gymnasium.make(f"rrl_tf/KeyCorridorS3R{rows}-v0")

@@ -14,14 +14,14 @@ from minigrid.wrappers import FullyObsWrapper, ImgObsWrapper, ViewSizeWrapper
 
 from rrl_tf.envs import (
     Level,
-    Preparation,
+    Preprocessor,
     Task,
     doorkey_task,
     gymnasium_task,
     make_doorkey,
     memory_task,
 )
-from rrl_tf.envs.preparation import as_float
+from rrl_tf.envs.preprocessing import as_float
 from rrl_tf.envs.task import ReportSuccess
 from rrl_tf.errors import InvalidInput
 
@@ -88,8 +88,8 @@ def test_an_episode_begins_to_count_anew():
 def test_observations_are_prepared_by_their_space(space, shape):
     task = gymnasium_task(functools.partial(Walk, space))
     observation, _ = task.make_env().reset(seed=0)
-    prepared = np.asarray(task.preparation(observation[None]))
-    assert prepared.shape == (1, *shape) == (1, *task.preparation.shape)
+    prepared = np.asarray(task.preprocessor(observation[None]))
+    assert prepared.shape == (1, *shape) == (1, *task.preprocessor.shape)
     assert prepared.dtype == np.float32
     assert task.observation_space.contains(observation)
 
@@ -112,7 +112,7 @@ def test_pictures_are_divided_by_their_bound(space, divisor):
     task = gymnasium_task(functools.partial(Walk, space))
     observation, _ = task.make_env().reset(seed=0)
     np.testing.assert_allclose(
-        np.asarray(task.preparation(observation)),
+        np.asarray(task.preprocessor(observation)),
         observation.astype("float32") / divisor,
         rtol=1e-6,
     )
@@ -120,7 +120,7 @@ def test_pictures_are_divided_by_their_bound(space, divisor):
 
 def test_frames_are_stacked_along_the_last_axis():
     task = gymnasium_task(functools.partial(Walk, Box(0, 3, (4, 5, 2), np.uint8)), frames=3)
-    assert task.preparation.shape == (4, 5, 24)
+    assert task.preprocessor.shape == (4, 5, 24)
     env = task.make_env()
     first, _ = env.reset(seed=0)
     second, *_ = env.step(0)
@@ -176,7 +176,7 @@ def test_a_maker_needs_no_render_mode(max_steps):
     task = gymnasium_task(make, max_steps=max_steps)
     assert task.make_env(render_mode="rgb_array").render_mode is None
     level = Level("", make)
-    by_hand = Task("by hand", (level,), task.preparation)
+    by_hand = Task("by hand", (level,), task.preprocessor)
     assert by_hand.make_test_env(render_mode="rgb_array").render_mode is None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # CartPole's, that it is asked for a picture
@@ -210,7 +210,7 @@ def test_an_environment_of_a_users_file_is_found(tmp_path, monkeypatch):
 
 def test_minigrid_has_cells_names_and_a_state():
     task = gymnasium_task("MiniGrid-KeyCorridorS3R1-v0")
-    assert task.preparation.shape == (7, 7, 24)
+    assert task.preprocessor.shape == (7, 7, 24)
     assert task.action_names[2] == "forward"
     env = task.make_env()
     observation, _ = env.reset(seed=3)
@@ -238,7 +238,7 @@ def wrapped(wrapper, *arguments, name="MiniGrid-Empty-8x8-v0"):
 def test_what_is_an_array_already_is_a_grid_of_codes(name):
     """Once, a traceback, as MiniGrid's dict was expected of all that is MiniGrid inside."""
     task = gymnasium_task(f"rrl_tf/{name}-v0", frames=2)
-    assert task.preparation.shape == (7, 7, 48)
+    assert task.preprocessor.shape == (7, 7, 48)
     assert task.action_names[2] == "forward"
     env, own = task.make_env(), gymnasium.make(f"rrl_tf/{name}-v0")
     for each in (env, own):
@@ -249,7 +249,7 @@ def test_what_is_an_array_already_is_a_grid_of_codes(name):
 
 def test_an_image_alone_is_taken_as_it_is():
     task = gymnasium_task(wrapped(ImgObsWrapper))
-    assert (task.preparation.shape, task.success_return) == ((7, 7, 3), 0.05)
+    assert (task.preprocessor.shape, task.success_return) == ((7, 7, 3), 0.05)
     env = task.make_env()
     env.reset(seed=0)
     assert hash(env.get_wrapper_attr("state_key")())
@@ -260,7 +260,7 @@ def test_a_view_of_another_size_has_the_agent_in_its_own_middle():
     task = gymnasium_task(wrapped(ViewSizeWrapper, 5))
     env = task.make_env()
     observation, _ = env.reset(seed=0)
-    assert task.preparation.agent_cell == task.entities(observation)["agent"] == (2, 4)
+    assert task.preprocessor.agent_cell == task.entities(observation)["agent"] == (2, 4)
     assert task.view(env).shape == (5 * 32, 5 * 32, 3)
 
 
@@ -271,9 +271,9 @@ def test_in_a_view_of_the_whole_grid_the_agent_is_where_it_is_seen():
     env.reset(seed=0)
     observation, *_ = env.step(task.action_names.index("forward"))
     assert task.entities(observation)["agent"] == (2, 1) == tuple(env.unwrapped.agent_pos)
-    prepared = np.asarray(task.preparation(observation))[..., task.preparation.agent_feature]
+    prepared = np.asarray(task.preprocessor(observation))[..., task.preprocessor.agent_feature]
     assert np.argwhere(prepared).tolist() == [[2, 1]]
-    assert task.preparation.agent_cell is None
+    assert task.preprocessor.agent_cell is None
     assert task.view(env).shape == (8 * 32, 8 * 32, 3)
 
 
@@ -294,15 +294,15 @@ def doorkey_level(size, **arguments):
 
 
 def test_levels_share_their_spaces():
-    preparation = doorkey_task().preparation
+    preprocessor = doorkey_task().preprocessor
     with pytest.raises(ValueError, match="must share their spaces"):
-        Task("mixed", (doorkey_level(5), doorkey_level(6, observation="compass")), preparation)
+        Task("mixed", (doorkey_level(5), doorkey_level(6, observation="compass")), preprocessor)
     with pytest.raises(ValueError, match="must share their spaces"):
         gymnasium_task("CartPole-v1", test_env="MountainCar-v0")
     with pytest.raises(ValueError, match="cannot make the environment 'CartPole-v99'"):
         gymnasium_task("CartPole-v1", test_env="CartPole-v99")
     with pytest.raises(ValueError, match="at least one level; received none"):
-        Task("empty", (), preparation)
+        Task("empty", (), preprocessor)
     with pytest.raises(ValueError, match="2 actions; received the names"):
         Task("names", (Level("", Walk),), as_float(Box(-1, 1, (3,))), action_names=("left",))
     with pytest.raises(ValueError, match="Discrete action space from 0 up"):
@@ -310,12 +310,12 @@ def test_levels_share_their_spaces():
         Task("start", (Level("", make),), as_float(Box(-1, 1, (3,))))
 
 
-def test_the_preparation_fits_the_observations():
-    other = gymnasium_task(functools.partial(Walk, Box(0, 3, (4, 5, 2), np.uint8))).preparation
+def test_the_preprocessor_fits_the_observations():
+    other = gymnasium_task(functools.partial(Walk, Box(0, 3, (4, 5, 2), np.uint8))).preprocessor
     with pytest.raises(ValueError, match=r"cannot take observations of Box.*4, 5"):
         make = functools.partial(Walk, Box(0, 3, (4, 5), np.uint8))
         Task("axes", (Level("", make),), other)
-    wrong = Preparation(lambda observation: observation, (7,))
+    wrong = Preprocessor(lambda observation: observation, (7,))
     with pytest.raises(ValueError, match=r"promises shape \(7,\); received \(3,\)"):
         Task("shape", (Level("", Walk),), wrong)
 
@@ -353,7 +353,7 @@ def test_held_out_layouts_are_tested_and_never_trained_on():
         ({"held_out": True, "held_out_seed": -1}, "held_out_seed must be at least 0"),
         ({"sizes": (6,), "held_out": True, "held_out_seed": 1.5}, "held_out_seed.*received 1.5"),
         ({"frames": 1.5}, "`frames` must be a positive integer; received 1.5"),
-        ({"preparation": "nope"}, "preparation must be one of .*received 'nope'"),
+        ({"preprocessor": "nope"}, "preprocessor must be one of .*received 'nope'"),
         ({"observation": "nope"}, "Unknown observation 'nope'"),
     ],
 )

@@ -7,10 +7,10 @@ import gymnasium
 import numpy as np
 import pytest
 from PIL import Image
-
-from rrl_tf.agents import evaluate
 from rrl_tf.agents.loops import make_recurrent_agent
 from rrl_tf.agents.recurrent_double_dqn_run import RecurrentDoubleDQNConfig
+
+from rrl_tf.agents import evaluate
 from rrl_tf.envs import gymnasium_task, memory_task
 from rrl_tf.interpret import episode as pictures
 from rrl_tf.interpret.episode import _frames, draw_episode, least_in_view, most_in_view, play
@@ -39,13 +39,13 @@ def network(preset, **core):
     dense = {"hidden_units": (16,)}
     model = RecurrentQNetwork.from_preset(
         preset,
-        task().preparation,
+        task().preprocessor,
         num_actions=3,
         core_arguments={**CORES[preset], **core},
         encoder_arguments=dense if "dense" in preset else CELLS,
         hidden_units=(8,),
     )
-    model.build({"observation": (None, *task().preparation.shape)})
+    model.build({"observation": (None, *task().preprocessor.shape)})
     for weight in model.trainable_variables:
         weight.assign(weight * 3)  # not to stand still
     return model
@@ -72,7 +72,7 @@ def test_what_can_be_seen_of_an_agent_is_drawn(tmp_path, preset):
 
 
 def test_an_agent_without_a_memory_is_drawn_as_ever(tmp_path):
-    model = RelationalQNetwork.from_preset("fast", task().preparation, num_actions=3)
+    model = RelationalQNetwork.from_preset("fast", task().preprocessor, num_actions=3)
     assert drawn(tmp_path, model) == ["attention.png", "episode.gif"]
 
 
@@ -104,7 +104,7 @@ def test_an_episode_is_what_the_network_makes_of_the_whole_sequence(preset, rows
     previous = np.concatenate([[-1], episode.actions[:-1]])
     rewards = np.concatenate([[0.0], episode.rewards[:-1]])
     inputs = {
-        "observation": task().preparation(views)[None],
+        "observation": task().preprocessor(views)[None],
         "previous_action": previous[None].astype("int32"),
         "previous_reward": rewards[None].astype("float32"),
     }
@@ -207,7 +207,7 @@ def test_attention_among_patches_is_drawn_over_the_frame(tmp_path):
     assert drawn(tmp_path, model, pixels) == ["attention.png", "episode.gif"]
     episode = play(model, pixels, Dot("rgb_array"), {})
     assert episode.frame_grid == model.grid_shape((None, 24, 18, 1)) == (5, 3)
-    _, scores = model(pixels.preparation(views_of_pixels()), return_attention_scores=True)
+    _, scores = model(pixels.preprocessor(views_of_pixels()), return_attention_scores=True)
     for name, each in episode.scores.items():
         np.testing.assert_allclose(each, np.array(scores[name]), rtol=1e-3, atol=1e-5)
         np.testing.assert_allclose(each.sum(axis=-1), 1, rtol=1e-4)

@@ -279,7 +279,7 @@ def test_what_only_the_observation_can_tell_is_refused_at_building():
         RecurrentQNetwork.from_preset("lstm").build((None, 4))
 
 
-def test_a_preparation_settles_what_the_encoder_reads():
+def test_a_preprocessor_settles_what_the_encoder_reads():
     model = RecurrentQNetwork.from_preset("lstm", SEEN)
     encoder = model.encoder_layer
     assert (encoder.unseen_feature, encoder.readout, encoder.readout_cell) == (0, "cell", (1, 2))
@@ -290,6 +290,6 @@ def test_a_preparation_settles_what_the_encoder_reads():
 
 
 @pytest.mark.parametrize("preset", ["lstm-long", "relational-memory-long"])
-def test_a_preparation_leaves_a_preset_what_it_reads(preset):
+def test_a_preprocessor_leaves_a_preset_what_it_reads(preset):
     encoder = RecurrentQNetwork.from_preset(preset, SEEN).encoder_layer
     assert (encoder.unseen_feature, encoder.readout, encoder.readout_cell) == (0, "max", None)

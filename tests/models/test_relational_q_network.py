@@ -15,7 +15,7 @@ from rrl_tf.models.presets import RELATIONAL_Q_NETWORK
 
 SHAPES = {"book": (7, 7, 3), "zambaldi": (7, 7, 3), "fast": (7, 7, 20)}
 AGENT, KEY = (3, 6), (2, 3)
-# A preparation.
+# A preprocessor.
 SEEN = SimpleNamespace(shape=(7, 7, 20), unseen_feature=0, agent_cell=AGENT, agent_feature=None)
 
 
@@ -23,8 +23,8 @@ def array(tensor):
     return ops.convert_to_numpy(tensor)
 
 
-def network(preset, shape=None, preparation=SEEN, **overrides):
-    model = RelationalQNetwork.from_preset(preset, preparation, **overrides)
+def network(preset, shape=None, preprocessor=SEEN, **overrides):
+    model = RelationalQNetwork.from_preset(preset, preprocessor, **overrides)
     model.build((None, *(shape or SHAPES[preset])))
     return model
 
@@ -44,22 +44,22 @@ def observation(shape, batch=2, seed=0):
         ("fast", (7, 7, 80), 13_190 + 60 * 32),
     ],
 )
-@pytest.mark.parametrize("preparation", [None, SEEN])
-def test_parameters(preset, shape, parameters, preparation):
-    assert network(preset, shape, preparation).count_params() == parameters
+@pytest.mark.parametrize("preprocessor", [None, SEEN])
+def test_parameters(preset, shape, parameters, preprocessor):
+    assert network(preset, shape, preprocessor).count_params() == parameters
 
 
 @given(
     unseen=st.one_of(st.none(), st.integers(0, 19)),
     cell=st.one_of(st.none(), st.tuples(st.integers(0, 6), st.integers(0, 6))),
 )
-def test_fast_takes_from_the_preparation_what_is_unseen_and_where_the_agent_is(unseen, cell):
-    preparation = SimpleNamespace(unseen_feature=unseen, agent_cell=cell, agent_feature=None)
-    model = RelationalQNetwork.from_preset("fast", preparation)
+def test_fast_takes_from_the_preprocessor_what_is_unseen_and_where_the_agent_is(unseen, cell):
+    preprocessor = SimpleNamespace(unseen_feature=unseen, agent_cell=cell, agent_feature=None)
+    model = RelationalQNetwork.from_preset("fast", preprocessor)
     assert (model.unseen_feature, model.readout_cell) == (unseen, cell)
     assert model.readout == ("max" if cell is None else "cell")
     for preset in ("book", "zambaldi"):
-        asked = RelationalQNetwork.from_preset(preset, preparation).get_config()
+        asked = RelationalQNetwork.from_preset(preset, preprocessor).get_config()
         assert asked == {
             **RelationalQNetwork.from_preset(preset).get_config(),
             "name": asked["name"],
@@ -67,7 +67,7 @@ def test_fast_takes_from_the_preparation_what_is_unseen_and_where_the_agent_is(u
 
 
 @pytest.mark.parametrize(
-    ("preparation", "overrides", "expected"),
+    ("preprocessor", "overrides", "expected"),
     [
         (None, {}, (None, "max", None)),
         (None, {"readout_cell": (1, 2)}, (None, "cell", (1, 2))),
@@ -78,14 +78,14 @@ def test_fast_takes_from_the_preparation_what_is_unseen_and_where_the_agent_is(u
         (SEEN, {"readout_cell": (1, 2), "readout": "cell"}, (0, "cell", (1, 2))),
     ],
 )
-def test_overrides_win_over_the_preparation(preparation, overrides, expected):
-    model = RelationalQNetwork.from_preset("fast", preparation, **overrides)
+def test_overrides_win_over_the_preprocessor(preprocessor, overrides, expected):
+    model = RelationalQNetwork.from_preset("fast", preprocessor, **overrides)
     assert (model.unseen_feature, model.readout, model.readout_cell) == expected
 
 
-def marked(preparation, **overrides):
-    """`fast` for a preparation that marks the agent by feature 4."""
-    known = SimpleNamespace(**{**vars(preparation), "agent_feature": 4})
+def marked(preprocessor, **overrides):
+    """`fast` for a preprocessor that marks the agent by feature 4."""
+    known = SimpleNamespace(**{**vars(preprocessor), "agent_feature": 4})
     return RelationalQNetwork.from_preset("fast", known, **overrides)
 
 
@@ -120,8 +120,8 @@ def test_reading_the_marked_cell_is_reading_that_cell(cell):
     np.testing.assert_allclose(array(model(x)), array(plain(x)), rtol=1e-5, atol=1e-6)
 
 
-def test_weights_fit_with_and_without_a_preparation():
-    model, plain = network("fast"), network("fast", preparation=None)
+def test_weights_fit_with_and_without_a_preprocessor():
+    model, plain = network("fast"), network("fast", preprocessor=None)
     assert [w.path.split("/", 1)[1] for w in model.weights] == [
         w.path.split("/", 1)[1] for w in plain.weights
     ]
@@ -172,7 +172,7 @@ def test_max_readout_forgets_the_order_of_nodes_and_flatten_keeps_it():
             "fast",
             (7, 7, 3),
             position_embedding=False,
-            preparation=None,
+            preprocessor=None,
             readout=readout,
         )
         assert np.allclose(array(model(x)), array(model(x[:, ::-1])), atol=1e-5) == forgets
@@ -187,7 +187,7 @@ def test_zambaldi_takes_grids_of_any_size():
 
 
 def test_relative_positions_take_grids_of_any_size_and_tell_cells_apart():
-    model = network("fast-relative", (7, 7, 3), preparation=None)
+    model = network("fast-relative", (7, 7, 3), preprocessor=None)
     assert not model.position_embedding
     for block in model.relations.blocks:
         table = block.position_bias.embeddings

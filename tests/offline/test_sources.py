@@ -8,9 +8,9 @@ import gymnasium
 import h5py
 import numpy as np
 import pytest
+from made_up_episodes import made_up, write_minari, write_rlds
+from made_up_episodes import write_hdf5 as write_hdf5_file
 
-from benchmarks.speed.offline_data import made_up, write_minari, write_rlds
-from benchmarks.speed.offline_data import write_hdf5 as write_hdf5_file
 from rrl_tf.errors import InvalidInput
 from rrl_tf.offline import load_episodes
 

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 import rrl_tf
-from rrl_tf.agents import evaluate
-from rrl_tf.agents.loops import make_recurrent_agent
+from rrl_tf.agents import evaluate, make_agent
 from rrl_tf.data.mnist import load_mnist
 from rrl_tf.data.mnist_batches import prepared
 from rrl_tf.data.perturb import Perturbation
@@ -85,9 +84,9 @@ def test_box_world_plays_as_its_card_says():
 def test_a_policy_that_remembers_plays_as_its_card_says(name):
     config = train_recurrent.PRESETS[name]
     task = train_recurrent.make_task(config)
-    agent = make_recurrent_agent(task, RecurrentQNetwork.from_preset(name), config)
+    agent = make_agent(task, RecurrentQNetwork.from_preset(name), config)
     resets = task.evaluation_resets(-1, config.evaluation_episodes)
-    played = evaluate(agent.greedy_player(), task.make_test_env, resets).summary()
+    played = evaluate(agent.greedy_policy(), task.make_test_env, resets).summary()
     # Not to the bit on every processor: an episode or two may go otherwise.
     assert played["success"] == pytest.approx(card(name)["eval/success"], abs=0.01)
 

@@ -18,13 +18,13 @@ def export_slots(base):
     task = doorkey_task((5,))
     network = RecurrentQNetwork.from_preset(
         "relational-memory-entities",
-        task.preparation,
+        task.preprocessor,
         num_actions=5,
         core_arguments={"mem_slots": 3, "head_size": 4, "num_heads": 2},
     )
-    network.build({"observation": (None, *task.preparation.shape)})
+    network.build({"observation": (None, *task.preprocessor.shape)})
     details = {"environment": task.name, "action_names": list(task.action_names)}
-    export_recurrent_policy(base, network, task.preparation, (7, 7, 4), policy=details)
+    export_recurrent_policy(base, network, task.preprocessor, (7, 7, 4), policy=details)
 
 
 @pytest.fixture(scope="module")

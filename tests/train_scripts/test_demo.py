@@ -15,9 +15,9 @@ def exported(tmp_path_factory):
     config = dataclasses.replace(train_doorkey.FAST, max_steps=12)
     task = train_doorkey.make_task(config)
     network = train_doorkey.make_network(config, task)
-    network(keras.ops.zeros((1, *task.preparation.shape)))
+    network(keras.ops.zeros((1, *task.preprocessor.shape)))
     folder = tmp_path_factory.mktemp("demo") / "export"
-    export_policy(folder, network, task.preparation, task.observation_space.shape)
+    export_policy(folder, network, task.preprocessor, task.observation_space.shape)
     return folder, task
 
 

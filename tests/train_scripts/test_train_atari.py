@@ -88,7 +88,7 @@ def test_networks_are_of_about_as_many_parameters(tmp_path):
     task, counts = atari_task(), []
     for name in ("atari", "convolutional"):
         network = make_network(toy_config(tmp_path, network=name), task)
-        network.build((None, *task.preparation.shape))
+        network.build((None, *task.preprocessor.shape))
         counts.append(network.count_params())
     assert 0.95 < counts[0] / counts[1] < 1.05
 

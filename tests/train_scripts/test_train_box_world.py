@@ -90,7 +90,7 @@ def test_networks_are_of_about_as_many_parameters(tmp_path):
         config = toy_config(tmp_path, network=name)
         task = make_task(config)
         network = make_network(config, task)
-        network.build((None, *task.preparation.shape))
+        network.build((None, *task.preprocessor.shape))
         counts.append(network.count_params())
     assert 0.95 < counts[0] / counts[1] < 1.1
 
@@ -156,7 +156,7 @@ def test_every_network_that_is_listed_can_be_made_and_no_other(tmp_path):
     task = make_task(toy_config(tmp_path))
     for name in NETWORKS:
         make_network(toy_config(tmp_path, network=name), task).build(
-            (None, *task.preparation.shape)
+            (None, *task.preprocessor.shape)
         )
     for name in set(RelationalQNetwork.presets) - set(NETWORKS):
         with pytest.raises(InvalidInput, match=f"`network` must be one of .* received '{name}'"):
@@ -172,7 +172,7 @@ def test_the_page_says_how_many_parameters_the_networks_have():
     task = make_task(PRESETS["box-world"])
     for name, count in told.items():
         network = make_network(dataclasses.replace(PRESETS["box-world"], network=name), task)
-        network.build((None, *task.preparation.shape))
+        network.build((None, *task.preprocessor.shape))
         assert f"{network.count_params():,}" == count
 
 

@@ -96,7 +96,7 @@ def test_a_run_leaves_everything_it_promises(trained, copied):
     assert json.loads((folder.path / "config.json").read_text())["steps"] == 640
     assert [int(row["step"]) for row in metrics(folder.path)] == [160, 320, 480, 640]
     rate = float(metrics(folder.path)[-1]["train/learning_rate"])
-    assert rate == pytest.approx(float(agent.learner.optimizer.learning_rate))
+    assert rate == pytest.approx(float(agent.optimizer.learning_rate))
     summary = json.loads((folder.path / "evaluation.json").read_text())
     assert 0 <= summary["eval/success"] <= 1
     assert {path.name for path in folder.figures.iterdir()} == {"attention.png", "episode.gif"}
@@ -316,7 +316,7 @@ def test_the_bound_on_cells_changes_no_value():
 
     task = train_doorkey.make_task(QUICK)
     env = task.make_test_env()
-    views = task.preparation(
+    views = task.preprocessor(
         np.stack([env.reset(**reset)[0] for reset in task.evaluation_resets()])
     )
     q_values = []

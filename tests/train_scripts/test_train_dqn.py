@@ -154,15 +154,15 @@ def test_a_users_grid_is_drawn_rows_first(coin_grid):
     from rrl_tf.models import RelationalQNetwork
 
     task = gymnasium_task(coin_grid)
-    network = RelationalQNetwork.from_preset("fast", task.preparation, num_actions=4)
-    network.build((None, *task.preparation.shape))
+    network = RelationalQNetwork.from_preset("fast", task.preprocessor, num_actions=4)
+    network.build((None, *task.preprocessor.shape))
     env = task.make_env(render_mode="rgb_array")
     episode = play(network, task, env, {"seed": 0})
     observation, _ = env.reset(seed=0)
     row, column = task.entities(observation)["agent"]
     x, y = episode.cells[0]["agent"]
     assert (x, y) == (column, row)
-    _, scores = network(task.preparation(observation[None]), return_attention_scores=True)
+    _, scores = network(task.preprocessor(observation[None]), return_attention_scores=True)
     scores = keras.ops.convert_to_numpy(scores["round_1"])[0]
     # Cell (x, y) is entity x * height + y in pictures, row * width + column in the network.
     drawn = episode.scores["round_1"][0][:, x * 4 + y].reshape(-1, 6, 4)
@@ -208,7 +208,7 @@ def test_a_mistake_is_told_before_anything_is_written(tmp_path, env, changes, me
 
 
 def test_another_network_under_the_same_name_is_told(tmp_path, unfinished):
-    from rrl_tf.agents.double_dqn_run import DoubleDQNConfig, train_double_dqn
+    from rrl_tf.agents import DoubleDQNConfig, train_double_dqn
     from rrl_tf.envs import gymnasium_task
     from rrl_tf.errors import InvalidInput
     from rrl_tf.models import dense_q_network
@@ -249,13 +249,13 @@ class LuckyWalk(gymnasium.Env):
 
 
 def test_who_tells_only_of_successes_failed_elsewhere(tmp_path, capsys):
-    from rrl_tf.agents.double_dqn_run import DoubleDQNConfig, train_double_dqn
-    from rrl_tf.envs import Level, Preparation, Task
+    from rrl_tf.agents import DoubleDQNConfig, train_double_dqn
+    from rrl_tf.envs import Level, Preprocessor, Task
     from rrl_tf.models import dense_q_network
 
     numbers = {name: value for name, value in TOY.items() if name != "max_steps"}
     task = Task(
-        "Lucky", (Level("1", LuckyWalk), Level("2", LuckyWalk)), Preparation(lambda x: x, (1,))
+        "Lucky", (Level("1", LuckyWalk), Level("2", LuckyWalk)), Preprocessor(lambda x: x, (1,))
     )
     config = DoubleDQNConfig(**{**numbers, "evaluation_episodes": 30}, runs=str(tmp_path))
     run, _ = train_double_dqn(task, dense_q_network(2), config)

@@ -24,7 +24,7 @@ def test_the_bound_on_cells_changes_no_value():
     env = task.make_test_env()
     views = np.stack([env.reset(**reset)[0] for reset in task.evaluation_resets(at_most=40)])
     inputs = {
-        "observation": task.preparation(views),
+        "observation": task.preprocessor(views),
         "previous_action": np.full(len(views), -1),
         "previous_reward": np.zeros(len(views), "float32"),
     }
@@ -43,7 +43,7 @@ def test_every_network_plays_in_rooms_where_cells_are_bounded(network):
     config = dataclasses.replace(DOORKEY, network=network)
     task = train_recurrent.make_task(config)
     made = train_recurrent.make_network(config, task)
-    made.build({"observation": (None, *task.preparation.shape)})
+    made.build({"observation": (None, *task.preprocessor.shape)})
     reads_all = network.endswith(("-dense", "-long"))
     assert ("max_entities" in made.encoder_arguments) == (not reads_all)
 

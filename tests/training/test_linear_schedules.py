@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rrl_tf.agents.run import AgentConfig
+from rrl_tf.agents import AgentConfig
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training import LinearDecay, linear_schedule
 

@@ -10,7 +10,7 @@ import pytest
 import shared_runs
 import tensorflow as tf
 
-from rrl_tf.agents.double_dqn_run import DoubleDQNConfig, train_double_dqn
+from rrl_tf.agents import DoubleDQNConfig, train_double_dqn
 from rrl_tf.envs import doorkey_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training import FitRun, Profile, RunConfig, profiled, read_profile

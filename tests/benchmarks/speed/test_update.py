@@ -1,4 +1,4 @@
-"""The benchmark's two sides compute the same update."""
+"""Both sides of the benchmark compute the same update."""
 
 import dataclasses
 
@@ -7,18 +7,18 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks import untrained  # noqa: E402
 from benchmarks.pytorch import comparison  # noqa: E402
-from benchmarks.pytorch.double_dqn import PREPARATIONS  # noqa: E402
+from benchmarks.pytorch.double_dqn import PREPROCESSORS  # noqa: E402
 from benchmarks.pytorch.networks import NETWORKS, copy_weights  # noqa: E402
 from benchmarks.speed import update  # noqa: E402
+from benchmarks.untrained import double_dqn  # noqa: E402
 from train_scripts import train_doorkey  # noqa: E402
 
 pytestmark = pytest.mark.tf_only
 
 
 def perturb(network, seed):
-    """Moves all weights: biases and norms begin where a mistake does not show."""
+    """Move all weights: a mistake in initial biases and norms would not show."""
     rng = np.random.default_rng(seed)
     for weight in network.weights:
         weight.assign(weight.numpy() + 0.1 * rng.normal(size=weight.shape))
@@ -30,41 +30,42 @@ def weights_of(network):
 
 @pytest.fixture(params=list(update.PRESETS))
 def sides(request):
-    """A preset, a batch, and both agents with equal weights; the target networks' are others."""
+    """A preset, a batch, and both agents with equal weights, other than the target networks'."""
     training = dataclasses.replace(update.PRESETS[request.param], replay_capacity=2000)
     ours = update.our_agent(training, "float32", jit_compile=False)
     perturb(ours.network, seed=0)
-    perturb(ours.learner.target, seed=1)
+    perturb(ours.target, seed=1)
     theirs = update.torch_agent(training, "float32", weights_of(ours.network))
-    copy_weights(theirs._target, weights_of(ours.learner.target))
+    copy_weights(theirs._target, weights_of(ours.target))
     batch = update.gather_batch(training)
-    # Some targets lie below a return that was observed.
-    batch = dataclasses.replace(
-        batch, floor_t=np.where(batch.action_t == 2, 0.5, batch.floor_t).astype("float32")
-    )
+    # Some targets are below an observed return.
+    bound = np.where(batch["action_t"] == 2, 0.5, batch["return_lower_bound"])
+    batch["return_lower_bound"] = bound.astype("float32")
     return training, batch, ours, theirs
 
 
-def test_both_networks_give_the_same_q_values(sides):
+def test_both_networks_have_the_same_q_values(sides):
     training, batch, ours, theirs = sides
-    prepared = PREPARATIONS[training.preset](torch.from_numpy(batch.observation_t))
-    np.testing.assert_allclose(prepared, ours.prepare(batch.observation_t), atol=1e-7)
+    preprocessed = PREPROCESSORS[training.preset](torch.from_numpy(batch["observation_t"]))
+    np.testing.assert_allclose(preprocessed, ours.preprocess(batch["observation_t"]), atol=1e-7)
     with torch.no_grad():
-        q = theirs.network(prepared).numpy()
-    assert np.ptp(q) > 0.1  # the comparison says something
-    np.testing.assert_allclose(q, ours.q_values(batch.observation_t), atol=1e-5, rtol=1e-5)
+        q = theirs.network(preprocessed).numpy()
+    assert np.ptp(q) > 0.1
+    np.testing.assert_allclose(q, ours.network(preprocessed.numpy()), atol=1e-5, rtol=1e-5)
 
 
 def test_both_updates_have_the_same_loss_and_gradients(sides):
     training, batch, ours, theirs = sides
-    metrics, error = ours.update(batch)
+    metrics, error = update.our_update(ours, batch)()
     their_metrics, their_error = theirs.update(batch)
     assert metrics == pytest.approx(their_metrics, rel=1e-4)
     np.testing.assert_allclose(error, their_error, atol=1e-5)
     # After one step, Adam's first moment is the clipped gradient times 1 - beta_1.
-    ours_moments = [moment.numpy() for moment in ours.learner.optimizer._momentums]
+    ours_moments = [moment.numpy() for moment in ours.optimizer._momentums]
     paths = [variable.path for variable in ours.network.trainable_variables]
-    moments = NETWORKS[training.preset](num_actions=ours.q_values(batch.observation_t).shape[-1])
+    moments = NETWORKS[training.preset](
+        num_actions=theirs.network.head.out_features - (training.preset != "book")
+    )
     copy_weights(moments, dict(zip(paths, ours_moments)))
     their_moments = {
         name: theirs._optimizer.state[parameter]["exp_avg"]
@@ -77,22 +78,22 @@ def test_both_updates_have_the_same_loss_and_gradients(sides):
         )
 
 
-def test_products_of_an_update_are_those_of_three_forward_passes_and_a_gradient():
+def test_flops_of_an_update_are_those_of_three_forward_passes_and_a_gradient():
     training = train_doorkey.PRESETS["book"]
-    network = untrained.double_dqn(training)[1].network
+    network = double_dqn(training)[1].network
     weights = {weight.path: weight.numpy() for weight in network.weights}
     cells = 49 * training.batch_size
     first = 3 * 16 * cells
     pairs = 3 * 49 * 64 * cells  # attention times values
     kernels = 16 * 20 + 22 * 576 + 3 * (64 * 49 + 64 * 49 + 49 * 49) + 192 * 64
     forward = first + kernels * cells + pairs + 64 * 5 * training.batch_size
-    # The gradient of a product is two products, but nobody asks for the observation's.
+    # The gradient of a product is two products, except for that of the observation.
     expected = 2 * (3 * forward + 2 * forward - first)
     agent = update.torch_agent(training, "float32", weights)
-    assert update.count_products(agent, update.gather_batch(training)) == expected
+    assert update.count_flops(agent, update.gather_batch(training)) == expected
 
 
-def test_weights_without_a_place_are_refused():
+def test_weights_without_a_parameter_are_refused():
     network = NETWORKS["book"](num_actions=5)
     with pytest.raises(ValueError, match=r"no place for net/head/kernel \(3, 5\)"):
         copy_weights(network, {"net/head/kernel": np.zeros((3, 5), "float32")})
@@ -100,7 +101,7 @@ def test_weights_without_a_place_are_refused():
         copy_weights(network, {"net/head/kernel": np.zeros((64, 5), "float32")})
 
 
-def test_contestants_that_compute_something_else_are_refused():
+def test_sides_with_different_losses_are_refused():
     comparison.check_equal({"ours": 1.0, "theirs": 1.00001}, "float32")
-    with pytest.raises(ValueError, match="do not compute the same"):
+    with pytest.raises(ValueError, match="losses of all sides must be equal"):
         comparison.check_equal({"ours": 1.0, "theirs": 1.01}, "float32")

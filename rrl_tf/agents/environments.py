@@ -1,0 +1,238 @@
+"""Environments as a `Collector` steps them: made of tensors, or any Gymnasium environment."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from rrl_tf._arguments import number_from, positive_int, stored_arrays
+from rrl_tf.agents import random
+from rrl_tf.agents.curriculum import level_of
+from rrl_tf.envs.graph import GraphEnv, choose
+from rrl_tf.envs.vector import SeededVectorEnv
+from rrl_tf.errors import InvalidInput
+
+
+class GraphEnvs:
+    """E environments made of tensors, of growing difficulty: `CurriculumEnv` in the graph.
+
+    Args:
+        levels: `GraphEnv`s with equal observation and action spaces, such as `DoorKeyGraph`s, the
+            easiest first.
+        num_envs: E.
+        current_fraction: fraction of new episodes of the level `reset_options["level"]`; the others
+            are of easier levels.
+
+    Attributes:
+        reset_options: `{"level": number}`, or `None` for the first level.
+
+    Raises:
+        InvalidInput: if there is no level, their spaces differ, or a number is out of range.
+
+    Example:
+        >>> from rrl_tf.envs import DoorKeyGraph
+        >>> env = GraphEnvs([DoorKeyGraph(5), DoorKeyGraph(6)], num_envs=8)
+        >>> env.reset_options = {"level": 1}
+        >>> state, observation = env.begin(seed=(0, 0))
+        >>> state.size.numpy()
+        array([6, 5, 5, 6, 5, 6, 6, 6], dtype=int32)
+    """
+
+    jit_compile = True
+
+    def __init__(
+        self, levels: Sequence[GraphEnv], num_envs: int, current_fraction: float = 0.7
+    ) -> None:
+        spaces = {(repr(level.observation_space), repr(level.action_space)) for level in levels}
+        if len(spaces) != 1:
+            raise InvalidInput(
+                "The levels of a curriculum must be at least one and share their spaces; received "
+                f"{sorted(spaces)}."
+            )
+        self.levels = tuple(levels)
+        self.num_envs = positive_int("num_envs", num_envs)
+        self.current_fraction = number_from("current_fraction", current_fraction, 0, 1)
+        self.reset_options: dict[str, Any] | None = None
+
+    def initial_state(self, seed: Any, level: Any) -> Any:
+        """Return new episodes, `current_fraction` of them of the level, the others easier."""
+        seeds = random.split(seed, len(self.levels) + 2)
+        shape = (self.num_envs,)
+        easier = random.uniform(shape, seeds[-1]) * tf.cast(level, tf.float32)
+        is_current = random.uniform(shape, seeds[-2]) < self.current_fraction
+        chosen = tf.where(is_current, level, tf.cast(easier, tf.int32))
+        state = self.levels[0].initial_state(self.num_envs, seeds[0])
+        for number, (each, own) in enumerate(zip(self.levels, seeds)):
+            if number > 0:
+                new = each.initial_state(self.num_envs, own)
+                state = choose(chosen == number, new, state)
+        return state
+
+    def begin(self, seed: Any) -> tuple[Any, Any]:
+        """Return the state of E new episodes and their observations `(E, ...)`."""
+        level = level_of(self.reset_options, len(self.levels))
+        state = self.initial_state(seed, level)
+        return state, self.levels[0].observe(state)
+
+    def step_and_reset(
+        self, state: Any, action: Any, seed: Any, level: Any
+    ) -> tuple[Any, Any, dict[str, Any], Any, Any]:
+        """Step every environment; where an episode ends, the next one begins.
+
+        Args:
+            state: state of E environments.
+            action: `(E,)` actions.
+            seed: two integers or a tensor, another one at every step.
+            level: level of the episodes that begin, a tensor.
+
+        Returns:
+            The next state and observation; a dict of `reward_t`, `terminated`, `truncated` and
+            `observation_tp1`, `(E, ...)` each; which episodes are over, and which succeeded, `(E,)`
+            bool.
+        """
+        # Levels differ in how an episode begins, not in how it continues.
+        state, final_observation, reward, terminated, truncated = self.levels[0].step(state, action)
+        truncated &= ~terminated
+        over = terminated | truncated
+        state = choose(over, self.initial_state(seed, level), state)
+        outcome = {
+            "reward_t": reward,
+            "terminated": terminated,
+            "truncated": truncated,
+            "observation_tp1": final_observation,
+        }
+        success = self.levels[0].succeeded(reward, terminated)
+        return state, self.levels[0].observe(state), outcome, over, success
+
+    def errors_as_raised(self) -> AbstractContextManager[None]:
+        """Return a context that does nothing; see `PythonEnvs.errors_as_raised`."""
+        return contextlib.nullcontext()
+
+    def get_state(self, state: Any) -> dict[str, Any]:
+        """Return the environments' state as a dict of arrays and JSON-compatible values."""
+        columns = {name: column.numpy() for name, column in state._asdict().items()}
+        return {"reset_options": self.reset_options, **columns}
+
+    def set_state(self, stored: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Return the state and observation that `get_state` stored.
+
+        Raises:
+            InvalidInput: if the number or kind of environments differs, or the level is unknown.
+        """
+        example = self.initial_state((0, 0), 0)
+        expected = {
+            name: (tuple(column.shape), column.dtype.as_numpy_dtype)
+            for name, column in example._asdict().items()
+        }
+        arrays = stored_arrays("environment", stored, expected)
+        level_of(stored["reset_options"], len(self.levels))
+        self.reset_options = stored["reset_options"]
+        state = type(example)(**{name: tf.constant(array) for name, array in arrays.items()})
+        return state, self.levels[0].observe(state)
+
+
+class PythonEnvs:
+    """Gymnasium environments that a `Collector` steps from within the graph.
+
+    Every step leaves the graph once, for all environments together. A lost life
+    (`info["life_lost"]`) terminates the transition; the episode continues.
+
+    Args:
+        env: `SeededVectorEnv` of E environments.
+
+    Example:
+        >>> import gymnasium
+        >>> env = PythonEnvs(SeededVectorEnv(lambda: gymnasium.make("CartPole-v1"), 2, seed=0))
+        >>> state, observation = env.begin(seed=(0, 0))
+        >>> step = tf.function(env.step_and_reset)
+        >>> state, observation, outcome, over, _ = step(state, [0, 1], seed=(0, 1), level=0)
+        >>> outcome["reward_t"].numpy(), over.numpy()
+        (array([1., 1.], dtype=float32), array([False, False]))
+    """
+
+    jit_compile = False  # XLA cannot call Python
+
+    def __init__(self, env: SeededVectorEnv) -> None:
+        self.env = env
+        self.num_envs = env.num_envs
+        self._error: Exception | None = None
+
+    @property
+    def reset_options(self) -> dict[str, Any] | None:
+        """The options of `reset` that new episodes begin with."""
+        return self.env.reset_options
+
+    @reset_options.setter
+    def reset_options(self, options: dict[str, Any] | None) -> None:
+        self.env.reset_options = options
+
+    def begin(self, seed: Any) -> tuple[tuple[()], Any]:
+        """Return an empty state, as the environments keep theirs, and observations `(E, ...)`."""
+        return (), tf.constant(self.env.reset()[0])
+
+    def step_and_reset(
+        self, state: tuple[()], action: Any, seed: Any, level: Any
+    ) -> tuple[tuple[()], Any, dict[str, Any], Any, Any]:
+        """Step every environment as `GraphEnvs.step_and_reset` does, with the environments' seeds.
+
+        Successes are float32, nan where an environment does not report them.
+        """
+        space = self.env.single_observation_space
+        view = (tf.as_dtype(space.dtype), (self.num_envs, *(space.shape or ())))
+        number, flag = (tf.float32, (self.num_envs,)), (tf.bool, (self.num_envs,))
+        kinds = [view, number, flag, flag, view, flag, number]
+        results = tf.numpy_function(
+            self._step_and_keep_error, [action], [kind for kind, _ in kinds]
+        )
+        for result, (_, shape) in zip(results, kinds):
+            result.set_shape(shape)
+        observation, *outcome, over, success = results
+        names = ("reward_t", "terminated", "truncated", "observation_tp1")
+        return (), observation, dict(zip(names, outcome)), over, success
+
+    def _step_and_keep_error(self, action):
+        try:
+            return self._step(action)
+        except Exception as error:
+            self._error = error
+            raise
+
+    def _step(self, action):
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        success = np.full(self.num_envs, np.nan, np.float32)
+        if "_episode" in info:
+            reported = info["episode"]["_success"]
+            success[reported] = info["episode"]["success"][reported]
+        return (
+            observation.copy(),
+            np.asarray(reward, np.float32),
+            np.asarray(terminated | info.get("life_lost", False), bool),
+            np.asarray(truncated, bool),
+            np.asarray(info["final_obs"], observation.dtype),
+            np.asarray(terminated | truncated, bool),
+            success,
+        )
+
+    @contextlib.contextmanager
+    def errors_as_raised(self) -> Iterator[None]:
+        """Re-raise an environment's own exception instead of TensorFlow's, which only quotes it."""
+        self._error = None
+        try:
+            yield
+        except tf.errors.OpError:
+            if self._error is not None:
+                raise self._error from None
+            raise
+
+    def get_state(self, state: tuple[()]) -> dict[str, Any]:
+        """Return the environments' state, JSON-compatible."""
+        return self.env.get_state()
+
+    def set_state(self, stored: Mapping[str, Any]) -> tuple[tuple[()], Any]:
+        """Restore what `get_state` returned, and return the state and observation."""
+        return (), tf.constant(self.env.set_state(stored))

@@ -1,0 +1,499 @@
+"""Runs of a double DQN on any task: train, evaluate, draw, export; the same command resumes."""
+
+from __future__ import annotations
+
+import functools
+import json
+import pathlib
+import zipfile
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import keras
+import numpy as np
+from keras import ops
+from tqdm import tqdm
+
+from rrl_tf.agents.actors import ActorCollector, RayPool
+from rrl_tf.agents.collector import Collector
+from rrl_tf.agents.config import AgentConfig, DoubleDQNConfig, RecurrentDoubleDQNConfig
+from rrl_tf.agents.curriculum import Curriculum, level_of, training_env
+from rrl_tf.agents.double_dqn import DoubleDQN
+from rrl_tf.agents.environments import GraphEnvs, PythonEnvs
+from rrl_tf.agents.evaluation import (
+    Play,
+    first_perfect_step,
+    format_summary,
+    is_solved,
+    make_play,
+    scores,
+    zero_shot_scores,
+)
+from rrl_tf.agents.loop import Loop
+from rrl_tf.agents.recurrent_double_dqn import RecurrentDoubleDQN
+from rrl_tf.agents.replay import ReplayBuffer, SequenceReplayBuffer
+from rrl_tf.agents.rollout import RolloutStatistics
+from rrl_tf.envs.task import Task
+from rrl_tf.errors import InvalidInput
+from rrl_tf.export import export_policy, export_recurrent_policy
+from rrl_tf.models import RecurrentQNetwork
+from rrl_tf.models._from_preset import FromPreset
+from rrl_tf.training.compilation import compilation_told
+from rrl_tf.training.divergence import require_finite
+from rrl_tf.training.interruption import Interruption
+from rrl_tf.training.linear_schedules import LinearDecay, linear_schedule
+from rrl_tf.training.metrics_log import MetricsLog
+from rrl_tf.training.profiling import WARM_UP, profiled
+from rrl_tf.training.replicas import Replicas, make_replicas
+from rrl_tf.training.run import Run
+
+DrawEpisode: TypeAlias = Callable[
+    [keras.Model, Task, pathlib.Path, MetricsLog], "list[pathlib.Path]"
+]
+"""`draw_episode(network, task, figures, log)` -> paths of the figures drawn."""
+
+ExtraEvaluation: TypeAlias = Callable[[Any], Mapping[str, Any]]
+"""Agent -> further results for `evaluation.json` and `report.html`."""
+
+
+def train_double_dqn(
+    task: Task,
+    network: keras.Model,
+    config: DoubleDQNConfig,
+    replicas: Replicas | None = None,
+    *,
+    draw_episode: DrawEpisode | None = None,
+    extra_evaluation: ExtraEvaluation | None = None,
+) -> tuple[Run, DoubleDQN]:
+    """Train a Q network on a task, evaluate it, draw an episode and export the policy.
+
+    The same call resumes from the last checkpoint; a finished run is left as it is. Ctrl-C and
+    SIGTERM save first. Arguments are checked before the run folder is made.
+
+    Args:
+        task: task to learn.
+        network: any `keras.Model`, preprocessed observations `(B, *task.preprocessor.shape)` -> Q
+            values `(B, A)`, a `keras.Sequential` too. Its weights are trained in place.
+        config: hyper-parameters and run folder.
+        replicas: devices and hosts that share every update; by default those that `config` names.
+            Several hosts must be connected before the network is made.
+        draw_episode: draws figures at the end and every `draw_every` steps, such as
+            `rrl_tf.interpret.draw_episode`; `None` draws nothing.
+        extra_evaluation: computes further results of the trained agent.
+
+    Returns:
+        The `Run` and the trained `DoubleDQN`.
+
+    Raises:
+        InvalidInput: if a number is out of range, network and task do not fit each other, the
+            folder holds another run, or the training diverges to nan.
+
+    Example:
+        >>> from rrl_tf.envs import gymnasium_task
+        >>> from rrl_tf.models import dense_q_network
+        >>> task = gymnasium_task("CartPole-v1", max_steps=10)
+        >>> config = DoubleDQNConfig(
+        ...     name="cartpole", steps=192, learning_starts=64, evaluation_episodes=2
+        ... )
+        >>> network = dense_q_network(task.num_actions)
+        >>> run, agent = train_double_dqn(task, network, config)  # doctest: +ELLIPSIS
+        step 192: greedy: mean return ... in 2 episodes; ...
+        >>> observation, _ = task.make_env().reset(seed=0)
+        >>> agent.greedy(observation[None]).shape
+        (1,)
+    """
+    replicas = replicas or make_replicas(config, config.batch_size)
+    loop = make_loop(task, network, config, replicas)
+    return _train(task, loop, config, replicas, draw_episode, extra_evaluation)
+
+
+def train_recurrent_double_dqn(
+    task: Task,
+    network: RecurrentQNetwork,
+    config: RecurrentDoubleDQNConfig,
+    replicas: Replicas | None = None,
+    *,
+    draw_episode: DrawEpisode | None = None,
+    extra_evaluation: ExtraEvaluation | None = None,
+) -> tuple[Run, RecurrentDoubleDQN]:
+    """Train a recurrent Q network on a task as `train_double_dqn` trains one without memory.
+
+    Args:
+        network: its weights are trained in place.
+        task, config, replicas, draw_episode, extra_evaluation: as for `train_double_dqn`.
+
+    Returns:
+        The `Run` and the trained `RecurrentDoubleDQN`.
+
+    Raises:
+        InvalidInput: as `train_double_dqn`.
+
+    Example:
+        >>> from rrl_tf.envs import gymnasium_task
+        >>> task = gymnasium_task("CartPole-v1", max_steps=5)
+        >>> network = RecurrentQNetwork.from_preset(
+        ...     "lstm-dense", num_actions=task.num_actions, core_arguments={"units": 4}
+        ... )
+        >>> config = RecurrentDoubleDQNConfig(
+        ...     name="cartpole", steps=32, burn_in=0, unroll_length=2, evaluation_episodes=2
+        ... )
+        >>> run, agent = train_recurrent_double_dqn(task, network, config)  # doctest: +ELLIPSIS
+        step 32: greedy: mean return 5 in 2 episodes; ...
+    """
+    replicas = replicas or make_replicas(config, config.batch_size)
+    loop = make_loop(task, network, config, replicas)
+    return _train(task, loop, config, replicas, draw_episode, extra_evaluation)
+
+
+def make_loop(
+    task: Task, network: keras.Model, config: AgentConfig, replicas: Replicas | None = None
+) -> Loop:
+    """Return a new training loop with agent, environments and replay.
+
+    Args:
+        task, network, config, replicas: as for `train_double_dqn` or, with a
+            `RecurrentDoubleDQNConfig`, for `train_recurrent_double_dqn`; by default one device.
+    """
+    agent = make_agent(task, network, config, replicas)
+    return Loop(
+        agent,
+        _make_collector(task, agent, config, replicas),
+        _make_replay(task, agent, config),
+        epsilon=functools.partial(_epsilons, config),
+        updates_per_step=config.updates_per_step,
+        batch_size=config.batch_size,
+        learning_starts=config.learning_starts,
+        seed=config.seed,
+        pauses=tuple(
+            filter(
+                None,
+                (
+                    config.log_every,
+                    config.evaluate_every,
+                    config.checkpoint_every,
+                    config.draw_every,
+                ),
+            )
+        ),
+    )
+
+
+def make_agent(
+    task: Task, network: keras.Model, config: AgentConfig, replicas: Replicas | None = None
+) -> DoubleDQN:
+    """Return a new agent with the network's weights; a network without weights is built.
+
+    Args:
+        task, network, config, replicas: as for `make_loop`.
+
+    Raises:
+        InvalidInput: if the network does not map preprocessed observations to A values each.
+    """
+    _check_network(task, network, isinstance(config, RecurrentDoubleDQNConfig))
+    options: dict[str, Any] = {
+        "learning_rate": LinearDecay(
+            config.learning_rate,
+            config.learning_rate_end,
+            config.learning_rate_updates,
+            config.learning_rate_hold,
+        ),
+        "clip_norm": config.clip_norm,
+        "optimizer": config.optimizer,
+        "loss": config.loss,
+        "target_period": config.target_period,
+        "target_rate": config.target_rate,
+        "spread": replicas.spread if replicas and replicas.count > 1 else None,
+    }
+    if isinstance(config, RecurrentDoubleDQNConfig):
+        names = ("burn_in", "n_step", "discount", "priority_max_weight", "stored_state")
+        options |= {name: getattr(config, name) for name in names}
+        return RecurrentDoubleDQN(network, task.preprocessor, **options)
+    assert isinstance(config, DoubleDQNConfig)
+    options |= {"select_at_t": config.select_at_t, "jit_compile": config.jit_compile}
+    return DoubleDQN(network, task.preprocessor, **options)
+
+
+def _check_network(task, network, recurrent):
+    """Raise `InvalidInput` unless the network returns a value per action."""
+    shape = task.preprocessor.shape
+    if recurrent and not isinstance(network, RecurrentQNetwork):
+        raise InvalidInput(f"A recurrent agent needs a RecurrentQNetwork; received {network!r}.")
+    input_shape = {"observation": (None, *shape)} if recurrent else (None, *shape)
+    try:
+        if not network.built:
+            network.build(input_shape)
+        views = ops.zeros((2, *shape))
+        if recurrent:
+            inputs = {"observation": views, **network.initial_state(2)}
+            values, _ = network(inputs, inputs.pop("memory"))
+        else:
+            values = network(views, training=False)
+    except Exception as error:
+        raise InvalidInput(
+            f"Network {network.name!r} cannot take preprocessed observations (B, "
+            f"{', '.join(map(str, shape))}): {error}"
+        ) from error
+    if tuple(values.shape) != (2, task.num_actions):
+        raise InvalidInput(
+            f"Network {network.name!r} must return Q values of shape (2, {task.num_actions}) for 2 "
+            f"observations; received {tuple(values.shape)}."
+        )
+
+
+def _make_collector(task, agent, config, replicas):
+    options = {"reset_on_truncation": not getattr(config, "ignore_time_limit", False)}
+    make_env = functools.partial(training_env, task, config.num_envs, **options)
+    if config.actors is not None:
+        if replicas and replicas.hosts > 1:
+            raise InvalidInput(
+                "`actors` need a learner on one host, because hosts that share an update need "
+                f"equal replay buffers; received {replicas.hosts} hosts."
+            )
+        pool = RayPool(agent, make_env, config.actors, config.seed)
+        return ActorCollector(agent, pool, config.actors, config.num_envs)
+    if config.loop == "python":
+        return Collector(agent, PythonEnvs(make_env(config.seed)), config.seed)
+    makers = [level.make_graph for level in task.levels]
+    if None in makers:
+        raise InvalidInput(
+            "loop='graph' needs a task whose levels have a `make_graph`, as DoorKey with one frame "
+            f"and Box-World have; received task {task.name!r}. Use `--loop python`."
+        )
+    graphs = [make(**options) if not options["reset_on_truncation"] else make() for make in makers]
+    return Collector(agent, GraphEnvs(graphs, config.num_envs), config.seed)
+
+
+def _make_replay(task, agent, config):
+    space: Any = task.observation_space
+    common = {
+        "num_envs": config.all_envs,
+        "discount": config.discount,
+        "priority_exponent": config.priority_exponent,
+        "use_return_lower_bound": config.use_return_lower_bound,
+        "frames": task.frames,
+    }
+    if isinstance(config, RecurrentDoubleDQNConfig):
+        return SequenceReplayBuffer(
+            *(config.replay_capacity, space.shape, space.dtype),
+            length=config.sequence_length,
+            period=config.sequence_period,
+            memory_size=agent.network.memory_size,
+            **common,
+        )
+    return ReplayBuffer(
+        *(config.replay_capacity, space.shape, space.dtype),
+        n_step=config.n_step,
+        positive_copies=config.positive_copies,
+        jit_compile=config.jit_compile,
+        **common,
+    )
+
+
+def _epsilons(config, step):
+    """Return the fraction of random actions at a step: a float, or one per environment."""
+    epsilon = linear_schedule(step, config.epsilon_start, config.epsilon_end, config.epsilon_steps)
+    exponent = config.epsilon_exponent
+    if exponent is None:
+        exponent = 7.0 if config.actors else 0.0
+    if exponent == 0:
+        return epsilon
+    return epsilon ** (1 + exponent * np.linspace(0.0, 1.0, config.all_envs))
+
+
+def _train(task, loop, config, replicas, draw_episode, extra_evaluation):
+    play = make_play(loop.agent, task, config.evaluation_episodes, config.loop == "graph")
+    curriculum, statistics = Curriculum(len(task.levels)), RolloutStatistics()
+    run = Run(
+        config,
+        config.steps,
+        may_change=("steps",),
+        identity={"task": task.name, "parameters": loop.agent.policy.count_params()},
+        stop=lambda rows: is_solved(rows, len(task.levels), config.stop_after_perfect),
+        restore=functools.partial(_restore, loop, curriculum, statistics, config.path),
+        replicas=replicas,
+    )
+    draw = functools.partial(_draw, draw_episode, loop.agent, task, run)
+    if not run.is_finished():
+        with replicas.losses_told(), compilation_told(), Interruption() as interruption:
+            _learn(run, loop, play, curriculum, statistics, config, interruption, draw)
+        interruption.obey()
+        run.by_chief(_finish, run, loop.agent, play, task, config, draw, extra_evaluation)
+    return run, loop.agent
+
+
+def _restore(loop, curriculum, statistics, path, step, state):
+    """Restore a checkpoint of `_learn`.
+
+    Raises:
+        InvalidInput: if a part does not fit, or two parts contradict each other.
+        KeyError, TypeError, ...: if something is missing or of another type.
+    """
+    file = path / "checkpoints" / f"{step:010d}" / "model.keras"
+    _check_same_network(file, loop.agent.policy)
+    loop.set_state(state)
+    curriculum.set_state(state["curriculum"])
+    statistics.set_state(state["statistics"])
+    if loop.step != step:
+        raise InvalidInput(
+            f"`loop.step` must be that of its checkpoint, {step}; received {loop.step}."
+        )
+    options = loop.collector.reset_options
+    if level_of(options, curriculum.levels) != curriculum.level:
+        raise InvalidInput(
+            "`environment.reset_options` must be of the curriculum's level, "
+            f"{curriculum.level}; received {options}."
+        )
+
+
+def _check_same_network(file, network):
+    """Raise `InvalidInput` unless the network in a file has the architecture of this one.
+
+    Equal weights are not enough: other activations or heads have the same shapes. Networks of Keras
+    layers are not compared, because a running counter names those.
+    """
+    if not isinstance(network, FromPreset) or not file.exists():
+        return  # hosts other than the chief have no file
+    with zipfile.ZipFile(file) as archive:
+        stored = json.loads(archive.read("config.json"))
+    kind: Any = type(network)
+    if stored["class_name"] != kind.__name__:
+        raise InvalidInput(
+            f"The checkpoint's network is a {stored['class_name']}; received a {kind.__name__}."
+        )
+    # A new instance has defaults for arguments that are newer than the file.
+    known, config = map(_plain_config, (kind.from_config(stored["config"]), network))
+    different = [
+        f"{name} is {known.get(name)!r} there and {value!r} here"
+        for name, value in config.items()
+        if name not in ("name", "dtype") and known.get(name) != value
+    ]
+    if different:
+        raise InvalidInput(f"The checkpoint is of another network: {', '.join(different)}.")
+
+
+def _plain_config(network):
+    """Return a network's arguments as a JSON file holds them."""
+    default = keras.saving.serialize_keras_object
+    return json.loads(json.dumps(network.get_config(), default=default))
+
+
+def _learn(run, loop, play, curriculum, statistics, config, interruption, draw):
+    """Train until the run is over or interrupted, and save."""
+
+    def save():
+        parts = {"curriculum": curriculum.get_state(), "statistics": statistics.get_state()}
+        state = loop.get_state()
+        require_finite(loop.step, state["agent"])
+        run.save(loop.step, state | parts, loop.agent.policy)
+
+    def due(every):
+        """Return whether the last step of all environments passed a multiple of `every`."""
+        return every and loop.step % every < loop.collector.num_envs
+
+    bar_options = {"unit": "step", "mininterval": 0.5, "disable": not run.replicas.is_chief}
+    with tqdm(total=run.steps, initial=run.step, **bar_options) as bar:
+        until = 0 if run.is_over() else config.steps
+        for record in profiled(loop.run(until), run.folder.path, _profile(loop, until, config), 1):
+            statistics.add(record)
+            bar.update(min(record.step, run.steps) - bar.n)  # all environments step at once
+            last = interruption.agreed(run.replicas) or record.step >= until
+            evaluates, saves = due(config.evaluate_every), due(config.checkpoint_every)
+            draws = due(config.draw_every)
+            if not (last or evaluates or saves or draws or due(config.log_every)):
+                continue
+            metrics = statistics.averages()
+            metrics["train/learning_rate"] = float(loop.agent.optimizer.learning_rate)
+            require_finite(record.step, {"train/loss": metrics.get("train/loss", 0.0)})
+            if evaluates:
+                metrics |= _evaluate(loop, play, curriculum)
+            run.log.write(record.step, metrics)
+            bar.set_postfix(_progress(metrics), refresh=False)
+            if draws and not last and run.replicas.is_chief:  # the end draws its own
+                draw()
+            if saves:
+                save()
+            if run.replicas.any(last or run.is_over(record.step)):
+                break
+        if loop.step > run.step:
+            save()
+
+
+def _evaluate(loop, play, curriculum):
+    """Evaluate the current level, and move to the next one when it is mastered."""
+    metrics = scores(play, curriculum.level, curriculum.levels)
+    if curriculum.report(metrics.get("eval/success", 0.0)):
+        loop.collector.reset_options = {"level": curriculum.level}
+        metrics |= zero_shot_scores(play, curriculum.level, curriculum.levels)
+    return metrics
+
+
+def _profile(loop, until, config):
+    """Return a function that decides at which record a profile begins."""
+    # Before that, the replay is too empty for every part of a step to take place.
+    before = config.learning_starts + (config.n_step + WARM_UP) * config.all_envs
+    first = loop.step + min(before, (until - loop.step) // 2)
+    return lambda number: config.profile and loop.step >= first
+
+
+def _finish(
+    run: Run,
+    agent: DoubleDQN,
+    play: Play,
+    task: Task,
+    config: AgentConfig,
+    draw: Callable[[], list[pathlib.Path]],
+    extra_evaluation: ExtraEvaluation | None,
+) -> None:
+    """Evaluate, draw and export the trained agent."""
+    levels = len(task.levels)
+    summary: dict[str, Any] = scores(play, levels - 1, levels)
+    episodes = len(task.evaluation_resets(-1, config.evaluation_episodes))
+    report = format_summary(summary, episodes, levels)
+    if "eval/success" in summary:
+        summary["first_perfect"] = first_perfect_step(run.log.rows, levels)
+    figures = draw()
+    space: Any = task.observation_space
+    export = export_recurrent_policy if isinstance(agent, RecurrentDoubleDQN) else export_policy
+    version = export(
+        run.folder.export,
+        agent.policy,
+        task.preprocessor,
+        space.shape,
+        space.dtype,
+        policy={
+            "environment": task.name,
+            "action_names": list(task.action_names),
+            "scores": {"step": run.step, **summary},
+        },
+    )
+    extra = extra_evaluation(agent) if extra_evaluation else {}
+    run.finish({**summary, **extra}, report, [*figures, version])
+
+
+def _draw(draw_episode, agent, task, run):
+    """Return the paths of the figures; a failure of the environment's renderer is only reported."""
+    if draw_episode is None:
+        return []
+    try:
+        return draw_episode(agent.policy, task, run.folder.figures, run.log)
+    except Exception as error:
+        print(f"no figures of {task.name}: {type(error).__name__}: {error}")
+        return []
+
+
+def _progress(metrics):
+    """Return what the progress bar shows.
+
+    The success of training episodes is left out: the first to end are the successful ones.
+    """
+    names = {
+        "greedy success": ("eval/success", ".1%"),
+        "greedy return": ("eval/return", ".4g"),
+        "loss": ("train/loss", ".3g"),
+        "epsilon": ("train/epsilon", ".2f"),
+    }
+    return {
+        short: format(metrics[name], form)
+        for short, (name, form) in names.items()
+        if name in metrics and not (short == "greedy return" and "eval/success" in metrics)
+    }

@@ -1,0 +1,19 @@
+"""The server and all sides that it is compared with answer requests."""
+
+import pytest
+
+from benchmarks.speed import serving
+
+pytestmark = pytest.mark.tf_only
+
+
+@pytest.mark.slow  # it starts servers
+def test_all_sides_are_measured():
+    config = serving.Config(clients=2, rounds=1, seconds=0.3, processes=(1,), policies=("dense",))
+    rows = serving.main(config).rows
+    assert {(row["what"], row["clients"]) for row in rows} == {
+        *((side, 1) for side in (serving.SIGNATURE, serving.SESSION)),
+        *((side, n) for side in ("gRPC", "REST", serving.ECHO) for n in (1, 2)),
+    }
+    assert all(row["requests/s"] > 0 and row["p99 ms"] >= row["p50 ms"] for row in rows)
+    assert rows[0]["of signature in process"] == 1

@@ -1,0 +1,158 @@
+"""Measurements of single reproductions, besides their training."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tyro
+
+from benchmarks.reproductions import (
+    doorkey,
+    memory_ablations,
+    mnist,
+    offline,
+    offline_ablations,
+    sort_of_clevr,
+    stitching,
+)
+from rrl_tf.data.mnist import Split
+from rrl_tf.data.sort_of_clevr_task import kinds_of
+from rrl_tf.data.sort_of_clevr_task import sort_of_clevr as make_pictures
+from rrl_tf.envs.minigrid_view import object_cells
+from rrl_tf.errors import InvalidInput
+from rrl_tf.models import RelationalQNetwork
+from train_scripts import collect_dataset, train_decision_transformer, train_recurrent
+
+pytestmark = pytest.mark.tf_only
+
+
+def test_silenced_queries_make_attention_uniform():
+    network = RelationalQNetwork.from_preset("fast", unseen_feature=0, readout_cell=(3, 6))
+    network.build((None, 7, 7, 20))
+    rng = np.random.default_rng(0)
+    for weight in network.weights:
+        weight.assign(rng.normal(size=weight.shape))
+    view = np.zeros((1, 7, 7, 20), "float32")
+    view[:, :3, :, 0] = 1  # not visible
+    view[..., 1:] = rng.normal(size=(1, 7, 7, 19))
+    for block in network.relations.rounds:
+        doorkey.silence_queries(block.attention)
+    _, scores = network(view, return_attention_scores=True)
+    for name in ("round_1", "round_2"):
+        np.testing.assert_allclose(np.asarray(scores[name])[..., 21:], 1 / 28, atol=1e-5)
+        assert np.asarray(scores[name])[..., :21].max() == 0
+
+
+def changed_fields(default, options):
+    """Names of the fields that options change in a configuration."""
+    config = tyro.cli(type(default), default=default, args=list(options))
+    before = dataclasses.asdict(default)
+    return {name for name, value in dataclasses.asdict(config).items() if value != before[name]}
+
+
+def named_fields(options):
+    """Names of the fields that options name."""
+    names = (option.split("=")[0].lstrip("-").removeprefix("no-") for option in options)
+    return {name.replace("-", "_") for name in names}
+
+
+def test_memory_ablations_differ_in_the_named_fields_alone():
+    preset = train_recurrent.PRESETS["memory-s17"]
+    whole = tyro.cli(type(preset), default=preset, args=list(memory_ablations.TASK))
+    assert len(whole.sizes) == memory_ablations.LAST_LEVEL
+    assert whole.learning_rate_updates == whole.steps * whole.updates_per_step
+    for variant, training in memory_ablations.TRAININGS.items():
+        options = training.options[len(memory_ablations.TASK) :]
+        assert changed_fields(whole, options) == named_fields(options), variant
+
+
+def test_offline_ablations_differ_in_the_named_fields_alone():
+    for variant, (_, preset, options) in offline_ablations.VARIANTS.items():
+        default = train_decision_transformer.PRESETS[preset]
+        assert changed_fields(default, options) == named_fields(options), variant
+    with pytest.raises(InvalidInput, match="data must name recorded episodes"):
+        offline_ablations.Config()
+
+
+def test_offline_runs_are_named_by_preset_and_data():
+    config = offline.Config(data=("minari:runs/rrl/walker2d/medium-v0",), presets=("bc", "dense"))
+    config = dataclasses.replace(config, targets=(10.0,), updates=500)
+    trainings = offline.trainings(config)
+    assert list(trainings) == ["bc-walker2d-medium-v0", "dense-walker2d-medium-v0"]
+    options = trainings["bc-walker2d-medium-v0"].options
+    assert options == (f"--data={config.data[0]}", "--targets", "10.0", "--steps=500")
+    assert list(offline.trainings(offline.Config())) == ["doorkey", "doorkey-bc"]
+
+
+def test_perturbed_images_start_with_the_unchanged_digits():
+    images = np.zeros((4, 28, 28), np.uint8)
+    images[:, 12:16, 10:18] = np.random.default_rng(0).integers(1, 256, (4, 4, 8))
+    inputs = dict(mnist.perturbed_one_by_one(Split(images, np.arange(4))))
+    for axis, strengths in mnist.STRENGTHS.items():
+        np.testing.assert_allclose(inputs[axis, 0][..., 0], images / 255, atol=1e-6)
+        assert min(np.abs(inputs[axis, s] - inputs[axis, 0]).sum() for s in strengths[1:]) > 0
+    rotation, shift, _ = mnist.STRENGTHS
+    quarter = inputs[rotation, 90][..., 0]
+    np.testing.assert_allclose(quarter[0], np.rot90(images[0], -1) / 255, atol=1e-6)
+    np.testing.assert_allclose(quarter[1], np.rot90(images[1], 1) / 255, atol=1e-6)
+    for i, (right, down) in enumerate(((2, 2), (-2, 2), (2, -2), (-2, -2))):
+        expected = np.roll(images[i], (down, right), (0, 1)) / 255
+        np.testing.assert_allclose(inputs[shift, 2][i, ..., 0], expected, atol=1e-6)
+
+
+def test_blind_accuracy_is_that_of_the_most_frequent_answers():
+    pictures = make_pictures(5000, seed=3)
+    kinds = kinds_of(pictures.questions)
+    best = [
+        np.bincount(pictures.answers[kinds == kind]).max() / (kinds == kind).sum()
+        for kind in range(6)
+    ]
+    assert np.mean(best[:3]) == pytest.approx(sort_of_clevr.BLIND["non-relational"], abs=0.02)
+    assert np.mean(best[3:]) == pytest.approx(sort_of_clevr.BLIND["relational"], abs=0.02)
+
+
+@pytest.mark.parametrize("layout", ["crossing", "fork"])
+def test_no_recorded_episode_of_a_maze_goes_the_whole_way(layout):
+    data, returns = stitching.maze_pieces(layout, 40)
+    assert len(data.episodes) == 40 and len(returns) == 20
+    from_a = [episode for episode in data.episodes if episode.observations[0, 1] == 1]
+    assert len(from_a) == 20 and max(episode.total for episode in from_a) == max(returns) < 1.0
+    assert sum(episode.total == 1.0 for episode in data.episodes) > 10
+    assert all(env.reset(seed=i)[0][1] == 1 for i, env in enumerate([data.make_env()] * 5))
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_pieces_of_doorkey_end_or_start_with_the_key(monkeypatch, tmp_path):
+    recording = collect_dataset.Config(
+        policies=("random",), episodes=12, folder=str(tmp_path / "datasets")
+    )
+    monkeypatch.setitem(stitching.script.RECORDED, "doorkey", dataclasses.asdict(recording))
+    data, returns = stitching.doorkey_pieces()
+    carries = [
+        [
+            cells.get("key") == cells["agent"]
+            for cells in (object_cells(view, channels=4) for view in episode.observations)
+        ]
+        for episode in data.episodes
+    ]
+    firsts, rests = carries[: len(returns)], carries[len(returns) :]
+    assert firsts and all(not any(each[:-1]) and each[-1] for each in firsts)
+    assert all(each[0] for each in rests) and not np.any(returns)
+
+
+@pytest.mark.slow  # it trains
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.usefixtures("few_pictures")
+def test_training_on_pieces_is_stored_and_shown(tmp_path, monkeypatch):
+    monkeypatch.setattr(stitching, "EPISODES", 20)
+    monkeypatch.chdir(tmp_path)
+    page = dataclasses.replace(
+        stitching.REPRODUCTION,
+        tables={},
+        trainings={"crossing-dense": stitching.TRAININGS["crossing-dense"]},
+    )
+    monkeypatch.setitem(stitching.MAZE, "steps", 300)
+    page.main(page.config_class(seeds=(0,)))
+    [found] = page.results.of("crossing-dense")
+    assert found["recorded"] == {"mean": pytest.approx(0.2), "best": pytest.approx(0.2)}
+    assert found["step"] == 300 and "1" in found["last"]

@@ -1,0 +1,125 @@
+"""Random episodes in the shape of Walker2d, in each format that `load_episodes` reads."""
+
+import os
+import warnings
+
+import gymnasium
+import h5py
+import numpy as np
+
+STATES, ACTIONS = 17, 6
+
+
+def made_up(episodes, steps):
+    """Yields so many episodes, as dicts of arrays; every second one was terminated."""
+    rng = np.random.default_rng(0)
+    for i in range(episodes):
+        yield {
+            "observations": rng.normal(size=(steps + 1, STATES)).astype("float32"),
+            "actions": rng.uniform(-1, 1, size=(steps, ACTIONS)).astype("float32"),
+            "rewards": rng.normal(size=steps).astype("float32"),
+            "terminated": bool(i % 2),
+        }
+
+
+def write_minari(folder, episodes):
+    """Writes a Minari data set and returns its source."""
+    os.environ["MINARI_DATASETS_PATH"] = str(folder)
+    import minari  # it looks for its folder once
+
+    buffers = []
+    for i, episode in enumerate(episodes):
+        end = np.arange(len(episode["rewards"])) == len(episode["rewards"]) - 1
+        buffers.append(
+            minari.data_collector.EpisodeBuffer(
+                id=i,
+                observations=episode["observations"],
+                actions=episode["actions"],
+                rewards=episode["rewards"],
+                terminations=end & episode["terminated"],
+                truncations=end & (not episode["terminated"]),
+            )
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that nobody signed the data, and the like
+        minari.create_dataset_from_buffers(
+            "benchmarks/made-up-v0",
+            buffers,
+            observation_space=gymnasium.spaces.Box(-np.inf, np.inf, (STATES,), "float32"),
+            action_space=gymnasium.spaces.Box(-1, 1, (ACTIONS,), "float32"),
+        )
+    return f"minari:{folder}/benchmarks/made-up-v0"
+
+
+def write_rlds(folder, episodes):
+    """Writes a data set of TensorFlow Datasets in RLDS form and returns its source."""
+    import tensorflow_datasets as tfds
+    from tensorflow_datasets.rlds import rlds_base
+
+    episodes = list(episodes)
+    states, actions = (
+        tfds.features.Tensor(shape=episodes[0][name].shape[1:], dtype=np.float32)
+        for name in ("observations", "actions")
+    )
+    form = rlds_base.DatasetConfig(
+        "made up",
+        observation_info=states,
+        action_info=actions,
+        reward_info=np.float32,
+        discount_info=np.float32,
+    )
+
+    class MadeUp(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            return rlds_base.build_info(form, self)
+
+        def _split_generators(self, dl_manager):
+            return {"train": self._generate_examples()}
+
+        def _generate_examples(self):
+            for i, episode in enumerate(episodes):
+                yield i, {"steps": rlds_steps(**episode)}
+
+    builder = MadeUp(data_dir=folder)
+    builder.download_and_prepare()
+    return f"tfds:{builder.data_dir}"
+
+
+def rlds_steps(observations, actions, rewards, terminated):
+    """An episode in RLDS form: a last step has nothing but its observation."""
+    count = len(rewards)
+    return [
+        {
+            "observation": observations[t],
+            "action": actions[t] if t < count else np.zeros_like(actions[0]),
+            "reward": rewards[t] if t < count else np.float32(0),
+            "discount": np.float32(1),
+            "is_first": t == 0,
+            "is_last": t == count,
+            "is_terminal": t == count and terminated,
+        }
+        for t in range(count + 1)
+    ]
+
+
+def write_hdf5(folder, episodes):
+    """Writes a file in D4RL's form and returns its source."""
+    flat = {}
+    for episode in episodes:
+        end = np.arange(len(episode["rewards"])) == len(episode["rewards"]) - 1
+        parts = {
+            "observations": episode["observations"][:-1],
+            "next_observations": episode["observations"][1:],
+            "actions": episode["actions"],
+            "rewards": episode["rewards"],
+            "terminals": end & episode["terminated"],
+            "timeouts": end & (not episode["terminated"]),
+        }
+        for name, values in parts.items():
+            flat.setdefault(name, []).append(values)
+    with h5py.File(folder / "made-up.hdf5", "w") as file:
+        for name, values in flat.items():
+            file.create_dataset(name, data=np.concatenate(values), compression="gzip")
+    return f"hdf5:{folder}/made-up.hdf5"
