@@ -188,15 +188,23 @@ def train_decision_transformer(
     if not run.is_over() and not is_new:
         _reweight(windows, scaling, config)
     best = BestWeights(run.folder.path / "best.npz", network, max(evaluator.targets))
+    _fit(run, windows, held_out, evaluator, best)
+
+    def evaluate():
+        found = results or _choose_noise_scale(run, evaluator)
+        finish(run, data, held_out, evaluator, best, found)
+
+    run.by_chief(evaluate)
+    return run
+
+
+def _fit(run, windows, held_out, evaluator, best):
+    config, network, scaling = run.config, run.model, evaluator.policy.scaling
 
     def progress(step):
         if evaluator.envs and config.evaluate_every and step % config.evaluate_every == 0:
             return evaluate_progress(evaluator, best, config)
         return {}
-
-    def evaluate():
-        found = results or _choose_noise_scale(run, evaluator)
-        finish(run, data, held_out, evaluator, best, found)
 
     action, length = output(network), network.context_length
     run.fit(
@@ -204,8 +212,6 @@ def train_decision_transformer(
         validation_data=validation_windows(held_out, scaling, length, output=action),
         measure=progress,
     )
-    run.by_chief(evaluate)
-    return run
 
 
 def _check_members(network, replicas):

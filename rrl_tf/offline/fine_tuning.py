@@ -182,18 +182,7 @@ def fine_tune(
     References:
         - [Zheng et al., 2022](https://arxiv.org/abs/2202.05607)
     """
-    if not return_conditioned(network):
-        raise InvalidInput(
-            "fine-tuning needs a DecisionTransformer or a return_conditioned BehaviorCloning; "
-            f"received {network.name}"
-        )
-    check_network(data, network, scaling)
-    envs = make_envs(data, training.evaluation_episodes)
-    if not envs:
-        raise InvalidInput(
-            "fine-tuning needs data with an environment, and evaluation_episodes; received "
-            f"{data.name} and evaluation_episodes={training.evaluation_episodes}"
-        )
+    envs = _evaluation_envs(data, network, scaling, training)
     target = max(training.targets or default_targets(data.returns()))
     tuning = _FineTuning(data, network, scaling, training, config, target)
     run = tuning.run
@@ -215,6 +204,23 @@ def fine_tune(
     interruption.obey()
     tuning.finish(evaluator, best)
     return run
+
+
+def _evaluation_envs(data, network, scaling, training):
+    """Check that the network can be fine-tuned, and make the environments of the evaluation."""
+    if not return_conditioned(network):
+        raise InvalidInput(
+            "fine-tuning needs a DecisionTransformer or a return_conditioned BehaviorCloning; "
+            f"received {network.name}"
+        )
+    check_network(data, network, scaling)
+    envs = make_envs(data, training.evaluation_episodes)
+    if not envs:
+        raise InvalidInput(
+            "fine-tuning needs data with an environment, and evaluation_episodes; received "
+            f"{data.name} and evaluation_episodes={training.evaluation_episodes}"
+        )
+    return envs
 
 
 class _FineTuning:

@@ -177,13 +177,9 @@ def record_episodes(
     target = folder / dataset_id
     with contextlib.closing(make_env()) as env:
         _check_env(env)
-        amount = (
-            f"{episodes} episodes of each policy"
-            if episodes
-            else (", ".join(map(str, quotas)) + " steps")
-        )
+        amount = f"{episodes} episodes of each policy" if episodes else f"{_listed(quotas)} steps"
         details = {
-            "algorithm_name": ", ".join(map(str, players)),
+            "algorithm_name": _listed(players),
             "description": f"{amount} in {_describe(env)}, seed {seed}",
         }
         if target.exists():
@@ -197,11 +193,19 @@ def record_episodes(
         returns = _record(dataset_id, make_env, parts, unit, seed, details)
         _move(draft, folder, dataset_id, details)
     for player, reached in [*zip(players, returns), ("all", list(itertools.chain(*returns)))]:
-        low, mean, high = min(reached), np.mean(reached), max(reached)
-        count = f"{len(reached):,} episodes"
-        print(f"{player}: {count}, mean return {mean:.4g} ({low:.4g} to {high:.4g})")
+        _print_returns(str(player), reached)
     print(f"written: {target}")
     return target
+
+
+def _listed(values: Sequence[Any]) -> str:
+    return ", ".join(map(str, values))
+
+
+def _print_returns(name: str, returns: Sequence[float]) -> None:
+    low, mean, high = min(returns), np.mean(returns), max(returns)
+    count = f"{len(returns):,} episodes"
+    print(f"{name}: {count}, mean return {mean:.4g} ({low:.4g} to {high:.4g})")
 
 
 def _quotas(
