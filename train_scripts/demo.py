@@ -1,4 +1,4 @@
-"""From nothing to a served agent: trains on DoorKey, draws what it attends to, asks it for actions.
+"""From nothing to a served agent: trains on DoorKey, draws attention, serves the policy, plays.
 
 make demo
 python -m train_scripts.demo --retrain
@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from rrl_tf.agents.evaluation import evaluate
 from rrl_tf.envs import Task
 from rrl_tf.export import load_policy, newest_version
 from rrl_tf.training.config import require_positive
@@ -24,14 +25,14 @@ from train_scripts import command_line, train_doorkey
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What the demonstration may be asked to do differently."""
+    """Options of the demonstration."""
 
     retrain: bool = False
-    """Throw the trained agent away and train again."""
+    """Delete the trained agent and train again."""
     episodes: int = 10
-    """Episodes played through the server, over each transport."""
+    """Episodes played through the server, over each protocol."""
     seed: int = 0
-    """Of the training."""
+    """Seed of the training."""
 
     def __post_init__(self) -> None:
         require_positive(self, "episodes")
@@ -42,18 +43,17 @@ def main(config: Config) -> None:
     training = dataclasses.replace(train_doorkey.QUICK, name="demo", seed=config.seed)
     if config.retrain:
         shutil.rmtree(training.path, ignore_errors=True)
-    announce("1. A relational double DQN learns to fetch the key, open the door, reach the goal")
+    print("1. Train a relational double DQN to fetch the key, open the door and reach the goal")
     begun = time.perf_counter()
     folder = train_doorkey.main(training)[0].folder
     print(f"   {time.perf_counter() - begun:.0f} s")
 
-    announce("2. What it attends to")
-    for picture in sorted(folder.figures.iterdir()):
-        print(f"   {picture}")
+    print("\n2. Figures of its attention")
+    for figure in sorted(folder.figures.iterdir()):
+        print(f"   {figure}")
 
-    announce("3. The policy as a SavedModel, served over gRPC and REST")
     version = newest_version(folder.export)
-    print(f"   {version}")
+    print(f"\n3. Serve the policy over gRPC and REST\n   {version}", flush=True)
     task, policy = train_doorkey.make_task(training), load_policy(version)
     with served(folder.export, "doorkey") as addresses:
         for address in addresses:
@@ -62,40 +62,32 @@ def main(config: Config) -> None:
     print(f"Watch the training:\n   {sys.executable} -m tensorboard.main --logdir {folder.path}")
 
 
-def announce(title: str) -> None:
-    """Prints a heading."""
-    print(f"\n{title}", flush=True)
-
-
 def play_through(
-    address: str, expected: Callable[[np.ndarray], int], task: Task, episodes: int
+    address: str, local_act: Callable[[np.ndarray], np.ndarray], task: Task, episodes: int
 ) -> None:
-    """Plays with actions asked from a server, and holds each against the policy in this process.
+    """Play evaluation episodes with a server's actions and compare these with the local policy's.
 
     Raises:
         RuntimeError: if an action differs.
     """
-    env, resets = task.make_test_env(), task.evaluation_resets()[:episodes]
-    solved, seconds = 0, []
+    seconds = []
+
+    def act(observations):
+        begun = time.perf_counter()
+        actions = client.act(observations)
+        seconds.append(time.perf_counter() - begun)
+        expected = local_act(observations)
+        if (actions != expected).any():
+            raise RuntimeError(f"{address} returned actions {actions}; expected {expected}")
+        return actions
+
+    resets = task.evaluation_resets(at_most=episodes)
     with connect(address, "doorkey") as client:
-        for reset in resets:
-            observation, _ = env.reset(**reset)
-            over = False
-            while not over:
-                begun = time.perf_counter()
-                action = client.act(observation)
-                seconds.append(time.perf_counter() - begun)
-                if action != expected(observation):
-                    raise RuntimeError(
-                        f"{address} answered {action}, expected {expected(observation)}"
-                    )
-                observation, _, terminated, truncated, info = env.step(action)
-                over = terminated or truncated
-            solved += info["success"]
+        summary = evaluate(act, task.make_test_env, resets).summary()
     print(
-        f"   {address}: {solved} of {len(resets)} episodes solved; {len(seconds)} actions, all "
-        f"equal to those in process, the last one {task.action_names[action]!r}; "
-        f"median {1e3 * np.median(seconds):.2f} ms an answer",
+        f"   {address}: {summary.get('success', 0.0):.0%} of {len(resets)} episodes solved; "
+        f"{len(seconds)} requests, all actions equal to the local policy's; median "
+        f"{1e3 * np.median(seconds):.2f} ms",
         flush=True,
     )
 

@@ -1,4 +1,4 @@
-"""What the scripts ask for that train on any Gymnasium environment."""
+"""Options of the scripts that train on any Gymnasium environment."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class GymnasiumConfig:
-    """The environment, and what it does not tell of itself."""
+    """The environment, and properties that it does not report itself."""
 
     env: str = ""
     """Id of the environment, `Name-v0` or `module:Name-v0`."""
     test_env: str = ""
-    """Id of the environment it is evaluated in, if that is another one."""
+    """Id of the environment for evaluation, if it is another one."""
     success_return: float | None = None
-    """The least return of a success, where the environment does not tell; by default the threshold
-    it is registered with, and any reward at all in MiniGrid."""
+    """Minimum return of a success, if the environment does not report success; by default its
+    registered threshold, and any reward in MiniGrid."""
     max_steps: int | None = None
     """Time limit of an episode; by default the environment's own."""
     frames: int = 1
@@ -25,5 +25,5 @@ class GymnasiumConfig:
 
     @property
     def env_name(self) -> str:
-        """The id as a part of a folder's name."""
+        """The id as part of a folder name."""
         return self.env.rpartition(":")[2].replace("/", "-")

@@ -1,4 +1,4 @@
-"""Makes a trained preset of a finished run: its network, its policy, and a card that tells of it.
+"""Makes a trained preset of a finished run: its network, its policy, and a model card.
 
 python -m train_scripts.make_preset --run runs/doorkey/fast-seed0 --name doorkey-5x5
 """
@@ -15,7 +15,7 @@ import gymnasium
 import keras
 
 import rrl_tf.envs
-import rrl_tf.models  # noqa: F401 - stored networks are of these classes
+import rrl_tf.models  # noqa: F401 - Keras finds the classes of stored networks
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export.versions import newest_version
 from rrl_tf.models.trained import write_preset
@@ -23,230 +23,218 @@ from rrl_tf.presets import POLICY
 from rrl_tf.training.run import WITHOUT_EFFECT
 from train_scripts import command_line
 
-LICENCE = "MIT"
+CARD = """# {name}
+
+{description}
+
+```python
+{usage}
+```
+
+`rrl-serve --preset={name}` serves it. The Keras model, of {parameters:,} parameters, is
+`rrl_tf.models.{class_name}.from_preset("{name}")`.
+
+## Training
+
+{command}, seed {seed}{minutes}.
+{source}
+
+## Evaluation
+
+The weights of the last step, in the run's final evaluation:
+
+```json
+{outcome}
+```
+
+This is one seed; the documentation's tables have the others.
+
+## Limits
+
+{limits}
+
+## Licence
+
+MIT, as the package.
+
+## Settings
+
+```json
+{settings}
+```
+"""
+CLASSIFY = """import numpy as np
+import rrl_tf
+
+policy = rrl_tf.load_policy("{name}")
+{input} = np.zeros({shape}, "{dtype}")  # replace by your raw input
+label = policy.classify({input})"""
+PLAY = """import gymnasium
+import rrl_tf.envs  # registers its environments{imports}
+
+policy = rrl_tf.load_policy("{name}")
+env = gymnasium.make("{environment}")
+observation, _ = env.reset(seed=0)
+{start}total, over = 0.0, False
+while not over:
+    action = {act}
+    observation, reward, terminated, truncated, _ = env.step(action)
+    total, over = total + reward, terminated or truncated
+print(total)"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Which run, and what is to be said of it."""
+    """The run, and the texts of its model card."""
 
     run: str
     """Folder of a finished run."""
     name: str
-    """Of the preset."""
+    """Name of the preset."""
     folder: str = "presets"
-    """Where the preset's own folder is made."""
+    """Parent folder of the preset's own folder."""
     description: str = ""
-    """What it is, in one sentence."""
+    """One sentence about the preset."""
     command: str = ""
-    """Which made the run; by default the card points to the settings."""
-    limits: str = ""
-    """What it cannot do, for the card."""
+    """Command that made the run; by default the card refers to the settings."""
+    limits: str = "It was trained for that environment alone."
+    """Known limits."""
 
 
 def main(config: Config) -> pathlib.Path:
     """Makes a trained preset of a finished run."""
     run = pathlib.Path(config.run)
-    model, version = network(run), newest_version(run / "export")
-    told = pathlib.PurePosixPath("assets.extra/policy.json")
-    settings, outcome, policy = (
-        without_folder(document)
-        for document in (
-            read(run, "config.json"),
-            read(run, "evaluation.json"),
-            read(version, told),
-        )
+    checkpoints = sorted((run / "checkpoints").glob("*/model.keras"))
+    if not checkpoints:
+        raise InvalidInput(f"run must have a checkpoint; received {config.run!r}")
+    model, version = (
+        keras.models.load_model(checkpoints[-1], compile=False),
+        newest_version(run / "export"),
     )
-    description = config.description or f"{policy.get('environment', run.name)}, {run.name}."
-    beside: dict[str, Any] = {
+    details = version / "assets.extra" / "policy.json"
+    settings, outcome, policy = map(read, (run / "config.json", run / "evaluation.json", details))
+    files: dict[str, Any] = {
         f"{POLICY}/1/{path.relative_to(version).as_posix()}": path.read_bytes()
         for path in sorted(version.rglob("*"))
         if path.is_file()
     }
-    beside[f"{POLICY}/1/{told}"] = json.dumps(policy, indent=2) + "\n"
-    beside["preprocessor.json"] = json.dumps(preprocessor(policy), indent=2) + "\n"
-    beside["evaluation.json"] = json.dumps(outcome, indent=2) + "\n"
-    beside["README.md"] = card(
-        config, description, model, settings, outcome, policy, time_taken(run)
+    documents = {
+        f"{POLICY}/1/{details.relative_to(version).as_posix()}": policy,
+        "preprocessor.json": preprocessor(policy),
+        "evaluation.json": outcome,
+    }
+    files |= {name: json.dumps(each, indent=2) + "\n" for name, each in documents.items()}
+    description = config.description or f"{policy.get('environment', run.name)}, {run.name}."
+    sources = {"Environment": environment_id(policy), "Data": policy.get("data")}
+    files["README.md"] = CARD.format(
+        name=config.name,
+        description=description,
+        usage=usage(config.name, policy, settings.get("targets") or []),
+        parameters=model.count_params(),
+        class_name=type(model).__name__,
+        command=f"`{config.command}`" if config.command else "Settings below",
+        seed=settings.get("seed"),
+        minutes=cpu_minutes(run / "metrics.csv"),
+        source="\n".join(f"{name}: {value}." for name, value in sources.items() if value),
+        outcome=json.dumps(outcome, indent=2),
+        limits=config.limits,
+        settings=json.dumps(
+            {
+                name: value
+                for name, value in settings.items()
+                # Paths on the machine of the run are of no use elsewhere.
+                if name not in WITHOUT_EFFECT and not pathlib.Path(str(value)).is_absolute()
+            },
+            indent=2,
+        ),
     )
-    folder = write_preset(model, pathlib.Path(config.folder) / config.name, description, beside)
+    folder = write_preset(model, pathlib.Path(config.folder) / config.name, description, files)
     print(f"written: {folder}")
     return folder
 
 
-def read(run: pathlib.Path, name: str | pathlib.PurePath) -> dict[str, Any]:
-    """A JSON file of a run folder.
+def read(file: pathlib.Path) -> dict[str, Any]:
+    """Return a JSON file of a run, with the name of its data instead of their path.
 
     Raises:
         InvalidInput: if the run is not finished.
     """
     try:
-        return json.loads((run / name).read_text())
+        document = json.loads(file.read_text())
     except (OSError, ValueError) as error:
         raise InvalidInput(
-            f"run must be the folder of a finished run; received {str(run)!r}, whose {name} cannot "
-            f"be read ({type(error).__name__})"
+            f"run must be the folder of a finished run; {str(file)!r} cannot be read "
+            f"({type(error).__name__})"
         ) from error
+    return without_path(document)
 
 
-def network(run: pathlib.Path) -> keras.Model:
-    """The network of the run's last checkpoint.
+def without_path(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a document whose `data` has no folders.
 
-    Raises:
-        InvalidInput: if there is none.
+    Example:
+        >>> without_path({"data": "minari:/home/me/secret/me/x-v0", "seed": 1})
+        {'data': 'secret/me/x-v0', 'seed': 1}
+        >>> without_path({"data": "hdf5:/home/me/walker2d.hdf5"})
+        {'data': 'walker2d.hdf5'}
     """
-    files = sorted((run / "checkpoints").glob("*/model.keras"))
-    if not files:
-        raise InvalidInput(f"run must hold a checkpoint; received {str(run)!r}")
-    return keras.models.load_model(files[-1], compile=False)
+    source = document.get("data")
+    if not isinstance(source, str):
+        return document
+    kind, _, path = source.rpartition(":")
+    parts = {"minari": 3, "tfds": 2}.get(kind, 1)  # NAMESPACE/NAME-vN, with one part or two before
+    return {**document, "data": "/".join(pathlib.PurePath(path).parts[-parts:])}
 
 
-def time_taken(run: pathlib.Path) -> str:
-    """What a run took, as the card goes on with it; nothing where the log does not tell."""
-    with (run / "metrics.csv").open(newline="") as file:
-        told = [row.get("time/cpu_minutes") for row in csv.DictReader(file)]
-    known = [float(cell) for cell in told if cell]
-    return f", {known[-1]:.0f} CPU minutes" if known else ""
+def cpu_minutes(metrics: pathlib.Path) -> str:
+    """Return the CPU time of a run as part of a sentence; empty if the log has none."""
+    with metrics.open(newline="") as file:
+        minutes = [
+            row["time/cpu_minutes"] for row in csv.DictReader(file) if row.get("time/cpu_minutes")
+        ]
+    return f", {float(minutes[-1]):.0f} CPU minutes" if minutes else ""
 
 
 def preprocessor(policy: dict[str, Any]) -> dict[str, Any]:
-    """What goes into the policy and comes out: shapes and dtypes of raw values, action names."""
+    """Return shapes and dtypes of the policy's raw inputs and outputs, and the action names."""
     signature = policy["signatures"]["serving_default"]
     names = ("environment", "action_names", "data", "class_names")
     return {
         "inputs": signature["inputs"],
         "outputs": signature["outputs"],
         **{name: policy[name] for name in names if name in policy},
-        "preparation": f"inside {POLICY}/1, which takes raw values",
+        "preprocessing": f"inside {POLICY}/1, which takes raw values",
     }
 
 
 def usage(name: str, policy: dict[str, Any], targets: list[float]) -> str:
-    """Lines of Python, whole as they stand, that classify an input or play an episode."""
-    load = f'policy = rrl_tf.load_policy("{name}")'
-    takes = policy["signatures"]["serving_default"]["inputs"]
+    """Return Python code that classifies an input or plays an episode."""
+    inputs = policy["signatures"]["serving_default"]["inputs"]
     if "classify" in policy["signatures"]:
-        ((raw, spec),) = takes.items()
-        empty = f'{raw} = np.zeros({tuple(spec["shape"][1:])}, "{spec["dtype"]}")  # yours, raw'
-        label = f"label = policy.classify({raw})"
-        return f"import numpy as np\nimport rrl_tf\n\n{load}\n{empty}\n{label}"
-    session, target = "", ""
-    if "returns_to_go" in takes:
+        ((raw, spec),) = inputs.items()
+        shape = tuple(spec["shape"][1:])
+        return CLASSIFY.format(name=name, input=raw, shape=shape, dtype=spec["dtype"])
+    session, arguments = "", "policy"
+    if "returns_to_go" in inputs:
         session = "WindowSession"
-        target = f", target_return={max(targets)}" if targets else ""
-    elif "memory" in takes:
+        arguments += f", target_return={max(targets)}" if targets else ""
+    elif "memory" in inputs:
         session = "MemorySession"
-    imports = f"\nfrom serving.sessions import {session}" if session else ""
-    begin = f"session = {session}(policy{target})  # for each episode a new one\nreward, "
-    act = "session.act(observation, reward)  # raw, and what the last action earned"
-    return f"""import gymnasium
-import rrl_tf.envs  # its environments are known to Gymnasium now{imports}
-
-{load}
-env = gymnasium.make("{environment_id(policy.get("environment", ""))}")
-observation, _ = env.reset(seed=0)
-{begin + "total, over = 0.0, 0.0, False" if session else "total, over = 0.0, False"}
-while not over:
-    action = {act if session else "policy.act(observation)  # raw"}
-    observation, reward, terminated, truncated, _ = env.step(action)
-    total, over = total + reward, terminated or truncated
-print(total)"""
+    start = f"session = {session}({arguments})  # one for each episode\nreward = 0.0\n"
+    return PLAY.format(
+        name=name,
+        environment=environment_id(policy),
+        imports=f"\nfrom serving.sessions import {session}" if session else "",
+        start=start if session else "",
+        act="session.act(observation, reward)" if session else "policy.act(observation)",
+    )
 
 
-def environment_id(name: str) -> str:
-    """Gymnasium's name of an environment; our tasks go by the middle of theirs."""
+def environment_id(policy: dict[str, Any]) -> str:
+    """Return Gymnasium's id of a policy's environment."""
+    name = policy.get("environment", "")
     ours = f"rrl_tf/{name}-v0"
     return ours if ours in gymnasium.registry else name
-
-
-def data_name(source: str) -> str:
-    """What data are called, without the folder that they lay in."""
-    kind, _, place = source.rpartition(":")
-    parts = {"minari": 3, "tfds": 2}.get(kind, 1)  # NAMESPACE/NAME-vN, with one part or two before
-    return "/".join(pathlib.PurePath(place).parts[-parts:])
-
-
-def without_folder(document: dict[str, Any]) -> dict[str, Any]:
-    """A run's document that tells what its data are called, and not where they lay."""
-    source = document.get("data")
-    return {**document, "data": data_name(source)} if isinstance(source, str) else document
-
-
-def table(what: str, cells: dict[str, str]) -> str:
-    """A Markdown table of names and values."""
-    rows = "".join(f"| `{name}` | {value} |\n" for name, value in cells.items())
-    return f"| {what} | value |\n|---|---|\n{rows}"
-
-
-def numbers(outcome: Any, name: str = "") -> dict[str, float]:
-    """The numbers in an outcome, by their path."""
-    if isinstance(outcome, dict | list):
-        parts = outcome.items() if isinstance(outcome, dict) else enumerate(outcome)
-        within = [numbers(value, f"{name}/{key}".lstrip("/")) for key, value in parts]
-        return {path: value for each in within for path, value in each.items()}
-    return {name: outcome} if isinstance(outcome, int | float) else {}
-
-
-def card(
-    config: Config,
-    description: str,
-    model: keras.Model,
-    settings: dict[str, Any],
-    outcome: dict[str, Any],
-    policy: dict[str, Any],
-    took: str,
-) -> str:
-    """The model card."""
-    class_name, count = type(model).__name__, model.count_params()
-    command = config.command or "see the settings below"
-    measured = {
-        k: format(v, "d" if isinstance(v, int) else ".6g") for k, v in numbers(outcome).items()
-    }
-    told = {"environment": environment_id, "data": data_name}
-    learnt = "\n".join(
-        f"{name.capitalize()}: {say(policy[name])}." for name, say in told.items() if name in policy
-    )
-    asked = "asks" if "classify" in policy["signatures"] else "plays"
-    trained = {
-        name: json.dumps(value)
-        for name, value in settings.items()
-        # Where files lay on the machine that made it is nobody's business.
-        if name not in WITHOUT_EFFECT and not pathlib.Path(str(value)).is_absolute()
-    }
-    return f"""# {config.name}
-
-{description}
-
-```python
-{usage(config.name, policy, settings.get("targets") or [])}
-```
-
-`rrl-serve --preset={config.name}` serves it. The Keras model, of {count:,} parameters, is
-`rrl_tf.models.{class_name}.from_preset("{config.name}")`.
-
-## Training
-
-`{command}`, seed {settings.get("seed")}{took}.
-{learnt}
-
-## Evaluation
-
-With the weights of the last step, on what the run's evaluation always {asked}:
-
-{table("metric", measured)}
-This is one seed; what others reach is in the documentation's tables.
-
-## Limits
-
-{config.limits or "It was trained for that environment alone."}
-
-## Licence
-
-{LICENCE}, as the package.
-
-## Settings
-
-{table("name", trained)}"""
 
 
 if __name__ == "__main__":

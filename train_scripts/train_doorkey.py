@@ -13,9 +13,11 @@ from typing import Any, Literal
 
 import keras
 
-from rrl_tf.agents import DoubleDQNConfig, train_double_dqn
+from rrl_tf.agents import train_double_dqn
+from rrl_tf.agents.config import DoubleDQNConfig
 from rrl_tf.envs import Task, doorkey_task
 from rrl_tf.envs.minigrid_view import most_in_sight
+from rrl_tf.interpret import draw_episode
 from rrl_tf.models import RelationalQNetwork
 from rrl_tf.training import make_replicas
 from train_scripts import command_line
@@ -23,21 +25,15 @@ from train_scripts import command_line
 
 @dataclasses.dataclass(frozen=True)
 class Config(DoubleDQNConfig):
-    """The numbers of the training, and of DoorKey."""
+    """Options of a run. A step is an environment step, over all environments."""
 
-    preset: str = "fast"
-    """Where the numbers below come from."""
     runs: str = "runs/doorkey"
-    """Where runs are kept."""
-    use_return_lower_bound: bool = True
-    """Raise targets to returns that were observed; DoorKey is deterministic."""
-
     sizes: tuple[int, ...] = (5,)
     """Sides of the grid, a curriculum from first to last; the last one is evaluated."""
     held_out: bool = False
     """Keep a third of the last size's layouts for evaluation."""
     held_out_seed: int = 0
-    """Which third."""
+    """Seed that selects this third."""
     observation: Literal["view", "compass"] = "compass"
     """The egocentric view alone, or with the agent's direction."""
     frames: int = 1
@@ -45,17 +41,17 @@ class Config(DoubleDQNConfig):
     preprocessor: Literal["one_hot", "constant", "frame_maximum"] = "one_hot"
     """How raw observations become floats."""
     reward: Literal["env", "success", "book"] = "success"
-    """What is learned from (`make_doorkey`)."""
+    """Reward for learning (`make_doorkey`)."""
     max_steps: int | None = None
-    """Time limit of an episode; 10 * size² if not given."""
+    """Time limit of an episode; 10 * size² by default."""
     network: str = "fast"
     """Preset of `RelationalQNetwork`."""
     bound_entities: bool = False
-    """Compute no more cells than can be in sight in the largest room: the same values, with less
-    work, of a network that larger rooms than these are no use to."""
+    """Compute only as many cells as can be in sight in the largest room: the same values, with less
+    work, but the network does not fit larger rooms."""
 
 
-FAST = Config()
+FAST = Config(preset="fast", use_return_lower_bound=True)  # DoorKey is deterministic
 BOOK = dataclasses.replace(
     FAST,
     preset="book",
@@ -87,7 +83,7 @@ BOOK = dataclasses.replace(
     jit_compile=False,  # XLA makes this network's update slower on a CPU
     evaluate_every=2500,
 )
-# The learning of `fast` with less work, and no step further than until every start is solved.
+# As `fast` with less work, until every start is solved.
 QUICK = dataclasses.replace(
     FAST,
     preset="quick",
@@ -119,15 +115,16 @@ PRESETS = {
 
 
 def main(config: Config):
-    """Trains a relational double DQN on MiniGrid DoorKey; the same command again continues."""
+    """Trains a relational double DQN on MiniGrid DoorKey; the same command again resumes."""
     replicas = make_replicas(config, config.batch_size)
     task = make_task(config)
     keras.utils.set_random_seed(config.seed)
-    return train_double_dqn(task, make_network(config, task), config, replicas)
+    network = make_network(config, task)
+    return train_double_dqn(task, network, config, replicas, draw_episode=draw_episode)
 
 
 def make_task(config: Config) -> Task:
-    """DoorKey as the configuration wants it."""
+    """Return the task of a configuration."""
     return doorkey_task(
         config.sizes,
         observation=config.observation,
@@ -141,7 +138,7 @@ def make_task(config: Config) -> Task:
 
 
 def make_network(config: Config, task: Task, **overrides: Any) -> RelationalQNetwork:
-    """A Q network with new weights; `overrides` are its arguments."""
+    """Return a Q network with new weights; `overrides` are its arguments."""
     arguments: dict[str, Any] = {
         "num_actions": task.num_actions,
         "max_entities": most_in_sight(max(config.sizes)) if config.bound_entities else None,

@@ -2,19 +2,23 @@
 
 python -m train_scripts.train_mnist                         # ours, on perturbed digits
 python -m train_scripts.train_mnist --preset book           # the book's relational module
-python -m train_scripts.train_mnist --preset book-cnn       # what the book compares it with
+python -m train_scripts.train_mnist --preset book-cnn       # the book's convolutional baseline
 python -m train_scripts.train_mnist --preset patch-mnist    # the blog's attention, clean digits
 """
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from typing import Any, Literal
 
 import keras
 import numpy as np
+from keras import ops
+from matplotlib.figure import Figure
 
+from rrl_tf import viz
 from rrl_tf.data.mnist import Split, load_mnist
 from rrl_tf.data.mnist_batches import batches, prepared
 from rrl_tf.data.perturb import Perturbation, clean
@@ -28,18 +32,16 @@ from rrl_tf.models import (
 )
 from rrl_tf.training import (
     EarlyStop,
-    FitConfig,
     FitRun,
-    LogImages,
     checksum,
     make_replicas,
-    require_multiple,
     require_not_negative,
     require_positive,
 )
-from train_scripts import command_line, mnist_pictures
+from train_scripts import command_line, supervised
 
 IMAGE_SHAPE = (28, 28, 1)
+SHOWN_MISTAKES = 10
 MODELS: dict[str, Any] = {
     "relational": RelationalClassifier,
     "convolutional": ConvolutionalClassifier,
@@ -49,58 +51,44 @@ MODELS: dict[str, Any] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(FitConfig):
-    """Every number of a run. A step is one update."""
+class Config(supervised.SupervisedConfig):
+    """Options of a run. A step is one update."""
 
-    preset: str = "fast"
     runs: str = "runs/mnist"
     data: str | None = None
     """Folder with the four original files, or of TensorFlow Datasets; its own by default."""
 
     model: Literal["relational", "convolutional", "patch_attention", "mlp"] = "relational"
-    """Which classifier of `rrl_tf.models`."""
+    """Classifier of `rrl_tf.models`."""
     network: str = "fast"
     """Preset of that classifier."""
 
     perturbed: bool = True
-    """Move, turn and spot the digits, in training and in the test; or take them as they are."""
+    """Shift, rotate and spot the digits, in training and in the test; otherwise leave them."""
     shift: int = 6
-    """Pixels, along either axis."""
+    """Largest shift in pixels, along either axis."""
     rotation: int = 30
-    """Degrees."""
+    """Largest rotation in degrees."""
     spots: int = 10
-    """White pixels, at least so many drawn."""
+    """Minimum number of white pixels drawn."""
     held_out: int = 2000
     """Images of the training set kept from training: `eval/` in the log, and early stopping."""
     test_seed: int = 0
-    """Of the perturbation of the 10,000 test images."""
+    """Seed of the perturbation of the 10,000 test images."""
 
-    steps: int = 1000
     batch_size: int = 300
     replacement: bool = True
-    """Draw every image of a batch from all; or each image once before any comes again."""
-    learning_rate: float = 3e-3
-    warmup_steps: int = 50
+    """Draw every image of a batch from all images; otherwise draw each image once per pass."""
     patience: int = 0
-    """Stop after so many rows of the log without a better `eval/accuracy`; 0 never does."""
-
-    log_every: int = 50
-    """Steps between rows of the log; a divisor of `steps`."""
-    checkpoint_every: int = 100
-    """Steps between checkpoints, a multiple of `log_every`."""
-    draw_every: int = 500
-    """Steps between pictures in TensorBoard, a multiple of `log_every`."""
+    """Stop after this many rows of the log without a better `eval/accuracy`; 0 never stops."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive(self, "steps", "batch_size", "held_out")
-        require_positive(self, "log_every", "checkpoint_every", "draw_every")
-        require_multiple(self, ("steps", "checkpoint_every", "draw_every"), "log_every")
+        require_positive(self, "held_out")
         require_not_negative(self, "shift", "rotation", "spots", "patience", "test_seed")
-        self.optimizer_options(self.steps)  # raises where the schedule has no steps left
 
 
-FAST = Config()
+FAST = Config(preset="fast", learning_rate=3e-3, warmup_steps=50)
 BOOK = dataclasses.replace(
     FAST, preset="book", network="book", learning_rate=1e-3, schedule="constant", warmup_steps=0
 )
@@ -131,7 +119,7 @@ PRESETS = {
 
 
 def main(config: Config) -> FitRun:
-    """Trains a classifier of MNIST digits; the same command again continues."""
+    """Trains a classifier of MNIST digits; the same command again resumes."""
     replicas = make_replicas(config, config.batch_size)
     splits = load_mnist(config.data)
     training, validation = held_out(splits["train"], config.held_out)
@@ -141,26 +129,26 @@ def main(config: Config) -> FitRun:
             f"received {config.batch_size}"
         )
     keras.utils.set_random_seed(config.seed)
-    run = FitRun(
+    run = supervised.open_run(
         config,
         make_model(config),
-        steps=config.steps,
-        steps_per_epoch=config.log_every,
-        checkpoint_every=config.checkpoint_every,
         may_change=("data",),
         identity={"data_checksum": checksum(*splits["train"])},
         stop=EarlyStop("eval/accuracy", config.patience, mode="max"),
         replicas=replicas,
     )
     if not run.is_finished():
-        prepare, size = preprocessor(config), config.batch_size
-        shown = mnist_pictures.one_of_each(*prepared(splits["test"], prepare, config.test_seed))
+        perturb = perturbations(config)["perturbed" if config.perturbed else "clean"]
+        size, replacement = config.batch_size, config.replacement
+        shown = one_of_each(*prepared(splits["test"], perturb, config.test_seed))
         run.fit(
-            batches(training, size, prepare, config.seed, run.step, config.replacement),
-            validation_data=prepared(validation, prepare, config.test_seed),
+            batches(training, size, perturb, config.seed, run.step, replacement),
+            validation_data=prepared(validation, perturb, config.test_seed),
             validation_batch_size=250,
             callbacks=[
-                LogImages(run.log, lambda m: mnist_pictures.images(m, *shown), config.draw_every)
+                supervised.log_figures(
+                    run, lambda m: attention_figures(m, *shown), config.draw_every
+                )
             ],
         )
         run.by_chief(finish, run, splits["test"])
@@ -168,9 +156,12 @@ def main(config: Config) -> FitRun:
 
 
 def finish(run: FitRun, test: Split) -> None:
-    """The test, pictures and export of a run that has just been trained."""
-    config, model, folder = run.config, run.model, run.folder
-    inputs = {name: prepared(test, f, config.test_seed)[0] for name, f in tests(config).items()}
+    """Test, draw and export the trained model."""
+    config, model = run.config, run.model
+    inputs = {
+        name: prepared(test, perturb, config.test_seed)[0]
+        for name, perturb in perturbations(config).items()
+    }
     logits = {name: model.predict(x, batch_size=250, verbose=0) for name, x in inputs.items()}
     summary = {
         "step": run.step,
@@ -178,9 +169,12 @@ def finish(run: FitRun, test: Split) -> None:
         **{f"test/{name}": accuracy(each, test.labels) for name, each in logits.items()},
     }
     kind = "perturbed" if config.perturbed else "clean"
-    paths = mnist_pictures.draw(model, inputs[kind], test.labels, logits[kind], folder.figures)
+    figures = attention_figures(model, *one_of_each(inputs[kind], test.labels))
+    mistakes = most_confident_mistakes(logits[kind], test.labels)[:SHOWN_MISTAKES]
+    if len(mistakes):
+        figures["mistakes"] = digits_figure(model, inputs[kind][mistakes], test.labels[mistakes])
     version = export_classifier(
-        folder.export,
+        run.folder.export,
         model,
         clean,
         IMAGE_SHAPE[:2],
@@ -188,38 +182,28 @@ def finish(run: FitRun, test: Split) -> None:
     )
     run.finish(
         summary,
-        f"of the {len(test.labels):,} test images {summary['test/perturbed']:.2%} right when "
-        f"perturbed, {summary['test/clean']:.2%} when clean; {summary['parameters']:,} parameters",
-        [*paths, version],
+        f"test accuracy {summary['test/perturbed']:.2%} on perturbed and "
+        f"{summary['test/clean']:.2%} on clean images ({len(test.labels):,} each); "
+        f"{summary['parameters']:,} parameters",
+        [*supervised.save_figures(figures, run.folder.figures), version],
     )
 
 
 def make_model(config: Config) -> keras.Model:
-    """A compiled classifier with new weights."""
+    """Return a compiled classifier with new weights."""
     model = MODELS[config.model].from_preset(config.network, dtype=config.dtype)
     model.build((None, *IMAGE_SHAPE))
-    model.compile(
-        keras.optimizers.Adam(**config.optimizer_options(config.steps)),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
-        jit_compile=config.jit_compile,
-    )
-    return model
+    return supervised.compile_classifier(model, config, config.steps, config.optimizer)
 
 
-def preprocessor(config: Config) -> Callable[..., Any]:
-    """The function of (images, seed) that makes the model's input."""
-    return tests(config)["perturbed" if config.perturbed else "clean"]
-
-
-def tests(config: Config) -> dict[str, Callable[..., Any]]:
-    """Name → how the test images are prepared; every model is asked both, however it learnt."""
+def perturbations(config: Config) -> dict[str, Callable[..., Any]]:
+    """Return the functions of (images, seed) that every model is tested with."""
     perturbed = Perturbation(config.shift, config.rotation, config.spots)
     return {"perturbed": perturbed, "clean": clean}
 
 
 def held_out(split: Split, count: int) -> list[Split]:
-    """The images to train on and `count` others, the same ones whatever the seed."""
+    """Return the images to train on and `count` others, which are the same for every seed."""
     if count >= len(split.labels):
         raise InvalidInput(
             f"held_out must leave some of the {len(split.labels):,} images to train on; "
@@ -231,8 +215,51 @@ def held_out(split: Split, count: int) -> list[Split]:
 
 
 def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Share of the rows whose largest logit is the label's."""
+    """Return the fraction of rows whose largest logit is the label's."""
     return float((logits.argmax(-1) == labels).mean())
+
+
+def one_of_each(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return one image of every class, always the same, and its label."""
+    order = np.random.default_rng(0).permutation(len(labels))
+    first = [order[(labels[order] == label).argmax()] for label in range(10)]
+    return images[first], labels[first]
+
+
+def most_confident_mistakes(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return the indices of the wrong answers, the most probable one first."""
+    confidence = ops.convert_to_numpy(ops.softmax(np.asarray(logits, "float64"))).max(-1)
+    wrong = np.flatnonzero(logits.argmax(-1) != labels)
+    return wrong[np.argsort(-confidence[wrong], kind="stable")]
+
+
+def attends(model: keras.Model) -> bool:
+    """Whether the model has attention to draw."""
+    return "return_attention_scores" in inspect.signature(model.call).parameters
+
+
+def attention_figures(model: keras.Model, images: Any, labels: np.ndarray) -> dict[str, Figure]:
+    """Return the figure of a model's attention; none for a model without attention."""
+    return {"attention": digits_figure(model, images, labels)} if attends(model) else {}
+
+
+def digits_figure(model: keras.Model, images: Any, labels: np.ndarray) -> Figure:
+    """Draw images `(M, height, width, 1)` with the model's answers and its attention, if any."""
+    if attends(model):
+        logits, scores = model(images, return_attention_scores=True)
+    else:
+        logits, scores = model(images), {}
+    maps = {
+        name.replace("_", " "): viz.most_attended(
+            ops.convert_to_numpy(ops.cast(each, "float32")), model.grid_shape(images.shape)
+        )
+        for name, each in scores.items()
+    }
+    titles = [
+        f"{label}" if label == answer else f"{label}, predicted {answer}"
+        for label, answer in zip(labels, ops.convert_to_numpy(logits).argmax(-1))
+    ]
+    return viz.digits_figure(np.asarray(images)[..., 0], titles, maps)
 
 
 if __name__ == "__main__":

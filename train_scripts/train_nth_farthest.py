@@ -9,8 +9,7 @@ python -m train_scripts.train_nth_farthest --preset paper      # the whole task,
 from __future__ import annotations
 
 import dataclasses
-import pathlib
-from typing import Any, Literal
+from typing import Literal
 
 import keras
 import numpy as np
@@ -23,41 +22,38 @@ from rrl_tf.models import MemorySequenceClassifier
 from rrl_tf.training import (
     FitConfig,
     FitRun,
-    LogImages,
     MetricsLog,
-    make_optimizer,
     make_replicas,
     require_positive,
     require_share,
 )
 from rrl_tf.training.optimizers import OptimizerName
-from train_scripts import command_line
+from train_scripts import command_line, supervised
 
 EVALUATION_SEED = 2**32 - 1
-"""Of the questions that are evaluated; no training draws them, whatever its seed."""
+"""Seed of the questions for evaluation; training never draws these questions."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(FitConfig):
-    """Every number of a run. A step is one update, an epoch `steps_per_epoch` of them."""
+    """Options of a run. A step is one update, an epoch `steps_per_epoch` of them."""
 
-    preset: str = "fast"
     runs: str = "runs/nth_farthest"
 
     num_vectors: int = 4
     """Vectors in a question, and possible answers."""
     dimension: int = 4
-    """Of a vector."""
+    """Size of a vector."""
     order: Literal["paper", "sonnet"] = "paper"
     """Whether n counts from the farthest vector or from the nearest."""
     stages: tuple[tuple[int, int], ...] = ()
-    """A curriculum: pairs of how many vectors and how many of their numbers there are to compare,
-    from easy to hard; the whole task comes after the last. Empty trains on the whole task."""
+    """A curriculum from easy to hard: pairs of the number of vectors and the number of their
+    components that differ. The whole task follows the last stage; empty trains on it alone."""
     stage_passed: float = 0.3
-    """When a stage is passed: how far the accuracy of an epoch has come from that of the policy
-    without geometry, 0, to perfection, 1."""
+    """Passes a stage when an epoch's accuracy is this fraction of the way from that of a policy
+    without geometry to 1."""
     stage_epochs: int = 15
-    """A stage that is not passed ends after so many epochs."""
+    """Epochs after which a stage ends without being passed."""
 
     network: str = "fast"
     """Preset of `MemorySequenceClassifier`."""
@@ -68,19 +64,22 @@ class Config(FitConfig):
     jit_compile: bool = True
 
     epochs: int = 80
+    """Epochs of the whole run."""
     steps_per_epoch: int = 200
+    """Updates of an epoch, one row of the log."""
     batch_size: int = 256
+    """Questions in a batch."""
     evaluate_every: int = 10
     """Epochs between evaluations and checkpoints."""
     evaluation_questions: int = 20_000
-    """The same ones for every run, of the whole task."""
+    """Questions of the whole task for evaluation; the same for every run."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "epochs", "steps_per_epoch", "batch_size", "stage_epochs")
         require_positive(self, "evaluate_every", "evaluation_questions")
         require_share(self, "stage_passed")
-        self.optimizer_options(self.steps)  # raises where the schedule has no steps left
+        self.optimizer_options(self.steps)  # raises if the schedule has no steps left
 
     @property
     def steps(self) -> int:
@@ -88,7 +87,7 @@ class Config(FitConfig):
         return self.epochs * self.steps_per_epoch
 
 
-FAST = Config(stages=((3, 1), (4, 1), (4, 2), (4, 3)))
+FAST = Config(preset="fast", stages=((3, 1), (4, 1), (4, 2), (4, 3)))
 FIVE = dataclasses.replace(
     FAST,
     preset="five",
@@ -119,10 +118,10 @@ PRESETS = {
 
 
 def main(config: Config) -> FitRun:
-    """Trains a memory on the Nth farthest task; the same command again continues."""
+    """Trains a memory on the Nth farthest task; the same command again resumes."""
     replicas = make_replicas(config, config.batch_size)
     questions = evaluation_questions(config)
-    training_questions(config)  # raises for a stage beyond the task
+    data = training_questions(config)
     keras.utils.set_random_seed(config.seed)
     evaluate_every = config.evaluate_every * config.steps_per_epoch
     run = FitRun(
@@ -134,7 +133,7 @@ def main(config: Config) -> FitRun:
         replicas=replicas,
     )
     if not run.is_finished():
-        data = training_questions(config, run.step // config.steps_per_epoch)
+        data.epoch = run.step // config.steps_per_epoch
         run.fit(
             data,
             validation_data=questions,
@@ -142,7 +141,7 @@ def main(config: Config) -> FitRun:
             validation_freq=config.evaluate_every,
             callbacks=[
                 RaiseStage(run.log, data, config),
-                LogImages(run.log, lambda m: pictures(m, config), evaluate_every),
+                supervised.log_figures(run, lambda m: attention_figures(m, config), evaluate_every),
             ],
         )
         run.by_chief(finish, run, questions)
@@ -150,35 +149,31 @@ def main(config: Config) -> FitRun:
 
 
 class RaiseStage(keras.callbacks.Callback):
-    """Goes on to the next stage of the curriculum when the log says that one is passed.
+    """Moves to the next stage of the curriculum when the log shows that one is passed.
 
-    It reads the whole log every time, so a run that was interrupted is where it was.
+    It always reads the whole log, so a resumed run has the stage of the interrupted one.
     """
 
     def __init__(self, log: MetricsLog, data: NthFarthest, config: Config) -> None:
         super().__init__()
         self._log, self._data, self._config = log, data, config
-        data.stage = self.stage()
+        self.on_epoch_end(0)
 
-    def stage(self) -> int:
-        """The number of the stage after the last row of the log."""
+    def on_epoch_end(self, epoch, logs=None):
         stage = epochs = 0
         for row in self._log.rows:
             epochs += 1
             vectors = self._data.stages[stage][0] or self._data.num_vectors
-            # Who knows that the last rank asks for vector m, and guesses the rest, scores this.
+            # The accuracy of knowing that the last rank is vector m, and guessing the rest.
             floor = 2 / vectors
             passed = row["train/accuracy"] >= floor + self._config.stage_passed * (1 - floor)
             if passed or epochs == self._config.stage_epochs:
                 stage, epochs = min(stage + 1, len(self._data.stages) - 1), 0
-        return stage
-
-    def on_epoch_end(self, epoch, logs=None):
-        self._data.stage = self.stage()
+        self._data.stage = stage
 
 
-def training_questions(config: Config, epoch: int = 0) -> NthFarthest:
-    """Fresh questions from that epoch on, of the stages and then of the whole task."""
+def training_questions(config: Config) -> NthFarthest:
+    """Return fresh questions of the stages and then of the whole task."""
     return NthFarthest(
         config.batch_size,
         config.steps_per_epoch,
@@ -187,12 +182,11 @@ def training_questions(config: Config, epoch: int = 0) -> NthFarthest:
         config.order,
         config.seed,
         (*config.stages, (config.num_vectors, config.dimension)),
-        epoch,
     )
 
 
 def evaluation_questions(config: Config, count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Questions of the whole task with their answers."""
+    """Return questions of the whole task and their answers."""
     return nth_farthest(
         count or config.evaluation_questions,
         config.num_vectors,
@@ -203,22 +197,16 @@ def evaluation_questions(config: Config, count: int | None = None) -> tuple[np.n
 
 
 def make_model(config: Config, shape: tuple[int, ...]) -> keras.Model:
-    """A compiled classifier with new weights."""
+    """Return a compiled classifier with new weights."""
     model = MemorySequenceClassifier.from_preset(
         config.network, num_classes=config.num_vectors, dtype=config.dtype
     )
     model.build((None, *shape[1:]))
-    model.compile(
-        make_optimizer(config.optimizer, **config.optimizer_options(config.steps)),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=["accuracy"],
-        jit_compile=config.jit_compile,
-    )
-    return model
+    return supervised.compile_classifier(model, config, config.steps, config.optimizer)
 
 
 def accuracy_of_each(right: np.ndarray, ranks: np.ndarray, count: int) -> list[float | None]:
-    """The share of right answers to each of so many kinds of questions; `None` if none was asked.
+    """Return the accuracy for each of `count` ranks; `None` for a rank without questions.
 
     Example:
         >>> accuracy_of_each(np.array([True, False]), np.array([0, 0]), 2)
@@ -229,7 +217,7 @@ def accuracy_of_each(right: np.ndarray, ranks: np.ndarray, count: int) -> list[f
 
 
 def finish(run: FitRun, questions: tuple[np.ndarray, np.ndarray]) -> None:
-    """Last evaluation, picture and export of a run that has just been trained."""
+    """Evaluate, draw and export the trained model."""
     config, model = run.config, run.model
     sequences, answers = questions
     right = model.predict(sequences, batch_size=2000, verbose=0).argmax(-1) == answers
@@ -243,69 +231,54 @@ def finish(run: FitRun, questions: tuple[np.ndarray, np.ndarray]) -> None:
         "floors": floors,
         "training_minutes": sum(row["time/epoch"] for row in run.log.rows) / 60,
     }
-    figures = draw(config, model, run.folder.figures)
-    run.finish(
-        summary,
-        f"{right.mean():.1%} of {len(right):,} new questions right. Without relations: "
-        f"{', '.join(f'{name} {v:.1%}' for name, v in floors.items())}\n"
-        f"{summary['parameters']:,} parameters, {summary['training_minutes']:.0f} minutes of "
-        "training",
-        [*figures, export(run, sequences.shape[1:], summary)],
-    )
-
-
-def export(run: FitRun, shape: tuple[int, ...], summary: dict[str, Any]) -> pathlib.Path:
-    """Writes the trained model as a servable version and returns its folder."""
-    vectors, dimension = run.config.num_vectors, run.config.dimension
-    return export_classifier(
+    figures = supervised.save_figures(attention_figures(model, config), run.folder.figures)
+    version = export_classifier(
         run.folder.export,
-        run.model,
-        lambda sequence: sequence,  # questions are what the model takes
-        shape,
+        model,
+        lambda sequence: sequence,
+        sequences.shape[1:],
         {
-            "data": f"Nth farthest, {vectors} vectors of {dimension} numbers",
-            "class_names": [f"vector {i}" for i in range(vectors)],
+            "data": f"Nth farthest, {config.num_vectors} vectors of {config.dimension} numbers",
+            "class_names": [f"vector {i}" for i in range(config.num_vectors)],
             "scores": summary,
         },
         input_name="sequence",
         input_dtype="float32",
     )
+    run.finish(
+        summary,
+        f"accuracy {right.mean():.1%} on {len(right):,} new questions. Without relations: "
+        f"{', '.join(f'{name} {v:.1%}' for name, v in floors.items())}\n"
+        f"{summary['parameters']:,} parameters, {summary['training_minutes']:.0f} minutes of "
+        "training",
+        [*figures, version],
+    )
 
 
-def draw(config: Config, model: keras.Model, figures: pathlib.Path) -> list[pathlib.Path]:
-    """Writes what the model attends to, if it attends, and returns the paths."""
-    figure = attention_figure(model, config)
-    return [] if figure is None else [viz.save_figure(figure, figures / "attention.png")]
+def attention_figures(model: keras.Model, config: Config) -> dict[str, Figure]:
+    """Draw the attention on the first question of the evaluation; none for an LSTM.
 
-
-def pictures(model: keras.Model, config: Config) -> dict[str, np.ndarray]:
-    """What TensorBoard shows during training: name → uint8 RGB."""
-    figure = attention_figure(model, config)
-    return {} if figure is None else {"attention": viz.figure_to_image(figure)}
-
-
-def attention_figure(model: keras.Model, config: Config) -> Figure | None:
-    """Attention on the first question of the evaluation; `None` if the model does not attend.
-
-    A memory's is shown vector by vector, a transformer's block by block.
+    The attention of a memory is drawn for each vector, that of a transformer for each block.
     """
     (sequence, *_), (answer, *_) = evaluation_questions(config, 1)
     _, attention = model(sequence[None], return_attention_scores=True)
     if not attention:
-        return None
+        return {}
     blocks = [
         keras.ops.convert_to_numpy(keras.ops.cast(v, "float32"))[0] for v in attention.values()
     ]
-    vectors = names_of_vectors(config, sequence, answer)
+    vectors = vector_names(config, sequence, answer)
     if model.core == "transformer":
         names = [f"block {i}" for i in range(1, len(blocks) + 1)]
-        return viz.memory_attention_figure(np.stack(blocks), vectors, names)
+        return {"attention": viz.memory_attention_figure(np.stack(blocks), vectors, names)}
     slots = [f"slot {i}" for i in range(1, model.core_layer.cell.mem_slots + 1)]
-    return viz.memory_attention_figure(blocks[-1], [*slots, "input"], vectors, len(slots))
+    entities = [*slots, "input"]
+    figure = viz.memory_attention_figure(blocks[-1], entities, vectors, len(slots))
+    return {"attention": figure}
 
 
-def names_of_vectors(config: Config, sequence: np.ndarray, answer: int) -> list[str]:
-    """The label of every vector of a question, and which of them are m and the answer."""
+def vector_names(config: Config, sequence: np.ndarray, answer: int) -> list[str]:
+    """Return the label of every vector of a question, with marks for m and the answer."""
     labels, first, second = np.split(sequence[:, config.dimension :], 3, axis=-1)  # each (T, T)
     m = (second if config.order == "paper" else first)[0].argmax()
     names = []

@@ -32,43 +32,45 @@ from rrl_tf.training import (
     make_replicas,
     require_positive,
 )
-from train_scripts import command_line
+from train_scripts import command_line, supervised
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(FitConfig):
-    """Every number of a run. An epoch goes once through the text."""
+    """Options of a run. An epoch is one pass through the text."""
 
-    preset: str = "rmc"
     runs: str = "runs/text"
     text: str | None = None
     """File in UTF-8; by default Shakespeare's Coriolanus and most of Richard III."""
 
     core: Literal["rmc", "lstm"] = "rmc"
-    """What reads the characters."""
+    """Recurrent layer that reads the characters."""
     embedding: int = 32
     """Size of a character's vector."""
     mem_slots: int = 4
     """Rows of the Relational Memory."""
     head_size: int = 32
+    """Size of a head of the Relational Memory."""
     num_heads: int = 4
+    """Attention heads of the Relational Memory."""
     units: int = 193
-    """Size of the LSTM; 193 makes it as large as the Relational Memory Core above."""
+    """Size of the LSTM; with 193 it has as many parameters as the Relational Memory Core."""
 
     epochs: int = 4
+    """Passes through the text."""
     lanes: int = 64
-    """Places at which the text is read side by side: the batch."""
+    """Parts of the text that are read side by side: the batch."""
     length: int = 32
-    """Characters from one update to the next; the gradient goes back so far, the memory further."""
+    """Characters of an update; the gradient covers these, the memory also what came before."""
     learning_rate: float = 4e-3
     clip_norm: float | None = 1.0
 
     prompt: str = ""
-    """What the sample goes on from; by default the text's first character."""
+    """Start of the sample; by default the text's first character."""
     sample_length: int = 500
     """Characters of the sample."""
     temperature: float = 0.8
-    """Logits are divided by it before a character is drawn."""
+    """Divisor of the logits before a character is drawn."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -77,24 +79,24 @@ class Config(FitConfig):
 
     @property
     def default_name(self) -> str:
-        """The preset and the seed, and between them the name of a text of one's own."""
+        """The preset, the name of the user's text, if any, and the seed."""
         text = f"{pathlib.Path(self.text).stem}-" if self.text else ""
         return f"{self.preset}-{text}seed{self.seed}"
 
 
 PRESETS = {
-    "rmc": Config(),
-    "lstm": dataclasses.replace(Config(), preset="lstm", core="lstm", learning_rate=3e-2),
+    "rmc": Config(preset="rmc"),
+    "lstm": Config(preset="lstm", core="lstm", learning_rate=3e-2),
 }
 
 
 def main(config: Config) -> FitRun:
-    """Trains a model of the characters of a text; the same command again continues."""
+    """Trains a model of the characters of a text; the same command again resumes."""
     replicas = make_replicas(config, config.lanes)
     text = load_text(config.text, min_characters=10 * (config.lanes * config.length + 1))
     characters = Characters(text)
     prompt = config.prompt or text[0]
-    characters.encode(prompt)  # raises for one that the text does not have
+    characters.encode(prompt)  # raises for a character that is not in the text
     parts = {
         name: TextLanes(codes, config.lanes, config.length)
         for name, codes in split_text(characters.encode(text)).items()
@@ -110,37 +112,35 @@ def main(config: Config) -> FitRun:
         replicas=replicas,
     )
     if not run.is_finished():
-        # A stateful network is of so many lanes, so those of one device take one of their own.
+        # The batch size of a stateful network is fixed, so each of several devices needs its own.
         lanes = config.lanes // replicas.count
         network = make_network(config, len(characters), lanes) if replicas.count > 1 else None
         run.fit(
             parts["train"],
             validation_data=parts["validation"],
-            callbacks=[FromTheStart()],
+            callbacks=[ResetMemory()],
             network=network,
         )
         run.by_chief(finish, run, parts)
-    run.by_chief(write_sample, run, characters, prompt)  # a finished run writes on, too
+    run.by_chief(write_sample, run, characters, prompt)  # also for a finished run
     return run
 
 
-class FromTheStart(keras.callbacks.Callback):
-    """Begins every epoch, and every evaluation, at the beginning of the lanes: memories go back."""
+class ResetMemory(keras.callbacks.Callback):
+    """Resets the memory at the start of every epoch and evaluation, where the lanes start."""
 
     def on_epoch_begin(self, epoch, logs=None):
-        core_of(self.model).reset_state()
+        self.model.get_layer("core").reset_state()
 
     def on_test_begin(self, logs=None):
-        core_of(self.model).reset_state()
-
-
-def core_of(model: keras.Model) -> keras.layers.Layer:
-    """The recurrent layer."""
-    return model.get_layer("core")
+        self.model.get_layer("core").reset_state()
 
 
 def make_network(config: Config, num_characters: int, lanes: int) -> keras.Model:
-    """Codes `(lanes, T)` → logits `(lanes, T, num_characters)`; it goes on from call to call."""
+    """Return a model of codes `(lanes, T)` to logits `(lanes, T, num_characters)`.
+
+    Its memory continues from call to call.
+    """
     options: dict[str, Any] = {
         "return_sequences": True,
         "stateful": True,
@@ -162,36 +162,31 @@ def make_network(config: Config, num_characters: int, lanes: int) -> keras.Model
 
 
 def make_model(config: Config, num_characters: int, steps_per_epoch: int) -> keras.Model:
-    """A compiled network with new weights."""
+    """Return a compiled network with new weights."""
     model = make_network(config, num_characters, config.lanes)
-    model.compile(
-        keras.optimizers.Adam(**config.optimizer_options(config.epochs * steps_per_epoch)),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=[bits_per_character],
-        jit_compile=config.jit_compile,
-    )
-    return model
+    steps = config.epochs * steps_per_epoch
+    return supervised.compile_classifier(model, config, steps, metrics=[bits_per_character])
 
 
 def bits_per_character(targets: Any, logits: Any) -> Any:
-    """Cross-entropy of `(B, T)` codes under `(B, T, characters)` logits, in bits."""
+    """Return the cross-entropy of `(B, T)` codes and `(B, T, characters)` logits in bits."""
     logits = ops.cast(logits, "float32")
     nats = ops.sparse_categorical_crossentropy(targets, logits, from_logits=True)
     return nats / math.log(2)
 
 
 def finish(run: FitRun, parts: dict[str, TextLanes]) -> None:
-    """Test of a run that has just been trained."""
+    """Test the trained model."""
     bits = {
         f"{part}/bits_per_character": run.model.evaluate(
-            parts[part], callbacks=[FromTheStart()], verbose=0, return_dict=True
+            parts[part], callbacks=[ResetMemory()], verbose=0, return_dict=True
         )["bits_per_character"]
         for part in ("validation", "test")
     }
     known, unseen = (parts[part].rows[:, 1:].ravel() for part in ("train", "test"))
     summary = {
         "epochs": run.config.epochs,
-        "parameters": int(sum(np.prod(w.shape) for w in run.model.trainable_weights)),
+        "parameters": sum(math.prod(w.shape) for w in run.model.trainable_weights),
         **bits,
         "test/characters": unseen.size,
         "test/bits_of_frequencies": character_frequencies_bits(known, unseen),
@@ -205,16 +200,16 @@ def finish(run: FitRun, parts: dict[str, TextLanes]) -> None:
 
 
 def write_sample(run: FitRun, characters: Characters, prompt: str) -> None:
-    """Shows how the trained model goes on from the prompt, and keeps it."""
+    """Print and write a sample of the trained model."""
     file = run.folder.path / "sample.txt"
-    written = sample(run.config, run.model, characters, prompt)
+    text = sample(run.config, run.model, characters, prompt)
     with atomic_file(file) as draft:
-        draft.write_text(written + "\n", encoding="utf-8")
-    print(f"{'-' * 40}\n{written}\n{'-' * 40}\nwritten: {file}")
+        draft.write_text(text + "\n", encoding="utf-8")
+    print(f"{'-' * 40}\n{text}\n{'-' * 40}\nwritten: {file}")
 
 
 def sample(config: Config, model: keras.Model, characters: Characters, prompt: str) -> str:
-    """The prompt, and characters drawn one by one as the model expects them."""
+    """Return the prompt and characters drawn one by one from the model's probabilities."""
     network = make_network(config, len(characters), lanes=1)
     for mine, trained in zip(network.trainable_weights, model.trainable_weights):
         mine.assign(trained)

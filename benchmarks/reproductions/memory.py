@@ -18,7 +18,7 @@ from benchmarks.reproduction import (
 )
 from rrl_tf.agents import make_agent
 from rrl_tf.agents.evaluation import NOISE
-from rrl_tf.interpret.memory_checks import memory_ablations, swap_of_memory
+from rrl_tf.interpret.memory_checks import memory_ablations, swap_memories
 from train_scripts import train_recurrent
 
 TASKS = {
@@ -114,7 +114,7 @@ def measure(run):
     played = memory_ablations(agent, task, resets)
     found["without"] = {name: each.summary()["success"] for name, each in played.items()}
     if config.environment == "memory":
-        swap = swap_of_memory(agent.greedy_policy(), task)
+        swap = swap_memories(agent.greedy_policy(), task)
         if swap.decided.any():
             found["swapped"] = swap.summary()
     return found

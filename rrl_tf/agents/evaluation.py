@@ -96,10 +96,21 @@ def evaluate(
     """
     if not resets:
         raise InvalidInput("`resets` must hold at least one start; received none.")
-    recurrent = hasattr(act, "initial_state")
-    state = act.initial_state(len(resets)) if recurrent else None
     episodes = [_Episode(make_env(), reset) for reset in resets]
-    rng = np.random.default_rng(seed)
+    recurrent = hasattr(act, "initial_state")
+    _play_to_the_end(episodes, act, recurrent, epsilon, np.random.default_rng(seed))
+    for episode in episodes:
+        episode.env.close()
+    return Evaluation(
+        success=_where_known([episode.success for episode in episodes]),
+        length=np.array([episode.length for episode in episodes]),
+        reward=np.array([episode.reward for episode in episodes]),
+        loop=None if recurrent else _where_known([episode.loop for episode in episodes]),
+    )
+
+
+def _play_to_the_end(episodes, act, recurrent, epsilon, rng):
+    state = act.initial_state(len(episodes)) if recurrent else None
     running = episodes
     while running:
         observation = np.stack([episode.observation for episode in running])
@@ -117,14 +128,6 @@ def evaluate(
             state = act.next_state(memory, action, reward, over)
             state = {name: value[~over] for name, value in state.items()}
         running = [episode for episode in running if not episode.over]
-    for episode in episodes:
-        episode.env.close()
-    return Evaluation(
-        success=_where_known([episode.success for episode in episodes]),
-        length=np.array([episode.length for episode in episodes]),
-        reward=np.array([episode.reward for episode in episodes]),
-        loop=None if recurrent else _where_known([episode.loop for episode in episodes]),
-    )
 
 
 def _where_known(values):

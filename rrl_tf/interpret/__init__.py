@@ -1,1 +1,17 @@
 """Analysis of trained networks: traces, attention, faithfulness, memory."""
+
+from rrl_tf._lazy import lazy_attributes
+
+_MODULES = {
+    "episode": "draw_episode",
+    "faithfulness": "Faithfulness attention_rollout faithfulness",
+    "memory_checks": (
+        "MemorySwap ShuffledMemory ZeroedMemory memory_ablations swap_of_memory "
+        "uniform_attention_player"
+    ),
+    "tracing": "PolicyTracer StepTrace",
+}
+
+__all__ = sorted(" ".join(_MODULES.values()).split())
+
+__getattr__ = lazy_attributes(__name__, _MODULES)

@@ -1,4 +1,4 @@
-"""What an agent attends to and remembers: one greedy episode played and drawn."""
+"""One greedy episode of an agent: played, traced and drawn."""
 
 from __future__ import annotations
 
@@ -13,71 +13,87 @@ import numpy as np
 
 from rrl_tf import viz
 from rrl_tf.envs import Task
-from rrl_tf.interpret.tracing import Look, Watched, picture_grid
+from rrl_tf.interpret.tracing import PolicyTracer, figure_grid
 from rrl_tf.training.metrics_log import MetricsLog
 
 LONGEST_FILM = 60
-"""Steps after which an episode is cut."""
+"""Steps after which a drawn episode is cut."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Episode:
-    """T steps as `viz.film` takes them: T + 1 frames, T of everything else.
+class TracedEpisode:
+    """T steps of an agent, as `viz.film` takes them.
 
-    Where a network attends to patches of the frame, `frame_grid` says how they lie. An episode that
-    was cut has not `ended`.
+    Attributes:
+        frames: `(T + 1, height, width, 3)` uint8.
+        views: `T` uint8 RGB pictures of what the agent sees; `None` without attention over cells.
+        unseen: `T` bool arrays of the cells out of sight, `[x, y]`; `None` without.
+        cells: `T` dicts label -> `(x, y)` of the entities in view.
+        scores: dict round -> `(T, H, N, N)`.
+        q_values: `(T, A)`.
+        actions: `(T,)`.
+        rewards: `(T,)`.
+        memory: of an agent with a memory.
+        patch_grid: `(rows, columns)` of the patches of a frame that attend to each other.
+        ended: whether the episode was over after T steps.
     """
 
     frames: np.ndarray
-    views: np.ndarray
-    unseen: np.ndarray
-    scores: dict[str, np.ndarray]
+    views: list[np.ndarray | None]
+    unseen: list[np.ndarray | None]
     cells: list[dict[str, tuple[int, int]]]
+    scores: dict[str, np.ndarray]
     q_values: np.ndarray
     actions: np.ndarray
     rewards: np.ndarray
-    memory: viz.EpisodeMemory | None = None
-    frame_grid: tuple[int, int] | None = None
-    ended: bool = True
+    memory: viz.EpisodeMemory | None
+    patch_grid: tuple[int, int] | None
+    ended: bool
 
 
 def draw_episode(
     network: keras.Model, task: Task, figures: pathlib.Path, log: MetricsLog
 ) -> list[pathlib.Path]:
-    """Plays one greedy episode and draws it as a film, with all that can be seen of the network.
+    """Play one greedy episode and draw it as a film and figures.
 
-    That is its attention over the cells of a grid, where a task names entities in it, and what its
-    memory attends to and when it is written. Both get a figure of their own, `attention.png` and
-    `memory.png`. Attention among the patches of a picture is drawn over the frame. Of an
-    environment without pictures nothing is drawn.
+    The film shows attention over the cells of a grid, if the task names entities in it, or over
+    the frame, if the network attends among the patches of a picture; and what the memory attends to
+    and when it is written. The figures `attention.png` and `memory.png` show the same at one step
+    and over all steps. Without rendered frames nothing is drawn.
 
     Args:
-        network: Q network, as `RelationalQNetwork` or `RecurrentQNetwork`.
-        task: what is played: the evaluation episode that shows most in its beginning, or, where
-            there is a memory to fill, the one that shows least.
-        figures: folder that the pictures go to.
-        log: shows the figures and the film, too.
+        network: Q network, such as `RelationalQNetwork` or `RecurrentQNetwork`.
+        task: the task to play: the evaluation episode that shows most at its start or, if the
+            network has a memory, the one that shows least.
+        figures: folder of the figures.
+        log: also receives the figures and the film.
 
     Returns:
-        Paths of what was drawn.
+        Paths of the figures and the film.
     """
     env = _rendering_env(task)
     if env is None:
         return []
-    watched = Watched(network, task)
-    episode = play(network, task, env, _reset(task, env, watched))
+    episode = play(network, task, env, choose_start(network, task, env))
     env.close()
     drawn = {}
-    if episode.frame_grid:
-        half = len(episode.actions) // 2  # the beginnings are alike
-        rounds = {name: scores[half] for name, scores in episode.scores.items()}
+    if episode.patch_grid:
+        half = len(episode.actions) // 2  # the starts are alike
+        scores = {name: each[half] for name, each in episode.scores.items()}
         drawn["attention"] = viz.frame_attention_figure(
-            episode.frames[half], rounds, episode.frame_grid
+            episode.frames[half], scores, episode.patch_grid
         )
     elif episode.scores:
-        # A memory's episode is one that shows little at first.
-        step = np.argmax([len(cells) for cells in episode.cells]) if watched.remembers else 0
-        drawn["attention"] = _attention(episode, int(step), picture_grid(task))
+        # The start of an agent with a memory shows little.
+        step = int(np.argmax(list(map(len, episode.cells)))) if episode.memory else 0
+        drawn["attention"] = viz.attention_figure(
+            episode.frames[step],
+            episode.views[step],
+            {name: each[step] for name, each in episode.scores.items()},
+            episode.cells[step],
+            unseen=episode.unseen[step],
+            grid=figure_grid(task),
+        )
     if episode.memory is not None and episode.memory.gates:
         drawn["memory"] = viz.gates_figure(episode.memory, episode.cells)
     step = int(log.rows[-1]["step"]) if log.rows else 0
@@ -89,28 +105,10 @@ def draw_episode(
     return [*paths, film]
 
 
-def _reset(task, env, watched):
-    """How the episode begins that is drawn."""
-    if task.entities is None or not (watched.attends or watched.remembers):
-        return task.evaluation_resets(at_most=1)[0]
-    return (least_in_view if watched.remembers else most_in_view)(task, env)
-
-
-def _attention(episode, step, grid):
-    return viz.attention_figure(
-        episode.frames[step],
-        episode.views[step],
-        {name: scores[step] for name, scores in episode.scores.items()},
-        episode.cells[step],
-        unseen=episode.unseen[step],
-        grid=grid,
-    )
-
-
 def _film(episode, task):
-    # Of several rounds the first, in which the cells still stand for what lies in them.
+    # The first of several rounds, in which an entity is still the content of its own cell.
     name, scores = next(iter(episode.scores.items()), ("", None))
-    if episode.frame_grid:
+    if episode.patch_grid:
         scores = None
     return viz.film(
         _frames(episode),
@@ -120,7 +118,7 @@ def _film(episode, task):
         episode.actions,
         episode.rewards,
         task.action_names,
-        grid=picture_grid(task) if scores is not None else (1, 1),
+        grid=(1, 1) if scores is None else figure_grid(task),
         memory=episode.memory,
         ended=episode.ended,
         round_name=name.replace("_", " ") if len(episode.scores) > 1 else "",
@@ -128,82 +126,86 @@ def _film(episode, task):
 
 
 def _frames(episode):
-    """The frames, each beside itself under the last round's attention, where that is over it."""
-    if not episode.frame_grid:
+    """Return the frames; with attention over them, each next to a copy under the last round's."""
+    if not episode.patch_grid:
         return episode.frames
-    last = [*episode.scores.values()][-1]
-    paid = [viz.attention_paid(scores, episode.frame_grid).mean(axis=0) for scores in last]
-    seen = [viz.overlay(frame, weights) for frame, weights in zip(episode.frames, paid)]
-    return np.concatenate([episode.frames, [*seen, episode.frames[-1]]], axis=2)
+    *_, last = episode.scores.values()
+    weights = [viz.attention_paid(each, episode.patch_grid).mean(axis=0) for each in last]
+    covered = [viz.overlay(frame, each) for frame, each in zip(episode.frames, weights)]
+    return np.concatenate([episode.frames, [*covered, episode.frames[-1]]], axis=2)
 
 
-def most_in_view(task: Task, env: gymnasium.Env) -> dict[str, Any]:
-    """The first evaluation reset that shows most entities and, among those, most of the grid."""
-    return max(task.evaluation_resets(), key=lambda reset: _in_view(task, env, reset))
+def choose_start(network: keras.Model, task: Task, env: gymnasium.Env) -> dict[str, Any]:
+    """Return the evaluation reset that shows most entities and, among those, most of the grid.
+
+    For a network with a memory, the one that shows least; for a task without entities, the first.
+    """
+    if task.entities is None:
+        return task.evaluation_resets(at_most=1)[0]
+
+    def visible(reset):
+        observation, _ = env.reset(**reset)
+        hidden = task.unseen(observation).sum() if task.unseen else 0
+        return len(task.entities(observation)), -hidden
+
+    choose = min if PolicyTracer(network, task).has_memory else max
+    return choose(task.evaluation_resets(), key=visible)
 
 
-def least_in_view(task: Task, env: gymnasium.Env) -> dict[str, Any]:
-    """The first evaluation reset that shows fewest entities and, among those, least of the grid."""
-    return min(task.evaluation_resets(), key=lambda reset: _in_view(task, env, reset))
-
-
-def _in_view(task, env, reset):
+def play(
+    network: keras.Model, task: Task, env: gymnasium.Env, reset: dict[str, Any]
+) -> TracedEpisode:
+    """Play one greedy episode and trace it, cut after `LONGEST_FILM` steps."""
+    tracer = PolicyTracer(network, task)
     observation, _ = env.reset(**reset)
-    hidden = task.unseen(observation).sum() if task.unseen else 0
-    return len(task.entities(observation)), -hidden
-
-
-def play(network: keras.Model, task: Task, env: gymnasium.Env, reset: dict[str, Any]) -> Episode:
-    """One greedy episode, cut after `LONGEST_FILM` steps."""
-    watched = Watched(network, task)
-    observation, _ = env.reset(**reset)
-    rows: list[dict[str, Any]] = []
     frames: list[Any] = [env.render()]
-    looks: list[Look] = []
+    actions: list[int] = []
+    traces, views, unseen, cells, rewards = [], [], [], [], []
     over = False
-    while not over and len(rows) < LONGEST_FILM:
-        looks.append(watched.look(observation))
-        seen = _seen(task, env, observation, watched)
-        action = int(looks[-1].q_values.argmax())
-        observation, reward, terminated, truncated, _ = env.step(action)
-        watched.remember(action, float(reward))
-        rows.append({**seen, "actions": action, "rewards": float(reward)})
+    while not over and len(actions) < LONGEST_FILM:
+        traces.append(tracer.trace(observation))
+        over_cells = bool(traces[-1].attention) and not tracer.patch_grid
+        views.append(_view(task, env, observation) if over_cells else None)
+        unseen.append(_unseen(task, observation) if over_cells else None)
+        cells.append(_cells(task, observation))
+        actions.append(int(traces[-1].q_values.argmax()))
+        observation, reward, terminated, truncated, _ = env.step(actions[-1])
+        rewards.append(float(reward))
+        tracer.record(actions[-1], rewards[-1])
         frames.append(env.render())
         over = terminated or truncated
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
-    rounds = looks[0].rounds if watched.attends or watched.frame_grid else ()
-    return Episode(
-        frames=np.stack(frames),
-        cells=columns.pop("cells"),
-        scores={name: np.stack([look.rounds[name] for look in looks]) for name in rounds},
-        q_values=np.stack([look.q_values for look in looks]),
-        memory=watched.memory_of(looks),
-        frame_grid=watched.frame_grid,
-        ended=over,
-        **{name: np.stack(values) for name, values in columns.items()},
+    return TracedEpisode(
+        np.stack(frames),
+        views,
+        unseen,
+        cells,
+        {name: np.stack([t.attention[name] for t in traces]) for name in traces[0].attention},
+        np.stack([t.q_values for t in traces]),
+        np.array(actions),
+        np.array(rewards),
+        tracer.episode_memory(traces),
+        tracer.patch_grid,
+        over,
     )
 
 
-def _seen(task, env, observation, watched):
-    """What is where in one step, with x before y in everything that is drawn."""
-    seen = {"cells": {}, "unseen": False, "views": False}
-    if task.entities is not None and (watched.attends or watched.remembers):
-        entities = task.entities(observation).items()
-        seen["cells"] = {label: _transposed(task, *cell) for label, cell in entities}
-    if watched.attends:
-        shape = task.preprocessor.shape[:2]
-        unseen = task.unseen(observation) if task.unseen else np.zeros(shape, bool)
-        seen["unseen"] = unseen.T if task.rows_first else unseen
-        seen["views"] = _view(task, env, observation)
-    return seen
+def _cells(task, observation):
+    """Return label -> `(x, y)` of the entities in view."""
+    entities = task.entities(observation).items() if task.entities else ()
+    order = slice(None, None, -1 if task.rows_first else 1)
+    return {label: tuple(map(int, cell))[order] for label, cell in entities}
 
 
-def _transposed(task, first, second):
-    return (int(second), int(first)) if task.rows_first else (int(first), int(second))
+def _unseen(task, observation):
+    """Return the cells out of sight, indexed `[x, y]`."""
+    if task.unseen is None:
+        return None
+    hidden = task.unseen(observation)
+    return hidden.T if task.rows_first else hidden
 
 
 def _view(task, env, observation):
-    """What the agent sees as RGB: the task's own picture, or the cells' first channel in greys."""
+    """Return the task's picture of the view, or the cells' first channel in greys."""
     if task.view is not None:
         return task.view(env)
     cells = np.asarray(observation)[..., 0].astype("float64")
@@ -213,19 +215,16 @@ def _view(task, env, observation):
 
 
 def _rendering_env(task):
-    """An environment that gives pictures, or `None` where there are none."""
-    env = task.make_test_env()
-    modes = env.metadata.get("render_modes") or ()
-    env.close()
-    if "rgb_array" not in modes:
-        return None
+    """Return an environment that renders frames, or `None`."""
     if not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # or it complains that there is no screen
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame warns without a screen
+    if "rgb_array" not in (task.make_test_env().metadata.get("render_modes") or ()):
+        return None
     env = task.make_test_env(render_mode="rgb_array")
     try:
         env.reset(seed=0)
-        picture = env.render()
-    except gymnasium.error.DependencyNotInstalled:  # what draws is often an extra
+        frame = env.render()
+    except gymnasium.error.DependencyNotInstalled:  # pygame is often an optional package
         return None
-    # A maker that takes no render mode gives an environment that draws nothing.
-    return None if env.render_mode is None and picture is None else env
+    # A maker without a `render_mode` argument returns an environment that renders nothing.
+    return None if env.render_mode is None and frame is None else env

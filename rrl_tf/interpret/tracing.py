@@ -1,4 +1,4 @@
-"""A Q network that is asked step by step, with what can be seen of it."""
+"""Traces of a Q network: its Q values, attention and gates at every step of an episode."""
 
 from __future__ import annotations
 
@@ -17,158 +17,151 @@ from rrl_tf.models import RecurrentQNetwork, RelationalQNetwork
 
 
 @dataclasses.dataclass(frozen=True)
-class Look:
-    """One step of a network: Q values `(A,)`, and dicts name → array of what can be seen of it."""
-
-    q_values: np.ndarray
-    rounds: dict[str, np.ndarray]
-    """Attention from cell to cell, `(H, N, N)`, cell by cell as pictures have them, or, where
-    these are patches of a frame, row by row."""
-    blocks: dict[str, np.ndarray]
-    """Attention of the memory, `(H, N, S)`."""
-    gates: dict[str, np.ndarray]
-    """`(M, units)` or `(units,)`, from 0 to 1."""
-
-
-class Watched:
-    """Plays one episode with a Q network; of one that remembers, carries along what it does.
-
-    Args:
-        network: `RecurrentQNetwork`, or `network(x)` → Q values `(B, A)`, perhaps with an argument
-            `return_attention_scores`.
-        task: what is played.
+class StepTrace:
+    """One step of a Q network.
 
     Attributes:
-        attends: whether it can show its attention from cell to cell of the task's grid.
-        frame_grid: `(rows, columns)` of the patches of a picture that attend to each other, where
-            a network makes its entities of a picture; else `None`.
-        remembers: whether it has a memory.
+        q_values: `(A,)`.
+        attention: dict round -> `(H, N, N)`, from entity to entity. Cells of a grid have the order
+            of the figures, `x * height + y`; patches of a picture lie row by row. Empty where the
+            network's entities are neither.
+        memory_attention: dict block -> `(H, N, S)`, attention of the memory.
+        gates: dict gate -> `(M, units)` or `(units,)`, from 0 to 1.
+    """
+
+    q_values: np.ndarray
+    attention: dict[str, np.ndarray]
+    memory_attention: dict[str, np.ndarray]
+    gates: dict[str, np.ndarray]
+
+
+class PolicyTracer:
+    """Run a Q network through one episode and trace every step.
+
+    Args:
+        network: `RecurrentQNetwork`, or a model `network(x)` -> Q values `(B, A)`, with or without
+            an argument `return_attention_scores`.
+        task: the task that the network plays.
+
+    Attributes:
+        has_memory: whether the network has a memory.
+        patch_grid: `(rows, columns)` of the patches of a picture that attend to each other; `None`
+            if the network does not make its entities of a picture.
 
     Example:
         >>> from rrl_tf.envs import doorkey_task
         >>> task, network = doorkey_task((5,)), RelationalQNetwork.from_preset("doorkey-5x5")
-        >>> watched, env = Watched(network, task), task.make_test_env()
+        >>> tracer, env = PolicyTracer(network, task), task.make_test_env()
         >>> observation, _ = env.reset(seed=0)
-        >>> look = watched.look(observation)
-        >>> {name: attention.shape for name, attention in look.rounds.items()}
+        >>> trace = tracer.trace(observation)
+        >>> {name: scores.shape for name, scores in trace.attention.items()}
         {'round_1': (2, 49, 49), 'round_2': (2, 49, 49)}
-        >>> action = int(look.q_values.argmax())
+        >>> action = int(trace.q_values.argmax())
         >>> observation, reward, *_ = env.step(action)
-        >>> watched.remember(action, float(reward))
+        >>> tracer.record(action, float(reward))
     """
 
     def __init__(self, network: keras.Model, task: Task) -> None:
         self._network, self._task = network, task
-        self._recurrent = isinstance(network, RecurrentQNetwork)
-        self.remembers = self._recurrent and network.memory_size > 0
+        self._is_recurrent = isinstance(network, RecurrentQNetwork)
+        self.has_memory = self._is_recurrent and network.memory_size > 0
+        self.patch_grid = self._find_patch_grid()
         self._memory: Any = None
-        self._action, self._reward = -1, 0.0
-        self.attends, self.frame_grid = self._attends(), self._frame_grid()
+        self._state = network.initial_state(1) if self._is_recurrent else {}
 
-    def _attends(self):
-        shape = self._task.preprocessor.shape
-        can = "return_attention_scores" in inspect.signature(self._network.call).parameters
-        if self._task.entities is None or len(shape) != 3 or not can:
-            return False
-        _, _, rounds, *_ = self._ask(ops.zeros((1, *shape)), looks=True)
-        cells = (shape[0] * shape[1],) * 2
-        return bool(rounds) and all(each.shape[-2:] == cells for each in rounds.values())
-
-    def _frame_grid(self):
+    def _find_patch_grid(self):
         shape = self._task.preprocessor.shape
         if self._task.entities is not None or not isinstance(self._network, RelationalQNetwork):
             return None
         grid = self._network.grid_shape((None, *shape))
-        return None if grid == shape[:2] else grid  # cells of a grid may lie anywhere in a frame
+        # An entity for every cell need not be a picture: the cells may lie anywhere in a frame.
+        return None if grid == shape[:2] else grid
 
-    def look(self, observation: np.ndarray) -> Look:
-        """What the network makes of an observation, and what it remembers from now on."""
-        views = self._task.preprocessor(observation[None])
-        q, self._memory, *seen = self._ask(views, looks=self.attends or bool(self.frame_grid))
-        rounds, blocks, gates = (
-            {name: _array(value) for name, value in values.items()} for values in seen
+    def trace(self, observation: np.ndarray) -> StepTrace:
+        """Run the network on an observation and update its memory."""
+        q_values, attention, memory_attention, gates = keras.tree.map_structure(
+            lambda x: ops.convert_to_numpy(ops.cast(x, "float32"))[0],
+            self._run(self._task.preprocessor(observation[None])),
         )
-        if self.attends:
-            order = cells_order(self._task)
-            rounds = {name: each[:, order][:, :, order] for name, each in rounds.items()}
-        return Look(_array(q), rounds, blocks, gates)
+        return StepTrace(q_values, self._in_figure_order(attention), memory_attention, gates)
 
-    def _ask(self, views, looks):
-        """Q values, the next memory, and attention from cell to cell, of the memory, and gates."""
-        if not self._recurrent:
-            if not looks:
-                return self._network(views), None, {}, {}, {}
-            q, scores = self._network(views, return_attention_scores=True)
-            return q, None, scores, {}, {}
-        inputs = {
-            "observation": views,
-            "previous_action": ops.convert_to_tensor([self._action], "int32"),
-            "previous_reward": ops.convert_to_tensor([self._reward], "float32"),
-        }
-        q, memory, scores, gates = self._network(
-            inputs, self._memory, return_attention_scores=True, return_gates=True
-        )
-        rounds = {name: each for name, each in scores.items() if name.startswith("round_")}
-        blocks = {name: each for name, each in scores.items() if name not in rounds}
-        return q, memory, rounds, blocks, gates
+    def _run(self, inputs):
+        """Return Q values, attention between entities, attention of the memory, and gates."""
+        if self._is_recurrent:
+            step = {**self._state, "observation": inputs}
+            q_values, self._memory, scores, gates = self._network(
+                step, step.pop("memory"), return_attention_scores=True, return_gates=True
+            )
+            rounds = {name: each for name, each in scores.items() if name.startswith("round_")}
+            blocks = {name: each for name, each in scores.items() if name not in rounds}
+            return q_values, rounds, blocks, gates
+        if "return_attention_scores" in inspect.signature(self._network.call).parameters:
+            return *self._network(inputs, return_attention_scores=True), {}, {}
+        return self._network(inputs), {}, {}, {}
 
-    def remember(self, action: int, reward: float) -> None:
-        """What was done after the last look, and what came of it."""
-        self._action, self._reward = action, reward
+    def _in_figure_order(self, attention):
+        if self.patch_grid:
+            return attention
+        order = cells_order(self._task)
+        cells = (len(order), len(order))
+        if self._task.entities is None or any(x.shape[1:] != cells for x in attention.values()):
+            return {}
+        return {name: each[:, order][:, :, order] for name, each in attention.items()}
 
-    def memory_of(self, looks: Sequence[Look]) -> viz.EpisodeMemory | None:
-        """An episode's memory as pictures show it; `None` where there is nothing to show."""
-        if not self.remembers:
+    def record(self, action: int, reward: float) -> None:
+        """Record the action taken after the last trace and its reward."""
+        if self._is_recurrent:
+            step = np.array([action], "int32"), np.array([reward], "float32"), np.array([False])
+            self._state = self._network.next_state(self._memory, *step)
+
+    def episode_memory(self, traces: Sequence[StepTrace]) -> viz.EpisodeMemory | None:
+        """Return the memory of an episode as figures show it; `None` without a memory."""
+        if not self.has_memory:
             return None
-        gates = {name: np.stack([look.gates[name] for look in looks]) for name in looks[0].gates}
-        blocks = {name: np.stack([look.blocks[name] for look in looks]) for name in looks[0].blocks}
+        gates = {name: np.stack([t.gates[name] for t in traces]) for name in traces[0].gates}
+        blocks = [
+            np.stack([t.memory_attention[name] for t in traces])
+            for name in traces[0].memory_attention
+        ]
         if self._network.core == "window":
-            return _window(blocks)
-        if self._network.core == "lstm":  # every unit, as the mean of many hardly moves
-            units = self._network.core_layer.output_size
-            return viz.EpisodeMemory([f"unit {i}" for i in range(1, units + 1)], gates)
-        means = {name: gate.mean(axis=-1) for name, gate in gates.items()}
-        # The rows of later blocks are mixtures of these.
-        return self._slots(blocks["block_1"], means)
+            return _window_memory(blocks)
+        if self._network.core == "lstm":  # every unit, because the mean of many hardly moves
+            return viz.EpisodeMemory(_numbered("unit", self._network.core_layer.output_size), gates)
+        gates = {name: gate.mean(axis=-1) for name, gate in gates.items()}
+        # The rows of later blocks are mixtures of the slots.
+        return self._slots_memory(blocks[0], gates)
 
-    def _slots(self, attention, gates):
+    def _slots_memory(self, attention, gates):
         count = self._network.core_layer.cell.mem_slots
-        slots = tuple(f"slot {i}" for i in range(1, count + 1))
+        slots, attention = _numbered("slot", count), attention[:, :, :count]
         if self._network.memory_input == "vector":
-            return viz.EpisodeMemory(slots, gates, attention[:, :, :count], (*slots, "input"))
+            return viz.EpisodeMemory(slots, gates, attention, (*slots, "input"))
         cells = count + cells_order(self._task)
-        order = np.concatenate([np.arange(count), cells, [cells.max() + 1]])
-        return viz.EpisodeMemory(
-            slots,
-            gates,
-            attention[:, :, :count, order],
-            (*slots, viz.VIEW, "action"),
-            picture_grid(self._task),
-        )
+        order = [*range(count), *cells, count + len(cells)]
+        entities = (*slots, viz.VIEW, "action")
+        grid = figure_grid(self._task)
+        return viz.EpisodeMemory(slots, gates, attention[..., order], entities, grid)
 
 
-def _window(blocks):
-    """What the present step attends to, in every block of a transformer over the last steps."""
-    present = [blocks[f"block_{i}"][:, :, -1] for i in range(1, len(blocks) + 1)]  # (T, H, K)
-    length = present[0].shape[-1]
-    steps = (*(f"-{k}" for k in range(length - 1, 0, -1)), "now")
-    names = tuple(f"block {i}" for i in range(1, len(present) + 1))
-    return viz.EpisodeMemory(names, {}, np.stack(present, axis=2), steps)
+def _window_memory(blocks):
+    """Return the attention of the current step in every block of a transformer."""
+    attention = np.stack([block[:, :, -1] for block in blocks], axis=2)  # (T, H, blocks, K)
+    steps = (*(f"-{k}" for k in range(attention.shape[-1] - 1, 0, -1)), "now")
+    return viz.EpisodeMemory(_numbered("block", len(blocks)), {}, attention, steps)
+
+
+def _numbered(name, count):
+    return tuple(f"{name} {i}" for i in range(1, count + 1))
 
 
 def cells_order(task: Task) -> np.ndarray:
-    """For every cell in the order of pictures, x before y, its place in the network's `(N,)`."""
+    """Return, for each cell in the order of the figures, its index among a network's entities."""
     height_width = task.preprocessor.shape[:2]
-    order = np.arange(height_width[0] * height_width[1]).reshape(height_width)
+    order = np.arange(np.prod(height_width)).reshape(height_width)
     return (order.T if task.rows_first else order).ravel()
 
 
-def picture_grid(task: Task) -> tuple[int, int]:
-    """`(width, height)` of the task's grid."""
+def figure_grid(task: Task) -> tuple[int, int]:
+    """Return `(width, height)` of the task's grid."""
     first, second = task.preprocessor.shape[:2]
     return (second, first) if task.rows_first else (first, second)
-
-
-def _array(tensor):
-    """The only row of a batch, float32: mixed precision's numbers are drawn by nobody."""
-    return ops.convert_to_numpy(ops.cast(tensor, "float32"))[0]

@@ -1,4 +1,4 @@
-"""Episodes are drawn as they are played, by agents with a memory and without."""
+"""Traced episodes of agents with and without a memory, and their figures."""
 
 import dataclasses
 import functools
@@ -7,13 +7,11 @@ import gymnasium
 import numpy as np
 import pytest
 from PIL import Image
-from rrl_tf.agents.loops import make_recurrent_agent
-from rrl_tf.agents.recurrent_double_dqn_run import RecurrentDoubleDQNConfig
 
-from rrl_tf.agents import evaluate
+from rrl_tf.agents import RecurrentDoubleDQNConfig, evaluate, make_agent
 from rrl_tf.envs import gymnasium_task, memory_task
-from rrl_tf.interpret import episode as pictures
-from rrl_tf.interpret.episode import _frames, draw_episode, least_in_view, most_in_view, play
+from rrl_tf.interpret import episode as episode_module
+from rrl_tf.interpret.episode import _frames, choose_start, draw_episode, play
 from rrl_tf.models import RecurrentQNetwork, RelationalQNetwork
 from rrl_tf.training import MetricsLog
 
@@ -47,7 +45,7 @@ def network(preset, **core):
     )
     model.build({"observation": (None, *task().preprocessor.shape)})
     for weight in model.trainable_variables:
-        weight.assign(weight * 3)  # not to stand still
+        weight.assign(weight * 3)  # so that the agent moves
     return model
 
 
@@ -59,30 +57,30 @@ def drawn(folder, model, of=None):
 
 
 @pytest.mark.parametrize("preset", CORES)
-def test_what_can_be_seen_of_an_agent_is_drawn(tmp_path, preset):
+def test_draw_episode_draws_what_the_network_has(tmp_path, preset):
     names = {"episode.gif"}
     names |= {"attention.png"} if "dense" not in preset else set()
     names |= {"memory.png"} if preset.startswith(("lstm", "relational")) else set()
     assert drawn(tmp_path, network(preset)) == sorted(names)
     env = task().make_test_env(render_mode="rgb_array")
-    episode = play(network(preset), task(), env, least_in_view(task(), env))
+    episode = play(network(preset), task(), env, choose_start(network(preset), task(), env))
     with Image.open(tmp_path / "figures" / "episode.gif") as gif:
         assert gif.n_frames == len(episode.actions) + 1
     assert (episode.memory is None) == (preset == "none-dense")
 
 
-def test_an_agent_without_a_memory_is_drawn_as_ever(tmp_path):
+def test_draw_episode_without_memory_draws_attention_and_film(tmp_path):
     model = RelationalQNetwork.from_preset("fast", task().preprocessor, num_actions=3)
     assert drawn(tmp_path, model) == ["attention.png", "episode.gif"]
 
 
-def test_a_memory_without_gates_has_no_figure_of_them(tmp_path):
+def test_memory_without_gates_has_no_memory_figure(tmp_path):
     model = network("relational-memory-dense", gate_style=None)
     assert drawn(tmp_path, model) == ["episode.gif"]
 
 
 def views_of(episode, reset):
-    """The raw observations of an episode, played again."""
+    """Return the raw observations of an episode."""
     env = task().make_test_env()
     observation, _ = env.reset(**reset)
     views = [observation]
@@ -93,12 +91,11 @@ def views_of(episode, reset):
 
 @pytest.mark.parametrize("rows_first", [False, True])
 @pytest.mark.parametrize("preset", CORES)
-def test_an_episode_is_what_the_network_makes_of_the_whole_sequence(preset, rows_first):
-    """Memory, last action and reward are carried along as in `unroll`."""
+def test_traced_steps_equal_unroll_of_the_sequence(preset, rows_first):
     turned = dataclasses.replace(task(), rows_first=rows_first)
     env = task().make_test_env(render_mode="rgb_array")
-    reset = least_in_view(task(), env)
     model = network(preset)
+    reset = choose_start(model, task(), env)
     episode = play(model, turned, env, reset)
     views = views_of(episode, reset)
     previous = np.concatenate([[-1], episode.actions[:-1]])
@@ -140,41 +137,42 @@ def expected_attention(preset, scores, cells):
 
 
 @pytest.mark.parametrize("longest", [3, 6])
-def test_an_episode_that_is_cut_has_not_ended(monkeypatch, longest):
-    monkeypatch.setattr(pictures, "LONGEST_FILM", longest)
+def test_cut_episode_has_not_ended(monkeypatch, longest):
+    monkeypatch.setattr(episode_module, "LONGEST_FILM", longest)
     env = task().make_test_env(render_mode="rgb_array")
-    episode = play(network("lstm-dense"), task(), env, least_in_view(task(), env))
+    episode = play(network("lstm-dense"), task(), env, task().evaluation_resets()[0])
     assert episode.ended == (longest == 6)
     assert len(episode.actions) == longest
 
 
 @pytest.mark.parametrize("preset", ["lstm-dense", "relational-memory-entities"])
-def test_the_film_shows_what_the_evaluation_plays(preset):
+def test_traced_episode_equals_the_evaluated_one(preset):
     config = RecurrentDoubleDQNConfig(name="x")
-    agent = make_recurrent_agent(task(), network(preset), config)
+    agent = make_agent(task(), network(preset), config)
     env = task().make_test_env(render_mode="rgb_array")
     resets = task().evaluation_resets(at_most=4)
-    found = evaluate(agent.greedy_player(), task().make_test_env, resets)
+    found = evaluate(agent.greedy_policy(), task().make_test_env, resets)
     for reset, length, reward in zip(resets, found.length, found.reward):
         episode = play(agent.policy, task(), env, reset)
         assert len(episode.actions) == length
         assert episode.rewards.sum() == reward
 
 
-def test_an_agent_with_a_memory_begins_where_it_has_to_look():
+def test_choose_start_shows_least_with_a_memory_and_most_without():
     env = task().make_test_env()
-    chosen = least_in_view(task(), env)
+    chosen = choose_start(network("lstm-dense"), task(), env)
+    without = choose_start(network("none-dense"), task(), env)
 
     def hidden(reset):
         return task().unseen(env.reset(**reset)[0]).sum()
 
     assert hidden(chosen) == max(map(hidden, task().evaluation_resets()))
-    assert chosen["options"]["start"].agent > 1  # not beside the object
-    assert hidden(most_in_view(task(), env)) < hidden(chosen)
+    assert chosen["options"]["start"].agent > 1
+    assert hidden(without) < hidden(chosen)
 
 
 class Dot(gymnasium.Env):
-    """A bright patch that moves over a dark picture, seen in pixels."""
+    """A bright patch that moves over a dark picture; observations are pixels."""
 
     metadata = {"render_modes": ["rgb_array"]}
     observation_space = gymnasium.spaces.Box(0, 255, (24, 18, 1), np.uint8)
@@ -206,7 +204,7 @@ def test_attention_among_patches_is_drawn_over_the_frame(tmp_path):
     model.build((None, 24, 18, 1))
     assert drawn(tmp_path, model, pixels) == ["attention.png", "episode.gif"]
     episode = play(model, pixels, Dot("rgb_array"), {})
-    assert episode.frame_grid == model.grid_shape((None, 24, 18, 1)) == (5, 3)
+    assert episode.patch_grid == model.grid_shape((None, 24, 18, 1)) == (5, 3)
     _, scores = model(pixels.preprocessor(views_of_pixels()), return_attention_scores=True)
     for name, each in episode.scores.items():
         np.testing.assert_allclose(each, np.array(scores[name]), rtol=1e-3, atol=1e-5)
@@ -215,7 +213,7 @@ def test_attention_among_patches_is_drawn_over_the_frame(tmp_path):
     assert frames.shape == (6, 72, 2 * 54, 3)
     np.testing.assert_array_equal(frames[:, :, :54], episode.frames)
     assert (frames[:5, :, 54:] != episode.frames[:5]).any(axis=(1, 2, 3)).all()
-    np.testing.assert_array_equal(frames[5, :, 54:], episode.frames[5])  # nothing looks any more
+    np.testing.assert_array_equal(frames[5, :, 54:], episode.frames[5])
 
 
 def views_of_pixels():
@@ -224,7 +222,7 @@ def views_of_pixels():
 
 
 def test_cells_of_a_grid_are_not_drawn_over_a_frame():
-    """They may be a view of the agent's own, which the frame's corners do not bound."""
+    """A view need not cover the frame."""
     pixels = gymnasium_task(Dot)
     model = RelationalQNetwork(2, (4,))
     model.build((None, 24, 18, 1))

@@ -1,4 +1,4 @@
-"""Removed entities are as if they were not there, and those that attention names are removed."""
+"""Removed entities have no effect, and the most attended ones are removed first."""
 
 import functools
 
@@ -16,7 +16,7 @@ from rrl_tf.interpret.faithfulness import (
     MOST,
     RANDOM,
     attention_rollout,
-    faithfulness,
+    measure_faithfulness,
     most_relevant,
 )
 from rrl_tf.models import RelationalAnswerer, RelationalQNetwork
@@ -88,7 +88,7 @@ def values_of(model, view, present):
 @pytest.mark.parametrize("arguments", [{}, WIDER, {"unseen_feature": None}])
 @settings(max_examples=10)
 @given(seed=st.integers(0, 99), others=st.sets(st.integers(0, NODES - 1)))
-def test_a_network_does_without_removed_entities_as_if_they_were_not_there(arguments, seed, others):
+def test_removed_entities_equal_absent_ones_in_a_q_network(arguments, seed, others):
     views = some_views(seed, count=1)
     views[..., 0] = 0.0
     present = sorted({READ, *others})
@@ -96,13 +96,13 @@ def test_a_network_does_without_removed_entities_as_if_they_were_not_there(argum
     model = network(**arguments)
     expected = values_of(model, views, present)
     np.testing.assert_allclose(array(model(views, removed=removed)), expected, atol=1e-4)
-    if "unseen_feature" not in arguments:  # there is room for no others
+    if "unseen_feature" not in arguments:
         bounded = network(**arguments, max_entities=len(present))
         np.testing.assert_allclose(array(bounded(views, removed=removed)), expected, atol=1e-4)
 
 
 @given(seed=st.integers(0, 99))
-def test_to_remove_a_cell_is_to_put_it_out_of_sight(seed):
+def test_removed_cell_equals_a_cell_out_of_sight(seed):
     views, hidden = some_views(seed), some_views(seed)
     removed = np.random.default_rng(seed).random((3, NODES)) < 0.5
     removed[:, READ] = False
@@ -114,7 +114,7 @@ def test_to_remove_a_cell_is_to_put_it_out_of_sight(seed):
 
 @settings(max_examples=10)
 @given(seed=st.integers(0, 99), cells=st.sets(st.integers(0, CELLS - 1)))
-def test_an_answerer_does_without_removed_cells_as_if_they_were_not_there(seed, cells):
+def test_removed_cells_equal_absent_ones_in_an_answerer(seed, cells):
     model, inputs, present = answerer(), some_pictures(seed, count=1), sorted(cells)
     removed = ~np.isin(np.arange(CELLS), present)[None]
     logits, attention = model(inputs, return_attention_scores=True, removed=removed)
@@ -136,7 +136,7 @@ def test_an_answerer_does_without_removed_cells_as_if_they_were_not_there(seed, 
         assert not array(scores)[..., :CELLS][..., removed[0]].any()
 
 
-def test_what_is_removed_for_one_picture_is_so_for_all_its_questions_and_no_others():
+def test_cells_are_removed_for_all_questions_of_one_picture_only():
     inputs = some_pictures(0)
     inputs["questions"] = inputs["questions"].repeat(2, axis=1)
     removed = np.zeros((3, CELLS), bool)
@@ -149,9 +149,9 @@ def test_what_is_removed_for_one_picture_is_so_for_all_its_questions_and_no_othe
 
 @settings(max_examples=5)
 @given(seed=st.integers(0, 99))
-def test_an_answer_falls_by_its_probability_and_its_accuracy(seed):
+def test_drop_of_an_answerer_is_that_of_probability_and_accuracy(seed):
     inputs, right = some_pictures(seed, count=8), np.arange(8) % 4
-    found = faithfulness(answerer(), inputs, answers=right, counts=(0, CELLS), draws=2)
+    found = measure_faithfulness(answerer(), inputs, answers=right, counts=(0, CELLS), draws=2)
     alone = answerer()(inputs, removed=np.ones((8, CELLS), bool))
     before, after = (array(ops.softmax(each))[:, 0] for each in (answerer()(inputs), alone))
     said, later = before.argmax(axis=1), after.argmax(axis=1)
@@ -166,9 +166,9 @@ def test_an_answer_falls_by_its_probability_and_its_accuracy(seed):
 
 @settings(max_examples=5)
 @given(seed=st.integers(0, 99))
-def test_to_remove_nothing_changes_nothing_and_to_remove_all_leaves_the_agent_alone(seed):
+def test_drop_is_zero_without_removal_and_that_of_the_agent_alone_with_all_removed(seed):
     views = some_views(seed)
-    found = faithfulness(network(), views, counts=(0, NODES), draws=2)
+    found = measure_faithfulness(network(), views, counts=(0, NODES), draws=2)
     q = array(network()(views))
     alone = np.concatenate([values_of(network(), view[None], [READ]) for view in views])
     best = q.argmax(axis=1)
@@ -177,7 +177,7 @@ def test_to_remove_nothing_changes_nothing_and_to_remove_all_leaves_the_agent_al
         np.testing.assert_allclose(drop[1], (q - alone)[np.arange(3), best], atol=1e-4)
         assert found.kept[order][0].all()
         assert found.kept[order][1].tolist() == (alone.argmax(axis=1) == best).tolist()
-    one = faithfulness(network(), views, counts=(1,), draws=1)
+    one = measure_faithfulness(network(), views, counts=(1,), draws=1)
     first = np.arange(NODES) == one.most_attended[:, None]
     without = array(network()(views, removed=first & (one.candidates > 0)[:, None]))
     np.testing.assert_allclose(one.drop[MOST][0], (q - without)[np.arange(3), best], atol=1e-5)
@@ -185,7 +185,7 @@ def test_to_remove_nothing_changes_nothing_and_to_remove_all_leaves_the_agent_al
 
 
 @given(seed=st.integers(0, 99), count=st.integers(0, NODES))
-def test_the_most_relevant_candidates_are_removed_and_nobody_else(seed, count):
+def test_most_relevant_selects_the_largest_candidates_only(seed, count):
     rng = np.random.default_rng(seed)
     relevance, candidate = rng.random((4, NODES)), rng.random((4, NODES)) < 0.6
     for row, allowed, removed in zip(
@@ -198,7 +198,7 @@ def test_the_most_relevant_candidates_are_removed_and_nobody_else(seed, count):
 
 
 @given(seed=st.integers(0, 99), rounds=st.integers(1, 3), entity=st.integers(0, 4))
-def test_rollout_is_a_row_of_the_product_of_the_rounds(seed, rounds, entity):
+def test_attention_rollout_is_a_row_of_the_product_of_rounds(seed, rounds, entity):
     scores = np.random.default_rng(seed).dirichlet(np.ones(5), size=(rounds, 2, 3, 5))
     for b in range(2):
         product = np.eye(5)
@@ -209,8 +209,8 @@ def test_rollout_is_a_row_of_the_product_of_the_rounds(seed, rounds, entity):
         assert found.sum() == pytest.approx(1.0)
 
 
-def test_one_entity_that_is_attended_to_alone_is_the_one_that_counts():
-    """Scores a hundred times as sharp: nearly all the agent gathers comes from one entity."""
+def test_most_attended_entity_matters_most_with_sharp_attention():
+    """Scores a hundred times as large: nearly all attention goes to one entity."""
     model = network(readout_feature=1)
     views = some_views(5, count=40)
     views[..., 0], views[..., 1] = 0.0, 0.0
@@ -221,14 +221,14 @@ def test_one_entity_that_is_attended_to_alone_is_the_one_that_counts():
         columns = kernel.numpy().reshape(kernel.shape[0], 2, -1)
         columns[..., :4] *= 100
         kernel.assign(columns.reshape(kernel.shape))
-    found = faithfulness(model, views, counts=np.array([2]))
+    found = measure_faithfulness(model, views, counts=np.array([2]))
     for weight, value in zip(model.weights, before):
         weight.assign(value)
     changed = {order: np.abs(drop).mean() for order, drop in found.drop.items()}
     assert changed[LEAST] < changed[RANDOM] < changed[MOST]
 
 
-def test_a_memory_is_left_as_it_is():
+def test_recurrent_network_keeps_its_memory():
     model = recurrent_network("lstm")
     rng = np.random.default_rng(0)
     views = rng.normal(size=(4, 3, 3, 5)).astype("float32")
@@ -239,7 +239,7 @@ def test_a_memory_is_left_as_it_is():
         "previous_reward": np.zeros(4, "float32"),
     }
     memory = rng.normal(size=(4, model.memory_size)).astype("float32")
-    found = faithfulness(model, inputs, memory, counts=(8,), draws=1)
+    found = measure_faithfulness(model, inputs, memory, counts=(8,), draws=1)
     removed = np.arange(9)[None].repeat(4, axis=0) != 5  # all but the agent's cell (1, 2)
     after, _ = model(inputs, memory, removed=removed)
     q = array(model(inputs, memory)[0])
@@ -248,15 +248,10 @@ def test_a_memory_is_left_as_it_is():
     assert np.abs(drop).min() > 0
 
 
-def test_who_cannot_be_asked_is_refused():
+def test_network_that_reads_no_single_entity_is_rejected():
     book = RelationalQNetwork.from_preset("book", num_actions=3)
-    with pytest.raises(InvalidInput, match="relates them and reads one of them"):
-        faithfulness(book, np.zeros((1, 7, 7, 3), "float32"))
-    views = some_views(0)
-    with pytest.raises(InvalidInput, match="draws"):
-        faithfulness(network(), views, draws=0)
-    with pytest.raises(InvalidInput, match="counts"):
-        faithfulness(network(), views, counts=(-1,))
+    with pytest.raises(InvalidInput, match="relates entities and reads one of them"):
+        measure_faithfulness(book, np.zeros((1, 7, 7, 3), "float32"))
 
 
 NAN = np.full((1, HEIGHT, WIDTH, FEATURES), np.nan, "float32")
@@ -265,25 +260,23 @@ NAN = np.full((1, HEIGHT, WIDTH, FEATURES), np.nan, "float32")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"counts": (1.5,)}, "`counts` must be an integer; received 1.5"),
-        ({"counts": ()}, r"`counts` must be a sequence.*received \(\)"),
-        ({"counts": 5}, "`counts` must be a sequence.*received 5"),
-        ({"counts": (True,)}, "`counts` must be an integer; received True"),
-        ({"draws": 1.5}, "`draws` must be an integer"),
+        ({"counts": (1.5,)}, r"counts must be an integer from 0 up, or several; received \(1.5,\)"),
+        ({"counts": ()}, r"counts must be .*received \(\)"),
+        ({"counts": (-1,)}, r"counts must be .*received \(-1,\)"),
+        ({"draws": 0}, "`draws` must be a positive integer; received 0"),
         ({"seed": -1}, "seed must be at least 0"),
-        ({"inputs": None}, "expected preprocessed observations"),
-        ({"inputs": "views"}, "expected preprocessed observations; received 'views'"),
-        ({"inputs": NAN[:0]}, r"at least one; received the shape \(0, 2, 4, 5\)"),
-        ({"inputs": NAN}, "`inputs` must be finite"),
+        ({"inputs": "views"}, "inputs takes .*received 'views'"),
+        ({"inputs": NAN[:0]}, r"B > 0; received the shape \(0, 2, 4, 5\)"),
+        ({"inputs": NAN}, "inputs must be finite"),
         ({"inputs": {"observation": NAN}}, "takes an array and no `memory`; received dict"),
         ({"memory": np.zeros((1, 3))}, "takes an array and no `memory`; received ndarray and a"),
-        ({"network": None}, "received 'NoneType'"),
-        ({"answers": np.zeros(3, int)}, "`answers` goes with a RelationalAnswerer"),
+        ({"network": None}, "`network` must be .*received None"),
+        ({"answers": np.zeros(3, int)}, "`answers` needs a RelationalAnswerer"),
     ],
 )
-def test_what_does_not_fit_is_told_in_one_sentence(changes, message):
+def test_wrong_arguments_for_an_agent_raise_one_error(changes, message):
     with pytest.raises(InvalidInput, match=message):
-        faithfulness(**{"network": network(), "inputs": some_views(0), **changes})
+        measure_faithfulness(**{"network": network(), "inputs": some_views(0), **changes})
 
 
 @pytest.mark.parametrize(
@@ -294,44 +287,48 @@ def test_what_does_not_fit_is_told_in_one_sentence(changes, message):
         ({"memory": np.zeros((3, 2))}, "takes no `memory`"),
         ({"answers": np.zeros((3, 1), int)}, r"one for each picture, \(3,\); received.*\(3, 1\)"),
         ({"answers": [0, 4, 1]}, "answers must be from 0 to 3; received 4"),
-        ({"answers": [0, -1, 1]}, "answers must be from 0 to 3; received -1"),
-        ({"questions": np.zeros((3, 2, BITS))}, r"questions \(B, 1, bits\).*\(3, 2, 5\)"),
-        ({"questions": np.zeros((2, 1, BITS))}, r"one about each; received.*\(2, 1, 5\)"),
-        ({"questions": np.full((3, 1, BITS), np.inf)}, "`inputs` must be finite"),
+        ({"questions": np.zeros((3, 2, BITS))}, r"`questions` must be \(B, 1, bits\).*\(3, 2, 5\)"),
+        ({"questions": np.zeros((2, 1, BITS))}, r"one for each of B .*\(2, 1, 5\)"),
+        ({"questions": np.full((3, 1, BITS), np.inf)}, "questions must be finite"),
     ],
 )
-def test_what_does_not_fit_an_answerer_is_told_in_one_sentence(changes, message):
+def test_wrong_arguments_for_an_answerer_raise_one_error(changes, message):
     inputs = {**some_pictures(0), **{n: changes.pop(n) for n in ["questions"] if n in changes}}
     with pytest.raises(InvalidInput, match=message):
-        faithfulness(**{"network": answerer(), "inputs": inputs, **changes})
+        measure_faithfulness(**{"network": answerer(), "inputs": inputs, **changes})
 
 
-def test_views_of_another_dtype_are_the_same_numbers():
+def test_integer_observations_equal_float_ones():
     views = np.rint(some_views(0))
-    floats, integers = (faithfulness(network(), each) for each in (views, views.astype("int64")))
+    floats, integers = (
+        measure_faithfulness(network(), each) for each in (views, views.astype("int64"))
+    )
     np.testing.assert_array_equal(floats.drop[MOST], integers.drop[MOST])
 
 
-def a_step_of_one_that_remembers():
+def recurrent_step():
     step = {name: value[:, 0] for name, value in sequences(2, 1).items()}
     return {"network": shared("lstm"), "inputs": step, "memory": np.zeros((2, 12), "float32")}
 
 
-def test_what_an_agent_that_remembers_is_told_must_be_numbers():
-    asked = a_step_of_one_that_remembers()
+def test_recurrent_inputs_must_be_finite_numbers():
+    step = recurrent_step()
     reward = {"previous_reward": np.array([0.0, np.nan], "float32")}
-    with pytest.raises(InvalidInput, match="`previous_reward` must be finite"):
-        faithfulness(**{**asked, "inputs": {**asked["inputs"], **reward}})
+    with pytest.raises(InvalidInput, match="previous_reward must be finite"):
+        measure_faithfulness(**{**step, "inputs": {**step["inputs"], **reward}})
     with pytest.raises(InvalidInput, match=r"memory takes numbers.*'x'"):
-        faithfulness(**{**asked, "memory": "x"})
-    told, from_list = faithfulness(**asked), faithfulness(**{**asked, "memory": [[0.0] * 12] * 2})
-    np.testing.assert_array_equal(told.drop[MOST], from_list.drop[MOST])
+        measure_faithfulness(**{**step, "memory": "x"})
+    from_array, from_list = (
+        measure_faithfulness(**step),
+        measure_faithfulness(**{**step, "memory": [[0.0] * 12] * 2}),
+    )
+    np.testing.assert_array_equal(from_array.drop[MOST], from_list.drop[MOST])
 
 
 @pytest.mark.parametrize("entity", [[3], [-1]])
-def test_an_entity_that_is_none_is_refused(entity):
+def test_attention_rollout_rejects_an_index_out_of_range(entity):
     rounds = [np.full((1, 2, 3, 3), 1 / 3)]
-    with pytest.raises(InvalidInput, match=r"indices from 0 to 2.*received"):
+    with pytest.raises(InvalidInput, match=r"indices of the 3 entities .*received"):
         attention_rollout(rounds, np.array(entity))
     with pytest.raises(InvalidInput, match="of 0 rounds"):
         attention_rollout([], np.array(entity))

@@ -1,6 +1,7 @@
-"""What the tests of all `fit` scripts do alike."""
+"""Fixtures of the tests of training scripts."""
 
 import contextlib
+import csv
 import os
 import sys
 
@@ -9,10 +10,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def without_tensorflow(tmp_path_factory):
-    """The environment of a process that needs no TensorFlow, and does not take seconds to load it.
-
-    `import tensorflow` finds an empty module there.
-    """
+    """Return the environment of a process in which `import tensorflow` finds an empty module."""
     folder = tmp_path_factory.mktemp("modules")
     (folder / "tensorflow.py").touch()
     path = os.environ.get("PYTHONPATH")
@@ -21,7 +19,7 @@ def without_tensorflow(tmp_path_factory):
 
 @pytest.fixture
 def killed_at(monkeypatch):
-    """Context manager in which `fit` dies after so many batches, as if the process were killed."""
+    """Return a context manager in which `fit` is killed after some batches."""
     from rrl_tf.training import LogMetrics
 
     class Killed(BaseException):
@@ -41,21 +39,29 @@ def killed_at(monkeypatch):
 
 
 @pytest.fixture
-def refusal(tmp_path, monkeypatch, capsys):
-    """Function of a script, its default preset and arguments → the one line that refuses them.
+def rejected(tmp_path, monkeypatch, capsys):
+    """Return a function of a script, its default preset and arguments -> the error message.
 
-    Nothing is written meanwhile.
+    It checks that nothing is written.
     """
     from train_scripts import command_line
 
-    def refused(script, default, *arguments):
+    def reject(script, default, *arguments):
         runs = tmp_path / "runs"
         monkeypatch.setattr(sys, "argv", [script.__name__, f"--runs={runs}", *arguments])
+        monkeypatch.setenv("COLUMNS", "1000")  # tyro and argparse do not wrap
         with pytest.raises(SystemExit) as ended:
             command_line.run_preset(script.main, script.PRESETS, default)
-        assert ended.value.code not in (0, None)
-        said = capsys.readouterr().err.strip()
-        assert "\n" not in said and not runs.exists()
-        return said
+        assert ended.value.code not in (0, None) and not runs.exists()
+        return capsys.readouterr().err
 
-    return refused
+    return reject
+
+
+def metrics(run):
+    """Return the rows of metrics.csv without times."""
+    with (run / "metrics.csv").open(newline="") as file:
+        return [
+            {name: cell for name, cell in row.items() if not name.startswith("time/")}
+            for row in csv.DictReader(file)
+        ]

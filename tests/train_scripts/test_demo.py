@@ -8,7 +8,7 @@ pytestmark = pytest.mark.tf_only
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """An untrained policy's export folder, and its task."""
+    """Return the export folder of an untrained policy and its task."""
     from rrl_tf.export import export_policy
     from train_scripts import train_doorkey
 
@@ -21,7 +21,7 @@ def exported(tmp_path_factory):
     return folder, task
 
 
-def test_actions_over_both_transports_equal_those_in_process(exported, capsys):
+def test_play_through_compares_both_protocols_with_the_local_policy(exported, capsys):
     from rrl_tf.export import load_policy
     from serving.flags import Flags
     from serving.local import free_ports
@@ -34,18 +34,17 @@ def test_actions_over_both_transports_equal_those_in_process(exported, capsys):
     with running(flags) as server:
         for address in (f"grpc://127.0.0.1:{server.grpc_port}", f"http://127.0.0.1:{port}"):
             demo.play_through(address, policy.act, task, episodes=3)
-
-        with pytest.raises(RuntimeError, match=r"answered \d, expected \d"):
+        with pytest.raises(RuntimeError, match=r"returned actions .*; expected"):
             demo.play_through(address, lambda o: (policy.act(o) + 1) % 5, task, episodes=1)
         demo.play_through(address, policy.act, task, episodes=100)
-    said = capsys.readouterr().out
-    assert said.count("all equal to those in process") == 3
-    assert said.count(" of 3 episodes solved") == 2 and " of 48 episodes solved" in said
+    output = capsys.readouterr().out
+    assert output.count("all actions equal to the local policy's") == 3
+    assert output.count(" of 3 episodes solved") == 2 and " of 48 episodes solved" in output
 
 
-def test_a_demonstration_plays():
+def test_config_rejects_zero_episodes():
     from rrl_tf.errors import InvalidInput
     from train_scripts import demo
 
-    with pytest.raises(InvalidInput, match="episodes must be greater than 0; received 0"):
+    with pytest.raises(InvalidInput, match=r"episodes.* must be greater than 0; received 0"):
         demo.Config(episodes=0)

@@ -251,6 +251,7 @@ class LuckyWalk(gymnasium.Env):
 def test_who_tells_only_of_successes_failed_elsewhere(tmp_path, capsys):
     from rrl_tf.agents import DoubleDQNConfig, train_double_dqn
     from rrl_tf.envs import Level, Preprocessor, Task
+    from rrl_tf.interpret import draw_episode
     from rrl_tf.models import dense_q_network
 
     numbers = {name: value for name, value in TOY.items() if name != "max_steps"}
@@ -258,7 +259,7 @@ def test_who_tells_only_of_successes_failed_elsewhere(tmp_path, capsys):
         "Lucky", (Level("1", LuckyWalk), Level("2", LuckyWalk)), Preprocessor(lambda x: x, (1,))
     )
     config = DoubleDQNConfig(**{**numbers, "evaluation_episodes": 30}, runs=str(tmp_path))
-    run, _ = train_double_dqn(task, dense_q_network(2), config)
+    run, _ = train_double_dqn(task, dense_q_network(2), config, draw_episode=draw_episode)
     summary = json.loads((run.folder.path / "evaluation.json").read_text())
     assert 0 < summary["eval/success"] < 0.8
     assert run.log.rows[-1]["rollout/success"] < 0.9
