@@ -14,8 +14,8 @@ import dataclasses
 import functools
 import pathlib
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Literal
 
 import gymnasium
 
@@ -190,19 +190,7 @@ def loaded_policy(folder: str | pathlib.Path) -> Policy:
     """Load the newest version in the folder of an export, or one version."""
     from rrl_tf.export import load_policy
 
-    policy = load_policy(folder)
-    _check_inputs(str(folder), policy.signatures)
-    return policy.act
-
-
-def _check_inputs(name: str, signatures: Mapping[str, Any]) -> None:
-    """Raise `InvalidInput` for a policy that needs more than an observation."""
-    inputs = signatures["act"]["inputs"].keys() if "act" in signatures else {"observation"}
-    if inputs != {"observation"}:
-        raise InvalidInput(
-            f"{name} cannot record, because it must take an observation alone; Decision "
-            f"Transformers and recurrent policies take more; received the inputs {sorted(inputs)}"
-        )
+    return load_policy(folder).act
 
 
 def served_policy(address: str) -> Policy:
@@ -220,9 +208,7 @@ def served_policy(address: str) -> Policy:
                 f"http://HOST:PORT/NAME; received {error}"
             ) from error
 
-    client = call(connect, host, model)
-    _check_inputs(address, call(lambda: client.signatures))
-    return functools.partial(call, client.act)
+    return functools.partial(call, call(connect, host, model).act)
 
 
 if __name__ == "__main__":

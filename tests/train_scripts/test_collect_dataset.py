@@ -3,7 +3,6 @@
 import dataclasses
 import pathlib
 import socket
-import sys
 
 import gymnasium
 import keras
@@ -17,7 +16,7 @@ from rrl_tf.offline import RECIPES, DensePolicy, Recipe, Scaling, load_episodes
 from rrl_tf.offline.recipes import swing_up
 from rrl_tf.presets import preset_folder
 from serving import client
-from train_scripts import collect_dataset, command_line
+from train_scripts import collect_dataset
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 
@@ -207,8 +206,7 @@ def test_a_decision_transformer_cannot_record(transformer_export, address, tmp_p
     monkeypatch.setattr(client, "connect", lambda *_: load_policy(transformer_export))
     name = address or transformer_export
     config = dataclasses.replace(CARTS, policies=(name,), folder=str(tmp_path / "data"))
-    message = f"{name} cannot record, .*an observation alone; Decision Transformers .* 'states'"
-    with pytest.raises(InvalidInput, match=message):
+    with pytest.raises(InvalidInput, match=r"policies that take an observation alone"):
         collect_dataset.main(config)
     assert not (tmp_path / "data").exists()
 
@@ -224,49 +222,25 @@ def free_port():
     [
         ({"env": "NoSuch-v0"}, "cannot make the environment"),
         ({"env": "no_such_module:NoSuch-v0"}, "cannot make the environment"),
+        ({"env": "MiniGrid-DoorKey-5x5-v0"}, "must have array observations"),
         ({"policies": ("nobody",)}, "received 'nobody'"),
-        ({"policies": ("random", "agent")}, "the agent is for DoorKey-5x5"),
-        ({"policies": ("random", "http://localhost/doorkey")}, "a policy's address is grpc"),
-        ({"policies": ("random", "http://127.0.0.1:{port}/doorkey")}, "returns no action"),
+        ({"policies": ("random", "agent")}, "the agent is for DoorKey-5x5; .*--policies random"),
+        ({"policies": ("http://localhost/doorkey",)}, "a policy's address is grpc://HOST:PORT/NA"),
+        ({"policies": ("grpc://nowhere/doorkey",)}, "grpc://nowhere/doorkey returns no action"),
+        ({"policies": ("http://127.0.0.1:{port}/doorkey",)}, "returns no action"),
+        ({"policies": ("no/mine.npz",)}, r"no/mine.npz must be a file of np\.savez"),
+        ({"policies": ("tests",)}, "expected a folder of exported versions; received 'tests'"),
+        ({"episodes": 0}, "episodes must be greater than 0; received 0"),
+        ({"steps": 9}, "either episodes or steps; received 1000000000 and 9"),
+        ({"recipe": "pendulum"}, "a recipe has its own env; received 'CartPole-v1'"),
+        ({"recipe": "walker"}, r"`recipe` must be one of \('walker2d-medium', "),
+        ({"dataset": "cartpole"}, "the data set's ID must be NAMESPACE/NAME-vN"),
     ],
 )
 def test_errors_before_the_recording_leave_no_folder(tmp_path, changes, message):
-    changes = {**changes, "folder": str(tmp_path / "data"), "episodes": 10**9}
+    changes = {"episodes": 10**9, **changes, "folder": str(tmp_path / "data")}
     if "policies" in changes:
         changes["policies"] = tuple(p.format(port=free_port()) for p in changes["policies"])
     with pytest.raises(InvalidInput, match=message):
         collect_dataset.main(dataclasses.replace(CARTS, **changes))
-    assert not (tmp_path / "data").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--episodes=0"], "episodes must be greater than 0; received 0"),
-        (["--episodes=3", "--steps=9"], "either episodes or steps; received 3 and 9"),
-        (["--recipe=pendulum"], "a recipe has its own env; received 'CartPole-v1'"),
-        (["--recipe=walker"], "`recipe` must be one of ('walker2d-medium', "),
-        (["--noise=loud"], "noise must be one of "),
-        (["--dataset=cartpole"], "the data set's ID must be NAMESPACE/NAME-vN"),
-        (["--policies=grpc://nowhere/doorkey"], "grpc://nowhere/doorkey returns no action"),
-        (
-            ["--policies=grpc://x"],
-            "a policy's address is grpc://HOST:PORT/NAME or http://HOST:PORT/",
-        ),
-        (["--policies=no/mine.npz"], "no/mine.npz must be a file of np.savez"),
-        (["--env=Pendulum-v1"], "--policies random, or the folder of an export for"),
-        (["--policies=tests"], "expected a folder of exported versions; received 'tests'"),
-        (
-            ["--env=MiniGrid-DoorKey-5x5-v0", "--policies=random"],
-            "MiniGrid-DoorKey-5x5-v0 must have array observations",
-        ),
-    ],
-)
-def test_errors_on_the_command_line_are_one_line(tmp_path, monkeypatch, capsys, arguments, message):
-    folder = f"--folder={tmp_path / 'data'}"
-    monkeypatch.setattr(sys, "argv", ["collect", "--env=CartPole-v1", folder, *arguments])
-    with pytest.raises(SystemExit) as ended:
-        command_line.run(collect_dataset.main, collect_dataset.Config)
-    error = capsys.readouterr().err
-    assert ended.value.code and error.count("\n") == 1 and message in error
     assert not (tmp_path / "data").exists()
