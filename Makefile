@@ -27,7 +27,7 @@ LOOPS := Played greedily, agents that are trained like this go round in a loop i
 SMALL := Trained on 5x5 alone: for larger rooms take a preset of their size.
 DIGITS := White digits on black, laid out like MNIST's, up to 6 pixels from the middle and 30 degrees from upright; beyond that it \
 	reads worse the further they are. It knows nothing but digits, and is sure of one in any picture.
-QUESTIONS := Questions of four vectors of four numbers from -1 to 1, laid out as rrl_tf.data.nth_farthest does. It knows nothing of longer ones, nor \
+QUESTIONS := Questions of four vectors of four numbers from -1 to 1, laid out as rrl_tf.data.sample_nth_farthest does. It knows nothing of longer ones, nor \
 	of vectors with more numbers.
 HALLWAY := For a hallway of that length, from any start in it; how it does in longer ones was not tried.
 CORRIDOR := For rooms of 3 x 3, walls included, in up to three rows; larger ones were not tried. Trainings with most other seeds had not got there when they were stopped.

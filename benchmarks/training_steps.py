@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.untrained import double_dqn as make_double_dqn
-from rrl_tf.data.nth_farthest_task import nth_farthest as make_questions
+from rrl_tf.data.nth_farthest import sample_nth_farthest as make_questions
 from rrl_tf.envs import SeededVectorEnv
 from rrl_tf.models import DecisionTransformer
 from rrl_tf.offline.decision_transformer import DecisionTransformerConfig, compile_network

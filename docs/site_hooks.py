@@ -14,7 +14,7 @@ from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 
 from rrl_tf._tf_logging import load_tensorflow
-from serving.static_page import page_files
+from serving.playground.static_page import page_files
 
 load_tensorflow()
 
@@ -24,7 +24,7 @@ PACKAGES = (
 )
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 # The playground's page in the repository, and in the site, where networks run in the browser.
-_PAGE, _PLAY = "../serving/playground/index.html", "play/index.html"
+_PAGE, _PLAY = "../serving/playground/static/index.html", "play/index.html"
 SHOWN = (
     *("doorkey-5x5", "doorkey-6x6", "doorkey-8x8", "doorkey-16x16"),
     *("dt-doorkey", "mnist-relational"),

@@ -22,52 +22,28 @@ HTTP_STATUS = {
 
 
 class ServingError(Exception):
-    """A failure with its canonical code, as `error.code`: "NOT_FOUND", "UNAVAILABLE", ..."""
+    """A failure with its canonical code, as `error.code`: "NOT_FOUND", "UNAVAILABLE", ...
 
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
+    Args:
+        code: The canonical code.
+        message: What was received, and what was expected.
+        http_status: The status over REST, if it is not that of the code.
+    """
 
-    @property
-    def http_status(self) -> int:
-        """What REST answers with."""
-        return HTTP_STATUS.get(self.code, 500)
-
-    def __reduce__(self):
-        return type(self), (self.code, self.message)
+    def __init__(self, code: str, message: str, http_status: int | None = None) -> None:
+        super().__init__(code, message, http_status)
+        self.code, self.message = code, message
+        self.http_status = http_status or HTTP_STATUS.get(code, 500)
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"
 
 
-class TooLarge(ServingError):
-    """A request or a reply beyond what one may be, RESOURCE_EXHAUSTED."""
-
-    http_status = 413
-
-    def __init__(self, message: str) -> None:
-        super().__init__("RESOURCE_EXHAUSTED", message)
-
-    def __reduce__(self):
-        return type(self), (self.message,)
-
-
-class TooSlow(ServingError):
-    """A request that does not come in time, DEADLINE_EXCEEDED."""
-
-    http_status = 408
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(
-            "DEADLINE_EXCEEDED", f"the body comes too slowly: nearly nothing in {seconds:g} seconds"
-        )
-        self.seconds = seconds
-
-    def __reduce__(self):
-        return type(self), (self.seconds,)
-
-
 def invalid(message: str) -> ServingError:
-    """Returns the error of a request that can never succeed as it is."""
+    """Return the error of a request that is wrong in itself."""
     return ServingError("INVALID_ARGUMENT", message)
+
+
+def too_large(message: str) -> ServingError:
+    """Return the error of a request or reply that exceeds a limit."""
+    return ServingError("RESOURCE_EXHAUSTED", message, 413)

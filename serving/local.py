@@ -1,4 +1,4 @@
-"""Serves an export folder on this machine, for as long as a program needs it."""
+"""Start a server of an export folder on this machine, for the duration of a program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from serving.errors import ServingError
 
-__all__ = ["free_ports", "served", "server_command"]
+__all__ = ["free_ports", "served", "server_command", "wait_until_ready"]
 
 
 def server_command(
@@ -24,7 +24,7 @@ def server_command(
     rest_port: int = 8501,
     *flags: str,
 ) -> list[str]:
-    """Returns the command that serves an export folder; `flags` are further ones of the server."""
+    """Return the command that serves an export folder; `flags` are more flags of the server."""
     return [
         sys.executable,
         "-m",
@@ -44,19 +44,19 @@ def served(
     *flags: str,
     patience: float = 180.0,
 ) -> Iterator[tuple[str, str]]:
-    """Serves the newest version in an export folder; the server is stopped at the end.
+    """Serve the newest version in an export folder, and stop the server at the end.
 
     Args:
-        export_folder: What holds the version folders.
-        name: What clients call the model.
-        flags: Further flags of `serving.server`, such as `"--enable_batching"`.
+        export_folder: The folder with the version folders.
+        name: The name of the model for clients.
+        flags: More flags of `serving.server`, such as `"--enable_batching"`.
         patience: Seconds that the start may take.
 
     Yields:
         The addresses for `serving.client.connect`, over gRPC and over REST.
 
     Raises:
-        ServingError: UNAVAILABLE if the server does not start, or not in time.
+        ServingError: UNAVAILABLE if the server does not start in time.
 
     Example:
 
@@ -73,14 +73,15 @@ def served(
     command = server_command(Path(export_folder).absolute(), name, grpc, rest, *flags)
     process = subprocess.Popen(command)
     try:
-        _wait_until_ready(f"http://127.0.0.1:{rest}/readyz", process, patience)
+        wait_until_ready(f"http://127.0.0.1:{rest}/readyz", process, patience)
         yield f"grpc://127.0.0.1:{grpc}", f"http://127.0.0.1:{rest}"
     finally:
         process.terminate()
         process.wait()
 
 
-def _wait_until_ready(url, process, patience):
+def wait_until_ready(url: str, process: subprocess.Popen, patience: float) -> None:
+    """Wait until a URL answers; raise UNAVAILABLE if the process ends, or after `patience` s."""
     end = time.monotonic() + patience
     while time.monotonic() < end:
         if process.poll() is not None:
@@ -94,7 +95,7 @@ def _wait_until_ready(url, process, patience):
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns TCP ports that nothing listens on at the moment."""
+    """Return TCP ports that are not in use at the moment."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

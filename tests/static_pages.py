@@ -14,7 +14,7 @@ from rrl_tf.export import export_classifier, export_decision_transformer, export
 from rrl_tf.models import DecisionTransformer, RelationalClassifier
 from rrl_tf.models.trained import write_preset
 from rrl_tf.offline import Scaling
-from serving.static_page import write_page
+from serving.playground.static_page import write_page
 
 ONE_HOT = doorkey_task().preprocessor
 ACTIONS = ("left", "right", "forward", "pickup", "toggle")
@@ -89,7 +89,7 @@ def in_page(script, page, asked, tmp_path, *more):
         pytest.skip("needs node, to run the page's network (apt-get install nodejs)")
     question, out = tmp_path / "asked.json", tmp_path / "said"
     question.write_text(json.dumps(asked))
-    file = pathlib.Path(__file__).parent / "serving" / script
+    file = pathlib.Path(__file__).parent / "serving" / "playground" / script
     command = [node, *map(str, (file, page, question, out, *more))]
     return subprocess.run(command, capture_output=True, text=True, timeout=120), out
 

@@ -18,7 +18,6 @@ ROOMS = (
     "rrl_tf._tf_logging",
     "rrl_tf.training",
     "rrl_tf.viz",
-    "serving.async_client",
     "serving.bench",
     "serving.client",
     "serving.local",

@@ -20,8 +20,8 @@ from rrl_tf._arguments import (
     random_generator,
 )
 from rrl_tf.data.graphs import random_graphs
-from rrl_tf.data.nth_farthest_task import nth_farthest
-from rrl_tf.data.sort_of_clevr_task import sort_of_clevr
+from rrl_tf.data.nth_farthest import sample_nth_farthest
+from rrl_tf.data.sort_of_clevr import sample_sort_of_clevr
 from rrl_tf.errors import InvalidInput
 
 
@@ -154,7 +154,7 @@ def test_what_can_be_no_path_is_told(wrong, tmp_path, monkeypatch):
         path_of("folder", wrong)
 
 
-@pytest.mark.parametrize("draw", [random_graphs, nth_farthest, sort_of_clevr])
+@pytest.mark.parametrize("draw", [random_graphs, sample_nth_farthest, sample_sort_of_clevr])
 @pytest.mark.parametrize("seed", [-1, 0.5, "7", [0, -1], {}], ids=str)
 def test_what_is_no_seed_is_named(draw, seed):
     with pytest.raises(InvalidInput, match="`seed` must be .*; received " + re.escape(repr(seed))):

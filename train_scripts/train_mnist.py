@@ -19,8 +19,7 @@ from keras import ops
 from matplotlib.figure import Figure
 
 from rrl_tf import viz
-from rrl_tf.data.mnist import Split, load_mnist
-from rrl_tf.data.mnist_batches import batches, prepared
+from rrl_tf.data.mnist import Split, batches, load_mnist, preprocessed
 from rrl_tf.data.perturb import Perturbation, clean
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_classifier
@@ -140,10 +139,10 @@ def main(config: Config) -> FitRun:
     if not run.is_finished():
         perturb = perturbations(config)["perturbed" if config.perturbed else "clean"]
         size, replacement = config.batch_size, config.replacement
-        shown = one_of_each(*prepared(splits["test"], perturb, config.test_seed))
+        shown = one_of_each(*preprocessed(splits["test"], perturb, config.test_seed))
         run.fit(
             batches(training, size, perturb, config.seed, run.step, replacement),
-            validation_data=prepared(validation, perturb, config.test_seed),
+            validation_data=preprocessed(validation, perturb, config.test_seed),
             validation_batch_size=250,
             callbacks=[
                 supervised.log_figures(
@@ -159,7 +158,7 @@ def finish(run: FitRun, test: Split) -> None:
     """Test, draw and export the trained model."""
     config, model = run.config, run.model
     inputs = {
-        name: prepared(test, perturb, config.test_seed)[0]
+        name: preprocessed(test, perturb, config.test_seed)[0]
         for name, perturb in perturbations(config).items()
     }
     logits = {name: model.predict(x, batch_size=250, verbose=0) for name, x in inputs.items()}

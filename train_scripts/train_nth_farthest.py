@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rrl_tf import viz
-from rrl_tf.data.nth_farthest_task import NthFarthest, nth_farthest, nth_farthest_floors
+from rrl_tf.data.nth_farthest import NthFarthest, nth_farthest_floors, sample_nth_farthest
 from rrl_tf.export import export_classifier
 from rrl_tf.models import MemorySequenceClassifier
 from rrl_tf.training import (
@@ -187,7 +187,7 @@ def training_questions(config: Config) -> NthFarthest:
 
 def evaluation_questions(config: Config, count: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return questions of the whole task and their answers."""
-    return nth_farthest(
+    return sample_nth_farthest(
         count or config.evaluation_questions,
         config.num_vectors,
         config.dimension,

@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from rrl_tf import viz
-from rrl_tf.data.sort_of_clevr_task import (
+from rrl_tf.data.sort_of_clevr import (
     ANSWERS,
     IMAGE_SIZE,
     QUESTION_SIZE,
@@ -24,12 +24,12 @@ from rrl_tf.data.sort_of_clevr_task import (
     Pictures,
     SortOfClevr,
     examples,
-    in_words,
     ink,
     kinds_of,
-    sort_of_clevr,
+    question_text,
+    sample_sort_of_clevr,
 )
-from rrl_tf.export import export_answerer
+from rrl_tf.export import export_vqa
 from rrl_tf.models import ConvolutionalAnswerer, RelationalAnswerer
 from rrl_tf.training import FitRun, make_replicas, require_positive
 from train_scripts import command_line, supervised
@@ -88,7 +88,7 @@ def main(config: Config) -> FitRun:
     keras.utils.set_random_seed(config.seed)
     run = supervised.open_run(config, make_model(config), replicas=replicas)
     if not run.is_finished():
-        validation = sort_of_clevr(config.validation_pictures, seed=VALIDATION_SEED)
+        validation = sample_sort_of_clevr(config.validation_pictures, seed=VALIDATION_SEED)
         run.fit(
             SortOfClevr(
                 config.batch_size,
@@ -133,7 +133,7 @@ def accuracies(prefix: str, right: np.ndarray, shown: Pictures) -> dict[str, flo
 def finish(run: FitRun) -> None:
     """Test, draw and export the trained model."""
     config, model = run.config, run.model
-    test = sort_of_clevr(config.test_pictures, seed=TEST_SEED)
+    test = sample_sort_of_clevr(config.test_pictures, seed=TEST_SEED)
     right, kinds = is_right(model, test), kinds_of(test.questions)
     summary = {
         "parameters": model.count_params(),
@@ -145,7 +145,7 @@ def finish(run: FitRun) -> None:
         "cpu_minutes": sum(row["time/epoch_cpu"] for row in run.log.rows) / 60,
     }
     figures = supervised.save_figures(attention_figures(model, test), run.folder.figures)
-    version = export_answerer(
+    version = export_vqa(
         run.folder.export,
         model,
         ink,
@@ -193,7 +193,7 @@ def to_cells(scores: np.ndarray, grid: tuple[int, int]) -> np.ndarray:
 def title(question: np.ndarray, answer: int, right: int) -> str:
     """Return a question and its answer in lines that fit above a picture."""
     name = ANSWERS[answer] if answer == right else f"{ANSWERS[answer]}, not {ANSWERS[right]}"
-    return "\n".join([*textwrap.wrap(in_words(question), TITLE_WIDTH), name])
+    return "\n".join([*textwrap.wrap(question_text(question), TITLE_WIDTH), name])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from benchmarks.reproduction import (
     percent,
     spread,
 )
-from rrl_tf.data.sort_of_clevr_task import TEXTS
+from rrl_tf.data.sort_of_clevr import TEXTS
 
 TRAININGS = {
     "fast": Training("relations", "train_sort_of_clevr", "fast"),

@@ -97,7 +97,7 @@ def maze_pieces(layout, episodes):
 
 def play(env, exit_, seed):
     """Record an episode that goes to an exit."""
-    way, env = env.way(exit_), RecordedEnv(env)
+    way, env = env.shortest_path(exit_), RecordedEnv(env)
     observation, _ = env.reset(seed=seed)
     over = False
     while not over:

@@ -4,11 +4,10 @@ from rrl_tf._lazy import lazy_attributes
 
 _MODULES = {
     "graphs": "Graphs RandomGraphs random_graphs",
-    "mnist": "Split load_mnist",
-    "mnist_batches": "batches prepared",
-    "nth_farthest_task": "NthFarthest nth_farthest nth_farthest_floors",
+    "mnist": "Split batches load_mnist preprocessed",
+    "nth_farthest": "NthFarthest nth_farthest_floors sample_nth_farthest",
     "perturb": "Perturbation add_spots brightened clean rotate_and_shift scaled",
-    "sort_of_clevr_task": "Pictures SortOfClevr sort_of_clevr",
+    "sort_of_clevr": "Pictures SortOfClevr sample_sort_of_clevr",
     "text": "Characters TextLanes character_frequencies_bits load_text split_text",
 }
 

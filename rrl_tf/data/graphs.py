@@ -1,21 +1,14 @@
-"""Random graphs: which nodes are connected with the marked one?"""
+"""Random graphs with the question which nodes are connected with a marked one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 
-from rrl_tf._arguments import (
-    Seed,
-    batch_generator,
-    natural,
-    number_from,
-    positive_int,
-    random_generator,
-)
+from rrl_tf._arguments import Seed, number_from, positive_int, random_generator
+from rrl_tf.data._fresh_batches import FreshBatches
 from rrl_tf.errors import InvalidInput
 
 
@@ -36,24 +29,23 @@ class Graphs(NamedTuple):
 def random_graphs(
     num_graphs: int, num_nodes: int, neighbors: tuple[float, float] = (1.0, 2.0), seed: Seed = 0
 ) -> Graphs:
-    """Draws graphs in which every two nodes are joined with the same probability.
+    """Sample graphs in which every two nodes are connected by an edge with equal probability.
 
-    Around one neighbour a node, such a graph falls into pieces of many sizes, with long shortest
+    With about one neighbour per node, such a graph has components of many sizes, with long shortest
     paths (Erdős and Rényi, 1960).
 
     Args:
         num_graphs: M.
         num_nodes: N.
-        neighbors: neighbours that a node has on average; every graph's number is drawn uniformly
-            between these two.
+        neighbors: bounds of a node's mean number of neighbours, which each graph draws uniformly.
         seed: int, sequence of ints or `numpy.random.Generator`.
 
     Returns:
         `Graphs`.
 
     Raises:
-        InvalidInput: for numbers that are not positive, more neighbours than other nodes, two
-            numbers of them in the wrong order, or what is no seed.
+        InvalidInput: if a number is not positive, `neighbors` exceeds the number of other nodes or
+            is not in ascending order, or the seed is invalid.
 
     Example:
 
@@ -62,9 +54,15 @@ def random_graphs(
     ((100, 12, 2), (100, 12, 12), (100, 12))
     """
     count, size = positive_int("num_graphs", num_graphs), positive_int("num_nodes", num_nodes)
-    low, high = _least_and_most(neighbors, size - 1)
+    pair = tuple(neighbors) if isinstance(neighbors, Iterable) else ()
+    for each in pair:
+        number_from("neighbors", each, 0, size - 1)
+    if len(pair) != 2 or pair[0] > pair[1]:
+        raise InvalidInput(
+            f"neighbors must be two numbers, the smaller one first; received {neighbors!r}"
+        )
     rng = random_generator(seed)
-    probability = rng.uniform(low, high, size=(count, 1, 1)) / max(size - 1, 1)
+    probability = rng.uniform(*pair, size=(count, 1, 1)) / max(size - 1, 1)
     upper = np.triu(rng.random((count, size, size)) < probability, k=1)
     edges = upper | upper.transpose(0, 2, 1)
     marked = rng.integers(size, size=count)
@@ -73,19 +71,8 @@ def random_graphs(
     return Graphs(nodes, edges, _distances(edges, marked))
 
 
-def _least_and_most(neighbors, others):
-    pair = tuple(neighbors) if isinstance(neighbors, Iterable) else ()
-    for each in pair:
-        number_from("neighbors", each, 0, others)
-    if len(pair) != 2 or pair[0] > pair[1]:
-        raise InvalidInput(
-            f"neighbors must be two numbers, the smaller one first; received {neighbors!r}"
-        )
-    return pair
-
-
 def _distances(edges, marked):
-    """Breadth first from the marked nodes of all graphs at once: `(M, N)`, -1 out of reach."""
+    """Return distances from the marked nodes `(M, N)`, -1 for unreachable ones, breadth first."""
     rows = np.arange(len(edges))
     distances = np.full(edges.shape[:2], -1, np.int32)
     distances[rows, marked] = 0
@@ -95,21 +82,16 @@ def _distances(edges, marked):
     return distances
 
 
-class RandomGraphs(keras.utils.PyDataset):
-    """Fresh graphs for `fit`: an epoch is `steps` batches that are never seen again.
+class RandomGraphs(FreshBatches):
+    """New graphs in every batch, for `fit`.
 
-    Inputs are `{"nodes", "edges"}`, and targets 1 for a node that is connected with the marked one
-    and 0 for another. A batch depends on the seed, the epoch and its number alone, so training that
-    continues from a checkpoint sees what it would have seen; no seed of `random_graphs` below
-    2**128 gives the same graphs.
+    Inputs are `{"nodes", "edges"}`, and targets are 1 for nodes connected with the marked one and 0
+    for others. No seed of `random_graphs` below 2**128 gives the same graphs.
 
     Args:
         batch_size: B, graphs in a batch.
-        steps: batches in an epoch.
-        num_nodes: N.
-        neighbors: as of `random_graphs`.
-        seed: int from 0 up.
-        epoch: what epochs are counted up from; Keras counts once before the first as well.
+        steps, seed, epoch: as in `FreshBatches`.
+        num_nodes, neighbors: as in `random_graphs`.
 
     Raises:
         InvalidInput: as `random_graphs`.
@@ -132,24 +114,16 @@ class RandomGraphs(keras.utils.PyDataset):
         epoch: int = 0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        self.batch_size, self.steps = batch_size, positive_int("steps", steps)
-        self.num_nodes, self.neighbors = num_nodes, neighbors
-        self.seed, self.epoch = natural("seed", seed), natural("epoch", epoch)
-        self[0]  # raises for bad arguments
+        super().__init__(steps, seed, epoch, **kwargs)
+        self.batch_size, self.num_nodes, self.neighbors = batch_size, num_nodes, neighbors
+        self[0]  # raises for invalid arguments
 
-    def __len__(self) -> int:
-        return self.steps
-
-    def __getitem__(self, index: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        rng = batch_generator(self.seed, self.epoch, index)
+    def draw(self, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Return the graphs of a batch, and which nodes are connected with the marked one."""
         return connected(random_graphs(self.batch_size, self.num_nodes, self.neighbors, rng))
-
-    def on_epoch_end(self) -> None:
-        self.epoch += 1
 
 
 def connected(graphs: Graphs) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """What a model is shown of graphs, and which nodes `(M, N)` are connected with the marked."""
+    """Return a model's inputs, and which nodes `(M, N)` are connected with the marked one."""
     inputs = {"nodes": graphs.nodes, "edges": graphs.edges}
     return inputs, (graphs.distances >= 0).astype("int32")

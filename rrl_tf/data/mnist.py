@@ -1,4 +1,4 @@
-"""MNIST from TensorFlow Datasets or from the original files; nothing else takes its place."""
+"""MNIST from TensorFlow Datasets or the original files, and as batches for `fit`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import pathlib
 import socket
 import urllib.request
 import zlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from rrl_tf._optional_packages import optional_package
 from rrl_tf.errors import InvalidInput
@@ -21,11 +23,12 @@ FILES = {
 }
 """Original names of images and labels, with or without `.gz`."""
 
-_IMAGES, _LABELS = 2051, 2049  # the format's magic numbers: unsigned bytes in 3 dimensions, in 1
+Preprocess = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+"""From images `(B, 28, 28)` uint8 and a seed `(2,)` to a model's input, as `Perturbation`."""
 
 
 class Split(NamedTuple):
-    """Images and labels, one of each an example.
+    """Images and labels.
 
     Attributes:
         images: `(M, 28, 28)` uint8.
@@ -37,22 +40,20 @@ class Split(NamedTuple):
 
 
 def load_mnist(folder: str | os.PathLike | None = None) -> dict[str, Split]:
-    """Loads the 60,000 images to train on and the 10,000 to test on.
+    """Load the 60,000 training images and the 10,000 test images.
 
-    Either source gives the same arrays in the same order, sorted by the images' bytes: TensorFlow
-    Datasets shuffles them once when it prepares them, and a seed should mean the same images
-    wherever they come from.
+    Both sources give the same arrays in the same order, sorted by the images' bytes, so that a seed
+    selects the same images. TensorFlow Datasets shuffles them when it builds its files.
 
     Args:
-        folder: path of a folder with the four original files, or of one where TensorFlow Datasets
-            keeps what it has prepared. `None` is `~/tensorflow_datasets`. What is not prepared is
-            downloaded.
+        folder: path of a folder with the four original files, or of a data folder of TensorFlow
+            Datasets, which downloads missing data. `None` is `~/tensorflow_datasets`.
 
     Returns:
         Dict `"train"`, `"test"` → `Split`.
 
     Raises:
-        ValueError: if the data cannot be had, or a file is not what it should be.
+        InvalidInput: if the data are not available, or a file is damaged.
 
     Example:
         >>> splits = load_mnist()  # doctest: +SKIP
@@ -60,7 +61,7 @@ def load_mnist(folder: str | os.PathLike | None = None) -> dict[str, Split]:
         (10000, 28, 28)
     """
     if folder is not None and not pathlib.Path(folder).is_dir():
-        raise InvalidInput(f"MNIST's folder must be there; received {str(folder)!r}. {_WAYS_OUT}")
+        raise InvalidInput(f"MNIST's folder must exist; received {str(folder)!r}. {_WAYS_OUT}")
     if folder is not None and any(_find(folder, name) for pair in FILES.values() for name in pair):
         splits = {split: _read_files(folder, *names) for split, names in FILES.items()}
     else:
@@ -83,7 +84,7 @@ def _sorted(split: Split) -> Split:
 
 
 def _read_tensorflow_datasets(folder: str | os.PathLike | None) -> dict[str, Split]:
-    # Imported here: the original files need none of it, and it takes seconds.
+    # Not needed for the original files; the import takes seconds.
     tfds = optional_package("tensorflow_datasets", "MNIST where its original files are not")
     tfds.disable_progress_bar()
     try:
@@ -91,7 +92,7 @@ def _read_tensorflow_datasets(folder: str | os.PathLike | None) -> dict[str, Spl
         if not builder.is_prepared():
             _look_up_host()
             builder.download_and_prepare()
-    except Exception as error:  # whatever a download can die of
+    except Exception as error:  # a download can raise any error
         reason = str(error).strip().splitlines()[0] if str(error).strip() else ""
         raise InvalidInput(
             f"TensorFlow Datasets cannot provide MNIST ({type(error).__name__}: {reason}). "
@@ -105,13 +106,13 @@ def _read_tensorflow_datasets(folder: str | os.PathLike | None) -> dict[str, Spl
 
 
 def _look_up_host() -> None:
-    """Fails at once where there is no network; the download would try for minutes."""
+    """Raise an error at once without a network, where the download would try for minutes."""
     if not urllib.request.getproxies():
         socket.getaddrinfo("storage.googleapis.com", 443)
 
 
 def _find(folder: str | os.PathLike, name: str) -> pathlib.Path | None:
-    """The file of that name, packed or not, or `None`."""
+    """Return the file of that name, compressed or not, or `None`."""
     paths = (pathlib.Path(folder) / f"{name}{suffix}" for suffix in ("", ".gz"))
     return next((path for path in paths if path.exists()), None)
 
@@ -121,43 +122,111 @@ def _read_files(folder: str | os.PathLike, images_name: str, labels_name: str) -
     files = {name: file for name in names if (file := _find(folder, name))}
     if missing := [name for name in names if name not in files]:
         raise InvalidInput(f"{folder} lacks {' and '.join(missing)} (or the same with .gz)")
-    images = _read_idx(files[images_name], _IMAGES)
-    labels = _read_idx(files[labels_name], _LABELS).astype("int64")
-    if images.shape[1:] != (28, 28):
+    images = _read_idx(files[images_name], dimensions=3)
+    labels = _read_idx(files[labels_name], dimensions=1).astype("int64")
+    if images.shape != (len(labels), 28, 28) or not 0 <= labels.max(initial=-1) <= 9:
         raise InvalidInput(
-            f"{files[images_name]}: expected images of 28 x 28; received {images.shape}"
-        )
-    if len(images) != len(labels):
-        raise InvalidInput(
-            f"{files[images_name]} and {files[labels_name]} must hold as many images as labels; "
-            f"received {len(images)} and {len(labels)}"
-        )
-    if len(labels) == 0 or labels.max() > 9:
-        raise InvalidInput(
-            f"{files[labels_name]}: expected labels from 0 to 9; received "
-            f"{labels.max() if len(labels) else 'none'}"
+            f"{files[images_name]} and {files[labels_name]} must hold images of 28 x 28 and as "
+            f"many labels from 0 to 9; received images {images.shape} and labels {labels.shape}, "
+            f"the largest {labels.max(initial=-1)}"
         )
     return Split(images, labels)
 
 
-def _read_idx(file: pathlib.Path, magic: int) -> np.ndarray:
-    """An array of unsigned bytes: magic number, one size a dimension, then the bytes."""
+def _read_idx(file: pathlib.Path, dimensions: int) -> np.ndarray:
+    """Read an array of unsigned bytes: a magic number, one size per dimension, then the bytes."""
     try:
         content = file.read_bytes()
         if file.suffix == ".gz":
             content = gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InvalidInput(f"{file}: expected a whole gzip file; received {error}") from error
-    dimensions = magic % 256
-    header = np.frombuffer(content[: 4 + 4 * dimensions], ">u4")
-    if len(header) < 1 + dimensions or header[0] != magic:
-        found = int(header[0]) if len(header) else "an empty file"
-        raise InvalidInput(f"{file}: expected the magic number {magic} and sizes; received {found}")
-    shape = tuple(int(size) for size in header[1:])
-    bytes_expected, bytes_found = int(np.prod(shape)), len(content) - 4 - 4 * dimensions
-    if bytes_found != bytes_expected:
+        magic, *shape = np.frombuffer(content, ">u4", 1 + dimensions).tolist()
+        if magic != 0x800 + dimensions:
+            raise ValueError(f"the magic number {magic}")
+        return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise InvalidInput(
-            f"{file}: expected {bytes_expected:,} bytes for the shape {shape}; received "
-            f"{bytes_found:,}"
+            f"{file} must be a whole file of unsigned bytes in {dimensions} dimensions; "
+            f"received {error}"
+        ) from error
+
+
+def preprocessed(
+    split: Split, preprocess: Preprocess, seed: int, batch_size: int = 1000
+) -> tuple[np.ndarray, np.ndarray]:
+    """Preprocess a whole split; the same seed gives the same arrays.
+
+    Args:
+        split: `Split`.
+        preprocess: function of `(images (B, 28, 28) uint8, seed (2,))` → the model's input.
+        seed: int.
+        batch_size: number of images per call of `preprocess`.
+
+    Returns:
+        `(inputs (M, 28, 28, 1) float32, labels (M,))`.
+
+    Example:
+        >>> inputs, labels = preprocessed(splits["test"], clean, seed=0)  # doctest: +SKIP
+    """
+    preprocess = tf.function(preprocess, reduce_retracing=True)
+    parts = [
+        preprocess(
+            tf.constant(split.images[first : first + batch_size]), tf.constant([seed, first])
         )
-    return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
+        for first in range(0, len(split.images), batch_size)
+    ]
+    return np.concatenate([part.numpy() for part in parts]), split.labels
+
+
+def batches(
+    split: Split,
+    batch_size: int,
+    preprocess: Preprocess,
+    seed: int,
+    first_step: int = 0,
+    replacement: bool = False,
+) -> tf.data.Dataset:
+    """Return an endless stream of training batches; a batch depends on the seed and step only.
+
+    Args:
+        split: `Split`.
+        batch_size: B.
+        preprocess: function of `(images (B, 28, 28) uint8, seed (2,))` → the model's input, such as
+            a `Perturbation`.
+        seed: int.
+        first_step: int, the first step of a resumed run.
+        replacement: whether each image is drawn from all, or each image occurs once per epoch.
+
+    Returns:
+        `tf.data.Dataset` of `(inputs (B, 28, 28, 1), labels (B,))`.
+
+    Example:
+        >>> data = batches(splits["train"], 300, Perturbation(), seed=0)  # doctest: +SKIP
+        >>> model.fit(data, steps_per_epoch=100, epochs=10)  # doctest: +SKIP
+    """
+    size = len(split.images)
+    images, labels = tf.constant(split.images), tf.constant(split.labels)
+    base = tf.constant([seed, 0x5EED], tf.int64)
+
+    def batch(step):
+        step_seeds = tf.random.split(tf.random.experimental.stateless_fold_in(base, step), 2)
+        if replacement:
+            index = tf.random.stateless_uniform(
+                (batch_size,), step_seeds[0], 0, size, dtype=tf.int64
+            )
+        else:
+            index = _shuffled(step * batch_size + tf.range(batch_size, dtype=tf.int64), size, seed)
+        return preprocess(tf.gather(images, index), step_seeds[1]), tf.gather(labels, index)
+
+    steps = tf.data.Dataset.range(first_step, tf.int64.max)
+    return steps.map(batch, num_parallel_calls=2).prefetch(4)
+
+
+def _shuffled(position, size, seed):
+    """Return the image at a position of an endless sequence of permutations of `size` images."""
+    permutation = tf.cast(position // size, tf.int32)
+    seed = seed if seed < 2**31 else seed - 2**32  # the same 32 bits
+    seeds = tf.stack([tf.fill((len(position),), seed), 0 * permutation, permutation], axis=1)
+    # Unlike tf.random.experimental.index_shuffle, this accepts one seed per index.
+    return tf.raw_ops.RandomIndexShuffle(
+        index=position % size, seed=seeds, max_index=tf.cast(size - 1, tf.int64)
+    )

@@ -1,6 +1,6 @@
-"""Digits moved, turned and spotted, a batch at a time: functions over TensorFlow tensors.
+"""Random shifts, rotations and spots for batches of digits, as TensorFlow operations.
 
-Everything random is a function of the seed passed: equal seeds perturb equally.
+Equal seeds give equal perturbations.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ import tensorflow as tf
 from rrl_tf.errors import InvalidInput
 
 _EXTRA_SPOTS = 30
-"""`5 |normal|` is more than this beyond 6 deviations, two in a billion, and is cut to it."""
+"""`5 |normal|` exceeds this only beyond 6 deviations, two in a billion, and is clipped to it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Perturbation:
-    """How far digits are moved, turned and spotted, as in chapter 10 of the book.
+    """Random shifts, rotations and spots, as in chapter 10 of the book.
 
     Attributes:
         shift: pixels; along either axis an integer from -shift to shift - 1.
         rotation: degrees; an integer from -rotation to rotation - 1.
-        spots: white pixels of an image: `int(spots + 5 |normal|)` places, drawn with replacement.
-            0 adds none.
+        spots: number of white pixels of an image: `int(spots + 5 |normal|)` places, drawn with
+            replacement. 0 adds none.
 
     Raises:
-        ValueError: if one of them is negative.
+        InvalidInput: if one of them is negative.
 
     Example:
         >>> images = tf.zeros((2, 28, 28), tf.uint8)
         >>> Perturbation(spots=10)(images, seed=(0, 1)).shape
         TensorShape([2, 28, 28, 1])
 
-    Reference: "Deep Reinforcement Learning in Action", listing 10.1. Both ranges leave out their
-    upper end there.
+    Reference: "Deep Reinforcement Learning in Action", listing 10.1, in which both ranges also
+    exclude their upper end.
     """
 
     shift: int = 6
@@ -48,11 +48,11 @@ class Perturbation:
                 raise InvalidInput(f"{name} must not be negative; received {value!r}")
 
     def __call__(self, images: Any, seed: Any) -> tf.Tensor:
-        """Perturbs images `(B, height, width)` uint8 to `(B, height, width, 1)` float32 in [0, 1].
+        """Perturb images `(B, height, width)` uint8 to `(B, height, width, 1)` float32 in [0, 1].
 
         Args:
             images: `(B, height, width)` uint8.
-            seed: pair of integers, or an int tensor `(2,)`; equal seeds perturb equally.
+            seed: pair of integers, or an int tensor `(2,)`.
         """
         batch = tf.shape(images)[0]
         seeds = tf.unstack(tf.random.split(seed, 4))
@@ -67,7 +67,7 @@ class Perturbation:
 
 
 def clean(images: Any, seed: Any = None) -> tf.Tensor:
-    """Digits as they are, in the same form: `(B, height, width, 1)` float32 in [0, 1].
+    """Return unperturbed digits in the same form: `(B, height, width, 1)` float32 in [0, 1].
 
     Example:
         >>> clean(tf.zeros((2, 28, 28), tf.uint8)).shape
@@ -77,7 +77,7 @@ def clean(images: Any, seed: Any = None) -> tf.Tensor:
 
 
 def scaled(images: Any) -> tf.Tensor:
-    """From `(B, height, width)` uint8 to `(B, height, width, 1)` float32 in [0, 1].
+    """Scale images `(B, height, width)` uint8 to `(B, height, width, 1)` float32 in [0, 1].
 
     Example:
         >>> float(scaled(tf.fill((1, 28, 28), tf.constant(255, tf.uint8)))[0, 0, 0, 0])
@@ -87,7 +87,7 @@ def scaled(images: Any) -> tf.Tensor:
 
 
 def brightened(images: tf.Tensor) -> tf.Tensor:
-    """Divides each image by its largest value; a black image stays black.
+    """Divide each image by its largest value; a black image stays black.
 
     Example:
         >>> float(brightened(tf.fill((1, 28, 28, 1), 0.5))[0, 0, 0, 0])
@@ -98,10 +98,10 @@ def brightened(images: tf.Tensor) -> tf.Tensor:
 
 
 def rotate_and_shift(images: tf.Tensor, degrees: Any, shift: Any) -> tf.Tensor:
-    """Turns each image about its middle, then moves it; what comes from outside is 0.
+    """Rotate each image about its centre, then shift it; pixels from outside are 0.
 
-    Every pixel takes the value of the nearest one at the place it came from, as torchvision's
-    `affine` does for the book.
+    Pixels have the nearest value at their source position, as in torchvision's `affine`, which the
+    book uses.
 
     Args:
         images: `(B, height, width, C)` float.
@@ -126,21 +126,20 @@ def rotate_and_shift(images: tf.Tensor, degrees: Any, shift: Any) -> tf.Tensor:
     from_x = _nearest(cos * x + sin * y + middle_x)  # (B, height, width)
     from_y = _nearest(cos * y - sin * x + middle_y)
     inside = (from_x >= 0) & (from_x < width) & (from_y >= 0) & (from_y < height)
-    # The place outside, beyond the last pixel, holds a 0.
+    # Positions outside use one more pixel after the last, which is 0.
     place = tf.where(inside, from_y * width + from_x, height * width)
     pixels = tf.pad(tf.reshape(images, (batch, height * width, channels)), ((0, 0), (0, 1), (0, 0)))
     return tf.ensure_shape(tf.gather(pixels, place, batch_dims=1), images.shape)
 
 
 def add_spots(images: tf.Tensor, count: Any, seed: Any, most: int) -> tf.Tensor:
-    """Makes random pixels white.
+    """Set random pixels to white.
 
     Args:
         images: `(B, height, width, 1)` float.
-        count: `(B,)` int, places drawn with replacement.
+        count: `(B,)` int, number of pixels, drawn with replacement.
         seed: pair of integers.
-        most: so many places are drawn, and the first `count` of them are used; a larger count is
-            cut to it.
+        most: upper bound of `count`, to which larger counts are clipped.
 
     Returns:
         `(B, height, width, 1)`.
@@ -169,8 +168,8 @@ def _integers(seed, shape, limit):
 
 
 def _nearest(place):
-    # Half a pixel belongs to the higher one. The margin keeps rounding errors of sines and cosines
-    # on one side of the many halves that right angles make.
+    # Half a pixel is rounded up. The margin keeps rounding errors of sines and cosines on one side
+    # of the halves that right angles produce.
     return tf.cast(tf.floor(place + (0.5 + 1e-4)), tf.int32)
 
 

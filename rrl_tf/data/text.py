@@ -1,4 +1,4 @@
-"""Texts as sequences of characters, cut into lanes that go on from batch to batch."""
+"""Texts as sequences of characters, in lanes that continue from batch to batch."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ SHAKESPEARE = pathlib.Path(__file__).with_name("shakespeare.txt")
 
 
 def load_text(path: str | os.PathLike | None = None, min_characters: int = 1) -> str:
-    """Reads a text.
+    """Read a text file.
 
     Args:
         path: a file in UTF-8. `None` is `SHAKESPEARE`.
-        min_characters: how many the text must have.
+        min_characters: smallest length of the text.
 
     Returns:
         A string.
 
     Raises:
-        ValueError: if the file cannot be read, is not UTF-8, or is too short.
+        InvalidInput: if the file cannot be read, is not UTF-8, or is too short.
 
     Example:
 
@@ -75,26 +75,26 @@ class Characters:
         return len(self._known)
 
     def encode(self, text: str) -> np.ndarray:
-        """Numbers of a text's characters, `(T,)` int32.
+        """Return the numbers of a text's characters, `(T,)` int32.
 
         Raises:
-            ValueError: for a character that the text did not have.
+            InvalidInput: if a character does not occur in the original text.
         """
         if unknown := sorted(set(text) - set(self._known)):
             raise InvalidInput(f"characters must be ones of the text; received {unknown[0]!r}")
         return np.array([self._codes[character] for character in text], "int32")
 
     def decode(self, codes: Sequence[int] | np.ndarray) -> str:
-        """The text of a sequence of numbers."""
+        """Return the text of a sequence of numbers."""
         return "".join(self._known[code] for code in codes)
 
 
 def split_text(codes: np.ndarray, held_out: float = 0.1) -> dict[str, np.ndarray]:
-    """Cuts a text into a beginning to train on, a part to validate on, and an end to test on.
+    """Split a text into its beginning for training, a part for validation and its end for testing.
 
     Args:
         codes: `(M,)`, the whole text.
-        held_out: share of the text in each of the last two parts.
+        held_out: fraction of the text in each of the last two parts.
 
     Returns:
         A dict `"train"`, `"validation"`, `"test"` → array.
@@ -110,13 +110,14 @@ def split_text(codes: np.ndarray, held_out: float = 0.1) -> dict[str, np.ndarray
 
 
 class TextLanes(keras.utils.PyDataset):
-    """A text for `fit`: lanes side by side, and a batch is the next few characters of every lane.
+    """A text for `fit`, cut into lanes; a batch is the next few characters of every lane.
 
-    A recurrent layer that keeps its state from batch to batch reads every lane from its beginning
-    to its end. What to predict is the character after each one.
+    A stateful recurrent layer reads every lane from its beginning to its end. Targets are the
+    following characters.
 
     Args:
-        codes: `(M,)` int, the text. What does not fill a batch at the end of a lane is left out.
+        codes: `(M,)` int, the text. Characters at the end of a lane that do not fill a batch are
+            left out.
         lanes: B.
         length: T, characters of every lane in a batch.
 
@@ -124,7 +125,7 @@ class TextLanes(keras.utils.PyDataset):
         rows: `(B, M')`, the lanes from beginning to end.
 
     Raises:
-        ValueError: if the text is too short for one batch.
+        InvalidInput: if the text is too short for one batch.
 
     Example:
 
@@ -141,7 +142,7 @@ class TextLanes(keras.utils.PyDataset):
         self.steps = characters // self.length
         if self.steps == 0:
             raise InvalidInput(
-                f"{lanes} lanes of {length} take {lanes * length + 1:,} characters; "
+                f"{lanes} lanes of {length} need {lanes * length + 1:,} characters; "
                 f"received {len(codes):,}"
             )
         starts = characters * np.arange(self.lanes)[:, None]
@@ -159,10 +160,10 @@ class TextLanes(keras.utils.PyDataset):
 def character_frequencies_bits(
     train: Sequence[int] | np.ndarray, held_out: Sequence[int] | np.ndarray
 ) -> float:
-    """Bits per character of held-out text for a model that knows how frequent characters are.
+    """Return bits per character of held-out text for a model of character frequencies.
 
     Args:
-        train: `(M,)` int codes whose frequencies it knows; every count is raised by one.
+        train: `(M,)` int codes that define the frequencies; one is added to every count.
         held_out: `(M,)` int codes.
 
     Example:

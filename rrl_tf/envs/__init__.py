@@ -1,86 +1,64 @@
-"""Environments and tasks: what there is to learn, what observations mean, many with one seed."""
+"""Environments and tasks; importing the package registers the environments with Gymnasium."""
 
-import importlib
+import gymnasium
 
-from rrl_tf.envs import preprocessing
-from rrl_tf.envs.atari_task import atari_task
-from rrl_tf.envs.box_world import BoxWorld
-from rrl_tf.envs.box_world_levels import BoxWorldLevels, BoxWorldStart, held_out_pairs
-from rrl_tf.envs.box_world_task import box_world_cells, box_world_task
-from rrl_tf.envs.comparison import ComparisonStart, enumerate_comparison_starts, make_comparison
-from rrl_tf.envs.comparison_task import comparison_task
-from rrl_tf.envs.crossing import Crossing
-from rrl_tf.envs.doorkey import (
-    DoorKey,
-    DoorKeyStart,
-    enumerate_starts,
-    make_doorkey,
-    split_layouts,
-)
-from rrl_tf.envs.doorkey_task import doorkey_task
-from rrl_tf.envs.gymnasium_task import gymnasium_task
-from rrl_tf.envs.key_corridor import make_key_corridor
-from rrl_tf.envs.key_corridor_task import key_corridor_task
-from rrl_tf.envs.memory import MemoryStart, enumerate_memory_starts, make_memory
-from rrl_tf.envs.memory_task import memory_task
-from rrl_tf.envs.minigrid_view import ACTION_NAMES, AGENT_CELL, TASK_ACTIONS, object_cells
-from rrl_tf.envs.preprocessing import Preprocessor
-from rrl_tf.envs.task import Level, Task
-from rrl_tf.envs.vector import SeededVectorEnv
+from rrl_tf._lazy import lazy_attributes
 
-__all__ = [
-    "ACTION_NAMES",
-    "AGENT_CELL",
-    "TASK_ACTIONS",
-    "BoxWorld",
-    "BoxWorldGraph",
-    "BoxWorldLevels",
-    "BoxWorldStart",
-    "BoxWorldState",
-    "ComparisonStart",
-    "Crossing",
-    "DoorKey",
-    "DoorKeyGraph",
-    "DoorKeyStart",
-    "DoorKeyState",
-    "DoorKeyVectorEnv",
-    "Level",
-    "MemoryStart",
-    "Preprocessor",
-    "SeededVectorEnv",
-    "Task",
-    "atari_task",
-    "box_world_cells",
-    "box_world_task",
-    "comparison_task",
-    "doorkey_task",
-    "enumerate_comparison_starts",
-    "enumerate_memory_starts",
-    "enumerate_starts",
-    "gymnasium_task",
-    "held_out_pairs",
-    "key_corridor_task",
-    "make_comparison",
-    "make_doorkey",
-    "make_key_corridor",
-    "make_memory",
-    "memory_task",
-    "object_cells",
-    "preprocessing",
-    "split_layouts",
-]
-
-# What is made of TensorFlow's operations; the rest is NumPy.
-_WITH_TENSORFLOW = {
-    "BoxWorldGraph": "box_world_graph",
-    "BoxWorldState": "box_world_graph",
-    "DoorKeyGraph": "doorkey_graph",
-    "DoorKeyState": "doorkey_rules",
-    "DoorKeyVectorEnv": "doorkey_vector",
+_MODULES = {
+    "atari": "atari_task",
+    "box_world": (
+        "BoxWorld BoxWorldGraph BoxWorldLevels BoxWorldStart BoxWorldState box_world_cells "
+        "box_world_task held_out_pairs"
+    ),
+    "comparison": "ComparisonStart comparison_task enumerate_comparison_starts make_comparison",
+    "crossing": "Crossing",
+    "doorkey": (
+        "DoorKey DoorKeyGraph DoorKeyStart DoorKeyState DoorKeyVectorEnv doorkey_task "
+        "enumerate_starts make_doorkey"
+    ),
+    "gymnasium_env": "gymnasium_task",
+    "key_corridor": "key_corridor_task make_key_corridor",
+    "memory": "MemoryStart enumerate_memory_starts make_memory memory_task",
+    "minigrid_view": "ACTION_NAMES AGENT_CELL TASK_ACTIONS object_cells",
+    "preprocessing": "Preprocessor",
+    "task": "Level Task split_layouts",
+    "vector": "SeededVectorEnv",
 }
 
+__all__ = sorted(" ".join(_MODULES.values()).split())
 
-def __getattr__(name):
-    if name in _WITH_TENSORFLOW:
-        return getattr(importlib.import_module(f"rrl_tf.envs.{_WITH_TENSORFLOW[name]}"), name)
-    raise AttributeError(f"module 'rrl_tf.envs' has no attribute {name!r}")
+__getattr__ = lazy_attributes(__name__, _MODULES)
+
+
+def _register(name, entry_point, check=False, **kwargs):
+    gymnasium.register(
+        f"rrl_tf/{name}-v0",
+        f"rrl_tf.envs.{entry_point}",
+        kwargs=kwargs,
+        disable_env_checker=not check,
+    )
+
+
+for _size in (5, 6, 8, 16):
+    _register(f"DoorKey-{_size}x{_size}", "doorkey:make_doorkey", size=_size, observation="compass")
+for _size in (7, 9, 11, 13, 15, 17):
+    _register(f"MemoryS{_size}", "memory:make_memory", size=_size)
+    _register(f"MemoryS{_size}Random", "memory:make_memory", size=_size, random_length=True)
+for _size, _rows in ((3, 1), (3, 2), (3, 3), (4, 3), (5, 3), (6, 3)):  # as in MiniGrid
+    _register(
+        f"KeyCorridorS{_size}R{_rows}",
+        "key_corridor:make_key_corridor",
+        rows=_rows,
+        room_size=_size,
+    )
+_register("BoxWorld", "box_world:BoxWorld", check=True)
+# The levels of the packaged preset, and those of the paper.
+for _size, _boxes, _distractors in ((8, 3, 2), (12, 4, 4)):
+    _register(
+        f"BoxWorld-{_size}x{_size}",
+        "box_world:BoxWorld",
+        check=True,
+        size=_size,
+        goal_length=tuple(range(1, _boxes + 1)),
+        num_distractors=tuple(range(_distractors + 1)),
+    )

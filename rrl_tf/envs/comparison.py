@@ -1,9 +1,9 @@
-"""Comparison: two objects are seen apart, and whether they are alike is asked later."""
+"""Comparison: a MiniGrid world that asks whether two objects seen at different places are equal."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, SupportsFloat
@@ -13,54 +13,51 @@ from gymnasium.spaces import Discrete
 from minigrid.core.constants import COLOR_NAMES
 from minigrid.core.grid import Grid
 from minigrid.core.mission import MissionSpace
-from minigrid.core.world_object import Ball, Box, Goal, Key, Wall
+from minigrid.core.world_object import Ball, Box, Goal, Key
 
-from rrl_tf._arguments import one_of, optional_positive_int, positive_int
-from rrl_tf.envs import wrappers
-from rrl_tf.envs.chosen_starts import ChosenStarts
-from rrl_tf.envs.field_of_view import FieldOfView
-from rrl_tf.envs.memory import REWARDS
+from rrl_tf._arguments import integers_from
+from rrl_tf.envs.minigrid_env import StartableEnv, minigrid_task, wrapped
 from rrl_tf.envs.minigrid_view import ACTION_NAMES, VIEW_SIZE
+from rrl_tf.envs.task import Task, level_of_starts
 from rrl_tf.errors import InvalidInput
 
 OBJECTS = {
     f"{colour} {name}": functools.partial(kind, colour)
     for colour, (name, kind) in product(COLOR_NAMES, {"key": Key, "ball": Ball, "box": Box}.items())
 }
-"""Whatever can lie in a niche."""
+"""All objects that a niche can hold."""
 
 KINDS = ("red key", "red ball", "blue key", "blue ball")
-"""What does, if nothing else is asked for: to compare them takes both type and colour."""
+"""The default objects, which differ in both type and colour."""
 
 FIRST_NICHE = 1
-FARTHEST_NICHE = FIRST_NICHE + VIEW_SIZE  # no view, whichever way it is turned, reaches both
+FARTHEST_NICHE = FIRST_NICHE + VIEW_SIZE  # no view in any direction contains both niches
 _BEYOND = 3  # the hallway reaches the second niche; the fork and a wall follow
 MINIMUM_SIZE = FIRST_NICHE + 2 + _BEYOND
 APART_SIZE = FARTHEST_NICHE + _BEYOND
-"""From this size on two objects are never in view together; smaller ones are to learn on."""
+"""Smallest size at which the two objects are never in view together; smaller ones are easier."""
 _HEIGHT = 5
 _HALLWAY = _HEIGHT // 2
 
 
 @dataclass(frozen=True, order=True)
 class ComparisonStart:
-    """Where everything stands at the beginning of a Comparison episode.
+    """The state at the beginning of a Comparison episode.
 
-    A hallway leads from the left to a fork. Two niches in its upper wall hold an object each, the
-    first where the hallway begins and the second seven cells further, or in hallways shorter than
-    that, sizes 6 to 10, where they end. Above the fork lies a green
-    goal and below it a red one: the episode ends at either, and is a success at the green one if
-    the objects are the same in type and colour, at the red one if they are not. The agent starts
-    in the hallway and looks to the right.
+    A hallway leads from the left to a fork. Two niches in its upper wall hold an object each: the
+    first at the beginning of the hallway, and the second seven cells further, or at the end of
+    shorter hallways, sizes 6 to 10. A green goal is above the fork and a red one below it. The
+    episode ends at either, and is a success at the green one if the objects are equal in type and
+    colour, and at the red one if they are not. The agent starts in the hallway and faces right.
 
     Args:
-        size: Width of the grid in cells, outer walls included; at least 6.
+        size: width of the grid in cells, outer walls included; at least 6.
         agent: x of the agent, from 1 to size - 3, where the hallway ends.
-        first: The object in the first niche, such as `"red key"`.
-        second: The object in the second niche.
+        first: the object in the first niche, such as `"red key"`.
+        second: the object in the second niche.
 
     Raises:
-        InvalidInput: No episode starts like this.
+        InvalidInput: if a value is not possible.
 
     Example:
         >>> ComparisonStart(size=11, agent=1, first="red key", second="blue key").is_same
@@ -86,38 +83,43 @@ class ComparisonStart:
 
     @property
     def is_same(self) -> bool:
-        """Whether the objects are alike, so that the upper goal is the right one."""
+        """Whether the objects are equal, so that the green goal is correct."""
         return self.first == self.second
 
     @property
     def layout(self) -> tuple[int, str, str]:
-        """What the agent cannot choose: (size, first, second)."""
+        """The part that can be held out: (size, first, second)."""
         return self.size, self.first, self.second
 
 
 def enumerate_comparison_starts(
     size: int, kinds: Collection[str] = KINDS
 ) -> tuple[ComparisonStart, ...]:
-    """Returns the starts of Comparison, each as often as it is to occur, in a fixed order.
+    """Return the starts of Comparison, with their frequencies, in a fixed order.
 
-    Of K kinds there are K pairs of objects that are the same and K(K - 1) that are not. So that
-    either answer is right half of the time, whatever is known of one object alone, the first ones
-    occur K - 1 times, for each place of the agent.
+    K kinds have K pairs of equal objects and K(K - 1) pairs of different ones. Pairs of equal
+    objects are repeated K - 1 times for each agent position, so that either answer is correct half
+    of the time, also given one of the objects.
 
     Args:
-        size: Width of the grid in cells, at least 6.
-        kinds: The objects there are to compare, two or more of `OBJECTS`.
+        size: width of the grid in cells, at least 6.
+        kinds: the objects to compare, two or more of `OBJECTS`.
 
     Raises:
-        InvalidInput: The size is too small, or the kinds are not such objects.
+        InvalidInput: if the size is too small, or the kinds are not such objects.
 
     Example:
         >>> starts = enumerate_comparison_starts(11)
         >>> len(starts), len(set(starts)), sum(start.is_same for start in starts)
         (192, 128, 96)
     """
-    _check_size(size)
-    _check_kinds(kinds)
+    if not _is_size(size):
+        raise InvalidInput(f"size must be an integer of at least {MINIMUM_SIZE}; received {size!r}")
+    are_known = all(kind in [*OBJECTS] for kind in kinds)  # a list is unhashable
+    if not are_known or not 2 <= len(set(kinds)) == len(kinds):
+        raise InvalidInput(
+            f"kinds must be two or more different ones of {tuple(OBJECTS)}; received {kinds!r}"
+        )
     return tuple(
         ComparisonStart(size, agent, first, second)
         for agent, first, second in product(range(1, size - 2), kinds, kinds)
@@ -125,25 +127,25 @@ def enumerate_comparison_starts(
     )
 
 
-class Comparison(ChosenStarts):
+class Comparison(StartableEnv):
     """The delayed same-different task of psychology, in MiniGrid.
 
-    To answer takes both objects, which from size 11 on are never in view together: one of them at
-    least must be remembered, and from size 14 on both, as neither is in view from the fork unless
-    the agent turns back. An agent that starts past a niche can turn round as well. There are three
-    actions, MiniGrid's `left`, `right` and `forward`. At the end of an episode `info["success"]`
-    tells whether the right goal was reached.
+    The answer depends on both objects, which from size 11 on are never in view together, so that at
+    least one must be remembered. From size 14 on both must be, because neither is in view from the
+    fork unless the agent turns back. An agent that starts beyond a niche can turn around. The
+    actions are MiniGrid's `left`, `right` and `forward`. The last `info` of an episode contains
+    `"success"`.
 
     Args:
-        size: Width of the grid in cells, at least 6.
-        kinds: The objects there are to compare, two or more of `OBJECTS`.
-        max_steps: Time limit in steps; `None` is 5 * size², as in MiniGrid's Memory.
-        starts: Starts to draw from at each reset, uniformly, with whatever objects; `None` is
+        size: width of the grid in cells, at least 6.
+        kinds: the objects to compare, two or more of `OBJECTS`.
+        max_steps: time limit in steps; `None` is 5 * size², as in MiniGrid's Memory.
+        starts: starts from which each reset draws uniformly, with any objects; `None` is
             `enumerate_comparison_starts(size, kinds)`.
         render_mode: `"rgb_array"`, `"human"` or `None`.
 
     Raises:
-        InvalidInput: A size, kind, limit or start that is not possible.
+        InvalidInput: if a size, kind, limit or start is not possible.
 
     Example:
         >>> env = Comparison(size=11)
@@ -165,42 +167,33 @@ class Comparison(ChosenStarts):
     ) -> None:
         all_starts = enumerate_comparison_starts(size, kinds)
         super().__init__(
-            MissionSpace(mission_func=self._gen_mission),
+            all_starts if starts is None else starts,
+            5 * size**2 if max_steps is None else max_steps,
+            mission_space=MissionSpace(mission_func=self._gen_mission),
             width=size,
             height=_HEIGHT,
-            max_steps=optional_positive_int("max_steps", max_steps) or 5 * size**2,
             render_mode=render_mode,
         )
         self.action_space = Discrete(len(self.action_names))
-        self.draw_from(all_starts if starts is None else starts)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Takes one of the three actions.
+        """Take one of the three actions.
 
         Raises:
-            InvalidInput: There is no such action.
+            InvalidInput: if `action` is not an action.
         """
         if not self.action_space.contains(action):
             raise InvalidInput(f"an action must be 0, 1 or 2; received {action!r}")
-        observation, reward, terminated, truncated, info = super().step(action)
-        says_same = bool(self.agent_pos[1] < _HALLWAY)
-        success = terminated and says_same == self.start.is_same
-        if terminated or truncated:
-            info["success"] = success
-        return observation, reward if success else 0, terminated, truncated, info
+        return super().step(action)
 
-    def gen_obs(self) -> dict[str, Any]:
-        """Returns what the agent sees: MiniGrid's observation, sooner."""
-        image = self._field_of_view.look(tuple(self.agent_pos), self.agent_dir)
-        return {"image": image, "direction": self.agent_dir, "mission": self.mission}
+    def contents(self) -> tuple[Any, ...]:
+        """Return size and objects, which determine the grid."""
+        return self.start.layout
 
-    def state_key(self) -> tuple[Any, ...]:
-        """Returns a tuple that is equal for two states exactly when they have the same future.
-
-        Nothing but the agent moves here. The number of steps taken is left out, and so is what an
-        agent remembers: one with a memory may come back to a state and not go round in a circle.
-        """
-        return (*self.start.layout, *map(int, self.agent_pos), int(self.agent_dir))
+    def _reward(self):
+        """Return the reward at a goal, which is 0 at the wrong one."""
+        is_green = self.agent_pos[1] < _HALLWAY
+        return super()._reward() if is_green == self.start.is_same else 0
 
     @staticmethod
     def _gen_mission():
@@ -221,7 +214,6 @@ class Comparison(ChosenStarts):
         self.agent_pos = (self.start.agent, _HALLWAY)
         self.agent_dir = 0
         self.mission = self._gen_mission()
-        self._field_of_view = FieldOfView(self.grid.encode(), wall=Wall().encode())
 
 
 def make_comparison(
@@ -233,26 +225,26 @@ def make_comparison(
     starts: Iterable[ComparisonStart] | None = None,
     render_mode: str | None = None,
 ) -> gymnasium.Env:
-    """Builds a Comparison environment, wrapped in the order the lines below have.
+    """Return a Comparison environment with its wrappers.
 
-    Observations are the egocentric (7, 7, 4) uint8 image of MiniGrid, axes (x, y) and channels
+    Observations are MiniGrid's egocentric (7, 7, 4) uint8 image, axes (x, y) and channels
     (object, colour, state, direction of the agent).
 
     Args:
-        size: Width of the grid in cells, at least 6.
-        kinds: The objects there are to compare, two or more of `OBJECTS`.
-        frames: Number of the last observations stacked along the channels, oldest first.
-        reward: `"success"`, 1 at the right goal; or `"env"`, 1 - 0.9 * steps / max_steps there.
-        max_steps: Time limit in steps; `None` is 5 * size².
-        starts: Starts to draw from at each reset, uniformly; `None` is
+        size: width of the grid in cells, at least 6.
+        kinds: the objects to compare, two or more of `OBJECTS`.
+        frames: number of observations stacked along the channels, oldest first.
+        reward: `"success"`, 1 at the correct goal; or `"env"`, 1 - 0.9 * steps / max_steps there.
+        max_steps: time limit in steps; `None` is 5 * size².
+        starts: starts from which each reset draws uniformly; `None` is
             `enumerate_comparison_starts(size, kinds)`.
         render_mode: `"rgb_array"`, `"human"` or `None`.
 
     Returns:
-        An environment like `make_memory`'s, with `ComparisonStart`s.
+        An environment like that of `make_memory`, with `ComparisonStart`s.
 
     Raises:
-        InvalidInput: An unknown name, or a number that is not possible.
+        InvalidInput: if a name is unknown, or a number is not possible.
 
     Example:
         >>> env = make_comparison(size=14)
@@ -261,32 +253,50 @@ def make_comparison(
         >>> env.get_wrapper_attr("action_names")
         ('left', 'right', 'forward')
     """
-    one_of("reward", reward, tuple(REWARDS))
-    positive_int("frames", frames)
-    env: gymnasium.Env = Comparison(size, kinds, max_steps, starts, render_mode)
-    env = wrappers.ViewWithCompass(env)
-    env = wrappers.StackFrames(env, frames)
-    env = wrappers.ReplaceReward(env, REWARDS[reward])
-    return env
+    return wrapped(Comparison(size, kinds, max_steps, starts, render_mode), frames, reward)
+
+
+def comparison_task(
+    sizes: int | Sequence[int] = (APART_SIZE,),
+    *,
+    kinds: Collection[str] = KINDS,
+    frames: int = 1,
+    reward: str = "success",
+    max_steps: int | None = None,
+) -> Task:
+    """Return Comparison as a `Task`, evaluated from every start, half of them with equal objects.
+
+    A policy that does not know both objects at the fork succeeds half of the time.
+
+    Args:
+        sizes: widths of the grid, from 6 up, a curriculum from first to last.
+        kinds, frames, reward, max_steps: as in `make_comparison`, for all levels.
+
+    Raises:
+        InvalidInput: if an argument is not possible.
+
+    Example:
+        >>> task = comparison_task((11, 14))
+        >>> len(task.evaluation_resets(at_most=1000)), task.action_names
+        (264, ('left', 'right', 'forward'))
+    """
+    sizes = integers_from("sizes", sizes, 1)
+    settings: dict[str, Any] = {"frames": frames, "reward": reward, "max_steps": max_steps}
+    levels = [
+        level_of_starts(
+            f"S{size}",
+            functools.partial(make_comparison, size, kinds, **settings),
+            enumerate_comparison_starts(size, kinds),
+        )
+        for size in sizes
+    ]
+    return minigrid_task(f"ComparisonS{sizes[-1]}", levels, coloured=True)
 
 
 def second_niche(size: int) -> int:
-    """x of the second niche in a grid of this size."""
+    """Return x of the second niche in a grid of this size."""
     return min(FARTHEST_NICHE, size - _BEYOND)
 
 
 def _is_size(size):
     return isinstance(size, int) and size >= MINIMUM_SIZE
-
-
-def _check_size(size):
-    if not _is_size(size):
-        raise InvalidInput(f"size must be an integer of at least {MINIMUM_SIZE}; received {size!r}")
-
-
-def _check_kinds(kinds):
-    are_known = all(kind in [*OBJECTS] for kind in kinds)  # a list is in no set
-    if not are_known or not 2 <= len(set(kinds)) == len(kinds):
-        raise InvalidInput(
-            f"kinds must be two or more different ones of {tuple(OBJECTS)}; received {kinds!r}"
-        )

@@ -1,4 +1,4 @@
-"""Crossing: a maze whose good way no single recorded episode has gone."""
+"""Crossing: a maze whose best path no single recorded episode contains."""
 
 from __future__ import annotations
 
@@ -31,32 +31,33 @@ MAPS = {
         ############
     """,
 }
-"""`A` and `B` are where episodes begin, the digits exits, `#` walls."""
+"""Episodes begin at `A` and `B`; digits are exits, `#` are walls."""
 
-PAYS = {"1": 1.0, "2": 0.2, "3": 0.4}
-"""What an exit pays; it ends the episode."""
+EXIT_REWARDS = {"1": 1.0, "2": 0.2, "3": 0.4}
+"""Rewards of the exits, which end the episode."""
 
 ACTION_NAMES = ("left", "right", "up", "down")
 _MOVES = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])
 
 
 class Crossing(gymnasium.Env):
-    """A maze of two ways that cross: who begins at A has to go on like those who began at B.
+    """A maze of two paths that cross, so that the best path joins the halves of both.
 
-    All ways from A and B to the exits 1 and 2 go through one cell. What pays best is exit 1. Data
-    in which episodes from A only ever took exit 2 hold all pieces of the way from A to 1, and no
-    episode that goes it.
+    All paths from A and B to the exits 1 and 2 share one cell, and exit 1 has the highest reward.
+    Data in which episodes from A always leave by exit 2 contain all parts of the path from A to
+    exit 1, but no episode along the whole path.
 
-    Observations are the place `(x, y)`, float32; actions left, right, up, down. Walls stop a move.
+    Observations are the position `(x, y)`, float32. Actions are left, right, up and down. Walls
+    stop a move.
 
     Args:
-        layout: a name of `MAPS`; `"fork"` has an exit beside A that pays more than 2.
-        starts: the letters of the places where episodes begin, all equally often.
-        slip: share of the steps in which any of the four moves is made in place of the one chosen.
+        layout: a name of `MAPS`; `"fork"` has an exit near A with a higher reward than exit 2.
+        starts: letters of the cells where episodes begin, all equally often.
+        slip: fraction of the steps that take a random move instead of the action's.
         max_steps: time limit.
 
     Raises:
-        InvalidInput: for an argument out of its range.
+        InvalidInput: if an argument is out of range.
 
     Example:
 
@@ -89,16 +90,17 @@ class Crossing(gymnasium.Env):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begin an episode at a random start."""
         super().reset(seed=seed)
         self._place = self._starts[self.np_random.integers(len(self._starts))]
         self._steps = 0
-        return self._observation(), {}
+        return np.array(self._place, "float32"), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Moves left, right, up or down, or where it slips to.
+        """Move left, right, up or down, or in a random direction after a slip.
 
         Raises:
-            InvalidInput: there is no such action.
+            InvalidInput: if `action` is not an action.
         """
         if not self.action_space.contains(action):
             raise InvalidInput(f"an action must be 0, 1, 2 or 3; received {action!r}")
@@ -108,17 +110,15 @@ class Crossing(gymnasium.Env):
         if self.cells[x, y] != "#":
             self._place = (x, y)
         self._steps += 1
-        exit_ = self.cells[self._place]
-        terminated = exit_ in PAYS
+        cell = self.cells[self._place]
+        terminated = cell in EXIT_REWARDS
         truncated = not terminated and self._steps >= self.max_steps
-        info = {"success": float(exit_ == "1")} if terminated or truncated else {}
-        return self._observation(), PAYS.get(exit_, 0.0), terminated, truncated, info
+        info = {"success": float(cell == "1")} if terminated or truncated else {}
+        reward = EXIT_REWARDS.get(cell, 0.0)
+        return np.array(self._place, "float32"), reward, terminated, truncated, info
 
-    def _observation(self):
-        return np.array(self._place, "float32")
-
-    def way(self, to: str) -> dict[tuple[int, int], int]:
-        """The first action of a shortest way to an exit, for every place from which there is one.
+    def shortest_path(self, to: str) -> dict[tuple[int, int], int]:
+        """Return the first action of a shortest path to an exit, for every cell that has one.
 
         Args:
             to: the exit's digit.
@@ -126,16 +126,15 @@ class Crossing(gymnasium.Env):
         Raises:
             InvalidInput: if the layout has no such exit.
         """
-        exits = [place for place, cell in self.cells.items() if cell == to]
-        if to not in PAYS or not exits:
-            raise InvalidInput(f"the layout must have the exit; received {to!r}")
-        actions, border = {}, exits
+        border = [place for place, cell in self.cells.items() if cell == to]
+        if to not in EXIT_REWARDS or not border:
+            raise InvalidInput(f"`to` must be an exit of the layout; received {to!r}")
+        actions: dict[tuple[int, int], int] = {}
         while border:
             place = border.pop(0)
             for action, move in enumerate(_MOVES):
                 before = tuple(np.subtract(place, move).tolist())
-                if self.cells[before] in "#123" or before in actions:
-                    continue
-                actions[before] = action
-                border.append(before)
+                if self.cells[before] not in "#123" and before not in actions:
+                    actions[before] = action
+                    border.append(before)
         return actions

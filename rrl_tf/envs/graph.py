@@ -1,4 +1,4 @@
-"""What a loop or an evaluation in TensorFlow's graph asks of environments made of tensors."""
+"""The interface of environments whose steps are TensorFlow operations."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ State = TypeVar("State")
 
 
 class GraphEnv(Protocol):
-    """E environments at once as pure functions of tensors, such as a `DoorKeyGraph`.
+    """A batch of E environments as pure functions of tensors, such as a `DoorKeyGraph`.
 
-    A state is a `NamedTuple` of tensors `(E, ...)`. What a step does depends on the state alone and
-    on what the levels of a curriculum share, so that one of them steps the states of all.
+    A state is a `NamedTuple` of tensors `(E, ...)`. A step depends only on the state and on
+    settings that the levels of a curriculum share, so that one environment can step the states of
+    all levels.
 
     Attributes:
-        observation_space, action_space: of one environment.
-        time_limit: steps after which an episode is truncated.
+        observation_space, action_space: spaces of one environment.
+        time_limit: number of steps after which an episode is truncated.
     """
 
     observation_space: Box
@@ -31,38 +32,38 @@ class GraphEnv(Protocol):
     def time_limit(self) -> int: ...
 
     def initial_state(self, num_envs: int, seed: Any) -> Any:
-        """New episodes, drawn by the seed, two integers or a tensor `(2,)`."""
+        """Return the state of new episodes; the seed is two integers or a tensor `(2,)`."""
         ...
 
     def state_of(self, starts: Iterable[Any]) -> Any:
-        """The state of episodes that begin at given starts."""
+        """Return the state of episodes that begin at the given starts."""
         ...
 
     def observe(self, state: Any) -> Tensor:
-        """What the agents see, `(E, ...)`."""
+        """Return the observations `(E, ...)`."""
         ...
 
     def step(self, state: Any, action: Any) -> tuple[Any, Tensor, Tensor, Tensor, Tensor]:
-        """`(state, observation, reward, terminated, truncated)` after actions `(E,)`."""
+        """Return `(state, observation, reward, terminated, truncated)` for actions `(E,)`."""
         ...
 
     def succeeded(self, reward: Tensor, terminated: Tensor) -> Tensor:
-        """Which of the episodes that end with this step have reached their goal, `(E,)` bool."""
+        """Return which of the episodes that end with this step are successes, `(E,)` bool."""
         ...
 
     def state_key(self, state: Any) -> Tensor:
-        """Numbers `(E,)` int64, equal for two states of an episode with the same future."""
+        """Return int64 `(E,)`, equal for two states of an episode with the same future."""
         ...
 
 
 def choose(condition: Tensor, new: State, old: State) -> State:
-    """The state with the environments of `new` where `condition` `(E,)` is true, else of `old`.
+    """Return the state of `new` where `condition` `(E,)` is true, and of `old` elsewhere.
 
-    With it a curriculum mixes levels: `choose(is_hard, hard.initial_state(...),
+    A curriculum mixes levels with it: `choose(is_hard, hard.initial_state(...),
     easy.initial_state(...))`.
     """
 
-    def chosen(a, b):
+    def select(a, b):
         return tf.where(tf.reshape(condition, (-1, *[1] * (len(a.shape) - 1))), a, b)
 
-    return tf.nest.map_structure(chosen, new, old)
+    return tf.nest.map_structure(select, new, old)

@@ -1,17 +1,19 @@
-"""MiniGrid KeyCorridor: the environment an agent is trained in."""
+"""MiniGrid's KeyCorridor: environment and task."""
 
 from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
 
 import gymnasium
 from minigrid.envs import KeyCorridorEnv
 
-from rrl_tf._arguments import one_of, optional_positive_int, positive_int
-from rrl_tf.envs import wrappers
-from rrl_tf.errors import InvalidInput
+from rrl_tf._arguments import integers_from, number_from, optional_positive_int, positive_int
+from rrl_tf.envs.minigrid_env import MiniGridStateKey, minigrid_task, wrapped
+from rrl_tf.envs.task import Level, Task
 
 SMALLEST_ROOM = 3
-REWARDS = ("success", "env")
-# Who holds the key cannot take the ball, so the key must be dropped; nothing needs `done`.
+# The agent must drop the key before it can pick up the ball. No world needs `done`.
 _ACTIONS = (0, 1, 2, 3, 4, 5)
 
 
@@ -23,26 +25,26 @@ def make_key_corridor(
     max_steps: int | None = None,
     render_mode: str | None = None,
 ) -> gymnasium.Env:
-    """Builds a KeyCorridor environment: behind one of the doors lies the key of another one.
+    """Return a KeyCorridor environment, in which the key of one room lies in another.
 
-    A corridor has rooms to the left and right. In one of those to the right, which is locked, lies
-    a ball that is to be picked up, and in one of those to the left the key. Observations are the
-    egocentric (7, 7, 4) uint8 image of MiniGrid, axes (x, y) and channels (object, colour, state,
-    direction of the agent). Actions are left, right, forward, pickup, drop and toggle.
+    A corridor has rooms on its left and right. A locked room on the right contains a ball, which
+    the agent must pick up, and a room on the left contains the key. Observations are MiniGrid's
+    egocentric (7, 7, 4) uint8 image, axes (x, y) and channels (object, colour, state, direction of
+    the agent). Actions are left, right, forward, pickup, drop and toggle.
 
     Args:
-        rows: Rows of rooms, each with one to the left and one to the right.
-        room_size: Side of a room in cells, walls included; at least 3.
-        frames: Number of the last observations stacked along the channels, oldest first.
+        rows: rows of rooms, each with one on the left and one on the right.
+        room_size: side of a room in cells, walls included; at least 3.
+        frames: number of observations stacked along the channels, oldest first.
         reward: `"success"`, 1 for the ball; or `"env"`, 1 - 0.9 * steps / max_steps for it.
-        max_steps: Time limit in steps; `None` is MiniGrid's 30 * room_size².
+        max_steps: time limit in steps; `None` is MiniGrid's 30 * room_size².
         render_mode: `"rgb_array"`, `"human"` or `None`.
 
     Returns:
         The environment.
 
     Raises:
-        InvalidInput: An unknown name, or a number that is not possible.
+        InvalidInput: if a name is unknown, or a number is not possible.
 
     Example:
         >>> env = make_key_corridor(rows=3)  # or gymnasium.make("rrl_tf/KeyCorridorS3R3-v0")
@@ -51,26 +53,44 @@ def make_key_corridor(
         >>> env.get_wrapper_attr("action_names")
         ('left', 'right', 'forward', 'pickup', 'drop', 'toggle')
     """
-    positive_int("rows", rows)
-    if positive_int("room_size", room_size) < SMALLEST_ROOM:
-        raise InvalidInput(f"room_size must be at least {SMALLEST_ROOM}; received {room_size!r}")
-    positive_int("frames", frames)
-    max_steps = optional_positive_int("max_steps", max_steps)
-    one_of("reward", reward, REWARDS)
-    env: gymnasium.Env = KeyCorridorEnv(
-        num_rows=rows, room_size=room_size, max_steps=max_steps, render_mode=render_mode
+    env = KeyCorridorEnv(
+        num_rows=positive_int("rows", rows),
+        room_size=number_from("room_size", positive_int("room_size", room_size), SMALLEST_ROOM),
+        max_steps=optional_positive_int("max_steps", max_steps),
+        render_mode=render_mode,
     )
-    env = wrappers.MiniGridStateKey(wrappers.ViewWithCompass(env))
-    env = wrappers.StackFrames(env, frames)
-    env = wrappers.SelectActions(env, _ACTIONS)
-    return wrappers.ReplaceReward(env, wrappers.REWARDS[reward])
+    return wrapped(MiniGridStateKey(env), frames, reward, _ACTIONS)
 
 
-# Those that MiniGrid has.
-for _room_size, _rows in ((3, 1), (3, 2), (3, 3), (4, 3), (5, 3), (6, 3)):
-    gymnasium.register(
-        f"rrl_tf/KeyCorridorS{_room_size}R{_rows}-v0",
-        "rrl_tf.envs.key_corridor:make_key_corridor",
-        kwargs={"rows": _rows, "room_size": _room_size},
-        disable_env_checker=True,
+def key_corridor_task(
+    rows: int | Sequence[int] = (1,),
+    *,
+    room_size: int = 3,
+    frames: int = 1,
+    reward: str = "success",
+    max_steps: int | None = None,
+) -> Task:
+    """Return MiniGrid's KeyCorridor as a `Task`, evaluated on seeds that training does not use.
+
+    Args:
+        rows: rows of rooms on either side of the corridor, a curriculum from first to last.
+        room_size, frames, reward, max_steps: as in `make_key_corridor`, for all levels.
+
+    Raises:
+        InvalidInput: if an argument is not possible.
+
+    Example:
+        >>> task = key_corridor_task((1, 2, 3))
+        >>> task.name, task.action_names
+        ('KeyCorridorS3R3', ('left', 'right', 'forward', 'pickup', 'drop', 'toggle'))
+    """
+    rows = integers_from("rows", rows, 1)
+    make = functools.partial(
+        make_key_corridor, room_size=room_size, frames=frames, reward=reward, max_steps=max_steps
+    )
+    return minigrid_task(
+        f"KeyCorridorS{room_size}R{rows[-1]}",
+        [Level(f"S{room_size}R{number}", functools.partial(make, number)) for number in rows],
+        coloured=True,
+        success_return=0.05,  # less than the smallest reward for the ball
     )

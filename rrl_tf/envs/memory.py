@@ -1,55 +1,50 @@
-"""MiniGrid Memory: every start it can have, and the environment an agent is trained in."""
+"""MiniGrid's Memory: its starts, the environment and the task."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, SupportsFloat
+from typing import Any
 
 import gymnasium
-from minigrid.core.world_object import Wall
 from minigrid.envs import MemoryEnv
 
-from rrl_tf._arguments import one_of, optional_positive_int, positive_int
-from rrl_tf.envs import wrappers
-from rrl_tf.envs.chosen_starts import ChosenStarts
-from rrl_tf.envs.field_of_view import FieldOfView
+from rrl_tf._arguments import integers_from, one_of
+from rrl_tf.envs.minigrid_env import StartableEnv, minigrid_task, wrapped
 from rrl_tf.envs.minigrid_view import ACTION_NAMES
+from rrl_tf.envs.task import Task, check_held_out_seed, level_of_starts
 from rrl_tf.errors import InvalidInput
 
 MINIMUM_SIZE = 7
-SHORTEST_HALLWAY = 4  # x of the start room's door, where the hallway can end at once
+SHORTEST_HALLWAY = 4  # x of the start room's door, where the shortest hallway ends
 
-# In MiniGrid's order, by which it draws.
+# In MiniGrid's order of drawing.
 _OBJECTS = ("key", "ball")
 _UPPER_OBJECTS = ("ball", "key")
 
 ACTIONS = {"moves": (0, 1, 2), "all": tuple(range(len(ACTION_NAMES)))}
-REWARDS = {
-    "env": lambda reward, terminated: float(reward),
-    # The wrong object ends an episode too.
-    "success": lambda reward, terminated: float(reward > 0),
-}
 
 
 @dataclass(frozen=True, order=True)
 class MemoryStart:
-    """Where everything stands at the beginning of a Memory episode.
+    """The state at the beginning of a Memory episode.
 
-    A room on the left shows an object, a hallway leads to the right, and above and below its end
-    lie a key and a ball: the episode ends at one of them, and is a success where it is the same as
-    the one in the room. The agent starts in the row of the hallway and looks to the right.
+    A room on the left shows an object, and a hallway leads from it to the right. A key and a ball
+    lie above and below the end of the hallway. The episode ends at either, and is a success at the
+    one that equals the object in the room. The agent starts in the row of the hallway and faces
+    right.
 
     Args:
-        size: Side of the square grid in cells, outer walls included; odd, at least 7.
+        size: side of the square grid in cells, outer walls included; odd, at least 7.
         hallway_end: x of the hallway's last cell, from 4 to size - 3.
         agent: x of the agent, from 1 to `hallway_end`.
-        shown: The object in the room, `"key"` or `"ball"`.
-        upper: The object above the end of the hallway; the other one is below.
+        shown: the object in the room, `"key"` or `"ball"`.
+        upper: the object above the end of the hallway; the other one is below.
 
     Raises:
-        InvalidInput: MiniGrid cannot generate this start.
+        InvalidInput: if MiniGrid cannot generate this start.
 
     Example:
         >>> MemoryStart(size=7, hallway_end=4, agent=1, shown="key", upper="ball").layout
@@ -79,19 +74,19 @@ class MemoryStart:
 
     @property
     def layout(self) -> tuple[int, int]:
-        """What can be held out: (size, hallway_end), how long there is to remember."""
+        """The part that can be held out: (size, hallway_end), how long the agent must remember."""
         return self.size, self.hallway_end
 
 
 def enumerate_memory_starts(size: int, random_length: bool = False) -> tuple[MemoryStart, ...]:
-    """Returns every start that MiniGrid's Memory of this size can generate, in a fixed order.
+    """Return every start that MiniGrid's Memory of this size can generate, in a fixed order.
 
     Args:
-        size: Side of the grid in cells, odd, at least 7.
-        random_length: Whether the hallway has any length that fits, or the longest.
+        size: side of the grid in cells, odd, at least 7.
+        random_length: whether the hallway has any possible length, or only the longest.
 
     Raises:
-        InvalidInput: The size is even or too small.
+        InvalidInput: if the size is even or too small.
 
     Example:
         >>> len(enumerate_memory_starts(7)), len(enumerate_memory_starts(17, random_length=True))
@@ -106,22 +101,21 @@ def enumerate_memory_starts(size: int, random_length: bool = False) -> tuple[Mem
     )
 
 
-class Memory(ChosenStarts, MemoryEnv):
-    """MiniGrid's Memory, that can also begin where one wants and tell its state.
+class Memory(StartableEnv, MemoryEnv):
+    """MiniGrid's Memory with chosen starts, `info["success"]` and `state_key()`.
 
-    Without `starts` and `options` it is MiniGrid's own: the same seed gives the same grid, and the
-    same actions the same observations and rewards. In addition `info["success"]` tells at the end
-    of an episode whether the right object was reached.
+    Without `starts` and reset options, grids, observations and rewards are MiniGrid's for the same
+    seed and actions.
 
     Args:
-        size: Side of the grid in cells, odd, at least 7.
-        random_length: Whether the length of the hallway is drawn.
-        max_steps: Time limit in steps; `None` is MiniGrid's 5 * size².
-        starts: Starts to draw from at each reset, uniformly; `None` is MiniGrid's generator.
+        size: side of the grid in cells, odd, at least 7.
+        random_length: whether the length of the hallway is random.
+        max_steps: time limit in steps; `None` is MiniGrid's 5 * size².
+        starts: starts from which each reset draws uniformly; `None` uses MiniGrid's generator.
         render_mode: `"rgb_array"`, `"human"` or `None`.
 
     Raises:
-        InvalidInput: A size, limit or start that is not possible.
+        InvalidInput: if a size, limit or start is not possible.
 
     Example:
         >>> env = Memory(size=7)
@@ -130,7 +124,6 @@ class Memory(ChosenStarts, MemoryEnv):
         True
     """
 
-    action_names = ACTION_NAMES
     start_type = MemoryStart
 
     def __init__(
@@ -142,52 +135,32 @@ class Memory(ChosenStarts, MemoryEnv):
         render_mode: str | None = None,
     ) -> None:
         _check_size(size)
-        max_steps = optional_positive_int("max_steps", max_steps)
-        super().__init__(size, random_length, max_steps, render_mode=render_mode)
-        self._draws: list[int] = []  # what the generator draws next, last first
-        self._drawn: list[int] = []
-        self.draw_from(starts)
+        options = {"size": size, "random_length": random_length, "render_mode": render_mode}
+        super().__init__(starts, max_steps, **options)
 
-    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Takes one of the seven actions of MiniGrid."""
-        observation, reward, terminated, truncated, info = super().step(action)
-        if terminated or truncated:
-            info["success"] = bool(reward > 0)
-        return observation, reward, terminated, truncated, info
-
-    def gen_obs(self) -> dict[str, Any]:
-        """Returns what the agent sees: MiniGrid's observation, sooner."""
-        image = self._field_of_view.look(tuple(self.agent_pos), self.agent_dir)
-        return {"image": image, "direction": self.agent_dir, "mission": self.mission}
-
-    def state_key(self) -> tuple[Any, ...]:
-        """Returns a tuple that is equal for two states exactly when they have the same future.
-
-        Nothing but the agent moves here. The number of steps taken is left out, and so is what an
-        agent remembers: one with a memory may come back to a state and not go round in a circle.
-        """
-        start, position = self.start, tuple(map(int, self.agent_pos))
-        return (*start.layout, start.shown, start.upper, *position, int(self.agent_dir))
+    def contents(self) -> tuple[Any, ...]:
+        """Return the layout and the objects, which determine the grid."""
+        return (*self.start.layout, self.start.shown, self.start.upper)
 
     def _gen_grid(self, width, height):
         start = self._chosen_start()
-        if start is not None:  # MiniGrid builds it, as if it had drawn these numbers
+        self._draws: list[int] = []  # the results of the next draws, last first
+        self._drawn: list[int] = []
+        if start is not None:  # MiniGrid builds the grid from these numbers instead of random ones
             objects = (_UPPER_OBJECTS.index(start.upper), _OBJECTS.index(start.shown))
             length = [start.hallway_end] if self.random_length else []
             self._draws = [*objects, start.agent, *length]
-        self._drawn = []
         super()._gen_grid(width, height)
         *length, agent, shown, upper = self._drawn
         hallway_end = length[0] if length else width - 3
         self.start = MemoryStart(width, hallway_end, agent, _OBJECTS[shown], _UPPER_OBJECTS[upper])
-        self._field_of_view = FieldOfView(self.grid.encode(), wall=Wall().encode())
 
     def _rand_int(self, low, high):
         self._drawn.append(self._draws.pop() if self._draws else int(super()._rand_int(low, high)))
         return self._drawn[-1]
 
-    def _check_start(self, start):
-        super()._check_start(start)
+    def _checked(self, start):
+        super()._checked(start)
         longest = self.width - 3
         if start.hallway_end < longest and not self.random_length:
             raise InvalidInput(
@@ -206,27 +179,27 @@ def make_memory(
     starts: Iterable[MemoryStart] | None = None,
     render_mode: str | None = None,
 ) -> gymnasium.Env:
-    """Builds a Memory environment, wrapped in the order the lines below have.
+    """Return a Memory environment with its wrappers.
 
-    Observations are the egocentric (7, 7, 4) uint8 image of MiniGrid, axes (x, y) and channels
+    Observations are MiniGrid's egocentric (7, 7, 4) uint8 image, axes (x, y) and channels
     (object, colour, state, direction of the agent).
 
     Args:
-        size: Side of the grid in cells, odd, at least 7.
-        random_length: Whether the length of the hallway is drawn.
-        frames: Number of the last observations stacked along the channels, oldest first.
+        size: side of the grid in cells, odd, at least 7.
+        random_length: whether the length of the hallway is random.
+        frames: number of observations stacked along the channels, oldest first.
         actions: `"moves"`, the three that Memory needs (left, right, forward), or `"all"` seven of
             MiniGrid.
         reward: `"success"`, 1 at the right object; or `"env"`, 1 - 0.9 * steps / max_steps there.
-        max_steps: Time limit in steps; `None` is MiniGrid's 5 * size².
-        starts: Starts to draw from at each reset, uniformly; `None` is MiniGrid's generator.
+        max_steps: time limit in steps; `None` is MiniGrid's 5 * size².
+        starts: starts from which each reset draws uniformly; `None` uses MiniGrid's generator.
         render_mode: `"rgb_array"`, `"human"` or `None`.
 
     Returns:
-        An environment like `make_doorkey`'s, with `MemoryStart`s.
+        An environment like that of `make_doorkey`, with `MemoryStart`s.
 
     Raises:
-        InvalidInput: An unknown name, or a number that is not possible.
+        InvalidInput: if a name is unknown, or a number is not possible.
 
     Example:
         >>> env = make_memory(size=17, random_length=True)  # or make("rrl_tf/MemoryS17Random-v0")
@@ -235,15 +208,76 @@ def make_memory(
         >>> env.get_wrapper_attr("action_names")
         ('left', 'right', 'forward')
     """
-    one_of("actions", actions, tuple(ACTIONS))
-    one_of("reward", reward, tuple(REWARDS))
-    positive_int("frames", frames)
-    env: gymnasium.Env = Memory(size, random_length, max_steps, starts, render_mode)
-    env = wrappers.ViewWithCompass(env)
-    env = wrappers.StackFrames(env, frames)
-    env = wrappers.SelectActions(env, ACTIONS[actions])
-    env = wrappers.ReplaceReward(env, REWARDS[reward])
-    return env
+    codes = ACTIONS[one_of("actions", actions, tuple(ACTIONS))]
+    env = Memory(size, random_length, max_steps, starts, render_mode)
+    return wrapped(env, frames, reward, codes)
+
+
+def memory_task(
+    sizes: int | Sequence[int] = (7,),
+    *,
+    random_length: bool = False,
+    frames: int = 1,
+    reward: str = "success",
+    max_steps: int | None = None,
+    held_out: bool = False,
+    held_out_seed: int = 0,
+) -> Task:
+    """Return MiniGrid's Memory as a `Task`, evaluated from every start or from held-out lengths.
+
+    A policy without a memory succeeds half of the time from S11 on. In smaller rooms, the agent can
+    look back from the end of the hallway and see the object.
+
+    Args:
+        sizes: sides of the grid from 7 up, a curriculum from first to last. MiniGrid's are odd. An
+            even size is the next odd one with a hallway one cell shorter, as a training level.
+        random_length: whether hallways of the last size have any possible length. Those of other
+            sizes always have the longest, which requires a memory most.
+        frames, reward, max_steps: as in `make_memory`, for all levels.
+        held_out: evaluate a third of the last size's hallway lengths, among those that no other
+            size has, and do not train on them.
+        held_out_seed: selects the third.
+
+    Raises:
+        InvalidInput: if an argument is not possible, or `held_out` is used without `random_length`.
+
+    Example:
+        >>> task = memory_task((9, 13, 17), random_length=True)
+        >>> len(task.evaluation_resets(at_most=1000)), task.action_names
+        (396, ('left', 'right', 'forward'))
+    """
+    sizes = integers_from("sizes", sizes, 1)
+    if held_out and not random_length:
+        raise InvalidInput("held_out needs random_length, several lengths; received False")
+    check_held_out_seed(held_out, held_out_seed)
+    make = functools.partial(make_memory, frames=frames, reward=reward, max_steps=max_steps)
+    *easier, last = sizes
+    if not random_length:
+        levels = [_level(make, size) for size in sizes]
+    else:
+        starts = enumerate_memory_starts(last, random_length=True)
+        seed = held_out_seed if held_out else None
+        trained = {(last, size - 3) for size in easier}
+        make_last = functools.partial(make, last, True)
+        levels = [_level(make, size) for size in easier]
+        levels.append(level_of_starts(f"S{last}", make_last, starts, seed, trained=trained))
+    return minigrid_task(f"MemoryS{last}{'Random' if random_length else ''}", levels)
+
+
+def _level(make, size):
+    """Return the level of a size; an even one is the next size with a hallway one cell shorter."""
+    if size % 2 or size < MINIMUM_SIZE:
+        make = functools.partial(make, size, False)
+        return level_of_starts(f"S{size}", make, enumerate_memory_starts(size))
+    hallways = enumerate_memory_starts(size + 1, random_length=True)
+    shorter = tuple(start for start in hallways if start.hallway_end == size - 3)
+    make = functools.partial(_make_from, make, size + 1, shorter)
+    return level_of_starts(f"S{size}", make, shorter)
+
+
+def _make_from(make, size, all_starts, starts=None, **options):
+    """Make an environment that begins from some of the starts; a function that can be pickled."""
+    return make(size, True, starts=starts or all_starts, **options)
 
 
 def _is_size(size):
@@ -253,13 +287,3 @@ def _is_size(size):
 def _check_size(size):
     if not _is_size(size):
         raise InvalidInput(f"size must be odd and at least {MINIMUM_SIZE}; received {size!r}")
-
-
-for _size in (7, 9, 11, 13, 15, 17):
-    for _random_length, _name in ((False, ""), (True, "Random")):
-        gymnasium.register(
-            f"rrl_tf/MemoryS{_size}{_name}-v0",
-            "rrl_tf.envs.memory:make_memory",
-            kwargs={"size": _size, "random_length": _random_length},
-            disable_env_checker=True,
-        )

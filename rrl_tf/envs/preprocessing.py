@@ -1,4 +1,4 @@
-"""How raw observations become a network's input: one value a way of doing it."""
+"""Preprocessors: functions from raw observations to a network's input."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from rrl_tf.errors import InvalidInput
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessor:
-    """A function from raw observations to a network's input, and what the result means.
+    """A function from raw observations to a network's input, with a description of the result.
 
-    Calling it prepares observations; it is `keras.ops` only, so it runs in a training step and in
-    an exported graph alike.
+    The function uses `keras.ops` only, so that it runs in a training step and in an exported graph.
 
     Args:
         function: raw observations `(..., *raw)` → preprocessed ones `(..., *shape)` float32.
-        shape: of one preprocessed observation; `(height, width, F)` of a grid, `(F,)` of a vector.
-        unseen_feature: index of the feature that is 1 where a cell of the grid is out of sight, or
-            `None` where no feature tells. Networks let nothing attend to such cells.
-        agent_cell: (row, column) of the cell the agent stands in, or `None` where it is not always
-            the same. Networks read the decision there.
-        agent_feature: index of the feature that is 1 where the agent stands and 0 elsewhere, or
-            `None` where no feature tells. Without an `agent_cell` networks read there.
+        shape: shape of one preprocessed observation: `(height, width, F)` of a grid, `(F,)` of a
+            vector.
+        unseen_feature: index of the feature that is 1 in grid cells out of sight, or `None`.
+            Networks mask such cells in attention.
+        agent_cell: (row, column) of the agent's cell, or `None` if it is not constant. Networks
+            read their output there.
+        agent_feature: index of the feature that is 1 in the agent's cell only, or `None`. Networks
+            without an `agent_cell` read their output there.
 
     Example:
         >>> view = Box(0, 10, (7, 7, 1), "uint8")
-        >>> prepare = one_hot(view, unseen_code=0, agent_cell=(3, 6))
-        >>> prepare.shape, prepare.unseen_feature
+        >>> preprocessor = one_hot(view, unseen_code=0, agent_cell=(3, 6))
+        >>> preprocessor.shape, preprocessor.unseen_feature
         ((7, 7, 11), 0)
     """
 
@@ -43,7 +43,7 @@ class Preprocessor:
     agent_feature: int | None = None
 
     def __call__(self, observation: Any) -> Any:
-        """Prepares observations `(..., *raw)`."""
+        """Preprocess observations `(..., *raw)`."""
         return self.function(observation)
 
 
@@ -54,114 +54,115 @@ def one_hot(
     agent_cell: tuple[int, int] | None = None,
     agent_code: int | None = None,
 ) -> Preprocessor:
-    """Writes every code of a grid as a one-hot vector.
+    """Encode each code of a grid as a one-hot vector.
 
     Args:
-        space: `Box` of integers `(height, width, frames * channels)`; its upper bounds tell how
-            many codes a channel has. A code beyond them becomes a vector of zeros.
-        frames: how many observations are stacked along the channels, oldest first.
-        unseen_code: code of the first channel that marks a cell out of sight; the newest frame's
-            counts.
+        space: `Box` of integers `(height, width, frames * channels)`. Its upper bounds set the
+            number of codes of each channel; a larger code becomes a vector of zeros.
+        frames: number of observations stacked along the channels, oldest first.
+        unseen_code: code of the newest frame's first channel that marks a cell out of sight.
         agent_cell: as in `Preprocessor`.
-        agent_code: code of the first channel that marks the agent's cell, as `unseen_code`.
+        agent_code: code of the newest frame's first channel that marks the agent's cell.
 
     Returns:
         A `Preprocessor` to `(height, width, frames * sum of the numbers of codes)`: for each frame
         the codes of its first channel, then those of its second, and so on.
 
     Raises:
-        InvalidInput: if the space is no grid of codes, or holds no whole number of frames.
+        InvalidInput: if the space is not a grid of codes, or does not hold whole frames.
 
     Example:
-        >>> prepare = one_hot(Box(0, 2, (4, 4, 1), "uint8"))
-        >>> tuple(prepare(np.zeros((4, 4, 1), "uint8")).shape)
+        >>> preprocessor = one_hot(Box(0, 2, (4, 4, 1), "uint8"))
+        >>> tuple(preprocessor(np.zeros((4, 4, 1), "uint8")).shape)
         (4, 4, 3)
     """
     from keras import ops
 
     codes = codes_per_channel(space, frames)
-    # A product with zeros and ones repeats every channel once per code, and one comparison is left:
-    # on a CPU sooner than as many one-hots and a concatenation, and the more so with more frames.
+    # One matrix product repeats every channel once per code and leaves one comparison. On a CPU
+    # this is faster than one-hot encodings of all channels and a concatenation.
     repeat = np.repeat(np.eye(len(codes)), codes, axis=1)
     repeat = np.kron(np.eye(frames), repeat).astype("float32")
     code = np.tile(np.concatenate([np.arange(n) for n in codes]), frames).astype("float32")
 
-    def prepare(observation):
+    def encode(observation):
         repeated = ops.matmul(ops.cast(observation, "float32"), repeat)
         return ops.cast(ops.equal(repeated, code), "float32")
 
-    unseen, agent = (
-        None if marked is None else (frames - 1) * sum(codes) + marked
-        for marked in (unseen_code, agent_code)
+    newest = (frames - 1) * sum(codes)  # first feature of the newest frame
+    return Preprocessor(
+        encode,
+        (*space.shape[:2], frames * sum(codes)),
+        None if unseen_code is None else newest + unseen_code,
+        agent_cell,
+        None if agent_code is None else newest + agent_code,
     )
-    return Preprocessor(prepare, (*space.shape[:2], frames * sum(codes)), unseen, agent_cell, agent)
 
 
 def scaled(space: Box, agent_cell: tuple[int, int] | None = None) -> Preprocessor:
-    """Divides every channel by the larger of its bounds: codes of a grid, or pixels.
+    """Divide each channel by its largest absolute bound; suits pixels and codes of a grid.
 
-    No feature of the result says that a cell is out of sight: a code's number is a magnitude here.
-    What is never larger than 1 stays as it is.
+    Channels with bounds up to 1 stay unchanged. No feature marks cells out of sight.
 
     Args:
         space: `Box` whose last axis holds the channels, with finite bounds.
         agent_cell: as in `Preprocessor`.
 
     Returns:
-        A `Preprocessor` to the shape of the space, from 0 to 1, or from -1 where there are negative
-        numbers.
+        A `Preprocessor` to the space's shape, with values from 0 to 1, or from -1 if the space has
+        negative values.
 
     Raises:
         InvalidInput: if a bound is missing.
 
     Example:
-        >>> prepare = scaled(Box(0, 255, (84, 84, 4), "uint8"))
-        >>> float(prepare(np.full((84, 84, 4), 255, "uint8"))[0, 0, 0])
+        >>> preprocessor = scaled(Box(0, 255, (84, 84, 4), "uint8"))
+        >>> float(preprocessor(np.full((84, 84, 4), 255, "uint8"))[0, 0, 0])
         1.0
     """
     from keras import ops
 
     largest = np.maximum(_largest(space), 1).astype("float32")
 
-    def prepare(observation):
+    def scale(observation):
         return ops.cast(observation, "float32") / largest
 
-    return Preprocessor(prepare, space.shape, agent_cell=agent_cell)
+    return Preprocessor(scale, space.shape, agent_cell=agent_cell)
 
 
 def frame_maximum(space: Box, agent_cell: tuple[int, int] | None = None) -> Preprocessor:
-    """Divides an observation by its own largest number, as the book does.
+    """Divide an observation by its own largest number, as the book does.
 
-    The number an object becomes depends on what else is in view: a door is 4/5 beside the key and
-    4/8 beside the goal. Only the `book` preset wants this.
+    The value of an object depends on the other objects in view: a door is 4/5 together with the
+    key and 4/8 together with the goal. Only the `book` preset needs this.
 
     Args:
         space: `Box` `(height, width, C)`.
         agent_cell: as in `Preprocessor`.
 
     Returns:
-        A `Preprocessor` to the shape of the space, from 0 to 1.
+        A `Preprocessor` to the space's shape, with values from 0 to 1.
 
     Example:
-        >>> prepare = frame_maximum(Box(0, 10, (7, 7, 3), "uint8"))
-        >>> float(prepare(np.full((7, 7, 3), 2, "uint8"))[0, 0, 0])
+        >>> preprocessor = frame_maximum(Box(0, 10, (7, 7, 3), "uint8"))
+        >>> float(preprocessor(np.full((7, 7, 3), 2, "uint8"))[0, 0, 0])
         1.0
 
     Source: Zai and Brown, Deep Reinforcement Learning in Action (2020), chapter 10.
     """
     from keras import ops
 
-    def prepare(observation):
+    def scale(observation):
         observation = ops.cast(observation, "float32")
         largest = ops.max(observation, axis=(-3, -2, -1), keepdims=True)
         # An all-zero observation stays finite.
         return observation / ops.maximum(largest, 1.0)
 
-    return Preprocessor(prepare, space.shape, agent_cell=agent_cell)
+    return Preprocessor(scale, space.shape, agent_cell=agent_cell)
 
 
 def as_float(space: Box) -> Preprocessor:
-    """Takes numbers as they are, in float32.
+    """Cast observations to float32 and leave their values unchanged.
 
     Args:
         space: any `Box`.
@@ -172,14 +173,11 @@ def as_float(space: Box) -> Preprocessor:
     """
     from keras import ops
 
-    def prepare(observation):
-        return ops.cast(observation, "float32")
-
-    return Preprocessor(prepare, space.shape)
+    return Preprocessor(lambda observation: ops.cast(observation, "float32"), space.shape)
 
 
 def codes_per_channel(space: Box, frames: int = 1) -> tuple[int, ...]:
-    """How many codes each channel of one frame has.
+    """Return the number of codes of each channel of one frame.
 
     Raises:
         InvalidInput: as `one_hot`.
@@ -190,20 +188,20 @@ def codes_per_channel(space: Box, frames: int = 1) -> tuple[int, ...]:
     """
     if len(space.shape) != 3 or space.dtype.kind not in "iu" or space.low.min() < 0:
         raise InvalidInput(
-            "one-hot cells need an observation space of integer codes (height, width, channels) "
-            f"from 0 up; received {space}"
+            "one-hot encoding needs an observation space of integer codes (height, width, "
+            f"channels) from 0 up; received {space}"
         )
     if frames < 1 or space.shape[-1] % frames:
         raise InvalidInput(
-            f"expected a whole number of channels for each of {frames} frames in the last axis of "
-            f"an observation; received shape {space.shape}"
+            f"the last axis of an observation must hold {frames} frames of equally many channels; "
+            f"received shape {space.shape}"
         )
     codes = _largest(space).astype(int) + 1
     return tuple(map(int, codes[-(len(codes) // frames) :]))
 
 
 def _largest(space):
-    """The largest size of a number in each channel of the last axis."""
+    """Return the largest absolute bound of each channel of the last axis."""
     bounds = np.abs(np.stack([space.low, space.high]).astype("float64"))
     largest = bounds.reshape(-1, space.shape[-1]).max(axis=0)
     if not np.isfinite(largest).all():

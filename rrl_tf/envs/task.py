@@ -1,42 +1,43 @@
-"""A task as a value: all that training, evaluation, pictures and export know of a problem."""
+"""A task as a value: everything that training, evaluation, figures and export need of a problem."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from rrl_tf.envs.preprocessing import Preprocessor
+from rrl_tf._arguments import natural, number_from
 from rrl_tf.errors import InvalidInput
 
-if TYPE_CHECKING:  # it loads TensorFlow
+if TYPE_CHECKING:  # the first loads TensorFlow
     from rrl_tf.envs.graph import GraphEnv
+    from rrl_tf.envs.preprocessing import Preprocessor
 
 Cells = Mapping[str, tuple[int, int]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Level:
-    """One step of a curriculum, or the whole of a task without one.
+    """One level of a curriculum, or the only level of a task without one.
 
     Args:
-        name: short, as `6x6`.
-        make_env: `make_env(render_mode=None)` → a new environment to train in; without that
-            argument there are no pictures.
-        make_test_env: the same for the environment that is evaluated in; the training one if
-            `None`.
-        resets: keyword arguments of `reset`, one an evaluation episode, as
-            `{"options": {"start": start}}`; `None` plays the seeds 0, 1, 2, ..., which training
-            does not meet, as its seeds are random 64-bit numbers.
-        make_graph: `make_graph()` → the environment to train in as operations of TensorFlow, such
-            as a `DoorKeyGraph`; `None` where there is none.
-        make_test_graph: the same of the environment that is evaluated in.
+        name: short name, such as `6x6`.
+        make_env: `make_env(render_mode=None)` → a new training environment. A function without
+            that argument makes environments that cannot be rendered.
+        make_test_env: the same for the evaluation environment; `None` uses `make_env`.
+        resets: keyword arguments of `reset`, one mapping per evaluation episode, such as
+            `{"options": {"start": start}}`. `None` evaluates the seeds 0, 1, 2, ..., which training
+            does not use because its seeds are random 64-bit numbers.
+        make_graph: `make_graph()` → the training environment as TensorFlow operations, such as a
+            `DoorKeyGraph`; `None` if there is none.
+        make_test_graph: the same for the evaluation environment.
 
     Example:
         >>> from rrl_tf.envs import enumerate_starts, make_doorkey
@@ -56,34 +57,34 @@ class Level:
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What is to be learned: passed to whoever needs to know, never looked up.
+    """A learning problem, passed as an argument to all code that needs it.
 
-    A new environment is one function that returns such a value; nothing else has to be changed.
+    A new environment needs one function that returns such a value, and no other change.
 
     Args:
-        name: of the task, in the exported policy and in figures.
-        levels: a curriculum from the first to the last; the last is what counts.
-        preprocessor: how raw observations become a network's input.
+        name: name of the task in the exported policy and in figures.
+        levels: a curriculum from first to last level; results are those of the last level.
+        preprocessor: maps raw observations to a network's input.
         success_return: an episode with at least this return is a success, unless its last `info`
-            says so itself under `"success"`. `None`: where `info` does not tell, only returns are
+            contains `"success"`. `None`: only `info` decides; without it, only returns are
             reported.
-        action_names: one name an action; their numbers if empty.
-        entities: raw observation → label → cell of a grid, as indices of its first two axes: what
-            attention figures name. `"agent"` is whose attention a film shows.
-        unseen: raw observation → bool array of the grid's shape, cells out of sight.
-        view: environment → RGB picture of what the agent sees, upright.
-        rows_first: whether a grid's axes are (row, column), or (x, y) as MiniGrid's.
-        frames: observations that are stacked along the last axis, of which every step adds one: a
-            replay keeps each once.
+        action_names: one name per action; the environment's names or numbers if empty.
+        entities: raw observation → label → grid cell, as indices of its first two axes, for
+            attention figures. Films show the attention of the label `"agent"`.
+        unseen: raw observation → bool array with the grid's shape, true for cells out of sight.
+        view: environment → RGB image of the agent's view, upright.
+        rows_first: whether the grid's axes are (row, column); MiniGrid's are (x, y).
+        frames: number of observations stacked along the last axis. Each step adds one, so that a
+            replay buffer stores each frame once.
 
     Raises:
-        InvalidInput: if there is no level, the levels or what tests them differ in their spaces,
-            the preprocessor does not fit them, the actions are not discrete, 0 to A - 1, or the
-            return of a success is no number.
+        InvalidInput: if there is no level, environments differ in their spaces, the preprocessor
+            does not accept their observations, the actions are not discrete from 0 to A - 1, or
+            `success_return` is not finite.
 
-    An environment may offer two more things as attributes, which wrappers pass on:
-    `action_names`, used where the task gives none, and `state_key()`, equal for two states with
-    the same future, by which an evaluation notices that a policy goes round in a loop.
+    An environment may have two further attributes, which wrappers pass on: `action_names`, used if
+    the task has none, and `state_key()`, equal for two states with the same future. Evaluation uses
+    the key to detect that a policy repeats itself in a loop.
 
     Example:
         >>> from rrl_tf.envs.preprocessing import as_float
@@ -113,7 +114,7 @@ class Task:
         if self.success_return is not None and not math.isfinite(self.success_return):
             raise InvalidInput(f"success_return must be finite; received {self.success_return}")
         makers = [make for level in self.levels for make in (level.make_env, level.make_test_env)]
-        envs = [make() for make in makers if make]
+        envs = [new_env(make) for make in makers if make]
         spaces = {(repr(env.observation_space), repr(env.action_space)) for env in envs}
         if len(spaces) > 1:
             raise InvalidInput(
@@ -125,7 +126,7 @@ class Task:
             raise InvalidInput(
                 f"task {self.name!r} needs a Discrete action space from 0 up; received {action}"
             )
-        names = self.action_names or _attribute(envs[0], "action_names") or range(action.n)
+        names = self.action_names or optional_attribute(envs[0], "action_names") or range(action.n)
         if len(names) != action.n:
             raise InvalidInput(
                 f"task {self.name!r} has {action.n} actions; received the names {tuple(names)}"
@@ -143,22 +144,24 @@ class Task:
         return int(self.action_space.n)
 
     def make_env(self, level: int = -1, render_mode: str | None = None) -> gymnasium.Env:
-        """A new environment to train in; its last `info` tells `"success"` where that is known."""
-        env = new_env(self.levels[level].make_env, render_mode)
-        return env if self.success_return is None else ReportSuccess(env, self.success_return)
+        """Return a new training environment, which reports `info["success"]` if it is known."""
+        return self._with_success(self.levels[level].make_env, render_mode)
 
     def make_test_env(self, level: int = -1, render_mode: str | None = None) -> gymnasium.Env:
-        """The same, to be evaluated in."""
+        """Return a new evaluation environment, which reports `info["success"]` if it is known."""
         make = self.levels[level].make_test_env or self.levels[level].make_env
+        return self._with_success(make, render_mode)
+
+    def _with_success(self, make, render_mode):
         env = new_env(make, render_mode)
         return env if self.success_return is None else ReportSuccess(env, self.success_return)
 
     def evaluation_resets(self, level: int = -1, at_most: int = 300) -> list[dict[str, Any]]:
-        """Keyword arguments of `reset`, one an evaluation episode, always the same ones.
+        """Return keyword arguments of `reset`, one dict per evaluation episode.
 
         Args:
-            level: which level.
-            at_most: how many; if there are more, so many are drawn from all.
+            level: index of the level.
+            at_most: number of episodes. If the level has more, a fixed random subset is used.
         """
         resets = self.levels[level].resets
         if resets is None:
@@ -168,11 +171,11 @@ class Task:
 
 
 class ReportSuccess(gymnasium.Wrapper):
-    """Tells `info["success"]` at the end of an episode, by its return, where nobody else does.
+    """Adds `info["success"]` at the end of an episode, unless the environment reports it.
 
     Args:
         env: any environment.
-        success_return: the least return of a success.
+        success_return: smallest return of a successful episode.
 
     Example:
         >>> env = ReportSuccess(gymnasium.make("CartPole-v1"), success_return=475.0)
@@ -186,12 +189,12 @@ class ReportSuccess(gymnasium.Wrapper):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begins to count anew."""
+        """Reset the environment and the return."""
         self._return = 0.0
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Adds the reward, and tells at the end what came of it."""
+        """Take a step and add its reward to the return."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._return += float(reward)
         if (terminated or truncated) and "success" not in info:
@@ -199,32 +202,117 @@ class ReportSuccess(gymnasium.Wrapper):
         return observation, reward, terminated, truncated, info
 
 
+def level_of_starts(
+    name: str,
+    make: Callable[..., Any],
+    starts: Sequence[Any],
+    held_out_seed: int | None = None,
+    make_graph: Callable[..., Any] | None = None,
+    trained: Collection[Any] = (),
+) -> Level:
+    """Return a level that is evaluated from all its starts, or from held-out layouts.
+
+    Args:
+        name: name of the level.
+        make: `make(starts=None, render_mode=None)` → a new environment; `None` allows any start.
+        starts: all starts, each with a `layout`.
+        held_out_seed: selects the third of the layouts that is evaluated and not trained on;
+            `None` holds out nothing.
+        make_graph: `make_graph(starts=None)` → the environment as TensorFlow operations.
+        trained: layouts that are never held out because easier levels contain them.
+    """
+    training = None
+    if held_out_seed is not None:
+        new = [start for start in starts if start.layout not in trained]
+        _, tested = split_layouts(new, seed=held_out_seed)
+        held_out = {start.layout for start in tested}
+        training, starts = tuple(s for s in starts if s.layout not in held_out), tested
+    return Level(
+        name,
+        functools.partial(make, starts=training),
+        make,
+        tuple({"options": {"start": start}} for start in starts),
+        make_graph and functools.partial(make_graph, starts=training),
+        make_graph,
+    )
+
+
+def split_layouts(
+    starts: Iterable[Any], held_out: float = 1 / 3, seed: int = 0
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Split starts into training and test starts that share no layout.
+
+    Whole layouts are held out, because an agent that has trained on a layout from another cell
+    already knows it.
+
+    Args:
+        starts: starts with a `layout`, such as `DoorKeyStart`s. Both results keep their order.
+        held_out: fraction of the layouts in the test part, from 0 to 1.
+        seed: selects these layouts; 0 or more.
+
+    Returns:
+        `(training starts, test starts)`.
+
+    Raises:
+        InvalidInput: if one part would be empty, or a number is out of range.
+
+    Example:
+        >>> from rrl_tf.envs import enumerate_starts
+        >>> train, test = split_layouts(enumerate_starts(6))
+        >>> len({start.layout for start in train}), len({start.layout for start in test})
+        (24, 12)
+    """
+    number_from("held_out", held_out, 0, 1)
+    seed = natural("held_out_seed", seed)
+    starts = tuple(starts)
+    layouts = sorted({start.layout for start in starts})
+    num_test = round(held_out * len(layouts))
+    if not 0 < num_test < len(layouts):
+        raise InvalidInput(
+            f"both parts need at least one layout; received held_out={held_out!r} of "
+            f"{len(layouts)} layouts, which leaves {num_test} for testing and "
+            f"{len(layouts) - num_test} for training"
+        )
+    chosen = np.random.default_rng(seed).permutation(len(layouts))[:num_test]
+    test_layouts = {layouts[i] for i in chosen}
+    train = tuple(start for start in starts if start.layout not in test_layouts)
+    test = tuple(start for start in starts if start.layout in test_layouts)
+    return train, test
+
+
+def check_held_out_seed(held_out: bool, seed: int) -> None:
+    """Raise `InvalidInput` for a `held_out_seed` without `held_out`, which would have no effect."""
+    if seed and not held_out:
+        raise InvalidInput(f"held_out_seed needs held_out; received {seed} and False")
+
+
 def new_env(make: Callable[..., gymnasium.Env], render_mode: str | None = None) -> gymnasium.Env:
-    """An environment from a function that may take a `render_mode`, or none.
+    """Call a function that makes an environment, with `render_mode` if it accepts one.
 
     Example:
         >>> new_env(lambda: gymnasium.make("CartPole-v1"), "rgb_array").render_mode
     """
     parameters = inspect.signature(make).parameters.values()
-    takes_it = any(p.name == "render_mode" or p.kind is p.VAR_KEYWORD for p in parameters)
-    return make(render_mode=render_mode) if takes_it else make()
+    accepts = any(p.name == "render_mode" or p.kind is p.VAR_KEYWORD for p in parameters)
+    return make(render_mode=render_mode) if accepts else make()
+
+
+def optional_attribute(env: gymnasium.Env, name: str) -> Any:
+    """Return an attribute of an environment or of its wrappers, or `None`."""
+    return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None
 
 
 def _check_preprocessor(name, preprocessor, space):
-    """Raises `InvalidInput` unless observations of the space are prepared to the shape promised."""
+    """Raise `InvalidInput` unless the preprocessor maps the space to the shape that it declares."""
     try:
-        prepared = tuple(preprocessor(np.zeros((1, *space.shape), space.dtype)).shape)
+        shape = tuple(preprocessor(np.zeros((1, *space.shape), space.dtype)).shape)
     except Exception as error:
         raise InvalidInput(
-            f"the preprocessor of task {name!r} cannot take observations of {space}: {error}"
+            f"the preprocessor of task {name!r} must accept observations of {space}; it raised "
+            f"{error}"
         ) from error
-    if prepared != (1, *preprocessor.shape):
+    if shape != (1, *preprocessor.shape):
         raise InvalidInput(
-            f"the preprocessor of task {name!r} promises shape {preprocessor.shape}; received "
-            f"{prepared[1:]} from observations of shape {space.shape}"
+            f"the preprocessor of task {name!r} must return the shape {preprocessor.shape}; "
+            f"received {shape[1:]} for observations of shape {space.shape}"
         )
-
-
-def _attribute(env, name):
-    """An attribute of an environment or of what it wraps; `None` where nobody has it."""
-    return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None

@@ -1,4 +1,4 @@
-"""Several environments in one process, whose every episode can be told from a few integers."""
+"""Several environments in one process, whose episodes are determined by a few integers."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from rrl_tf.errors import InvalidInput
 
 
 class SeededVectorEnv(VectorEnv):
-    """A plain list of environments that step together and restart in the same step.
+    """A list of environments that step together and restart in the same step.
 
-    Episode `n` of environment `i` is seeded by (`seed`, `i`, `n`) alone, so neither the number of
-    environments nor the length of other episodes changes it, and an environment is its episode
-    number and the actions since: `get_state` holds no more, and `set_state` replays them.
+    The seed of episode `n` of environment `i` depends on (`seed`, `i`, `n`) only, so that neither
+    the number of environments nor the length of other episodes changes it. The state of an
+    environment is thus its episode number and the actions since: `get_state` returns them, and
+    `set_state` replays them.
 
     Args:
-        make_env: Builds one environment; called `num_envs` times.
-        num_envs: Number of environments E.
-        seed: Non-negative integer.
+        make_env: makes one environment; called `num_envs` times.
+        num_envs: number of environments E.
+        seed: non-negative integer.
         reset_on_truncation: `False` ignores the environments' time limits: `truncated` is never
             true, and an episode lasts until it terminates.
 
     Attributes:
-        reset_options: Handed to the `reset` of every episode that begins from now on; a dict ready
-            for JSON, or `None`. A curriculum sets its level here.
+        reset_options: options for the `reset` of every episode that begins from now on; a dict that
+            JSON can store, or `None`. A curriculum sets its level here.
 
     Raises:
-        ValueError: Less than one environment, or a negative seed.
+        InvalidInput: if `num_envs` is not positive, or the seed is negative.
 
     Example:
         >>> from rrl_tf.envs import make_doorkey
@@ -70,12 +71,13 @@ class SeededVectorEnv(VectorEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Begins the next episode everywhere, or the first one of another seed.
+        """Begin a new episode in every environment.
 
         Args:
-            seed: Non-negative integer, or `None` to go on.
-            options: Handed to every environment's `reset`, now; `reset_options` otherwise. They
-                must be ready for JSON where the state is to be saved.
+            seed: non-negative integer, for the first episodes of that seed; `None` continues with
+                the next episodes.
+            options: options for the `reset` of these episodes; `None` uses `reset_options`. JSON
+                must be able to store them if `get_state` is called.
 
         Returns:
             Observations `(E, ...)` and an empty dict.
@@ -90,53 +92,55 @@ class SeededVectorEnv(VectorEnv):
     def step(
         self, actions: Any
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Takes one action in every environment; those whose episode ends begin the next one.
+        """Take one action in every environment, and begin new episodes where one ends.
 
         Args:
             actions: `(E,)` integers.
 
         Returns:
-            `(observation, reward, terminated, truncated, info)`: the observations `(E, ...)` to act
-            on next, float32 rewards `(E,)`, two bool arrays `(E,)` of which at most one is true,
-            and `info` with `"final_obs"`, `(E, ...)`, what followed the action in every environment
-            (equal to the observation where the episode goes on); `"life_lost"`, `(E,)`, if an
-            environment told one; `"_episode"`, `(E,)`, where an episode ended; and `"episode"`,
-            its `"return"`, `"length"` in steps and `"success"`, `(E,)` each, zero elsewhere, with
-            `"_success"`, `(E,)`, where an environment told it.
+            `(observation, reward, terminated, truncated, info)`: the next observations `(E, ...)`,
+            float32 rewards `(E,)`, two bool arrays `(E,)` of which at most one is true, and `info`
+            with `"final_obs"`, `(E, ...)`, the observations after the actions (equal to
+            `observation` where the episode continues); `"life_lost"`, `(E,)`, if an environment
+            reports it; `"_episode"`, `(E,)`, where an episode ends; and `"episode"`, its
+            `"return"`, `"length"` in steps and `"success"`, `(E,)` each, zero elsewhere, with
+            `"_success"`, `(E,)`, where an environment reports it.
 
         Raises:
-            InvalidInput: Another number of actions, or an environment rewards with nan or infinity.
+            gymnasium.error.ResetNeeded: before the first reset.
+            InvalidInput: if the number of actions differs, or a reward is not finite.
         """
         if self._observation is None:
             raise ResetNeeded("Call reset or set_state before step.")
         actions = np.asarray(actions).tolist()
         if not isinstance(actions, list) or len(actions) != self.num_envs:
-            raise InvalidInput(f"Expected {self.num_envs} actions, received {actions!r}.")
+            raise InvalidInput(f"expected {self.num_envs} actions; received {actions!r}")
         space: Any = self.single_observation_space
         final = np.empty((self.num_envs, *space.shape), space.dtype)
         reward = np.zeros(self.num_envs, np.float32)
-        terminated = np.zeros(self.num_envs, bool)
-        truncated = np.zeros(self.num_envs, bool)
-        success = np.zeros(self.num_envs, bool)
-        told = np.zeros(self.num_envs, bool)
-        life_lost = np.zeros(self.num_envs, bool)
+        flags = np.zeros((5, self.num_envs), bool)
+        terminated, truncated, success, is_reported, life_lost = flags
         for i, (env, action) in enumerate(zip(self.envs, actions)):
             final[i], reward[i], terminated[i], timeout, info = env.step(action)
             truncated[i] = timeout and self.reset_on_truncation and not terminated[i]
-            told[i], success[i] = "success" in info, info.get("success", False)
+            is_reported[i], success[i] = "success" in info, info.get("success", False)
             life_lost[i] = info.get("life_lost", False)
             self._actions[i].append(action)
         self._returns += reward
         done = terminated | truncated
         lengths = np.array([len(taken) for taken in self._actions])
-        self._check_rewards(reward, lengths)
+        for i in np.flatnonzero(~np.isfinite(reward)).tolist():
+            raise InvalidInput(
+                f"rewards must be finite numbers of float32; environment {i}, step {lengths[i]} of "
+                f"episode {self._episodes[i]}; received {reward[i]}"
+            )
         info = {
             "final_obs": final,
             "episode": {
                 "return": np.where(done, self._returns, 0),
                 "length": np.where(done, lengths, 0),
                 "success": success & done,
-                "_success": told & done,
+                "_success": is_reported & done,
             },
             "_episode": done,
         }
@@ -148,16 +152,14 @@ class SeededVectorEnv(VectorEnv):
         return self._observation, reward, terminated, truncated, info
 
     def get_state(self) -> dict[str, Any]:
-        """Returns all there is to know about the environments, ready for JSON.
+        """Return the complete state of the environments as a dict that JSON can store.
 
         Raises:
-            gymnasium.error.ResetNeeded: Before the first reset there is nothing to know.
-            InvalidInput: An episode was begun with options that JSON cannot hold.
+            gymnasium.error.ResetNeeded: before the first reset.
+            InvalidInput: if JSON cannot store the options of an episode.
         """
         if self._observation is None:
             raise ResetNeeded("Call reset before get_state.")
-        for options in (self.reset_options, *self._options):
-            _check_json(options)
         environments = [
             {
                 "episode": self._episodes[i],
@@ -167,6 +169,13 @@ class SeededVectorEnv(VectorEnv):
             }
             for i in range(self.num_envs)
         ]
+        try:
+            json.dumps((self.reset_options, self._options))
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(
+                f"options of reset must be ready for JSON before get_state ({error}); received "
+                f"{self.reset_options!r} and {self._options!r}"
+            ) from error
         return {
             "seed": self._seed,
             "reset_options": self.reset_options,
@@ -174,27 +183,24 @@ class SeededVectorEnv(VectorEnv):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> np.ndarray:
-        """Replays what `get_state` returned, and goes on from there.
+        """Replay the episodes of a state that `get_state` returned, and continue from there.
 
         Args:
-            state: The dict.
+            state: the dict.
 
         Returns:
             The current observations `(E, ...)`.
 
         Raises:
-            ValueError: The state is of another number of environments, or an environment that is
-                built or behaves differently.
+            InvalidInput: if the state has another number of environments, or an environment
+                behaves differently.
         """
         environments = state["environments"]
         if len(environments) != self.num_envs:
             raise InvalidInput(
-                f"Expected the state of {self.num_envs} environments, received that of "
-                f"{len(environments)}."
+                f"expected the state of {self.num_envs} environments; received that of "
+                f"{len(environments)}"
             )
-        for options in (state["reset_options"], *(each["options"] for each in environments)):
-            if not isinstance(options, dict | None):
-                raise InvalidInput(f"options must be a dict or None; received {options!r}")
         self._start_over(state["seed"])
         self.reset_options = state["reset_options"]
         observations = []
@@ -208,30 +214,23 @@ class SeededVectorEnv(VectorEnv):
             observation = np.asarray(observation, self.single_observation_space.dtype)
             if _checksum(observation) != stored["checksum"]:
                 raise InvalidInput(
-                    f"Environment {i} does not come back: replaying {len(stored['actions'])} "
+                    f"environment {i} cannot be restored: replaying {len(stored['actions'])} "
                     f"actions of episode {stored['episode']} gave an observation with checksum "
-                    f"{_checksum(observation)}, expected {stored['checksum']}. It was saved from "
-                    "another environment, or from another version of it."
+                    f"{_checksum(observation)}; expected {stored['checksum']}. The state belongs "
+                    "to another environment, or to another version of it."
                 )
             observations.append(observation)
         self._observation = np.stack(observations)
         return self._observation
 
     def render(self) -> tuple[Any, ...]:
-        """Returns a tuple with the picture of every environment."""
+        """Return a tuple with the image of every environment."""
         return tuple(env.render() for env in self.envs)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Closes every environment; `close` calls this."""
+        """Close every environment; `close` calls this."""
         for env in self.envs:
             env.close()
-
-    def _check_rewards(self, reward, lengths):
-        for i in np.flatnonzero(~np.isfinite(reward)).tolist():
-            raise InvalidInput(
-                f"rewards must be finite numbers of float32; environment {i}, step {lengths[i]} of "
-                f"episode {self._episodes[i]}; received {reward[i]}"
-            )
 
     def _start_over(self, seed):
         self._seed = natural("seed", seed)
@@ -242,33 +241,19 @@ class SeededVectorEnv(VectorEnv):
         self._observation = None
 
     def _begin(self, i, options):
+        """Begin the next episode of environment i and return its first observation."""
         self._episodes[i] += 1
         self._options[i] = options
         self._actions[i] = []
         self._returns[i] = 0
         sequence = np.random.SeedSequence((self._seed, int(i), self._episodes[i]))
         seed = int(sequence.generate_state(1, np.uint64)[0])
-        observation, _ = _reset(self.envs[i], seed, options)
-        # What an environment resets with may be of another dtype than what it steps with.
+        try:
+            observation, _ = self.envs[i].reset(seed=seed, options=options)
+        except (ValueError, OverflowError, TypeError):  # the environment needs a shorter seed
+            observation, _ = self.envs[i].reset(seed=seed % 2**31, options=options)
+        # The first observation may have another dtype than later ones.
         return np.asarray(observation, self.single_observation_space.dtype)
-
-
-def _reset(env, seed, options):
-    """Resets with a seed of 64 bits, or with 31 of them where an environment refuses so many."""
-    try:
-        return env.reset(seed=seed, options=options)
-    except (ValueError, OverflowError, TypeError):  # np.random.RandomState, or one written in C
-        return env.reset(seed=seed % 2**31, options=options)
-
-
-def _check_json(options):
-    try:
-        json.dumps(options)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(
-            "options of reset must be ready for JSON where the environments' state is saved "
-            f"({error}); received {options!r}"
-        ) from error
 
 
 def _checksum(observation):

@@ -1,4 +1,4 @@
-"""Writes a classifier as a servable SavedModel version."""
+"""Export of classifiers."""
 
 from __future__ import annotations
 
@@ -23,29 +23,31 @@ def export_classifier(
     input_name: str = "image",
     input_dtype: Any = "uint8",
 ) -> Path:
-    """Writes a classifier with its preprocessing as `directory/<version>/`, ready to be served.
+    """Write a classifier with its preprocessing as `directory/<version>/`, ready to be served.
 
-    Signatures (batch dimension free, float32 and int32 out, no Python, no forced XLA):
+    Signatures (free batch dimension, float32 and int32 outputs, no Python, no forced XLA):
 
-    - `classify`, also called `serving_default`: `{"image" (B, ...) uint8} -> {"class" (B,),
+    - `classify` and `serving_default`: `{"image" (B, ...) uint8} -> {"class" (B,),
       "probabilities" (B, K)}`;
-    - `classify_with_attention`, where the model can return its attention: the same and one output
-      `attention_<name>` (B, H, N, S) for each entry of the model's dict of scores, of a memory
-      that reads a sequence (B, T, H, N, S).
+    - `classify_with_attention`, if the model returns attention scores: the same and one output
+      `attention_<name>` (B, H, N, S) for each entry of the model's dict of scores, or
+      (B, T, H, N, S) if a memory reads a sequence.
 
     Args:
-        directory, version: As in `rrl_tf.export.writer.write_version`.
-        model: Keras model, `model(x) -> logits (B, K)` for preprocessed inputs `x`.
-        prepare: Function of tensors, raw inputs (B, ...) to the model's.
-        input_shape: Shape of one raw input, without the batch.
+        directory: See `rrl_tf.export.write_version`.
+        model: Keras model, `model(x) -> logits (B, K)` of preprocessed inputs `x`.
+        prepare: Function of tensors, raw inputs (B, ...) to the inputs of the model.
+        input_shape: Shape of one raw input.
         details: JSON-able dict for `policy.json`: `class_names`, `scores`, ...
-        input_name, input_dtype: What else than images goes in, such as a `"sequence"`.
+        version: See `rrl_tf.export.write_version`.
+        input_name: Name of the input, such as `"sequence"`.
+        input_dtype: Dtype of the input.
 
     Returns:
         The version folder.
 
     Raises:
-        InvalidInput, FileExistsError: As in `write_version`; nothing is written.
+        InvalidInput, FileExistsError: See `rrl_tf.export.write_version`; nothing is written.
 
     Example:
 
@@ -56,8 +58,8 @@ def export_classifier(
     PosixPath('runs/mnist/mine/export/1')
     """
 
-    def classify(ask, raw):
-        logits = ask(prepare(raw))
+    def classify(predict, raw):
+        logits = predict(prepare(raw))
         return {"class": ops.argmax(logits, axis=-1), "probabilities": ops.softmax(logits)}
 
     inputs = [input_spec(input_name, input_shape, input_dtype)]

@@ -1,4 +1,4 @@
-"""Writes a Q network, with or without a memory, as a servable policy."""
+"""Export of Q networks, with or without a memory."""
 
 from __future__ import annotations
 
@@ -34,37 +34,36 @@ def export_policy(
     version: int | None = None,
     initial_memory: Callable[[Any], Any] | None = None,
 ) -> Path:
-    """Writes a Q network with its preprocessing as `directory/<version>/`, ready to be served.
+    """Write a Q network with its preprocessing as `directory/<version>/`, ready to be served.
 
-    `prepare`, the model and the greedy choice become one graph, that answers for raw observations.
-    Signatures (batch dimension free, float32 and int32 out, no Python, no forced XLA):
+    `prepare`, the model and the greedy choice of the action become one graph for raw observations.
+    Signatures (free batch dimension, float32 and int32 outputs, no Python, no forced XLA):
 
-    - `act`, also called `serving_default`: `{"observation" (B, ...)} -> {"action" (B,),
-      "q_values" (B, A)}`;
-    - `act_with_attention`, where the model can return its attention: the same and one output
+    - `act` and `serving_default`: `{"observation" (B, ...)} -> {"action" (B,), "q_values" (B, A)}`;
+    - `act_with_attention`, if the model returns attention scores: the same and one output
       `attention_<name>` (B, H, N, S) for each entry of the model's dict of scores;
     - `initial_memory` of a recurrent model: `{"batch_size" ()} -> {"memory" (B, ...)}`. A server
-      keeps no memory: it comes in beside the observation as `memory` and goes out as `next_memory`.
-      So any server may answer any step, and requests of many episodes merge into one batch.
+      keeps no state: `act` has the inputs `observation` and `memory`, and returns `next_memory`. So
+      any server may answer any step, and requests of many episodes merge into one batch.
 
     Args:
-        directory, version: As in `rrl_tf.export.writer.write_version`.
-        model: Any Keras model, `model(x) -> q_values (B, A)` for preprocessed observations `x`; a
-            recurrent one, `model(x, memory) -> (q_values, next_memory)`. Where its `call` takes
-            `return_attention_scores`, a dict of scores is one more result, the last.
-        prepare: Function over `keras.ops`, raw observations (B, ...) to the model's input.
-        observation_shape: Shape of one raw observation, without the batch.
-        observation_dtype: Its dtype; a request of another dtype is refused by the server.
+        directory: See `rrl_tf.export.write_version`.
+        model: Any Keras model, `model(x) -> q_values (B, A)` of preprocessed observations `x`, or a
+            recurrent one, `model(x, memory) -> (q_values, next_memory)`. If its `call` has the
+            argument `return_attention_scores`, the dict of scores is an additional, last result.
+        prepare: Function of tensors, raw observations (B, ...) to the input of the model.
+        observation_shape: Shape of one raw observation.
+        observation_dtype: Dtype of a raw observation.
         policy: JSON-able dict for `policy.json`: `environment`, `action_names`, `scores`, ...
-        initial_memory: Function of a batch size (scalar int32 tensor) to a recurrent model's memory
-            before the first step (B, ...), alone or in a list, as Keras' cells have their states.
+        version: See `rrl_tf.export.write_version`.
+        initial_memory: Function of a batch size (scalar int32 tensor) to the memory (B, ...) of a
+            recurrent model before the first step, alone or in a list, like the state of a cell.
 
     Returns:
         The version folder.
 
     Raises:
-        InvalidInput: If an argument cannot describe a policy; nothing is written.
-        FileExistsError: If the version is already there.
+        InvalidInput, FileExistsError: See `rrl_tf.export.write_version`; nothing is written.
 
     Example:
 
@@ -75,15 +74,25 @@ def export_policy(
     >>> export_policy("runs/doorkey/mine/export", network, task.preprocessor, (7, 7, 4))
     PosixPath('runs/doorkey/mine/export/1')
     """
-    inputs = [input_spec("observation", observation_shape, observation_dtype)]
-    others = {}
-    if initial_memory is not None:
-        start = _initial_memory(initial_memory)
-        inputs.append(_memory_spec(start))
-        others["initial_memory"] = (start, [BATCH_SIZE])
-    answer = _answer(prepare, (policy or {}).get("action_names"))
-    endpoints = model_endpoints("act", model, answer, inputs)
-    return write_version(directory, model, {**endpoints, **others}, policy, version)
+    observation = input_spec("observation", observation_shape, observation_dtype)
+    action_names = (policy or {}).get("action_names")
+    if initial_memory is None:
+
+        def act(predict, observation):
+            return _greedy(predict(prepare(observation)), action_names)
+
+        endpoints = model_endpoints("act", model, act, [observation])
+        return write_version(directory, model, endpoints, policy, version)
+
+    def act_with_memory(predict, observation, memory):
+        q_values, next_memory = predict(prepare(observation), memory)
+        next_memory = tf.ensure_shape(_flat_memory(next_memory), memory.shape)
+        return {**_greedy(q_values, action_names), "next_memory": next_memory}
+
+    start, memory = _memory_endpoint(initial_memory)
+    endpoints = dict(model_endpoints("act", model, act_with_memory, [observation, memory]))
+    endpoints["initial_memory"] = start
+    return write_version(directory, model, endpoints, policy, version)
 
 
 def export_recurrent_policy(
@@ -95,31 +104,34 @@ def export_recurrent_policy(
     policy: Mapping[str, Any] | None = None,
     version: int | None = None,
 ) -> Path:
-    """Writes a `RecurrentQNetwork` with its preprocessing, as `export_policy` does other networks.
+    """Write a `RecurrentQNetwork` with its preprocessing, as `export_policy` does.
 
-    The network also looks at its last action and at what that earned. The action goes with the
-    memory, as it is the one that was answered; the reward is asked for. With the memory goes a
-    number, too, that tells whose it is:
+    The network also has the previous action and its reward as inputs. The memory of the policy is
+    the memory of the network, followed by the last action and by a fingerprint of the policy; the
+    reward is an input:
 
-    - `act`, also called `serving_default`: `{"observation" (B, ...), "memory" (B, M + 2),
-      "reward" (B,)} -> {"action" (B,), "q_values" (B, A), "next_memory" (B, M + 2)}`. In the first
-      step of an episode the reward is not looked at. A memory of another batch, or that a policy of
-      other weights or numbers returned, is refused; one of zeros, as warm-up requests have it, is
-      not.
-    - `act_with_attention` and `initial_memory`: as of `export_policy`. Where the memory has slots,
-      `policy.json` has their number as `memory_slots`; in `attention_block_<i>` they come first.
+    - `act` and `serving_default`: `{"observation" (B, ...), "memory" (B, M + 2), "reward" (B,)} ->
+      {"action" (B,), "q_values" (B, A), "next_memory" (B, M + 2)}`. The reward is ignored in the
+      first step of an episode. A memory of another batch size, or of a policy with other weights
+      or settings, is an error. A memory of zeros, as in warm-up requests, is none.
+    - `act_with_attention` and `initial_memory`: as for `export_policy`. If the memory has slots,
+      `policy.json` has their number as `memory_slots`, and they are the first rows and columns of
+      `attention_block_<i>`.
 
     Args:
-        network: `RecurrentQNetwork`, built.
-        directory, prepare, observation_shape, observation_dtype, policy, version: As in
-            `export_policy`.
+        directory: See `rrl_tf.export.write_version`.
+        network: Built `RecurrentQNetwork`.
+        prepare: See `export_policy`, like the following arguments.
+        observation_shape: Shape of one raw observation.
+        observation_dtype: Dtype of a raw observation.
+        policy: JSON-able dict for `policy.json`.
+        version: See `rrl_tf.export.write_version`.
 
     Returns:
         The version folder.
 
     Raises:
-        InvalidInput: If an argument cannot describe a policy; nothing is written.
-        FileExistsError: If the version is already there.
+        InvalidInput, FileExistsError: See `rrl_tf.export.write_version`; nothing is written.
 
     Example:
 
@@ -130,130 +142,101 @@ def export_recurrent_policy(
     >>> export_recurrent_policy("runs/memory/mine/export", network, task.preprocessor, (7, 7, 4))
     PosixPath('runs/memory/mine/export/1')
     """
-    owner = _owner(network)
-    start = _initial_memory(lambda size: _packed(network.initial_memory(size), -1, owner))
-    inputs = [
-        input_spec("observation", observation_shape, observation_dtype),
-        _memory_spec(start),
-        input_spec("reward", (), "float32"),
-    ]
-    answer = _recurrent_answer(prepare, owner, (policy or {}).get("action_names"))
-    endpoints = {
-        **model_endpoints("act", network, answer, inputs),
-        "initial_memory": (start, [BATCH_SIZE]),
-    }
-    slots = getattr(getattr(network.core_layer, "cell", None), "mem_slots", None)
-    details = {**({} if slots is None else {"memory_slots": slots}), **(policy or {})}
-    return write_version(directory, network, endpoints, details, version)
+    fingerprint = _fingerprint(network)
+    action_names = (policy or {}).get("action_names")
 
-
-def _owner(network):
-    """A number of the network's configuration and weights: not 0, and one that float32 holds."""
-    if not (hasattr(network, "initial_memory") and network.built):
-        built = "a built" if getattr(network, "built", False) else "an unbuilt"
-        raise InvalidInput(
-            "export_recurrent_policy needs a built RecurrentQNetwork; received "
-            f"{built} {type(network).__name__}"
-        )
-    config = {name: each for name, each in network.get_config().items() if name != "name"}
-    checksum = zlib.crc32(json.dumps(config, sort_keys=True, default=repr).encode())
-    for weight in network.get_weights():
-        checksum = zlib.crc32(np.ascontiguousarray(weight).tobytes(), checksum)
-    return float(1 + checksum % (2**24 - 1))
-
-
-def _packed(memory, action, owner):
-    """A network's memory, its last action, and whose they are, as one array."""
-    ones = tf.ones((tf.shape(memory)[0], 1))  # there may be no memory to make them like
-    action = ops.reshape(ops.cast(action, "float32"), (-1, 1)) * ones
-    return ops.concatenate([memory, action, owner * ones], axis=-1)
-
-
-def _checked(memory, owner, *others):
-    """The memory `(B, M + 2)`, if it is this policy's and of the same batch as the others."""
-    sizes = tf.stack([tf.shape(each)[0] for each in (memory, *others)])
-    owners = memory[:, -1]
-    checks = [
-        tf.debugging.Assert(
-            tf.reduce_all(tf.equal(sizes, sizes[0])),
-            ["memory, observation and reward must be one batch; received the sizes", sizes],
-        ),
-        tf.debugging.Assert(
-            tf.reduce_all(tf.equal(owners, owner) | tf.reduce_all(tf.equal(memory, 0.0), axis=1)),
-            [f"memory must come from this version of this policy, {owner:.0f}; received", owners],
-        ),
-    ]
-    with tf.control_dependencies([check for check in checks if check is not None]):
-        return tf.identity(memory)
-
-
-def _recurrent_answer(prepare, owner, names):
-    def act(ask, observation, memory, reward):
-        memory = _checked(memory, owner, observation, reward)
+    def act(predict, observation, memory, reward):
+        memory = _checked_memory(memory, fingerprint, observation, reward)
         memory, previous_action = memory[:, :-2], memory[:, -2]
         step = {
             "observation": prepare(observation),
             "previous_action": ops.cast(previous_action, "int32"),
             "previous_reward": ops.where(previous_action < 0, 0.0, reward),
         }
-        q_values, next_memory = ask(step, memory)
-        answer = _greedy(q_values, names)
-        return {**answer, "next_memory": _packed(next_memory, answer["action"], owner)}
+        q_values, next_memory = predict(step, memory)
+        outputs = _greedy(q_values, action_names)
+        next_memory = _policy_memory(next_memory, outputs["action"], fingerprint)
+        return {**outputs, "next_memory": next_memory}
 
-    return act
+    start, memory = _memory_endpoint(
+        lambda batch_size: _policy_memory(network.initial_memory(batch_size), -1, fingerprint)
+    )
+    inputs = [
+        input_spec("observation", observation_shape, observation_dtype),
+        memory,
+        input_spec("reward", (), "float32"),
+    ]
+    endpoints = {**model_endpoints("act", network, act, inputs), "initial_memory": start}
+    slots = getattr(getattr(network.core_layer, "cell", None), "mem_slots", None)
+    details = {**({} if slots is None else {"memory_slots": slots}), **(policy or {})}
+    return write_version(directory, network, endpoints, details, version)
 
 
-def _answer(prepare, action_names):
-    def act(ask, observation, *memory):
-        results = ask(prepare(observation), *memory)
-        if not memory:
-            return _greedy(results, action_names)
-        q_values, next_memory = results
-        return {**_greedy(q_values, action_names), "next_memory": _next(next_memory, *memory)}
+def _fingerprint(network):
+    """Return a number of the network's configuration and weights: not 0, and exact in float32."""
+    if not (hasattr(network, "initial_memory") and network.built):
+        raise InvalidInput(
+            "`network` must be a built RecurrentQNetwork; received "
+            f"{'a built' if network.built else 'an unbuilt'} {type(network).__name__}."
+        )
+    config = {name: value for name, value in network.get_config().items() if name != "name"}
+    checksum = zlib.crc32(json.dumps(config, sort_keys=True, default=repr).encode())
+    for weight in network.get_weights():
+        checksum = zlib.crc32(np.ascontiguousarray(weight).tobytes(), checksum)
+    return float(1 + checksum % (2**24 - 1))
 
-    return act
+
+def _policy_memory(memory, action, fingerprint):
+    """Return a network's memory, its last action and the fingerprint as one array."""
+    ones = tf.ones((tf.shape(memory)[0], 1))
+    action = ops.reshape(ops.cast(action, "float32"), (-1, 1)) * ones
+    return ops.concatenate([memory, action, fingerprint * ones], axis=-1)
+
+
+def _checked_memory(memory, fingerprint, *others):
+    """Return a memory (B, M + 2) after checks of its batch size and its fingerprint."""
+    sizes = tf.stack([tf.shape(each)[0] for each in (memory, *others)])
+    found = memory[:, -1]
+    is_known = tf.equal(found, fingerprint) | tf.reduce_all(tf.equal(memory, 0.0), axis=1)
+    message = f"memory must come from this version of this policy, {fingerprint:.0f}; received"
+    checks = [
+        tf.debugging.Assert(
+            tf.reduce_all(tf.equal(sizes, sizes[0])),
+            ["memory, observation and reward must be one batch; received the sizes", sizes],
+        ),
+        tf.debugging.Assert(
+            tf.reduce_all(is_known),
+            [message, found],
+        ),
+    ]
+    with tf.control_dependencies([check for check in checks if check is not None]):
+        return tf.identity(memory)
 
 
 def _greedy(q_values, action_names):
     shape = tuple(q_values.shape)
     if len(shape) != 2:
-        raise InvalidInput(f"the model must answer with Q values (B, A); received shape {shape}")
+        raise InvalidInput(f"`model` must return Q values (B, A); received shape {shape}.")
     if action_names is not None and len(action_names) != shape[1]:
         raise InvalidInput(
-            f"action_names must name the model's {shape[1]} actions; received {action_names!r}"
+            f"`action_names` must name the model's {shape[1]} actions; received {action_names!r}."
         )
     return {"action": ops.argmax(q_values, axis=-1), "q_values": q_values}
 
 
-def _next(next_memory, memory):
-    next_memory = _single(next_memory)
-    if next_memory.shape[1:] != memory.shape[1:]:
-        raise InvalidInput(
-            f"the next memory must have the shape of the memory, {tuple(memory.shape)}; "
-            f"received {tuple(next_memory.shape)}"
-        )
-    return next_memory
-
-
-def _single(memory):
-    """The memory, alone or in a list, as Keras' cells have their states."""
+def _flat_memory(memory):
+    """Return a memory that is alone or in a list, like the state of a Keras cell."""
     (memory,) = keras.tree.flatten(memory)
     return ops.cast(memory, "float32")
 
 
-def _initial_memory(make):
-    def initial_memory(batch_size):
-        return {"memory": _single(make(checked_batch_size(batch_size)))}
+def _memory_endpoint(initial_memory):
+    """Return the endpoint `initial_memory` and the TensorSpec of a batch of memories."""
 
-    return initial_memory
+    def start(batch_size):
+        return {"memory": _flat_memory(initial_memory(checked_batch_size(batch_size)))}
 
-
-def _memory_spec(start):
-    """The TensorSpec of a batch of memories."""
-    try:
-        shape = start(tf.constant(2))["memory"].shape
-    except Exception as error:
-        raise InvalidInput(f"initial_memory cannot make 2 memories: {error}") from error
+    shape = start(tf.constant(2))["memory"].shape
     if len(shape) < 2 or shape[0] != 2:
-        raise InvalidInput(f"initial_memory must make 2 memories (2, ...); received {shape}")
-    return tf.TensorSpec((None, *shape[1:]), "float32", name="memory")
+        raise InvalidInput(f"`initial_memory` must return shape (2, ...) for 2; received {shape}.")
+    return (start, [BATCH_SIZE]), tf.TensorSpec((None, *shape[1:]), "float32", name="memory")

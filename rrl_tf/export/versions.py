@@ -1,4 +1,4 @@
-"""The version folders of a model, by their numbers."""
+"""The version folders of a model, named by their numbers."""
 
 from __future__ import annotations
 
@@ -7,15 +7,9 @@ from pathlib import Path
 
 from rrl_tf.errors import InvalidInput
 
-#: The largest number that TensorFlow Serving can read.
-LARGEST_VERSION = 2**63 - 1
-
 
 def next_version(directory: str | os.PathLike) -> int:
-    """Returns one more than the highest version folder of `directory`, 1 where there is none.
-
-    Raises:
-        InvalidInput: If that would be more than a server can read.
+    """Return one more than the highest version in `directory`, or 1 if there is none.
 
     Example:
 
@@ -23,17 +17,11 @@ def next_version(directory: str | os.PathLike) -> int:
     >>> next_version("runs/mine/export")
     8
     """
-    highest = max(_versions(directory), default=0)
-    if highest == LARGEST_VERSION:
-        raise InvalidInput(
-            f"the versions in {str(directory)!r} must be below {LARGEST_VERSION} for another to "
-            f"follow; received {highest}"
-        )
-    return highest + 1
+    return max(_versions(directory), default=0) + 1
 
 
 def newest_version(directory: str | os.PathLike) -> Path:
-    """Returns the version folder of `directory` with the highest number.
+    """Return the version folder of `directory` with the highest number.
 
     Raises:
         InvalidInput: If there is none.
@@ -45,35 +33,28 @@ def newest_version(directory: str | os.PathLike) -> Path:
     >>> newest_version("runs/newest/export")
     PosixPath('runs/newest/export/10')
     """
-    versions = _version_folders(directory)
-    if not versions:
+    folders = {number: path for number, path in _versions(directory).items() if path.is_dir()}
+    if not folders:
         export = Path(directory) / "export"
-        hint = f", whose versions are in {str(export)!r}" if _version_folders(export) else ""
+        hint = f" Use {str(export)!r}." if _versions(export) else ""
         raise InvalidInput(
-            f"expected a folder of exported versions; received {str(directory)!r}{hint}"
+            f"`directory` must hold version folders; received {str(directory)!r}.{hint}"
         )
-    return versions[max(versions)]
-
-
-def _version_folders(directory):
-    return {number: entry for number, entry in _versions(directory).items() if entry.is_dir()}
+    return folders[max(folders)]
 
 
 def _versions(directory):
-    """Number → what has it for a name; a file of such a name is in a new version's way, too."""
-    entries = Path(directory).iterdir() if Path(directory).is_dir() else ()
-    numbered = {int(e.name): e for e in entries if e.name.isascii() and e.name.isdigit()}
-    return {number: entry for number, entry in numbered.items() if number <= LARGEST_VERSION}
+    """Return number -> path of folders and files: a file also occupies the name of a version."""
+    paths = Path(directory).iterdir() if Path(directory).is_dir() else ()
+    return {int(p.name): p for p in paths if p.name.isascii() and p.name.isdigit()}
 
 
 def move_into_place(draft: Path, directory: Path, version: int | None) -> Path:
-    """Renames a finished draft; without a fixed version, past any that appeared meanwhile."""
+    """Rename a finished draft to its version, by default to the next free number."""
     while True:
         target = directory / str(version or next_version(directory))
         try:
             return draft.rename(target)
-        except OSError as error:
-            if not target.exists():
+        except OSError:
+            if version is not None or not target.exists():
                 raise
-            if version is not None:
-                raise FileExistsError(f"version {version} is already in {directory}") from error

@@ -1,4 +1,4 @@
-"""Writes any model as a servable SavedModel version."""
+"""Writer of servable SavedModel versions."""
 
 from __future__ import annotations
 
@@ -18,34 +18,32 @@ from rrl_tf._arguments import optional_positive_int
 from rrl_tf._atomic_dir import draft_folder
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export.session import SavedModelSession
-from rrl_tf.export.versions import LARGEST_VERSION, move_into_place, next_version
+from rrl_tf.export.versions import move_into_place
 
-#: Signature → (function of tensors, the TensorSpecs of its inputs, which name them).
+#: Signature name -> (function of tensors, TensorSpecs of its inputs with their names).
 Endpoints = Mapping[str, tuple[Callable[..., dict[str, Any]], Sequence[tf.TensorSpec]]]
 
-_RESERVED = ("signatures", "version")
-
-#: The input of a signature that makes as many rows as it is told.
+#: The input of a signature that returns a requested number of rows.
 BATCH_SIZE = tf.TensorSpec((), "int32", name="batch_size")
 
-# What one request may ask for, so that a few bytes do not fill a server's memory.
+# Limit of a request, so that a few bytes do not fill a server's memory.
 _LARGEST_BATCH = 4096
 
 
 def model_endpoints(
     name: str, model: keras.Layer, answer: Callable[..., dict[str, Any]], inputs: Sequence
 ) -> Endpoints:
-    """Returns signature `name` of a model, also as `serving_default`, and `<name>_with_attention`.
+    """Return the endpoints `name`, `serving_default` and `<name>_with_attention` of a model.
 
-    The last, where the model's `call` takes `return_attention_scores`, has one more output
-    `attention_<key>` for each entry of the model's dict of scores.
+    `<name>_with_attention` exists if the model's `call` has the argument `return_attention_scores`.
+    It has one more output `attention_<key>` for each entry of the model's dict of scores.
 
     Args:
-        name: Of the signature.
-        model: Keras layer or model; its scores, when asked for, are the last of its results.
-        answer: `answer(ask, *inputs) -> {output name: tensor}`; `ask` is the model without its
-            scores, and float32 whatever it computes in: REST carries no bfloat16.
-        inputs: TensorSpecs of the inputs, which name them.
+        name: Name of the signature.
+        model: Keras layer or model; with `return_attention_scores`, scores are the last result.
+        answer: `answer(predict, *inputs) -> {output name: tensor}`; `predict` calls the model
+            without its scores and returns float32, because REST does not support bfloat16.
+        inputs: TensorSpecs of the inputs, with their names.
 
     Raises:
         InvalidInput: If Keras does not run on TensorFlow.
@@ -54,14 +52,14 @@ def model_endpoints(
 
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     >>> inputs = [input_spec("observation", (4,), "float32")]
-    >>> endpoints = model_endpoints("act", model, lambda ask, x: {"q_values": ask(x)}, inputs)
+    >>> endpoints = model_endpoints("act", model, lambda predict, x: {"q": predict(x)}, inputs)
     >>> list(endpoints)
     ['act', 'serving_default']
     """
     if keras.backend.backend() != "tensorflow":
         raise InvalidInput(
-            "expected Keras' TensorFlow backend for an export; "
-            f"received {keras.backend.backend()!r}"
+            "an export needs Keras' TensorFlow backend; "
+            f"received the backend {keras.backend.backend()!r}."
         )
 
     def plain(*tensors):
@@ -70,12 +68,12 @@ def model_endpoints(
     def with_attention(*tensors):
         attention = {}
 
-        def ask(*args, **options):
+        def predict(*args, **options):
             *results, scores = model(*args, **options, return_attention_scores=True)
             attention.update({f"attention_{key}": score for key, score in scores.items()})
             return _float32(results[0] if len(results) == 1 else tuple(results))
 
-        return answer(ask, *tensors) | _float32(attention)
+        return answer(predict, *tensors) | _float32(attention)
 
     endpoints = {name: (plain, inputs), "serving_default": (plain, inputs)}
     if "return_attention_scores" in inspect.signature(model.call).parameters:
@@ -88,39 +86,33 @@ def _float32(results):
 
 
 def input_spec(name: str, shape: Sequence[int], dtype: Any) -> tf.TensorSpec:
-    """Returns the TensorSpec of a batch of inputs.
+    """Return the TensorSpec of a batch of inputs.
 
     Raises:
-        InvalidInput: If shape and dtype are not those of an array of numbers.
+        InvalidInput: If the sizes are not positive or the dtype is not numeric.
 
     Example:
 
     >>> input_spec("observation", (7, 7, 3), "uint8")
     TensorSpec(shape=(None, 7, 7, 3), dtype=tf.uint8, name='observation')
     """
-    try:
-        sizes = tuple(int(size) for size in shape)
-        dtype = np.dtype(dtype)
-    except (TypeError, ValueError) as error:
+    sizes, dtype = tuple(int(size) for size in shape), np.dtype(dtype)
+    if min(sizes, default=1) < 1 or dtype.kind not in "iuf":
         raise InvalidInput(
-            f"{name}_shape must be a sequence of integers and {name}_dtype a NumPy dtype; "
-            f"received {shape!r} and {dtype!r}"
-        ) from error
-    if min(sizes, default=1) < 1:
-        raise InvalidInput(f"{name}_shape must hold positive sizes; received {shape!r}")
-    if dtype.kind not in "iuf":
-        raise InvalidInput(f"{name}_dtype must be a number's; received {dtype.name!r}")
+            f"`{name}_shape` must hold positive sizes and `{name}_dtype` must be numeric; "
+            f"received {shape!r} and {dtype.name!r}."
+        )
     return tf.TensorSpec((None, *sizes), dtype.name, name=name)
 
 
 def checked_batch_size(batch_size: Any) -> Any:
-    """Returns a `BATCH_SIZE`, in a graph only after it was found to be 0 to 4096."""
+    """Return a `BATCH_SIZE` after a check that it is between 0 and 4096."""
     message = f"batch_size must be 0 to {_LARGEST_BATCH}"
     checks = [
         tf.debugging.assert_non_negative(batch_size, message),
         tf.debugging.assert_less_equal(batch_size, _LARGEST_BATCH, message),
     ]
-    # In a graph nothing else keeps the rows from being made before the checks.
+    # Without the dependency, a graph may create the rows before the checks.
     with tf.control_dependencies([check for check in checks if check is not None]):
         return tf.identity(batch_size)
 
@@ -132,79 +124,57 @@ def write_version(
     details: Mapping[str, Any] | None = None,
     version: int | None = None,
 ) -> Path:
-    """Writes signatures as `directory/<version>/`, which appears whole or not at all.
+    """Write signatures as `directory/<version>/`, which appears only when it is complete.
 
-    The folder holds the SavedModel, `assets.extra/policy.json` (signatures, and everything in
-    `details`) and `assets.extra/tf_serving_warmup_requests`. It is written and tried under a hidden
-    name beside its place and then renamed, so a server that watches `directory` sees a whole
-    version or none; the hidden folders of killed exports are removed.
+    The folder holds the SavedModel, `assets.extra/policy.json` (the signatures and `details`) and
+    `assets.extra/tf_serving_warmup_requests`. It is written and tested under a hidden name in
+    `directory` and then renamed, so a server that watches `directory` sees complete versions only.
+    The hidden folders of killed exports are removed.
 
     Args:
-        directory: The model's base folder, made if missing.
+        directory: Base folder of the model, created if missing.
         model: Keras layer or model that the signatures use.
         endpoints: From `model_endpoints`, and any others; `serving_default` among them.
         details: JSON-able dict for `policy.json`.
-        version: Positive integer below 2**63; by default one more than the highest version in
-            `directory`.
+        version: Positive integer; by default one more than the highest version in `directory`.
 
     Returns:
         The version folder.
 
     Raises:
-        InvalidInput: If the version is no such number, or none can follow those in `directory`, the
-            details are no JSON, or an endpoint fails; nothing is written.
-        FileExistsError: If the version is already there.
+        InvalidInput: If the version is not a positive integer, or a signature does not return one
+            row for each row of its inputs; nothing is written.
+        FileExistsError: If the version exists.
+        TypeError, ValueError: If the details are not JSON-able.
+        Exception: Errors of the endpoints are not caught; nothing is written.
 
     Example:
 
     >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     >>> inputs = [input_spec("observation", (4,), "float32")]
-    >>> endpoints = model_endpoints("act", model, lambda ask, x: {"q_values": ask(x)}, inputs)
+    >>> endpoints = model_endpoints("act", model, lambda predict, x: {"q": predict(x)}, inputs)
     >>> write_version("runs/mine/export", model, endpoints, {"environment": "mine"})
     PosixPath('runs/mine/export/1')
     """
-    version = optional_positive_int("version", version)
-    if version is not None and version > LARGEST_VERSION:
-        raise InvalidInput(f"version must be at most {LARGEST_VERSION}; received {version}")
-    if version is None:
-        next_version(directory)  # refused here where there is none, and not when all is written
-    document = _json_dict(details)
-    for name, (function, specs) in endpoints.items():
-        _try_eagerly(name, function, specs)
     directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
+    version = optional_positive_int("version", version)
     if version is not None and (directory / str(version)).exists():
         raise FileExistsError(f"version {version} is already in {directory}")
+    details = dict(details or {})
+    json.dumps(details, allow_nan=False)  # raises an error before the export
+    for function, specs in endpoints.values():
+        # Builds the model, and raises errors of the endpoints before anything is written.
+        function(*map(tf.constant, _examples(specs, 2).values()))
+    directory.mkdir(parents=True, exist_ok=True)
     with draft_folder(directory) as draft:
         _write_graph(draft, model, endpoints)
-        _write_extras(draft, endpoints, {"signatures": _try_saved(draft, endpoints), **document})
+        details["signatures"] = _test_signatures(draft, endpoints)
+        _write_extras(draft, endpoints, details)
         return move_into_place(draft, directory, version)
 
 
-def _json_dict(details):
-    details = dict(details or {})
-    if clashes := sorted(set(details) & set(_RESERVED)):
-        raise InvalidInput(f"the export fills in {_RESERVED} itself; received {clashes}")
-    try:
-        return json.loads(json.dumps(details, allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"policy.json must be a dict that JSON can hold: {error}") from error
-
-
-def _try_eagerly(name, function, specs):
-    """Builds a model that is not yet, and finds a user's mistake before anything is written."""
-    examples = _examples(specs, 2)
-    try:
-        function(*map(tf.constant, examples.values()))
-    except InvalidInput:
-        raise
-    except Exception as error:
-        shapes = ", ".join(f"{key} {value.shape} {value.dtype}" for key, value in examples.items())
-        raise InvalidInput(f"{name} cannot answer 2 requests, {shapes}: {error}") from error
-
-
 def _examples(specs, batch):
-    """Returns name → array: zeros for what comes in batches, the batch for a number."""
+    """Return name -> zeros (batch, ...), or `batch` itself for a scalar input."""
     return {
         spec.name: np.zeros((batch, *spec.shape[1:]), spec.dtype.as_numpy_dtype)
         if spec.shape.rank
@@ -215,63 +185,55 @@ def _examples(specs, batch):
 
 def _write_graph(folder, model, endpoints):
     archive = keras.export.ExportArchive()
-    # Variables are found in the signatures, and those of a tracked layer would be saved once more;
-    # tables are found in what is tracked. So it is something that is no layer, and has the model.
+    # ExportArchive saves the variables of a tracked layer twice, because it also finds them in the
+    # signatures. Tables must be tracked, so a module that is not a layer tracks the model.
     owner = tf.Module()
     owner.model = model
     archive.track(owner)
     (first, _), *_ = endpoints.values()
     for name, (function, specs) in endpoints.items():
-        # Keras adds the first one under this name, too, without tracing and saving it twice.
+        # Keras also adds the first endpoint as `serving_default`, without tracing it again.
         if name != "serving_default" or function is not first:
             archive.add_endpoint(name, function, input_signature=specs)
     archive.write_out(str(folder), verbose=False)
 
 
-def _try_saved(folder, endpoints):
-    """Runs every signature as a server would and returns name → inputs and outputs."""
+def _test_signatures(folder, endpoints):
+    """Run every signature as a server does and return the descriptions of inputs and outputs."""
+    described = {}
     session = SavedModelSession(folder)
     try:
-        answers = {name: _answers(session, name, specs) for name, (_, specs) in endpoints.items()}
+        for name, (_, specs) in endpoints.items():
+            for batch in (1, 2):
+                outputs = session.run(name, _examples(specs, batch))
+                shapes = {key: np.shape(value) for key, value in outputs.items()}
+                if any(shape[:1] != (batch,) for shape in shapes.values()):
+                    raise InvalidInput(
+                        f"{name!r} must return {batch} rows for {batch} rows; received {shapes}."
+                    )
+            described[name] = {
+                "inputs": {s.name: _description(s.dtype.name, s.shape) for s in specs},
+                "outputs": {
+                    key: _description(outputs[key].dtype.name, (None, *outputs[key].shape[1:]))
+                    for key in sorted(outputs)
+                },
+            }
     finally:
         session.close()
-    return {
-        name: {
-            "inputs": {s.name: _description(s.dtype.name, s.shape) for s in endpoints[name][1]},
-            "outputs": {
-                key: _description(value.dtype.name, (None, *value.shape[1:]))
-                for key, value in sorted(outputs.items())
-            },
-        }
-        for name, outputs in answers.items()
-    }
-
-
-def _answers(session, signature, specs):
-    for batch in (1, 2):
-        try:
-            outputs = session.run(signature, _examples(specs, batch))
-        except tf.errors.OpError as error:
-            raise InvalidInput(
-                f"the exported {signature} fails for a batch of {batch}: {error.message}"
-            ) from error
-        shapes = {key: np.shape(value) for key, value in outputs.items()}
-        if any(shape[:1] != (batch,) for shape in shapes.values()):
-            raise InvalidInput(f"{signature} must answer a batch of {batch}; received {shapes}")
-    return outputs
+    return described
 
 
 def _description(dtype, shape):
     return {"dtype": dtype, "shape": [size and int(size) for size in shape]}
 
 
-def _write_extras(folder, endpoints, document):
-    # Imported here: training exports rarely, and the stubs are needed for nothing else in rrl_tf.
+def _write_extras(folder, endpoints, details):
+    # Here, because training exports rarely and nothing else in rrl_tf needs these stubs.
     from tensorflow_serving.apis import prediction_log_pb2
 
     extras = folder / "assets.extra"
     extras.mkdir()
-    (extras / "policy.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    (extras / "policy.json").write_text(json.dumps(details, indent=2) + "\n", encoding="utf-8")
     with tf.io.TFRecordWriter(str(extras / "tf_serving_warmup_requests")) as writer:
         for name, (_, specs) in endpoints.items():
             log = prediction_log_pb2.PredictionLog()

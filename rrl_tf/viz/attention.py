@@ -1,4 +1,4 @@
-"""Attention drawn on the cells of the agent's view."""
+"""Attention drawn on the cells of the agent's view, and over the frame of a game."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.patches import Rectangle
+from PIL import Image
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
-from rrl_tf.viz.checks import checked_cells, checked_images, checked_scores
+from rrl_tf.viz._checks import checked_cells, checked_images, checked_scores
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -22,30 +23,32 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
     Cell = tuple[int, int]
-_MARGIN = 0.2
+_MARGIN = 0.2  # inches, as all lengths here
 _GAP = 0.16
 _HEADING = 0.3
 _LEGEND = 0.52  # below the view, of two lines
 LETTERS_LINE = 0.16
 _COLOUR_BAR = 0.85
+_FRAME_GAP, _FRAME_TITLE, _FRAME_HEIGHT = 0.15, 0.26, 2.6
+_DIM, _GLOW, _GLOW_COLOUR = 0.4, 0.45, (255, 176, 0)
 _UNBROKEN = "\N{NO-BREAK SPACE}"
 
 
 def attention_grid(weights: Any, grid: Cell = (7, 7)) -> np.ndarray:
-    """Turn one row of attention into a picture with the view's orientation.
+    """Return one row of attention as an image with the view's orientation.
 
     Observations are indexed `[x, y]` and flattened in that order, so that entity `x * height + y`
-    is the cell `(x, y)`; a picture has rows `y` and columns `x`.
+    is the cell `(x, y)`; an image has rows `y` and columns `x`.
 
     Args:
-        weights: array `(S,)`, the attention paid to each of `S = width * height` cells.
+        weights: array `(S,)`, the attention to each of `S = width * height` cells.
         grid: `(width, height)` of the view.
 
     Returns:
         Array `(height, width)`.
 
     Raises:
-        ValueError: if `weights` has another shape.
+        InvalidInput: if `weights` has another shape.
 
     Example:
 
@@ -70,27 +73,27 @@ def attention_figure(
     unseen: Any | None = None,
     grid: Cell = (7, 7),
 ) -> Figure:
-    """Draw what each head attends to, seen from each labelled cell, beside the state itself.
+    """Draw the attention of each head from each labelled cell, next to the state.
 
-    On the left the whole frame and the agent's view; then one row per head and one column per
-    labelled cell. The cell that looks is outlined in orange, labelled cells carry their initial, a
-    grey line bounds what is seen, and all panels share one colour scale.
+    The whole frame and the agent's view are on the left, followed by one row per head and one
+    column per labelled cell. The attending cell is outlined in orange, labelled cells show their
+    initial, a grey line bounds the visible cells, and all panels share one colour scale.
 
     Args:
-        frame: uint8 RGB `(height, width, 3)`, the environment as rendered.
-        view: uint8 RGB `(height, width, 3)`, the agent's view drawn upright (agent at the bottom).
+        frame: uint8 RGB `(height, width, 3)`, the rendered environment.
+        view: uint8 RGB `(height, width, 3)`, the agent's view, upright (agent at the bottom).
         scores: array `(H, N, N)`, or a dict name -> such an array for several rounds.
-            `scores[h, n, s]` is the attention entity `n` pays to entity `s` and entity
+            `scores[h, n, s]` is the attention of entity `n` to entity `s`, and entity
             `x * height + y` is the cell `(x, y)`.
         cells: dict label -> `(x, y)`; labels that share a cell share a column.
-        unseen: boolean array indexed `[x, y]`, cells the agent cannot see; `None` if it sees all.
+        unseen: boolean array indexed `[x, y]`, cells out of sight; `None` if all are visible.
         grid: `(width, height)` of the view in cells.
 
     Returns:
         A `matplotlib.figure.Figure`.
 
     Raises:
-        ValueError: if an array has a wrong shape or dtype, or a cell lies outside the view.
+        InvalidInput: if an array has a wrong shape or dtype, or a cell lies outside the view.
 
     Example:
         >>> frame, view = np.zeros((160, 160, 3), "uint8"), np.zeros((224, 224, 3), "uint8")
@@ -121,7 +124,7 @@ def attention_figure(
 
 
 def merged_cells(cells: Mapping[str, Cell]) -> dict[Cell, str]:
-    """Return `(x, y) -> "label + label"`: a carried key looks from the agent's own cell."""
+    """Return `(x, y) -> "label + label"`: a carried key shares the agent's cell."""
     groups: dict[Cell, list[str]] = {}
     for label, cell in cells.items():
         groups.setdefault(cell, []).append(label)
@@ -131,9 +134,9 @@ def merged_cells(cells: Mapping[str, Cell]) -> dict[Cell, str]:
 def initials(labels: Iterable[str]) -> dict[str, str]:
     """Return label -> the shortest capitalised beginning that no other label shares.
 
-    Where that takes several letters of a label of several words, such as `red key` beside
-    `red ball`, it is the words' first letters, if no other label has those. Labels that differ in
-    a number alone, as `box` and `box 2`, share theirs and keep the number.
+    If that needs several letters of a label of several words, such as `red key` next to `red ball`,
+    it is the words' first letters, unless another label has the same. Labels that differ only in a
+    number, such as `box` and `box 2`, share their letters and keep the number.
     """
     parts = {label: _without_number(label) for label in labels}
     short = _shortest({word for word, _ in parts.values()})
@@ -155,13 +158,13 @@ def _shortest(words):
 
 
 def _without_number(label):
-    """A label's words, and the number that they end with, or nothing."""
+    """Return a label's words, and the number at their end, or an empty string."""
     words, _, number = label.rpartition(" ")
     return (words, number) if words and number.isdigit() else (label, "")
 
 
 def meaning(labels: Iterable[str], width: float = math.inf) -> str:
-    """Return what explains the letters in the cells, in lines of at most `width` inches."""
+    """Return the key to the letters in the cells, in lines of at most `width` inches."""
     words = dict.fromkeys(_without_number(label)[0] for label in labels)
     entries = [f"{short} {word}" for word, short in initials(words).items()]
     whole = "  ".join(entry.replace(" ", _UNBROKEN) for entry in entries)
@@ -177,17 +180,17 @@ def mark_cells(
     size: float = style.SMALL_SIZE,
     letters: Mapping[str, str] | None = None,
 ) -> list[Artist]:
-    """Outline labelled cells and write their letters; the cell that looks is orange.
+    """Outline labelled cells and write their letters; the attending cell is orange.
 
     Args:
-        axes: axes whose data coordinates are cells, as `draw_weights` leaves them.
+        axes: axes whose data coordinates are cells, as after `draw_weights`.
         cells: dict label -> `(x, y)`.
-        looking: `(x, y)` of the cell whose attention is shown, or `None`.
-        weights: picture `(height, width)` scaled to 0..1 under the letters, which turn white
-            where it is dark; `None` writes no letters.
+        looking: `(x, y)` of the attending cell, or `None`.
+        weights: image `(height, width)` scaled to 0..1 under the letters, which are white on dark
+            cells; `None` writes no letters.
         size: font size of the letters.
-        letters: dict label -> letters, where more than these cells are named elsewhere, as in a
-            film; `None` is their `initials`.
+        letters: dict label -> letters, if they depend on further labels, as in a film; `None` is
+            the cells' `initials`.
 
     Returns:
         List of the artists added.
@@ -210,7 +213,7 @@ def mark_cells(
 
 
 def draw_weights(axes: Axes, weights: np.ndarray, largest: float) -> AxesImage:
-    """Draw a picture of attention `(height, width)`, white at 0 and darkest at `largest`."""
+    """Draw an image of attention `(height, width)`, white at 0 and darkest at `largest`."""
     height, width = weights.shape
     image = axes.imshow(weights, cmap=style.ATTENTION_MAP, vmin=0, vmax=largest)
     axes.vlines(np.arange(width - 1) + 0.5, -0.5, height - 0.5, color=style.GRID, lw=0.5)
@@ -221,17 +224,17 @@ def draw_weights(axes: Axes, weights: np.ndarray, largest: float) -> AxesImage:
 
 
 def even_share(weights: Any) -> float:
-    """Return what each entity would get if all that a row `(..., S)` attends to got the same."""
+    """Return the weight of each entity if a row `(..., S)` attended evenly to its entities."""
     return 1.0 / max(1, np.count_nonzero(weights, axis=-1).max())
 
 
 def darkest(weights: np.ndarray, even: float) -> float:
-    """Return where the colours of attention end: even shares are half-way at most, if not alone."""
+    """Return the end of the colour scale, at which even attention is at most half as dark."""
     return float(max(weights.max(initial=0.0), min(1.0, 2 * even)))
 
 
 class _Places(NamedTuple):
-    """Where everything goes, in inches from the top left corner."""
+    """Positions and sizes in inches from the top left corner."""
 
     width: float
     height: float
@@ -242,7 +245,7 @@ class _Places(NamedTuple):
 
     @classmethod
     def of(cls, rounds, groups, cells):
-        """Choose sizes so that the two pictures are as tall as the panels beside them."""
+        """Choose sizes so that the two pictures are as tall as the panels next to them."""
         rows, columns = sum(len(heads) for heads in rounds.values()), len(groups)
         grouping = 0.28 if len(rounds) > 1 else 0.0
         gaps = (columns - 1) * _GAP
@@ -250,7 +253,7 @@ class _Places(NamedTuple):
         spare = 2 * _HEADING + _LEGEND - rows * _HEADING
         panel = (room + spare / 2) / (columns + rows / 2)
         side = float(np.clip((rows * panel - spare) / 2, 1.8, 2.6))
-        # Not so small that titles touch, and many rows no taller than anyone scrolls.
+        # Not so small that titles touch, and not taller than a page with many rows.
         least = style.LETTER * max(len(_panel_title(1, label)) for label in groups.values()) - _GAP
         most = max(least, min(1.9, 8.0 / rows))
         panel = float(np.clip((room - side) / columns, least, most))
@@ -269,7 +272,7 @@ def _panel_title(head, label):
 
 
 def _draw_state(figure, places, frame, view, cells, unseen, grid):
-    """Draw the frame, the view under it, and what the letters mean."""
+    """Draw the frame, the view below it, and the key to the letters."""
     top = 0.5 * _MARGIN + _HEADING
     axes = style.place(figure, _MARGIN, top, places.side, places.side)
     axes.imshow(frame, interpolation="antialiased")
@@ -284,7 +287,7 @@ def _draw_state(figure, places, frame, view, cells, unseen, grid):
     for x, y in np.argwhere(unseen):
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fc=style.UNSEEN, ec="white", lw=0.6))
     style.bare(axes)
-    style.title(axes, "what the agent sees")
+    style.title(axes, "view of the agent")
     mark_cells(axes, cells)
     top += places.side + 0.08
     letters = meaning(cells, places.side)
@@ -326,7 +329,7 @@ def _draw_panels(figure, places, rounds, groups, cells, unseen, grid):
 
 
 def _name_round(figure, places, name, top, height):
-    """Write a round's name along the rows of panels that belong to it."""
+    """Write a round's name along its rows of panels."""
     axes = style.place(figure, places.left - 0.12, top, 0.02, height)
     axes.set(xticks=[], yticks=[], facecolor=style.LINE)
     for spine in axes.spines.values():
@@ -336,18 +339,118 @@ def _name_round(figure, places, name, top, height):
 
 
 def _outline_seen(axes, unseen):
-    """Draw the border between the cells the agent sees and those it cannot."""
-    width, height = unseen.shape
+    """Draw the border between visible cells and cells out of sight."""
     upright = [
-        [(x + 0.5, y - 0.5), (x + 0.5, y + 0.5)]
-        for x in range(width - 1)
-        for y in range(height)
-        if unseen[x, y] != unseen[x + 1, y]
+        [(x + 0.5, y - 0.5), (x + 0.5, y + 0.5)] for x, y in np.argwhere(unseen[1:] != unseen[:-1])
     ]
     level = [
         [(x - 0.5, y + 0.5), (x + 0.5, y + 0.5)]
-        for x in range(width)
-        for y in range(height - 1)
-        if unseen[x, y] != unseen[x, y + 1]
+        for x, y in np.argwhere(unseen[:, 1:] != unseen[:, :-1])
     ]
     axes.add_collection(LineCollection(upright + level, colors=style.MUTED, linewidths=0.9))
+
+
+def attention_paid(scores: Any, grid: tuple[int, int]) -> np.ndarray:
+    """Return the attention that each entity receives, as a mean over all entities: it sums to one.
+
+    Args:
+        scores: array `(H, N, N)`; `scores[h, n, s]` is the attention of entity `n` to entity `s`,
+            and entity `row * columns + column` is the cell (row, column).
+        grid: `(rows, columns)` of the entities.
+
+    Returns:
+        Array `(H, rows, columns)`.
+
+    Raises:
+        InvalidInput: if `scores` has another shape.
+
+    Example:
+
+    >>> attention_paid(np.eye(4)[None], (2, 2))
+    array([[[0.25, 0.25],
+            [0.25, 0.25]]])
+    """
+    scores = checked_scores("scores", scores, grid, "H")
+    return scores.mean(axis=1).reshape(-1, *grid)
+
+
+def overlay(frame: Any, weights: Any) -> np.ndarray:
+    """Blend attention into a frame: attended places are bright and orange, others are dim.
+
+    Args:
+        frame: uint8 RGB `(height, width, 3)`.
+        weights: array `(rows, columns)` ≥ 0, of patches that cover the frame evenly. The largest
+            glows most; the glow is interpolated between the patches' centres.
+
+    Returns:
+        uint8 array `(height, width, 3)`.
+
+    Raises:
+        InvalidInput: if `frame` is not such an image, or `weights` does not have two axes.
+
+    Example:
+
+    >>> overlay(np.zeros((210, 160, 3), "uint8"), np.eye(8)).shape
+    (210, 160, 3)
+    """
+    frame = checked_images("frame", frame, 3)
+    weights = np.asarray(weights, np.float64)
+    if weights.ndim != 2 or 0 in weights.shape:
+        raise InvalidInput(f"weights must be (rows, columns); received shape {weights.shape}")
+    height, width, _ = frame.shape
+    scaled = Image.fromarray((weights / (weights.max() or 1.0)).astype(np.float32))
+    glow = np.asarray(scaled.resize((width, height), Image.Resampling.BILINEAR))[..., None]
+    lit = frame * (_DIM + (1 - _DIM) * glow)
+    return (lit + _GLOW * glow * (np.array(_GLOW_COLOUR) - lit)).astype(np.uint8)
+
+
+def frame_attention_figure(frame: Any, scores: Mapping[str, Any], grid: tuple[int, int]) -> Figure:
+    """Draw a frame, and the attention that its patches receive in each round and head.
+
+    Each panel has its own scale, given in its title: from zero to the largest weight of a patch, in
+    percent.
+
+    Args:
+        frame: uint8 RGB `(height, width, 3)`, the rendered game.
+        scores: dict name → array `(H, N, N)` as for `attention_paid`, of each round.
+        grid: `(rows, columns)` of the entities, which cover the frame evenly.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+
+    Raises:
+        InvalidInput: if an array has a wrong shape or dtype, or there is no round.
+
+    Example:
+        >>> frame = np.zeros((210, 160, 3), "uint8")
+        >>> rounds = {"round 1": np.full((2, 81, 81), 1 / 81)}  # of two heads
+        >>> figure = frame_attention_figure(frame, rounds, grid=(9, 9))
+        >>> len(figure.axes)  # the frame, and one panel per head
+        3
+
+    Reference: figure 10.25 of Zai and Brown, Deep Reinforcement Learning in Action.
+    """
+    frame = checked_images("frame", frame, 3)
+    if not scores:
+        raise InvalidInput(f"scores must hold at least one round; received {scores!r}")
+    panels = {(0, 0): ("environment", frame)}
+    for row, (name, each) in enumerate(scores.items()):
+        for column, weights in enumerate(attention_paid(each, grid), start=1):
+            title = f"{name.replace('_', ' ')}, head {column}: 0 to {weights.max():.1%}"
+            panels[row, column] = title, overlay(frame, weights)
+    columns = 1 + max(column for _, column in panels)
+    aspect = frame.shape[0] / frame.shape[1]
+    across = (style.FIGURE_WIDTH - 2 * _MARGIN + _FRAME_GAP) / columns
+    width = min(across - _FRAME_GAP, _FRAME_HEIGHT / aspect)
+    step = width + _FRAME_GAP, _FRAME_TITLE + width * aspect + _FRAME_GAP
+    figure = style.new_figure(
+        2 * _MARGIN + columns * step[0] - _FRAME_GAP,
+        2 * _MARGIN + len(scores) * step[1] - _FRAME_GAP,
+    )
+    for (row, column), (title, image) in panels.items():
+        left, top = _MARGIN + column * step[0], _MARGIN + row * step[1] + _FRAME_TITLE
+        axes = style.place(figure, left, top, width, width * aspect)
+        axes.imshow(image, interpolation="antialiased")
+        style.bare(axes)
+        style.title(axes, title, style.SMALL_SIZE)
+    return figure

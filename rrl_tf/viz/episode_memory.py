@@ -1,34 +1,54 @@
-"""What a memory did in an episode, as the film and the figure of its gates take it."""
+"""The memory of an agent in an episode, and a figure of when its gates are open."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rrl_tf.errors import InvalidInput
+from rrl_tf.viz import style
+from rrl_tf.viz._checks import as_floats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+    Cells = Sequence[Mapping[str, tuple[int, int]]]
 
 VIEW = "view"
+
+_TOP, _RIGHT, _BOTTOM = 0.62, 0.2, 0.55  # inches
+_PANEL, _GAP, _ROW = 1.35, 0.42, 0.24
+_LEGEND, _COLOUR_BAR = 0.3, 0.65
+_SMALLEST_RANGE = 0.2
+_MOST_LINES = 16
+_TITLES = {
+    "input": "how much is written (input gate)",
+    "forget": "how much is kept (forget gate)",
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class EpisodeMemory:
-    """What each slot of a memory attended to in T steps, and how far its gates were open.
+    """The attention of each slot of a memory in T steps, and how far its gates are open.
 
     Args:
-        slots: names of the M slots, or of whatever is written to or attends, as an LSTM's units.
+        slots: names of the M slots, or of other units with gates or attention, such as an LSTM's.
         gates: dict name -> array `(T, M)` from 0 to 1, such as the means over the units of a slot:
-            `"input"` is how much of what is new is written, `"forget"` how much of the old is kept.
-        attention: array `(T, H, M, S)`, what each slot attends to; `None` where nothing attends.
+            `"input"` is the fraction of new content that is written, `"forget"` the fraction of old
+            content that is kept.
+        attention: array `(T, H, M, S)`, the attention of each slot; `None` if nothing attends.
         entities: names of the S entities. With a `grid`, the one called `"view"` stands for all of
             its cells.
-        grid: `(width, height)` of a view whose cells are among the entities; they lie there in the
-            order `x * height + y`.
+        grid: `(width, height)` of a view whose cells are among the entities, in the order
+            `x * height + y`.
 
     Raises:
-        ValueError: if a shape does not fit, a gate is not from 0 to 1, or there is neither
+        InvalidInput: if a shape does not fit, a gate is not from 0 to 1, or there is neither
             attention nor a gate.
 
     Example:
@@ -45,20 +65,15 @@ class EpisodeMemory:
     grid: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        # Mixed precision hands over bfloat16, which matplotlib does not draw.
-        gates = {name: np.asarray(gate).astype(np.float64) for name, gate in self.gates.items()}
+        gates = {name: as_floats(gate) for name, gate in self.gates.items()}
         object.__setattr__(self, "gates", gates)
-        if self.attention is not None:
-            object.__setattr__(self, "attention", np.asarray(self.attention).astype(np.float64))
-        self._check()
-
-    def _check(self):
-        if self.attention is None and not self.gates:
+        if self.attention is None and not gates:
             raise InvalidInput("an episode's memory needs attention or a gate; received neither")
         if self.attention is not None:
+            object.__setattr__(self, "attention", as_floats(self.attention))
             self._check_attention()
         expected = (self.steps, len(self.slots))
-        for name, gate in self.gates.items():
+        for name, gate in gates.items():
             if gate.shape != expected or 0 in gate.shape:
                 raise InvalidInput(
                     f"gates[{name!r}] must have shape (T, M), here {expected}; "
@@ -71,9 +86,7 @@ class EpisodeMemory:
 
     def _check_attention(self):
         if self.grid is not None and list(self.entities).count(VIEW) != 1:
-            raise InvalidInput(
-                f"with a grid, one of the entities is called {VIEW!r}; received {self.entities}"
-            )
+            raise InvalidInput(f"a grid needs one entity called {VIEW!r}; received {self.entities}")
         cells = 0 if self.grid is None else self.grid[0] * self.grid[1] - 1
         expected = (len(self.slots), len(self.entities) + cells)
         shape = self.attention.shape
@@ -87,26 +100,150 @@ class EpisodeMemory:
     @property
     def steps(self) -> int:
         """T."""
-        whole = next(iter(self.gates.values())) if self.attention is None else self.attention
-        return len(whole)
+        return len(next(iter(self.gates.values())) if self.attention is None else self.attention)
 
     def to_entities(self) -> np.ndarray:
-        """Attention of the slots, mean of the heads `(T, M, entities)`; of all cells together."""
+        """Return the heads' mean attention `(T, M, entities)`, with the sum over all cells."""
         before, cells, after = self._parts()
         together = [] if self.grid is None else [cells.sum(axis=-1, keepdims=True)]
         return np.concatenate([before, *together, after], axis=-1)
 
     def to_cells(self) -> np.ndarray:
-        """The same to every cell of the grid, as pictures `(T, M, height, width)`."""
+        """Return the heads' mean attention to the grid's cells, `(T, M, height, width)`."""
         if self.grid is None:
-            raise InvalidInput("this memory attends to no cells; received grid=None")
+            raise InvalidInput("attention to cells needs a grid; received grid=None")
         _, cells, _ = self._parts()
         return cells.reshape(*cells.shape[:2], *self.grid).swapaxes(-1, -2)
 
     def _parts(self):
-        """The mean of the heads before the cells, of the cells, and after them."""
+        """Return the heads' mean attention to entities before the cells, to cells, and after."""
         mean = self.attention.mean(axis=1)
         if self.grid is None:
             return mean, mean[..., :0], mean[..., :0]
         first = list(self.entities).index(VIEW)
         return np.split(mean, [first, first + self.grid[0] * self.grid[1]], axis=-1)
+
+
+def gates_figure(memory: EpisodeMemory, cells: Cells, source: str = "agent") -> Figure:
+    """Draw how far the gates of a memory are open at each step, and which entities are in view.
+
+    Each slot is a line. More than 16 slots, such as an LSTM's units, are rows of an image, in which
+    those that change most come first. Bars below show when an entity is in view. A dashed line
+    through all panels marks when one comes into view, which shows whether the memory is then
+    written.
+
+    Args:
+        memory: memory of an episode of T steps, with an `"input"` gate, a `"forget"` gate or both.
+        cells: T dicts label -> `(x, y)` of the entities in view, as for `film`.
+        source: label of the agent itself, which is always in view.
+
+    Returns:
+        A `matplotlib.figure.Figure`.
+
+    Raises:
+        InvalidInput: if there is no such gate, or the number of `cells` is not T.
+
+    Example:
+        >>> gates = {"input": [[0.9, 0.1], [0.2, 0.7], [0.1, 0.1]]}  # three steps of two slots
+        >>> cells = [{"agent": (3, 6), "key": (2, 4)}, {"agent": (3, 6)}, {"agent": (3, 6)}]
+        >>> figure = gates_figure(EpisodeMemory(("1", "2"), gates), cells)
+        >>> len(figure.axes)  # the gate, and the entities in view
+        2
+    """
+    gates = {title: memory.gates[name] for name, title in _TITLES.items() if name in memory.gates}
+    if not gates:
+        raise InvalidInput(f"expected a gate of {[*_TITLES]}; received {[*memory.gates]}")
+    if len(cells) != memory.steps:
+        raise InvalidInput(
+            f"cells must be {memory.steps} dicts, one per step of the memory; received {len(cells)}"
+        )
+    labels = [
+        label for label in dict.fromkeys(x for each in cells for x in each) if label != source
+    ]
+    many = len(memory.slots) > _MOST_LINES
+    left = max(0.75, 0.25 + style.LETTER * max(map(len, labels), default=0))
+    width = style.FIGURE_WIDTH - left - _RIGHT - (_COLOUR_BAR if many else 0.0)
+    in_view = _GAP + _ROW * len(labels) if labels else 0.0
+    top = _TOP - (_LEGEND if many else 0.0)
+    height = top + len(gates) * (_PANEL + _GAP) - _GAP + in_view + _BOTTOM
+    figure = style.new_figure(style.FIGURE_WIDTH, height)
+    panels = []
+    for _ in gates:
+        panels.append(style.place(figure, left, top, width, _PANEL))
+        style.plain(panels[-1])
+        top += _PANEL + _GAP
+    if many:
+        image = _draw_rows(panels, gates)
+        style.colour_bar(figure, image, left + width + 0.12, _TOP - _LEGEND, _PANEL, "")
+    else:
+        for axes, (title, gate) in zip(panels, gates.items()):
+            _draw_lines(axes, gate, title)
+        entries = {name: style.line(style.colour(i)) for i, name in enumerate(memory.slots)}
+        style.legend(figure, left, 0.08, entries, style.legend_columns(entries, width))
+    if labels:
+        panels.append(style.place(figure, left, top, width, _ROW * len(labels)))
+        _draw_in_view(panels, cells, labels, style.ACCENT if many else style.MUTED)
+    for axes in panels:
+        style.number_steps(axes, memory.steps)
+        axes.tick_params(labelbottom=axes is panels[-1])
+    style.name_axes(panels[-1], "step of the episode")
+    return figure
+
+
+def _draw_rows(panels: Sequence[Axes], gates: Mapping[str, np.ndarray]) -> AxesImage:
+    """Draw a row of squares per slot; a slot has the same row in all panels."""
+    order = np.argsort(-sum(gate.std(axis=0) for gate in gates.values()))
+    for axes, (title, gate) in zip(panels, gates.items()):
+        steps, units = gate.shape
+        image = axes.imshow(
+            gate.T[order],
+            style.ATTENTION_MAP,
+            vmin=0,
+            vmax=1,
+            aspect="auto",
+            interpolation="nearest",
+            extent=(0.5, steps + 0.5, units + 0.5, 0.5),
+        )
+        axes.grid(False)
+        axes.set_yticks([])
+        title = f"{title}: a row per unit, those that change most first"
+        style.title(axes, title, style.SMALL_SIZE)
+    return image
+
+
+def _draw_lines(axes: Axes, gate: np.ndarray, title: str) -> None:
+    """Draw a line per slot, on a scale on which a nearly constant gate looks constant."""
+    steps = np.arange(1, len(gate) + 1)
+    for number, values in enumerate(gate.T):
+        axes.plot(steps, values, color=style.colour(number), marker=".", lw=1.6)
+    middle, half = (gate.max() + gate.min()) / 2, (gate.max() - gate.min()) / 2
+    half = max(_SMALLEST_RANGE / 2, 1.1 * half)
+    axes.set_ylim(middle - half, middle + half)
+    style.title(axes, title, style.SMALL_SIZE)
+
+
+def _draw_in_view(panels: Sequence[Axes], cells: Cells, labels: Sequence[str], colour: str) -> None:
+    """Draw when entities are in view into the last panel, and mark the beginnings in all."""
+    axes = panels[-1]
+    style.plain(axes)
+    axes.grid(False)
+    begins = set()
+    for row, label in enumerate(labels):
+        stays = list(_stays(cells, label))
+        begins |= {begin for begin, _ in stays}
+        bars = [(begin - 0.5, end - begin) for begin, end in stays]
+        axes.broken_barh(bars, (row - 0.31, 0.62), color=style.BAR)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.tick_params(axis="y", length=0, labelcolor=style.TEXT)
+    style.title(axes, "in view (dashed: something comes into view)", style.SMALL_SIZE)
+    for begin in sorted(begins):
+        for panel in panels:
+            panel.axvline(begin, color=colour, lw=1, linestyle=style.DASHED, zorder=1)
+
+
+def _stays(cells: Cells, label: str) -> Iterator[tuple[int, int]]:
+    """Yield (first step, step after the last) of each period in which an entity is in view."""
+    seen = np.array([False, *(label in each for each in cells), False])
+    changes = np.flatnonzero(seen[1:] != seen[:-1]) + 1
+    yield from zip(changes[::2].tolist(), changes[1::2].tolist())

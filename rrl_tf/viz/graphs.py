@@ -1,4 +1,4 @@
-"""Attention along the edges of a graph, round by round."""
+"""Attention along the edges of a graph in each round."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _ITERATIONS = 300  # of the layout
 def graph_attention_figure(
     edges: Any, marked: int, connected: Any, rounds: Mapping[str, tuple[Any, Any]]
 ) -> Figure:
-    """Draw a graph once for each round: where its nodes look, and what they have come to say.
+    """Draw a graph once per round, with the attention and the answers of its nodes.
 
-    The half of a line that begins at a node is the wider, the more attention that node pays to the
-    one at the other end. Thin grey lines are the edges.
+    The width of the half of a line that begins at a node is the node's attention to the one at the
+    other end. Thin grey lines are the edges.
 
     Args:
         edges: bool array `(N, N)`, symmetric.
-        marked: index of the node that the question is about.
-        connected: bool array `(N,)`, for which nodes the answer is yes.
-        rounds: dict title → attention `(H, N, N)`, whose heads are averaged, and the probability
-            `(N,)` of a yes that each node gives after that round.
+        marked: index of the marked node.
+        connected: bool array `(N,)`, true for nodes that are connected with the marked one.
+        rounds: dict title → attention `(H, N, N)`, whose heads are averaged, and each node's
+            predicted probability `(N,)` of being connected after that round.
 
     Returns:
         A `matplotlib.figure.Figure`.
 
     Raises:
-        InvalidInput: if a shape is another, if there is no round, or `marked` is no node.
+        InvalidInput: if a shape differs, there is no round, or `marked` is not a node.
 
     Example:
         >>> edges = np.eye(3, k=1) + np.eye(3, k=-1) > 0  # 0 - 1 - 2
@@ -63,10 +63,10 @@ def graph_attention_figure(
 
 
 def graph_layout(edges: Any) -> np.ndarray:
-    """Place nodes so that they lie as far apart as the shortest paths between them are long.
+    """Place nodes so that their distances are the lengths of the shortest paths between them.
 
-    Pieces without a path between them are kept apart by a step more than half of the longest path.
-    The same graph is placed the same way every time.
+    Components are at a distance of one more than half of the longest path. The layout of a graph is
+    deterministic.
 
     Args:
         edges: bool array `(N, N)`, symmetric.
@@ -96,7 +96,7 @@ def graph_layout(edges: Any) -> np.ndarray:
 
 
 def _paths(edges):
-    """Lengths of the shortest paths `(N, N)`; where there is none, what keeps pieces apart."""
+    """Return the lengths of the shortest paths `(N, N)`, with a constant between components."""
     count = len(edges)
     lengths = np.where(np.eye(count, dtype=bool), 0.0, np.where(edges, 1.0, np.inf))
     for middle in range(count):
@@ -105,7 +105,7 @@ def _paths(edges):
 
 
 def _draw(axes, places, edges, attention):
-    """The edges, and over them half a line for every pair: the half of the node that looks."""
+    """Draw the edges, and over them half a line for every pair of an attending node."""
     ones, others = np.nonzero(np.triu(edges))
     lines = np.stack([places[ones], places[others]], axis=1)
     axes.add_collection(LineCollection(list(lines), colors=style.LINE, linewidths=0.8, zorder=1))
@@ -121,7 +121,7 @@ def _draw(axes, places, edges, attention):
 
 
 def _draw_nodes(axes, places, marked, connected, share):
-    """The nodes, as dark as they are sure of a yes, in a ring that says what is right."""
+    """Draw the nodes, as dark as their probability, in a ring that shows the correct answer."""
     rings = [style.TEXT if yes else style.LINE for yes in connected]
     widths = [1.2] * len(rings)
     rings[marked], widths[marked] = style.ACCENT, 2.2
@@ -131,21 +131,21 @@ def _draw_nodes(axes, places, marked, connected, share):
 
 
 def _explain(figure):
-    """What nodes and lines mean, above the graphs."""
+    """Draw the legend above the graphs."""
     dot = {"linestyle": "none", "marker": "o", "markersize": 6.5}
     yes, no = to_hex(style.ATTENTION_MAP(1.0)), "white"
     entries = {
         "marked": style.line(yes, **dot, markeredgecolor=style.ACCENT, markeredgewidth=2.2),
         "connected with it": style.line(no, **dot, markeredgecolor=style.TEXT),
         "not connected": style.line(no, **dot, markeredgecolor=style.LINE),
-        "says that it is": style.line(yes, **dot),
+        "predicted connected": style.line(yes, **dot),
         "attention": style.line(style.PALETTE[0], lw=_WIDEST),
     }
     style.legend(figure, _MARGIN, 0.05, entries, len(entries))
 
 
 def _checked(edges, marked, connected, rounds):
-    """The arrays as the figure wants them; attention without its heads."""
+    """Return the arrays of the figure, with attention averaged over heads."""
     edges, connected = np.asarray(edges, bool), np.asarray(connected, bool)
     count = len(edges) if edges.ndim else 0
     if not count or edges.shape != (count, count) or (edges != edges.T).any():

@@ -1,4 +1,4 @@
-"""Figures as arrays and files; every file is written aside and renamed into place."""
+"""Figures as arrays and files; a file appears under its name only when it is complete."""
 
 from __future__ import annotations
 
@@ -12,22 +12,20 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
-from rrl_tf.viz.checks import checked_images
+from rrl_tf.viz._checks import checked_images
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_EXACT_COLOURS = 192  # of a GIF's 256
-
 
 def figure_to_image(figure: Figure) -> np.ndarray:
-    """Draw a figure into an array, as TensorBoard's image summaries want it.
+    """Draw a figure into an array, for TensorBoard's image summaries.
 
     Args:
         figure: a `matplotlib.figure.Figure`.
 
     Returns:
-        uint8 array `(height, width, 3)`, `figure.dpi` dots an inch.
+        uint8 array `(height, width, 3)` with `figure.dpi` dots per inch.
 
     Example:
 
@@ -45,8 +43,8 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
 
     Args:
         figure: a `matplotlib.figure.Figure`.
-        path: where to; the suffix chooses the format (`.png`, `.svg`, `.pdf`). Missing folders
-            are made.
+        path: the file; the suffix selects the format (`.png`, `.svg`, `.pdf`). Missing folders are
+            created.
 
     Returns:
         The path written, a `pathlib.Path`.
@@ -69,19 +67,19 @@ def save_film(
     seconds: float = 0.6,
     last_seconds: float = 2.5,
 ) -> Path:
-    """Write pictures as an endless GIF that appears complete or not at all.
+    """Write images as an endless GIF that appears complete or not at all.
 
     Args:
         images: uint8 array `(T, height, width, 3)`, for instance from `film`.
-        path: where to. Missing folders are made.
-        seconds: how long each picture stays.
-        last_seconds: how long the last one stays.
+        path: the file. Missing folders are created.
+        seconds: duration of each image.
+        last_seconds: duration of the last image.
 
     Returns:
         The path written, a `pathlib.Path`.
 
     Raises:
-        ValueError: if `images` has another shape or dtype.
+        InvalidInput: if `images` has another shape or dtype.
 
     Example:
         >>> import numpy as np
@@ -106,30 +104,18 @@ def save_film(
 
 
 def _pages(images: np.ndarray) -> list[Image.Image]:
-    """Turn RGB pictures into pages that share one palette, so that no colour flickers."""
-    red, green, blue = np.moveaxis(images.astype(np.uint32), -1, 0)
-    codes = (red << 16 | green << 8 | blue).ravel()
-    codes, places, counts = np.unique(codes, return_inverse=True, return_counts=True)
-    order = np.argsort(-counts, kind="stable")
-    colours = np.stack([codes >> 16, codes >> 8 & 255, codes & 255], axis=-1).astype(np.uint8)
-    # Flat areas keep their exact colour; the many shades at the edges of letters share the rest.
-    exact, rest = order[:_EXACT_COLOURS], order[_EXACT_COLOURS:]
-    palette = colours[exact]
-    index = np.empty(len(codes), np.uint8)
-    index[exact] = np.arange(len(exact))
-    if len(rest):
-        shades = Image.fromarray(colours[rest][None]).quantize(256 - _EXACT_COLOURS)
-        index[rest] = _EXACT_COLOURS + np.asarray(shades)[0]
-        palette = np.concatenate([palette, np.reshape(shades.getpalette() or [], (-1, 3))])
-    pages = [Image.fromarray(page) for page in index[places].reshape(images.shape[:3])]
-    for page in pages:
-        page.putpalette(palette.astype(np.uint8).tobytes())
-    return pages
+    """Return RGB images as pages of one palette, so that no colour flickers."""
+    strip = Image.fromarray(images.reshape(-1, *images.shape[2:]))
+    palette = strip.quantize(256, method=Image.Quantize.FASTOCTREE)
+    return [
+        Image.fromarray(image).quantize(palette=palette, dither=Image.Dither.NONE)
+        for image in images
+    ]
 
 
 @contextmanager
 def _written_aside(path: Path) -> Iterator[Path]:
-    """Give a temporary sibling to write, then rename it to `path`; on failure remove it."""
+    """Yield a temporary file next to `path`, then rename it; remove it after an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

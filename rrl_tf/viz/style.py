@@ -35,7 +35,7 @@ UNSEEN = "#eceef1"
 BAR = "#9db4cc"
 ACCENT = "#d55e00"
 
-# Okabe and Ito's palette, told apart with every common colour blindness; the first is "ours".
+# Okabe and Ito's palette, which suits all common colour blindness; the first is "ours".
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#4d4d4d")
 
 # One hue from white down to navy: its lightness falls steadily, so it also survives grey printing.
@@ -103,7 +103,7 @@ def plain(axes: Axes) -> None:
 
 
 def name_axes(axes: Axes, xlabel: str, ylabel: str = "") -> None:
-    """Write what is drawn along the axes."""
+    """Label the axes."""
     axes.set_xlabel(xlabel, size=LABEL_SIZE, color=TEXT)
     axes.set_ylabel(ylabel, size=LABEL_SIZE, color=TEXT)
 
@@ -134,7 +134,7 @@ def colour_bar(
 def row_of_panels(
     count: int, top: float, height: float, gap: float, widest: float = FIGURE_WIDTH
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure with plain axes beside each other, and what is `top` inches above them."""
+    """Return a figure with a row of plain axes, `top` inches below its upper edge."""
     left, right = 0.75, 0.2
     width = min(widest, (FIGURE_WIDTH - left - right - gap * (count - 1)) / count)
     total = left + count * width + (count - 1) * gap + right
@@ -148,7 +148,7 @@ def row_of_panels(
 def grid_of_panels(
     titles: Iterable[str], columns: int, height: float, top: float
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure with rows of plain axes that share both scales, `top` inches above them."""
+    """Return a figure with rows of plain axes that share both scales, `top` inches from its top."""
     left, right, gap, line, foot = 0.75, 0.4, 0.3, 0.15, 0.65
     width = (FIGURE_WIDTH - left - right - gap * (columns - 1)) / columns
     wrapped = [textwrap.fill(title, int((width + gap) / LETTER)) for title in titles]
@@ -166,20 +166,20 @@ def grid_of_panels(
         if panels:
             axes.sharex(panels[0])
             axes.sharey(panels[0])
-        # Numbers where nothing stands below or to the left.
+        # Only the outer panels have numbers.
         axes.tick_params(labelbottom=i + columns >= len(wrapped), labelleft=column == 0)
         panels.append(axes)
     return figure, panels
 
 
 def fill(count: int, width: float, height: float, gap: float, heading: float) -> tuple[int, float]:
-    """Return how many columns of squares, and which side of each, fill a place best.
+    """Return the number of columns and the side of squares that fill a rectangle best.
 
     Args:
-        count: how many squares.
-        width, height: of the place, as everything here in inches.
-        gap: between two of them.
-        heading: above each.
+        count: number of squares.
+        width, height: size of the rectangle in inches.
+        gap: distance between two squares.
+        heading: height of the title above each.
     """
 
     def side(columns):
@@ -194,14 +194,14 @@ def fill(count: int, width: float, height: float, gap: float, heading: float) ->
 
 
 def number_steps(axes: Axes, steps: int) -> None:
-    """Write some of the numbers 1 to `steps` along the horizontal axis, which ends with them."""
+    """Write some of the numbers 1 to `steps` along the horizontal axis."""
     axes.set_xlim(0.5, steps + 0.5)
     ticks = MaxNLocator(12, integer=True).tick_values(1, steps)
     axes.set_xticks([tick for tick in ticks if 1 <= tick <= steps])
 
 
 def legend_columns(labels: Iterable[str], width: float) -> int:
-    """Return how many columns of entries fit `width` inches: all in one row, or else two."""
+    """Return the number of columns of a legend `width` inches wide: all entries, or two."""
     labels = list(labels)
     fits = sum(0.46 + LETTER * len(label) for label in labels) <= width
     return len(labels) if fits else 2
@@ -244,8 +244,8 @@ def references_width(labels: Iterable[str]) -> float:
 def references(figure: Figure, axes: Axes, heights: Mapping[str, float]) -> None:
     """Draw thin horizontal lines across axes and write their names to the right of them.
 
-    Beside the axes no name lies on a curve or on the grid; names of lines that are close to each
-    other move up until they are apart. The axes' limits must be set before.
+    Names outside of the axes do not cover curves or the grid; names of close lines move up until
+    they are apart. Set the axes' limits before.
     """
     for height in heights.values():
         axes.axhline(height, color=MUTED, linewidth=1, linestyle=DASHED, zorder=1)

@@ -16,8 +16,8 @@ from benchmarks.reproductions import (
     stitching,
 )
 from rrl_tf.data.mnist import Split
-from rrl_tf.data.sort_of_clevr_task import kinds_of
-from rrl_tf.data.sort_of_clevr_task import sort_of_clevr as make_pictures
+from rrl_tf.data.sort_of_clevr import kinds_of
+from rrl_tf.data.sort_of_clevr import sample_sort_of_clevr as make_pictures
 from rrl_tf.envs.minigrid_view import object_cells
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RelationalQNetwork

@@ -1,4 +1,4 @@
-"""What `rrl_tf.data` offers, and that asking for some of it does not load the rest."""
+"""The public names of `rrl_tf.data`, and lazy loading."""
 
 import importlib
 import os
@@ -13,7 +13,7 @@ import rrl_tf.data
 pytestmark = pytest.mark.tf_only
 
 
-def test_everything_it_names_is_there():
+def test_all_public_names_are_defined():
     modules = {module.name for module in pkgutil.iter_modules(rrl_tf.data.__path__)}
     for name in modules:  # a module that was imported must not take the place of what it holds
         importlib.import_module(f"rrl_tf.data.{name}")
@@ -26,7 +26,6 @@ def test_everything_it_names_is_there():
 
 LIGHT = """
 import sys
-from rrl_tf.data import load_mnist
 from rrl_tf.offline import Episode, Windows, load_episodes, record_episodes
 assert not {"tensorflow", "keras"} & sys.modules.keys(), "loaded"
 """

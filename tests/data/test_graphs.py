@@ -1,4 +1,4 @@
-"""Random graphs: distances by a plain search, edges drawn as said, fresh batches."""
+"""Random graphs: distances equal a plain search, distribution of edges, fresh batches."""
 
 import functools
 import re
@@ -13,7 +13,7 @@ from rrl_tf.errors import InvalidInput
 
 
 def searched(edges, start):
-    """Node → edges from the start, by a queue."""
+    """Return node → distance from the start, by a queue."""
     distance, queue = {start: 0}, [start]
     for node in queue:
         for other in range(len(edges)):
@@ -24,7 +24,7 @@ def searched(edges, start):
 
 
 @given(size=st.integers(1, 9), seed=st.integers(0, 2**32), share=st.floats(0, 1))
-def test_distances_are_what_a_search_finds(size, seed, share):
+def test_distances_equal_a_plain_search(size, seed, share):
     neighbors = (share * (size - 1), size - 1)
     graphs = random_graphs(6, size, neighbors, seed)
     assert graphs.nodes.dtype == np.float32 and graphs.distances.dtype == np.int32
@@ -38,14 +38,14 @@ def test_distances_are_what_a_search_finds(size, seed, share):
     assert (targets == (graphs.distances >= 0)).all() and inputs["edges"] is graphs.edges
 
 
-def test_nodes_have_as_many_neighbors_as_said():
+def test_mean_number_of_neighbors():
     few = random_graphs(3000, 10, (1.0, 2.0), seed=1)
     assert few.edges.sum(axis=-1).mean() == pytest.approx(1.5, abs=0.05)
     assert few.nodes[..., 0].mean(axis=0) == pytest.approx(np.full(10, 0.1), abs=0.02)
     assert random_graphs(5, 7, (6, 6)).edges.sum() == 5 * 7 * 6
 
 
-def test_batches_are_fresh_and_can_be_continued():
+def test_batches_differ_and_resume():
     arguments = {"batch_size": 4, "steps": 3, "num_nodes": 6, "seed": 7}
     data = RandomGraphs(**arguments)
     first = [data[i][0]["edges"] for i in range(len(data))]
@@ -58,8 +58,8 @@ def test_batches_are_fresh_and_can_be_continued():
 
 
 @given(seed=st.integers(0, 2**32 - 1))
-def test_the_first_batch_is_not_what_its_seed_draws(seed):
-    """It was: NumPy takes [seed, 0, 0] for the seed alone."""
+def test_first_batch_differs_from_samples_of_its_seed(seed):
+    """Regression: NumPy pads seeds with zeros, so that [seed, 0, 0] equals the seed."""
     inputs, _ = RandomGraphs(batch_size=4, steps=1, num_nodes=8, seed=seed)[0]
     assert (inputs["edges"] != random_graphs(4, 8, seed=seed).edges).any()
 
@@ -69,7 +69,7 @@ NO_PAIRS = [(2, 1), 1.5, (1, 2, 1), (), None, ("a", 1), (1, None), (1, [2])]
 
 @pytest.mark.parametrize("neighbors", NO_PAIRS, ids=repr)
 @pytest.mark.parametrize("make", [random_graphs, functools.partial(RandomGraphs, steps=1)])
-def test_neighbors_that_are_no_two_numbers_in_their_order_are_told(make, neighbors):
+def test_invalid_neighbors_raise(make, neighbors):
     with pytest.raises(InvalidInput, match=r"neighbors must be .*; received") as raised:
         make(2, num_nodes=4, neighbors=neighbors)
     assert str(raised.value).rpartition("received ")[2] in repr(neighbors)
@@ -77,7 +77,7 @@ def test_neighbors_that_are_no_two_numbers_in_their_order_are_told(make, neighbo
 
 @pytest.mark.parametrize("name", ["seed", "epoch"])
 @pytest.mark.parametrize("wrong", [-1, 1.5, "x", None])
-def test_a_seed_or_an_epoch_that_is_none_is_told_by_its_name(name, wrong):
+def test_invalid_seeds_and_epochs_raise(name, wrong):
     with pytest.raises(InvalidInput, match=f"{name}.* must be .*received {re.escape(repr(wrong))}"):
         RandomGraphs(2, 1, 4, **{name: wrong})
 
@@ -91,6 +91,6 @@ def test_a_seed_or_an_epoch_that_is_none_is_told_by_its_name(name, wrong):
         (lambda: RandomGraphs(0, 2, 3), "num_graphs.*received 0"),
     ],
 )
-def test_bad_arguments(make, message):
+def test_invalid_arguments_raise(make, message):
     with pytest.raises(ValueError, match=message):
         make()

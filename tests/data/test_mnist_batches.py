@@ -1,10 +1,9 @@
-"""Batches of MNIST: what the seed and the step say, and every label with its image."""
+"""Batches of MNIST depend on seed and step, and keep labels with images."""
 
 import numpy as np
 import pytest
 
-from rrl_tf.data.mnist import Split
-from rrl_tf.data.mnist_batches import batches, prepared
+from rrl_tf.data.mnist import Split, batches, preprocessed
 from rrl_tf.data.perturb import Perturbation
 
 pytestmark = pytest.mark.tf_only
@@ -25,7 +24,7 @@ def take(data, count):
 
 
 @pytest.mark.parametrize("replacement", [True, False])
-def test_a_resumed_stream_goes_on_where_it_was(replacement):
+def test_a_resumed_stream_is_identical(replacement):
     take(batches(split(), 6, Perturbation(), 2**32 - 1, replacement=replacement), 1)  # once no seed
     whole = take(batches(split(), 6, Perturbation(), 5, replacement=replacement), 9)
     resumed = take(batches(split(), 6, Perturbation(), 5, 4, replacement), 5)
@@ -44,7 +43,7 @@ def test_every_image_comes_once_before_any_comes_again():
     assert (rounds[0] != rounds[1]).any()
 
 
-def test_images_stay_with_their_labels_and_are_drawn_from_all():
+def test_images_keep_their_labels_and_are_drawn_from_all():
     drawn = take(batches(split(), 50, raw, 0, replacement=True), 4)
     for images, labels in drawn:
         np.testing.assert_array_equal(images[:, 0, 0], labels)
@@ -52,11 +51,11 @@ def test_images_stay_with_their_labels_and_are_drawn_from_all():
     assert len(set(drawn[0][1])) < 50
 
 
-def test_a_whole_split_is_prepared_the_same_way_each_time():
-    images, labels = prepared(split(), Perturbation(), seed=3, batch_size=8)
-    again, _ = prepared(split(), Perturbation(), seed=3, batch_size=8)
+def test_preprocessed_splits_are_reproducible():
+    images, labels = preprocessed(split(), Perturbation(), seed=3, batch_size=8)
+    again, _ = preprocessed(split(), Perturbation(), seed=3, batch_size=8)
     np.testing.assert_array_equal(images, again)
     assert images.shape == (20, 28, 28, 1)
     np.testing.assert_array_equal(labels, np.arange(20))
-    other, _ = prepared(split(), Perturbation(), seed=4, batch_size=8)
+    other, _ = preprocessed(split(), Perturbation(), seed=4, batch_size=8)
     assert (other != images).any()

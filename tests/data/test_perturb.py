@@ -1,4 +1,4 @@
-"""Perturbation: what Pillow does, what the seed says, and nothing else."""
+"""Perturbation equals Pillow, and depends only on the seed."""
 
 import math
 
@@ -18,7 +18,7 @@ SEEDS = st.integers(0, 2**20)
 
 
 def digits(count=8, seed=0, size=28):
-    """Blobs that fill the middle as digits do."""
+    """Return blobs that fill the middle, like digits."""
     rng = np.random.default_rng(seed)
     images = np.zeros((count, size, size), np.uint8)
     images[:, 5:-5, 5:-5] = rng.integers(0, 256, (count, size - 10, size - 10))
@@ -26,7 +26,7 @@ def digits(count=8, seed=0, size=28):
 
 
 def pillow(image, degrees, shift):
-    """torchvision's inverse affine matrix about the middle, and Pillow's nearest pixel."""
+    """Apply torchvision's inverse affine matrix about the centre, with Pillow's nearest pixel."""
     angle, middle = math.radians(degrees), image.shape[0] / 2
     cos, sin = math.cos(angle), math.sin(angle)
     left, up = -middle - shift[0], -middle - shift[1]
@@ -36,7 +36,7 @@ def pillow(image, degrees, shift):
 
 
 @given(seed=SEEDS)
-def test_digits_are_turned_and_moved_as_pillow_does(seed):
+def test_digits_are_rotated_and_shifted_as_in_pillow(seed):
     images, rng = digits(seed=seed), np.random.default_rng(seed)
     degrees, shift = rng.integers(-180, 180, 8), rng.integers(-9, 10, (8, 2))
     ours = np.asarray(rotate_and_shift(images[..., None].astype("float32"), degrees, shift))[..., 0]
@@ -76,8 +76,8 @@ def test_spots_are_white_and_at_most_as_many_as_drawn(seed, count):
 
 
 @pytest.mark.parametrize("spots", [10, 60, 200])
-def test_the_number_of_spots_is_the_books(spots):
-    """However many are asked for: once, no image had more than 40."""
+def test_the_number_of_spots_equals_the_books(spots):
+    """Regression: no image had more than 40 spots."""
     black = np.zeros((2000, 28, 28), np.uint8)
     counts = np.asarray(Perturbation(spots=spots)(black, (0, 3))).sum(axis=(1, 2, 3))
     drawn = spots + (5 * np.abs(np.random.default_rng(0).normal(size=100_000))).astype(int)
@@ -87,7 +87,7 @@ def test_the_number_of_spots_is_the_books(spots):
 
 
 def test_the_books_spots_stay_where_they_were():
-    """Places of 10 spots are the first of 40 draws, as in every run that was reported."""
+    """The places of 10 spots are the first of 40 draws, as in all reported runs."""
     images, seed = digits(6, size=28), tf.constant([7, 1])
     seeds = tf.unstack(tf.random.split(seed, 4))
     still = Perturbation(shift=0, rotation=0, spots=10)
@@ -100,14 +100,14 @@ def test_the_books_spots_stay_where_they_were():
 
 
 @pytest.mark.parametrize("name", ["shift", "rotation", "spots"])
-def test_nothing_negative(name):
+def test_negative_numbers_raise(name):
     with pytest.raises(InvalidInput, match=f"{name} must not be negative; received -1"):
         Perturbation(**{name: -1})
 
 
 @given(seed=SEEDS)
 @settings(max_examples=5)
-def test_the_seed_is_everything(seed):
+def test_equal_seeds_give_equal_perturbations(seed):
     images, perturbation = digits(), Perturbation()
     first = np.asarray(perturbation(images, (seed, 0)))
     np.testing.assert_array_equal(first, perturbation(images, (seed, 0)))
@@ -117,7 +117,7 @@ def test_the_seed_is_everything(seed):
     assert first.min() == 0
 
 
-def test_nothing_asked_for_is_nothing_done():
+def test_zero_perturbation_is_the_identity():
     images = digits()
     images[:, 10, 10] = 255
     still = Perturbation(shift=0, rotation=0, spots=0)(images, (0, 0))
@@ -125,8 +125,8 @@ def test_nothing_asked_for_is_nothing_done():
     assert not np.asarray(brightened(np.zeros((1, 4, 4, 1), np.float32))).any()
 
 
-def test_ranges_leave_out_their_upper_end():
-    """A white pixel in the middle tells where it went."""
+def test_ranges_exclude_their_upper_end():
+    """A white pixel in the middle shows the displacement."""
     images = np.zeros((2000, 29, 29), np.uint8)
     images[:, 14, 14] = 255
     moved = np.asarray(Perturbation(shift=3, rotation=30, spots=0)(images, (0, 0)))[..., 0]

@@ -1,4 +1,4 @@
-"""Texts: what is read and refused, and lanes that lose and repeat no character."""
+"""Texts: reading, errors, and lanes that neither lose nor repeat a character."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from rrl_tf.data.text import (
 )
 
 
-def test_the_text_that_comes_along():
+def test_the_packaged_text():
     text = load_text()
     assert 250_000 < len(text) < 300_000
     assert SHAKESPEARE.stat().st_size < 300_000
@@ -28,7 +28,7 @@ def test_any_file_in_utf8_can_be_read(tmp_path):
     assert load_text(file, min_characters=8) == "naïve 中文"
 
 
-def test_what_cannot_be_read_is_named(tmp_path):
+def test_unreadable_files_raise(tmp_path):
     with pytest.raises(ValueError, match=r"nowhere.txt cannot be read: No such file"):
         load_text(tmp_path / "nowhere.txt")
     with pytest.raises(ValueError, match=r"cannot be read: Is a directory"):
@@ -43,20 +43,20 @@ def test_what_cannot_be_read_is_named(tmp_path):
 
 
 @given(st.text("abcé中\n", min_size=1))
-def test_codes_are_the_text(text):
+def test_codes_decode_to_the_text(text):
     characters = Characters(text)
     codes = characters.encode(text)
     assert characters.decode(codes) == text
     assert set(codes) == set(range(len(characters)))
 
 
-def test_an_unknown_character_is_named():
+def test_an_unknown_character_raises():
     with pytest.raises(ValueError, match=r"characters must be ones of the text; received 'z'"):
         Characters("fu").encode("fuzz")
 
 
 @given(st.integers(10, 500))
-def test_the_parts_are_the_text(size):
+def test_the_parts_join_to_the_text(size):
     parts = split_text(np.arange(size))
     assert list(parts) == ["train", "validation", "test"]
     np.testing.assert_array_equal(np.concatenate(list(parts.values())), np.arange(size))
@@ -64,7 +64,7 @@ def test_the_parts_are_the_text(size):
 
 
 @given(st.integers(1, 5), st.integers(1, 7), st.integers(0, 60))
-def test_lanes_go_on_from_batch_to_batch(lanes, length, rest):
+def test_lanes_continue_from_batch_to_batch(lanes, length, rest):
     text = np.arange(lanes * length + 1 + rest)
     data = TextLanes(text, lanes, length)
     inputs, targets = (
@@ -76,12 +76,12 @@ def test_lanes_go_on_from_batch_to_batch(lanes, length, rest):
     assert len(set(inputs.ravel())) == inputs.size > len(text) - 1 - lanes * length
 
 
-def test_too_few_characters_are_refused():
-    with pytest.raises(ValueError, match="2 lanes of 4 take 9 characters; received 8"):
+def test_too_few_characters_raise():
+    with pytest.raises(ValueError, match="2 lanes of 4 need 9 characters; received 8"):
         TextLanes(np.arange(8), lanes=2, length=4)
 
 
-def test_frequencies_are_worth_what_they_say():
+def test_character_frequencies_bits():
     codes = np.repeat(np.arange(4), 10_000)
     assert character_frequencies_bits(codes, codes) == pytest.approx(2.0)
     rare = character_frequencies_bits(np.zeros(7, int), np.array([1]))

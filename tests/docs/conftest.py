@@ -36,8 +36,8 @@ from rrl_tf.offline import Scaling
 from rrl_tf.presets import FOLDER, POLICY
 from serving import client, local
 from serving.client import connect
-from serving.flags import Flags
 from serving.server import running
+from serving.server.flags import Flags
 
 TOY = {
     "steps": 96,

@@ -216,7 +216,7 @@ def test_names_and_options_exist(page):
 @functools.cache
 def known_options():
     """What our programs may be told, with underscores: fields of configurations, and flags."""
-    from serving import flags
+    from serving.server import flags
 
     names = {"help"}
     for file in itertools.chain.from_iterable(

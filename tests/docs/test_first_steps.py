@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 from code_blocks import ROOT, blocks, commands
 
-from serving.local import _wait_until_ready, free_ports
+from serving.local import free_ports, wait_until_ready
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.slow]
 
@@ -64,7 +64,7 @@ class Newcomer:
         command = [sys.executable, "-m", PROGRAMS["rrl-serve"], *words, "--port=0"]
         self._server = subprocess.Popen(command, cwd=self._folder, env=self._environment)
         address = f"http://127.0.0.1:{self._port}"
-        _wait_until_ready(f"{address}/readyz", self._server, 180)
+        wait_until_ready(f"{address}/readyz", self._server, 180)
         if "--playground" in words:
             with urllib.request.urlopen(f"{address}/playground/") as answer:
                 self.pages.append(answer.read().decode())

@@ -87,7 +87,7 @@ def test_its_policy_plays_below_a_path(site, web_server, open_page):
     page.evaluate("document.getElementById('speed').value = 4")
     page.click("#play")
     page.get_by_text("Goal reached").wait_for()
-    page.click("text=What is this?")
+    page.click("text=About this page")
     page.get_by_role("heading", name="Without a server").wait_for()
 
 
@@ -97,7 +97,7 @@ def test_links_out_of_the_docs_stay_text():
     assert hooks.on_page_markdown(text) == "see `a.py`, [b](b.md) and [c](https://x.org/../c)"
     image = "![a](../benchmarks/a.png) of [`a.py`](../benchmarks/a.py)"
     assert hooks.on_page_markdown(image) == "![a](benchmarks/a.png) of `a.py`"
-    play = "[play](../serving/playground/index.html)"
+    play = "[play](../serving/playground/static/index.html)"
     assert hooks.on_page_markdown(play) == "[play](play/index.html)"
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from code_blocks import PAGES, blocks, commands
 
-from serving.local import _wait_until_ready, free_ports
+from serving.local import free_ports, wait_until_ready
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.slow]
 
@@ -102,7 +102,7 @@ def is_served(words, folder):
         words = [word.replace(name, str(real)) for word in words]
     process = subprocess.Popen([sys.executable, *words])
     try:
-        _wait_until_ready(f"http://127.0.0.1:{rest_port}/readyz", process, 180)
+        wait_until_ready(f"http://127.0.0.1:{rest_port}/readyz", process, 180)
     finally:
         process.terminate()
         process.wait()

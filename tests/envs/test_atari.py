@@ -1,4 +1,4 @@
-"""Atari games as the protocol of 100,000 steps has them."""
+"""Atari games follow the protocol of Atari 100k."""
 
 import itertools
 import sys
@@ -20,7 +20,7 @@ def task():
 
 
 def played(env, seed, steps):
-    """Random play: observation, reward, whether a life lost was told, lives, whether it ended."""
+    """Random play: observation, reward, reported loss of a life, lives, terminated."""
     rng = np.random.default_rng(seed)
     rows = [(env.reset(seed=seed)[0], 0.0, None, None, False)]
     while len(rows) <= steps and not rows[-1][-1]:
@@ -29,7 +29,7 @@ def played(env, seed, steps):
     return rows
 
 
-def test_what_is_seen_and_done(task):
+def test_observations_and_actions(task):
     assert task.observation_space.shape == task.preprocessor.shape == (84, 84, 4)
     assert task.observation_space.dtype == np.uint8
     assert (task.num_actions, task.action_names[:3]) == (18, ("NOOP", "FIRE", "UP"))
@@ -63,8 +63,8 @@ def test_training_sees_the_same_game_with_signs_of_rewards_and_lives_lost(task):
     assert max(row[1] for row in testing) > 1
 
 
-def test_a_game_comes_back_in_another_process(task):
-    """Also beyond a life that was lost: episodes are full games."""
+def test_a_game_is_restored_in_another_process(task):
+    """Episodes are full games, which continue after the loss of a life."""
     env = SeededVectorEnv(task.make_env, 1, seed=5)
     env.reset()
     rng, lost = np.random.default_rng(0), 0
@@ -75,7 +75,7 @@ def test_a_game_comes_back_in_another_process(task):
     np.testing.assert_array_equal(again.set_state(env.get_state()), observation)
 
 
-def test_what_is_no_game_is_named(task):
+def test_unknown_games_raise(task):
     wrong = ("ALE/Aliens-v5", "CartPole-v1", "nopkg:Foo-v0", "phys2d/CartPole-v1", ":", "a:b:c", 3)
     for game in wrong:
         with pytest.raises(InvalidInput, match=rf"`game` must be.*; received {game!r}$"):

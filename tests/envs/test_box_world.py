@@ -1,12 +1,12 @@
-"""Box-World against transitions recorded from the authors' code, and what its levels are like.
+"""Box-World equals transitions recorded from the authors' code; properties of its levels.
 
-`box_world_transitions.npz` was written by a script that drove pycolab's own `box_world.py` (commit
-6504c80, `ascii_art.py` with the one line mended on which NumPy 2 fails): six configurations from 6
-to 14 cells with one to five boxes, forward distractors up to three boxes long and backward ones,
-and a room made by hand of the authors' classes, with free keys beside each other, a box that opens
-on another's lock, and two locks side by side. It played at random, along the solution with and
-without random steps, into distractors, and against whatever is closed: walls, locks without the
-key, locked keys and gems. Kept are all boards, rewards and ends.
+A script that drove pycolab's own `box_world.py` (commit 6504c80, with one line of `ascii_art.py`
+fixed for NumPy 2) wrote `box_world_transitions.npz`. It contains six configurations from 6 to 14
+cells with one to five boxes, forward distractors up to three boxes long and backward ones, and a
+room built by hand with the authors' classes: loose keys next to each other, a box that opens on
+another's lock, and two adjacent locks. The moves are random, along the solution with and without
+random steps, into distractors, and against closed cells: walls, locks without the key, locked
+keys and gems. All boards, rewards and ends are recorded.
 """
 
 import collections
@@ -28,15 +28,15 @@ from rrl_tf.envs import (
     SeededVectorEnv,
     held_out_pairs,
 )
-from rrl_tf.envs.box_world import ACTION_NAMES, AGENT, LOOKS, MOVES
-from rrl_tf.envs.box_world_levels import COLOURS, DISTRACTOR, GEM, KEY, LOCK, cell_code
+from rrl_tf.envs.box_world.env import ACTION_NAMES, AGENT, LOOKS, MOVES
+from rrl_tf.envs.box_world.levels import COLOURS, DISTRACTOR, GEM, KEY, LOCK, cell_code
 from rrl_tf.errors import InvalidInput
 
 RECORDED = pathlib.Path(__file__).with_name("box_world_transitions.npz")
 
 
 def recorded():
-    """Episodes of the authors' code as dicts."""
+    """Return episodes of the authors' code as dicts."""
     arrays = dict(np.load(RECORDED))
     cell = step = board = 0
     for name, limit, size, length in zip(*(arrays[k] for k in ("name", "limit", "size", "length"))):
@@ -57,7 +57,7 @@ EPISODES = list(recorded())
 
 
 def start_of(board, distractors):
-    """The start that a board of characters shows."""
+    """Return the start of a board of characters."""
     cells = np.zeros(board[1:-1, 1:-1].shape, np.uint8)
     for place in np.ndindex(*cells.shape):
         char = chr(board[1:-1, 1:-1][place])
@@ -73,7 +73,7 @@ def start_of(board, distractors):
 
 
 def board_of(observation):
-    """The authors' board of characters that an observation shows."""
+    """Return the authors' board of characters of an observation."""
     letters = {0: " ", 3: "*", AGENT: "."}
     board = np.full(np.add(observation.shape[:2], 2), ord("#"), np.uint8)
     for row, column in np.ndindex(*observation.shape[:2]):
@@ -86,7 +86,7 @@ def board_of(observation):
 
 
 @pytest.mark.parametrize("episode", EPISODES, ids=lambda episode: episode["name"])
-def test_every_step_is_the_authors(episode):
+def test_every_step_equals_the_authors(episode):
     # Their limit lets one step more than its number.
     env = BoxWorld(len(episode["boards"][0]) - 2, 1, 0, max_steps=episode["limit"] + 1)
     start = start_of(episode["boards"][0], episode["distractors"])
@@ -100,7 +100,7 @@ def test_every_step_is_the_authors(episode):
         assert info.get("success", False) == (reward == 10)
 
 
-def test_the_recording_has_all_that_can_happen():
+def test_the_recording_contains_all_events():
     assert len(EPISODES) >= 30
     rewards = collections.Counter(np.concatenate([e["rewards"] for e in EPISODES]).tolist())
     assert rewards[10] >= 10 and rewards[-1] >= 5 and rewards[1] >= 20
@@ -129,16 +129,15 @@ LEVELS = st.builds(
     goal_length=st.lists(st.integers(1, 3), min_size=1, max_size=3).map(tuple),
     num_distractors=st.integers(0, 2),
     distractor_length=st.integers(1, 2),
-    num_backward=st.integers(0, 1),
     num_colours=st.integers(10, 31),
     part=st.sampled_from(["all", "train"]),
 )
 
 
 def solve(env):
-    """Plays the solution in the order in which it is meant; returns the rewards.
+    """Play the solution in its intended order and return the rewards.
 
-    Nothing is asked of the environment but what is seen and which locks are distractors'.
+    It uses only observations and the positions of distractors.
     """
     rewards, over = [], False
     while not over:
@@ -158,7 +157,7 @@ def solve(env):
 
 
 def route(floor, start, goal):
-    """A shortest way over the floor and, at its end, onto the goal."""
+    """Return a shortest path over the floor to the goal."""
     came, queue = {start: None}, collections.deque([start])
     while goal not in came:
         cell = queue.popleft()
@@ -190,14 +189,12 @@ def test_every_level_is_solved_in_the_order_meant(levels, seed):
 
 @given(levels=LEVELS, seed=st.integers(0, 2**63))
 @settings(max_examples=60)
-def test_what_a_level_holds(levels, seed):
+def test_contents_of_a_level(levels, seed):
     start = levels.draw(np.random.default_rng(seed))
     again = levels.draw(np.random.default_rng(seed))
     assert start == again and hash(start) == hash(again)
     wrong = [box for box in start.boxes if box[2]]
-    assert len(wrong) == (
-        levels.num_distractors[0] * levels.distractor_length + levels.num_backward[0]
-    )
+    assert len(wrong) == levels.num_distractors[0] * levels.distractor_length
     assert all(key and lock != key for lock, key, _ in wrong)
     assert max(max(box[:2]) for box in start.boxes) <= levels.num_colours
     if levels.part == "train":
@@ -206,7 +203,7 @@ def test_what_a_level_holds(levels, seed):
 
 @given(seed=st.integers(0, 2**63), length=st.integers(2, 3))
 @settings(max_examples=60)
-def test_test_levels_need_a_pair_that_training_never_shows(seed, length):
+def test_test_levels_need_a_held_out_pair(seed, length):
     levels = BoxWorldLevels(8, (1, length), (0, 1), part="test")
     start = levels.draw(np.random.default_rng(seed))
     assert levels.goal_length == (length,)
@@ -214,7 +211,7 @@ def test_test_levels_need_a_pair_that_training_never_shows(seed, length):
     assert start.solution_pairs & levels.held_out
 
 
-def test_boxes_stand_apart_and_anywhere_that_the_authors_put_them():
+def test_boxes_are_apart_and_anywhere_as_in_the_authors_code():
     levels = BoxWorldLevels(8, 2, (0, 1))
     rng = np.random.default_rng(0)
     lefts, agents = set(), set()
@@ -253,12 +250,12 @@ def random_success(episodes, **settings):
     return solved / episodes
 
 
-def test_random_play_is_as_lucky_as_in_the_authors_code():
-    """There 32 % of 400 episodes of one box in 6 x 6, give or take 2.3."""
+def test_random_play_scores_as_in_the_authors_code():
+    """The authors' code solves 32 ± 2.3 % of 400 episodes of one box in 6 x 6."""
     assert 0.27 < random_success(300, size=6, goal_length=1, num_distractors=0) < 0.43
 
 
-def test_gymnasium_knows_it():
+def test_is_registered():
     env = gymnasium.make("rrl_tf/BoxWorld-v0", size=8, goal_length=2, num_distractors=1)
     check_env(env.unwrapped, skip_render_check=True)
     observation, _ = env.reset(seed=3)
@@ -266,7 +263,7 @@ def test_gymnasium_knows_it():
     assert env.get_wrapper_attr("action_names") == ACTION_NAMES
 
 
-def test_a_state_key_is_new_where_anything_changed():
+def test_state_keys_change_with_the_state():
     env = BoxWorld(8, 2, 1)
     env.reset(seed=0)
     keys, seen = set(), set()
@@ -293,14 +290,14 @@ def test_the_picture():
     assert BoxWorld(8, 1, 0).render() is None
 
 
-def test_what_is_seen_of_a_distractor_is_a_lock():
+def test_a_distractor_looks_like_a_lock():
     np.testing.assert_array_equal(LOOKS[cell_code(DISTRACTOR, 7)], [LOCK, 7])
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"size": 6, "goal_length": 2}, "no room"),
+        ({"size": 6, "goal_length": 2}, "too little room"),
         ({"size": 0}, "size"),
         ({"goal_length": 0}, "goal_length"),
         ({"goal_length": ()}, "goal_length"),
@@ -313,10 +310,7 @@ def test_what_is_seen_of_a_distractor_is_a_lock():
         ({"held_out_share": -1}, "held_out_share must be from 0 to 1; received -1"),
         ({"held_out_share": "x"}, "held_out_share must be from 0 to 1; received 'x'"),
         ({"held_out_share": None}, "held_out_share must be from 0 to 1; received None"),
-        # Drawing as many would take as long.
-        ({"num_distractors": 10**9}, "no room in a grid of size 12: .* num_distractors=.10{9}"),
-        ({"distractor_length": 10**9}, "no room .* distractor_length=10{9}"),
-        ({"num_backward": 10**9}, "no room .* num_backward=.10{9}"),
+        ({"num_distractors": 40}, "too little room"),
         ({"part": "validation"}, "part"),
         ({"part": "test", "goal_length": 1}, "goal_length of 2"),
         ({"part": "train", "goal_length": 4, "held_out_share": 1.0}, "held_out_share"),
@@ -324,12 +318,12 @@ def test_what_is_seen_of_a_distractor_is_a_lock():
         ({"render_mode": "human"}, "render_mode"),
     ],
 )
-def test_what_is_not_possible_is_refused(arguments, message):
+def test_invalid_arguments_raise(arguments, message):
     with pytest.raises(InvalidInput, match=message):
         BoxWorld(**arguments)
 
 
-def test_starts_and_actions_that_are_not_possible_are_refused():
+def test_invalid_starts_and_actions_raise():
     env = BoxWorld(8, 1, 0)
     with pytest.raises(gymnasium.error.ResetNeeded, match="before the first reset"):
         env.step(0)
@@ -342,7 +336,7 @@ def test_starts_and_actions_that_are_not_possible_are_refused():
         env.step(4)
 
 
-def test_nothing_is_won_after_the_end_of_an_episode():
+def test_a_step_after_the_end_of_an_episode_raises():
     env = BoxWorld(8, 1, 0)
     start = BoxWorldStart(8, bytes([0, cell_code(GEM), *62 * [0]]), (0, 0))
     for _ in range(2):
@@ -353,7 +347,7 @@ def test_nothing_is_won_after_the_end_of_an_episode():
 
 
 def test_a_time_limit_can_be_ignored():
-    """Once, the step after it was an error, and so was a training that ignores it."""
+    """Regression: a step after the time limit raised an error."""
     start = BoxWorldStart(8, bytes([0, cell_code(GEM), *62 * [0]]), (0, 0))
     make = functools.partial(BoxWorld, 8, 1, 0, max_steps=2)
     vector = SeededVectorEnv(make, 1, seed=0, reset_on_truncation=False)

@@ -1,4 +1,4 @@
-"""Comparison: what there is to see, that it takes both objects, every start, its task."""
+"""Comparison: observations, the need for both objects, every start, the task."""
 
 from collections import Counter
 from itertools import product
@@ -28,7 +28,7 @@ STARTS = enumerate_comparison_starts(12)
 
 
 def seen(view):
-    """The objects to compare in a view, as `{cell: name}`."""
+    """Return the objects to compare in a view, as `{cell: name}`."""
     names = {
         (x, y): f"{IDX_TO_COLOR[view[x, y, 1]]} {IDX_TO_OBJECT[view[x, y, 0]]}"
         for x, y in product(range(7), range(7))
@@ -41,7 +41,7 @@ def is_wall(view, cell):
 
 
 def reachable_poses(env):
-    """Every (position, direction) before the end that an agent can come to."""
+    """Return every reachable (position, direction) before the end."""
     world = env.unwrapped
     env.reset(seed=0)
     found, border = set(), {((1, 2), 0)}
@@ -59,7 +59,7 @@ def after(world, pose):
 
 
 def oracle(observation):
-    """Yields moves and is sent views: looks at both objects from the left end on, and compares.
+    """Yield moves for the views that are sent: look at both objects from the left end, and compare.
 
     Returns what it saw, first and second, when it stands at the fork.
     """
@@ -79,7 +79,7 @@ def oracle(observation):
 
 
 def play(env, start, answer):
-    """Plays the oracle, and what `answer(first, second)` says; returns the last outcome."""
+    """Play the oracle and then `answer(first, second)`; return the last outcome."""
     observation, _ = env.reset(options={"start": start})
     moves = oracle(observation)
     move = next(moves)
@@ -107,7 +107,7 @@ def test_two_objects_are_never_in_view_together(size):
 
 
 def view_from(world, pose):
-    """What MiniGrid itself says the agent sees."""
+    """Return MiniGrid's own view of the agent."""
     world.agent_pos, world.agent_dir = pose
     view = MiniGridEnv.gen_obs(world)["image"]
     np.testing.assert_array_equal(world.gen_obs()["image"], view)
@@ -125,7 +125,7 @@ def test_in_smaller_rooms_some_view_shows_both(size):
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_both_objects_are_seen_on_the_way_and_then_no_more(size):
+def test_both_objects_are_visible_on_the_way_and_not_at_the_fork(size):
     env = make_comparison(size)
     for first, second in LAYOUTS:
         observation, _ = env.reset(options={"start": ComparisonStart(size, 1, first, second)})
@@ -147,7 +147,7 @@ def test_both_goals_are_in_view_before_the_fork(size):
 
 
 @pytest.mark.parametrize("kinds", [KINDS, KINDS[:2], tuple(OBJECTS)[:5]], ids=len)
-def test_one_object_tells_nothing(kinds):
+def test_one_object_does_not_determine_the_answer(kinds):
     starts = enumerate_comparison_starts(11, kinds)
     assert set(starts) == {
         ComparisonStart(11, agent, *pair) for agent in range(1, 9) for pair in product(kinds, kinds)
@@ -158,7 +158,7 @@ def test_one_object_tells_nothing(kinds):
         assert len(counts) == 8 * len(kinds) * 2
 
 
-def test_every_start_is_drawn_as_often_as_it_is_listed():
+def test_starts_are_drawn_with_their_frequencies():
     starts = enumerate_comparison_starts(11, KINDS[:3])
     env = make_comparison(11, KINDS[:3])
     env.reset(seed=3)
@@ -172,7 +172,7 @@ def test_every_start_is_drawn_as_often_as_it_is_listed():
 
 
 @pytest.mark.parametrize("size", [6, 9, 11, 14])
-def test_who_remembers_both_objects_is_right_from_every_start(size):
+def test_a_policy_that_remembers_both_objects_succeeds_from_every_start(size):
     env = make_comparison(size, max_steps=3 * size)
     for start in sorted(set(enumerate_comparison_starts(size))):
         for right in (True, False):
@@ -183,14 +183,14 @@ def test_who_remembers_both_objects_is_right_from_every_start(size):
 
 @settings(max_examples=4, deadline=None)
 @given(st.sampled_from([0, 1]), st.sets(st.sampled_from(KINDS)))
-def test_who_forgets_one_object_is_right_half_of_the_time(known, called_same):
+def test_a_policy_that_forgets_one_object_succeeds_half_of_the_time(known, called_same):
     env = make_comparison(11)
     starts = enumerate_comparison_starts(11)
     outcomes = [play(env, start, lambda *pair: pair[known] in called_same) for start in starts]
     assert sum(info["success"] for *_, info in outcomes) == len(starts) / 2
 
 
-def test_the_sooner_the_more_reward_if_so_wanted():
+def test_env_reward_decreases_with_steps():
     env = make_comparison(11, reward="env", max_steps=100)
     env.reset(options={"start": ComparisonStart(11, 8, "red key", "red key")})
     rewards = [env.step(move)[1] for move in (FORWARD, LEFT, FORWARD)]
@@ -199,7 +199,7 @@ def test_the_sooner_the_more_reward_if_so_wanted():
     assert [env.step(move)[1] for move in (FORWARD, LEFT, FORWARD)] == [0, 0, 0]
 
 
-def test_a_time_out_is_no_success():
+def test_a_time_limit_is_not_a_success():
     env = make_comparison(max_steps=2)
     env.reset(seed=0)
     env.step(LEFT)
@@ -210,7 +210,7 @@ def test_a_time_out_is_no_success():
 
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 2**32), st.lists(st.integers(0, 2), max_size=20))
-def test_a_seed_tells_all(seed, moves):
+def test_equal_seeds_give_equal_episodes(seed, moves):
     one, other = make_comparison(12, frames=2), make_comparison(12, frames=2)
     for _ in range(2):
         np.testing.assert_array_equal(one.reset(seed=seed)[0], other.reset(seed=seed)[0])
@@ -223,7 +223,7 @@ def test_a_seed_tells_all(seed, moves):
                 break
 
 
-def test_starts_are_drawn_from_those_given_whatever_their_objects():
+def test_starts_are_drawn_from_the_given_ones_with_any_objects():
     starts = enumerate_comparison_starts(12, ("green box", "grey key"))[::5]
     env = make_comparison(12, starts=starts)
     drawn = [env.reset(seed=seed) and env.unwrapped.start for seed in range(60)]
@@ -236,7 +236,7 @@ def test_starts_are_drawn_from_those_given_whatever_their_objects():
 
 @settings(max_examples=20, deadline=None)
 @given(st.sampled_from(STARTS), st.sampled_from(STARTS))
-def test_a_state_key_tells_states_apart(start, other):
+def test_state_keys_of_different_states_differ(start, other):
     env = make_comparison(12)
     key = env.get_wrapper_attr("state_key")
     env.reset(options={"start": start})
@@ -249,7 +249,7 @@ def test_a_state_key_tells_states_apart(start, other):
     assert (key() == before) == (start == other)
 
 
-def test_gymnasium_finds_nothing_to_say():
+def test_passes_gymnasiums_check():
     check_env(make_comparison().unwrapped, skip_render_check=True)
 
 
@@ -267,7 +267,7 @@ def test_gymnasium_finds_nothing_to_say():
     ],
     ids=str,
 )
-def test_impossible_starts_are_refused(change):
+def test_impossible_starts_raise(change):
     values = {"size": 11, "agent": 1, "first": "red key", "second": "blue ball"}
     message = r"a Comparison episode starts with .*received ComparisonStart"
     with pytest.raises(InvalidInput, match=message):
@@ -282,22 +282,22 @@ def test_impossible_starts_are_refused(change):
         ({"kinds": ("red key",)}, "kinds must be two or more different ones of .*received"),
         ({"kinds": ("red key", "red key")}, "kinds must be two or more different ones"),
         ({"kinds": ("red key", "key")}, "kinds must be two or more different ones"),
-        ({"reward": "book"}, "`reward` must be one of .*received 'book'"),
+        ({"reward": "dense"}, "`reward` must be one of .*received 'dense'"),
         ({"frames": 0}, "`frames` must be a positive integer; received 0"),
         ({"max_steps": 0}, "max_steps` must be a positive integer; received 0"),
-        ({"starts": []}, "starts must be at least one ComparisonStart"),
+        ({"starts": []}, "`starts` must hold at least one ComparisonStart"),
         ({"starts": STARTS[:1]}, "ComparisonStart of size 11; received ComparisonStart"),
     ],
     ids=str,
 )
-def test_unknown_arguments_are_refused(arguments, message):
+def test_invalid_arguments_raise(arguments, message):
     with pytest.raises(InvalidInput, match=message):
         make_comparison(**arguments)
 
 
-def test_what_is_no_start_or_action_is_refused():
+def test_invalid_starts_and_actions_raise():
     env = make_comparison()
-    with pytest.raises(InvalidInput, match="expected a ComparisonStart of size 11; received 3"):
+    with pytest.raises(InvalidInput, match="must be a ComparisonStart of size 11; received 3"):
         env.reset(options={"start": 3})
     env.reset(seed=0)
     with pytest.raises(InvalidInput, match="an action must be 0, 1 or 2; received 3"):
@@ -305,7 +305,7 @@ def test_what_is_no_start_or_action_is_refused():
     assert env.unwrapped.step_count == 0
 
 
-def test_a_curriculum_shares_its_spaces_and_tests_every_start():
+def test_levels_share_spaces_and_evaluate_every_start():
     task = comparison_task((11, 14))
     assert (task.name, task.num_actions) == ("ComparisonS14", 3)
     assert task.preprocessor.shape == (7, 7, 24)
@@ -338,7 +338,7 @@ def test_a_curriculum_shares_its_spaces_and_tests_every_start():
     ],
     ids=str,
 )
-def test_what_a_comparison_cannot_be_is_told(arguments, message):
+def test_invalid_comparison_tasks_raise(arguments, message):
     with pytest.raises(InvalidInput, match=message):
         comparison_task(**arguments)
 

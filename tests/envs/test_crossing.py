@@ -1,16 +1,16 @@
-"""The maze whose ways cross: its rules, and that there is but one cell to cross in."""
+"""Crossing: its rules, and the single cell in which the paths cross."""
 
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from rrl_tf.envs.crossing import MAPS, PAYS, Crossing
+from rrl_tf.envs.crossing import EXIT_REWARDS, MAPS, Crossing
 from rrl_tf.errors import InvalidInput
 
 
 def walk(env, to, seed):
-    """Return, length and places of an episode that heads for an exit."""
-    way = env.way(to)
+    """Return the return, length and places of an episode towards an exit."""
+    way = env.shortest_path(to)
     observation, _ = env.reset(seed=seed)
     places, total, over = [tuple(observation.astype(int).tolist())], 0.0, False
     while not over:
@@ -22,24 +22,24 @@ def walk(env, to, seed):
 
 @pytest.mark.parametrize("layout", MAPS)
 @pytest.mark.filterwarnings("ignore:.*not within.*")
-def test_it_is_an_environment(layout):
+def test_is_a_gymnasium_environment(layout):
     check_env(Crossing(layout), skip_render_check=True)
 
 
 @pytest.mark.parametrize("layout", MAPS)
 @pytest.mark.parametrize("start", "AB")
-def test_ways_lead_to_their_exits_through_the_crossing(layout, start):
-    for to in sorted(set(MAPS[layout]) & PAYS.keys()):
+def test_shortest_paths_lead_to_their_exits_through_the_crossing(layout, start):
+    for to in sorted(set(MAPS[layout]) & EXIT_REWARDS.keys()):
         for seed in range(8):
             total, places, info = walk(Crossing(layout, start, slip=0.0), to, seed)
-            assert total == PAYS[to]
+            assert total == EXIT_REWARDS[to]
             assert info == {"success": float(to == "1")}
             side = [x < 6 for x, _ in places]
             assert ((6, 3) in places) == (False in side)
             assert to == "3" or (6, 3) in places
 
 
-def test_a_move_slips_as_often_as_it_is_told():
+def test_fraction_of_slips():
     env, missed = Crossing(slip=0.4), 0
     for seed in range(2000):
         env.reset(seed=seed)
@@ -70,28 +70,28 @@ def test_an_episode_ends_in_time():
         ({"max_steps": 0}, "max_steps"),
     ],
 )
-def test_a_wrong_argument_is_named(arguments, message):
+def test_an_invalid_argument_raises(arguments, message):
     with pytest.raises(InvalidInput, match=message):
         Crossing(**arguments)
 
 
-def test_only_an_exit_that_is_there_can_be_headed_for():
-    with pytest.raises(InvalidInput, match="must have the exit; received '3'"):
-        Crossing("crossing").way("3")
+def test_an_unknown_exit_raises():
+    with pytest.raises(InvalidInput, match="must be an exit of the layout; received '3'"):
+        Crossing("crossing").shortest_path("3")
 
 
-def test_slips_do_not_bring_anyone_to_the_wrong_exit():
-    """What the data of stitching rely on: who heads for an exit takes that one."""
+def test_slips_do_not_lead_to_the_wrong_exit():
+    """The stitching data rely on episodes that end at the intended exit."""
     for to in "12":
         env = Crossing("fork", "A")
         returns = np.array([walk(env, to, seed)[0] for seed in range(300)])
-        assert np.isin(returns, [PAYS[to], PAYS["3"]]).all()
-        assert (returns == PAYS[to]).mean() > 0.9
+        assert np.isin(returns, [EXIT_REWARDS[to], EXIT_REWARDS["3"]]).all()
+        assert (returns == EXIT_REWARDS[to]).mean() > 0.9
 
 
 @pytest.mark.parametrize("action", [-1, 4, 1.7, "left"])
-def test_an_action_that_there_is_not_is_refused(action):
-    """Once, -1 went down, and 1.7 right."""
+def test_an_unknown_action_raises(action):
+    """Regression: -1 moved down, and 1.7 right."""
     env = Crossing(slip=0.0)
     env.reset(seed=0)
     with pytest.raises(InvalidInput, match=f"an action must be 0, 1, 2 or 3; received {action!r}"):

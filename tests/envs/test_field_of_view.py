@@ -1,4 +1,4 @@
-"""The fast view is MiniGrid's view, on any grid."""
+"""FieldOfView equals MiniGrid's view on any grid."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -9,7 +9,7 @@ from minigrid.envs import EmptyEnv
 from minigrid.minigrid_env import MiniGridEnv
 
 from rrl_tf.envs import make_doorkey
-from rrl_tf.envs.field_of_view import FieldOfView
+from rrl_tf.envs.minigrid_view import FieldOfView
 
 OBJECTS = (
     lambda: None,
@@ -39,7 +39,7 @@ def test_equal_to_minigrid_on_random_grids(width, height, seed, carries):
             env.grid.set(x, y, OBJECTS[rng.integers(density)]())
     env.carrying = Key("grey") if carries else None
     env.agent_pos = (int(rng.integers(width)), int(rng.integers(height)))
-    field_of_view = FieldOfView(env.grid.encode(), Wall().encode())
+    field_of_view = FieldOfView(env.grid.encode())
     for direction in range(4):
         env.agent_dir = direction
         view = field_of_view.look(
@@ -50,7 +50,7 @@ def test_equal_to_minigrid_on_random_grids(width, height, seed, carries):
         np.testing.assert_array_equal(view, expected)
 
 
-def test_a_change_of_the_grid_is_seen():
+def test_changes_of_the_grid_are_observed():
     env = make_doorkey(6).unwrapped
     rng = np.random.default_rng(0)
     for seed in range(20):

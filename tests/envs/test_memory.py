@@ -1,4 +1,4 @@
-"""Memory and KeyCorridor: MiniGrid's own where nothing is asked for, every start, their tasks."""
+"""Memory and KeyCorridor equal MiniGrid's without options; their starts and tasks."""
 
 import itertools
 import pickle
@@ -31,7 +31,7 @@ def stock(size, random_length):
 
 
 def read_start(env):
-    """Reads a MemoryStart from the grid of a freshly reset stock environment."""
+    """Read a MemoryStart from the grid of a stock environment after its reset."""
     codes = env.grid.encode()[..., 0]
     middle = env.height // 2
     placed = {tuple(map(int, cell)): KINDS[codes[tuple(cell)]] for cell in np.argwhere(codes > 4)}
@@ -43,13 +43,13 @@ def read_start(env):
 
 
 def way(start, right_one=True):
-    """The moves to one of the two objects."""
+    """Return the moves to one of the two objects."""
     goes_up = (start.shown == start.upper) == right_one
     return [FORWARD] * (start.hallway_end + 1 - start.agent) + [LEFT if goes_up else RIGHT, FORWARD]
 
 
 @pytest.mark.parametrize(("size", "random_length"), [(7, False), (13, True), (17, True)])
-def test_without_options_it_is_minigrids_own(size, random_length):
+def test_equals_minigrid_without_options(size, random_length):
     ours = make_memory(size, random_length, actions="all", reward="env")
     theirs = stock(size, random_length)
     rng = np.random.default_rng(size)
@@ -96,7 +96,7 @@ def test_random_starts_of_a_larger_grid_stay_in_its_enumeration(size, starts):
 
 
 @pytest.mark.parametrize(("size", "random_length"), [(7, False), (11, False), (9, True)])
-def test_every_start_is_built_as_asked_and_solved_by_the_right_object_alone(size, random_length):
+def test_every_start_is_solved_by_the_correct_object_only(size, random_length):
     env = make_memory(size, random_length)
     for start in enumerate_memory_starts(size, random_length):
         for right_one in (True, False):
@@ -113,7 +113,7 @@ def test_every_start_is_built_as_asked_and_solved_by_the_right_object_alone(size
     assert env.unwrapped.start == read_start(env.unwrapped)  # a request holds for one episode
 
 
-def test_a_time_out_is_no_success():
+def test_a_time_limit_is_not_a_success():
     env = make_memory(7, max_steps=2)
     env.reset(seed=0)
     env.step(LEFT)
@@ -121,7 +121,7 @@ def test_a_time_out_is_no_success():
     assert (reward, terminated, truncated, info) == (0, False, True, {"success": False})
 
 
-def test_starts_are_drawn_from_those_given_and_by_seed():
+def test_starts_are_drawn_from_the_given_ones_by_seed():
     starts = enumerate_memory_starts(9)[::5]
     env = make_memory(9, starts=starts)
     drawn = [env.reset(seed=seed) and env.unwrapped.start for seed in range(60)]
@@ -135,7 +135,7 @@ def test_starts_are_drawn_from_those_given_and_by_seed():
     other=st.sampled_from(enumerate_memory_starts(9, random_length=True)),
     moves=st.lists(st.integers(0, 2), max_size=6),
 )
-def test_a_state_key_tells_states_apart(start, other, moves):
+def test_state_keys_of_different_states_differ(start, other, moves):
     env = make_memory(9, random_length=True)
     key = env.get_wrapper_attr("state_key")
     env.reset(options={"start": start})
@@ -148,7 +148,7 @@ def test_a_state_key_tells_states_apart(start, other, moves):
     assert (key() == before) == (start == other)
 
 
-def test_gymnasium_finds_nothing_to_say():
+def test_passes_gymnasiums_check():
     check_env(make_memory(7).unwrapped, skip_render_check=True)
 
 
@@ -169,7 +169,7 @@ def test_gymnasium_finds_nothing_to_say():
     ],
     ids=str,
 )
-def test_impossible_starts_are_refused(change):
+def test_impossible_starts_raise(change):
     values = {"size": 7, "hallway_end": 4, "agent": 1, "shown": "key", "upper": "ball"}
     with pytest.raises(InvalidInput, match=r"a Memory episode starts with .*received MemoryStart"):
         MemoryStart(**(values | change))
@@ -181,22 +181,22 @@ def test_impossible_starts_are_refused(change):
         ({"size": 8}, "size must be odd and at least 7; received 8"),
         ({"size": 7.0}, "size must be odd and at least 7; received 7.0"),
         ({"actions": "some"}, "`actions` must be one of .*received 'some'"),
-        ({"reward": "book"}, "`reward` must be one of .*received 'book'"),
+        ({"reward": "dense"}, "`reward` must be one of .*received 'dense'"),
         ({"frames": 0}, "`frames` must be a positive integer; received 0"),
         ({"max_steps": 0}, "max_steps` must be a positive integer; received 0"),
-        ({"starts": []}, "starts must be at least one MemoryStart"),
+        ({"starts": []}, "`starts` must hold at least one MemoryStart"),
         ({"starts": enumerate_memory_starts(9)[:1]}, "MemoryStart of size 7; received MemoryStart"),
         ({"size": 9, "starts": enumerate_memory_starts(9, True)[:1]}, "without random_length"),
     ],
 )
-def test_unknown_arguments_are_refused(arguments, message):
+def test_invalid_arguments_raise(arguments, message):
     with pytest.raises(InvalidInput, match=message):
         make_memory(**arguments)
-    with pytest.raises(InvalidInput, match="expected a MemoryStart of size 7; received 3"):
+    with pytest.raises(InvalidInput, match="must be a MemoryStart of size 7; received 3"):
         make_memory(7).reset(options={"start": 3})
 
 
-def test_a_curriculum_shares_its_spaces_and_tests_every_start():
+def test_levels_share_spaces_and_evaluate_every_start():
     task = memory_task((9, 13, 17), random_length=True)
     assert (task.name, task.num_actions) == ("MemoryS17Random", 3)
     assert task.preprocessor.shape == (7, 7, 24)
@@ -216,7 +216,7 @@ def test_one_size_is_a_number_or_a_tuple_of_it():
         assert memory_task(sizes).name == "MemoryS7"
 
 
-def test_an_even_size_is_the_next_one_with_a_hallway_one_cell_shorter():
+def test_an_even_size_has_a_hallway_one_cell_shorter():
     task = memory_task((9, 10, 11))
     ends = []
     for level, count in zip(range(3), (24, 28, 32)):
@@ -249,7 +249,7 @@ def test_held_out_lengths_are_tested_and_never_trained_on():
 @pytest.mark.parametrize("sizes", [(16, 17), (14, 15, 16, 17), (7, 9, 11, 13, 15, 17), (17, 17)])
 @pytest.mark.parametrize("seed", range(4))
 def test_lengths_of_easier_levels_are_not_held_out(sizes, seed):
-    """They were, and trained on there: of an even size even the very same starts."""
+    """Regression: easier levels trained on held-out lengths."""
     task = memory_task(sizes, random_length=True, held_out=True, held_out_seed=seed)
     held = {r["options"]["start"].hallway_end for r in task.evaluation_resets(at_most=1000)}
     easier = range(len(sizes) - 1)
@@ -264,12 +264,12 @@ def test_lengths_of_easier_levels_are_not_held_out(sizes, seed):
         ({"sizes": (6,)}, "size must be odd"),
         ({"sizes": (7.0,)}, r"sizes must be an integer .*received \(7.0,\)"),
         ({"sizes": (7, 10), "random_length": True}, "size must be odd"),
-        ({"held_out": True}, "received random_length=False, one length"),
+        ({"held_out": True}, "held_out needs random_length"),
         ({"reward": "book"}, "`reward` must be one of"),
         ({"frames": 0}, "`frames` must be a positive integer"),
     ],
 )
-def test_what_memory_cannot_be_is_told(arguments, message):
+def test_invalid_memory_tasks_raise(arguments, message):
     with pytest.raises(InvalidInput, match=message):
         memory_task(**arguments)
 
@@ -298,7 +298,7 @@ def test_key_corridor_is_minigrids_with_six_actions():
 
 
 @pytest.mark.parametrize(("room_size", "rows"), [(3, 1), (3, 2), (3, 3), (4, 3), (5, 3), (6, 3)])
-def test_key_corridor_goes_by_minigrids_names(room_size, rows):
+def test_key_corridor_has_minigrids_names(room_size, rows):
     name = f"KeyCorridorS{room_size}R{rows}-v0"
     ours, theirs = gymnasium.make(f"rrl_tf/{name}"), gymnasium.make(f"MiniGrid-{name}")
     assert ours.unwrapped.max_steps == theirs.unwrapped.max_steps
@@ -307,7 +307,7 @@ def test_key_corridor_goes_by_minigrids_names(room_size, rows):
     assert ours.unwrapped.grid == theirs.unwrapped.grid
 
 
-def test_the_ball_is_a_success_and_the_time_limit_none():
+def test_only_the_ball_is_a_success():
     task = key_corridor_task((1,), max_steps=400)
     successes = []
     for seed in range(30):
@@ -328,13 +328,13 @@ def test_the_ball_is_a_success_and_the_time_limit_none():
     [
         ({"rows": ()}, r"rows must be an integer from 1 up, or several; received \(\)"),
         ({"rows": (0,)}, r"rows must be an integer from 1 up, or several; received \(0,\)"),
-        ({"room_size": 2}, "room_size must be at least 3; received 2"),
-        ({"reward": "book"}, "`reward` must be one of .*received 'book'"),
+        ({"room_size": 2}, "room_size must be at least 3 .*; received 2"),
+        ({"reward": "dense"}, "`reward` must be one of .*received 'dense'"),
         ({"frames": 0}, "`frames` must be a positive integer"),
         ({"max_steps": 0}, "`max_steps` must be a positive integer"),
     ],
 )
-def test_what_key_corridor_cannot_be_is_told(arguments, message):
+def test_invalid_key_corridor_tasks_raise(arguments, message):
     with pytest.raises(InvalidInput, match=message):
         key_corridor_task(**arguments)
     if arguments.get("rows") != ():
@@ -344,8 +344,8 @@ def test_what_key_corridor_cannot_be_is_told(arguments, message):
 
 
 @pytest.mark.parametrize(("size", "most"), [(7, 3), (9, 3), (11, 2), (13, 2), (17, 2)])
-def test_a_view_shows_all_three_objects_in_the_small_rooms_alone(size, most):
-    """Docs say from which size on Memory asks for a memory."""
+def test_all_three_objects_are_in_one_view_in_small_rooms_only(size, most):
+    """The docs name the size from which on Memory requires a memory."""
     env = stock(size, random_length=False)
     env.reset(seed=0)
     seen = []

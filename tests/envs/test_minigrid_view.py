@@ -1,4 +1,4 @@
-"""Where things are in a view, and what actions mean."""
+"""Cells of objects in a view, and names of actions."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from rrl_tf.envs.minigrid_view import unseen_cells
 
 @pytest.mark.parametrize(("kind", "channels"), [("view", 3), ("compass", 4)])
 @pytest.mark.parametrize("frames", [1, 3])
-def test_object_cells_are_where_minigrid_says(kind, channels, frames):
+def test_object_cells_equal_minigrids(kind, channels, frames):
     env = make_doorkey(6, observation=kind, frames=frames, max_steps=10_000)
     world = env.unwrapped
     rng = np.random.default_rng(1)
@@ -47,7 +47,7 @@ def test_entities_are_numbered_x_first():
         np.testing.assert_array_equal(entities[x * 7 + y], observation[x, y])
 
 
-def test_actions_are_minigrids():
+def test_action_names_equal_minigrids():
     assert [envs.ACTION_NAMES[a] for a in envs.TASK_ACTIONS] == [
         "left",
         "right",
@@ -59,7 +59,7 @@ def test_actions_are_minigrids():
     assert envs.TASK_ACTIONS == (0, 1, 2, 3, 5)
 
 
-def test_cells_out_of_sight_are_those_minigrid_hides():
+def test_unseen_cells_equal_minigrids():
     env = make_doorkey(6, observation="compass", frames=2)
     for start in enumerate_starts(6)[::40]:
         observation, _ = env.reset(options={"start": start})
@@ -67,7 +67,7 @@ def test_cells_out_of_sight_are_those_minigrid_hides():
         np.testing.assert_array_equal(unseen_cells(observation, 4), ~visible)
 
 
-def test_several_of_a_kind_are_told_apart_by_colour():
+def test_objects_of_one_kind_are_labelled_by_colour():
     view = np.zeros((7, 7, 4), np.uint8)
     view[1, 2, :2] = 4, 4  # a yellow door
     view[5, 2, :2] = 4, 2  # a blue one
@@ -82,8 +82,8 @@ def test_several_of_a_kind_are_told_apart_by_colour():
     }
 
 
-def test_those_that_look_alike_are_all_named():
-    """Once, of two blue doors the one that the agent opened had no name in its film."""
+def test_objects_with_equal_labels_are_numbered():
+    """Regression: only one of two blue doors had a label."""
     view = np.zeros((7, 7, 4), np.uint8)
     view[1, 2, :2] = view[5, 2, :2] = view[6, 0, :2] = 4, 2  # blue doors
     view[4, 4, :2] = 4, 0
@@ -99,15 +99,15 @@ def test_those_that_look_alike_are_all_named():
 
 
 @pytest.mark.parametrize("coloured", [False, True])
-def test_a_colour_is_named_where_it_may_matter_later(coloured):
+def test_labels_name_colours_that_matter_later(coloured):
     view = np.zeros((7, 7, 3), "uint8")
     view[2, 5, :2] = OBJECT_TO_IDX["ball"], COLOR_TO_IDX["red"]
     names = list(object_cells(view, coloured=coloured))
     assert names == ["agent", "red ball" if coloured else "ball"]
 
 
-def test_what_is_seen_one_after_the_other_keeps_its_name():
-    """Once, two balls of two colours were one that stayed in view, in Comparison's pictures."""
+def test_objects_keep_their_labels_over_time():
+    """Regression: two balls of different colours had the same label in Comparison."""
     view = np.zeros((7, 7, 4), "uint8")
     view[2, 5, 0] = OBJECT_TO_IDX["key"]
     for task in (envs.comparison_task((6,)), envs.key_corridor_task((1,))):

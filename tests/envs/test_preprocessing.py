@@ -1,4 +1,4 @@
-"""Preprocessors against NumPy, in graphs, and what they tell a network."""
+"""Preprocessors equal NumPy, also in graphs; the features that they describe."""
 
 import numpy as np
 import pytest
@@ -11,13 +11,13 @@ from rrl_tf.envs.preprocessing import as_float, codes_per_channel, frame_maximum
 
 
 def grid(codes, frames=1, size=(5, 4)):
-    """The space of a grid whose channels have so many codes."""
+    """Return the space of a grid with these numbers of codes per channel."""
     high = np.tile(np.array(codes) - 1, frames)
     return Box(0, np.tile(high, (*size, 1)).astype("uint8"), dtype=np.uint8)
 
 
 def draw(seed, space, batch=()):
-    """Codes of a space, uniformly."""
+    """Return random codes of a space."""
     rng = np.random.default_rng(seed)
     return rng.integers(0, space.high.astype(int) + 1, (*batch, *space.shape)).astype(space.dtype)
 
@@ -86,7 +86,7 @@ def test_preprocessors_are_the_same_inside_a_graph(make, jit_compile):
 
 @pytest.mark.parametrize("frames", [1, 3])
 @pytest.mark.parametrize("observation", ["view", "compass"])
-def test_only_one_hot_cells_tell_what_is_out_of_sight(observation, frames):
+def test_only_one_hot_has_an_unseen_feature(observation, frames):
     space = make_doorkey(6, observation=observation, frames=frames).observation_space
     task = doorkey_task((6,), observation=observation, frames=frames)
     prepare = task.preprocessor
@@ -114,15 +114,15 @@ def test_only_one_hot_cells_tell_what_is_out_of_sight(observation, frames):
         (Box(0, 1, (4, 4, 3)), 1, "integer codes .*received Box"),
         (Box(0, 1, (4,), np.uint8), 1, "height, width, channels"),
         (Box(-1, 1, (4, 4, 1), np.int8), 1, "from 0 up"),
-        (Box(0, 1, (4, 4, 3), np.uint8), 2, r"each of 2 frames.*received shape \(4, 4, 3\)"),
-        (Box(0, 1, (4, 4, 3), np.uint8), 0, "each of 0 frames"),
+        (Box(0, 1, (4, 4, 3), np.uint8), 2, r"must hold 2 frames .*received shape \(4, 4, 3\)"),
+        (Box(0, 1, (4, 4, 3), np.uint8), 0, "must hold 0 frames"),
     ],
 )
-def test_what_is_no_grid_of_codes_is_refused(space, frames, message):
+def test_spaces_without_codes_raise(space, frames, message):
     with pytest.raises(ValueError, match=message):
         one_hot(space, frames)
 
 
-def test_pixels_without_a_bound_cannot_be_scaled():
+def test_pixels_without_a_bound_raise():
     with pytest.raises(ValueError, match="finite bounds"):
         scaled(Box(-np.inf, np.inf, (4, 4, 3)))

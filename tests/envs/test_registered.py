@@ -1,4 +1,4 @@
-"""Tasks by Gymnasium's names, as model cards make their environments."""
+"""Registered environments, which model cards make by name."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ TASKS = {
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_task_is_registered_by_its_name(name):
+def test_tasks_are_registered_by_name(name):
     task = TASKS[name]()
     assert task.name == name
     ours, registered = task.make_env(), gymnasium.make(f"rrl_tf/{name}-v0")
@@ -44,10 +44,8 @@ def test_a_task_is_registered_by_its_name(name):
         ({"start": 5}, "5"),
     ],
 )
-def test_a_reset_that_asks_for_what_is_not_there_is_refused_and_changes_nothing(
-    name, options, message
-):
-    """A misspelt option began an episode that nobody had asked for."""
+def test_invalid_reset_options_raise_and_change_nothing(name, options, message):
+    """Regression: a misspelt option was ignored."""
     env, same = TASKS[name]().make_env(), TASKS[name]().make_env()
     env.reset(seed=3)
     same.reset(seed=3)

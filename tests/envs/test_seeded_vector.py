@@ -1,4 +1,4 @@
-"""SeededVectorEnv against environments stepped one by one, and against its own replay."""
+"""SeededVectorEnv equals single environments, and its state restores it."""
 
 import functools
 import json
@@ -70,7 +70,7 @@ def test_equals_environments_stepped_one_by_one(reset_on_truncation):
 
 
 class Spoilt(gymnasium.Env):
-    """Rewards with 1, and the third step of every episode as it is told."""
+    """Has rewards of 1, and a given reward in the third step of every episode."""
 
     observation_space = gymnasium.spaces.Box(0, 9, (1,))
     action_space = gymnasium.spaces.Discrete(2)
@@ -88,7 +88,7 @@ class Spoilt(gymnasium.Env):
 
 
 @pytest.mark.parametrize("reward", [np.nan, np.inf, -np.inf])
-def test_a_reward_that_is_no_number_is_told_with_its_step(reward):
+def test_a_reward_that_is_not_finite_raises(reward):
     envs = iter([Spoilt(1.0), Spoilt(reward)])
     vector = SeededVectorEnv(lambda: next(envs), 2, seed=0)
     vector.reset()
@@ -101,7 +101,7 @@ def test_a_reward_that_is_no_number_is_told_with_its_step(reward):
 
 
 class OldSeeds(gymnasium.Env):
-    """Draws from NumPy's old generator, whose seeds have 32 bits."""
+    """Uses NumPy's legacy generator, whose seeds have 32 bits."""
 
     observation_space = gymnasium.spaces.Box(0, 1, (1,), np.float64)
     action_space = gymnasium.spaces.Discrete(2)
@@ -123,7 +123,7 @@ def test_an_environment_of_short_seeds_is_played_and_restored():
     np.testing.assert_array_equal(twin.set_state(vector.get_state()), observation)
 
 
-def test_a_reset_that_fails_for_another_reason_says_so():
+def test_errors_of_reset_are_passed_on():
     class Broken(OldSeeds):
         def reset(self, *, seed=None, options=None):
             raise ValueError("the world is on fire")
@@ -140,7 +140,9 @@ def test_a_reset_that_fails_for_another_reason_says_so():
     reset_on_truncation=st.booleans(),
 )
 @settings(max_examples=30, deadline=None)
-def test_a_restored_environment_goes_on_alike(num_envs, before, seed, frames, reset_on_truncation):
+def test_a_restored_environment_continues_identically(
+    num_envs, before, seed, frames, reset_on_truncation
+):
     def make():
         make_env = functools.partial(make_doorkey, 5, frames=frames, max_steps=9, reward="book")
         return SeededVectorEnv(make_env, num_envs, 7, reset_on_truncation=reset_on_truncation)
@@ -159,7 +161,7 @@ def test_a_restored_environment_goes_on_alike(num_envs, before, seed, frames, re
 
 
 def test_an_episode_depends_on_seed_index_and_number_only():
-    """Other environments, and how long their episodes are, change nothing."""
+    """Other environments and the lengths of their episodes change nothing."""
     small = SeededVectorEnv(functools.partial(make_doorkey, 6, max_steps=5), 2, seed=3)
     large = SeededVectorEnv(functools.partial(make_doorkey, 6, max_steps=11), 4, seed=3)
     starts = []
@@ -176,7 +178,7 @@ def test_an_episode_depends_on_seed_index_and_number_only():
     assert len(set(starts[0][0])) > 15
 
 
-def test_reset_goes_on_and_a_seed_starts_over():
+def test_reset_continues_and_a_seed_restarts():
     vector = SeededVectorEnv(functools.partial(make_doorkey, 6), 3, seed=0)
     first, second = vector.reset()[0], vector.reset()[0]
     assert np.any(first != second)
@@ -185,7 +187,7 @@ def test_reset_goes_on_and_a_seed_starts_over():
     assert np.any(vector.reset(seed=1)[0] != first)
 
 
-def test_success_in_the_last_moment_is_a_termination():
+def test_success_in_the_last_step_is_a_termination():
     vector = SeededVectorEnv(functools.partial(make_doorkey, 5, max_steps=8), 1, seed=0)
     vector.reset(options={"start": START})
     for action in SOLUTION[:-1]:
@@ -201,7 +203,7 @@ def test_success_in_the_last_moment_is_a_termination():
     }
 
 
-def test_observations_handed_out_are_not_written_again():
+def test_returned_observations_are_not_overwritten():
     vector = SeededVectorEnv(functools.partial(make_doorkey, 5, max_steps=3), 2, seed=0)
     kept = [vector.reset()[0]]
     copies = [kept[0].copy()]
@@ -212,7 +214,7 @@ def test_observations_handed_out_are_not_written_again():
     assert_same(kept, copies)
 
 
-def test_a_state_of_another_environment_is_refused():
+def test_a_state_of_another_environment_raises():
     vector = SeededVectorEnv(functools.partial(make_doorkey, 5), 2, seed=0)
     vector.reset()
     for _ in range(5):
@@ -221,13 +223,13 @@ def test_a_state_of_another_environment_is_refused():
     other = SeededVectorEnv(
         functools.partial(make_doorkey, 5, starts=enumerate_starts(5)[-1:]), 2, seed=0
     )
-    with pytest.raises(ValueError, match=r"Environment \d does not come back: replaying 5 actions"):
+    with pytest.raises(ValueError, match=r"environment \d cannot be restored: replaying 5 actions"):
         other.set_state(state)
-    with pytest.raises(ValueError, match="state of 3 environments, received that of 2"):
+    with pytest.raises(ValueError, match="state of 3 environments; received that of 2"):
         SeededVectorEnv(make_doorkey, 3, seed=0).set_state(state)
 
 
-def test_wrong_use_is_refused():
+def test_wrong_use_raises():
     for count in (0, 1.5):
         with pytest.raises(InvalidInput, match=f"`num_envs` must be a positive .*received {count}"):
             SeededVectorEnv(make_doorkey, count, seed=0)
@@ -240,22 +242,22 @@ def test_wrong_use_is_refused():
             unready()
     vector.reset()
     for actions in ([0], [0, 0, 0], 0):
-        with pytest.raises(ValueError, match="Expected 2 actions, received"):
+        with pytest.raises(ValueError, match="expected 2 actions; received"):
             vector.step(actions)
 
 
-def test_a_state_holds_what_json_does():
-    """Once, a start among the options was found to be none when the file was written."""
+def test_options_that_json_cannot_store_raise():
+    """Regression: options that JSON cannot store raised only when the file was written."""
     vector = SeededVectorEnv(make_doorkey, 2, seed=0)
     for vector.reset_options, options in ((None, {"start": START}), ({"start": START}, None)):
         vector.reset(options=options)
         with pytest.raises(
-            InvalidInput, match=r"ready for JSON .*; received {'start': DoorKeyStar"
+            InvalidInput, match=r"ready for JSON .*; received .*{'start': DoorKeyStar"
         ):
             vector.get_state()
 
 
-def test_pictures_and_closing():
+def test_render_and_close():
     vector = SeededVectorEnv(functools.partial(make_doorkey, render_mode="rgb_array"), 2, seed=0)
     vector.reset()
     assert [picture.shape for picture in vector.render()] == [(160, 160, 3)] * 2
@@ -264,7 +266,7 @@ def test_pictures_and_closing():
 
 
 class Halves(gymnasium.Env):
-    """Resets with integers, steps with halves; its first draw tells which episode it is."""
+    """Resets with integers and steps with halves; a random number identifies the episode."""
 
     observation_space = gymnasium.spaces.Box(-10, 10, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)

@@ -1,4 +1,4 @@
-"""Tasks: what they check, what they offer, and tasks made of any Gymnasium environment."""
+"""Tasks: checks, attributes, and tasks from any Gymnasium environment."""
 
 import functools
 import sys
@@ -27,7 +27,7 @@ from rrl_tf.errors import InvalidInput
 
 
 class Walk(gymnasium.Env):
-    """Steps to the right are rewarded; five end the episode."""
+    """Rewards steps to the right; five of them end the episode."""
 
     metadata = {"render_modes": []}
 
@@ -55,7 +55,7 @@ def success_of(env, actions):
     return info.get("success")
 
 
-def test_success_is_what_info_says_or_else_the_return():
+def test_success_is_from_info_or_else_from_the_return():
     task = gymnasium_task(Walk, success_return=3.0)
     assert success_of(task.make_env(), [1, 1, 1, 0, 0]) is True
     assert success_of(task.make_test_env(), [1, 1, 0, 0, 0]) is False
@@ -64,7 +64,7 @@ def test_success_is_what_info_says_or_else_the_return():
     assert success_of(gymnasium_task(Walk).make_env(), [1] * 5) is None
 
 
-def test_an_episode_begins_to_count_anew():
+def test_a_reset_restarts_the_return():
     env = ReportSuccess(Walk(), 5.0)
     assert success_of(env, [1] * 5) is True
     assert success_of(env, [1, 1, 1, 1, 0]) is False
@@ -85,7 +85,7 @@ def test_an_episode_begins_to_count_anew():
         (Dict({"a": Box(0, 1, (2, 2)), "b": Discrete(3)}), (7,)),
     ],
 )
-def test_observations_are_prepared_by_their_space(space, shape):
+def test_observations_are_preprocessed_by_their_space(space, shape):
     task = gymnasium_task(functools.partial(Walk, space))
     observation, _ = task.make_env().reset(seed=0)
     prepared = np.asarray(task.preprocessor(observation[None]))
@@ -127,7 +127,7 @@ def test_frames_are_stacked_along_the_last_axis():
     np.testing.assert_array_equal(first[..., 2:], second[..., :4])
 
 
-def test_stacked_frames_tell_a_state_only_where_there_is_one():
+def test_stacked_frames_have_a_state_key_if_the_environment_has():
     walk = gymnasium_task(Walk, frames=2).make_env()
     assert not walk.has_wrapper_attr("state_key")
     grid = gymnasium_task("MiniGrid-Empty-5x5-v0", frames=2).make_env()
@@ -153,15 +153,15 @@ def test_actions_are_numbered_from_zero():
         ("no_such_module:Walk-v0", {}, "cannot make .*no_such_module"),
         (functools.partial(Walk, action_space=Box(-1, 1, (2,))), {}, "discrete actions; received"),
         (functools.partial(Walk, Sequence(Discrete(3))), {}, "must have a fixed size; received"),
-        (Walk, {"actions": (0, 7)}, "actions must be of the space .*received 7"),
+        (Walk, {"actions": (0, 7)}, r"must be different actions of Discrete.*received \(0, 7\)"),
         (Walk, {"frames": 0}, "`frames` must be a positive integer; received 0"),
-        (Walk, {"actions": (0, 0)}, r"actions must be different ones; received \(0, 0\)"),
+        (Walk, {"actions": (0, 0)}, r"must be different actions of .*; received \(0, 0\)"),
         (Walk, {"max_steps": 0}, "max_steps` must be a positive integer; received 0"),
         ("CartPole-v1", {"max_steps": -1}, "max_steps` must be a positive integer; received -1"),
         (Walk, {"success_return": np.nan}, "success_return must be finite; received nan"),
     ],
 )
-def test_what_cannot_be_worked_with_is_told(env, options, message):
+def test_unsupported_environments_raise(env, options, message):
     with pytest.raises(ValueError, match=message):
         gymnasium_task(env, **options)
 
@@ -179,12 +179,12 @@ def test_a_maker_needs_no_render_mode(max_steps):
     by_hand = Task("by hand", (level,), task.preprocessor)
     assert by_hand.make_test_env(render_mode="rgb_array").render_mode is None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # CartPole's, that it is asked for a picture
+        warnings.simplefilter("ignore")  # CartPole's warning about render_mode
         assert _rendering_env(by_hand) is None
 
 
 def test_a_registered_environment_needs_no_render_mode():
-    """Gymnasium hands on the argument even where it is None."""
+    """Regression: Gymnasium passes the argument even if it is None."""
 
     class Bare(CartPoleEnv):
         def __init__(self):
@@ -226,7 +226,7 @@ def test_minigrid_has_cells_names_and_a_state():
 
 
 def wrapped(wrapper, *arguments, name="MiniGrid-Empty-8x8-v0"):
-    """A maker of a wrapped MiniGrid environment."""
+    """Return a function that makes a wrapped MiniGrid environment."""
 
     def make(render_mode=None):
         return wrapper(gymnasium.make(name, render_mode=render_mode), *arguments)
@@ -235,8 +235,8 @@ def wrapped(wrapper, *arguments, name="MiniGrid-Empty-8x8-v0"):
 
 
 @pytest.mark.parametrize("name", ["DoorKey-5x5", "MemoryS7", "KeyCorridorS3R1"])
-def test_what_is_an_array_already_is_a_grid_of_codes(name):
-    """Once, a traceback, as MiniGrid's dict was expected of all that is MiniGrid inside."""
+def test_an_array_of_codes_is_a_grid(name):
+    """Regression: every wrapped MiniGrid was expected to return a dict."""
     task = gymnasium_task(f"rrl_tf/{name}-v0", frames=2)
     assert task.preprocessor.shape == (7, 7, 48)
     assert task.action_names[2] == "forward"
@@ -247,7 +247,7 @@ def test_what_is_an_array_already_is_a_grid_of_codes(name):
     assert key == own.get_wrapper_attr("state_key")()  # its own, not MiniGrid's with all the cells
 
 
-def test_an_image_alone_is_taken_as_it_is():
+def test_an_image_without_a_dict_is_unchanged():
     task = gymnasium_task(wrapped(ImgObsWrapper))
     assert (task.preprocessor.shape, task.success_return) == ((7, 7, 3), 0.05)
     env = task.make_env()
@@ -256,7 +256,7 @@ def test_an_image_alone_is_taken_as_it_is():
 
 
 def test_a_view_of_another_size_has_the_agent_in_its_own_middle():
-    """Once, it was named where it is in a view of 7 x 7."""
+    """Regression: the agent's cell was that of a view of 7 x 7."""
     task = gymnasium_task(wrapped(ViewSizeWrapper, 5))
     env = task.make_env()
     observation, _ = env.reset(seed=0)
@@ -264,8 +264,8 @@ def test_a_view_of_another_size_has_the_agent_in_its_own_middle():
     assert task.view(env).shape == (5 * 32, 5 * 32, 3)
 
 
-def test_in_a_view_of_the_whole_grid_the_agent_is_where_it_is_seen():
-    """Once, the middle of the lowest row was read and named, which is a wall."""
+def test_a_view_of_the_whole_grid_has_an_agent_feature():
+    """Regression: the agent's cell was in the middle of the last row, which is a wall."""
     task = gymnasium_task(wrapped(FullyObsWrapper), frames=2)
     env = task.make_env()
     env.reset(seed=0)
@@ -277,7 +277,7 @@ def test_in_a_view_of_the_whole_grid_the_agent_is_where_it_is_seen():
     assert task.view(env).shape == (8 * 32, 8 * 32, 3)
 
 
-def test_where_the_world_moves_by_itself_no_state_comes_back():
+def test_states_do_not_repeat_in_a_world_that_moves():
     env = gymnasium_task("MiniGrid-Dynamic-Obstacles-6x6-v0").make_env()
     env.reset(seed=0)
     keys = set()
@@ -312,15 +312,15 @@ def test_levels_share_their_spaces():
 
 def test_the_preprocessor_fits_the_observations():
     other = gymnasium_task(functools.partial(Walk, Box(0, 3, (4, 5, 2), np.uint8))).preprocessor
-    with pytest.raises(ValueError, match=r"cannot take observations of Box.*4, 5"):
+    with pytest.raises(ValueError, match=r"must accept observations of Box.*4, 5"):
         make = functools.partial(Walk, Box(0, 3, (4, 5), np.uint8))
         Task("axes", (Level("", make),), other)
     wrong = Preprocessor(lambda observation: observation, (7,))
-    with pytest.raises(ValueError, match=r"promises shape \(7,\); received \(3,\)"):
+    with pytest.raises(ValueError, match=r"must return the shape \(7,\); received \(3,\)"):
         Task("shape", (Level("", Walk),), wrong)
 
 
-def test_evaluation_plays_what_is_listed_or_seeds():
+def test_evaluation_resets_are_starts_or_seeds():
     task = doorkey_task((5, 6))
     assert len(task.evaluation_resets()) == 300
     assert len(task.evaluation_resets(level=0)) == 48
@@ -347,24 +347,24 @@ def test_held_out_layouts_are_tested_and_never_trained_on():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"sizes": (9,), "held_out": True}, "held out up to size 8.*received size 9"),
+        ({"sizes": (9,), "held_out": True}, "last size of at most 8.*received size 9"),
         ({"sizes": (4,)}, "size must be at least 5"),
         ({"sizes": ()}, r"from 1 up, or several; received \(\)"),
         ({"held_out": True, "held_out_seed": -1}, "held_out_seed must be at least 0"),
         ({"sizes": (6,), "held_out": True, "held_out_seed": 1.5}, "held_out_seed.*received 1.5"),
         ({"frames": 1.5}, "`frames` must be a positive integer; received 1.5"),
-        ({"preprocessor": "nope"}, "preprocessor must be one of .*received 'nope'"),
-        ({"observation": "nope"}, "Unknown observation 'nope'"),
+        ({"preprocessor": "nope"}, "`preprocessor` must be one of .*received 'nope'"),
+        ({"observation": "nope"}, "`observation` must be one of .*received 'nope'"),
     ],
 )
-def test_what_doorkey_cannot_be_is_told(arguments, message):
+def test_invalid_doorkey_tasks_raise(arguments, message):
     with pytest.raises(ValueError, match=message):
         doorkey_task(**arguments)
 
 
 @pytest.mark.parametrize("max_steps", [100, 400])
-def test_minigrids_own_limit_does_not_end_an_episode_sooner(max_steps):
-    """Once, one above it did nothing."""
+def test_max_steps_extends_minigrids_own_limit(max_steps):
+    """Regression: a limit above the environment's own had no effect."""
     env = gymnasium_task("MiniGrid-MemoryS7-v0", max_steps=max_steps).make_env()
     assert env.reset(seed=0) and MemoryEnv(size=7).max_steps == 245
     for step in range(1, max_steps + 1):
@@ -373,6 +373,6 @@ def test_minigrids_own_limit_does_not_end_an_episode_sooner(max_steps):
 
 
 @pytest.mark.parametrize(("make", "size"), [(doorkey_task, 6), (memory_task, 7)])
-def test_a_third_is_named_only_where_one_is_held_out(make, size):
+def test_held_out_seed_without_held_out_raises(make, size):
     with pytest.raises(InvalidInput, match="held_out_seed needs held_out; received 3 and False"):
         make((size,), held_out_seed=3)

@@ -78,9 +78,9 @@ def test_a_session_with_the_export_acts_as_the_trained_policy(make, exported):
         np.testing.assert_allclose(action, local.act(observation, reward), atol=1e-5)
         assert attention["block_1"].shape == (2, 1, 3 * K, 3 * K)
         np.testing.assert_allclose(attention["block_2"].sum(-1), 1.0, atol=1e-5)
-    with pytest.raises(ValueError, match=r"through serving\.sessions\.WindowSession"):
+    with pytest.raises(ValueError, match=r"the inputs \['actions'.*serving\.sessions"):
         served.act(observations[0])
-    with pytest.raises(ValueError, match="is no classifier"):
+    with pytest.raises(ValueError, match="needs a policy with the signature 'classify'"):
         served.classify(observations[0])
     served.close()
 
@@ -148,8 +148,8 @@ def test_a_request_cannot_ask_for_endless_targets(with_default_target, packaged,
     served.close()
 
 
-def test_without_a_default_somebody_must_ask(exported):
+def test_a_policy_without_default_needs_a_target_return(exported):
     served = load_policy(exported(continuous)[-1])
-    with pytest.raises(ValueError, match="target_return must be given"):
+    with pytest.raises(ValueError, match="the policy has no default"):
         WindowSession(served)
     served.close()

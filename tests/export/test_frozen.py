@@ -1,4 +1,4 @@
-"""A policy acts in this process on constants: as the export with its variables, only sooner."""
+"""A loaded policy has constants for variables and the outputs of the export."""
 
 import re
 
@@ -72,13 +72,13 @@ def both(request, tmp_path_factory):
 
 
 def resources(session):
-    """Names of a session's operations that stand for variables or tables."""
+    """Names of a session's operations for variables or tables."""
     operations = session._session.graph.get_operations()
     return [o.name for o in operations if any(t.dtype == tf.resource for t in o.outputs)]
 
 
 def inputs_of(policy, signature, batch, seed):
-    """Random inputs; of a memory, the one that this policy begins with."""
+    """Random inputs, with the initial memory of the policy."""
     rng, inputs = np.random.default_rng(seed), {}
     for name, (dtype, shape) in policy.signatures[signature]["inputs"].items():
         sizes = [batch if size < 0 else size for size in shape]
@@ -92,7 +92,7 @@ def inputs_of(policy, signature, batch, seed):
 
 @given(batch=st.integers(1, 5), seed=st.integers(0, 99))
 @settings(max_examples=5, deadline=None)
-def test_every_signature_answers_as_the_export(both, batch, seed):
+def test_every_signature_equals_the_export(both, batch, seed):
     session, policy = both
     assert resources(session) and not resources(policy._session)
     for signature in policy.signatures.keys() - {"serving_default"}:  # which is `act`
@@ -104,11 +104,11 @@ def test_every_signature_answers_as_the_export(both, batch, seed):
             np.testing.assert_allclose(answers[name], value, rtol=1e-6, atol=1e-6)
 
 
-def test_a_wrong_memory_is_told_in_the_same_words(tmp_path):
+def test_a_wrong_memory_raises_the_same_message(tmp_path):
     folder = POLICIES["lstm"](tmp_path)
     session, policy = SavedModelSession(folder), load_policy(folder)
     inputs = inputs_of(policy, "act", 2, 0)
-    others = inputs["memory"] + 1  # the last number is whose memory it is
+    others = inputs["memory"] + 1  # the last number is the fingerprint
     for wrong in (inputs["memory"][:1], others):
         with pytest.raises(tf.errors.InvalidArgumentError) as expected:
             session.run("act", {**inputs, "memory": wrong})
@@ -141,7 +141,7 @@ class LookingUp(keras.Model):
 
 
 @pytest.mark.parametrize("model, dtype", [(Counting, "float32"), (LookingUp, "int64")])
-def test_what_is_more_than_variables_stays_as_it_is(model, dtype, tmp_path):
+def test_written_variables_and_tables_are_not_frozen(model, dtype, tmp_path):
     folder = export_policy(tmp_path, model(), lambda x: x, (4,), dtype)
     session, policy = SavedModelSession(folder), load_policy(folder)
     raw = {"observation": np.array([[3, 1, 0, 5]], dtype)}
@@ -150,7 +150,7 @@ def test_what_is_more_than_variables_stays_as_it_is(model, dtype, tmp_path):
         np.testing.assert_array_equal(policy.predict(raw)["q_values"], expected)
 
 
-def test_many_weights_are_not_copied(tmp_path, monkeypatch):
+def test_large_weights_are_not_frozen(tmp_path, monkeypatch):
     folder = POLICIES["dense"](tmp_path)
     monkeypatch.setattr(load, "_MOST_BYTES_FROZEN", 100)
     policy = load_policy(folder)

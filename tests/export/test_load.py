@@ -1,15 +1,11 @@
-"""What is loaded is whole, or told to be damaged in one sentence."""
+"""Loading of exports, and the one error of a damaged one."""
 
-import copy
-import json
 import shutil
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_policy, load_policy
@@ -34,7 +30,7 @@ def folder(exported, tmp_path):
     return shutil.copytree(exported, tmp_path / "1")
 
 
-def test_a_policy_shows_what_it_is(exported):
+def test_repr_shows_environment_and_signatures(exported):
     policy = load_policy(exported)
     signatures = "['act', 'serving_default']"
     assert repr(policy) == f"Policy('{exported}', environment='walk', signatures={signatures})"
@@ -46,78 +42,26 @@ def document(folder):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b"\xff", b"3", b"[]", b"{}", b'{"signatures": 3}', b'{"signatures": {"act": {}}}'],
+    [b"", b"{", b"\xff", b"3"],
 )
-def test_a_damaged_description_is_one_clear_error(folder, content):
+def test_a_damaged_policy_json_raises(folder, content):
     document(folder).write_bytes(content)
-    with pytest.raises(InvalidInput, match=r"received '.*/1', whose .*policy\.json cannot be read"):
+    with pytest.raises(InvalidInput, match=r"received '.*/1', which cannot be loaded"):
         load_policy(folder)
 
 
-def places(value, path=()):
-    """The path to everything in a JSON value."""
-    yield path
-    if isinstance(value, dict | list):
-        for key, child in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from places(child, (*path, key))
-
-
-junk = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["", "x", [], {}])
-
-
-@given(st.data())
-@settings(max_examples=40)
-def test_any_other_description_is_refused_or_answers_as_before(exported, tmp_path_factory, data):
-    folder = tmp_path_factory.mktemp("load") / "1"
-    shutil.copytree(exported, folder)
-    found = json.loads(document(folder).read_text())
-    changed = copy.deepcopy(found)
-    *way, last = data.draw(st.sampled_from([p for p in places(found["signatures"]) if p]))
-    place = changed["signatures"]
-    for key in way:
-        place = place[key]
-    if data.draw(st.booleans()):
-        del place[last]
-    else:
-        place[last] = data.draw(junk)
-    document(folder).write_text(json.dumps(changed))
-    try:
-        policy = load_policy(folder)
-    except InvalidInput as error:
-        assert str(folder) in str(error)
-        return
-    np.testing.assert_array_equal(policy.act(RAW), load_policy(exported).act(RAW))
-
-
-def test_a_description_of_another_outcome_is_refused(folder):
-    """Only what a graph takes was compared."""
-    found = json.loads(document(folder).read_text())
-    outputs = found["signatures"]["act"]["outputs"]
-    for other in (
-        {**outputs, "invented": {"dtype": "float32", "shape": [None, 2]}},
-        {**outputs, "q_values": {"dtype": "float32", "shape": [None, 3]}},
-        {**outputs, "q_values": {"dtype": "int32", "shape": [None, 2]}},
-        {"action": outputs["action"]},
-    ):
-        found["signatures"]["act"]["outputs"] = other
-        document(folder).write_text(json.dumps(found))
-        with pytest.raises(InvalidInput, match=r"policy\.json of the signatures of its graph"):
-            load_policy(folder)
-
-
-def test_a_graph_may_know_less_of_its_outputs(tmp_path):
-    """Here, of one how many numbers it has, and of the other not even how many axes."""
+def test_outputs_of_unknown_shape_load(tmp_path):
     model = keras.Sequential([keras.layers.Dense(2)])
     raw = tf.TensorSpec((None, 4), "float32", name="raw")
     less = tf.compat.v1.placeholder_with_default
 
     def answer(raw):
-        said = model(raw)
-        return {"one": less(said, (None, None)), "other": less(said, None)}
+        output = model(raw)
+        return {"one": less(output, (None, None)), "other": less(output, None)}
 
     endpoints = dict.fromkeys(("say", "serving_default"), (answer, [raw]))
     policy = load_policy(write_version(tmp_path, model, endpoints))
-    assert [said.shape for said in policy.predict({"raw": RAW}, "say").values()] == [(3, 2)] * 2
+    assert [output.shape for output in policy.predict({"raw": RAW}, "say").values()] == [(3, 2)] * 2
 
 
 DAMAGES = {
@@ -129,37 +73,32 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("file", ["variables.index", "variables.data-00000-of-00001"])
-def test_damaged_weights_are_one_clear_error(folder, file, damage):
-    """All that was told of it was that an execution had failed."""
+def test_damaged_weights_raise(folder, file, damage):
     path = folder / "variables" / file
     change, why = DAMAGES[damage]
     path.write_bytes(change(path.read_bytes()))
-    told = rf"received '.*/1', whose weights in variables/ cannot be loaded \(.*({why})"
-    with pytest.raises(InvalidInput, match=told) as error:
+    message = rf"received '.*/1', which cannot be loaded \(.*({why})"
+    with pytest.raises(InvalidInput, match=message) as error:
         load_policy(folder)
     assert "\n" not in str(error.value)
 
 
-def test_a_damaged_graph_is_one_clear_error(folder):
+def test_a_damaged_graph_raises(folder):
     (folder / "saved_model.pb").write_bytes(b"half a file")
-    with pytest.raises(
-        InvalidInput, match=r"received '.*/1', whose graph cannot be loaded"
-    ) as told:
+    with pytest.raises(InvalidInput, match=r"received '.*/1', which cannot be loaded") as error:
         load_policy(folder)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("wrong", [None, 3, b"doorkey-5x5", "x" * 5000, "a\0b"])
-def test_what_is_no_path_is_one_clear_error(wrong):
-    """Each was an error of its own, of Python's or of the system's."""
-    with pytest.raises(InvalidInput, match=r"`directory` must be a path; received .*") as told:
+def test_an_invalid_path_raises(wrong):
+    with pytest.raises(InvalidInput, match=r"`directory` must be a path; received .*") as error:
         load_policy(wrong)
-    assert len(str(told.value)) < 300
+    assert len(str(error.value)) < 300
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
-def test_numbers_must_be_finite(exported, wrong):
-    """NaN gave an action, as if it had been learned."""
+def test_observations_must_be_finite(exported, wrong):
     raw = RAW.copy()
     raw[1, 2] = wrong
     policy = load_policy(exported)
@@ -172,7 +111,7 @@ def test_numbers_must_be_finite(exported, wrong):
             ask(raw)
 
 
-def test_a_graph_without_a_description_is_told(folder):
+def test_a_missing_policy_json_raises(folder):
     shutil.rmtree(folder / "assets.extra")
-    with pytest.raises(InvalidInput, match="FileNotFoundError"):
+    with pytest.raises(InvalidInput, match="No such file"):
         load_policy(folder)

@@ -1,4 +1,4 @@
-"""Whose a memory is: of another policy, or of nobody, none is taken."""
+"""The fingerprint of a memory: only memories of the same policy are accepted."""
 
 import keras
 import numpy as np
@@ -47,7 +47,7 @@ def same_weights_other_bias():
     [lambda: (made(0, units=5), made(1, units=5)), same_weights_other_bias],
     ids=["of other weights", "of other numbers"],
 )
-def test_a_memory_of_another_policy_is_refused(tmp_path, networks):
+def test_a_memory_of_another_policy_raises(tmp_path, networks):
     first, second = (policy(tmp_path / name, each) for name, each in zip("ab", networks()))
     memory = step(first, begun(first))["next_memory"]
     step(first, memory)
@@ -55,17 +55,17 @@ def test_a_memory_of_another_policy_is_refused(tmp_path, networks):
         step(second, memory)
 
 
-def test_a_memory_of_nobody_is_taken_where_it_is_all_zeros(tmp_path):
+def test_a_memory_of_zeros_is_accepted(tmp_path):
     asked = policy(tmp_path, made(units=5))
-    nobody = np.zeros_like(begun(asked))
-    step(asked, nobody)
-    nobody[:, 0] = 5.0
+    zeros = np.zeros_like(begun(asked))
+    step(asked, zeros)
+    zeros[:, 0] = 5.0
     with pytest.raises(InvalidInput, match="memory must come from this version of this policy"):
-        step(asked, nobody)
+        step(asked, zeros)
 
 
-def test_the_same_policy_once_more_takes_its_memory(tmp_path):
-    """A run that goes on exports a version for each command, perhaps of the same weights."""
+def test_a_second_export_accepts_the_memory(tmp_path):
+    """A resumed run exports a version for each command, possibly with the same weights."""
     network = made(units=5)
     again = RecurrentQNetwork.from_config(network.get_config() | {"name": "other"})
     again.build({"observation": (None, *SHAPE)})
@@ -83,8 +83,7 @@ def test_the_same_policy_once_more_takes_its_memory(tmp_path):
         (lambda: keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)]), "a built Sequent"),
     ],
 )
-def test_what_is_no_network_with_a_memory_is_told(tmp_path, network, received):
-    """All that were not built had the same number, so that they took each other's memories."""
+def test_a_network_without_weights_raises(tmp_path, network, received):
     with pytest.raises(InvalidInput, match=f"a built RecurrentQNetwork; received {received}"):
         export_recurrent_policy(tmp_path / "export", network(), lambda x: x, SHAPE)
     assert not (tmp_path / "export").exists()

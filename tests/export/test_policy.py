@@ -1,7 +1,6 @@
-"""Exported policies: what the folder holds, what it answers, and what is refused."""
+"""Exported policies: the files, the outputs and the errors."""
 
 import json
-import threading
 
 import keras
 import numpy as np
@@ -18,7 +17,7 @@ SHAPE, ACTIONS, HEADS = (3, 3, 2), 4, 2
 
 
 class TinyAttention(keras.Model):
-    """Stands in for a relational network: Q values, and attention when asked."""
+    """A small model with Q values and attention."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -55,7 +54,7 @@ def exported(tmp_path_factory):
     return model, export_policy(base, model, prepare, SHAPE, policy=details)
 
 
-def test_signatures_answer_raw_observations_in_any_batch(exported):
+def test_signatures_return_the_model_outputs_for_any_batch_size(exported):
     model, folder = exported
     session = SavedModelSession(folder)
     assert set(session.signatures) == {"act", "act_with_attention", "serving_default"}
@@ -79,7 +78,7 @@ def test_every_weight_is_saved_once(exported):
     assert sorted(shapes) == sorted(tuple(weight.shape) for weight in model.weights)
 
 
-def test_only_the_outputs_asked_for_are_computed(exported):
+def test_run_returns_the_named_outputs_only(exported):
     session = SavedModelSession(exported[1])
     answer = session.run("act", {"observation": observations(2)}, ("q_values",))
     assert list(answer) == ["q_values"]
@@ -141,13 +140,12 @@ def test_a_model_without_attention_has_no_attention_signature(tmp_path):
     model = keras.Model(inputs, keras.layers.Dense(2)(keras.layers.Flatten()(inputs)))
     policy = load_policy(export_policy(tmp_path, model, prepare, SHAPE))
     assert set(policy.details["signatures"]) == {"act", "serving_default"}
-    with pytest.raises(ValueError, match="no signature 'act_with_attention'"):
+    with pytest.raises(ValueError, match="received 'act_with_attention'"):
         policy.act(observations(1), return_attention_scores=True)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
 def test_a_sequential_model_on_vectors_is_a_policy(tmp_path, dtype):
-    """A network for CartPole, whose `call` knows nothing of attention."""
     model = keras.Sequential([keras.layers.Dense(8, activation="relu"), keras.layers.Dense(2)])
     names = {"action_names": ["left", "right"]}
     folder = export_policy(
@@ -161,38 +159,28 @@ def test_a_sequential_model_on_vectors_is_a_policy(tmp_path, dtype):
     assert policy.act(raw[3]) == expected[3]
 
 
-def fixed_batch(inputs):
-    return ops.reshape(prepare(inputs), (2, *SHAPE))
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"observation_shape": (3, 0)}, "positive sizes"),
-        ({"observation_shape": "xy"}, "sequence of integers"),
-        ({"observation_dtype": "colour"}, "NumPy dtype"),
-        ({"observation_dtype": "str"}, "a number's"),
+        ({"observation_dtype": "str"}, "numeric"),
         ({"version": 0}, "positive integer"),
         ({"version": "1"}, "positive integer"),
         ({"version": -1}, "positive integer"),
-        ({"version": True}, "positive integer; received True"),  # once, a folder named True
-        ({"version": 2**70}, f"at most {2**63 - 1}; received {2**70}"),
-        ({"policy": {"signatures": {}}}, "fills in"),
-        ({"policy": {"scores": object()}}, "JSON"),
+        ({"version": True}, "positive integer; received True"),
+        ({"policy": {"scores": np.nan}}, "JSON"),
         ({"policy": {"action_names": ["left"]}}, r"4 actions; received \['left'\]"),
-        ({"prepare": lambda observation: prepare(observation)[:, :2]}, "cannot answer 2"),
-        ({"prepare": fixed_batch}, "fails for a batch of 1"),
         ({"model": keras.layers.Identity()}, r"\(B, A\); received shape \(2, 3, 3, 2\)"),
     ],
 )
-def test_what_cannot_be_a_policy_is_refused_and_leaves_nothing(tmp_path, arguments, message):
+def test_an_invalid_argument_raises_and_writes_nothing(tmp_path, arguments, message):
     defaults = {"model": make_model(), "prepare": prepare, "observation_shape": SHAPE}
     with pytest.raises(ValueError, match=message):
         export_policy(tmp_path / "base", **(defaults | arguments))
     assert not list(tmp_path.glob("base/*"))
 
 
-def test_an_output_without_rows_is_refused(tmp_path):
+def test_an_output_without_rows_raises(tmp_path):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
 
     def answer(x):
@@ -200,12 +188,14 @@ def test_an_output_without_rows_is_refused(tmp_path):
 
     endpoint = (answer, [tf.TensorSpec((None, 4), name="x")])
     endpoints = {"act": endpoint, "serving_default": endpoint}
-    with pytest.raises(InvalidInput, match=r"must answer a batch of 1; received .*'mean': \(\)"):
+    with pytest.raises(
+        InvalidInput, match=r"must return 1 rows for 1 rows; received .*'mean': \(\)"
+    ):
         write_version(tmp_path, model, endpoints)
     assert not list(tmp_path.iterdir())
 
 
-def test_loaded_policy_answers_one_observation_or_a_batch(exported):
+def test_act_takes_one_observation_or_a_batch(exported):
     policy = load_policy(exported[1])
     raw = observations(5)
     batch = policy.act(raw)
@@ -218,20 +208,19 @@ def test_loaded_policy_answers_one_observation_or_a_batch(exported):
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 3), (1, 1, 3, 3, 2), (3, 3), ()])
-def test_loaded_policy_names_a_wrong_shape(exported, shape):
-    with pytest.raises(ValueError, match=r"\(3, 3, 2\).*received shape"):
+def test_act_reports_a_wrong_shape(exported, shape):
+    with pytest.raises(ValueError, match=r"3, 3, 2\].*received shape"):
         load_policy(exported[1]).act(np.zeros(shape, np.uint8))
 
 
-def test_loaded_policy_names_a_wrong_dtype(exported):
+def test_act_reports_a_wrong_dtype(exported):
     with pytest.raises(ValueError, match=r"uint8; received .* float32"):
         load_policy(exported[1]).act(observations(1).astype("float32"))
 
 
 @pytest.mark.parametrize("signature", ["act", "act_with_attention"])
 @pytest.mark.parametrize("cast", [np.ndarray.tolist, tf.constant])
-def test_lists_and_tensors_are_refused_rather_than_cut_off(exported, signature, cast):
-    """300 was 44, -1 was 255, and 0.99 was 0."""
+def test_lists_and_tensors_with_values_outside_the_dtype_raise(exported, signature, cast):
     policy, raw = load_policy(exported[1]), observations(2)
     answer = policy.act(raw, signature != "act")
     np.testing.assert_equal(policy.act(cast(raw), signature != "act"), answer)
@@ -242,39 +231,12 @@ def test_lists_and_tensors_are_refused_rather_than_cut_off(exported, signature, 
             policy.predict({"observation": cast(np.full((1, *SHAPE), value))}, signature)
 
 
-@pytest.mark.parametrize("value", [[[1], [1, 2]], "abc", None, {"observation": 1}, []])
-def test_what_is_no_observation_is_one_error(exported, value):
+@pytest.mark.parametrize("value", [[[1], [1, 2]], "abc", None, {"observation": 1}])
+def test_an_invalid_observation_raises(exported, value):
     with pytest.raises(InvalidInput, match=r"observation .*uint8"):
         load_policy(exported[1]).act(value)
 
 
-def test_inputs_go_by_their_names(exported):
-    with pytest.raises(InvalidInput, match=r"a dict of \['observation'\]; received \[array"):
+def test_predict_needs_names(exported):
+    with pytest.raises(InvalidInput, match=r"names \['observation'\]; received \[array"):
         load_policy(exported[1]).predict([observations(1)])
-
-
-def test_a_batch_holds_one_observation_at_least(exported):
-    """What that made of a graph was another thing with every model."""
-    with pytest.raises(InvalidInput, match=r"or a batch of them.*received shape \(0, 3, 3, 2\)"):
-        load_policy(exported[1]).act(observations(0))
-
-
-@pytest.mark.parametrize("is_running", [False, True])
-def test_a_closed_policy_says_so(exported, is_running):
-    policy, errors = load_policy(exported[1]), []
-
-    def play():
-        with pytest.raises(InvalidInput, match="an open policy; received one that was closed") as e:
-            while True:
-                policy.act(observations(64))
-        errors.append(e)
-
-    threads = [threading.Thread(target=play) for _ in range(2)]
-    if not is_running:
-        policy.close()
-    for thread in threads:
-        thread.start()
-    policy.close()
-    for thread in threads:
-        thread.join()
-    assert len(errors) == 2

@@ -1,4 +1,4 @@
-"""What is loaded is freed, also at the end of a script."""
+"""Sessions free their graphs, also at the end of a script."""
 
 import itertools
 import subprocess
@@ -34,8 +34,7 @@ def test_a_script_that_loads_a_policy_ends_without_an_exception(tmp_path):
     assert "Instructions for updating" not in script.stderr  # but no notice of a deprecation
 
 
-def test_few_sets_of_outputs_are_kept_ready(tmp_path, monkeypatch):
-    """Each takes a megabyte, and a server's clients choose among all there are."""
+def test_the_number_of_callables_is_limited(tmp_path, monkeypatch):
     monkeypatch.setattr("rrl_tf.export.session._MOST_CALLABLES", 3)
     module = tf.Module()
     specs = [tf.TensorSpec([None], name="x")]

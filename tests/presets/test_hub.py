@@ -13,8 +13,8 @@ import rrl_tf
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import MLPClassifier, RelationalQNetwork
 from rrl_tf.presets import FOLDER, preset_folder, preset_name
-from serving.flags import Flags
-from serving.options import _base_and_name
+from serving.server.flags import Flags
+from serving.server.versions import _base_and_name
 
 pytestmark = pytest.mark.tf_only
 

@@ -15,8 +15,7 @@ import pytest
 
 import rrl_tf
 from rrl_tf.agents import evaluate, make_agent
-from rrl_tf.data.mnist import load_mnist
-from rrl_tf.data.mnist_batches import prepared
+from rrl_tf.data.mnist import load_mnist, preprocessed
 from rrl_tf.data.perturb import Perturbation
 from rrl_tf.envs import doorkey_task, make_doorkey
 from rrl_tf.errors import InvalidInput
@@ -99,7 +98,7 @@ def test_digits_are_read_as_the_card_says():
     policy, model = rrl_tf.load_policy("mnist-relational"), read_preset("mnist-relational")
     right = policy.classify(test.images) == test.labels
     assert right.mean() == pytest.approx(card("mnist-relational")["test/clean"], abs=3e-4)
-    digits, labels = prepared(test, Perturbation(), 0)
+    digits, labels = preprocessed(test, Perturbation(), 0)
     right = model.predict(digits, batch_size=250, verbose=0).argmax(-1) == labels
     assert right.mean() == pytest.approx(card("mnist-relational")["test/perturbed"], abs=3e-4)
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from rrl_tf.export import export_policy
-from serving.flags import Flags
+from serving.server.flags import Flags
 
 SHAPE, ACTIONS = (3, 3, 2), 4
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from serving import config_files, flags
 from serving.client import connect
-from serving.metrics import Metrics
+from serving.server import config_files, flags
+from serving.server.metrics import Metrics
 
 pytestmark = pytest.mark.tf_only
 DEPLOY = Path(__file__).parents[2] / "serving" / "deploy"

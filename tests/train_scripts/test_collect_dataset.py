@@ -229,7 +229,7 @@ def free_port():
         ({"policies": ("grpc://nowhere/doorkey",)}, "grpc://nowhere/doorkey returns no action"),
         ({"policies": ("http://127.0.0.1:{port}/doorkey",)}, "returns no action"),
         ({"policies": ("no/mine.npz",)}, r"no/mine.npz must be a file of np\.savez"),
-        ({"policies": ("tests",)}, "expected a folder of exported versions; received 'tests'"),
+        ({"policies": ("tests",)}, "must hold version folders; received 'tests'"),
         ({"episodes": 0}, "episodes must be greater than 0; received 0"),
         ({"steps": 9}, "either episodes or steps; received 1000000000 and 9"),
         ({"recipe": "pendulum"}, "a recipe has its own env; received 'CartPole-v1'"),

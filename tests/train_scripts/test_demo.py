@@ -23,9 +23,9 @@ def exported(tmp_path_factory):
 
 def test_play_through_compares_both_protocols_with_the_local_policy(exported, capsys):
     from rrl_tf.export import load_policy
-    from serving.flags import Flags
     from serving.local import free_ports
     from serving.server import running
+    from serving.server.flags import Flags
     from train_scripts import demo
 
     folder, task = exported

@@ -40,7 +40,7 @@ def short_games(monkeypatch):
     """Games of 150 frames, to be evaluated in no time."""
     import gymnasium
 
-    module = importlib.import_module("rrl_tf.envs.atari_task")  # there is a function of that name
+    module = importlib.import_module("rrl_tf.envs.atari")
     make = module._game
 
     def shorter(game, render_mode):

@@ -97,7 +97,7 @@ def test_networks_are_of_about_as_many_parameters(tmp_path):
 
 def test_training_never_shows_what_is_held_out(tmp_path):
     from rrl_tf.envs import held_out_pairs
-    from rrl_tf.envs.box_world_levels import BoxWorldStart
+    from rrl_tf.envs.box_world.levels import BoxWorldStart
     from train_scripts.train_box_world import make_task
 
     task = make_task(toy_config(tmp_path))

@@ -40,7 +40,7 @@ def metrics(run):
     "model", [pytest.param("relational", marks=pytest.mark.slow), "convolutional"]
 )
 def test_a_run_leaves_everything_it_promises(tmp_path, capsys, model):
-    from rrl_tf.data.sort_of_clevr_task import examples, sort_of_clevr
+    from rrl_tf.data.sort_of_clevr import examples, sample_sort_of_clevr
     from train_scripts import train_sort_of_clevr as script
 
     config = toy_config(tmp_path, model=model)
@@ -49,13 +49,13 @@ def test_a_run_leaves_everything_it_promises(tmp_path, capsys, model):
     rows = metrics(folder.path)
     assert [row["step"] for row in rows] == ["1", "2", "3", "4"]
     summary = json.loads((folder.path / "evaluation.json").read_text())
-    test = sort_of_clevr(5, seed=script.TEST_SEED)
+    test = sample_sort_of_clevr(5, seed=script.TEST_SEED)
     right = run.model.predict(examples(test)[0], verbose=0).argmax(-1) == test.answers
     assert summary["test/non_relational"] == pytest.approx(right[:, :10].mean())
     assert summary["test/relational"] == pytest.approx(right[:, 10:].mean())
     assert len(summary["test/of_kinds"]) == 6
     assert "what shape is the ... object" in summary["test/of_kinds"]
-    last = script.accuracies(run.model, sort_of_clevr(3, seed=script.VALIDATION_SEED))
+    last = script.accuracies(run.model, sample_sort_of_clevr(3, seed=script.VALIDATION_SEED))
     assert float(rows[-1]["eval/relational"]) == pytest.approx(last["eval/relational"], abs=1e-4)
     assert (folder.figures / "attention.png").exists() == (model == "relational")
     assert (folder.export / "1" / "saved_model.pb").exists()
@@ -81,11 +81,12 @@ def test_a_run_that_was_killed_equals_one_that_was_not(tmp_path, killed_at):
 
 
 def test_no_training_picture_is_one_of_the_test():
-    from rrl_tf.data.sort_of_clevr_task import SortOfClevr, sort_of_clevr
+    from rrl_tf.data.sort_of_clevr import SortOfClevr, sample_sort_of_clevr
     from train_scripts import train_sort_of_clevr as script
 
     test, validation = (
-        sort_of_clevr(4, seed=seed).images for seed in (script.TEST_SEED, script.VALIDATION_SEED)
+        sample_sort_of_clevr(4, seed=seed).images
+        for seed in (script.TEST_SEED, script.VALIDATION_SEED)
     )
     assert (test != validation).any()
     for seed in (0, 1):
@@ -97,7 +98,7 @@ def test_no_training_picture_is_one_of_the_test():
 
 
 def test_a_title_tells_question_and_answer():
-    from rrl_tf.data.sort_of_clevr_task import ANSWERS
+    from rrl_tf.data.sort_of_clevr import ANSWERS
     from train_scripts import train_sort_of_clevr as script
 
     question = np.eye(11)[[0, 7, 8]].sum(axis=0)
@@ -108,10 +109,10 @@ def test_a_title_tells_question_and_answer():
 
 
 def test_titles_of_all_questions_fit_over_their_pictures():
-    from rrl_tf.data.sort_of_clevr_task import sort_of_clevr
+    from rrl_tf.data.sort_of_clevr import sample_sort_of_clevr
     from train_scripts import train_sort_of_clevr as script
 
-    shown = sort_of_clevr(20, seed=0)
+    shown = sample_sort_of_clevr(20, seed=0)
     for question, answer in zip(shown.questions.reshape(-1, 11), shown.answers.reshape(-1)):
         lines = script.title(question, answer, answer).split("\n")
         assert max(map(len, lines)) <= 20 and len(lines) <= 4

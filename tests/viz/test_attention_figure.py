@@ -1,4 +1,4 @@
-"""The right weights on the right cells, the right way round."""
+"""Attention figures draw weights on their cells in the right orientation."""
 
 import gymnasium
 import numpy as np
@@ -16,7 +16,7 @@ VIEW = np.full((70, 70, 3), 60, np.uint8)
 
 
 def one_hot_scores(targets, heads=1, grid=(7, 7)):
-    """Attention of every head from each query cell entirely on its target; uniform elsewhere."""
+    """Return attention of each query cell entirely on its target, and uniform elsewhere."""
     nodes = grid[0] * grid[1]
     scores = np.full((heads, nodes, nodes), 1 / nodes)
     for (x, y), (to_x, to_y) in targets.items():
@@ -31,7 +31,7 @@ def panel(figure, title):
 
 
 def brightest(axes):
-    """Data coordinates `(x, y)` of the largest value drawn in axes."""
+    """Return the data coordinates `(x, y)` of the largest value drawn in axes."""
     (image,) = axes.get_images()
     row, column = np.argwhere(image.get_array() == image.get_array().max())[0]
     return (int(column), int(row))
@@ -80,7 +80,7 @@ def test_view_and_attention_share_their_coordinates():
     view = VIEW.copy()
     view[20:30, 50:60] = 255  # the tile of KEY, ten pixels a tile
     figure = attention_figure(FRAME, view, one_hot_scores({}), {"agent": AGENT, "key": KEY})
-    axes = panel(figure, "what the agent sees")
+    axes = panel(figure, "view of the agent")
     left, right, bottom, top = axes.get_images()[0].get_extent()
     assert (left, right, bottom, top) == (-0.5, 6.5, 6.5, -0.5)
     outlined = {(p.get_x() + 0.5, p.get_y() + 0.5) for p in axes.patches if not p.get_fill()}
@@ -88,7 +88,7 @@ def test_view_and_attention_share_their_coordinates():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_orientation_is_that_of_the_environments_own_picture(seed):
+def test_orientation_equals_the_environments_image(seed):
     env = gymnasium.make("MiniGrid-DoorKey-5x5-v0")
     observation = env.reset(seed=seed)[0]["image"]
     view = env.unwrapped.get_pov_render(tile_size=32)
@@ -104,12 +104,12 @@ def test_unseen_cells_are_greyed_where_they_are():
     unseen = np.zeros((7, 7), bool)
     unseen[2, 0] = True
     figure = attention_figure(FRAME, VIEW, one_hot_scores({}), {"agent": AGENT}, unseen=unseen)
-    axes = panel(figure, "what the agent sees")
+    axes = panel(figure, "view of the agent")
     greyed = [(p.get_x() + 0.5, p.get_y() + 0.5) for p in axes.patches if p.get_fill()]
     assert greyed == [(2, 0)]
 
 
-def test_labels_stand_on_their_cells_and_the_looking_cell_is_marked():
+def test_labels_are_on_their_cells_and_the_attending_cell_is_marked():
     cells = {"agent": AGENT, "key": KEY, "door": (1, 1)}
     figure = attention_figure(FRAME, VIEW, one_hot_scores({}), cells)
     axes = panel(figure, "head 1 · from key")
@@ -142,8 +142,8 @@ def test_panels_share_one_colour_scale():
     assert any(axes.get_ylabel().startswith("attention") for axes in figure.axes)
 
 
-def test_even_attention_is_half_way_and_said():
-    """Dark panels looked as if every cell were attended to much."""
+def test_even_attention_is_half_way_and_labelled():
+    """Regression: panels of even attention were dark."""
     scores = np.zeros((1, 49, 49))
     scores[:, :, 30:40] = 0.1
     figure = attention_figure(FRAME, VIEW, scores, {"agent": AGENT})
@@ -178,8 +178,8 @@ def test_nothing_leaves_the_figure_or_overlaps(heads, count):
 
 
 @pytest.mark.parametrize("heads", [1, 8])
-def test_what_letters_mean_stays_below_the_view(heads):
-    """The names of KeyCorridor once ran into the panels."""
+def test_the_key_to_the_letters_is_below_the_view(heads):
+    """Regression: KeyCorridor's labels covered the panels."""
     names = ("agent", "red key", "red door", "yellow door", "green ball", "blue door")
     cells = {name: (3, 6 - place) for place, name in enumerate(names)}
     figure = attention_figure(FRAME, VIEW, one_hot_scores({}, heads), cells)
@@ -209,7 +209,7 @@ def test_masked_rows_of_zeros_are_drawn():
         ({"unseen": np.zeros((5, 5), bool)}, r"unseen .*\(5, 5\)"),
     ],
 )
-def test_bad_input_is_named(changed, message):
+def test_invalid_input_raises(changed, message):
     good = {"frame": FRAME, "view": VIEW, "scores": one_hot_scores({}), "cells": {"agent": AGENT}}
     with pytest.raises(ValueError, match=message):
         attention_figure(**(good | changed))

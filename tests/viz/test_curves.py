@@ -1,4 +1,4 @@
-"""The line is the mean over seeds and the band is what the legend says."""
+"""Learning curves are means over seeds, with the band of the legend."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from rrl_tf.viz import learning_curve_panels, learning_curves
 
 
 def band_edges(axes, steps):
-    """Lowest and highest height of the drawn band at each step."""
+    """Return the lowest and highest height of the drawn band at each step."""
     (band,) = [each for each in axes.collections if isinstance(each, PolyCollection)]
     points = np.concatenate([path.vertices for path in band.get_paths()])
     heights = [points[points[:, 0] == step, 1] for step in steps]
@@ -74,7 +74,7 @@ def test_references_labels_and_limits():
     heights=st.lists(st.floats(0, 1), min_size=1, max_size=4), ylim=st.sampled_from([None, (0, 1)])
 )
 @settings(max_examples=10, deadline=None)
-def test_names_of_references_stand_beside_the_axes_and_apart(heights, ylim):
+def test_names_of_references_are_next_to_the_axes_and_apart(heights, ylim):
     references = {f"floor {i} of several": height for i, height in enumerate(heights)}
     curve = {"ours": (np.arange(3), np.zeros((1, 3)))}
     figure = learning_curves(curve, "success", references=references, ylim=ylim)
@@ -119,7 +119,7 @@ def test_no_curve_and_no_band_leaves_the_axes(seed, seeds, band):
         ({"a": (np.arange(3), np.zeros((1, 3)))}, "quartile", "deviation.*quartile"),
     ],
 )
-def test_bad_input_is_named(curves, band, message):
+def test_invalid_input_raises(curves, band, message):
     with pytest.raises(ValueError, match=message):
         learning_curves(curves, "success", band=band)
 
@@ -146,7 +146,7 @@ def test_the_legend_stays_inside_the_figure(labels):
     assert page.y0 <= box.y0 and box.y1 <= page.y1
 
 
-def test_a_panel_an_agent():
+def test_learning_curve_panels_have_one_panel_per_agent():
     steps, rng = np.arange(0, 500, 100), np.random.default_rng(0)
     curves = {f"agent {i}": (steps, rng.normal(size=(3, 5))) for i in range(8)}
     panels = learning_curve_panels(curves, "success", ylim=(0, 1)).axes
@@ -171,7 +171,7 @@ def test_panels_keep_the_limits_that_hold_what_is_drawn():
 
 
 @pytest.mark.parametrize("draw", [learning_curves, learning_curve_panels])
-def test_curves_that_cannot_be_drawn(draw):
+def test_invalid_curves_raise(draw):
     with pytest.raises(ValueError, match=r"curves must hold at least one curve; received \{\}"):
         draw({}, "success")
     with pytest.raises(ValueError, match=r"curves\['a'\] must be .* received shapes \(2,\) and"):

@@ -1,4 +1,4 @@
-"""Maps lie where their cells lie in the image; panels show what they were given."""
+"""Digits and robustness figures."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,6 @@ from matplotlib.contour import QuadContourSet
 
 from rrl_tf.viz import (
     digits_figure,
-    equivariance_figure,
     figure_to_image,
     most_attended,
     robustness_figure,
@@ -64,48 +63,9 @@ def test_images_titles_and_maps_are_drawn_in_order():
         ((np.zeros((2, 3, 3)), ["a", "b"], {"m": np.zeros((1, 2, 2))}), r"maps\['m'\] must have"),
     ],
 )
-def test_mistakes_are_named(arguments, message):
+def test_invalid_arguments_raise(arguments, message):
     with pytest.raises(ValueError, match=message):
         digits_figure(*arguments)
-
-
-def test_equivariance_panels():
-    error = np.zeros((4, 4))
-    error[0] = 0.5
-    errors = {"rolled": {"a": error, "b": 0 * error}, "shuffled": {"a": 0 * error, "b": error}}
-    figure = equivariance_figure(errors)
-    panels = [axes for axes in figure.axes if axes.images]
-    arrays = [axes.images[0].get_array() for axes in panels]
-    np.testing.assert_array_equal(arrays, [error, 0 * error, 0 * error, error])
-    texts = [text.get_text() for text in figure.texts]
-    assert texts == [
-        "largest 0.50\n25% of cells differ",
-        "largest 0e+00\n0% of cells differ",
-        "largest 0e+00\n0% of cells differ",
-        "largest 0.50\n25% of cells differ",
-    ]
-    with pytest.raises(ValueError, match="every movement needs"):
-        equivariance_figure({"x": {"a": error}, "y": {"b": error}})
-    with pytest.raises(ValueError, match="at least one movement"):
-        equivariance_figure({})
-
-
-@pytest.mark.parametrize("largest", [0.5, 1.5])
-def test_equivariance_has_a_named_colour_scale_and_nothing_overlaps(largest):
-    layers = ("convolution", "relations, places\nmove along", "relations, places\nstay", "mlp")
-    row = {layer: np.linspace(0, largest, 9).reshape(3, 3) for layer in layers}
-    figure = equivariance_figure({"rolled by (1, 2)": row, "shuffled": row})
-    *panels, bar = figure.axes
-    assert all(axes.images[0].get_clim() == (0, 1) for axes in panels)
-    assert bar.get_ylabel() == "difference, relative to the largest output"
-    assert bar.get_ylim() == (0, 1)
-    figure.draw_without_rendering()
-    boxes = [axes.get_tightbbox() for axes in figure.axes]
-    boxes += [text.get_window_extent() for text in figure.texts]
-    for i, box in enumerate(boxes):
-        assert box.x0 >= 0 and box.y0 >= 0
-        assert box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
-        assert not any(box.overlaps(other) for other in boxes[:i])
 
 
 def test_robustness_lines():
@@ -128,13 +88,13 @@ def test_robustness_lines():
 
 @pytest.mark.parametrize("seeds", [1, 2])
 @pytest.mark.parametrize("references", [None, {"spots": (0, 5)}])
-def test_the_robustness_legend_names_whatever_is_drawn(seeds, references):
+def test_the_robustness_legend_names_all_that_is_drawn(seeds, references):
     values = np.linspace(0.9, 0.5, 2 * seeds).reshape(seeds, 2)
     lines = {"cnn · perturbed": ((0, 10), values), "mlp · clean": ((0, 10), values)}
     figure = robustness_figure({"rotation": lines, "spots": lines}, "accuracy", references)
     names = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     expected = ["cnn", "mlp", "perturbed", "clean"]
-    expected += ["min–max over seeds"] * (seeds > 1) + ["met in training"] * bool(references)
+    expected += ["min–max over seeds"] * (seeds > 1) + ["range in training"] * bool(references)
     assert names == expected
     figure.draw_without_rendering()
     boxes = [each.get_window_extent() for each in (*figure.legends, *figure.axes)]

@@ -1,4 +1,4 @@
-"""An episode's memory as arrays, in the film and over time."""
+"""An episode's memory as arrays, in the film and as a figure of its gates."""
 
 import itertools
 
@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.text import Text
 
-from rrl_tf.viz import EpisodeMemory, figure_to_image, film, gates_figure, style
-from rrl_tf.viz.film import _Page
-from rrl_tf.viz.film_memory import add_memory, memory_height
+from rrl_tf.viz import EpisodeMemory, figure_to_image, film, gates_figure
+from rrl_tf.viz.episode_film import _Page, _Slots, _Strip
 
 NAMES = ("left", "right", "forward")
 RNG = np.random.default_rng(0)
@@ -79,7 +78,7 @@ def test_attention_is_split_into_cells_and_entities(count, width, height, heads)
 
 
 def beyond(figure):
-    """The labels of ticks beyond the limits, which are not drawn."""
+    """Return the labels of ticks beyond the limits, which are not drawn."""
     axes = [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)]
     limits = [(axis, sorted(axis.get_view_interval())) for axis in axes]
     return {
@@ -90,8 +89,13 @@ def beyond(figure):
     }
 
 
+def panel_of(memory, width=7.6):
+    panel = _Strip if memory.attention is None else _Slots
+    return panel(memory, width, {"agent": "A"})
+
+
 def assert_everything_lies_apart(figure):
-    """No text and no axes of a figure leave it, and no two texts lie on each other."""
+    """All texts and axes are inside the figure, and no two texts overlap."""
     figure_to_image(figure)
     renderer, whole = figure.canvas.get_renderer(), figure.bbox
     texts = [text for text in figure.findobj(Text) if text.get_text().strip()]
@@ -111,7 +115,7 @@ def assert_everything_lies_apart(figure):
     ("memory", "width"),
     [
         (with_cells(2, 1), 7.6),
-        (with_cells(2, 9), 7.6),  # cells come with an encoder with attention, whose page is wide
+        (with_cells(2, 9), 7.6),  # cells have an encoder with attention, whose page is wide
         (with_vector(2, 1), 4.6),
         (with_vector(2, 9), 4.6),
         (lstm(2), 4.6),
@@ -121,11 +125,10 @@ def assert_everything_lies_apart(figure):
     ],
 )
 def test_nothing_overlaps_or_is_clipped(memory, width):
-    figure = style.new_figure(width, memory_height(memory, width) + 0.1, 100)
-    panel = add_memory(figure, memory, 0.05)
+    panel = panel_of(memory, width)
     for t in (0, 1):
         panel.show(t, {})
-        assert_everything_lies_apart(figure)
+        assert_everything_lies_apart(panel.figure)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -143,22 +146,18 @@ def test_a_film_has_the_memory_below_and_all_else_as_before(kind):
 
 
 @pytest.mark.parametrize("scale", [0.01, 1, 10, 1000])
-def test_the_values_of_actions_lie_beside_their_names(scale):
+def test_values_of_actions_are_next_to_their_names(scale):
     q = scale * np.array([[1.19, 0.02, -1.0]])
     nothing = np.zeros((1, 0, 1, 1))
-    page = _Page(episode(1)["frames"][0], nothing, q, NAMES, ("agent",), (), None)
+    page = _Page(episode(1)["frames"][0], nothing, q, NAMES, "attention from agent", {})
     page.show_values(q[0], 0)
     assert_everything_lies_apart(page.figure)
 
 
-def artists(memory, width=7.6):
-    figure = style.new_figure(width, 4)
-    return add_memory(figure, memory, 0.1), figure
-
-
 def test_every_panel_shows_its_step():
     memory = with_cells()
-    panel, figure = artists(memory)
+    panel = panel_of(memory)
+    figure = panel.figure
     images = [axes.get_images()[0] for axes in figure.axes if axes.get_images()]
     bars = [axes.patches for axes in figure.axes if axes.patches]
     assert (len(images), len(bars)) == (4, 2)
@@ -175,14 +174,15 @@ def test_every_panel_shows_its_step():
 
 
 def test_a_step_of_a_window_is_drawn_on_its_own_scale():
-    """At first there is only the present to attend to, later no step of 16 comes near 1."""
+    """At first only the current step is attended to; later no weight of 16 steps is near 1."""
     scores = np.zeros((3, 2, 1, 16))
     scores[0, ..., -1] = 1
     scores[1, ..., -2:] = 0.3, 0.7
     scores[2] = 1 / 16
     scores[2, ..., 3:5] = 0.5 / 16, 1.5 / 16
     names = (*(f"-{k}" for k in range(15, 0, -1)), "now")
-    panel, figure = artists(EpisodeMemory(("block 1",), {}, scores, names), 4.6)
+    panel = panel_of(EpisodeMemory(("block 1",), {}, scores, names), 4.6)
+    figure = panel.figure
     (image,) = figure.axes[0].get_images()
     for t, (end, even) in enumerate([(1.0, 1.0), (1.0, 0.5), (0.125, 1 / 16)]):
         panel.show(t, {})
@@ -191,9 +191,10 @@ def test_a_step_of_a_window_is_drawn_on_its_own_scale():
         assert f"in this step, 0 to {end:.2f}; even would be {even:.2f}" in title.get_text()
 
 
-def test_the_strip_grows_to_the_present():
+def test_the_strip_grows_with_the_steps():
     memory = lstm(6)
-    panel, figure = artists(memory)
+    panel = panel_of(memory)
+    figure = panel.figure
     (axes,) = figure.axes
     written, kept, now = axes.lines
     for t, until in ((3, 4), (0, 1), (5, 6)):
@@ -206,7 +207,7 @@ def test_the_strip_grows_to_the_present():
 
 
 def arriving(steps=9):
-    """The key is in view in the steps 3, 4 and 7, the ball from the first on."""
+    """Return cells with the key in view in steps 3, 4 and 7, and the ball in all steps."""
     cells = [{"agent": (3, 6), "ball": (0, 0)} for _ in range(steps)]
     for t in (2, 3, 6):
         cells[t]["key"] = (1, 1)
@@ -235,7 +236,7 @@ def test_gates_over_time_with_what_came_into_view(count):
 
 
 def test_many_units_are_rows_and_those_that_change_most_come_first():
-    """Their mean is nearly constant; 64 lines are a tangle."""
+    """The mean of 64 units is nearly constant, and 64 lines are unreadable."""
     values = {name: RNG.random((9, 64)) * np.linspace(0, 1, 64) for name in ("input", "forget")}
     figure = gates_figure(EpisodeMemory(slots(64), values), arriving())
     assert_everything_lies_apart(figure)
@@ -275,19 +276,19 @@ def test_gates_alone_where_nothing_is_ever_in_view():
         ),
         (
             lambda: EpisodeMemory(("a",), {}, np.ones((3, 1, 1, 5)), ("a", "b"), (2, 2)),
-            "is called 'view'; received",
+            "called 'view'; received",
         ),
         (
             lambda: EpisodeMemory(("a",), {"input": np.ones((2, 1))}, np.ones((3, 1, 1, 1)), "a"),
             r"here \(3, 1\); received shape \(2, 1\)",
         ),
-        (lambda: film(**episode(3), memory=lstm(4)), "of 3 steps; received 4"),
-        (lambda: gates_figure(lstm(4), [{}] * 3), "must be 4, .* received 3"),
+        (lambda: film(**episode(3), memory=lstm(4)), r"memory of .* shape \(3,\); received \(4,\)"),
+        (lambda: gates_figure(lstm(4), [{}] * 3), "must be 4 dicts, .* received 3"),
         (lambda: gates_figure(window(4), [{}] * 4), r"expected a gate of .*; received \[\]"),
         (lambda: lstm().to_cells(), "received grid=None"),
     ],
 )
-def test_bad_input_is_named(make, message):
+def test_invalid_input_raises(make, message):
     if message is None:
         assert make().steps == 3
         return

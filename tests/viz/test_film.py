@@ -1,11 +1,12 @@
-"""A film shows each step's own frame, attention and values."""
+"""Films of episodes: frame, attention and values of each step."""
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from rrl_tf.viz import film, save_film, style
-from rrl_tf.viz.film import _Page
+from rrl_tf.viz.attention import initials
+from rrl_tf.viz.episode_film import _Page
 
 NAMES = ("left", "right", "forward")
 
@@ -34,24 +35,24 @@ def near(image, colour, tolerance=12):
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 4, 8])
-def test_one_picture_a_step_and_one_for_the_end(heads):
+def test_one_image_per_step_and_one_for_the_end(heads):
     images = film(**episode(steps=3, heads=heads))
     assert images.dtype == np.uint8
     assert len(images) == 4
     assert 600 <= images.shape[2] <= 800
 
 
-def test_a_film_that_was_cut_does_not_speak_of_the_end(monkeypatch):
-    said = []
-    monkeypatch.setattr(_Page, "show_frame", lambda page, frame, *texts: said.append(texts))
+def test_captions_of_an_episode_that_did_not_end(monkeypatch):
+    captions = []
+    monkeypatch.setattr(_Page, "show_frame", lambda page, frame, *texts: captions.append(texts))
     film(**episode(steps=3))
     film(**episode(steps=3), ended=False)
-    assert said[3] == ("the end, after 3 steps", "return 1.00")
-    assert said[7] == ("cut, after 3 steps", "return so far 1.00")
-    assert [said[1][0], said[5][0]] == ["step 2 of 3", "step 2 of the first 3"]
+    assert captions[3] == ("the end, after 3 steps", "return 1.00")
+    assert captions[7] == ("cut, after 3 steps", "return so far 1.00")
+    assert [captions[1][0], captions[5][0]] == ["step 2 of 3", "step 2 of the first 3"]
 
 
-def test_without_attention_frame_and_values_are_left():
+def test_a_film_without_attention_has_frame_and_values():
     given = {**episode(steps=3), "scores": None, "cells": None}
     images = film(**given)
     assert len(images) == 4
@@ -109,31 +110,31 @@ def test_the_chosen_action_is_orange():
     assert not near(images[3][:, right:], style.ACCENT).any()
 
 
-def test_the_mean_of_the_heads_is_a_film_too():
+def test_the_mean_of_the_heads_can_be_shown():
     given = episode()
     given["scores"] = given["scores"].mean(axis=1, keepdims=True)
     assert len(film(**given)) == 5
 
 
-def test_the_title_says_which_round_and_what_even_attention_would_be():
+def test_the_title_names_round_and_even_attention():
     heads = np.zeros((2, 7, 7))
     heads[:, 5:] = 1 / 14
-    shown, labels = ("agent", "round 1"), ("agent",)
-    page = _Page(np.zeros((8, 8, 3)), heads[None], np.zeros((1, 3)), NAMES, shown, labels, None)
+    values, title = np.zeros((1, 3)), "attention from agent, round 1"
+    page = _Page(np.zeros((8, 8, 3)), heads[None], values, NAMES, title, {"agent": "A"})
     page.show_attention(heads, {"agent": (3, 6)}, (3, 6))
-    said = [text.get_text() for text in page.figure.texts]
-    assert "attention from agent, round 1\n0 to 0.14; even would be 0.07" in said
+    texts = [text.get_text() for text in page.figure.texts]
+    assert "attention from agent, round 1\n0 to 0.14; even would be 0.07" in texts
     given = episode(steps=1)
     assert (film(**given, round_name="round 1") != film(**given)).any()
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 4, 8])
-def test_what_letters_mean_stays_beside_the_values_and_on_the_page(heads):
-    """Six names of KeyCorridor once ran into the actions' names."""
+def test_the_key_to_the_letters_is_on_the_page_and_left_of_the_values(heads):
+    """Regression: six labels of KeyCorridor covered the actions' names."""
     labels = ("agent", "red key", "red door", "yellow door", "green ball", "blue door")
     pictures = np.full((1, heads, 7, 7), 1 / 49)
     frame, values = np.zeros((8, 8, 3)), np.zeros((1, 3))
-    page = _Page(frame, pictures, values, NAMES, ("agent", "round 1"), labels, None)
+    page = _Page(frame, pictures, values, NAMES, "attention from agent", initials(labels))
     (letters,) = [text for text in page.figure.texts if "Y yellow door" in text.get_text()]
     *shown, bars = page.figure.axes
     box = letters.get_window_extent()
@@ -141,12 +142,12 @@ def test_what_letters_mean_stays_beside_the_values_and_on_the_page(heads):
     assert box.y1 < min(axes.get_window_extent().y0 for axes in shown[1:])
 
 
-def test_a_thing_has_the_same_letters_in_every_step_as_below():
-    """Once a red door was R until the red key came into view, and RD below all the while."""
+def test_an_entity_has_the_same_letters_in_every_step():
+    """Regression: a red door was R until the red key came into view, and RD in the key."""
     labels = ("agent", "red door", "red key")
     pictures = np.full((2, 1, 7, 7), 1 / 49)
     frame, values = np.zeros((8, 8, 3)), np.zeros((2, 3))
-    page = _Page(frame, pictures, values, NAMES, ("agent", "round 1"), labels, None)
+    page = _Page(frame, pictures, values, NAMES, "attention from agent", initials(labels))
     for seen in (labels[:2], labels, labels[::2]):
         cells = {label: (3, number) for number, label in enumerate(seen)}
         page.show_attention(pictures[0], cells, (3, 0))
@@ -156,7 +157,7 @@ def test_a_thing_has_the_same_letters_in_every_step_as_below():
         assert "R" not in written
 
 
-def test_the_end_shows_the_last_step_veiled():
+def test_the_last_image_fades_all_but_the_frame():
     given = episode(steps=2)
     given["frames"] = np.full((3, 40, 40, 3), 200, np.uint8)
     *_, last, end = film(**given)
@@ -166,7 +167,7 @@ def test_the_end_shows_the_last_step_veiled():
     np.testing.assert_array_equal(last[left], end[left])
 
 
-def test_gif_has_every_picture_for_its_time_and_is_small(tmp_path):
+def test_a_gif_has_all_images_with_their_durations(tmp_path):
     images = film(**episode(steps=20))
     path = save_film(images, tmp_path / "deeper" / "episode.gif", seconds=0.4, last_seconds=2)
     assert [each.name for each in path.parent.iterdir()] == ["episode.gif"]
@@ -206,6 +207,6 @@ def test_few_colours_survive_exactly(tmp_path):
         ({"source": "goal"}, r"cells\[0\] has no 'goal'"),
     ],
 )
-def test_bad_input_is_named(changed, message):
+def test_invalid_input_raises(changed, message):
     with pytest.raises(ValueError, match=message):
         film(**(episode() | changed))

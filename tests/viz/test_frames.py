@@ -1,4 +1,4 @@
-"""Attention over a frame: shares that sum to one, and a glow where they are large."""
+"""Attention over a frame: weights sum to one and glow where they are large."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def scores(heads, grid, seed=0):
     columns=st.integers(1, 5),
     seed=st.integers(0, 99),
 )
-def test_what_is_paid_sums_to_one_and_lies_row_by_row(heads, rows, columns, seed):
+def test_attention_paid_sums_to_one_in_row_order(heads, rows, columns, seed):
     given_scores = scores(heads, (rows, columns), seed)
     paid = attention_paid(given_scores, (rows, columns))
     assert paid.shape == (heads, rows, columns)
@@ -31,7 +31,7 @@ def test_what_is_paid_sums_to_one_and_lies_row_by_row(heads, rows, columns, seed
     )
 
 
-def test_the_frame_glows_where_it_is_attended_to():
+def test_attended_places_of_a_frame_glow():
     weights = np.zeros((9, 9))
     weights[2, 6] = 0.3
     frame = np.full((210, 160, 3), 60, np.uint8)
@@ -43,7 +43,7 @@ def test_the_frame_glows_where_it_is_attended_to():
     assert (corner == corner[0]).all() and corner[0] < 60  # grey as it was, and dimmed
 
 
-def test_nothing_glows_where_nothing_is_attended_to():
+def test_unattended_places_of_a_frame_are_dim():
     frame = np.random.default_rng(0).integers(0, 256, (21, 16, 3)).astype(np.uint8)
     np.testing.assert_array_less(overlay(frame, np.zeros((3, 3))), frame.astype(int) + 1)
 
@@ -60,7 +60,7 @@ def test_a_figure_has_a_panel_for_every_head_of_every_round():
     assert figure_to_image(figure).std() > 0
 
 
-def test_what_does_not_fit_is_refused():
+def test_mismatched_arguments_raise():
     frame = np.zeros((210, 160, 3), np.uint8)
     with pytest.raises(InvalidInput, match=r"\(H, 12, 12\)"):
         attention_paid(scores(2, (3, 3)), (3, 4))

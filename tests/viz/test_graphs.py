@@ -1,4 +1,4 @@
-"""Nodes lie as their paths are long, and lines are as wide as the attention they stand for."""
+"""Graph figures: distances between nodes follow paths, widths of lines attention."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def test_a_path_lies_on_a_line():
     np.testing.assert_allclose(apart(graph_layout(PATH)), steps, atol=0.05)
 
 
-def test_pieces_are_kept_apart_and_nothing_lies_on_anything():
+def test_components_do_not_overlap():
     distances = apart(graph_layout(PATH_BUT_LAST))
     assert distances[4, :4].min() > 1
     assert distances[~np.eye(5, dtype=bool)].min() > 0.5
@@ -33,7 +33,7 @@ def figure_of(attention, probability):
     return graph_attention_figure(PATH_BUT_LAST, 1, connected, rounds)
 
 
-def test_half_a_line_is_as_wide_as_the_attention_of_the_node_it_begins_at():
+def test_width_of_half_a_line_is_the_attention_of_its_node():
     attention = np.zeros((2, 5, 5))
     attention[:, 1] = [[0.5, 0, 0.5, 0, 0], [1.0, 0, 0, 0, 0]]
     attention[:, 0, 1] = 0.1
@@ -55,7 +55,7 @@ def test_half_a_line_is_as_wide_as_the_attention_of_the_node_it_begins_at():
     assert drawn[1, 0] / drawn[0, 1] == pytest.approx(0.75 / 0.1)
 
 
-def test_nodes_are_filled_by_what_they_say_and_ringed_by_what_is_right():
+def test_nodes_show_probability_and_correct_answer():
     probability = np.linspace(0, 1, 5)
     figure = figure_of(np.zeros((1, 5, 5)), probability)
     for axes, shares in zip(figure.axes, (probability, 1 - probability), strict=True):
@@ -82,6 +82,6 @@ RIGHT = (np.zeros((2, 5, 5)), np.zeros(5))
         (PATH, 0, np.ones(5), {"r": (RIGHT[0], np.ones(4))}, r"received \(2, 5, 5\), \(4,\)"),
     ],
 )
-def test_mistakes_are_named(edges, marked, connected, rounds, message):
+def test_invalid_arguments_raise(edges, marked, connected, rounds, message):
     with pytest.raises(ValueError, match=message):
         graph_attention_figure(edges, marked, connected, rounds)

@@ -1,4 +1,4 @@
-"""The right attention in the right panel, and what is refused."""
+"""Memory attention figures: contents of panels, and errors."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_every_panel_shows_its_step_and_head(queries):
     assert image.dtype == np.uint8
 
 
-def test_the_colour_bar_says_what_it_measures():
+def test_the_colour_bar_has_a_label():
     figure = memory_attention_figure(random_scores(), ["a", "b", "c", "input"], ["x", "y", "z"])
     [bar] = [axes for axes in figure.axes if not axes.get_images()]
     assert bar.get_ylabel() == "attention"
@@ -60,6 +60,6 @@ def test_masked_steps_and_half_precision_can_be_drawn():
         (np.ones((2, 1, 3, 3)), "abc", "xy", 4, "queries must be 1 to 3.*4"),
     ],
 )
-def test_what_does_not_fit_is_refused(scores, entities, steps, queries, message):
+def test_mismatched_arguments_raise(scores, entities, steps, queries, message):
     with pytest.raises(ValueError, match=message):
         memory_attention_figure(scores, entities, steps, queries)

@@ -1,4 +1,4 @@
-"""Figures become arrays and whole files."""
+"""Figures become arrays and complete files."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Maps lie over their pictures; panels show what they were given."""
+"""Question figures: places of maps and contents of panels."""
 
 import numpy as np
 import pytest
@@ -38,6 +38,6 @@ def test_objects_stay_in_sight():
         ((IMAGES, ["one", "two"], {"r": np.ones((1, 7, 7))}, 12), r"maps\['r'\].*\(1, 7, 7\)"),
     ],
 )
-def test_mistakes_are_named(arguments, message):
+def test_invalid_arguments_raise(arguments, message):
     with pytest.raises(ValueError, match=message):
         questions_figure(*arguments)

@@ -1,4 +1,4 @@
-"""Returns reached are drawn where they were asked for."""
+"""Returns are drawn against their targets."""
 
 import numpy as np
 import pytest
@@ -32,19 +32,19 @@ def test_a_single_return_lies_above_or_below_a_diagonal_too():
     assert low < 9 and high > 15
 
 
-def test_the_legend_names_every_line_by_its_look():
+def test_the_legend_names_every_line():
     figure = returns_figure({"a": {"ours": CURVE}}, {"a": CLOSE})
     [axes] = figure.axes
     [legend] = figure.legends
     names = [text.get_text() for text in legend.get_texts()]
-    assert names == ["ours", *CLOSE, "what was asked for"]
+    assert names == ["ours", *CLOSE, "target"]
     looks = {(line.get_color(), line.get_linestyle()) for line in legend.get_lines()}
     assert len(looks) == len(names)
     named = dict(zip(names, legend.get_lines()))
     for label, height in CLOSE.items():
         [line] = [line for line in axes.lines if list(line.get_ydata()) == [height, height]]
         assert line.get_color() == named[label].get_color()
-    # Written beside a line, a name crossed the curves, the grid and other names.
+    # A name next to a line would cross curves, the grid and other names.
     assert not axes.texts
 
 
@@ -78,6 +78,6 @@ def test_nothing_overlaps_or_leaves_the_figure_and_little_is_blank(count, refere
         ({"easy": {"ours": ([1.0, 2.0], [[1.0]])}}, r"\(2,\) and \(1, 1\)"),
     ],
 )
-def test_mistakes(panels, message):
+def test_invalid_input_raises(panels, message):
     with pytest.raises(ValueError, match=message):
         returns_figure(panels)

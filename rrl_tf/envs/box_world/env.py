@@ -1,0 +1,211 @@
+"""Box-World: keys open boxes with further keys, and one of the boxes holds the gem."""
+
+from __future__ import annotations
+
+import colorsys
+from collections.abc import Iterable
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+from rrl_tf._arguments import one_of, positive_int, reset_option
+from rrl_tf.envs.box_world.levels import (
+    COLOUR_BITS,
+    COLOURS,
+    DISTRACTOR,
+    FLOOR,
+    GEM,
+    KEY,
+    LOCK,
+    BoxWorldLevels,
+    BoxWorldStart,
+)
+from rrl_tf.errors import InvalidInput
+
+ACTION_NAMES = ("up", "down", "left", "right")
+MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
+
+AGENT = 4
+"""Kind of the agent's cell in observations, after floor, key, lock and gem."""
+
+# Byte of a cell → (kind, colour) in observations: a distractor's lock looks like any lock.
+LOOKS = np.stack(np.divmod(np.arange(256), COLOURS + 1), axis=-1).astype(np.uint8)
+LOOKS[LOOKS[:, 0] == DISTRACTOR, 0] = LOCK
+
+REWARDS = {LOCK: 1.0, DISTRACTOR: -1.0, GEM: 10.0}
+
+_DRAWN_FIRST = 30
+_TILE = 16
+_FLOOR, _AGENT, _GEM = (np.full(3, grey, np.uint8) for grey in (204, 72, 255))
+
+
+class BoxWorld(gymnasium.Env):
+    """Zambaldi et al.'s Box-World, with the rules of the authors' code.
+
+    A room contains a loose key, boxes and an agent that moves one cell at a time. Stepping onto a
+    key takes it and discards the held one. Stepping onto a lock with a key of its colour opens it
+    and uses up the key. A lock closes the cell to its left until it is open. The rewards are 1 for
+    a box that leads to the gem, -1 for any other, which ends the episode, and 10 for the gem, which
+    also ends it.
+
+    Observations are `(size, size, 2)` uint8, axes (row, column) and channels (kind, colour): kinds
+    are 0 floor, 1 key, 2 lock, 3 gem and 4 the agent, whose colour is that of its key; colours are
+    1 to `num_colours`, 0 is none. The last `info` of an episode contains `"success"`, whether the
+    agent reached the gem.
+
+    Args:
+        size, goal_length, num_distractors, **options: the levels, as in `BoxWorldLevels`.
+        max_steps: time limit of an episode.
+        render_mode: `"rgb_array"` or `None`.
+
+    Attributes:
+        levels: the `BoxWorldLevels` from which episodes are drawn.
+        start: the `BoxWorldStart` of this episode.
+
+    Raises:
+        InvalidInput: if a number is not possible.
+
+    Example:
+        >>> env = gymnasium.make("rrl_tf/BoxWorld-v0", size=8, goal_length=2, num_distractors=1)
+        >>> env.reset(seed=0)[0].shape
+        (8, 8, 2)
+
+    Source: Zambaldi et al., "Relational Deep Reinforcement Learning" (2018), arXiv 1806.01830;
+    github.com/google-deepmind/pycolab, `examples/research/box_world`.
+    """
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 8}
+    action_names = ACTION_NAMES
+
+    def __init__(
+        self,
+        size: int = 12,
+        goal_length: int | Iterable[int] = (1, 2, 3, 4),
+        num_distractors: int | Iterable[int] = (0, 1, 2, 3, 4),
+        *,
+        max_steps: int = 120,
+        render_mode: str | None = None,
+        **options: Any,
+    ) -> None:
+        self.levels = BoxWorldLevels(size, goal_length, num_distractors, **options)
+        rng = np.random.default_rng(0)
+        for _ in range(_DRAWN_FIRST):  # raises if there are hardly any such levels
+            self.levels.draw(rng)
+        self.max_steps = positive_int("max_steps", max_steps)
+        self.render_mode = one_of("render_mode", render_mode, (None, "rgb_array"))
+        codes: Any = np.uint8
+        high = np.array([AGENT, self.levels.num_colours], codes)
+        self.observation_space = Box(0, np.tile(high, (size, size, 1)), dtype=codes)
+        self.action_space = Discrete(len(ACTION_NAMES))
+        self.start: BoxWorldStart | None = None
+        self._is_over = True
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Begin an episode, at `options["start"]` if it is given.
+
+        Raises:
+            InvalidInput: if there is another option, or a start of another size or with more
+                colours; the episode then continues unchanged.
+        """
+        start = reset_option("start", options)
+        requested = None if start is None else self.levels.checked(start)
+        super().reset(seed=seed)
+        self.start = requested or self.levels.draw(self.np_random)
+        self._cells = np.frombuffer(self.start.cells, np.uint8).reshape(2 * [self.start.size])
+        self._cells = self._cells.copy()
+        self._agent, self._held, self._steps = self.start.agent, 0, 0
+        self._is_over = False
+        return self.observe(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Move up, down, left or right.
+
+        Raises:
+            gymnasium.error.ResetNeeded: before the first reset, or after an episode has terminated;
+                a truncated episode can continue.
+            InvalidInput: if `action` is not an action.
+        """
+        if self._is_over:
+            when = "after the end of an episode" if self.start else "before the first reset"
+            raise gymnasium.error.ResetNeeded(f"Call reset before step; received a step {when}.")
+        if not self.action_space.contains(action):
+            raise InvalidInput(f"an action must be 0, 1, 2 or 3; received {action!r}")
+        reward, terminated = self._move(*MOVES[action])
+        self._steps += 1
+        truncated = self._steps >= self.max_steps
+        self._is_over = terminated  # a caller may ignore the time limit
+        info = {"success": terminated and reward > 0} if terminated or truncated else {}
+        return self.observe(), reward, terminated, truncated, info
+
+    def _move(self, down, right):
+        """Apply the rules of the authors' player, keys, locks and gem: (reward, terminated)."""
+        row, column = self._agent[0] + down, self._agent[1] + right
+        size = self.start.size
+        if not (0 <= row < size and 0 <= column < size):
+            return 0.0, False
+        kind, colour = divmod(int(self._cells[row, column]), COLOURS + 1)
+        is_lock = kind in (LOCK, DISTRACTOR)
+        right_kind = self._cells[row, column + 1] >> COLOUR_BITS if column + 1 < size else FLOOR
+        is_closed = kind in (KEY, GEM) and right_kind in (LOCK, DISTRACTOR)
+        if is_closed or (is_lock and colour != self._held):
+            return 0.0, False
+        self._agent = (row, column)
+        self._cells[row, column] = FLOOR
+        if kind == KEY:
+            self._held = colour
+        if is_lock:
+            self._held = 0
+        return REWARDS.get(kind, 0.0), kind in (DISTRACTOR, GEM)
+
+    def observe(self) -> np.ndarray:
+        """Return the current observation, `(size, size, 2)` uint8."""
+        seen = LOOKS[self._cells]
+        seen[self._agent] = (AGENT, self._held)
+        return seen
+
+    def state_key(self) -> tuple[Any, ...]:
+        """Return a tuple that is equal for two states exactly if they have the same future.
+
+        The step count is not part of it.
+        """
+        return self._cells.tobytes(), self._agent, self._held
+
+    def render(self) -> np.ndarray | None:
+        """Return the room with its walls, `(height, width, 3)` uint8; the held key is top left.
+
+        Raises:
+            gymnasium.error.ResetNeeded: before the first reset.
+        """
+        if self.render_mode is None:
+            return None
+        if self.start is None:
+            raise gymnasium.error.ResetNeeded("Call reset before render.")
+        picture = np.pad(self.render_room(), ((_TILE, _TILE), (_TILE, _TILE), (0, 0)))
+        if self._held:
+            picture[:_TILE, :_TILE] = self._tile(KEY, self._held)
+        return picture
+
+    def render_room(self) -> np.ndarray:
+        """Return the room without walls as an RGB image, 16 pixels per cell."""
+        rows = [
+            np.concatenate([self._tile(int(kind), int(colour)) for kind, colour in row], axis=1)
+            for row in self.observe()
+        ]
+        return np.concatenate(rows)
+
+    def _tile(self, kind, colour):
+        """Draw a cell: a lock has a keyhole, the agent a square in the colour of its key."""
+        # The pale colours of the authors' wheel, brightened.
+        rgb = colorsys.hsv_to_rgb((colour - 1) / self.levels.num_colours, 0.62, 0.9)
+        paint = np.round(255 * np.array(rgb)).astype(np.uint8)
+        tile = np.empty((_TILE, _TILE, 3), np.uint8)
+        tile[:] = {FLOOR: _FLOOR, AGENT: _AGENT, GEM: _GEM}.get(kind, paint)
+        if kind == LOCK:
+            tile[5:8, 6:10] = tile[8:11, 7:9] = _AGENT
+        if kind == AGENT and colour:
+            tile[5:-5, 5:-5] = paint
+        return tile

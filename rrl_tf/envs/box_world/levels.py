@@ -1,0 +1,301 @@
+"""Box-World's levels: their starts, and the generator that draws them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from rrl_tf._arguments import (
+    integer,
+    integers_from,
+    natural,
+    number_from,
+    one_of,
+    positive_int,
+)
+from rrl_tf.errors import InvalidInput
+
+# A cell is one byte: its kind, and in the lower five bits its colour, 0 for none.
+FLOOR, KEY, LOCK, GEM, DISTRACTOR = range(5)
+COLOUR_BITS = 5
+COLOURS = 2**COLOUR_BITS - 1
+"""Largest number of colours; the authors use 20."""
+
+PARTS = ("all", "train", "test")
+_TRIES = 1000
+_COLOURINGS = 2000
+
+
+def cell_code(kind: int, colour: int = 0) -> int:
+    """Return the byte of a cell.
+
+    Example:
+        >>> cell_code(KEY, 3) >> COLOUR_BITS == KEY, cell_code(KEY, 3) & COLOURS
+        (True, 3)
+    """
+    return kind << COLOUR_BITS | colour
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class BoxWorldStart:
+    """The state at the beginning of a Box-World episode.
+
+    Args:
+        size: side of the room in cells, without its walls.
+        cells: `size * size` bytes of `cell_code`, row by row: floor, keys, the gem, locks, and the
+            locks of distractors. A lock closes the cell to its left.
+        agent: (row, column) of the agent.
+
+    Raises:
+        InvalidInput: if the cells or the agent's cell are not possible.
+
+    Example:
+        >>> start = BoxWorldStart(2, bytes([0, 0, cell_code(GEM), cell_code(LOCK, 1)]), (0, 0))
+        >>> start.boxes
+        ((1, 0, False),)
+    """
+
+    size: int
+    cells: bytes
+    agent: tuple[int, int]
+
+    def __post_init__(self):
+        try:
+            is_possible = self._is_possible()
+        except (TypeError, ValueError):  # not bytes, or not a pair
+            is_possible = False
+        if not is_possible:
+            raise InvalidInput(
+                "a Box-World episode starts with size * size bytes of cells and an agent on the "
+                f"floor; received {self!r}"
+            )
+
+    def _is_possible(self):
+        row, column = self.agent
+        inside = row in range(self.size) and column in range(self.size)
+        return (
+            isinstance(self.cells, bytes)
+            and len(self.cells) == self.size**2
+            and inside
+            and self.cells[row * self.size + column] == FLOOR
+            and max(self.cells) < cell_code(DISTRACTOR + 1)
+        )
+
+    @property
+    def max_colour(self) -> int:
+        """The largest colour of any cell."""
+        return max(code & COLOURS for code in self.cells)
+
+    @functools.cached_property
+    def boxes(self) -> tuple[tuple[int, int, bool], ...]:
+        """(colour of the lock, colour of the key or 0 for the gem, is a distractor) of each box."""
+        cells = np.frombuffer(self.cells, np.uint8).reshape(self.size, self.size)
+        kinds, colours = np.divmod(cells, COLOURS + 1)
+        behind = np.pad(colours, ((0, 0), (1, 0)))[:, :-1]  # 0 at the left end of a row
+        locks = (kinds == LOCK) | (kinds == DISTRACTOR)
+        wrong = kinds[locks] == DISTRACTOR
+        return tuple(zip(colours[locks].tolist(), behind[locks].tolist(), wrong.tolist()))
+
+    @property
+    def pairs(self) -> frozenset[tuple[int, int]]:
+        """(colour of the lock, colour of the key) of all boxes except the gem's."""
+        return frozenset((lock, key) for lock, key, _ in self.boxes if key)
+
+    @property
+    def solution_pairs(self) -> frozenset[tuple[int, int]]:
+        """The pairs of the boxes that lead to the gem."""
+        return frozenset((lock, key) for lock, key, wrong in self.boxes if key and not wrong)
+
+
+def held_out_pairs(num_colours: int = 20, share: float = 0.2, seed: int = 0) -> frozenset[Any]:
+    """Return the pairs (colour of a lock, colour of its key) that training levels never contain.
+
+    Args:
+        num_colours: C; colours are 1 to C.
+        share: fraction of the C(C - 1) pairs of two colours.
+        seed: selects the pairs.
+
+    Raises:
+        InvalidInput: if a number is not possible.
+
+    Example:
+        >>> len(held_out_pairs(20)), all(lock != key for lock, key in held_out_pairs(20))
+        (76, True)
+    """
+    number_from("num_colours", integer("num_colours", num_colours), 2, COLOURS)
+    number_from("held_out_share", share, 0, 1)
+    colours = range(1, num_colours + 1)
+    pairs = [(lock, key) for lock in colours for key in colours if lock != key]
+    rng = np.random.default_rng(natural("held_out_seed", seed))
+    chosen = rng.permutation(len(pairs))[: round(share * len(pairs))]
+    return frozenset(pairs[i] for i in chosen)
+
+
+@dataclasses.dataclass(frozen=True)
+class BoxWorldLevels:
+    """A distribution of levels; `draw` draws one.
+
+    A loose key opens a box, whose key opens the next one, until the last, which holds the gem.
+    Distractors are boxes that a key of the solution opens as well. Opening one loses the episode,
+    because its key opens only further distractors.
+
+    Args:
+        size: side of the room in cells, without its walls.
+        goal_length: number of boxes that lead to the gem, or several numbers to draw from.
+        num_distractors: number of branches of distractors, or several numbers to draw from.
+        distractor_length: boxes per branch.
+        num_colours: C, colours of locks and keys.
+        part: `"all"` levels; `"train"`, those without a pair of `held_out_pairs`; `"test"`, those
+            whose solution has at least one such pair, which requires two boxes.
+        held_out_share, held_out_seed: as in `held_out_pairs`.
+
+    Attributes:
+        held_out: the held-out pairs.
+
+    Raises:
+        InvalidInput: if a number is not possible.
+
+    Example:
+        >>> levels = BoxWorldLevels(size=8, goal_length=2, num_distractors=1)
+        >>> len(levels.draw(np.random.default_rng(0)).boxes)
+        3
+
+    Source: the generator of github.com/google-deepmind/pycolab, by Zambaldi et al. (2018).
+    """
+
+    size: int = 12
+    goal_length: int | Iterable[int] = (1, 2, 3, 4)
+    num_distractors: int | Iterable[int] = (0, 1, 2, 3, 4)
+    distractor_length: int = 1
+    num_colours: int = 20
+    part: str = "all"
+    held_out_share: float = 0.2
+    held_out_seed: int = 0
+    held_out: frozenset[Any] = dataclasses.field(init=False, repr=False)
+
+    def __post_init__(self):
+        keep = functools.partial(object.__setattr__, self)
+        positive_int("size", self.size)
+        positive_int("distractor_length", self.distractor_length)
+        pairs = held_out_pairs(self.num_colours, self.held_out_share, self.held_out_seed)
+        keep("held_out", pairs)
+        one_of("part", self.part, PARTS)
+        for name, least in (("goal_length", 1), ("num_distractors", 0)):
+            keep(name, integers_from(name, getattr(self, name), least))
+        if self.part == "test":
+            longer = tuple(length for length in self.goal_length if length > 1)
+            if not longer:
+                raise InvalidInput(
+                    "part='test' needs a goal_length of 2 or more, because the gem's box has no "
+                    f"key; received {self.goal_length}"
+                )
+            keep("goal_length", longer)
+        others = self.num_colours - 1 - max(self.goal_length)
+        needed = min(self.distractor_length, 2) if max(self.num_distractors) > 0 else 0
+        if others < needed:
+            raise InvalidInput(
+                f"num_colours must be at least {max(self.goal_length) + 1 + needed} for "
+                f"goal_length {max(self.goal_length)} and these distractors; "
+                f"received {self.num_colours}"
+            )
+
+    def checked(self, start: Any) -> BoxWorldStart:
+        """Return a given start, which must have this size and these colours.
+
+        Raises:
+            InvalidInput: if it does not.
+        """
+        if (
+            not isinstance(start, BoxWorldStart)
+            or start.size != self.size
+            or start.max_colour > self.num_colours
+        ):
+            raise InvalidInput(
+                f"expected a BoxWorldStart of size {self.size} with colours up to "
+                f"{self.num_colours}; received {start!r}"
+            )
+        return start
+
+    def draw(self, rng: np.random.Generator) -> BoxWorldStart:
+        """Draw a level.
+
+        Args:
+            rng: random generator; the same state gives the same level.
+
+        Raises:
+            InvalidInput: if no level is found because the boxes lack room or colours.
+        """
+        for _ in range(_TRIES):
+            length, boxes = self._coloured(rng)
+            start = self._placed(rng, length, boxes)
+            if start is not None:
+                return start
+        raise InvalidInput(
+            f"no level of size {self.size} was found in {_TRIES} tries: the boxes have too little "
+            f"room; received goal_length={self.goal_length}, "
+            f"num_distractors={self.num_distractors}, "
+            f"distractor_length={self.distractor_length}"
+        )
+
+    def _coloured(self, rng):
+        """Return the number of the solution's boxes, and (lock, key) of all boxes as colours."""
+        length, boxes = self._numbered(rng)
+        for _ in range(_COLOURINGS):
+            colours = [0, *(1 + rng.permutation(self.num_colours)).tolist()]
+            coloured = [(colours[lock], colours[key]) for lock, key in boxes]
+            if self._is_of_part(coloured, length):
+                return length, coloured
+        raise InvalidInput(
+            f"no level of part {self.part!r} was found in {_COLOURINGS} tries: held_out_share must "
+            f"leave both parts enough pairs of colours; received {self.held_out_share}"
+        )
+
+    def _is_of_part(self, boxes, length):
+        if self.part == "train":
+            return self.held_out.isdisjoint(boxes)
+        return self.part == "all" or not self.held_out.isdisjoint(boxes[1 : length + 1])
+
+    def _numbered(self, rng):
+        """Return the boxes before they have colours: numbers along the solution; 0 is none."""
+        length = _pick(rng, self.goal_length)
+        boxes = [(i, i + 1) for i in range(length)] + [(length, 0)]
+        for _ in range(_pick(rng, self.num_distractors)):
+            lock = 1 + int(rng.integers(length))
+            for _ in range(self.distractor_length):
+                key = lock
+                while key == lock:
+                    key = int(rng.integers(length + 1, self.num_colours))
+                boxes.append((lock, key))
+                lock = key
+        return length, boxes
+
+    def _placed(self, rng, length, boxes):
+        """Return a start with these boxes, each surrounded by floor, or `None` without room."""
+        size = self.size
+        cells = np.zeros((size, size), np.uint8)
+        room = np.zeros((size, size), bool)  # for the left cell of a box
+        room[1 : size - 1, 1 : size - 3] = True
+        for i, (lock, key) in enumerate(boxes):
+            places = np.flatnonzero(room)
+            if not len(places):
+                return None
+            row, column = divmod(_pick(rng, places), size)
+            cells[row, column] = cell_code(KEY, key) if key else cell_code(GEM)
+            if lock:
+                kind = DISTRACTOR if i > length else LOCK
+                cells[row, column + 1] = cell_code(kind, lock)
+            room[row - 1 : row + 2, max(0, column - 2) : column + (3 if lock else 2)] = False
+        # The authors' player never starts in the last column, the first row or the last one.
+        free = np.flatnonzero(cells[1 : size - 1, : size - 1] == FLOOR)
+        if not len(free):
+            return None
+        row, column = divmod(_pick(rng, free), size - 1)
+        return BoxWorldStart(size, cells.tobytes(), (row + 1, column))
+
+
+def _pick(rng, values):
+    return int(values[rng.integers(len(values))])

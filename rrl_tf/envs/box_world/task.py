@@ -1,0 +1,143 @@
+"""Box-World as a task: levels of boxes and distractors, with held-out pairs of colours."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from rrl_tf._arguments import integers_from, one_of, positive_int
+from rrl_tf.envs.box_world.env import ACTION_NAMES, AGENT, BoxWorld
+from rrl_tf.envs.box_world.levels import FLOOR, GEM, KEY, LOCK, PARTS
+from rrl_tf.envs.preprocessing import one_hot
+from rrl_tf.envs.task import Level, Task
+from rrl_tf.errors import InvalidInput
+
+Numbers: TypeAlias = int | tuple[int, ...]
+"""A number, or several to draw from."""
+
+LEVELS = (((1, 2, 3), (0, 1, 2)),)
+"""One level: the numbers of boxes that lead to the gem, and of distractors."""
+
+
+def box_world_task(
+    size: int = 8,
+    *,
+    levels: Sequence[tuple[Numbers, Numbers]] = LEVELS,
+    train_part: str = "train",
+    test_part: str = "train",
+    test_goal_length: Numbers | None = None,
+    max_steps: int = 120,
+    pool: int = 20_000,
+    **options: Any,
+) -> Task:
+    """Return Box-World as a `Task`, evaluated on levels that training does not use.
+
+    Args:
+        size: side of the room in cells, without its walls.
+        levels: the curriculum from first to last, for each level `goal_length` and
+            `num_distractors` as in `BoxWorld`.
+        train_part: `"train"` excludes `held_out_pairs` from training; `"all"` excludes nothing.
+        test_part: the levels of the evaluation: `"train"`, new levels of trained pairs; `"test"`,
+            levels that need a held-out pair if they have two boxes or more; or `"all"`.
+        test_goal_length: number of boxes in the evaluation, if it differs from training.
+        max_steps: time limit of an episode.
+        pool: as in `BoxWorldGraph`, for every level.
+        **options: other arguments of `BoxWorld` for all levels, such as `distractor_length` and
+            `num_colours`.
+
+    Raises:
+        InvalidInput: if an argument is not possible.
+
+    Example:
+        >>> task = box_world_task(8, levels=((1, 0), ((1, 2), 1)))
+        >>> task.preprocessor.shape, task.action_names
+        ((8, 8, 26), ('up', 'down', 'left', 'right'))
+    """
+    positive_int("pool", pool)
+    one_of("train_part", train_part, PARTS)
+    one_of("test_part", test_part, PARTS)
+    if settled := sorted({"goal_length", "num_distractors", "part"} & options.keys()):
+        raise InvalidInput(
+            "`levels`, `train_part` and `test_part` set goal_length, num_distractors and part; "
+            f"received also {', '.join(settled)}"
+        )
+    if not levels:
+        raise InvalidInput(f"`levels` must hold at least one level; received {levels!r}")
+    made = []
+    for boxes, distractors in levels:
+        length = integers_from("goal_length", boxes, 1)
+        distractors = integers_from("num_distractors", distractors, 0)
+        tested = length
+        if test_goal_length is not None:
+            tested = integers_from("test_goal_length", test_goal_length, 1)
+        # A level that is too short for held-out pairs is evaluated on trained ones.
+        part = "train" if test_part == "test" and max(tested) < 2 else test_part
+        shared = {**options, "size": size, "max_steps": max_steps, "num_distractors": distractors}
+        training = {"goal_length": length, "part": train_part, **shared}
+        testing = {"goal_length": tested, "part": part, **shared}
+        made.append(
+            Level(
+                f"{_range(length)} boxes, {_range(distractors)} distractors",
+                functools.partial(BoxWorld, **training),
+                functools.partial(BoxWorld, **testing),
+                make_graph=functools.partial(_make_graph, pool=pool, **training),
+                make_test_graph=functools.partial(_make_graph, **testing),
+            )
+        )
+    space: Any = made[0].make_env().observation_space
+    return Task(
+        name=f"BoxWorld-{size}x{size}",
+        levels=tuple(made),
+        preprocessor=one_hot(space, unseen_code=FLOOR, agent_code=AGENT),
+        action_names=ACTION_NAMES,
+        entities=box_world_cells,
+        view=lambda env: env.get_wrapper_attr("render_room")(),
+    )
+
+
+def box_world_cells(observation: np.ndarray) -> dict[str, tuple[int, int]]:
+    """Return the cells of the agent, the gem, keys and locks.
+
+    Args:
+        observation: `(size, size, 2)`.
+
+    Returns:
+        Label → cell (row, column): `agent`; `gem`; `key`, a loose key; `open`, a lock that the held
+        key opens; `box`, any other lock. Labels are numbered from the second one on.
+
+    Example:
+        >>> view = np.zeros((8, 8, 2), "uint8")
+        >>> view[2, 5], view[4, 4] = (AGENT, 7), (LOCK, 7)
+        >>> box_world_cells(view)
+        {'agent': (2, 5), 'open': (4, 4)}
+    """
+    kinds, colours = observation[..., 0], observation[..., 1]
+    held = int(colours[kinds == AGENT].max(initial=0))
+    locks = kinds == LOCK
+    closed = np.zeros(kinds.shape, bool)
+    closed[:, :-1] = locks[:, 1:]
+    found = {
+        "agent": kinds == AGENT,
+        "gem": kinds == GEM,
+        "key": (kinds == KEY) & ~closed,
+        "open": locks & (colours == held),
+        "box": locks & (colours != held),
+    }
+    return {
+        label if number == 1 else f"{label} {number}": (row, column)
+        for label, where in found.items()
+        for number, (row, column) in enumerate(np.argwhere(where).tolist(), start=1)
+    }
+
+
+def _range(numbers):
+    return "-".join(map(str, sorted({min(numbers), max(numbers)})))
+
+
+def _make_graph(**options):
+    from rrl_tf.envs.box_world.graph import BoxWorldGraph  # loads TensorFlow
+
+    return BoxWorldGraph(**options)

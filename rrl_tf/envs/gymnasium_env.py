@@ -1,0 +1,162 @@
+"""A task from any Gymnasium environment with discrete actions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.wrappers import FlattenObservation, ReshapeObservation, TimeLimit
+from minigrid.minigrid_env import MiniGridEnv
+
+from rrl_tf._arguments import optional_positive_int
+from rrl_tf.envs.minigrid_env import CompassObservation, MiniGridStateKey, minigrid_task
+from rrl_tf.envs.preprocessing import Preprocessor, as_float, one_hot, scaled
+from rrl_tf.envs.task import Level, Task, new_env, optional_attribute
+from rrl_tf.envs.wrappers import SelectActions, StackFrames
+from rrl_tf.errors import InvalidInput
+
+MOST_CODES = 64
+"""A grid of integers with a larger value is an image and not a grid of codes."""
+
+_SMALLEST_MINIGRID_REWARD = 0.05  # below 1 - 0.9 * steps / max_steps, MiniGrid's reward at the goal
+
+
+def gymnasium_task(
+    env: str | Callable[..., gymnasium.Env],
+    *,
+    test_env: str | Callable[..., gymnasium.Env] | None = None,
+    success_return: float | None = None,
+    max_steps: int | None = None,
+    frames: int = 1,
+    actions: Sequence[int] = (),
+) -> Task:
+    """Return an environment as a `Task`, according to its spaces and attributes.
+
+    | observations | preprocessed as |
+    |---|---|
+    | MiniGrid's dict | one-hot codes of view and direction, without the mission |
+    | a `Box` of integers (height, width, channels) with few values | one-hot codes, a grid |
+    | any other `Box` of three axes, with bounds | divided by the largest bound: pixels to 0..1 |
+    | a `Box` of bytes | divided by 255 |
+    | any other `Box` | float32, unchanged |
+    | `Dict`, `Tuple`, `Discrete`, ... | flattened to a vector |
+
+    Args:
+        env: id of a registered environment, such as `CartPole-v1` or `module:Name-v0`, which
+            imports the module first; or a function `make(render_mode=None)` → environment.
+        test_env: the same for the evaluation environment, if it differs.
+        success_return: as in `Task`; by default the registered reward threshold, or any positive
+            return in MiniGrid.
+        max_steps: time limit of an episode; by default the environment's own. It can only shorten
+            the limit of an environment that a function makes.
+        frames: number of observations stacked along their last axis.
+        actions: the actions to choose from, each once; all if empty.
+
+    Returns:
+        A `Task` of one level.
+
+    Raises:
+        InvalidInput: if there is no such environment, or its spaces or a number are not supported.
+
+    Example:
+        >>> task = gymnasium_task("CartPole-v1")
+        >>> task.success_return, task.preprocessor.shape
+        (475.0, (4,))
+    """
+    max_steps = optional_positive_int("max_steps", max_steps)
+    make = functools.partial(_make, env, max_steps, frames, actions)
+    make_test = functools.partial(_make, test_env, max_steps, frames, actions)
+    example = make()
+    level = Level("", make, make_test if test_env else None)
+    if success_return is None:
+        registered = getattr(example.spec, "reward_threshold", None)
+        success_return = _SMALLEST_MINIGRID_REWARD if _is_minigrid(example) else registered
+    # The id without its module, or the name of the function.
+    name = env if isinstance(env, str) else getattr(env, "__name__", "environment")
+    name = name.rpartition(":")[2]
+    if _is_minigrid(example) and example.has_wrapper_attr("channels"):
+        return minigrid_task(name, [level], success_return=success_return, frames=frames)
+    return Task(
+        name=name,
+        levels=(level,),
+        preprocessor=_preprocessor(example.observation_space, frames),
+        success_return=success_return,
+        entities=optional_attribute(example, "entities"),
+        frames=frames,
+    )
+
+
+def _make(env, max_steps, frames, actions, render_mode=None):
+    return _wrapped(_made(env, render_mode, max_steps), frames, actions)
+
+
+def _is_minigrid(env):
+    return isinstance(env.unwrapped, MiniGridEnv)
+
+
+def _made(env, render_mode, max_steps):
+    """Return the environment before this module wraps it."""
+    if not isinstance(env, str):
+        own = new_env(env, render_mode)
+        return own if max_steps is None else TimeLimit(own, max_steps)
+    # An environment that cannot be rendered may not accept the argument.
+    rendering = {} if render_mode is None else {"render_mode": render_mode}
+    try:
+        made = gymnasium.make(env, max_episode_steps=max_steps, **rendering)
+    except (gymnasium.error.Error, ImportError, ValueError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InvalidInput(f"cannot make the environment {env!r}: {first}") from error
+    if max_steps is not None and isinstance(made.unwrapped, MiniGridEnv):
+        # MiniGrid has its own limit, which would end an episode earlier.
+        made.unwrapped.max_steps = max(made.unwrapped.max_steps, max_steps)
+    return made
+
+
+def _wrapped(env, frames, actions):
+    """Return the environment with observations in one array and actions from 0 up."""
+    if not isinstance(env.action_space, spaces.Discrete):
+        raise InvalidInput(
+            f"a double DQN needs discrete actions; received the action space {env.action_space}"
+        )
+    # A wrapper may already have made an array of MiniGrid's dict.
+    if _is_minigrid(env) and isinstance(env.observation_space, spaces.Dict):
+        env = CompassObservation(env)
+    elif not isinstance(env.observation_space, spaces.Box):
+        try:
+            env = FlattenObservation(env)
+        except (NotImplementedError, ValueError, TypeError) as error:
+            raise InvalidInput(
+                f"observations of {env.observation_space} cannot be made one array ({error})"
+            ) from error
+        if not isinstance(env.observation_space, spaces.Box):
+            raise InvalidInput(
+                "observations must have a fixed size; received the space "
+                f"{env.unwrapped.observation_space}"
+            )
+    if _is_minigrid(env) and not env.has_wrapper_attr("state_key"):
+        env = MiniGridStateKey(env)
+    shape = env.observation_space.shape
+    if len(shape) in (0, 2):
+        env = ReshapeObservation(env, (*shape, 1))
+    if frames != 1:
+        env = StackFrames(env, frames)
+    start, count = int(env.action_space.start), int(env.action_space.n)
+    if start or actions:
+        env = SelectActions(env, tuple(actions) or tuple(range(start, start + count)))
+    return env
+
+
+def _preprocessor(space: Any, frames: int) -> Preprocessor:
+    is_grid = len(space.shape) == 3
+    few_codes = space.dtype.kind in "iu" and space.low.min() >= 0 and space.high.max() < MOST_CODES
+    if is_grid and few_codes:
+        return one_hot(space, frames)
+    # The largest float32 stands for no bound.
+    is_bounded = max(-float(space.low.min()), float(space.high.max())) < np.finfo(np.float32).max
+    if space.dtype == np.uint8 or (is_grid and is_bounded):
+        return scaled(space)
+    return as_float(space)

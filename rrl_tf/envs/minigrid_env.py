@@ -1,0 +1,260 @@
+"""Parts that the MiniGrid environments share: chosen starts, wrappers and their task."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, SupportsFloat
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box
+from minigrid.minigrid_env import MiniGridEnv
+
+from rrl_tf._arguments import one_of, optional_positive_int, reset_option
+from rrl_tf.envs import minigrid_view as views
+from rrl_tf.envs.preprocessing import Preprocessor, one_hot
+from rrl_tf.envs.task import Level, Task
+from rrl_tf.envs.wrappers import SelectActions, StackFrames
+from rrl_tf.errors import InvalidInput
+
+
+class StartableEnv(MiniGridEnv):
+    """A MiniGrid world whose episodes can begin at a chosen start.
+
+    It precedes MiniGrid's own class in the bases of a subclass. The subclass sets `start_type`,
+    builds the grid of `_chosen_start()` in `_gen_grid`, and assigns `start`.
+
+    Args:
+        starts: starts from which each reset draws uniformly; `None` uses MiniGrid's generator.
+        max_steps: time limit; `None` is MiniGrid's.
+        **options: arguments of MiniGrid's class.
+
+    Raises:
+        InvalidInput: if the starts are empty or impossible, or `max_steps` is not positive.
+    """
+
+    start_type: type
+    start: Any = None
+    action_names = views.ACTION_NAMES
+    _starts: tuple[Any, ...] | None = None
+    _requested: Any = None
+    _last_contents: Any = None
+
+    def __init__(self, starts: Iterable[Any] | None, max_steps: int | None, **options: Any) -> None:
+        limit: Any = optional_positive_int("max_steps", max_steps)
+        super().__init__(max_steps=limit, **options)
+        if starts is not None:
+            self._starts = tuple(map(self._checked, starts))
+            if not self._starts:
+                raise InvalidInput(
+                    f"`starts` must hold at least one {self.start_type.__name__} or be None; "
+                    "received none"
+                )
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode, at `options["start"]` if it is given.
+
+        Raises:
+            InvalidInput: if there is another option, or the start is impossible.
+        """
+        start = reset_option("start", options)
+        self._requested = None if start is None else self._checked(start)
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Take one of MiniGrid's actions; the last `info` of an episode contains `"success"`."""
+        observation, reward, terminated, truncated, info = super().step(action)
+        if terminated or truncated:
+            info["success"] = terminated and self._is_success(reward)
+        return observation, reward, terminated, truncated, info
+
+    def gen_obs(self) -> dict[str, Any]:
+        """Return MiniGrid's observation, computed by `FieldOfView`."""
+        contents = (*self.contents(), *self.grid.grid)
+        if contents != self._last_contents:  # few steps change the grid
+            self._last_contents = contents
+            self._field_of_view = views.FieldOfView(self.grid.encode())
+        carrying = self.carrying.encode() if self.carrying else None
+        image = self._field_of_view.look(tuple(self.agent_pos), self.agent_dir, carrying)
+        return {"image": image, "direction": self.agent_dir, "mission": self.mission}
+
+    def contents(self) -> tuple[Any, ...]:
+        """Return a tuple that determines the grid, without the agent."""
+        raise NotImplementedError
+
+    def state_key(self) -> tuple[Any, ...]:
+        """Return a tuple that is equal for two states exactly if they have the same future.
+
+        The step count is not part of it: a deterministic policy without a memory that reaches the
+        same key twice in an episode repeats itself until the time limit. The memory of a recurrent
+        policy is not part of it either.
+        """
+        return (*self.contents(), *map(int, self.agent_pos), int(self.agent_dir))
+
+    def _is_success(self, reward):
+        """Return whether the end of an episode is a success; other goals have no reward."""
+        return bool(reward > 0)
+
+    def _chosen_start(self):
+        """Return the start of this episode, or `None` if MiniGrid generates it."""
+        if self._requested is None and self._starts is not None:
+            return self._starts[self.np_random.integers(len(self._starts))]
+        return self._requested
+
+    def _checked(self, start):
+        if not isinstance(start, self.start_type) or start.size != self.width:
+            raise InvalidInput(
+                f"a start must be a {self.start_type.__name__} of size {self.width}; "
+                f"received {start!r}"
+            )
+        return start
+
+
+class ImageObservation(gymnasium.ObservationWrapper):
+    """Returns the egocentric image of MiniGrid's observation: (7, 7, 3) uint8."""
+
+    channels = 3
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        space: Any = env.observation_space
+        width, height, _ = space["image"].shape
+        high = np.array(views.CODES_PER_CHANNEL[: self.channels], np.uint8) - 1
+        self.observation_space = Box(0, np.tile(high, (width, height, 1)), dtype=np.uint8)
+
+    def observation(self, observation: dict[str, Any]) -> np.ndarray:
+        """Drop the mission, which is constant."""
+        return observation["image"]
+
+
+class CompassObservation(ImageObservation):
+    """Adds the agent's direction to the egocentric image as a constant plane: (7, 7, 4) uint8."""
+
+    channels = 4
+
+    def observation(self, observation: dict[str, Any]) -> np.ndarray:
+        """Write image and direction into a new array."""
+        view = np.empty((*observation["image"].shape[:2], self.channels), np.uint8)
+        view[..., :3] = observation["image"]
+        view[..., 3] = observation["direction"]
+        return view
+
+
+class MiniGridStateKey(gymnasium.Wrapper):
+    """Adds `state_key` and `action_names` to any MiniGrid environment."""
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """Names of the available actions; some environments have only the first few."""
+        space: Any = self.action_space
+        return views.ACTION_NAMES[: int(space.n)]
+
+    def state_key(self) -> Hashable:
+        """Return a tuple that is equal for two states with the same future.
+
+        It contains the state of the random generator, so that no state repeats in a world that
+        moves by itself.
+        """
+        world: Any = self.unwrapped
+        return (
+            world.grid.encode().tobytes(),
+            tuple(map(int, world.agent_pos)),
+            int(world.agent_dir),
+            world.carrying.encode() if world.carrying else None,
+            tuple(world.np_random.bit_generator.state["state"].values()),
+        )
+
+
+class SelectReward(gymnasium.Wrapper):
+    """Replaces MiniGrid's reward.
+
+    Args:
+        env: MiniGrid environment.
+        reward: `"env"`, MiniGrid's; `"success"`, 1 for a success; or `"book"`, MiniGrid's at the
+            end of an episode and -0.01 for every other step.
+
+    Raises:
+        InvalidInput: if the name is unknown.
+    """
+
+    def __init__(self, env: gymnasium.Env, reward: str) -> None:
+        super().__init__(env)
+        self._reward = one_of("reward", reward, REWARDS)
+
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Take a step and replace its reward."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if self._reward == "success":
+            reward = info.get("success", terminated)
+        elif self._reward == "book" and not terminated:
+            reward = -0.01
+        return observation, float(reward), terminated, truncated, info
+
+
+REWARDS = ("env", "success", "book")
+OBSERVATIONS = {"view": ImageObservation, "compass": CompassObservation}
+
+
+def wrapped(
+    env: gymnasium.Env,
+    frames: int,
+    reward: str,
+    actions: Sequence[int] | None = None,
+    observation: str = "compass",
+) -> gymnasium.Env:
+    """Wrap a MiniGrid environment for training.
+
+    Args:
+        env: MiniGrid environment.
+        frames: number of observations stacked along the channels.
+        reward: as in `SelectReward`.
+        actions: codes of the actions to choose from; `None` is all.
+        observation: a name of `OBSERVATIONS`.
+
+    Raises:
+        InvalidInput: if a name is unknown, or `frames` is not positive.
+    """
+    env = OBSERVATIONS[one_of("observation", observation, tuple(OBSERVATIONS))](env)
+    env = StackFrames(env, frames)
+    if actions is not None:
+        env = SelectActions(env, actions)
+    return SelectReward(env, reward)
+
+
+def minigrid_task(
+    name: str,
+    levels: Sequence[Level],
+    coloured: bool = False,
+    preprocessor: Preprocessor | None = None,
+    **details: Any,
+) -> Task:
+    """Return the `Task` of a MiniGrid world whose views are an `ImageObservation`.
+
+    Args:
+        name, levels, **details: as in `Task`.
+        coloured: whether labels of objects always name the colour, so that each object keeps its
+            label if objects of one kind and several colours come into view one after the other.
+        preprocessor: as in `Task`; `None` is the one-hot encoding.
+    """
+    env = levels[0].make_env()
+    space: Any = env.observation_space
+    channels = env.get_wrapper_attr("channels")
+    newest = env.reset(seed=0)[0][..., -channels:]
+    is_whole_grid = bool((newest[..., 0] == views.AGENT).any())
+    if preprocessor is None:
+        agent: Any = {"agent_cell": views.agent_cell(newest)}
+        if is_whole_grid:  # the agent moves in it
+            agent = {"agent_code": views.AGENT}
+        preprocessor = one_hot(space, space.shape[-1] // channels, views.UNSEEN, **agent)
+    return Task(
+        name=name,
+        levels=tuple(levels),
+        preprocessor=preprocessor,
+        entities=lambda observation: views.object_cells(observation, channels, coloured),
+        unseen=lambda observation: views.unseen_cells(observation, channels),
+        view=views.whole_picture if is_whole_grid else views.agents_picture,
+        rows_first=False,
+        **details,
+    )

@@ -1,0 +1,68 @@
+"""Export of models for visual question answering."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+from keras import ops
+
+from rrl_tf.export.writer import input_spec, model_endpoints, write_version
+
+
+def export_vqa(
+    directory: str | os.PathLike,
+    model: keras.Layer,
+    prepare: Callable[[Any], Any],
+    image_shape: Sequence[int],
+    question_size: int,
+    details: Mapping[str, Any] | None = None,
+    version: int | None = None,
+) -> Path:
+    """Write a model of images and questions as `directory/<version>/`, ready to be served.
+
+    Signatures (free batch dimension, float32 and int32 outputs, no Python, no forced XLA):
+
+    - `answer` and `serving_default`: `{"image" (B, height, width, C) uint8, "question" (B, bits)
+      float32} -> {"answer" (B,), "probabilities" (B, K)}`, one question for each image;
+    - `answer_with_attention`, if the model returns attention scores: the same and one output
+      `attention_<name>` (B, H, N + 1, N + 1) for each entry of the model's dict of scores.
+
+    Args:
+        directory: See `rrl_tf.export.write_version`.
+        model: A relational or convolutional VQA model, of `{"images", "questions"}` to logits.
+        prepare: Function of tensors, raw images (B, ...) as float32 to the images of the model.
+        image_shape: Shape of one raw image.
+        question_size: Number of bits of a question.
+        details: JSON-able dict for `policy.json`: `answer_names`, `scores`, ...
+        version: See `rrl_tf.export.write_version`.
+
+    Returns:
+        The version folder.
+
+    Raises:
+        InvalidInput, FileExistsError: See `rrl_tf.export.write_version`; nothing is written.
+
+    Example:
+
+    >>> from rrl_tf.data.sort_of_clevr import QUESTION_SIZE, ink
+    >>> from rrl_tf.models import ConvolutionalAnswerer
+    >>> model = ConvolutionalAnswerer.from_preset("fast")
+    >>> export_vqa("runs/clevr/export", model, ink, (75, 75, 3), QUESTION_SIZE)
+    PosixPath('runs/clevr/export/1')
+    """
+
+    def answer(predict, image, question):
+        images = prepare(ops.cast(image, "float32"))
+        logits = predict({"images": images, "questions": question[:, None]})[:, 0]
+        return {"answer": ops.argmax(logits, axis=-1), "probabilities": ops.softmax(logits)}
+
+    inputs = [
+        input_spec("image", image_shape, "uint8"),
+        input_spec("question", (question_size,), "float32"),
+    ]
+    endpoints = model_endpoints("answer", model, answer, inputs)
+    return write_version(directory, model, endpoints, details, version)

@@ -1,0 +1,204 @@
+/** Grids as SVG: the world from above, and what the agent sees. style.css has the colours. */
+import {
+  AGENT_CELL,
+  CLOSED,
+  LOCKED,
+  observe,
+  OPEN,
+  thingAt,
+  VECTORS,
+  VIEW_SIZE,
+} from "./doorkey.js";
+
+const FAINTEST = 0.005; // relative to the strongest; less is not drawn
+const THING_OF_CODE = { 0: "unseen", 1: "empty", 2: "wall", 4: "door", 5: "key", 8: "goal" };
+
+/** Makes an SVG element. */
+export function svg(name, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...children);
+  return element;
+}
+
+/**
+ * A square picture of `size` cells on a side, hidden from screen readers, which read the labels.
+ */
+function picture(size, ...children) {
+  const frame = 0.04; // half of the lines at the border
+  const box = `${-frame} ${-frame} ${size + 2 * frame} ${size + 2 * frame}`;
+  return svg("svg", { viewBox: box, "aria-hidden": "true" }, ...children);
+}
+
+/** The floors of cells: one path for each kind, which draws faster than a square for each cell. */
+function grounds(cells, names) {
+  const squares = {};
+  cells.forEach(([x, y], i) => {
+    squares[names[i]] = `${squares[names[i]] ?? ""}M${x} ${y}h1v1h-1z`;
+  });
+  return Object.entries(squares).map(([name, d]) => svg("path", { class: name, d }));
+}
+
+const groundOf = (thing) => (["wall", "unseen", "goal"].includes(thing) ? thing : "empty");
+
+/** The cells of a square, column by column. */
+const square = (size) =>
+  Array.from({ length: size ** 2 }, (_, i) => [Math.floor(i / size), i % size]);
+
+/** What stands in a cell, if anything does. */
+function standing([x, y], thing, lock) {
+  const parts = thing === "key" ? [key()] : thing === "door" ? door(lock) : [];
+  return parts.length ? [svg("g", { transform: `translate(${x} ${y})` }, ...parts)] : [];
+}
+
+/** Cells with their things on the ground; between the two there is room for attention. */
+function tiles(cells, things, lock) {
+  return {
+    ground: grounds(cells, things.map(groundOf)),
+    things: cells.flatMap((cell, i) => standing(cell, things[i], lock)),
+  };
+}
+
+function key() {
+  const shaft = "M.5 .5V.84M.5 .83H.64M.5 .7H.6";
+  return svg(
+    "g",
+    { class: "key" },
+    svg("circle", { cx: 0.5, cy: 0.33, r: 0.15 }),
+    svg("path", { d: shaft }),
+  );
+}
+
+function door(lock) {
+  if (lock === OPEN)
+    return [svg("rect", { class: "door", x: 0.14, y: 0.08, width: 0.72, height: 0.12, rx: 0.04 })];
+  const parts = [
+    svg("rect", { class: "door", x: 0.2, y: 0.12, width: 0.6, height: 0.76, rx: 0.06 }),
+  ];
+  if (lock === CLOSED) parts.push(svg("circle", { class: "lock", cx: 0.68, cy: 0.5, r: 0.06 }));
+  if (lock === LOCKED)
+    parts.push(
+      svg("path", {
+        class: "lock",
+        d: "M.5 .34a.1 .1 0 0 1 .06 .18l.05 .2h-.22l.05-.2a.1 .1 0 0 1 .06-.18z",
+      }),
+    );
+  return parts;
+}
+
+function agent([x, y], direction, carries) {
+  const turn = `translate(${x} ${y}) rotate(${90 * direction} .5 .5)`;
+  const parts = [
+    svg("path", { class: "agent", transform: turn, d: "M.2 .2 .84 .5 .2 .8 .32 .5z" }),
+  ];
+  // A carried key hangs in the cell's corner.
+  if (carries)
+    parts.push(svg("g", { transform: `translate(${x + 0.56} ${y + 0.54}) scale(.44)` }, key()));
+  return parts;
+}
+
+/** Attention over cells, as fills: the strongest of `weights` is drawn full, the faintest not. */
+function overlay(cells, weights) {
+  const most = Math.max(...weights);
+  return cells.flatMap(([x, y], i) =>
+    weights[i] > FAINTEST * most
+      ? [
+          svg("rect", {
+            class: "attention",
+            x,
+            y,
+            width: 1,
+            height: 1,
+            "fill-opacity": ((0.75 * weights[i]) / most).toFixed(3),
+          }),
+        ]
+      : [],
+  );
+}
+
+const frame = ([x, y], name) =>
+  svg("rect", { class: name, x: x + 0.04, y: y + 0.04, width: 0.92, height: 0.92, rx: 0.06 });
+
+/**
+ * The world from above.
+ * @param {import("./doorkey.js").State} state
+ * @param {object} look
+ * @param {[number, number][]} look.seen cells of the grid that the agent sees; others are veiled
+ * @param {[number, number][]} [look.cells] of the grid, and
+ * @param {number[]} [look.weights] how much attention each gets
+ * @param {[number, number]} [look.from] the cell that attends
+ * @param {[number, number]} [look.cursor] of the editor
+ */
+export function world(state, { seen, cells = [], weights = [], from, cursor }) {
+  const all = square(state.size);
+  const isSeen = new Set(seen.map(String));
+  const veiled = all.filter((cell) => !isSeen.has(`${cell}`));
+  const { ground, things } = tiles(
+    all,
+    all.map((cell) => thingAt(state, cell)),
+    state.lock,
+  );
+  const marks = agent(state.agent, state.direction, state.key === null);
+  if (from) marks.push(frame(from, "from"));
+  if (cursor) marks.push(frame(cursor, "cursor"));
+  return picture(
+    state.size,
+    ...ground,
+    ...overlay(cells, weights),
+    ...things,
+    ...grounds(
+      veiled,
+      veiled.map(() => "veil"),
+    ),
+    ...marks,
+  );
+}
+
+/**
+ * What the agent sees, with attention on it.
+ * @param {import("./doorkey.js").State} state
+ * @param {number[]} weights of the cells, x * 7 + y
+ * @param {[number, number]} [from] the cell that attends
+ */
+export function view(state, weights, from) {
+  const cells = square(VIEW_SIZE);
+  const codes = observe(state);
+  const [ax, ay] = AGENT_CELL; // whose code is what it carries
+  const { ground, things } = tiles(
+    cells,
+    cells.map(([x, y]) => (x === ax && y === ay ? "empty" : THING_OF_CODE[codes[x][y][0]])),
+    state.lock,
+  );
+  const marks = agent(AGENT_CELL, UP, state.key === null);
+  if (from) marks.push(frame(from, "from"));
+  return picture(VIEW_SIZE, ...ground, ...overlay(cells, weights), ...things, ...marks);
+}
+
+/**
+ * Attention as squares.
+ * @param {(number | null)[][]} rows of weights; null is where there is nothing to attend to
+ * @param {[number, number, number]} marked x, y and width of what the frame goes around
+ */
+export function squares(rows, [x, y, width]) {
+  const columns = rows[0].length;
+  const cells = rows.flatMap((row, y) => row.map((_, x) => [x, y]));
+  const weights = rows.flat();
+  const names = weights.map((weight) => (weight === null ? "unseen" : "empty"));
+  const box = `-0.04 -0.04 ${columns + 0.08} ${rows.length + 0.08}`;
+  return svg(
+    "svg",
+    { viewBox: box, "aria-hidden": "true" },
+    svg(
+      "g",
+      { class: "points" },
+      ...grounds(cells, names),
+      ...overlay(
+        cells,
+        weights.map((weight) => weight ?? 0),
+      ),
+    ),
+    svg("rect", { class: "attends", x, y: y + 0.04, width, height: 0.92, rx: 0.06 }),
+  );
+}
+
+const UP = VECTORS.findIndex(([, dy]) => dy < 0);

@@ -1,0 +1,396 @@
+/** The DoorKey page: an episode, the policy that plays it, and the pictures of both. */
+import {
+  cellOfView,
+  LOCKED,
+  OPEN,
+  randomStart,
+  TASK_ACTIONS,
+  VIEW_SIZE,
+  visible,
+} from "./doorkey.js";
+import { view, world } from "./drawing.js";
+import { slotGrid, slotPicture, tokenPicture } from "./pictures.js";
+import { Editor, namesLevel, read, written } from "./editor.js";
+import { Episode } from "./episode.js";
+import { cellUnder, Heads, moved } from "./heads.js";
+import { chooseModels } from "./models.js";
+import { Actions } from "./panels.js";
+import { Policy, VIEW, whyNot } from "./policy.js";
+import { Problem } from "./server.js";
+import { WindowPolicy } from "./window_policy.js";
+
+const ACTION_OF_KEY = {
+  ArrowLeft: "left",
+  ArrowRight: "right",
+  ArrowUp: "forward",
+  " ": "pickup",
+  Enter: "toggle",
+};
+const SECONDS_A_STEP = [1.6, 0.8, 0.4, 0.2, 0.05]; // by the speed chosen
+const EXPLORED = 0.05;
+const PATIENCE = 40; // milliseconds to wait for a reply before the moment is drawn without it
+const NO_LEVEL = "The address names an invalid level; another one is shown.";
+const DIRECTIONS = ["right", "down", "left", "up"];
+
+const $ = (id) => document.getElementById(id);
+const isWithin =
+  ({ size }) =>
+  ([x, y]) =>
+    x >= 0 && y >= 0 && x < size && y < size;
+const viewCells = Array.from({ length: VIEW_SIZE ** 2 }, (_, i) => VIEW.cell(i));
+
+const NO_SLOTS = { slots: 0, fed: 0 };
+const TITLES = {
+  "Q value": [
+    "Q values",
+    "The return that the policy expects of each action. Click an action to take it.",
+  ],
+  probability: [
+    "Probabilities",
+    "How often the recorded players chose each action when they reached the target return. " +
+      "Click an action to take it.",
+  ],
+};
+
+/** Formats a number with two decimals; "-0.00" becomes "0.00". */
+const hundredths = (x) => x.toFixed(2).replace(/^-0\.00$/, "0.00");
+
+/** Returns the policy of a model: a Decision Transformer or a Q network. */
+const policyOf = (model) =>
+  new (model.policy.signatures.act.inputs.states ? WindowPolicy : Policy)(model);
+
+class Playground {
+  constructor() {
+    this.policy = null;
+    this.reply = null;
+    this.notice = ""; // shown if the address names an unknown model or level
+    this.run = 0; // incremented when playing starts or stops, so that an older loop ends
+    this.isPlaying = false;
+    this.actions = new Actions($("actions"), (action) => this.#byHand(action));
+    this.#useGrids();
+    this.editor = new Editor(
+      document,
+      () => this.episode.start,
+      (start) => this.begin(start),
+    );
+    this.#listen();
+  }
+
+  /** Loads the list of models and starts. */
+  async open() {
+    const address = location.hash.slice(1);
+    const given = read(address);
+    this.actions.name(TASK_ACTIONS);
+    this.begin(given ?? randomStart(5));
+    try {
+      let level = given; // for the first model; a model chosen later starts with its own size
+      let notice = given || !namesLevel(address) ? "" : NO_LEVEL;
+      await chooseModels("./", address, (model, noModel = "") => {
+        this.#choose(model, level, `${noModel} ${notice}`.trim());
+        level = null;
+        notice = "";
+      });
+    } catch (error) {
+      this.#tell(error);
+    }
+  }
+
+  /** Starts a model on the given level, or on one of the size that it was trained on. */
+  async #choose(model, given, notice) {
+    const problem = whyNot(model);
+    document.title = `${model.name} – Playground`;
+    this.policy = problem ? null : policyOf(model);
+    this.reply = null;
+    this.actions.name(this.policy?.actions ?? TASK_ACTIONS, this.policy?.valueName);
+    this.#useGrids();
+    this.#tell(problem && new Problem(problem));
+    await this.#askDefaults();
+    const { start } = this.episode;
+    const known = this.policy?.trainedSize;
+    const trained = known ?? start.size;
+    $("trained").textContent = known ? `trained for ${known} × ${known}` : "";
+    this.begin(given ?? (trained === start.size ? start : randomStart(trained)), notice);
+  }
+
+  /** Creates the attention maps of cells, tokens or memory slots. */
+  #useGrids() {
+    for (const id of ["heads", "slots"]) $(id).replaceChildren();
+    this.heads = new Heads($("heads"), this.policy?.grid ?? VIEW, () => this.#draw());
+    this.slots = new Heads($("slots"), slotGrid(this.policy ?? NO_SLOTS), () => this.#draw());
+    $("memory").hidden = !this.policy?.slots;
+    $("heads").classList.toggle("wide", this.heads.grid !== VIEW);
+    const [title, hint] = TITLES[this.policy?.valueName ?? "Q value"];
+    $("actions-title").textContent = title;
+    $("actions-hint").textContent = hint;
+  }
+
+  /** Loads the default target return of a Decision Transformer. */
+  async #askDefaults() {
+    const { policy } = this;
+    $("returns").hidden = policy?.target === undefined;
+    try {
+      await policy?.open();
+    } catch (error) {
+      this.#tell(error);
+    }
+    if (policy?.target !== undefined) $("target").value = policy.target;
+  }
+
+  #askFor(target) {
+    this.pause();
+    this.policy.target = target;
+    this.episode.forgetReplies();
+    this.show();
+  }
+
+  /**
+   * @param {import("./doorkey.js").Start} start of a new episode
+   * @param {string} [notice] shown with the level
+   */
+  begin(start, notice = "") {
+    this.pause();
+    this.notice = notice;
+    this.episode = new Episode(start);
+    const sizes = $("size");
+    if (![...sizes.options].some(({ value }) => value === `${start.size}`)) {
+      sizes.add(new Option(`${start.size} × ${start.size}`, start.size));
+    }
+    sizes.value = start.size;
+    history.replaceState(null, "", `#${written({ model: $("model").value, ...start })}`);
+    this.show();
+  }
+
+  /**
+   * Draws the current moment with the reply of the policy. Without a policy, or if the reply is
+   * late, draws the moment alone.
+   */
+  async show() {
+    const moment = this.episode.now;
+    this.reply = null;
+    if (!this.policy) return this.#draw();
+    const late = setTimeout(() => this.#draw(), PATIENCE);
+    try {
+      const reply = await this.policy.reply(moment);
+      if (moment !== this.episode.now) return; // the user moved to another one
+      this.reply = reply;
+      this.#tell(null);
+      this.#draw();
+    } catch (error) {
+      this.#draw();
+      this.#tell(error);
+      this.pause();
+    } finally {
+      clearTimeout(late);
+    }
+  }
+
+  /** Lets the policy take a step. */
+  async step() {
+    const { policy, episode } = this;
+    const moment = episode.now;
+    if (!policy || moment.end) return;
+    try {
+      const { action } = await policy.reply(moment);
+      if (episode !== this.episode || moment !== episode.now) return;
+      const { actions } = policy;
+      const explores = $("explore").checked && Math.random() < EXPLORED;
+      episode.act(explores ? actions[Math.floor(Math.random() * actions.length)] : action);
+    } catch (error) {
+      this.#tell(error);
+      this.pause();
+      return;
+    }
+    await this.show();
+  }
+
+  /** Lets the policy play until the episode ends or the user intervenes. */
+  async play() {
+    if (this.episode.now.end) this.episode.goTo(0);
+    const run = ++this.run;
+    this.isPlaying = true;
+    while (run === this.run && !this.episode.now.end) {
+      await this.step();
+      await new Promise((done) => setTimeout(done, 1000 * SECONDS_A_STEP[$("speed").value]));
+    }
+    if (run === this.run) this.pause();
+  }
+
+  pause() {
+    this.run++;
+    if (!this.isPlaying) return;
+    this.isPlaying = false;
+    this.#draw();
+  }
+
+  #byHand(action) {
+    this.pause();
+    this.episode.act(action);
+    this.show();
+  }
+
+  #goTo(index) {
+    this.pause();
+    this.episode.goTo(index);
+    this.show();
+  }
+
+  #draw() {
+    const { now, index, moments } = this.episode;
+    const { reply } = this;
+    $("play").textContent = this.isPlaying ? "Pause" : now.end ? "Replay" : "Play";
+    for (const id of ["play", "step"]) $(id).disabled = !this.policy;
+    $("step").disabled ||= Boolean(now.end);
+    $("back").disabled = $("restart").disabled = index === 0;
+    $("time").max = moments.length - 1;
+    $("time").value = index;
+    $("moment").textContent = `Step ${index} of ${moments.length - 1}`;
+    $("status").setAttribute("aria-live", this.isPlaying && !now.end ? "off" : "polite");
+    $("status").textContent = described(now);
+    if (reply || !this.policy) {
+      this.actions.show(now.end ? null : reply);
+      this.#drawHeads(now.state, reply);
+    }
+    $("attention-hint").textContent = this.#attentionHint();
+    this.#drawReturns(now);
+    this.#drawWorld(now.state);
+  }
+
+  #drawHeads(state, reply) {
+    const { policy } = this;
+    const overView = (weights, from) => view(state, weights, from);
+    const overTokens = (weights, from, head) => tokenPicture(policy, weights, from, head);
+    this.heads.show(reply?.heads ?? [], this.heads.grid === VIEW ? overView : overTokens);
+    this.slots.show(reply?.slots ?? [], (weights, from, head) =>
+      slotPicture(state, policy, weights, from, head),
+    );
+  }
+
+  #drawReturns(moment) {
+    if (this.policy?.target === undefined) return;
+    $("target-value").textContent = this.policy.target.toFixed(2);
+    const rest = hundredths(this.policy.returnToGo(moment));
+    const earned = moment.earned.toFixed(2);
+    $("earned").textContent = `Return so far ${earned}, remaining target ${rest}.`;
+  }
+
+  #drawWorld(state) {
+    const inside = isWithin(state);
+    const sees = visible(state);
+    const seen = viewCells
+      .filter(([x, y]) => sees[x][y])
+      .map((cell) => cellOfView(state, cell))
+      .filter(inside);
+    const head = this.heads.grid === VIEW ? this.reply?.heads[this.heads.chosen] : null;
+    const shown = viewCells.map((cell) => cellOfView(state, cell));
+    const weights = head ? this.heads.weights(head).filter((_, i) => inside(shown[i])) : [];
+    const from = cellOfView(state, this.heads.from);
+    $("board").replaceChildren(
+      world(state, {
+        seen,
+        weights,
+        cells: head ? shown.filter(inside) : [],
+        from: head && inside(from) ? from : undefined,
+        cursor: this.editor.isOpen ? this.editor.cursor : undefined,
+      }),
+    );
+  }
+
+  #attentionHint() {
+    if (!this.policy) return "No policy is loaded.";
+    if (this.reply && !this.reply.heads.length) return "This policy returns no attention.";
+    if (this.heads.grid !== VIEW)
+      return (
+        "Attention of the framed query token: the newest view, which decides the action, or the " +
+        "token under the pointer. Each column is one of the last steps, the newest on the right."
+      );
+    return (
+      "Attention of the framed query cell. Point at a cell or use the arrow keys to move the " +
+      "query cell; click a map to overlay it on the grid."
+    );
+  }
+
+  /** Shows a problem, or the notice about the address if there is none. */
+  #tell(problem) {
+    if (problem && !(problem instanceof Problem)) throw problem; // a bug in these files
+    const told = problem?.message ?? this.notice;
+    $("problem").hidden = !told;
+    $("problem").textContent = told;
+  }
+
+  #listen() {
+    const clicked = {
+      restart: () => this.#goTo(0),
+      back: () => this.#goTo(this.episode.index - 1),
+      play: () => (this.isPlaying ? this.pause() : this.play()),
+      step: () => {
+        this.pause();
+        this.step();
+      },
+      "new-level": () => this.begin(randomStart(Number($("size").value))),
+    };
+    for (const [id, act] of Object.entries(clicked)) $(id).addEventListener("click", act);
+    $("size").addEventListener("change", clicked["new-level"]);
+    $("time").addEventListener("input", () => this.#goTo(Number($("time").value)));
+    $("target").addEventListener("input", () => this.#askFor(Number($("target").value)));
+    $("editor").addEventListener("toggle", () => this.#draw());
+    // After a click with a pointer the keys play on, in place of pressing that button again.
+    document.addEventListener("click", ({ detail, target }) => {
+      if (detail && target.closest("button:not(.head)")) $("board").focus({ preventScroll: true });
+    });
+    this.#listenToBoard();
+  }
+
+  #listenToBoard() {
+    const board = $("board");
+    const size = () => this.episode.start.size;
+    board.addEventListener("click", (event) => {
+      if (this.editor.isOpen) this.#edit(cellUnder(event, board, size()));
+    });
+    board.addEventListener("pointermove", (event) => {
+      const cell = cellUnder(event, board, size());
+      const { state } = this.episode.now;
+      if (this.heads.grid !== VIEW) return;
+      this.heads.lookFrom(
+        viewCells.find((each) => `${cellOfView(state, each)}` === `${cell}`) ?? null,
+      );
+    });
+    board.addEventListener("pointerleave", () => this.heads.lookFrom(null));
+    document.addEventListener("keydown", (event) => this.#key(event));
+  }
+
+  #edit(cell) {
+    this.editor.place(cell);
+    this.#draw();
+  }
+
+  #key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("button, input, select, summary")) return; // they have keys
+    const action = ACTION_OF_KEY[event.key];
+    if (this.editor.isOpen && event.target === $("board")) {
+      const cell = moved(this.editor.cursor, event.key, this.episode.start.size);
+      if (cell) this.editor.cursor = cell;
+      else if (action) this.editor.place(this.editor.cursor);
+      else return;
+      this.#draw();
+    } else if (action) {
+      this.#byHand(action);
+    } else return;
+    event.preventDefault();
+  }
+}
+
+/** Describes a moment in one sentence, for screen readers too. */
+function described({ state, reward, end }) {
+  if (end === "goal")
+    return `Goal reached after ${state.steps} steps: reward ${reward.toFixed(3)}.`;
+  if (end === "time") return `Time limit reached after ${state.steps} steps.`;
+  const lock = state.lock === OPEN ? "open" : state.lock === LOCKED ? "locked" : "closed";
+  const key = state.key ? `in column ${state.key[0]}, row ${state.key[1]}` : "carried";
+  const [x, y] = state.agent;
+  const facing = DIRECTIONS[state.direction];
+  return `Agent in column ${x}, row ${y}, facing ${facing}; key ${key}; door ${lock}.`;
+}
+
+$("not-started").remove(); // browsers load no modules from file://
+new Playground().open();

@@ -1,0 +1,43 @@
+/** The choice of a model, and of the page that shows it. */
+import { servedModels } from "./server.js";
+
+const DOORKEY = "./";
+const DIGITS = "digits.html";
+
+/** @param {object} model of `servedModels` @returns {string} the page that shows it */
+function pageOf({ policy }) {
+  const shape = policy?.signatures?.classify?.inputs?.image?.shape;
+  return `${shape}` === ",28,28" ? DIGITS : DOORKEY;
+}
+
+/**
+ * Lets the user choose a model; a model of the other page opens that page.
+ * @param {string} here this page, "./" or "digits.html"
+ * @param {string} address the part of the URL after #, which may name a model
+ * @param {(model: object, notice?: string) => void} show called with a model for this page, and
+ *   with a notice if the address names an unknown model
+ */
+export async function chooseModels(here, address, show) {
+  // A changed address starts the page again.
+  addEventListener("hashchange", () => location.reload());
+  const list = document.getElementById("model");
+  const models = await servedModels();
+  const choose = (number, notice) => {
+    const model = models[number];
+    const page = pageOf(model);
+    list.selectedIndex = number;
+    if (page === here) show(model, notice);
+    else location.replace(`${page}#model=${encodeURIComponent(model.name)}`);
+  };
+  list.replaceChildren(...models.map(({ name }) => new Option(name)));
+  document.getElementById("model-choice").hidden = models.length < 2;
+  if (models.length === 1)
+    document.getElementById("model-name").textContent = `Model ${models[0].name}`;
+  list.addEventListener("change", () => choose(list.selectedIndex));
+  const asked = new URLSearchParams(address).get("model");
+  const found = models.findIndex(({ name }) => name === asked);
+  const first = models.findIndex((model) => pageOf(model) === here);
+  const isThere = asked === null || found >= 0;
+  const notice = isThere ? "" : "The address names an unknown model; another one is shown.";
+  choose(Math.max(0, found < 0 ? first : found), notice);
+}

@@ -1,0 +1,73 @@
+/** `RelationalQNetwork`, and `RecurrentQNetwork` with an LSTM, of one view of DoorKey. */
+import { AGENT_CELL, VIEW_SIZE } from "./doorkey.js";
+import { argmax, largest, mean, relate, relu, sigmoid, sum } from "./layers.js";
+import { oneHot } from "./one_hot.js";
+
+const UNSEEN = 0; // the object of an invisible cell
+const AGENT = AGENT_CELL[0] * VIEW_SIZE + AGENT_CELL[1];
+
+export class QNetwork {
+  /**
+   * @param {{num_heads: number, num_rounds: number, readout: string}} sizes and the readout:
+   *   "cell" for the agent's cell, or "max" for the largest value of each feature
+   * @param {import("./layers.js").Layers} layers
+   */
+  constructor(sizes, layers) {
+    Object.assign(this, { sizes, layers });
+    const { head, "core/recurrent_projection": recurrent } = layers.weights;
+    this.numActions = head.bias.shape[0] - 1; // its first output is the state's value
+    /** Of the LSTM, where there is one. */
+    this.units = recurrent?.kernel.shape[0] ?? 0;
+  }
+
+  predict(signature, { observation, memory, reward }) {
+    if (signature === "initial_memory") return [[...Array(2 * this.units).fill(0), -1, 0]];
+    const { vector, attention } = this.#encode(observation[0].flat());
+    const state = memory && this.#recur(vector, memory[0], reward[0]);
+    const x = this.#stack("hidden", state ? [...vector, ...state.hidden] : vector);
+    const [value, ...advantages] = this.layers.dense("head", x);
+    const centre = mean(advantages);
+    const q = advantages.map((advantage) => value + advantage - centre);
+    const action = argmax(q);
+    const answer = { action: [action], q_values: [q], ...attention };
+    // As in an export, the memory ends with the action and the fingerprint of the policy.
+    if (state) answer.next_memory = [[...state.hidden, ...state.cell, action, 0]];
+    return answer;
+  }
+
+  /** Returns the readout vector of a view (N, channels), and the attention between its cells. */
+  #encode(view) {
+    const isSeen = view.map(([object]) => object !== UNSEEN);
+    const cells = view.map((codes, n) =>
+      sum(this.#stack("convolution", oneHot(codes)), this.layers.embedding("positions", n)),
+    );
+    const { entities, attention } = relate(this.layers, cells, this.sizes, (_, s) => isSeen[s]);
+    const vector = this.sizes.readout === "max" ? largest(entities) : entities[AGENT];
+    return { vector, attention };
+  }
+
+  /** One step of the LSTM, whose input is the vector, the previous action and its reward. */
+  #recur(vector, memory, reward) {
+    const { units, layers } = this;
+    const [hidden, cell] = [memory.slice(0, units), memory.slice(units, 2 * units)];
+    const before = memory[2 * units]; // -1 in an episode's first step
+    const action = Array.from({ length: this.numActions }, (_, i) => Number(i === before));
+    const read = [...vector, ...action, before < 0 ? 0 : reward];
+    const gates = sum(
+      layers.dense("core/input_projection", read),
+      layers.dense("core/recurrent_projection", hidden),
+    );
+    const [input, forget, candidate, output] = [sigmoid, sigmoid, Math.tanh, sigmoid].map(
+      (squash, part) => gates.slice(part * units, (part + 1) * units).map(squash),
+    );
+    const next = cell.map((x, i) => forget[i] * x + input[i] * candidate[i]);
+    return { hidden: output.map((gate, i) => gate * Math.tanh(next[i])), cell: next };
+  }
+
+  /** All layers `<name>_1`, `<name>_2` and so on, each with a ReLU. */
+  #stack(name, x) {
+    for (let i = 1; this.layers.has(`${name}_${i}`); i++)
+      x = this.layers.dense(`${name}_${i}`, x).map(relu);
+    return x;
+  }
+}

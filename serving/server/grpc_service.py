@@ -1,0 +1,302 @@
+"""The gRPC services of TensorFlow Serving: PredictionService and ModelService."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import logging
+import sys
+import time
+from typing import Any
+
+import grpc
+from google.protobuf import message_factory
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError
+from tensorflow_serving.apis import (
+    classification_pb2,
+    inference_pb2,
+    model_service_pb2,
+    predict_pb2,
+    prediction_service_pb2,
+    regression_pb2,
+)
+
+from serving import tensors
+from serving.errors import ServingError, invalid, too_large
+from serving.server.admission import ByteBudget
+from serving.server.examples import (
+    CLASSIFY,
+    REGRESS,
+    count_examples,
+    fill_result,
+    serialize_examples,
+)
+from serving.server.inference import LARGE, Inference, ModelChoice, fill_spec, in_thread, num_bytes
+from serving.server.model import DEFAULT_SIGNATURE
+
+_log = logging.getLogger("serving")
+_MAX_DETAILS = 1024  # characters of an error, as in tensorflow_model_server
+_COUNTED = {"Predict", "Classify", "Regress", "MultiInference"}
+# Of a request with Examples: protobuf copies each of them several times, without a pause.
+_MAX_EXAMPLE_BYTES = 1 << 25
+#: Fields of a message, which protobuf reads without a pause.
+MAX_FIELDS = 1 << 20
+_FIXED_SIZES = {1: 8, 5: 4}  # bytes by wire type
+_PACKED_PER_FIELD = 16  # packed varints that take as long to read as a field
+# Types of fields that protobuf copies without reading each value.
+_BYTEWISE = {
+    FieldDescriptor.CPPTYPE_DOUBLE,
+    FieldDescriptor.CPPTYPE_FLOAT,
+    FieldDescriptor.CPPTYPE_STRING,
+}
+
+
+def add_services(
+    server: Any, inference: Inference, as_content: bool = False, max_bytes: int = sys.maxsize
+) -> None:
+    """Add PredictionService and ModelService to a `grpc.aio` server.
+
+    Args:
+        server: The server, not yet started.
+        inference: `Inference` over the loaded models.
+        as_content: Whether replies fill `tensor_content`.
+        max_bytes: Maximum size of all requests in progress together.
+    """
+    services = Services(inference, as_content, ByteBudget(max_bytes, code="RESOURCE_EXHAUSTED"))
+    for file in (prediction_service_pb2, model_service_pb2):
+        for service in file.DESCRIPTOR.services_by_name.values():
+            handlers = {method.name: services.handler(method) for method in service.methods}
+            generic = grpc.method_handlers_generic_handler(service.full_name, handlers)
+            server.add_generic_rpc_handlers((generic,))
+
+
+class Services:
+    """The methods of both services, by name.
+
+    Args:
+        inference: `Inference` over the loaded models.
+        as_content: Whether replies fill `tensor_content`.
+        budget: `ByteBudget` of all large requests.
+    """
+
+    def __init__(self, inference: Inference, as_content: bool, budget: ByteBudget) -> None:
+        self._inference, self._as_content, self._budget = inference, as_content, budget
+
+    def handler(self, described: Any) -> Any:
+        """Return the RPC handler of a method's descriptor.
+
+        It parses the request itself: gRPC would answer bytes that are no message with UNKNOWN and
+        a traceback in the log, and would parse large messages on the event loop.
+        """
+        method = getattr(self, described.name)
+        request_class = message_factory.GetMessageClass(described.input_type)
+
+        async def rpc(data, context):
+            start, request, response = time.perf_counter(), request_class(), b""
+            code, details = "OK", ""
+            try:
+                async with self._held(context, data):
+                    request = await in_thread(len(data), _parse, request_class, data)
+                    response = await method(request, len(data))
+            except ServingError as error:
+                code, details = error.code, error.message
+            except DecodeError as error:
+                code, details = "INVALID_ARGUMENT", str(error)
+            except asyncio.CancelledError:
+                left = context.time_remaining()
+                code = "CANCELLED" if left is None or left > 0 else "DEADLINE_EXCEEDED"
+                raise
+            except Exception as error:
+                _log.exception("unexpected error in %s", described.name)
+                code, details = "INTERNAL", f"{type(error).__name__}: {error}"
+            finally:
+                self._count(described.name, request, code, start)
+            if code == "OK":
+                return response if isinstance(response, bytes) else response.SerializeToString()
+            if len(details) > _MAX_DETAILS:
+                details = details[:_MAX_DETAILS] + "...TRUNCATED"
+            await context.abort(grpc.StatusCode[code], details)
+
+        return grpc.unary_unary_rpc_method_handler(rpc)
+
+    @contextlib.asynccontextmanager
+    async def _held(self, context, data):
+        """Count a request as accepted, and its bytes if they are many."""
+        with self._inference.accepted():
+            if len(data) <= LARGE:
+                yield
+                return
+            peer = context.peer()  # ipv4:127.0.0.1:1234, or unix:
+            async with self._budget.lease(peer.rpartition(":")[0] or peer) as lease:
+                lease.complete()
+                lease.grow(len(data))
+                yield
+
+    def _count(self, api, request, code, start):
+        if api not in _COUNTED:
+            return
+        metrics = self._inference.metrics
+        spec = request.tasks[:1] if api == "MultiInference" else [request]
+        name = self._inference.repository.known_name(spec[0].model_spec.name if spec else "")
+        metrics.request_count.labels(name, code).inc()
+        if code == "OK":
+            latency = (time.perf_counter() - start) * 1e6
+            metrics.request_latency.labels(name, api, "GRPC").observe(latency)
+
+    async def Predict(self, request: Any, size: int) -> bytes:
+        async def read(servable):
+            name = request.model_spec.signature_name
+            signature = servable.signature(name)
+            return name, await in_thread(size, self._arrays, request.inputs, signature)
+
+        servable, signature, outputs = await self._inference.predict(
+            model_choice(request), read, request.output_filter
+        )
+        values = sum(map(num_bytes, outputs.values()))
+        return await in_thread(values, self._reply, servable, signature, outputs)
+
+    def _arrays(self, protos, signature):
+        signature.check_names(protos.keys())
+        for name, proto in protos.items():
+            # Before an array is made: a few bytes can demand any shape.
+            shape = [dim.size for dim in proto.tensor_shape.dim]
+            signature.inputs[name].check_shape(shape)
+            if signature.inputs[name].has_rows:
+                self._inference.check_rows(shape[0])
+        return {name: tensors.from_proto(proto) for name, proto in protos.items()}
+
+    def _reply(self, servable, signature, outputs):
+        response = predict_pb2.PredictResponse()
+        fill_spec(response.model_spec, servable, signature.name)
+        for name, array in outputs.items():
+            dtype = signature.outputs[name].dtype
+            tensors.fill_proto(response.outputs[name], array, dtype, self._as_content)
+        return response.SerializeToString()
+
+    async def Classify(self, request: Any, size: int) -> Any:
+        response = classification_pb2.ClassificationResponse()
+        return await self._run_head("Classify", CLASSIFY, request, size, response)
+
+    async def Regress(self, request: Any, size: int) -> Any:
+        response = regression_pb2.RegressionResponse()
+        return await self._run_head("Regress", REGRESS, request, size, response)
+
+    async def _run_head(self, api, method, request, size, response):
+        heads = [(method, request.model_spec.signature_name)]
+        servable, ((head, arrays),) = await self._run_heads(api, request, heads, request, size)
+        fill_spec(response.model_spec, servable, head.signature.name)
+        await in_thread(_result_size(arrays), fill_result, response.result, arrays)
+        return response
+
+    async def MultiInference(self, request: Any, size: int) -> Any:
+        self._inference.check_rows(len(request.tasks))
+        if not request.tasks:
+            raise invalid("Inference request needs at least one task")
+        if len({task.model_spec.name for task in request.tasks}) > 1:
+            raise invalid("All ModelSpecs of a MultiInferenceRequest must name the same model")
+        heads = [
+            (task.method_name, task.model_spec.signature_name or DEFAULT_SIGNATURE)
+            for task in request.tasks
+        ]
+        ((name, times),) = collections.Counter(name for _, name in heads).most_common(1)
+        if times > 1:
+            raise invalid(f"Duplicate evaluation of signature: {name}")
+        response = inference_pb2.MultiInferenceResponse()
+        servable, results = await self._run_heads(
+            "MultiInference", request, heads, request.tasks[0], size
+        )
+        for head, arrays in results:
+            entry = response.results.add()
+            fill_spec(entry.model_spec, servable, head.signature.name)
+            classifies = head.method == CLASSIFY
+            result = entry.classification_result if classifies else entry.regression_result
+            await in_thread(_result_size(arrays), fill_result, result, arrays)
+        return response
+
+    async def _run_heads(self, api, request, heads, spec_owner, size):
+        model = model_choice(spec_owner)
+        count = count_examples(request.input)
+        self._inference.check_rows(count)
+        size += count * request.input.example_list_with_context.context.ByteSize()
+        examples = await in_thread(size, serialize_examples, request.input)
+        return await self._inference.run_heads(api, model, heads, examples)
+
+    async def GetModelMetadata(self, request: Any, size: int) -> Any:
+        if not request.metadata_field or set(request.metadata_field) != {"signature_def"}:
+            received = list(request.metadata_field[:8])
+            raise invalid(f'metadata_field must be ["signature_def"]; received {received}')
+        return self._inference.metadata(model_choice(request))
+
+    async def GetModelStatus(self, request: Any, size: int) -> Any:
+        return await self._inference.status(model_choice(request))
+
+    async def HandleReloadConfigRequest(self, request: Any, size: int) -> Any:
+        return await self._inference.reload(request)
+
+
+def model_choice(request: Any) -> ModelChoice:
+    """Return (name, version or None, label or None) of a request's ModelSpec."""
+    if not request.HasField("model_spec"):
+        raise invalid("Missing ModelSpec")
+    spec = request.model_spec
+    choice = spec.WhichOneof("version_choice")
+    version = spec.version.value if choice == "version" else None
+    return spec.name, version, spec.version_label if choice == "version_label" else None
+
+
+def _result_size(arrays):
+    """Return how many bytes take as long to write as classes or values, which are messages."""
+    return 16 * sum(array.size for array in arrays)
+
+
+def _parse(message_class, data):
+    if "input" in message_class.DESCRIPTOR.fields_by_name and len(data) > _MAX_EXAMPLE_BYTES:
+        raise too_large(
+            f"a request with Examples may have {_MAX_EXAMPLE_BYTES} bytes; received {len(data)}"
+        )
+    if len(data) > LARGE and count_fields(data, message_class.DESCRIPTOR) > MAX_FIELDS:
+        raise too_large(f"a message may have {MAX_FIELDS} fields; received more")
+    return message_class.FromString(data)
+
+
+def count_fields(data: bytes, descriptor: Any) -> int:
+    """Return the number of fields in a message, nested ones included; stop beyond `MAX_FIELDS`.
+
+    Protobuf reads a message without a pause, in a time that grows with the number of fields and
+    not of bytes. Counting them lets other threads run.
+
+    Args:
+        data: The serialized message.
+        descriptor: The descriptor of its type.
+    """
+    count, parts = 0, [(0, len(data), descriptor)]
+    with contextlib.suppress(IndexError):  # of a broken message, which protobuf refuses
+        while parts and count <= MAX_FIELDS:
+            position, end, descriptor = parts.pop()
+            while position < end and count <= MAX_FIELDS:
+                tag, position = _read_varint(data, position)
+                count += 1
+                if tag & 7 == 0:
+                    _, position = _read_varint(data, position)
+                elif tag & 7 != 2:
+                    position += _FIXED_SIZES.get(tag & 7, 0)
+                else:
+                    size, position = _read_varint(data, position)
+                    field = descriptor.fields_by_number.get(tag >> 3)
+                    if field is not None and field.message_type is not None:
+                        parts.append((position, position + size, field.message_type))
+                    elif field is not None and field.cpp_type not in _BYTEWISE:
+                        count += size // _PACKED_PER_FIELD
+                    position += size
+    return count
+
+
+def _read_varint(data, position):
+    """Return (value, position of what follows)."""
+    value = shift = 0
+    while data[position] >= 128 and shift < 64:
+        value |= (data[position] & 127) << shift
+        position, shift = position + 1, shift + 7
+    return value | data[position] << shift, position + 1

@@ -1,0 +1,252 @@
+"""Requests of both transports, run on the loaded models within the limits of a request."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+import grpc
+import numpy as np
+from tensorflow_serving.apis import (
+    get_model_metadata_pb2,
+    get_model_status_pb2,
+    model_management_pb2,
+)
+
+from serving.errors import ServingError, invalid, too_large
+from serving.server.batching import Scheduler
+from serving.server.examples import Head, as_inputs
+from serving.server.flags import Flags
+from serving.server.metrics import Metrics, render
+from serving.server.model import Servable, Signature
+from serving.server.process_group import Peers
+from serving.server.repository import Repository
+
+#: (name, version or None, label or None)
+ModelChoice = tuple[str, int | None, str | None]
+#: Bytes that take longer to read or to write than the hand-over to a thread.
+LARGE = 1 << 16
+
+
+async def in_thread(size: int, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the result of a function, called in a thread if it works on many bytes."""
+    if size <= LARGE:
+        return function(*arguments)
+    return await asyncio.to_thread(function, *arguments)
+
+
+def fill_spec(spec: Any, servable: Any, signature_name: str = "") -> None:
+    """Write the version and signature that answer into a reply's ModelSpec."""
+    spec.name = servable.name
+    spec.version.value = servable.version
+    spec.signature_name = signature_name
+
+
+def num_bytes(array: np.ndarray) -> int:
+    """Return how many bytes the values of an array have, including strings."""
+    if array.dtype.kind != "O":
+        return array.nbytes
+    return array.nbytes + sum(map(len, array.ravel().tolist()))
+
+
+class Inference:
+    """Runs requests on the loaded models and counts them.
+
+    Args:
+        repository: `Repository` of the loaded models.
+        scheduler: `Scheduler` that runs them.
+        metrics: `Metrics` that count.
+        flags: The server's flags, with the limits of a request.
+        place: Which of several processes this is: the further arguments of `Peers`.
+    """
+
+    def __init__(
+        self,
+        repository: Repository,
+        scheduler: Scheduler,
+        metrics: Metrics,
+        flags: Flags,
+        place: tuple = (),
+    ) -> None:
+        self.repository = repository
+        self.metrics = metrics
+        self._flags, self._scheduler = flags, scheduler
+        methods = {
+            "status": self._own_status,
+            "metrics": self._own_metrics,
+            "reload": self._reload_all,
+            "configure": self._configure,
+        }
+        self.peers = Peers(methods, *place)
+        self._reloading = asyncio.Lock()
+        #: Whether the server is about to stop and accepts no new requests.
+        self.is_draining = False
+        self._num_accepted = 0
+
+    @contextlib.contextmanager
+    def accepted(self) -> Iterator[None]:
+        """Count a request, so that the server does not stop before its reply.
+
+        Raises:
+            ServingError: UNAVAILABLE if the server is about to stop.
+        """
+        if self.is_draining:
+            raise ServingError("UNAVAILABLE", "the server is shutting down")
+        self._num_accepted += 1
+        try:
+            yield
+        finally:
+            self._num_accepted -= 1
+
+    async def drain(self, seconds: float) -> None:
+        """Accept no new requests; return when all accepted ones have replies, or in time."""
+        self.is_draining = True
+        end = time.monotonic() + seconds
+        while self._num_accepted and time.monotonic() < end:
+            await asyncio.sleep(0.01)
+
+    async def predict(
+        self,
+        model: ModelChoice,
+        read: Callable[[Servable], Awaitable[tuple[str, dict[str, np.ndarray] | None]]],
+        output_filter: Sequence[str] = (),
+    ) -> tuple[Servable, Signature, dict[str, np.ndarray]]:
+        """Return (servable, signature, array by output) of a predict request.
+
+        Args:
+            model: The model and version.
+            read: Function of the servable that returns (signature name, array by input).
+            output_filter: Names of the outputs to compute; empty for all.
+        """
+        with self.repository.lease(*model) as servable:
+            name, inputs = await read(servable)
+            signature = servable.signature(name)
+            names = signature.choose_outputs(output_filter)
+            inputs = signature.check(inputs or {})
+            if signature.has_rows:
+                rows = max(len(array) for array in inputs.values())
+                self.check_rows(rows)
+                self._check_reply(rows * signature.reply_row_bytes)
+            outputs = await self._run("Predict", servable, signature, inputs, names)
+            return servable, signature, outputs
+
+    async def run_heads(
+        self,
+        api: str,
+        model: ModelChoice,
+        heads: Sequence[tuple[str, str]],
+        examples: list[bytes],
+    ) -> tuple[Servable, list[tuple[Head, tuple[np.ndarray, ...]]]]:
+        """Return (servable, [(head, its arrays)]) of a request with tf.Examples.
+
+        Args:
+            api: "Classify", "Regress" or "MultiInference".
+            model: The model and version.
+            heads: (method, signature name) of each result.
+            examples: Serialized tf.Examples.
+        """
+        count = len(examples)
+        with self.repository.lease(*model) as servable:
+            self.check_rows(max(count, len(heads)))
+            found = [Head.find(servable, *head) for head in heads]
+            inputs = as_inputs(examples)
+            for _ in found:
+                self.metrics.example_counts.labels(servable.name).observe(count)
+                self.metrics.example_count_total.labels(servable.name).inc(count)
+            runs = (
+                self._run(api, servable, head.signature, inputs, head.outputs) for head in found
+            )
+            results = zip(found, await asyncio.gather(*runs))
+            return servable, [(head, head.read(outputs, count)) for head, outputs in results]
+
+    def check_rows(self, rows: int) -> None:
+        """Raise RESOURCE_EXHAUSTED if a request has too many rows."""
+        limit = self._flags.max_request_rows
+        if limit and rows > limit:
+            raise too_large(f"a request may have {limit} rows; received {rows}")
+
+    def _check_reply(self, size):
+        limit = self._flags.max_reply_bytes
+        if limit and size > limit:
+            raise too_large(f"a reply may have {limit} bytes; this one would have {size}")
+
+    async def _run(self, api, servable, signature, inputs, outputs):
+        start = time.perf_counter()
+        results = await self._scheduler.run(servable, signature, inputs, outputs)
+        self._check_reply(sum(map(num_bytes, results.values())))
+        latency = self.metrics.runtime_latency.labels(servable.name, api, "TF1")
+        latency.observe((time.perf_counter() - start) * 1e6)
+        return results
+
+    def metadata(self, model: ModelChoice) -> Any:
+        """Return the GetModelMetadataResponse of a model."""
+        with self.repository.lease(*model) as servable:
+            response = get_model_metadata_pb2.GetModelMetadataResponse()
+            fill_spec(response.model_spec, servable)
+            signatures = get_model_metadata_pb2.SignatureDefMap()
+            for name, definition in servable.signature_defs.items():
+                signatures.signature_def[name].CopyFrom(definition)
+            response.metadata["signature_def"].Pack(signatures)
+            return response
+
+    async def status(self, model: ModelChoice) -> Any:
+        """Return the GetModelStatusResponse of a model, with the earliest state of all processes.
+
+        As in tensorflow_model_server, a label is ignored.
+        """
+        answers = await self.peers.call_all("status", json.dumps(model[:2]).encode())
+        whole = get_model_status_pb2.GetModelStatusResponse()
+        seen: dict[int, list[Any]] = {}
+        for answer in answers:
+            for entry in whole.FromString(answer).model_version_status:
+                seen.setdefault(entry.version, []).append(entry)
+        for number in sorted(seen, reverse=True):
+            entries = sorted(seen[number], key=lambda e: (not e.status.error_code, e.state))
+            chosen = whole.model_version_status.add()
+            chosen.CopyFrom(entries[0])
+            if len(entries) < len(answers):  # a process has not seen it yet
+                chosen.state = get_model_status_pb2.ModelVersionStatus.START
+        return whole
+
+    async def _own_status(self, data):
+        response = get_model_status_pb2.GetModelStatusResponse()
+        for seen in self.repository.status(*json.loads(data)):
+            entry = response.model_version_status.add(version=seen.number, state=int(seen.state))
+            entry.status.SetInParent()  # JSON shows it for OK too
+            if seen.error is not None:
+                entry.status.error_code = grpc.StatusCode[seen.error.code].value[0]
+                entry.status.error_message = seen.error.message
+        return response.SerializeToString()
+
+    async def metrics_page(self) -> bytes:
+        """Return the page that Prometheus reads, of all processes."""
+        return render([json.loads(page) for page in await self.peers.call_all("metrics")])
+
+    async def _own_metrics(self, _):
+        return json.dumps(self.metrics.collect()).encode()
+
+    async def reload(self, request: Any) -> Any:
+        """Answer a ReloadConfigRequest, once every process has the new list of models."""
+        if not self._flags.allow_reload_requests:
+            raise ServingError("PERMISSION_DENIED", "--allow_reload_requests=false")
+        if request.config.WhichOneof("config") != "model_config_list":
+            raise invalid("ReloadConfigRequest has no model_config_list")
+        # Process 0 orders concurrent lists, so that all processes end with the same one.
+        await self.peers.call(0, "reload", request.SerializeToString())
+        response = model_management_pb2.ReloadConfigResponse()
+        response.status.SetInParent()
+        return response
+
+    async def _reload_all(self, data):
+        async with self._reloading:
+            await self.peers.call_all("configure", data)
+        return b""
+
+    async def _configure(self, data):
+        request = model_management_pb2.ReloadConfigRequest.FromString(data)
+        await self.repository.configure(request.config.model_config_list.config)
+        return b""

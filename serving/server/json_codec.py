@@ -1,0 +1,447 @@
+"""JSON of REST requests and replies to NumPy and back, by the rules of TensorFlow Serving.
+
+The dtype of the signature decides: `1.0` is no int32 and `"1"` no number. Work on a large body runs
+in a process of `serving.server.workers`; nothing here needs TensorFlow itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import functools
+import itertools
+import json
+import math
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import orjson
+import simdjson
+from tensorflow.core.example import example_pb2
+
+from serving.errors import ServingError, invalid, too_large
+
+#: Values of a body that may become Python objects, which take a microsecond or two each.
+MOST_VALUES = 1 << 20
+#: Bytes that copies of a context into each example may take.
+MOST_COPIED = 1 << 26
+_GZIP_OR_ZLIB = 47  # window bits with which zlib detects the format
+_MOST_AXES = 32
+_SIMDJSON_TYPES = {"f": ("d", "f8"), "i": ("i", "i8"), "u": ("u", "u8")}
+_SIMDJSON_ERRORS = (ValueError, TypeError, RuntimeError, LookupError, AttributeError)
+_NUMBER_CHARACTERS = b"0123456789+-.eE \t\n\r"
+_LEAVES = {"f": {int, float}, "i": {int}, "u": {int}, "b": {bool}, "O": {str, dict}}
+_EXPECTED = {
+    "f": "numbers",
+    "i": "whole numbers",
+    "u": "whole numbers",
+    "b": "true or false",
+    "O": 'strings or {"b64": "..."}',
+}
+
+
+class NeedsSlowPath(Exception):
+    """A body that simdjson may read differently from Python's `json`."""
+
+
+def read_predict(
+    body: bytes,
+    encoding: str,
+    limit: int,
+    signatures: Mapping[str, Mapping[str, np.dtype | None]],
+) -> tuple[str, dict[str, np.ndarray] | None, bool]:
+    """Return (signature name, array by input, whether in row form) of a predict request.
+
+    Lists of numbers become arrays without a Python object for each number. Python's `json` reads
+    everything else: NaN, integers beyond 64 bits, ragged lists, strings, and mistakes.
+
+    Args:
+        body: The body as received.
+        encoding: Its Content-Encoding.
+        limit: Maximum number of bytes, decompressed.
+        signatures: name -> dtype by input; "" is the default signature. For a signature that is
+            missing here, the arrays are None.
+    """
+    text = decompress(body, encoding, limit)
+    with contextlib.suppress(NeedsSlowPath, ServingError):
+        return _predict(_parse_numbers(text), signatures)
+    return _predict(parse(text), signatures)
+
+
+def read_examples(body: bytes, encoding: str, limit: int) -> tuple[str, list[bytes]]:
+    """Return (signature name, serialized tf.Examples) of a classify or regress request."""
+    document = parse(decompress(body, encoding, limit))
+    return _signature_name(document), examples_from_json(document)
+
+
+def decompress(body: bytes, encoding: str, limit: int) -> bytes:
+    """Return a body without its Content-Encoding, of at most `limit` bytes."""
+    if encoding in ("", "identity"):
+        return body
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        raise invalid(f"Content-Encoding must be gzip or deflate; received {encoding!r}")
+    decompressor = zlib.decompressobj(_GZIP_OR_ZLIB)
+    try:
+        text = decompressor.decompress(body, limit + 1)
+    except zlib.error as error:
+        raise invalid(f"the body is not valid {encoding}: {error}") from error
+    if len(text) > limit:
+        raise too_large(f"the body is larger than {limit} bytes")
+    if not decompressor.eof or decompressor.unused_data:
+        raise invalid(f"the {encoding} body ends early, or data follows it")
+    return text
+
+
+def parse(text: bytes) -> dict[str, Any]:
+    """Return the object in a request body, as Python's `json` reads it."""
+    # Commas and brackets inside of strings count too.
+    count = 1 + sum(map(text.count, (b",", b"[", b"{")))
+    if count > MOST_VALUES:
+        raise too_large(
+            f"a body may have {MOST_VALUES} values other than plain lists of numbers; "
+            f"received {count}"
+        )
+    try:
+        document = json.loads(text.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise invalid(f"JSON Parse error: {error}") from error
+    if not isinstance(document, dict):
+        raise invalid(f"JSON Parse error: expected an object, received {_kind(document)}")
+    return document
+
+
+def _parse_numbers(text):
+    """Return the members of a request with a simdjson `Array` for each list of numbers."""
+    if text.count(b"{") > MOST_VALUES:
+        raise NeedsSlowPath
+    try:
+        document = _members(simdjson.Parser().parse(text))
+        for name in ("inputs", "instances"):
+            value = document.get(name)
+            if isinstance(value, simdjson.Object):
+                document[name] = _members(value)
+            elif isinstance(value, simdjson.Array) and isinstance(value[0], simdjson.Object):
+                document[name] = [_members(row) for row in value]
+        layout = _layout(document)
+    except _SIMDJSON_ERRORS as error:
+        raise NeedsSlowPath from error
+    if text.translate(None, _NUMBER_CHARACTERS) != layout:
+        raise NeedsSlowPath
+    return document
+
+
+def _members(value):
+    names = list(value.keys())
+    if len(set(names)) != len(names):
+        raise NeedsSlowPath
+    return {name: value[name] for name in names}
+
+
+def _layout(value):
+    """Return the text of a request without its numbers, if all of its lists are rectangular."""
+    if isinstance(value, simdjson.Array):
+        return _brackets(_shape(value))
+    if isinstance(value, dict):
+        members = (b'"%b":%b' % (_stripped(name), _layout(each)) for name, each in value.items())
+        return b"{" + b",".join(members) + b"}"
+    if isinstance(value, list):  # rows of one layout
+        return b"[" + b",".join([_layout(value[0])] * len(value)) + b"]"
+    if isinstance(value, str):
+        return b'"' + _stripped(value) + b'"'
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise NeedsSlowPath
+    return b""
+
+
+def _stripped(text):
+    return text.encode().translate(None, _NUMBER_CHARACTERS)
+
+
+def _shape(array):
+    """Return the shape of nested lists, provided that they are rectangular."""
+    shape: list[int] = []
+    while isinstance(array, simdjson.Array):
+        shape.append(len(array))
+        array = array[0]
+        if len(shape) > _MOST_AXES:
+            raise NeedsSlowPath
+    return tuple(shape)
+
+
+@functools.lru_cache(64)
+def _brackets(shape):
+    layout = b""
+    for size in reversed(shape):
+        layout = b"[" + b",".join([layout] * size) + b"]"
+    return layout
+
+
+def _signature_name(document):
+    name = document.get("signature_name", "")
+    if not isinstance(name, str):
+        raise invalid(f"'signature_name' must be a string; received {name!r}")
+    return name
+
+
+def _predict(document, signatures):
+    name = _signature_name(document)
+    in_rows = "instances" in document
+    if in_rows == ("inputs" in document):
+        raise invalid("the request body must have either 'instances' (rows) or 'inputs' (columns)")
+    dtypes = signatures.get(name)
+    if dtypes is None:
+        return name, None, in_rows
+    form = "instances" if in_rows else "inputs"
+    columns = document[form]
+    if in_rows and not isinstance(columns, simdjson.Array):
+        columns = _columns(columns, dtypes)
+    if not _is_named(columns):
+        if len(dtypes) != 1:
+            raise invalid(f"{form!r} must be objects with the keys {sorted(dtypes)}")
+        columns = {next(iter(dtypes)): columns}
+    if not dtypes.keys() <= columns.keys():
+        raise invalid(f"'inputs' must have the keys {sorted(dtypes)}; received {sorted(columns)}")
+    unsupported_code = "INVALID_ARGUMENT" if in_rows else "UNIMPLEMENTED"
+    arrays = {
+        key: _array(columns[key], key, dtype, unsupported_code) for key, dtype in dtypes.items()
+    }
+    return name, arrays, in_rows
+
+
+def _columns(instances, dtypes):
+    """Return the values of each input in rows that are objects, or rows of plain values."""
+    if not isinstance(instances, list) or not instances:
+        raise invalid("'instances' must be a list with at least one entry")
+    are_named = set(map(_is_named, instances))
+    if len(are_named) > 1:
+        raise invalid("'instances' must be all objects or all plain values")
+    if not are_named.pop():
+        return instances
+    for instance in instances:
+        if instance.keys() != dtypes.keys():
+            raise invalid(
+                f"every entry of 'instances' must have exactly the keys {sorted(dtypes)}; "
+                f"received {sorted(instance)}"
+            )
+    return {name: [instance[name] for instance in instances] for name in dtypes}
+
+
+def _is_named(value):
+    """Whether a value is an object of inputs, and not one string in base64."""
+    return isinstance(value, dict) and value.keys() != {"b64"}
+
+
+def _array(value, name, dtype, unsupported_code):
+    if dtype is None or dtype.kind not in _LEAVES or (dtype.itemsize == 2 and dtype.kind == "f"):
+        raise ServingError(unsupported_code, f"input {name!r}: JSON has no form of {dtype}")
+    if isinstance(value, simdjson.Array):
+        return _numbers(value, dtype)
+    if isinstance(value, list) and isinstance(value[:1] and value[0], simdjson.Array):
+        return np.stack([_numbers(row, dtype) for row in value])
+    leaves, shape = _flatten(value, name)
+    unfit = set(map(type, leaves)) - _LEAVES[dtype.kind]
+    if unfit:
+        example = next(leaf for leaf in leaves if type(leaf) in unfit)
+        raise invalid(
+            f"input {name!r} must be {_EXPECTED[dtype.kind]} ({dtype}); received {_kind(example)}"
+        )
+    try:
+        return _from_leaves(leaves, name, dtype).reshape(shape)
+    except OverflowError as error:
+        limits = np.iinfo(dtype)
+        raise invalid(
+            f"input {name!r} must be {dtype}, {limits.min} to {limits.max}; "
+            f"received {min(leaves)} to {max(leaves)}"
+        ) from error
+    except ValueError as error:  # more dimensions than NumPy has
+        raise invalid(f"input {name!r}: {error}") from error
+
+
+def _numbers(array, dtype):
+    """Return the array of a rectangular list of numbers; whole ones must fit the dtype."""
+    try:
+        code, wide_dtype = _SIMDJSON_TYPES[dtype.kind]
+        wide = np.frombuffer(array.as_buffer(of_type=code), wide_dtype).reshape(_shape(array))
+    except _SIMDJSON_ERRORS as error:
+        raise NeedsSlowPath from error
+    if dtype.kind == "f":
+        with np.errstate(over="ignore", under="ignore"):
+            return wide.astype(dtype)
+    limits = np.iinfo(dtype)
+    if wide.min() < limits.min or wide.max() > limits.max:
+        raise NeedsSlowPath
+    return wide.astype(dtype)
+
+
+def _flatten(value, name):
+    """Return (leaves, shape) of nested lists."""
+    level, shape = [value], []
+    while level and list in (kinds := set(map(type, level))):
+        sizes = set(map(len, level)) if len(kinds) == 1 else ()
+        if len(sizes) != 1:
+            raise invalid(f"input {name!r}: lists at depth {len(shape)} differ in length or depth")
+        shape.append(sizes.pop())
+        level = list(itertools.chain.from_iterable(level))
+    return level, shape
+
+
+def _from_leaves(leaves, name, dtype):
+    if dtype.kind == "O":
+        values = np.empty(len(leaves), object)
+        values[:] = [_to_bytes(leaf, name) for leaf in leaves]
+        return values
+    if dtype.kind != "f":
+        return np.array(leaves, dtype)
+    with np.errstate(over="ignore", under="ignore"):
+        return np.array([_to_float(leaf) for leaf in leaves], np.float64).astype(dtype)
+
+
+def _to_float(number):
+    try:
+        return float(number)
+    except OverflowError:  # a whole number beyond float64
+        return math.inf if number > 0 else -math.inf
+
+
+def _to_bytes(value, name):
+    """Return the bytes of a string or of an object `{"b64": ...}`."""
+    try:
+        if isinstance(value, str):
+            return value.encode("utf-8")
+        if value.keys() == {"b64"} and isinstance(value["b64"], str):
+            return base64.b64decode(value["b64"], validate=True)
+    except ValueError as error:  # a lone surrogate, or invalid base64
+        raise invalid(f"{name!r}: {error}") from error
+    raise invalid(f'{name!r}: expected a string or {{"b64": "..."}}; received {value}')
+
+
+def _kind(value):
+    names = {dict: "an object", list: "a list", str: "a string", bool: "a bool"}
+    return names.get(type(value), "null" if value is None else f"{value}")
+
+
+def examples_from_json(document: Mapping[str, Any]) -> list[bytes]:
+    """Return the serialized tf.Examples of a classify or regress request."""
+    examples = document.get("examples")
+    if not isinstance(examples, list) or not examples:
+        raise invalid("'examples' must be a list with at least one entry")
+    context = example_pb2.Example()
+    if "context" in document:
+        _fill_example(context, document["context"])
+    check_copies(len(examples), context.ByteSize())
+    serialized = []
+    for features in examples:
+        example = example_pb2.Example()
+        example.CopyFrom(context)
+        _fill_example(example, features)
+        serialized.append(example.SerializeToString())
+    return serialized
+
+
+def check_copies(num_examples: int, context_size: int) -> None:
+    """Raise RESOURCE_EXHAUSTED if a context of so many bytes is too large for its examples."""
+    size = num_examples * context_size
+    if size > MOST_COPIED:
+        raise too_large(
+            f"the examples may hold {MOST_COPIED} bytes of copies of the context; "
+            f"received {num_examples} examples, {size} bytes"
+        )
+
+
+def _fill_example(example, features):
+    if not isinstance(features, dict):
+        raise invalid(f"an example must be an object of features; received {features!r}")
+    for name, value in features.items():
+        values = value if isinstance(value, list) else [value]
+        kinds = {_feature_kind(name, entry) for entry in values}
+        if len(kinds) > 1:
+            raise invalid(f"feature {name!r} mixes kinds: {sorted(kinds)}")
+        try:
+            feature = example.features.feature[name]
+            feature.Clear()  # an example overrides its context
+            for kind in kinds:
+                convert = _TO_PROTOBUF.get(kind, lambda entry, _: entry)
+                getattr(feature, kind).value.extend(convert(entry, name) for entry in values)
+        except (ValueError, TypeError) as error:
+            raise invalid(f"feature {name!r}: {error}") from error
+
+
+# protobuf takes no bool for an int64.
+_TO_PROTOBUF = {"bytes_list": _to_bytes, "int64_list": lambda entry, _: int(entry)}
+
+
+def _feature_kind(name, value):
+    for kind, field in ((int, "int64_list"), (float, "float_list"), ((str, dict), "bytes_list")):
+        if isinstance(value, kind):  # a bool is an int
+            return field
+    raise invalid(f"feature {name!r} must be a number, a bool, a string or base64")
+
+
+def predict_reply(outputs: Mapping[str, np.ndarray], rows: bool) -> bytes:
+    """Return the body of a predict reply.
+
+    Args:
+        outputs: name -> array.
+        rows: Whether to write a list of rows, as the request did, or columns.
+    """
+    sizes = {array.shape[0] if array.ndim else None for array in outputs.values()}
+    if rows and (len(sizes) != 1 or None in sizes):
+        shapes = {name: list(array.shape) for name, array in outputs.items()}
+        raise invalid(f"outputs of shapes {shapes} have no rows: send 'inputs', not 'instances'")
+    is_fast = all(map(_is_fast, outputs.values()))
+    values: dict[str, Any] = {
+        name: np.ascontiguousarray(array) if is_fast else _to_lists(name, array)
+        for name, array in outputs.items()
+    }
+    value: Any = values
+    if len(values) == 1:
+        (value,) = values.values()
+    elif rows:
+        value = [dict(zip(values, row)) for row in zip(*values.values())]
+    reply = {"predictions" if rows else "outputs": value}
+    return orjson.dumps(reply, option=orjson.OPT_SERIALIZE_NUMPY) if is_fast else _dumps(reply)
+
+
+def classify_reply(labels: np.ndarray, scores: np.ndarray) -> bytes:
+    """Return the body of a classify reply: (label, score) of each class of each example."""
+    pairs = zip(_to_lists("labels", labels), _to_lists("scores", scores))
+    return _dumps({"results": [list(zip(*pair)) for pair in pairs]})
+
+
+def regress_reply(values: np.ndarray) -> bytes:
+    """Return the body of a regress reply: one value for each example."""
+    return _dumps({"results": _to_lists("outputs", values)})
+
+
+def _dumps(reply):
+    return json.dumps(reply, ensure_ascii=False).encode("utf-8")
+
+
+def _is_fast(array):
+    """Whether orjson writes an array as the protocol demands; it has no NaN."""
+    kind, size = array.dtype.kind, array.dtype.itemsize
+    return array.ndim > 0 and (
+        kind in "iub" or (kind == "f" and size >= 4 and bool(np.isfinite(array).all()))
+    )
+
+
+def _to_lists(name, array):
+    """Return an array as nested lists that `json.dumps` writes as the protocol demands."""
+    kind, size = array.dtype.kind, array.dtype.itemsize
+    if kind == "O":
+        texts = np.empty(array.size, object)
+        texts[:] = [_string(name, value) for value in array.ravel().tolist()]
+        return texts.reshape(array.shape).tolist()
+    if kind == "f" and size == 4:
+        array = array.astype("U").astype(np.float64)  # the shortest text of each float32
+    elif kind not in "iub" and not (kind == "f" and size == 8):
+        raise invalid(f"output {name!r}: JSON has no form of {array.dtype}")
+    return array.tolist()
+
+
+def _string(name, value):
+    if name.endswith("_bytes"):
+        return {"b64": base64.b64encode(value).decode()}
+    return value.decode("utf-8", "replace")

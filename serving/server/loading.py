@@ -1,0 +1,151 @@
+"""Loads one version of a model, and replays its warm-up requests."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+from tensorflow_serving.apis import prediction_log_pb2
+
+from serving import tensors
+from serving.errors import ServingError, invalid
+from serving.server import config_files
+from serving.server.batching import BatchingParameters
+from serving.server.examples import CLASSIFY, REGRESS, Head, as_inputs, serialize_examples
+from serving.server.flags import Flags
+from serving.server.model import Servable, from_tensorflow
+from serving.server.versions import check_root
+
+WARMUP_FILE = Path("assets.extra") / "tf_serving_warmup_requests"
+_MAX_RECORDS = 1000
+_BATCHING_FILE = "batching_params.pbtxt"  # with --enable_per_model_batching_parameters
+
+
+class Loader:
+    """Loads versions as the flags demand.
+
+    Args:
+        flags: The server's flags.
+        metrics: `Metrics` that count warm-ups; None for none.
+
+    Raises:
+        StartError: If a configuration file cannot be used.
+    """
+
+    def __init__(self, flags: Flags, metrics: Any = None) -> None:
+        self._flags, self._metrics = flags, metrics
+        path = flags.batching_parameters_file
+        #: `BatchingParameters` of all models; None without batching.
+        self.batching: BatchingParameters | None = None
+        if flags.enable_batching:
+            self.batching = config_files.read_batching(path) if path else BatchingParameters()
+        self._session_config = _session_config(flags)
+
+    def load(self, name: str, number: int, directory: Path) -> Servable:
+        """Return a version, loaded and warmed up; block, and raise only ServingError.
+
+        Args:
+            name: The model's name.
+            number: The version's number.
+            directory: Its directory.
+        """
+        flags, servable = self._flags, None
+        try:
+            for path in (directory, *directory.rglob("*")) if flags.model_root else ():
+                check_root(path, flags.model_root)
+            servable = Servable(
+                name,
+                number,
+                directory,
+                flags.saved_model_tags.split(","),
+                self._session_config,
+                self._batching_of(directory),
+                flags.enable_signature_method_name_check,
+            )
+            if flags.enable_model_warmup:
+                warm_up(servable, flags.num_request_iterations_for_warmup, self._metrics)
+            return servable
+        except Exception as error:
+            if servable is not None:
+                servable.close()
+            if isinstance(error, ServingError):
+                raise
+            if isinstance(error, tf.errors.OpError):
+                raise from_tensorflow(error) from error
+            if isinstance(error, config_files.StartError):
+                raise invalid(str(error)) from error
+            code = "NOT_FOUND" if isinstance(error, OSError) else "UNKNOWN"
+            raise ServingError(code, f"{directory}: {error}") from error
+
+    def _batching_of(self, directory):
+        if self.batching is None or not self._flags.enable_per_model_batching_parameters:
+            return self.batching
+        path = directory / _BATCHING_FILE
+        return config_files.read_batching(path) if path.exists() else None
+
+
+def _session_config(flags):
+    path = flags.tensorflow_session_config_file
+    config = config_files.read_session(path) if path else tf.compat.v1.ConfigProto()
+    both = flags.tensorflow_session_parallelism
+    intra, inter = flags.tensorflow_intra_op_parallelism, flags.tensorflow_inter_op_parallelism
+    config.intra_op_parallelism_threads = intra or both or config.intra_op_parallelism_threads or 1
+    config.inter_op_parallelism_threads = inter or both or config.inter_op_parallelism_threads
+    return config
+
+
+def warm_up(servable: Servable, iterations: int = 1, metrics: Any = None) -> int:
+    """Run the requests of the warm-up file; return how many there are.
+
+    Raises:
+        ServingError: If the file is broken or has more than 1000 requests, or a request fails.
+    """
+    path = servable.directory / WARMUP_FILE
+    if not path.exists():
+        return 0
+    start, status, count = time.perf_counter(), "OK", 0
+    try:
+        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+            count += 1
+            if count > _MAX_RECORDS:
+                raise invalid(f"{WARMUP_FILE} holds more than {_MAX_RECORDS} requests")
+            log = prediction_log_pb2.PredictionLog.FromString(record)
+            for _ in range(iterations):
+                _replay(servable, log)
+    except ServingError as error:
+        status = error.code
+        raise
+    except (tf.errors.OpError, DecodeError) as error:
+        status = "DATA_LOSS"
+        raise ServingError(status, f"{WARMUP_FILE} is broken: {error}") from error
+    finally:
+        if metrics is not None:
+            seconds = time.perf_counter() - start
+            metrics.warmed_up(str(servable.directory), status, seconds, count)
+    return count
+
+
+def _replay(servable, log):
+    kind = log.WhichOneof("log_type")
+    if kind not in ("predict_log", "classify_log", "regress_log", "multi_inference_log"):
+        raise ServingError("UNIMPLEMENTED", f"{WARMUP_FILE} holds a {kind}")
+    request = getattr(log, kind).request
+    if kind == "predict_log":
+        signature = servable.signature(request.model_spec.signature_name)
+        inputs = {name: tensors.from_proto(proto) for name, proto in request.inputs.items()}
+        outputs = signature.choose_outputs(request.output_filter)
+        servable.run(signature, signature.check(inputs), outputs)
+        return
+    if kind == "multi_inference_log":
+        heads = [(task.method_name, task.model_spec.signature_name) for task in request.tasks]
+    else:
+        method = CLASSIFY if kind == "classify_log" else REGRESS
+        heads = [(method, request.model_spec.signature_name)]
+    examples = serialize_examples(request.input)
+    for method, name in heads:
+        head = Head.find(servable, method, name)
+        outputs = servable.run(head.signature, as_inputs(examples), head.outputs)
+        head.read(outputs, len(examples))

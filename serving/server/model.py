@@ -1,0 +1,225 @@
+"""One loaded version of a model, and its signatures."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import grpc
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import types_pb2
+
+from rrl_tf.export.session import SavedModelSession
+from serving import tensors
+from serving.errors import ServingError, invalid
+
+DEFAULT_SIGNATURE = "serving_default"
+_MAX_NAMES = 8  # of a client's names in a message
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorSpec:
+    """Name, DataType and shape of an input or output; None for an unknown size or shape."""
+
+    name: str
+    dtype: int
+    shape: tuple | None
+
+    @classmethod
+    def from_info(cls, name: str, info: Any) -> TensorSpec:
+        """Read a TensorInfo."""
+        shape = None
+        if not info.tensor_shape.unknown_rank:
+            shape = tuple(d.size if d.size >= 0 else None for d in info.tensor_shape.dim)
+        return cls(name, info.dtype, shape)
+
+    @functools.cached_property
+    def numpy_dtype(self) -> np.dtype | None:
+        """The NumPy dtype; None for the few types without one."""
+        return tensors.numpy_dtype(self.dtype)
+
+    @functools.cached_property
+    def has_rows(self) -> bool:
+        """Whether the first dimension is a free batch dimension."""
+        return self.shape is not None and self.shape[:1] == (None,)
+
+    @property
+    def row_bytes(self) -> int | None:
+        """Bytes of one row; None if they are unknown."""
+        dtype = self.numpy_dtype
+        if self.shape is None or None in self.shape[1:] or dtype is None or dtype.kind == "O":
+            return None
+        return math.prod(self.shape[1:]) * dtype.itemsize
+
+    def from_json(self, array: np.ndarray) -> np.ndarray:
+        """Return an array of JSON with its whole shape: `[]` is an empty batch of any rows."""
+        batch, *row = self.shape or (0,)
+        if array.shape == (0,) and batch is None and None not in row:
+            return array.reshape(0, *row)
+        return array
+
+    def check(self, array: np.ndarray) -> None:
+        """Raise INVALID_ARGUMENT unless dtype and shape of an array fit."""
+        if array.dtype != self.numpy_dtype:
+            raise invalid(
+                f"input {self.name!r} has dtype {tensors.dtype_name(array.dtype)}; "
+                f"expected {types_pb2.DataType.Name(self.dtype)}"
+            )
+        self.check_shape(array.shape)
+
+    def check_shape(self, shape: Sequence[int]) -> None:
+        """Raise INVALID_ARGUMENT unless a shape fits."""
+        if self.shape is None:
+            return
+        fits = len(shape) == len(self.shape) and all(
+            expected is None or size == expected for size, expected in zip(shape, self.shape)
+        )
+        if not fits:
+            received, expected = map(tensors.format_shape, (shape, self.shape))
+            raise invalid(f"input {self.name!r} has shape {received}; expected {expected}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """Inputs and outputs of one signature: name -> `TensorSpec`."""
+
+    name: str
+    inputs: dict
+    outputs: dict
+    defaults: dict
+    method: str | None = None
+
+    @classmethod
+    def from_def(cls, name: str, definition: Any, check_method: bool = False) -> Signature:
+        """Read a SignatureDef; keep its method name only if requests are checked against it."""
+
+        def specs(infos):
+            return {key: TensorSpec.from_info(key, infos[key]) for key in sorted(infos)}
+
+        defaults = {key: tensors.from_proto(value) for key, value in definition.defaults.items()}
+        method = definition.method_name if check_method else None
+        return cls(name, specs(definition.inputs), specs(definition.outputs), defaults, method)
+
+    @functools.cached_property
+    def has_rows(self) -> bool:
+        """Whether all inputs and outputs have a batch dimension, so that requests can merge."""
+        specs = [*self.inputs.values(), *self.outputs.values()]
+        return bool(self.inputs) and all(spec.has_rows for spec in specs)
+
+    @functools.cached_property
+    def reply_row_bytes(self) -> int:
+        """Bytes of one row of the outputs, as far as their shapes are known."""
+        return sum(spec.row_bytes or 0 for spec in self.outputs.values())
+
+    def check(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Return the inputs in the signature's order, with defaults.
+
+        Raises:
+            ServingError: INVALID_ARGUMENT for a missing or unknown name, or a dtype or shape that
+                does not fit.
+        """
+        inputs = self.defaults | inputs
+        self.check_names(inputs)
+        for name, spec in self.inputs.items():
+            spec.check(inputs[name])
+        return {name: inputs[name] for name in self.inputs}
+
+    def check_names(self, names: Collection[str]) -> None:
+        """Raise INVALID_ARGUMENT unless names and defaults together are the inputs."""
+        given = {*names, *self.defaults}
+        if given != self.inputs.keys():
+            extra = sorted(given - self.inputs.keys())[:_MAX_NAMES]
+            missing = sorted(self.inputs.keys() - given)
+            raise invalid(
+                f"inputs do not match signature {self.name!r}: "
+                f"sent extra: {extra}, missing but required: {missing}"
+            )
+
+    def choose_outputs(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the outputs of a filter, all for an empty one, in the signature's order."""
+        names = names[: len(self.outputs) + 1]  # one too many is as wrong as a million
+        if len(set(names)) != len(names):
+            raise invalid(f"output_filter repeats an output: {list(names[:_MAX_NAMES])}")
+        unknown = [name for name in names if name not in self.outputs][:_MAX_NAMES]
+        if unknown:
+            raise invalid(f"output_filter names {unknown}; outputs are {list(self.outputs)}")
+        return tuple(name for name in self.outputs if not names or name in names)
+
+
+class Servable:
+    """A version directory, loaded into a Session.
+
+    Args:
+        name: The model's name.
+        version: The version's number.
+        directory: The version directory.
+        tags: Tags of the meta graph to load.
+        config: `tf.compat.v1.ConfigProto` of the Session.
+        batching: `BatchingParameters` of its requests; None to run each by itself.
+        check_methods: Whether classify and regress need a signature with that method name.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        version: int,
+        directory: Any,
+        tags: Sequence[str] = ("serve",),
+        config: Any = None,
+        batching: Any = None,
+        check_methods: bool = False,
+    ) -> None:
+        self.name, self.version, self.directory = name, version, directory
+        self.batching = batching
+        #: Requests that use it; only the event loop's thread counts them.
+        self.users = 0
+        self._session = SavedModelSession(directory, tags, config)
+        self.signature_defs = self._session.meta_graph.signature_def
+        self.signatures = {
+            key: Signature.from_def(key, definition, check_methods)
+            for key, definition in self._session.signatures.items()
+        }
+        #: Signature name -> NumPy dtype by input, with which REST reads a request.
+        self.json_dtypes = {
+            key: {name: spec.numpy_dtype for name, spec in signature.inputs.items()}
+            for key, signature in self.signatures.items()
+        }
+        if DEFAULT_SIGNATURE in self.json_dtypes:
+            self.json_dtypes[""] = self.json_dtypes[DEFAULT_SIGNATURE]
+
+    def signature(self, name: str) -> Signature:
+        """Return the signature of that name; "" is `serving_default`."""
+        signature = self.signatures.get(name or DEFAULT_SIGNATURE)
+        if signature is None:
+            raise ServingError(
+                "FAILED_PRECONDITION",
+                f'Serving signature key "{name or DEFAULT_SIGNATURE}" not found; '
+                f"the model has {sorted(self.signatures)}",
+            )
+        return signature
+
+    def run(self, signature: Any, inputs: dict[str, Any], outputs: Any) -> dict[str, np.ndarray]:
+        """Return name -> array for checked inputs; blocks, and may run in several threads."""
+        try:
+            results = self._session.run(signature.name, inputs, outputs)
+        except tf.errors.OpError as error:
+            raise from_tensorflow(error) from error
+        # A scalar comes back as Python bytes or a NumPy scalar.
+        return {
+            name: np.asarray(value, signature.outputs[name].numpy_dtype)
+            for name, value in results.items()
+        }
+
+    def close(self) -> None:
+        """Free the model; nothing may be running."""
+        self._session.close()
+
+
+def from_tensorflow(error: Any) -> ServingError:
+    """Return the ServingError of a tf.errors.OpError, which has the same codes."""
+    codes = {code.value[0]: code.name for code in grpc.StatusCode}
+    return ServingError(codes.get(error.error_code, "INTERNAL"), error.message)

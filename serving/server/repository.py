@@ -1,0 +1,355 @@
+"""The loaded versions of all models: discovery, swap, labels, status."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import dataclasses
+import enum
+import gc
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from serving.errors import ServingError, invalid
+from serving.server.flags import Flags
+from serving.server.loading import Loader
+from serving.server.model import Servable
+from serving.server.versions import check_models, wanted_versions
+
+_log = logging.getLogger("serving")
+_POLL_SECONDS = 0.05  # while the first version of a model is missing
+_REMEMBERED = 32  # versions that ended and are no longer on disk, in a model's status
+
+
+class State(enum.IntEnum):
+    """The life of a version, with the numbers of ModelVersionStatus."""
+
+    START = 10
+    LOADING = 20
+    AVAILABLE = 30
+    UNLOADING = 40
+    END = 50
+
+
+@dataclasses.dataclass(eq=False)
+class Version:
+    """One version that the server has seen."""
+
+    number: int
+    state: State = State.START
+    error: ServingError | None = None
+    servable: Servable | None = None
+    failures: int = 0
+    retry_at: float = 0.0
+
+
+class Model:
+    """A configured model and its versions."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config  # ModelConfig
+        self.versions: dict[int, Version] = {}
+        self.labels: dict[str, int] = {}
+        self.wanted: set[int] = set()  # the versions that the policy chose last
+
+    def with_config(self, config: Any) -> Model:
+        """Return this model as it would be with another config, which may yet be refused.
+
+        Its available versions are shared; changes to others do not reach this model. With another
+        base path it has no versions, because their numbers mean other directories there.
+        """
+        model = Model(config)
+        model.labels = self.labels
+        if config.base_path == self.config.base_path:
+            model.wanted = self.wanted
+            model.versions = {
+                number: version
+                if version.state == State.AVAILABLE
+                else dataclasses.replace(version)
+                for number, version in self.versions.items()
+                if version.state != State.UNLOADING
+            }
+        return model
+
+    @property
+    def available(self) -> list[int]:
+        """The versions that answer requests, ascending."""
+        return sorted(n for n, v in self.versions.items() if v.state == State.AVAILABLE)
+
+    @property
+    def errors(self) -> dict[int, ServingError]:
+        """number -> the error of the last attempt to load it."""
+        return {number: v.error for number, v in self.versions.items() if v.error}
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a version is available, or all have failed for good."""
+        is_pending = any(v.state in (State.START, State.LOADING) for v in self.versions.values())
+        return bool(self.available or (self.errors and not is_pending))
+
+
+class Repository:
+    """The loaded models. All methods belong to the event loop's thread; loading has its own.
+
+    A new version is loaded and warmed up while the old one answers. Then requests move over in one
+    step, and the old version is freed after its last request. A version that cannot be loaded
+    leaves the old one in place.
+
+    Args:
+        flags: The server's flags.
+        metrics: `Metrics` that count warm-ups; None for none.
+    """
+
+    def __init__(self, flags: Flags, metrics: Any = None) -> None:
+        self._flags, self._metrics = flags, metrics
+        self.loader = Loader(flags, metrics)
+        self._listed: dict[str, Model] = {}
+        #: name -> `Model`, with the new models of a list that is still being loaded.
+        self.models: dict[str, Model] = {}
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "loader")
+        self._changing = asyncio.Lock()
+        self._unloading: set[asyncio.Task] = set()
+
+    @contextlib.contextmanager
+    def lease(
+        self, name: str, version: int | None = None, label: str | None = None
+    ) -> Iterator[Servable]:
+        """Give the servable of a request; it stays loaded until the block ends.
+
+        Raises:
+            ServingError: NOT_FOUND for an unknown model or a version that is not available,
+                INVALID_ARGUMENT for an unknown label or a missing name.
+        """
+        servable = self._find(name, version, label)
+        servable.users += 1
+        try:
+            yield servable
+        finally:
+            servable.users -= 1
+
+    def _find(self, name, version, label):
+        if not name:
+            raise invalid("Missing ModelSpec.name")
+        model = self.models.get(name)
+        if label:
+            if model is None or label not in model.labels:
+                raise invalid(f"Unrecognized servable version label: {label}")
+            version = model.labels[label]
+        if model is not None and version is None:
+            version = max(model.available, default=None)
+        found = model and model.versions.get(version)
+        if not found or found.state != State.AVAILABLE:
+            wanted = f"Latest({name})" if version is None else f"Specific({name}, {version})"
+            raise ServingError("NOT_FOUND", f"Servable not found for request: {wanted}")
+        return found.servable
+
+    def status(self, name: str, version: int | None = None) -> list[Version]:
+        """Return one version of a model, or all that the server has seen, newest first."""
+        if not name:
+            raise invalid("Missing ModelSpec.name")
+        model = self.models.get(name)
+        if model is None or (version is not None and version not in model.versions):
+            missing = f"model {name!r}" if model is None else f"version {version} of model {name!r}"
+            raise ServingError("NOT_FOUND", f"Could not find {missing}")
+        numbers = [version] if version is not None else sorted(model.versions, reverse=True)
+        return [model.versions[number] for number in numbers]
+
+    def known_name(self, name: str) -> str:
+        """Return the name of a model, or "" if there is none: a label of metrics."""
+        return name if name in self.models else ""
+
+    @property
+    def ready(self) -> bool:
+        """Whether every configured model has an available version."""
+        return bool(self._listed) and all(model.available for model in self._listed.values())
+
+    async def configure(self, configs: Iterable[Any], waits: bool = False) -> None:
+        """Replace the list of models (ModelConfig messages) once its new models are loaded.
+
+        If that fails or is cancelled, the list stays as it was.
+
+        Args:
+            configs: The new list.
+            waits: Whether to wait for a first version of each model, and to retry.
+
+        Raises:
+            ServingError: INVALID_ARGUMENT for a list that cannot be served, NOT_FOUND for a model
+                without a version, UNKNOWN if a new model cannot be loaded, FAILED_PRECONDITION for
+                a label on a version that is not available.
+        """
+        configs = list(configs)
+        check_models(configs, self._flags.model_root)
+        async with self._changing:
+            before, after, new = self._listed, {}, []
+            for config in configs:
+                known = before.get(config.name)
+                model = known.with_config(config) if known else Model(config)
+                after[config.name] = model
+                if known is None or known.config.base_path != config.base_path:
+                    new.append(model)
+            self.models = after | before
+            try:
+                for model in () if waits else new:
+                    if not await self._in_thread(wanted_versions, model.config):
+                        base = model.config.base_path
+                        text = f"model {model.config.name!r}: no version to serve in {base!r}"
+                        raise ServingError("NOT_FOUND", text)
+                await self._load_all(after)
+                while waits and not all(model.is_settled for model in new):
+                    await asyncio.sleep(_POLL_SECONDS)
+                    await self._load_all(after)
+                for model in new:
+                    _check_loaded(model)
+                for model in after.values():
+                    self._check_labels(model)
+            except BaseException:
+                self.models = before
+                self._unload_missing(after, before)
+                raise
+            self._accept(before, after)
+
+    def _accept(self, before, after):
+        """Move to a list with everything loaded, without a pause."""
+        for name in before.keys() & after.keys():
+            after[name].versions = before[name].versions | after[name].versions
+        self._listed = self.models = after
+        self._unload_missing(before, after)
+        for name, model in after.items():
+            model.labels = dict(model.config.version_labels)
+            self._unload_unwanted(name, model)
+
+    def _unload_missing(self, models, kept):
+        """Unload the versions of models that other models do not share."""
+        shared = {version for model in kept.values() for version in model.versions.values()}
+        for name, model in models.items():
+            for version in model.versions.values():
+                if version not in shared:
+                    self._unload(name, version)
+
+    def _check_labels(self, model):
+        allows = self._flags.allow_version_labels_for_unavailable_models
+        for label, number in model.config.version_labels.items():
+            if number not in model.available and (label in model.labels or not allows):
+                raise ServingError(
+                    "FAILED_PRECONDITION",
+                    f"Request to assign label {label!r} to version {number} of model "
+                    f"{model.config.name!r}, which is not currently available for inference",
+                )
+
+    async def watch(self, interval: float) -> None:
+        """Poll the disk every `interval` seconds; 0 returns when all models are settled."""
+        while interval or not all(model.is_settled for model in self._listed.values()):
+            await asyncio.sleep(interval or _POLL_SECONDS)
+            try:
+                await self.poll()
+            except Exception:
+                _log.exception("could not look for new versions")
+
+    async def poll(self) -> None:
+        """Load versions that are new on disk, unload those that the policies no longer choose."""
+        async with self._changing:
+            await self._load_all(self._listed)
+            for name, model in self._listed.items():
+                self._unload_unwanted(name, model)
+
+    async def _load_all(self, models):
+        for name, model in models.items():
+            wanted = await self._in_thread(wanted_versions, model.config)
+            if wanted is None:  # the base path is missing for now: keep the versions
+                continue
+            model.wanted = set(wanted)
+            for number, version in model.versions.items():
+                if number not in wanted and version.servable is None:
+                    version.failures, version.retry_at = 0, 0.0
+                    if version.state in (State.START, State.LOADING):
+                        version.state, version.error = State.END, None
+            for number in sorted(wanted):
+                version = model.versions.setdefault(number, Version(number))
+                if self._should_load(version):
+                    await self._load(name, version, wanted[number])
+
+    def _unload_unwanted(self, name, model):
+        if model.wanted and not model.wanted & set(model.available):
+            return  # the old version answers until a new one can
+        for number in model.available:
+            if number not in model.wanted:
+                self._unload(name, model.versions[number])
+        ended = {n for n, v in model.versions.items() if v.state == State.END} - model.wanted
+        for number in sorted(ended)[:-_REMEMBERED]:
+            del model.versions[number]
+
+    def _should_load(self, version):
+        if version.state in (State.AVAILABLE, State.UNLOADING):
+            return False
+        retries = self._flags.max_num_load_retries
+        return version.failures <= retries and time.monotonic() >= version.retry_at
+
+    async def _load(self, name, version, directory):
+        if version.state != State.LOADING:
+            version.state, version.error = State.LOADING, None
+        try:
+            version.servable = await self._in_thread(
+                self.loader.load, name, version.number, directory
+            )
+        except ServingError as error:
+            version.failures += 1
+            version.error = error
+            if version.failures <= self._flags.max_num_load_retries:
+                pause = self._flags.load_retry_interval_micros / 1e6
+                version.retry_at = time.monotonic() + pause
+            else:
+                version.state = State.END
+            _log.error("model %s version %d failed to load: %s", name, version.number, error)
+            return
+        version.state, version.error, version.failures = State.AVAILABLE, None, 0
+        _log.info("model %s version %d is available", name, version.number)
+
+    def _unload(self, name, version):
+        if version.state != State.AVAILABLE:
+            return
+        version.state = State.UNLOADING
+        task = asyncio.create_task(self._free(name, version))
+        self._unloading.add(task)
+        task.add_done_callback(self._unloading.discard)
+
+    async def _free(self, name, version):
+        servable, version.servable = version.servable, None
+        directory = str(servable.directory)
+        while servable.users:
+            await asyncio.sleep(0.01)
+        await self._in_thread(servable.close)
+        del servable
+        if gc.get_freeze_count():
+            # A graph has many cycles. The command froze the objects of TensorFlow's modules, so
+            # that a collection is quick.
+            await self._in_thread(gc.collect)
+        version.state = State.END
+        if self._metrics is not None:
+            self._metrics.forget(directory)
+        _log.info("model %s version %d is unloaded", name, version.number)
+
+    async def _in_thread(self, function, *arguments):
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
+    async def close(self, seconds: float | None = None) -> bool:
+        """Free all models after their requests; return whether that took at most `seconds`."""
+        for name, model in self.models.items():
+            for version in model.versions.values():
+                self._unload(name, version)
+        last = asyncio.ensure_future(self._in_thread(int))  # after the load in progress
+        _, late = await asyncio.wait({*self._unloading, last}, timeout=seconds)
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        return not late
+
+
+def _check_loaded(model):
+    if model.available:
+        return
+    name = model.config.name
+    for number, error in sorted(model.errors.items(), reverse=True):
+        raise ServingError("UNKNOWN", f"model {name!r}: version {number} failed to load: {error}")
+    # It disappeared while others were loaded.
+    raise ServingError("NOT_FOUND", f"model {name!r} has no version")

@@ -1,0 +1,383 @@
+"""The REST API of TensorFlow Serving, and the HTTP server around it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import functools
+import json
+import logging
+import math
+import pickle
+import re
+import sys
+import time
+import urllib.parse
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+from google.protobuf import json_format
+from tensorflow_serving.apis import get_model_metadata_pb2
+
+from serving.errors import ServingError, invalid, too_large
+from serving.server import config_files, json_codec
+from serving.server.admission import REQUEST_TIMEOUT, SMALL, ByteBudget
+from serving.server.examples import CLASSIFY, REGRESS
+from serving.server.flags import Flags
+from serving.server.inference import Inference, num_bytes
+from serving.server.workers import Workers
+
+_log = logging.getLogger("serving")
+_MODEL = r"/v1/models/(?P<name>[^/:?]+)(?:/versions/(?P<version>\d+)|/labels/(?P<label>[^/:?]+))?"
+_PATHS = {
+    "POST": re.compile(_MODEL + r":(?P<verb>predict|classify|regress)", re.ASCII),
+    "GET": re.compile(_MODEL + r"(?P<metadata>/metadata)?", re.ASCII),
+}
+_ORIGIN = re.compile(r"https?://[^/?]*", re.IGNORECASE)  # of a URI that names the host as well
+_LARGE_REPLY = 1 << 12  # numbers; more take longer to write than a call of a worker
+_BYTES_PER_NUMBER = 16  # of a string, which take as long to write as a number
+_READ_SIZE = 1 << 14
+_IDLE_SECONDS = 600.0
+_HALF_CLOSED_SECONDS = 0.1
+_FULL = json.dumps({"error": "too many connections"}).encode()
+_REFUSAL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
+    b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(_FULL), _FULL)
+)
+
+
+class _Connection(asyncio.BufferedProtocol):
+    """Limits what a client may do to a connection; aiohttp's protocol does the rest.
+
+    The client must send a request's headers and take its reply in time. It may close its half of
+    the connection after the last request.
+    """
+
+    def __init__(self, server: RestServer, protocol: Any) -> None:
+        self._server, self._protocol = server, protocol
+        self._loop = asyncio.get_running_loop()
+        self._header_timer: asyncio.TimerHandle | None = None
+        self._reply_timer: asyncio.TimerHandle | None = None
+        self._is_half_closed = self.has_body = False
+        #: When the last request ended, or the connection began; None while there is a request.
+        self.idle_since: float | None = self._loop.time()
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        if self._server.admit(self):
+            self._protocol.connection_made(transport)
+            self._expect_headers()
+        else:
+            transport.write(_REFUSAL)
+            transport.close()
+
+    def _expect_headers(self):
+        abort = self.transport.abort
+        self._header_timer = self._loop.call_later(self._server.patience, abort)
+
+    def begin_request(self) -> None:
+        """Note that the headers of a request are here."""
+        self.idle_since, self.has_body = None, False
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def end_request(self) -> None:
+        """Note that a request has its reply."""
+        self.idle_since = self._loop.time()
+        if self._is_half_closed:  # another complete request may be waiting
+            self._loop.call_later(_HALF_CLOSED_SECONDS, self._close_unless_answering)
+
+    def _close_unless_answering(self):
+        if self.idle_since is not None or not self.has_body:
+            self.transport.close()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._server.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self.idle_since is not None and self._header_timer is None:
+            self._expect_headers()
+        self._protocol.data_received(bytes(self._server.buffer[:nbytes]))
+
+    def eof_received(self) -> bool:
+        self._is_half_closed = True
+        self._loop.call_later(_HALF_CLOSED_SECONDS, self._close_unless_answering)
+        return True
+
+    def pause_writing(self) -> None:
+        self._reply_timer = self._loop.call_later(self._server.patience, self.transport.abort)
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._reply_timer is not None:
+            self._reply_timer.cancel()
+        self._protocol.resume_writing()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        for timer in (self._header_timer, self._reply_timer):
+            if timer is not None:
+                timer.cancel()
+        if self._server.connections.pop(self.transport, None) is not None:
+            self._protocol.connection_lost(error)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Body:
+    data: bytearray
+    encoding: str
+    peer: str
+
+
+class RestServer:
+    """Answers the REST API of TensorFlow Serving, and `/readyz`: 200 once every model is available.
+
+    Args:
+        inference: `Inference` over the loaded models.
+        flags: The server's flags.
+        page: Answers other paths, as `serving.playground` does; None for no other paths.
+    """
+
+    def __init__(self, inference: Inference, flags: Flags, page: Any = None) -> None:
+        self._inference, self._flags, self._page = inference, flags, page
+        self._timeout = flags.rest_api_timeout_in_ms / 1000
+        self.patience = flags.rest_api_header_timeout_in_ms / 1000
+        allowed = {"Access-Control-Allow-Origin": "*"}
+        self._headers = allowed if flags.rest_api_enable_cors_support else {}
+        monitoring = flags.monitoring_config_file
+        self._metrics_path = config_files.read_monitoring(monitoring) if monitoring else None
+        limit = flags.rest_api_max_request_bytes or flags.max_request_bytes or sys.maxsize
+        self._max_bytes = limit
+        self._budget = ByteBudget(4 * limit, self.patience)
+        self.connections: dict[Any, _Connection] = {}
+        self.buffer = memoryview(bytearray(_READ_SIZE))  # each read is handed over at once
+
+    async def start(self, max_connections: int, reuse_port: bool) -> None:
+        """Open the port; raises OSError."""
+        self._max_connections = min(self._flags.rest_api_max_connections, max_connections)
+        self._workers = Workers(self._flags.rest_api_num_readers)
+        self._http = web.Server(
+            self._handle,
+            access_log=None,
+            auto_decompress=False,
+            keepalive_timeout=_IDLE_SECONDS,
+        )
+        self._listener = await asyncio.get_running_loop().create_server(
+            lambda: _Connection(self, self._http()),
+            self._flags.host,
+            self._flags.rest_api_port,
+            reuse_port=reuse_port,
+        )
+
+    async def stop(self, seconds: float) -> None:
+        """Close the port and the connections; replies have so many seconds left."""
+        if hasattr(self, "_listener"):
+            self._listener.close()
+            await self._http.shutdown(seconds)
+        self._workers.close()
+
+    def admit(self, connection: _Connection) -> bool:
+        """Whether one more connection is allowed; the one that is idle for longest makes room."""
+        if len(self.connections) >= self._max_connections:
+            idle = [each for each in self.connections.values() if each.idle_since is not None]
+            if not idle:
+                _log.warning("refused a REST connection: %d are open", self._max_connections)
+                return False
+            oldest = min(idle, key=lambda each: each.idle_since or 0.0)
+            oldest.idle_since = None
+            oldest.transport.close()
+        self.connections[connection.transport] = connection
+        return True
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = self.connections.get(request.transport)
+        if connection is None:  # the client is gone
+            return web.Response(status=499)
+        connection.begin_request()
+        try:
+            return await self._respond(request, connection)
+        finally:
+            connection.end_request()
+
+    async def _respond(self, request, connection):
+        path = request.raw_path
+        if origin := _ORIGIN.match(path):
+            path = path[origin.end() :]
+        path = path.partition("?")[0]
+        if path == self._metrics_path and request.method == "GET":
+            page = await self._inference.metrics_page()
+            return web.Response(body=page, content_type="text/plain")
+        if path == "/readyz" and request.method in ("GET", "HEAD"):
+            ready = self._inference.repository.ready and not self._inference.is_draining
+            return web.json_response({"ready": ready}, status=200 if ready else 503)
+        if self._page is not None:
+            found = await self._page.answer(request.method, path, request.headers)
+            if found is not None:
+                return found
+        start, known = time.perf_counter(), _PATHS.get(request.method)
+        match = known and known.fullmatch(path)
+        body, status, code = await self._outcome(request, path, match, connection)
+        if path.startswith("/v1/"):
+            self._count(match, code, time.perf_counter() - start)
+        response = web.Response(
+            body=body, status=status, content_type="application/json", headers=self._headers
+        )
+        if self._inference.is_draining or status == REQUEST_TIMEOUT:
+            response.force_close()
+        return response
+
+    async def _outcome(self, request, path, match, connection):
+        """Return (body, HTTP status, canonical code)."""
+        try:
+            return await self._answer(request, path, match, connection), 200, "OK"
+        except ServingError as error:
+            message, status, code = error.message, error.http_status, error.code
+        except (ConnectionError, aiohttp.ClientPayloadError, web.RequestPayloadError) as error:
+            message, status, code = f"the body is incomplete: {error}", 400, "CANCELLED"
+        except Exception as error:
+            _log.exception("unexpected error in %s %s", request.method, request.raw_path)
+            message, status, code = f"{type(error).__name__}: {error}", 500, "INTERNAL"
+        body = json.dumps({"error": message}, ensure_ascii=False).encode("utf-8", "replace")
+        return body, status, code
+
+    def _count(self, match, code, seconds):
+        metrics = self._inference.metrics
+        name = match and urllib.parse.unquote(match["name"])
+        name = self._inference.repository.known_name(name)
+        metrics.request_count.labels(name, code).inc()
+        if code == "OK" and match and "verb" in match.re.groupindex:
+            metrics.request_latency.labels(name, match["verb"], "REST").observe(seconds * 1e6)
+
+    async def _answer(self, request, path, match, connection):
+        if not path.startswith("/v1/"):
+            raise ServingError("NOT_FOUND", f"Not Found: {path}")
+        if request.method == "OPTIONS" and self._headers:
+            if not request.headers.get("Origin", "").startswith(("http://", "https://")):
+                raise invalid("OPTIONS needs an Origin that starts with http:// or https://")
+            return b""
+        if match is None:
+            raise invalid(f"Malformed request: {request.method} {path}")
+        model = _requested_model(match)
+        if request.method == "GET":
+            connection.has_body = True
+            return await self._metadata(model) if match["metadata"] else await self._status(model)
+        answer = self._predict if match["verb"] == "predict" else self._examples
+        try:
+            with self._inference.accepted():
+                async with asyncio.timeout(self._timeout), self._body(request) as body:
+                    connection.has_body = True
+                    return await answer(body, model, match["verb"])
+        except TimeoutError as error:
+            raise ServingError(
+                "DEADLINE_EXCEEDED", f"no answer within {self._timeout:g} seconds"
+            ) from error
+
+    @contextlib.asynccontextmanager
+    async def _body(self, request):
+        """Give the body of a request, and count its bytes until the block ends."""
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._check_size(request.content_length or 0)
+        data, peer = bytearray(), request.remote or ""
+        async with self._budget.lease(peer) as lease:
+            while chunk := await request.content.readany():
+                data += chunk
+                self._check_size(len(data))
+                lease.grow(len(chunk))
+            lease.complete()
+            yield _Body(data, request.headers.get("Content-Encoding", "").lower(), peer)
+
+    def _check_size(self, size):
+        if size > self._max_bytes:
+            raise too_large(f"the body is larger than {self._max_bytes} bytes")
+
+    async def _read(self, function, body, *arguments):
+        """Read a body: here if it is small, in a worker process if that may take long."""
+        arguments = (body.encoding, self._max_bytes, *arguments)
+        if not body.encoding and len(body.data) <= SMALL:
+            return function(bytes(body.data), *arguments)
+        data = pickle.PickleBuffer(body.data)
+        return await self._workers.call(function, data, *arguments, peer=body.peer)
+
+    async def _write(self, function, arrays, *arguments, peer):
+        """Write a reply: here if it is small, in a worker process if that may take long."""
+        # The lists of an empty array are written too: [[], [], ...].
+        numbers = sum(math.prod(max(size, 1) for size in array.shape) for array in arrays)
+        size = max(numbers, sum(map(num_bytes, arrays)) // _BYTES_PER_NUMBER)
+        if size <= _LARGE_REPLY:
+            return function(*arguments)
+        return await self._workers.call(function, *arguments, peer=peer)
+
+    async def _predict(self, body, model, _):
+        rows = False
+
+        async def read(servable):
+            nonlocal rows
+            name, inputs, rows = await self._read(
+                json_codec.read_predict, body, servable.json_dtypes
+            )
+            signature = servable.signature(name)
+            if rows:
+                _check_has_rows(signature)
+            specs = signature.inputs
+            return name, {key: specs[key].from_json(array) for key, array in inputs.items()}
+
+        _, _, outputs = await self._inference.predict(model, read)
+        write, arrays = json_codec.predict_reply, outputs.values()
+        return await self._write(write, arrays, outputs, rows, peer=body.peer)
+
+    async def _examples(self, body, model, verb):
+        api, method, write = {
+            "classify": ("Classify", CLASSIFY, json_codec.classify_reply),
+            "regress": ("Regress", REGRESS, json_codec.regress_reply),
+        }[verb]
+        name, examples = await self._read(json_codec.read_examples, body)
+        heads = [(method, name)]
+        _, ((_, arrays),) = await self._inference.run_heads(api, model, heads, examples)
+        return await self._write(write, arrays, *arrays, peer=body.peer)
+
+    async def _status(self, model):
+        return json.dumps(_to_dict(await self._inference.status(model))).encode()
+
+    async def _metadata(self, model):
+        response = self._inference.metadata(model)
+        signatures = get_model_metadata_pb2.SignatureDefMap()
+        response.metadata["signature_def"].Unpack(signatures)
+        spec = response.model_spec
+        version = str(spec.version.value)
+        document = {
+            "model_spec": {"name": spec.name, "signature_name": "", "version": version},
+            "metadata": {"signature_def": _to_dict(signatures)},
+        }
+        return json.dumps(document).encode()
+
+
+_to_dict = functools.partial(
+    json_format.MessageToDict,
+    preserving_proto_field_name=True,
+    always_print_fields_with_no_presence=True,
+)
+
+
+def _check_has_rows(signature):
+    """Refuse 'instances' for an input without a batch dimension."""
+    for name, spec in signature.inputs.items():
+        if spec.shape == ():
+            raise invalid(
+                f"input {name!r} of {signature.name!r} has no batch dimension; "
+                "send 'inputs' instead of 'instances'"
+            )
+
+
+def _requested_model(match):
+    """Return (name, version or None, label or None) of a path."""
+    version = None
+    if match["version"]:
+        digits = match["version"].lstrip("0") or "0"
+        if len(digits) > 19 or int(digits) >= 1 << 63:
+            raise invalid(f"Malformed request: version {digits[:40]} is out of range")
+        version = int(digits)
+    label = match["label"] and urllib.parse.unquote(match["label"])
+    return urllib.parse.unquote(match["name"]), version, label

@@ -1,0 +1,251 @@
+"""One server in an event loop: `Server`, and `running` for notebooks and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rrl_tf._tf_logging import load_tensorflow
+
+load_tensorflow()  # quietly, before another import does
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import resource
+import socket
+import sys
+import threading
+
+import grpc
+
+try:
+    from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+    from serving.server.rest import RestServer
+except ModuleNotFoundError as error:
+    sys.exit(
+        f"serving.server needs {error.name}: pip install '.[serving]'; received a Python without it"
+    )
+
+from serving.errors import ServingError
+from serving.playground.page import Page
+from serving.server.batching import BatchingParameters, Scheduler
+from serving.server.config_files import StartError, read_credentials
+from serving.server.flags import Flags
+from serving.server.grpc_service import add_services
+from serving.server.inference import Inference
+from serving.server.metrics import Metrics
+from serving.server.repository import Repository
+from serving.server.versions import read_models
+
+_log = logging.getLogger("serving")
+_FAREWELL_SECONDS = 0.2
+# To free the models. What still computes then would keep the process alive.
+_FREE_SECONDS = 3.0
+
+
+class Server:
+    """The server in an event loop: `start`, then `stop`.
+
+    Args:
+        flags: `serving.server.Flags`.
+        place: This process among those that share the ports: directory, number, count.
+
+    Example:
+
+    >>> async def models_of(flags):
+    ...     server = Server(flags)
+    ...     await server.start()  # now it answers on server.grpc_port
+    ...     found = list(server.repository.models)
+    ...     await server.stop()
+    ...     return found
+    >>> asyncio.run(models_of(Flags(preset="doorkey-5x5", port=0)))
+    ['doorkey-5x5']
+    """
+
+    def __init__(self, flags: Flags, place: tuple = (None, 0, 1)) -> None:
+        self._flags, self._place = flags, place
+        self.grpc_port = self.rest_port = None
+        ssl_file = flags.ssl_config_file
+        self._credentials = read_credentials(ssl_file) if ssl_file else None
+        metrics = Metrics()
+        self.repository = Repository(flags, metrics)
+        threads = self.repository.loader.batching or BatchingParameters()
+        self._scheduler = Scheduler(threads.num_batch_threads, threads.thread_pool_name, metrics)
+        self._inference = Inference(self.repository, self._scheduler, metrics, flags, place)
+        self._grpc = self._rest = self._health = None
+        self._watchers: list[asyncio.Task] = []
+
+    async def start(self) -> None:
+        """Load the models, then open the ports.
+
+        Raises:
+            StartError: If a model cannot be loaded or a port cannot be opened.
+        """
+        # This list comes first, so that a reload request of another process replaces it.
+        models = read_models(self._flags)
+        loading = asyncio.ensure_future(self.repository.configure(models, waits=True))
+        try:
+            await self._inference.peers.start()
+            await loading
+        except ServingError as error:
+            raise StartError(error.message) from error
+        finally:
+            loading.cancel()
+        await self._start_grpc()
+        if self._flags.rest_api_port:
+            await self._start_rest()
+        interval = self._flags.file_system_poll_wait_seconds
+        self._watchers.append(asyncio.create_task(self.repository.watch(interval)))
+        if self._flags.model_config_file and self._flags.model_config_file_poll_wait_seconds:
+            self._watchers.append(asyncio.create_task(self._watch_config_file()))
+
+    async def _watch_config_file(self):
+        while True:
+            await asyncio.sleep(self._flags.model_config_file_poll_wait_seconds)
+            try:
+                await self.repository.configure(read_models(self._flags))
+            except Exception as error:  # the next version of the file may be valid
+                _log.error("the model list stays as it was: %s", error)
+
+    @property
+    def _shares_ports(self):
+        return self._place[2] > 1
+
+    async def _start_grpc(self):
+        flags = self._flags
+        limit = flags.max_request_bytes
+        options = {
+            "grpc.max_receive_message_length": limit if 0 < limit < 1 << 31 else -1,
+            "grpc.max_send_message_length": -1,
+            "grpc.so_reuseport": int(self._shares_ports),
+            # Idle connections would take all file descriptors, of which REST may have half.
+            "grpc.max_allowed_incoming_connections": _max_descriptors() // 4,
+            **flags.channel_arguments,
+        }
+        self._grpc = grpc.aio.server(options=tuple(options.items()))
+        as_content = flags.enable_serialization_as_tensor_content
+        add_services(self._grpc, self._inference, as_content, 4 * (limit or sys.maxsize))
+        if flags.enable_grpc_healthcheck_service:
+            self._health = health.aio.HealthServicer()
+            health_pb2_grpc.add_HealthServicer_to_server(self._health, self._grpc)
+            for name in ("", "ModelService", "PredictionService"):
+                await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+        if flags.grpc_socket_path and self._place[1] == 0:
+            self._listen_grpc(f"unix:{flags.grpc_socket_path}")
+        if flags.port or not flags.grpc_socket_path:
+            self.grpc_port = self._listen_grpc(format_address(flags.host, flags.port))
+        await self._grpc.start()
+
+    def _listen_grpc(self, address):
+        try:
+            if not self._shares_ports:
+                _check_free(address)
+            if self._credentials is None:
+                return self._grpc.add_insecure_port(address)
+            return self._grpc.add_secure_port(address, self._credentials)
+        except (OSError, RuntimeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise StartError(f"cannot listen on {address} for gRPC: {reason}") from error
+
+    async def _start_rest(self):
+        flags = self._flags
+        page = Page(self.repository) if flags.playground else None
+        self._rest = RestServer(self._inference, flags, page)
+        try:
+            await self._rest.start(_max_descriptors() // 2, self._shares_ports)
+        except OSError as error:
+            address = format_address(flags.host, flags.rest_api_port)
+            raise StartError(f"cannot listen on {address} for REST: {error.strerror}") from error
+        self.rest_port = flags.rest_api_port
+
+    async def stop(self) -> bool:
+        """Accept no new requests, finish those in progress, and free the models.
+
+        Returns:
+            Whether everything has ended. Only the end of the process ends a computation that no
+            client waits for, or a load.
+        """
+        for watcher in self._watchers:
+            watcher.cancel()
+        if self._health is not None:
+            await self._health.enter_graceful_shutdown()
+        # gRPC answers CANCELLED to requests that arrive as it stops. For a moment longer it
+        # answers UNAVAILABLE, after which clients try another server.
+        farewell = asyncio.sleep(_FAREWELL_SECONDS if self._grpc is not None else 0)
+        await asyncio.gather(self._inference.drain(self._flags.drain_seconds), farewell)
+        for transport in (self._grpc, self._rest):
+            if transport is not None:
+                await transport.stop(_FAREWELL_SECONDS)
+        await self._inference.peers.stop()
+        has_ended = await self.repository.close(_FREE_SECONDS)
+        self._scheduler.close()
+        if not has_ended:
+            _log.warning("a computation or the loading of a model has not ended")
+        return has_ended
+
+
+def format_address(host: str, port: int) -> str:
+    """Return an address in the form that gRPC takes."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _check_free(address):
+    """Raise OSError with the reason if this process cannot listen on an address.
+
+    gRPC itself does not report the reason, and takes a Unix socket away from another server.
+    """
+    scheme, _, path = address.partition(":")
+    if scheme == "unix":
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(1.0)
+            with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+                probe.connect(path)
+                raise OSError("another server listens there")
+        return
+    host, _, port = address.rpartition(":")
+    found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+    family, kind, protocol, _, place = found[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(place)
+
+
+def _max_descriptors():
+    """Return how many files this process may open, after raising that to the maximum."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+@contextlib.contextmanager
+def running(flags: Flags) -> Iterator[Server]:
+    """Run a server in a thread of this process, for notebooks and tests; give the `Server`."""
+    started: concurrent.futures.Future = concurrent.futures.Future()
+
+    async def serve():
+        server, stop = None, asyncio.Event()
+        try:
+            server = Server(flags)
+            await server.start()
+            loop = asyncio.get_running_loop()
+            started.set_result((server, lambda: loop.call_soon_threadsafe(stop.set)))
+            await stop.wait()
+        except Exception as error:
+            started.set_exception(error)
+        finally:
+            if server is not None:
+                await server.stop()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), name="serving")
+    thread.start()
+    try:
+        server, stop = started.result()
+        try:
+            yield server
+        finally:
+            stop()
+    finally:
+        thread.join()

@@ -1,0 +1,186 @@
+"""Processes that read and write large JSON bodies next to the server.
+
+Python runs one thread at a time, and a parser that makes a million objects does not release the
+interpreter. A worker process holds no model, costs little memory, and is killed when the deadline
+of its request passes. A standard-library pool does not do that: it cannot end a running call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import concurrent.futures
+import contextlib
+import importlib.util
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import types
+import weakref
+from collections.abc import AsyncIterator, Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from serving.errors import ServingError
+
+_NICENESS = 5  # the server's threads, which serve everyone else, go first
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+class FairQueue:
+    """A number of slots. Peers that wait take turns; each peer's own requests keep their order.
+
+    Args:
+        count: The number of slots.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._slots = asyncio.Semaphore(count)
+        # Of each peer only the first request waits for a slot, so waiting peers alternate.
+        self._first: weakref.WeakValueDictionary[str, asyncio.Lock]
+        self._first = weakref.WeakValueDictionary()
+
+    @contextlib.asynccontextmanager
+    async def slot(self, peer: str) -> AsyncIterator[None]:
+        """Wait for a slot and hold it until the block ends."""
+        first = self._first.setdefault(peer, asyncio.Lock())
+        async with first:
+            await self._slots.acquire()
+        try:
+            yield
+        finally:
+            self._slots.release()
+
+
+class Workers:
+    """Worker processes. A process that ends is replaced.
+
+    All methods belong to the event loop's thread.
+
+    Args:
+        count: The number of processes.
+
+    Example:
+
+    >>> import numpy as np
+    >>> from serving.server import json_codec
+    >>> async def reply(outputs):
+    ...     workers = Workers(2)
+    ...     text = await workers.call(json_codec.predict_reply, outputs, True)
+    ...     workers.close()
+    ...     return text
+    >>> asyncio.run(reply({"action": np.array([2, 0])}))
+    b'{"predictions":[2,0]}'
+    """
+
+    def __init__(self, count: int) -> None:
+        self._queue, self._closed = FairQueue(count), False
+        self._threads = concurrent.futures.ThreadPoolExecutor(count, "worker")
+        self._idle = collections.deque(_Worker() for _ in range(count))
+
+    async def call(self, function: Callable[..., Any], *arguments: Any, peer: str = "") -> Any:
+        """Return the result of a function of this package, called in one of the processes.
+
+        Raises:
+            ServingError: The error of the function, or UNAVAILABLE if the process ended.
+        """
+        loop = asyncio.get_running_loop()
+        async with self._queue.slot(peer):
+            worker = self._idle.popleft()
+            try:
+                succeeded, result = await loop.run_in_executor(
+                    self._threads, worker.call, function, arguments
+                )
+            except BaseException as error:  # the caller's deadline, too
+                worker.process.kill()
+                loop.run_in_executor(
+                    None, worker.process.wait
+                )  # it may take a while to free memory
+                if not self._closed:
+                    worker = _Worker()
+                if isinstance(error, EOFError | OSError):
+                    raise ServingError("UNAVAILABLE", "a worker process ended") from error
+                raise
+            finally:
+                self._idle.append(worker)
+        if succeeded:
+            return result
+        try:
+            raise result
+        finally:
+            del result  # its traceback refers to this frame, which holds the arguments
+
+    def close(self) -> None:
+        """End the processes."""
+        self._closed = True
+        for worker in self._idle:
+            worker.process.kill()
+            worker.process.wait()
+        self._threads.shutdown(wait=False)
+
+
+class _Worker:
+    def __init__(self):
+        self._connection, theirs = multiprocessing.Pipe()
+        with theirs:
+            command = [sys.executable, "-m", "serving.server.workers"]
+            self.process = subprocess.Popen(command, stdin=theirs, cwd=_ROOT)
+
+    def call(self, function, arguments):
+        _send(self._connection, (function, arguments))
+        return _receive(self._connection)
+
+
+def _send(connection, value):
+    """Send a value; arrays travel as they are in memory."""
+    buffers: list[pickle.PickleBuffer] = []
+    first = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    connection.send(1 + len(buffers))
+    for part in (first, *(buffer.raw() for buffer in buffers)):
+        connection.send_bytes(part)
+
+
+def _receive(connection):
+    first, *buffers = [connection.recv_bytes() for _ in range(connection.recv())]
+    return pickle.loads(first, buffers=buffers)
+
+
+def _result(function, arguments):
+    try:
+        result = function(*arguments)
+        return True, pickle.PickleBuffer(result) if isinstance(result, bytes) else result
+    except ServingError as error:
+        return False, error
+    except MemoryError:
+        return False, ServingError("RESOURCE_EXHAUSTED", "there is not enough memory")
+    except Exception as error:
+        return False, ServingError("INTERNAL", f"{type(error).__name__}: {error}")
+
+
+def _replace_tensorflow():
+    """Make `tensorflow` a package without content, of which only messages can be imported."""
+    spec = importlib.util.find_spec("tensorflow")
+    if spec is not None and spec.submodule_search_locations:
+        package = types.ModuleType("tensorflow")
+        package.__path__ = list(spec.submodule_search_locations)
+        sys.modules["tensorflow"] = package
+
+
+def _work(connection):
+    """Answer calls until the connection closes."""
+    _replace_tensorflow()
+    importlib.import_module("serving.server.json_codec")
+    os.nice(_NICENESS)
+    for name in (signal.SIGINT, signal.SIGTERM):  # the server ends its workers
+        signal.signal(name, signal.SIG_IGN)
+    while True:
+        _send(connection, _result(*_receive(connection)))
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(EOFError, OSError):
+        _work(Connection(sys.stdin.fileno()))
