@@ -155,11 +155,11 @@ class RecordingClient:
     def __init__(self, states, actions, length, discrete, targets, condition):
         self.actions, self.windows = iter(actions), []
         shapes = {
-            "states": ("float32", [-1, length, *states.shape[1:]]),
-            "actions": ("float32", [-1, length, 3 if discrete else 2]),
-            "returns_to_go": ("float32", [-1, length, 1]),
-            "timesteps": ("int32", [-1, length]),
-            "mask": ("float32", [-1, length]),
+            "states": (np.dtype("float32"), [-1, length, *states.shape[1:]]),
+            "actions": (np.dtype("float32"), [-1, length, 3 if discrete else 2]),
+            "returns_to_go": (np.dtype("float32"), [-1, length, 1]),
+            "timesteps": (np.dtype("int32"), [-1, length]),
+            "mask": (np.dtype("float32"), [-1, length]),
         }
         self.signatures = {"act": {"inputs": shapes}, "default_target": {}}
         self.targets, self.subtracts = targets, int(condition == "return_to_go")

@@ -300,7 +300,7 @@ def test_advantages_that_give_no_weights_leave_no_folder(recorded, tmp_path, mon
     monkeypatch.setattr(
         advantages, "advantages", lambda data, *_, **more: -1.0 - np.arange(data.steps)
     )
-    with pytest.raises(InvalidInput, match=r"with an advantage_power of 1e\+300: some factors"):
+    with pytest.raises(InvalidInput, match=r"with an advantage_power of 1e\+300: `factors`"):
         script.main(tiny(recorded, tmp_path, advantage_power=1e300, **QUICK))
     assert not list(tmp_path.iterdir())
 
@@ -312,7 +312,7 @@ def test_observations_that_cannot_be_exported_leave_no_folder(recorded, tmp_path
     data = dataclasses.replace(data, episodes=tuple(boolean))
     scaling = script.make_scaling(config, data)
     network = script.make_network(config, data, scaling)
-    with pytest.raises(InvalidInput, match="observation_dtype must be a number's"):
+    with pytest.raises(InvalidInput, match="`observation_dtype` must be numeric"):
         train_decision_transformer(data, network, scaling, config)
     assert not list(tmp_path.iterdir())
 
