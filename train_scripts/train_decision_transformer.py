@@ -24,8 +24,14 @@ from rrl_tf.offline.decision_transformer import (
     train_decision_transformer,
 )
 from rrl_tf.offline.fine_tuning import FineTuningConfig, fine_tune
-from rrl_tf.training import Run, make_replicas, require_multiple, require_positive
-from rrl_tf.training.config import require_not_negative, require_share
+from rrl_tf.training.config import (
+    require_fraction,
+    require_multiple,
+    require_not_negative,
+    require_positive,
+)
+from rrl_tf.training.devices import make_replicas
+from rrl_tf.training.run import Run
 from train_scripts import collect_dataset, command_line
 
 
@@ -85,7 +91,7 @@ class Config(DecisionTransformerConfig):
         super().__post_init__()
         require_positive(self, "members", "width", "num_blocks", "num_heads", "context_length")
         require_not_negative(self, "fine_tune")
-        require_share(self, "dropout", "noise_scale")
+        require_fraction(self, "dropout", "noise_scale")
         require_multiple(self, ("batch_size",), "members")
         for name, require in (
             ("exploration", require_not_negative),

@@ -47,17 +47,19 @@ from rrl_tf.offline.evaluation import (
 from rrl_tf.offline.scaling import Scaling
 from rrl_tf.offline.trajectory_policy import TrajectoryPolicy
 from rrl_tf.offline.windows import Windows
-from rrl_tf.training import FitConfig, FitRun, Replicas, checksum, make_replicas
 from rrl_tf.training.config import (
+    EVALUATION,
+    MUTABLE,
+    FitConfig,
+    require_fraction,
     require_multiple,
     require_not_negative,
     require_positive,
-    require_share,
 )
+from rrl_tf.training.devices import Replicas, make_replicas
+from rrl_tf.training.fit import FitRun
 from rrl_tf.training.optimizers import AdamW
-
-EVALUATION_FIELDS = ("targets", "evaluation_episodes")
-"""Fields that may change in a finished run, which is then only evaluated and exported again."""
+from rrl_tf.training.run_folder import checksum
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +88,7 @@ class DecisionTransformerConfig(FitConfig):
     start_steps: int | None = None
     """Number of these first steps; by default twice the context length."""
 
-    steps: int = 3000
+    steps: int = dataclasses.field(default=3000, metadata=MUTABLE)
     """Updates of the run. With a constant schedule, the same command with more steps continues."""
     batch_size: int = 64
     warmup_steps: int = 200
@@ -94,9 +96,9 @@ class DecisionTransformerConfig(FitConfig):
     """Weight decay of AdamW."""
     clip_norm: float | None = 0.25
 
-    targets: tuple[float, ...] = ()
+    targets: tuple[float, ...] = dataclasses.field(default=(), metadata=EVALUATION)
     """Target returns of the evaluation; by default five from the worst to the best return."""
-    evaluation_episodes: int = 100
+    evaluation_episodes: int = dataclasses.field(default=100, metadata=EVALUATION)
     """Episodes of the final evaluation, for each target with the last weights and for the largest
     with the best weights; 0 plays none and needs no environment."""
     progress_episodes: int = 20
@@ -124,7 +126,7 @@ class DecisionTransformerConfig(FitConfig):
             *("evaluation_episodes", "evaluate_every", "weight_decay"),
             *("return_power", "advantage_power"),
         )
-        require_share(self, "best_fraction", "held_out", "start_fraction", "advantage_trace")
+        require_fraction(self, "best_fraction", "held_out", "start_fraction", "advantage_trace")
         require_multiple(self, ("steps", "checkpoint_every", "evaluate_every"), "log_every")
         if not all(0 <= scale <= 1 for scale in self.noise_scales):
             raise InvalidInput(f"noise_scales must be from 0 to 1; received {self.noise_scales}")
@@ -133,6 +135,11 @@ class DecisionTransformerConfig(FitConfig):
         if not all(map(math.isfinite, self.targets)):
             raise InvalidInput(f"targets must be finite; received {self.targets}")
         self.optimizer_options(self.steps)  # raises if the warm-up exceeds the steps
+
+    def mutable_fields(self) -> set[str]:
+        """Return the fields that may change on resume; a cosine schedule depends on `steps`."""
+        fixed = set() if self.schedule == "constant" else {"steps"}
+        return super().mutable_fields() - fixed
 
     def split(self, data: OfflineData) -> tuple[OfflineData, OfflineData]:
         """Return the training and the held-out episodes, the same for every seed."""
@@ -231,8 +238,6 @@ def _open_run(data, network, scaling, config, replicas):
         steps=config.steps,
         steps_per_epoch=config.log_every,
         checkpoint_every=config.checkpoint_every,
-        may_change=("steps",) if config.schedule == "constant" else (),
-        evaluated_with=EVALUATION_FIELDS,
         identity=dataset_fingerprint(data, scaling),
         replicas=replicas,
     )

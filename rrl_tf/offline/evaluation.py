@@ -24,7 +24,8 @@ from rrl_tf.offline.episodes import OfflineData
 from rrl_tf.offline.scaling import Scaling
 from rrl_tf.offline.trajectory_policy import TrajectoryPolicy, play_episodes
 from rrl_tf.offline.windows import Windows
-from rrl_tf.training import Run, atomic_file
+from rrl_tf.training.run import Run
+from rrl_tf.training.run_folder import atomic_file
 
 PROGRESS_SEED = 1_000_000
 """Seed of the episodes that select weights and noise, which the final evaluation does not play."""

@@ -27,7 +27,6 @@ from tqdm import tqdm
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.offline.decision_transformer import (
-    EVALUATION_FIELDS,
     DecisionTransformerConfig,
     compile_network,
     dataset_fingerprint,
@@ -48,19 +47,24 @@ from rrl_tf.offline.evaluation import (
 from rrl_tf.offline.scaling import Scaling
 from rrl_tf.offline.trajectory_policy import TrajectoryPolicy, play_episodes
 from rrl_tf.offline.windows import windows_dataset
-from rrl_tf.training import Interruption, Run, RunConfig, checksum
-from rrl_tf.training.compilation import compilation_told
-from rrl_tf.training.config import require_not_negative, require_positive
-from rrl_tf.training.divergence import require_finite
-from rrl_tf.training.model_state import model_state, set_model_state
-from rrl_tf.training.run import WITHOUT_EFFECT
+from rrl_tf.training.config import (
+    EVALUATION,
+    MUTABLE,
+    RunConfig,
+    require_not_negative,
+    require_positive,
+)
+from rrl_tf.training.fit import model_state, set_model_state
+from rrl_tf.training.run import Run
+from rrl_tf.training.run_folder import checksum
+from rrl_tf.training.safeguards import GracefulShutdown, require_finite, translate_xla_errors
 
 
 @dataclasses.dataclass(frozen=True)
 class FineTuningConfig(RunConfig):
     """Hyper-parameters of online fine-tuning. A step is one environment step."""
 
-    steps: int = 50_000
+    steps: int = dataclasses.field(default=50_000, metadata=MUTABLE)
     """Environment steps of the run; the last episodes are played to their end. The same command
     with more steps continues."""
     episodes: int = 5
@@ -76,6 +80,10 @@ class FineTuningConfig(RunConfig):
     new episodes replace them."""
     evaluate_every: int = 10_000
     """Steps between evaluations that select the best weights; 0 evaluates only at the end."""
+    targets: tuple[float, ...] = dataclasses.field(default=(), metadata=EVALUATION)
+    """Target returns of the evaluation; `fine_tune` sets the largest one of the training."""
+    evaluation_episodes: int = dataclasses.field(default=0, metadata=EVALUATION)
+    """Episodes per target; `fine_tune` sets those of the training."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -191,17 +199,16 @@ def fine_tune(
     evaluator = ReturnEvaluator(TrajectoryPolicy(network, scaling), envs, [target])
     best = BestWeights(run.folder.path / "best.npz", network, target)
     with (
-        compilation_told(),
-        Interruption() as interruption,
+        translate_xla_errors(),
+        GracefulShutdown() as shutdown,
         tqdm(total=run.steps, initial=tuning.step, unit="step") as bar,
     ):
-        while not (run.is_over() or interruption.received):
+        while not (run.is_over() or shutdown.requested()):
             metrics = tuning.run_round(
                 functools.partial(evaluate_progress, evaluator, best, training)
             )
             bar.update(tuning.step - bar.n)
             bar.set_postfix({"return": f"{metrics['rollout/return']:.4g}"})
-    interruption.obey()
     tuning.finish(evaluator, best)
     return run
 
@@ -243,18 +250,16 @@ class _FineTuning:
         self.envs = [RecordedEnv(env) for env in make_envs(data, config.episodes)]
         self.buffer = EpisodeBuffer(self.training_data.episodes, config.buffer_steps)
         self.step = self.rounds = self.updates = 0
-        ignored = (*WITHOUT_EFFECT, *EVALUATION_FIELDS)
+        ignored = training.mutable_fields() | training.evaluation_fields()
         settings = training.settings()
         self.run = Run(
-            config,
+            dataclasses.replace(
+                config, targets=(target,), evaluation_episodes=training.evaluation_episodes
+            ),
             config.steps,
-            may_change=("steps",),
-            evaluated_with=EVALUATION_FIELDS,
             identity={
                 **dataset_fingerprint(data, scaling),
                 "training": {name: settings[name] for name in settings if name not in ignored},
-                "targets": [target],
-                "evaluation_episodes": training.evaluation_episodes,
             },
             restore=self._restore,
         )

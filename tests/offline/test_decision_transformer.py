@@ -17,7 +17,7 @@ from rrl_tf.offline import (
     decision_transformer,
     train_decision_transformer,
 )
-from rrl_tf.training.replicas import Replicas
+from rrl_tf.training.devices import Replicas
 
 pytestmark = [
     pytest.mark.tf_only,
