@@ -27,7 +27,7 @@ from rrl_tf.offline.decision_transformer import (
 )
 from rrl_tf.offline.fine_tuning import FineTuningConfig, fine_tune
 from rrl_tf.training import FitRun, Run, make_replicas, require_multiple, require_positive
-from rrl_tf.training.config import require_not_negative, require_share
+from rrl_tf.training.config import require_fraction, require_not_negative
 from train_scripts import collect_dataset, command_line
 
 
@@ -90,7 +90,7 @@ class Config(DecisionTransformerConfig):
         super().__post_init__()
         require_positive(self, "members", "width", "num_blocks", "num_heads", "context_length")
         require_not_negative(self, "fine_tune")
-        require_share(self, "dropout", "played_noise")
+        require_fraction(self, "dropout", "played_noise")
         if self.fine_tune and not self.evaluation_episodes:
             raise InvalidInput(
                 f"fine_tune needs evaluation_episodes; received {self.fine_tune} steps of it and 0"
@@ -348,7 +348,7 @@ def make_transformer(config: Config, data: OfflineData, scaling: Scaling) -> Dec
         positions=config.positions,
         dropout=config.dropout,
         distribution=config.distribution,
-        played_noise=config.played_noise,
+        noise_scale=config.played_noise,
         heads=("action",),  # nothing is learned from the other predictions
         dtype=config.dtype,
     )
@@ -369,7 +369,7 @@ def make_imitator(config: Config, data: OfflineData, scaling: Scaling) -> Behavi
         dropout=config.dropout,
         return_conditioned=config.return_conditioned,
         distribution=config.distribution,
-        played_noise=config.played_noise,
+        noise_scale=config.played_noise,
         members=config.members,
         dtype=config.dtype,
     )

@@ -102,17 +102,13 @@ def table(results):
                 "agent": VARIANTS[key[1]][0],
                 "updates": f"{found[0]['step']:,}",
                 "seeds": len(found),
-                "return": spread([only(each["last"])["return"] for each in found], ",.4g"),
+                "return": spread(
+                    [next(iter(each["last"].values()))["return"] for each in found], ",.4g"
+                ),
                 "noise played": ", ".join(f"{noise:g}" for noise in sorted(noises)),
             }
         )
     return rows
-
-
-def only(mapping):
-    """Return the only value of a mapping."""
-    [value] = mapping.values()
-    return value
 
 
 REPRODUCTION = Reproduction(

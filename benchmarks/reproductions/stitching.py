@@ -101,8 +101,8 @@ def play(env, exit_, seed):
     observation, _ = env.reset(seed=seed)
     over = False
     while not over:
-        place = tuple(observation.astype(int).tolist())
-        observation, _, terminated, truncated, _ = env.step(way[place])
+        action = way[tuple(observation.astype(int).tolist())]
+        observation, _, terminated, truncated, _ = env.step(action)
         over = terminated or truncated
     return env.episode()
 

@@ -1,7 +1,7 @@
 """Actions per second of the server and their latency, compared with what is possible.
 
 Policies with new weights, the relational `fast` and a small dense one, are exported and served by
-`python -m serving.server --enable_batching` in a process of its own. `serving.bench` requests the
+`python -m serving.server --enable_batching` in a separate process. `serving.bench` requests the
 action of one observation at a time. It takes turns with:
 
 - `signature in process`: one thread calls the signature of the loaded SavedModel, NumPy in and out;

@@ -52,20 +52,19 @@ from rrl_tf.offline.target_outcomes import finish
 from rrl_tf.offline.trajectory_policy import TrajectoryPolicy
 from rrl_tf.offline.windows import Windows
 from rrl_tf.training.config import (
+    EVALUATION,
+    MUTABLE,
     FitConfig,
+    require_fraction,
     require_multiple,
     require_not_negative,
     require_positive,
-    require_share,
 )
+from rrl_tf.training.devices import Replicas, make_replicas
 from rrl_tf.training.fit import FitRun
 from rrl_tf.training.optimizers import AdamW
-from rrl_tf.training.replicas import Replicas, make_replicas
 from rrl_tf.training.run import Run
 from rrl_tf.training.run_folder import checksum
-
-EVALUATED_WITH = ("targets", "evaluation_episodes")
-"""Fields that say what a trained policy is asked, and may be others in a run that is finished."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,7 +93,7 @@ class DecisionTransformerConfig(FitConfig):
     start_steps: int | None = None
     """How many steps these are; by default twice the context."""
 
-    steps: int = 3000
+    steps: int = dataclasses.field(default=3000, metadata=MUTABLE)
     """When to stop. The same command with a larger number goes on, unless the schedule is cosine,
     which plans for the end."""
     batch_size: int = 64
@@ -103,9 +102,9 @@ class DecisionTransformerConfig(FitConfig):
     """AdamW's."""
     clip_norm: float | None = 0.25
 
-    targets: tuple[float, ...] = ()
+    targets: tuple[float, ...] = dataclasses.field(default=(), metadata=EVALUATION)
     """Returns to ask for; by default some between the data's worst and best."""
-    evaluation_episodes: int = 100
+    evaluation_episodes: int = dataclasses.field(default=100, metadata=EVALUATION)
     """Played in the end for each target with the last weights, for the largest with the best; 0
     plays nothing, and so needs no environment."""
     progress_episodes: int = 20
@@ -138,7 +137,7 @@ class DecisionTransformerConfig(FitConfig):
             raise InvalidInput(f"played_noises must be from 0 to 1; received {self.played_noises}")
         if self.start_steps is not None:
             require_positive(self, "start_steps")
-        require_share(self, "best_share", "held_out", "starts", "advantage_trace")
+        require_fraction(self, "best_share", "held_out", "starts", "advantage_trace")
         require_multiple(self, ("steps", "checkpoint_every", "evaluate_every"), "log_every")
         are_played = self.evaluation_episodes and (self.evaluate_every or self.played_noises)
         if are_played and self.progress_episodes > self.evaluation_episodes:
@@ -149,6 +148,11 @@ class DecisionTransformerConfig(FitConfig):
         if not all(map(math.isfinite, self.targets)):
             raise InvalidInput(f"targets must be finite; received {self.targets}")
         self.optimizer_options(self.steps)  # raises where the schedule has no steps left
+
+    def mutable_fields(self) -> set[str]:
+        """Return the fields that may change on resume; a cosine schedule depends on `steps`."""
+        fixed = set() if self.schedule == "constant" else {"steps"}
+        return super().mutable_fields() - fixed
 
     def split(self, data: OfflineData) -> tuple[OfflineData, OfflineData]:
         """What is trained on and what is held out, the same whatever the seed."""
@@ -267,7 +271,7 @@ def _chosen_noise(run, play):
         run.folder.replace_model(play.policy.model)
     else:
         return {}
-    return {"played_noise": tried, "chosen_noise": play.policy.model.played_noise}
+    return {"played_noise": tried, "chosen_noise": play.policy.model.noise_scale}
 
 
 def listens(network: keras.Model) -> bool:
@@ -309,21 +313,13 @@ def _validation(data, scaling, network):
 
 def _opened(data, network, scaling, config, replicas):
     """The run, in a folder that holds it or will."""
-    more = more_identity(data, scaling)
     run = FitRun(
         config,
         network,
         steps=config.steps,
         steps_per_epoch=config.log_every,
         checkpoint_every=config.checkpoint_every,
-        may_change=("steps",) if config.schedule == "constant" else (),
-        evaluated_with=EVALUATED_WITH,
-        hints={
-            "steps": f"a schedule of {config.schedule} plans for the end, and only a run with "
-            'schedule="constant" (--schedule constant) can be given other steps'
-        },
-        identity={"episodes": data_checksum(data), **more},
-        defaults=more,
+        identity={"episodes": data_checksum(data), **more_identity(data, scaling)},
         replicas=replicas,
     )
     if not run.folder.evaluation(run.step):  # nor has a share been chosen
@@ -375,7 +371,7 @@ def data_checksum(data: OfflineData) -> str:
 
 
 def more_identity(data: OfflineData, scaling: Scaling) -> dict[str, Any]:
-    """What else of the data tells one run from another, which older runs did not note."""
+    """What else of the data tells one run from another, beyond its episodes."""
     bounds = {
         name: None if values is None else np.asarray(values).tolist()
         for name, values in (("low", scaling.action_low), ("high", scaling.action_high))

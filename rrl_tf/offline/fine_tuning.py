@@ -30,7 +30,6 @@ from rrl_tf._arguments import natural
 from rrl_tf.errors import InvalidInput
 from rrl_tf.offline._batches import batches_of
 from rrl_tf.offline.decision_transformer import (
-    EVALUATED_WITH,
     DecisionTransformerConfig,
     best_weights,
     compile_network,
@@ -53,20 +52,24 @@ from rrl_tf.offline.evaluation import (
 from rrl_tf.offline.scaling import Scaling
 from rrl_tf.offline.target_outcomes import finish
 from rrl_tf.offline.trajectory_policy import TrajectoryPolicy, play_episodes
-from rrl_tf.training.compilation import compilation_told
-from rrl_tf.training.config import RunConfig, require_not_negative, require_positive
-from rrl_tf.training.divergence import require_finite
-from rrl_tf.training.interruption import Interruption
-from rrl_tf.training.model_state import model_state, set_model_state
-from rrl_tf.training.run import WITHOUT_EFFECT, Run
+from rrl_tf.training.config import (
+    EVALUATION,
+    MUTABLE,
+    RunConfig,
+    require_not_negative,
+    require_positive,
+)
+from rrl_tf.training.fit import model_state, set_model_state
+from rrl_tf.training.run import Run
 from rrl_tf.training.run_folder import checksum
+from rrl_tf.training.safeguards import GracefulShutdown, require_finite, translate_xla_errors
 
 
 @dataclasses.dataclass(frozen=True)
 class FineTuningConfig(RunConfig):
     """Every number of a run that goes on in the environment. A step is one of the environment's."""
 
-    steps: int = 50_000
+    steps: int = dataclasses.field(default=50_000, metadata=MUTABLE)
     """When to stop; episodes that have begun are played to their end. The same command with a
     larger number goes on."""
     episodes: int = 5
@@ -82,6 +85,10 @@ class FineTuningConfig(RunConfig):
     those that are played."""
     evaluate_every: int = 10_000
     """Steps between the episodes that choose the best weights; 0 plays only in the end."""
+    targets: tuple[float, ...] = dataclasses.field(default=(), metadata=EVALUATION)
+    """Target returns of the evaluation; `fine_tune` sets the largest one of the training."""
+    evaluation_episodes: int = dataclasses.field(default=0, metadata=EVALUATION)
+    """Episodes per target; `fine_tune` sets those of the training."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -199,9 +206,8 @@ def fine_tune(
     play = TargetReturns(TrajectoryPolicy(network, scaling), envs, [asked])
     best = best_weights(tuning.run, play)
     if not tuning.run.is_finished():
-        with compilation_told(), Interruption() as interruption:
-            tuning.go_on(functools.partial(progress, play, best, training), interruption)
-        interruption.obey()
+        with translate_xla_errors(), GracefulShutdown() as shutdown:
+            tuning.go_on(functools.partial(progress, play, best, training), shutdown)
         before = {"before_fine_tuning": tuning.before(play)}
         tuning.ask_for_the_best(play)
         finish(tuning.run, data, training.split(data)[1], play, best, before)
@@ -233,15 +239,16 @@ class _FineTuning:
         self.training = dataclasses.replace(
             training, learning_rate=config.learning_rate, schedule="constant", warmup_steps=0
         )
-        settings, rest = training.settings(), (*WITHOUT_EFFECT, *EVALUATED_WITH)
-        more = more_identity(data, scaling)
+        ignored = training.mutable_fields() | training.evaluation_fields()
+        settings = training.settings().items()
         identity = {
             "recorded": data_checksum(data),
-            **more,
-            "training": {name: value for name, value in settings.items() if name not in rest},
-            "targets": [asked],
-            "evaluation_episodes": training.evaluation_episodes,
+            **more_identity(data, scaling),
+            "training": {name: value for name, value in settings if name not in ignored},
         }
+        config = dataclasses.replace(
+            config, targets=(asked,), evaluation_episodes=training.evaluation_episodes
+        )
         self.first_weights = checksum(*network.get_weights())
         compile_network(network, self.training)
         network.optimizer.build(network.trainable_variables)
@@ -252,20 +259,7 @@ class _FineTuning:
         self.envs = [RecordedEnv(env) for env in make_envs(data, config.episodes)]
         self.kept = KeptEpisodes(self.data.episodes, config.kept_steps)
         self.step = self.rounds = self.updates = 0
-        older = {
-            name: value
-            for name, value in training.defaults().items()
-            if name in identity["training"]
-        }
-        self.run = Run(
-            config,
-            config.steps,
-            may_change=("steps",),
-            evaluated_with=EVALUATED_WITH,
-            identity=identity,
-            defaults={"training": older, **more},
-            restore=self._restore,
-        )
+        self.run = Run(config, config.steps, identity=identity, restore=self._restore)
         self.first = BestWeights(self.run.folder.path / "first.npz", network)
         if not self.step:
             self.first.offer(0.0)
@@ -289,10 +283,10 @@ class _FineTuning:
             )
         self.first_weights = first
 
-    def go_on(self, measure, interruption):
+    def go_on(self, measure, shutdown):
         """Plays, learns and saves until the run is over or interrupted."""
         with tqdm(total=self.run.steps, initial=self.step, unit="step") as bar:
-            while not (self.run.is_over() or interruption.received):
+            while not (self.run.is_over() or shutdown.requested()):
                 before, begun = self.step, time.perf_counter()
                 metrics = self.play()
                 bar.update(self.step - before)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import keras
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.models._actions import set_played_noise
 from rrl_tf.offline.evaluation import TargetReturns
 from rrl_tf.offline.trajectory_policy import TrajectoryPolicy
 from rrl_tf.training.run import Run
@@ -27,7 +26,7 @@ def choose_noise(play: TargetReturns, shares: Sequence[float], episodes: int) ->
     Args:
         play: is asked for its largest target; its policy is replaced, and its model set to the
             share that did best, the first of these.
-        shares: of the noise, `CensoredNormal`'s `played_noise`, each from 0 to 1.
+        shares: of the noise, `CensoredNormal`'s `noise_scale`, each from 0 to 1.
         episodes: of every share, others than those of the final evaluation.
 
     Returns:
@@ -44,7 +43,7 @@ def choose_noise(play: TargetReturns, shares: Sequence[float], episodes: int) ->
     model, scaling = play.policy.model, play.policy.scaling
 
     def set_share(share):
-        set_played_noise(model, share)
+        _set_noise_scale(model, share)
         play.policy = TrajectoryPolicy(model, scaling)  # what was traced plays on as it was
 
     reached = {}
@@ -66,7 +65,7 @@ def warn_of_untried(shares: Sequence[float], model: keras.Model, playable: bool)
     if shares and not playable:
         warnings.warn(
             "played_noises are not tried, as the data have no environment; "
-            f"{model.played_noise:g} of the noise is played",
+            f"{model.noise_scale:g} of the noise is played",
             stacklevel=2,
         )
 
@@ -81,7 +80,11 @@ def take_up_noise(run: Run, model: keras.Model) -> None:
     summary = json.loads((run.folder.path / "evaluation.json").read_text())
     if tried := summary.get("played_noise"):
         # The names of what was tried have six digits, but older runs tell nothing else.
-        set_played_noise(model, summary.get("chosen_noise", float(_best(tried))))
+        _set_noise_scale(model, summary.get("chosen_noise", float(_best(tried))))
+
+
+def _set_noise_scale(model, scale):
+    model.noise_scale = model.action_distribution.noise_scale = scale
 
 
 def _best(reached):

@@ -88,7 +88,7 @@ def export(
             **_action_names(data),
             "data": data.name,
             "return_scale": scaling.return_scale,
-            **({"played_noise": model.played_noise} if learns_noise else {}),
+            **({"played_noise": model.noise_scale} if learns_noise else {}),
             "scores": summary.get("last", {}),
         },
     )

@@ -220,9 +220,7 @@ def returns_figure(
             axes.axhline(height, color=colours[label], linewidth=1.5, linestyle="dotted", zorder=1)
         ends = []
         for label, curve in drawn.items():
-            targets, returns = checked_curve(
-                f"panels[{title!r}][{label!r}]", "(targets, returns)", *curve
-            )
+            targets, returns = checked_curve(f"panels[{title!r}][{label!r}]", *curve)
             order = np.argsort(targets)
             targets, returns = targets[order], returns[:, order]
             look: dict[str, Any] = {"color": colours[label], "linewidth": 2}
@@ -275,8 +273,7 @@ def robustness_figure(
     figure, row = style.row_of_panels(len(panels), 0.6, 3.0, gap=0.25)
     for axes, (title, lines) in zip(row, panels.items()):
         for label, curve in lines.items():
-            name = f"panels[{title!r}][{label!r}]"
-            strengths, values = checked_curve(name, "(strengths, values)", *curve)
+            strengths, values = checked_curve(f"panels[{title!r}][{label!r}]", *curve)
             model, _, kind = label.partition(" · ")
             look: dict[str, Any] = {"color": colours[model], "linestyle": dashes[kind], "lw": 1.8}
             _draw_mean(axes, strengths, values, _range, 0.15, **look)
@@ -300,10 +297,7 @@ def _checked(curves: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[np.ndarra
     """Return the curves as arrays; there must be at least one."""
     if not curves:
         raise InvalidInput(f"curves must hold at least one curve; received {curves!r}")
-    return {
-        label: checked_curve(f"curves[{label!r}]", "(steps, values)", *curve)
-        for label, curve in curves.items()
-    }
+    return {label: checked_curve(f"curves[{label!r}]", *curve) for label, curve in curves.items()}
 
 
 def _labels(panels: Mapping[str, Mapping[str, Any]]) -> list[str]:

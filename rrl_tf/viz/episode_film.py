@@ -10,7 +10,7 @@ import numpy as np
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
-from rrl_tf.viz._checks import checked_cells, checked_images, checked_scores
+from rrl_tf.viz._checks import checked_cells, checked_images, shaped
 from rrl_tf.viz.attention import (
     LETTERS_LINE,
     attention_grid,
@@ -93,12 +93,13 @@ def film(
         >>> images.shape[0], images.dtype
         (3, dtype('uint8'))
     """
-    frames = checked_images("frames", frames, 4)
+    frames = checked_images("frames", frames, "T")
     q_values, actions, rewards = np.asarray(q_values), np.asarray(actions), np.asarray(rewards)
     if scores is None:
         scores, cells = np.zeros((len(q_values), 0, 1, 1)), [{source: (0, 0)}] * len(q_values)
     else:
-        scores = checked_scores("scores", scores, grid, "TH")
+        nodes = grid[0] * grid[1]
+        scores = shaped("scores", scores, "T", "H", nodes, nodes)
         cells = [checked_cells(each, grid) for each in cells]
     _check_episode(frames, scores, cells, q_values, actions, rewards, action_names, source, memory)
     pictures = [

@@ -1,4 +1,4 @@
-"""Measurements of single reproductions, besides their training."""
+"""Measurements, data and options of single reproductions."""
 
 import dataclasses
 

@@ -192,11 +192,11 @@ def test_every_misfit_is_listed_and_nothing_is_assigned():
         ({"block": {"residual": True, "units": (22,)}}, "residual=False"),
         ({"coordinates": None}, "coordinates="),
         ({"unseen_feature": 0}, "unseen_feature=None"),
-        ({"conv_strides": 2}, "conv_strides=1"),
+        ({"conv_strides": 2}, "conv_strides=.1, 1"),
         ({"conv_pool": 2}, "conv_pool="),
         ({"random_shift": 2}, "random_shift=0"),
         ({"num_rounds": 2}, "num_rounds=1"),
-        ({"conv_filters": (16, 20, 24)}, "two convolutions"),
+        ({"conv_filters": (16, 20, 24)}, "conv_kernel_size=.1, 1"),
     ],
 )
 def test_a_model_that_computes_something_else_is_refused(overrides, message):
@@ -214,7 +214,7 @@ def test_other_sizes_fit():
 
 
 def test_unbuilt_or_foreign_models_are_refused():
-    with pytest.raises(ValueError, match="build it first"):
+    with pytest.raises(ValueError, match="must be built first"):
         deep_rl_in_action(RelationalQNetwork.from_preset("book"), random_state_dict())
     with pytest.raises(ValueError, match=r"RelationalQNetwork.*; received 'book'"):
         deep_rl_in_action("book", random_state_dict())

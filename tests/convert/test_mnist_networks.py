@@ -213,7 +213,7 @@ def test_every_misfit_is_listed_and_nothing_is_assigned():
     [
         (RelationalClassifier.from_preset("book", num_rounds=2), "num_rounds=1"),
         (RelationalClassifier.from_preset("book", conv_strides=(1, 1, 1, 2)), "conv_strides="),
-        (RelationalClassifier.from_preset("book", block={"num_heads": 2}), "one head"),
+        (RelationalClassifier.from_preset("book", block={"num_heads": 2}), "num_heads=1"),
         (RelationalClassifier.from_preset("book", block={"norm": "entity"}), "norm='joint'"),
         (ConvolutionalClassifier.from_preset("book", pool_after=(3,)), r"pool_after=\(2,\)"),
         (ConvolutionalClassifier.from_preset("book", hidden_units=()), "one hidden layer"),
@@ -226,9 +226,9 @@ def test_a_model_that_computes_something_else_is_refused(model, message):
 
 
 def test_unbuilt_or_foreign_models_are_refused():
-    with pytest.raises(ValueError, match="build it first"):
+    with pytest.raises(ValueError, match="must be built first"):
         deep_rl_in_action(MODELS["relational"](), {})
-    with pytest.raises(ValueError, match="build it first"):
+    with pytest.raises(ValueError, match="must be built first"):
         patch_mnist(MODELS["mlp"](), {})
     with pytest.raises(ValueError, match="must be a PatchAttentionClassifier or a MLPClassifier"):
         patch_mnist(built("relational"), {})

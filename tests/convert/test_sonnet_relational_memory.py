@@ -117,7 +117,7 @@ def test_a_cell_of_other_sizes_is_refused():
 
 
 def test_unbuilt_or_foreign_layers_are_refused():
-    with pytest.raises(ValueError, match="build it first"):
+    with pytest.raises(ValueError, match="must be built first"):
         sonnet_relational_memory(RelationalMemoryCell(**ARGUMENTS), {})
-    with pytest.raises(ValueError, match=r"layer.cell.*; received <RelationalMemory "):
+    with pytest.raises(ValueError, match="a RelationalMemoryCell; received <RelationalMemory "):
         sonnet_relational_memory(RelationalMemory(**ARGUMENTS), {})

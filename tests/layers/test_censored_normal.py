@@ -58,8 +58,8 @@ def test_the_mean_is_that_of_clipped_draws(locations, scale):
 
 @pytest.mark.parametrize("share", [-0.1, 1.5, math.nan])
 def test_a_share_of_the_noise_is_from_0_to_1(share):
-    with pytest.raises(InvalidInput, match="played_noise must be from 0 to 1; received"):
-        CensoredNormal(played_noise=share)
+    with pytest.raises(InvalidInput, match="noise_scale must be from 0 to 1; received"):
+        CensoredNormal(noise_scale=share)
 
 
 def test_far_beyond_a_bound_there_is_a_loss_and_a_gradient_still():
@@ -98,7 +98,7 @@ def test_the_noise_that_was_clipped_is_found_again():
 
 @pytest.mark.parametrize("share, expected", [(0.0, 1.0), (1.0, 0.8405)])
 def test_an_action_is_played_with_a_share_of_the_noise(share, expected):
-    outputs = CensoredNormal(played_noise=share, initial_scale=0.4)(ops.array([[1.0]]))
+    outputs = CensoredNormal(noise_scale=share, initial_scale=0.4)(ops.array([[1.0]]))
     assert float(outputs["action"][0, 0]) == pytest.approx(expected, abs=1e-4)
     np.testing.assert_allclose(
         ops.convert_to_numpy(outputs["distribution"])[0], [1.0, math.log(0.4)], rtol=1e-6
@@ -107,6 +107,6 @@ def test_an_action_is_played_with_a_share_of_the_noise(share, expected):
 
 def test_what_does_not_belong_together_is_refused():
     with pytest.raises(
-        InvalidInput, match=r"must have 2 x 3 numbers .*received the shape \(2, 3\)"
+        InvalidInput, match=r"must be 6, twice .*received the shape \(2, 3\)"
     ):
         loss_of_each(ops.zeros((2, 3)), ops.zeros((2, 3)))

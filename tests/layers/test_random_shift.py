@@ -39,5 +39,5 @@ def test_bad_numbers_are_named(cells):
 
 
 def test_what_is_no_picture_is_refused():
-    with pytest.raises(InvalidInput, match=r"pictures.*\(2, 3, 4\)"):
+    with pytest.raises(InvalidInput, match=r"images.*\(2, 3, 4\)"):
         RandomShift(1).build((2, 3, 4))

@@ -100,7 +100,7 @@ def test_asking_for_less_gives_the_same(preset):
 
 @given(heads=st.permutations(["action", "state", "return"]), wanted=st.integers(1, 3))
 @settings(max_examples=12)
-def test_heads_are_a_choice_in_any_order(heads, wanted):
+def test_heads_may_be_left_out(heads, wanted):
     heads = ["action", *heads][: wanted + 1]
     model, everything, x = built(heads=heads[::-1]), built(), window()
     copies = [(everything.embedding, model.embedding), *zip(everything.blocks, model.blocks)]
@@ -108,11 +108,9 @@ def test_heads_are_a_choice_in_any_order(heads, wanted):
     for ours, theirs in copies:
         ours.set_weights(theirs.get_weights())
     result, expected = model(x), everything(x)
-    shapes = model.compute_output_shape({"timesteps": (2, K)})
-    assert result.keys() == set(heads) == shapes.keys()
+    assert result.keys() == set(heads)
     for head, values in result.items():
         np.testing.assert_allclose(array(values), array(expected[head]), atol=1e-6)
-        assert tuple(values.shape) == shapes[head]
 
 
 @settings(max_examples=10)
@@ -142,8 +140,8 @@ def test_steps_before_the_context_share_its_last_place():
     model, x = built("fast", positions="window", context_length=2), window(4, batch=1)
     alike = {name: np.repeat(values[:, :1], 4, axis=1) for name, values in x.items()}
     first, second, third, newest = array(model.embedding(alike)).reshape(4, -1)
-    np.testing.assert_array_equal(first, second)
-    np.testing.assert_array_equal(second, third)
+    np.testing.assert_allclose(first, second, atol=1e-6)
+    np.testing.assert_allclose(second, third, atol=1e-6)
     assert np.abs(third - newest).max() > 1e-3
     with pytest.raises(ValueError, match=r"`positions` must be one of .*received 'place'"):
         built("fast", positions="place")

@@ -129,7 +129,7 @@ def test_a_time_scale_takes_the_place_of_other_biases(bias):
 
 
 def test_a_time_scale_without_gates_is_refused():
-    with pytest.raises(InvalidInput, match="of gates; received gate_style=None"):
+    with pytest.raises(InvalidInput, match="needs gates; received gate_style=None"):
         core = {"gate_style": None}
         RecurrentQNetwork.from_preset("relational-memory-long-dense", core_arguments=core)
 

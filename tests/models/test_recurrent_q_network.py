@@ -194,8 +194,8 @@ def test_a_graph_takes_any_batch(preset):
         ({"core_arguments": {"units": 0}}, "units.*0"),
         ({"core_arguments": [1]}, r"`core_arguments` must be a dict; received \[1\]"),
         ({"encoder_arguments": "x"}, "`encoder_arguments` must be a dict; received 'x'"),
-        ({"core_arguments": {"slots": 3}}, "core_arguments.*'lstm'.*slots"),
-        ({"encoder_arguments": {"filters": 3}}, "encoder_arguments.*'relational'.*filters"),
+        ({"core_arguments": {"slots": 3}}, "core_arguments.*LSTMCore.*slots"),
+        ({"encoder_arguments": {"filters": 3}}, "encoder_arguments.*RelationalEncoder.*filters"),
         ({"encoder_arguments": {"num_rounds": 0}}, "num_rounds.*0"),
         ({"hidden_units": (0,)}, "hidden_units.*0"),
         ({"hidden_activation": "glu"}, "hidden_activation.*leaky_relu.*'glu'"),
@@ -247,7 +247,7 @@ def test_first_steps_of_other_sequences_are_refused(shape):
 
 @pytest.mark.parametrize(("name", "value"), [("observation", None), ("previous_reward", [0.0])])
 def test_what_is_no_array_is_told_by_its_name(name, value):
-    message = f"`{name}` must be an array; received a {type(value).__name__}"
+    message = f"`{name}` must be an array.*; received {type(value).__name__}"
     not_built = RecurrentQNetwork.from_preset("lstm", SEEN, **SMALL)
     for model in (not_built, shared("lstm")):
         with pytest.raises(InvalidInput, match=message):

@@ -11,7 +11,7 @@ from keras import ops
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import RelationalQNetwork
-from rrl_tf.models.presets import RELATIONAL_Q_NETWORK
+from rrl_tf.models.architectures import RELATIONAL_Q_NETWORK
 
 SHAPES = {"book": (7, 7, 3), "zambaldi": (7, 7, 3), "fast": (7, 7, 20)}
 AGENT, KEY = (3, 6), (2, 3)
@@ -314,7 +314,7 @@ def test_the_cell_readout_knows_of_others_by_attention_alone():
             "`readout_feature`.*one of the 20 features.*-1",
         ),
         ({"unseen_feature": 20}, "one of the 20 features.*20"),
-        ({"conv_kernel_size": 2}, "keep the size.*conv_kernel_size=2"),
+        ({"conv_kernel_size": 2}, "keep the size.*conv_kernel_size=.2,"),
     ],
 )
 def test_what_only_the_grid_can_tell_is_refused_at_building(arguments, message):
@@ -354,9 +354,8 @@ def test_bad_arguments(arguments, message):
 @pytest.mark.parametrize("shape", [(7, 7, 20), (1, 7, 20), (1, 7, 7, 3), (1, 6, 7, 20)])
 def test_an_observation_of_another_shape_is_refused(shape):
     model = network("fast")
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match="incompatible") as error:
         model(np.zeros(shape, "float32"))
-    assert "(None, 7, 7, 20)" in str(error.value)
     assert str(shape) in str(error.value)
 
 

@@ -17,7 +17,7 @@ from rrl_tf.offline.decision_transformer import (
     DecisionTransformerConfig,
     train_decision_transformer,
 )
-from rrl_tf.training.replicas import Replicas
+from rrl_tf.training.devices import Replicas
 
 pytestmark = [
     pytest.mark.tf_only,
@@ -101,11 +101,11 @@ def summary_of(run):
 
 def test_the_model_that_is_kept_plays_the_share_that_was_chosen(tmp_path):
     """Once, that of before the training, which may play badly."""
-    data, network, scaling = playable(distribution="censored_normal", played_noise=0.5)
+    data, network, scaling = playable(distribution="censored_normal", noise_scale=0.5)
     settings = config(tmp_path, played_noises=(0.0, 1.0))
     run = train_decision_transformer(data, network, scaling, settings)
     kept = keras.models.load_model(run.folder.model_file)
-    assert kept.played_noise == summary_of(run)["chosen_noise"] != 0.5
+    assert kept.noise_scale == summary_of(run)["chosen_noise"] != 0.5
 
 
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
@@ -117,7 +117,7 @@ def test_a_finished_run_is_asked_for_other_returns(tmp_path, capsys, schedule):
     before, rows = summary_of(run), run.log.rows
     weights = network.get_weights()
 
-    _, network, _ = playable(distribution="censored_normal", played_noise=0.5)
+    _, network, _ = playable(distribution="censored_normal", noise_scale=0.5)
     settings = dataclasses.replace(settings, targets=(3.0, 6.0, 9.0), evaluation_episodes=3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "choose_noise", lambda *_: pytest.fail("searched again"))
@@ -127,7 +127,7 @@ def test_a_finished_run_is_asked_for_other_returns(tmp_path, capsys, schedule):
     assert found["last"].keys() == {"3", "6", "9"} and found["step"] == 4
     for name in ("played_noise", "chosen_noise", "action_error"):
         assert found[name] == before[name]
-    assert network.played_noise == found["chosen_noise"]
+    assert network.noise_scale == found["chosen_noise"]
     assert [row["step"] for row in run.log.rows] == [row["step"] for row in rows]
     for a, b in zip(network.get_weights(), weights):
         np.testing.assert_array_equal(a, b)
@@ -143,10 +143,10 @@ def test_a_finished_run_that_plays_nothing_loses_nothing(tmp_path):
     data, network, scaling = playable(distribution="censored_normal")
     settings = config(tmp_path, played_noises=(0.0, 1.0))
     before = summary_of(train_decision_transformer(data, network, scaling, settings))
-    _, network, _ = playable(distribution="censored_normal", played_noise=0.5)
+    _, network, _ = playable(distribution="censored_normal", noise_scale=0.5)
     settings = dataclasses.replace(settings, evaluation_episodes=0)
     run = train_decision_transformer(data, network, scaling, settings)
-    assert summary_of(run) == before and network.played_noise == before["chosen_noise"]
+    assert summary_of(run) == before and network.noise_scale == before["chosen_noise"]
     details = run.folder.export / "2" / "assets.extra" / "policy.json"
     told = json.loads(details.read_text())
     assert told["played_noise"] == before["chosen_noise"] and told["scores"] == before["last"]

@@ -7,9 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rrl_tf.errors import InvalidInput
 from rrl_tf.models import BehaviorCloning
-from rrl_tf.models._actions import set_played_noise
 from rrl_tf.offline.evaluation import TargetReturns
 from rrl_tf.offline.noise_scale import choose_noise, take_up_noise
 from rrl_tf.offline.scaling import Scaling
@@ -36,7 +34,7 @@ class Pays(gymnasium.Env):
 
 def policy(played_noise=0.0):
     """Its action is 1 without noise, and 0.84 with all of it."""
-    model = BehaviorCloning(2, 1, (4,), distribution="censored_normal", played_noise=played_noise)
+    model = BehaviorCloning(2, 1, (4,), distribution="censored_normal", noise_scale=played_noise)
     model.build()
     model.networks[0].layers[-1].bias.assign([1.0])
     scaling = Scaling(np.zeros(2, "float32"), np.ones(2, "float32"), 1.0, -np.ones(1), np.ones(1))
@@ -49,10 +47,10 @@ def test_the_share_that_did_best_is_played(wanted, share):
     play.means(0.0)  # which traces the policy as it is
     tried = choose_noise(play, (0.0, 0.5, 1.0), episodes=2)
     assert float(max(tried, key=tried.get)) == share
-    assert play.policy.model.played_noise == share
+    assert play.policy.model.noise_scale == share
     assert play.means(0.0)["return"] == pytest.approx(0.0, abs=0.01)
     again = BehaviorCloning.from_config(play.policy.model.get_config())
-    assert again.action_distribution.played_noise == share
+    assert again.action_distribution.noise_scale == share
 
 
 def test_a_finished_run_has_the_share_that_it_chose(tmp_path):
@@ -60,20 +58,12 @@ def test_a_finished_run_has_the_share_that_it_chose(tmp_path):
     model = policy(played_noise=0.3).model
     (tmp_path / "evaluation.json").write_text("{}")
     take_up_noise(run, model)
-    assert model.played_noise == 0.3
+    assert model.noise_scale == 0.3
     # As it was given: the names of what was tried have six digits.
     tried = {"played_noise": {"0": -2.0, "0.123457": -1.0}, "chosen_noise": 0.12345678}
     (tmp_path / "evaluation.json").write_text(json.dumps(tried))
     take_up_noise(run, model)
-    assert model.played_noise == 0.12345678 == model.action_distribution.played_noise
+    assert model.noise_scale == 0.12345678 == model.action_distribution.noise_scale
     (tmp_path / "evaluation.json").write_text('{"played_noise": {"0": -2.0, "0.5": -1.0}}')
     take_up_noise(run, model)  # of a run from before the choice was told
-    assert model.played_noise == 0.5
-
-
-def test_a_point_has_no_noise_and_a_share_is_one():
-    with pytest.raises(InvalidInput, match="needs a model that has learned one"):
-        set_played_noise(BehaviorCloning(2, 1), 0.5)
-    for share in (-0.5, 1.5):  # once, a model of the latter could be saved, and not loaded
-        with pytest.raises(InvalidInput, match="played_noise must be from 0 to 1"):
-            set_played_noise(policy().model, share)
+    assert model.noise_scale == 0.5

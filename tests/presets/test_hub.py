@@ -91,10 +91,10 @@ def test_a_damaged_file_is_named(hub, load, damage):
 
 @pytest.mark.parametrize("load", [RelationalQNetwork.from_preset, rrl_tf.load_policy])
 def test_what_goes_wrong_is_one_sentence(hub, load, monkeypatch):
-    with pytest.raises(InvalidInput, match=r"be reached.*received 'hf://a/b' \(Local.*reached\)$"):
+    with pytest.raises(InvalidInput, match=r"be reach.*received 'hf://a/b' \(Local.*reached\)$"):
         load("hf://a/b")
     for address in ("hf://owner", "hf://owner/name@", "hf://owner/name/file", "hf://"):
-        with pytest.raises(InvalidInput, match=r"is hf://owner/name or .*; received 'hf://"):
+        with pytest.raises(InvalidInput, match=r"must be hf://owner/name or .*; received 'hf://"):
             load(address)
     (hub[0] / "metadata.json").unlink()
     with pytest.raises(InvalidInput, match=r"save_to_preset wrote.*; received 'hf://owner/name'$"):
@@ -108,7 +108,7 @@ def test_the_hub_itself_is_told_to_be_out_of_reach(tmp_path, monkeypatch):
     constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(InvalidInput, match=r"in its cache; received 'hf://owner/name' \(Local"):
+    with pytest.raises(InvalidInput, match=r"or cached; received 'hf://owner/name' \(Local"):
         rrl_tf.load_policy("hf://owner/name")
 
 
@@ -128,6 +128,6 @@ def test_nothing_is_written_to_the_hub(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = MLPClassifier.from_preset("patch-mnist", hidden_units=(8,))
     model.build((None, 28, 28, 1))
-    with pytest.raises(InvalidInput, match=r"hf upload .* puts on the Hub; received 'hf://a/b'"):
+    with pytest.raises(InvalidInput, match=r"hf upload .* copies to the Hub; received 'hf://a/b'"):
         model.save_to_preset("hf://a/b")
     assert not list(tmp_path.iterdir())

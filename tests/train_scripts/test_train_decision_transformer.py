@@ -172,12 +172,12 @@ def test_advantages_count_and_the_noise_is_chosen_in_the_end(recorded_torques, t
     tried = summary_of(run)["played_noise"]
     assert tried.keys() == {"0", "1"}
     chosen = float(max(tried, key=tried.get))
-    assert run.model.played_noise == summary_of(run)["chosen_noise"] == chosen
+    assert run.model.noise_scale == summary_of(run)["chosen_noise"] == chosen
     details = json.loads((run.folder.export / "1" / "assets.extra" / "policy.json").read_text())
     assert details["played_noise"] == chosen
     for said in (capsys.readouterr().out, (run.folder.path / "report.html").read_text()):
         assert f"plays {chosen:g} of the noise; returns of all: 0: -" in said
-    assert script.main(config).model.played_noise == run.model.played_noise  # of a finished run
+    assert script.main(config).model.noise_scale == run.model.noise_scale  # of a finished run
     pairs = zip(one.model.get_weights(), run.model.get_weights())
     assert any(not np.allclose(ours, other) for ours, other in pairs)  # they saw other steps
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.models.recurrent_presets import RECURRENT_Q_NETWORK
+from rrl_tf.models.architectures import RECURRENT_Q_NETWORK
 from train_scripts import train_recurrent
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]

@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.models import ConvolutionalAnswerer, RelationalAnswerer
+from rrl_tf.models import ConvolutionalVQA, RelationalVQA
 
 SMALL = {"num_classes": 4, "conv_filters": (4, 8), "hidden_units": (8,)}
 BLOCK = {"num_heads": 2, "key_size": 4}
 
 
 def relational(**arguments):
-    return RelationalAnswerer(cell_units=(8,), width=8, **{**SMALL, **arguments})
+    return RelationalVQA(cell_units=(8,), width=8, **{**SMALL, **arguments})
 
 
 def convolutional():
-    return ConvolutionalAnswerer(conv_kernel_sizes=(3, 3), conv_strides=(2, 2), **SMALL)
+    return ConvolutionalVQA(conv_kernel_sizes=(3, 3), conv_strides=(2, 2), **SMALL)
 
 
 def asked(pictures, questions, batch=None):
@@ -51,7 +51,7 @@ def test_an_answer_is_the_same_whatever_else_is_asked(norm, qkv_norm, score):
 )
 def test_a_block_that_relates_all_is_refused(wrong):
     """With a joint norm an answer changed with the other questions."""
-    with pytest.raises(InvalidInput, match=r"`block` must relate an entity to what.*; received .*"):
+    with pytest.raises(InvalidInput, match=r"`block` must have no 'joint' norms.*; received .*"):
         relational(block={**BLOCK, **wrong})
 
 
@@ -107,4 +107,4 @@ def test_hidden_units_are_several():
         ((), "`the number of hidden_units`"),
     ):
         with pytest.raises(InvalidInput, match=message):
-            ConvolutionalAnswerer(hidden_units=units)
+            ConvolutionalVQA(hidden_units=units)
