@@ -110,7 +110,7 @@ class Report:
         title: heading.
         rows: rows of the table, JSON-able dicts column → cell.
         notes: sentences about the table.
-        apart_with_amx: whether a CPU with AMX has a file of its own, `<name>_amx.json`.
+        apart_with_amx: whether a CPU with AMX writes a separate file, `<name>_amx.json`.
     """
 
     title: str

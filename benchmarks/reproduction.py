@@ -189,10 +189,9 @@ class Reproduction:
         training.run(runs, name, seed, config.threads)
         run, log = runs / name, read_log(runs / name)
         evaluation = json.loads((run / "evaluation.json").read_text())
-        common = {
-            key: log[-1][f"time/{key}"] for key in ("cpu_minutes",) if f"time/{key}" in log[-1]
-        }
-        self.results.keep(name, evaluation | common | self.measure(run), log, self.curves)
+        if "time/cpu_minutes" in log[-1]:
+            evaluation["cpu_minutes"] = log[-1]["time/cpu_minutes"]
+        self.results.keep(name, evaluation | self.measure(run), log, self.curves)
         for picture in self.pictures.get(name, ()):
             target = self.results.folder / f"{variant}-{picture}"
             shutil.copy(run / "figures" / picture, target)

@@ -1,4 +1,4 @@
-"""Training runs in processes of their own, several at a time."""
+"""Training runs in separate processes, several at a time."""
 
 import concurrent.futures
 import contextlib

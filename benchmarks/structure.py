@@ -10,6 +10,7 @@ follows the imports at the top level of modules, including those of `__init__` f
 
 import argparse
 import ast
+import collections
 import dataclasses
 import functools
 import graphlib
@@ -51,22 +52,27 @@ class Module:
 
     def imports(self, top_level=False):
         """Names of what the module imports: `package.module` or `package.module.name`."""
-        names = set()
-        for node in self.tree.body if top_level else ast.walk(self.tree):
-            if isinstance(node, ast.Import):
-                names |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                names |= {f"{node.module}.{alias.name}" for alias in node.names}
-        return names
+        nodes = self.tree.body if top_level else list(ast.walk(self.tree))
+        imports = [node for node in nodes if isinstance(node, ast.Import)]
+        froms = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+        names = {alias.name for node in imports for alias in node.names}
+        return names | {f"{node.module}.{alias.name}" for node in froms for alias in node.names}
 
     def long_functions(self, limit):
-        """Names of functions with more than `limit` lines."""
+        """Names of functions with more than `limit` lines without their docstring."""
+        functions = (ast.FunctionDef, ast.AsyncFunctionDef)
         return [
             f"{self.name}.{node.name}"
             for node in ast.walk(self.tree)
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
-            and node.end_lineno - node.lineno + 1 > limit
+            if isinstance(node, functions)
+            and node.end_lineno - node.lineno + 1 - docstring_lines(node) > limit
         ]
+
+
+def docstring_lines(function):
+    """Return the number of lines of a function's docstring."""
+    first = function.body[0]
+    return 0 if ast.get_docstring(function) is None else first.end_lineno - first.lineno + 1
 
 
 def read_modules(folders=FOLDERS):
@@ -114,17 +120,13 @@ def closure(name, modules):
 
 
 def count_statements(modules):
-    """Return dict package → statements, of the folders, the packages in `rrl_tf`, and the total."""
-    counts = dict.fromkeys((*FOLDERS, "total"), 0)
+    """Return statements of each folder, of each package in `rrl_tf`, and in total, as a dict."""
+    counts = collections.Counter()
     for module in modules.values():
-        folder, *rest = module.name.split(".")
-        names = (
-            [folder, "total", f"rrl_tf.{rest[0]}"]
-            if folder == "rrl_tf" and rest
-            else [folder, "total"]
-        )
-        for name in names:
-            counts[name] = counts.get(name, 0) + module.statements
+        folder, package = (*module.name.split("."), "")[:2]
+        counts.update(dict.fromkeys(("total", folder), module.statements))
+        if folder == "rrl_tf" and package:
+            counts[f"rrl_tf.{package}"] += module.statements
     return counts
 
 

@@ -16,8 +16,7 @@ from rrl_tf.offline.decision_transformer import DecisionTransformerConfig, compi
 from rrl_tf.training.train_function import train_step
 from train_scripts import train_doorkey, train_mnist, train_nth_farthest, train_text
 
-STATES, ACTIONS = 17, 6  # Walker2d's
-CHARACTERS = 64
+STATES, ACTIONS = 17, 6  # of Walker2d
 
 
 class Step(NamedTuple):
@@ -71,11 +70,11 @@ def nth_farthest(options, small):
 
 def text(options, small):
     """Return the step of the Relational Memory Core on characters."""
-    sizes = {"lanes": 2, "length": 5} if small else {}
+    characters, sizes = 64, {"lanes": 2, "length": 5} if small else {}
     config = dataclasses.replace(train_text.PRESETS["rmc"], **options, **sizes)
-    model = train_text.make_model(config, CHARACTERS, steps_per_epoch=100)
+    model = train_text.make_model(config, characters, steps_per_epoch=100)
     shape = config.lanes, config.length + 1
-    codes = np.random.default_rng(0).integers(CHARACTERS, size=shape, dtype=np.int32)
+    codes = np.random.default_rng(0).integers(characters, size=shape, dtype=np.int32)
     return fit_step(model, (codes[:, :-1], codes[:, 1:]), loop_steps=config.length)
 
 

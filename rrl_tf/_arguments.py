@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import numbers
-import operator
 import pathlib
 import reprlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,36 +15,36 @@ from rrl_tf.errors import InvalidInput
 
 Value = TypeVar("Value")
 Seed = int | Sequence[int] | np.random.Generator
-"""What `random_generator` takes."""
+"""Argument of `random_generator`."""
 
 
 def one_of(name: str, value: Value, choices: Collection[Any]) -> Value:
-    """Returns `value`, or raises an `InvalidInput` that lists the `choices`."""
+    """Return `value`, or raise an `InvalidInput` that lists the `choices`."""
     if value not in choices:
         raise InvalidInput(f"`{name}` must be one of {choices}; received {value!r}")
     return value
 
 
 def integer(name: str, value: Any) -> int:
-    """Returns `value` as an int (NumPy's count too), or raises an `InvalidInput`."""
+    """Return `value`, an int or a NumPy integer, as an int, or raise an `InvalidInput`."""
     if not _is_integer(value):
         raise InvalidInput(f"`{name}` must be an integer; received {value!r}")
     return int(value)
 
 
-def _is_integer(value):
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+def _is_integer(value, least=-math.inf):
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= least
 
 
 def natural(name: str, value: Any) -> int:
-    """As `integer`, and none below 0."""
+    """Return `value` as an int of at least 0, or raise an `InvalidInput`."""
     return int(number_from(name, integer(name, value), 0))
 
 
 def integers_from(name: str, value: Any, least: int) -> tuple[int, ...]:
-    """A tuple of an integer, or of several, none below `least`, or an `InvalidInput`."""
+    """Return a tuple of one or several integers of at least `least`, or raise an `InvalidInput`."""
     values = tuple(value) if isinstance(value, Iterable) else (value,)
-    if not values or not all(_is_integer(each) and each >= least for each in values):
+    if not values or not all(_is_integer(each, least) for each in values):
         raise InvalidInput(
             f"{name} must be an integer from {least} up, or several; received {value!r}"
         )
@@ -53,76 +52,69 @@ def integers_from(name: str, value: Any, least: int) -> tuple[int, ...]:
 
 
 def optional_integer(name: str, value: Any) -> int | None:
-    """As `integer`, and None stays None."""
+    """Return None for None, and otherwise `integer`."""
     return None if value is None else integer(name, value)
 
 
-def optional_dict(name: str, value: Any) -> dict[str, Any] | None:
-    """A new dict, or an `InvalidInput`; None stays None."""
+def optional_dict(name: str, value: Any, default: dict[str, Any] | None = None) -> Any:
+    """Return a new dict, or raise an `InvalidInput`; None becomes the default."""
     if not isinstance(value, Mapping | None):
         raise InvalidInput(f"`{name}` must be a dict; received {value!r}")
-    return None if value is None else dict(value)
+    return default if value is None else dict(value)
 
 
 def positive_int(name: str, value: Any) -> int:
-    """Returns `value` as an int (NumPy's count too), or raises an `InvalidInput`."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = 0
-    if number < 1 or isinstance(value, bool):
+    """Return `value` as an int of at least 1, or raise an `InvalidInput`."""
+    if not _is_integer(value, 1):
         raise InvalidInput(f"`{name}` must be a positive integer; received {value!r}")
-    return number
+    return int(value)
 
 
 def optional_positive_int(name: str, value: Any) -> int | None:
-    """As `positive_int`, and None stays None."""
+    """Return None for None, and otherwise `positive_int`."""
     return None if value is None else positive_int(name, value)
 
 
 def positive_ints(name: str, values: Iterable[Any]) -> tuple[int, ...]:
-    """A tuple of positive integers, or raises an `InvalidInput`."""
+    """Return a tuple of positive integers, or raise an `InvalidInput`."""
     if not isinstance(values, Iterable):
         raise InvalidInput(f"`{name}` must be a sequence of positive integers; received {values!r}")
     return tuple(positive_int(name, value) for value in values)
 
 
 def number_from(name: str, value: Any, least: float, most: float = math.inf) -> Any:
-    """Returns `value`, or raises an `InvalidInput` unless it is finite and from `least` to `most`.
-
-    Every comparison with nan is false, so that it is refused as well.
-    """
+    """Return `value`, or raise an `InvalidInput` unless it is finite and from `least` to `most`."""
     try:
-        lies_between = least <= value <= most and value != math.inf
-    except (TypeError, ValueError):  # it has no order with numbers
-        lies_between = False
-    if not lies_between:
+        is_valid = least <= value <= most and value != math.inf  # false for nan
+    except (TypeError, ValueError):  # not comparable with numbers
+        is_valid = False
+    if not is_valid:
         bounds = f"at least {least} and finite" if most == math.inf else f"from {least} to {most}"
         raise InvalidInput(f"{name} must be {bounds}; received {value!r}")
     return value
 
 
 def random_generator(seed: Seed) -> np.random.Generator:
-    """NumPy's generator of a seed, or an `InvalidInput` that says what a seed is."""
+    """Return NumPy's generator for a seed, or raise an `InvalidInput`."""
     try:
         return np.random.default_rng(seed)
     except (TypeError, ValueError) as error:
         raise InvalidInput(
-            "`seed` must be an integer from 0 up, a sequence of these, or a "
+            "`seed` must be an integer of at least 0, a sequence of these, or a "
             f"numpy.random.Generator; received {reprlib.repr(seed)}"
         ) from error
 
 
 def batch_generator(seed: int, epoch: int, index: int) -> np.random.Generator:
-    """What a batch of a training with this seed is drawn from: not what any seed gives alone.
+    """Return the generator of one training batch, which differs from that of every plain seed.
 
-    `[seed, epoch, index]` would not do: NumPy pads with zeros, so that [7, 0, 0] is 7.
+    NumPy pads seeds with zeros, so the seed `[7, 0, 0]` would equal 7; a spawn key does not.
     """
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(epoch, index)))
 
 
 def dropout_rate(name: str, value: Any) -> float:
-    """Returns `value`, or raises an `InvalidInput` unless it lies in [0, 1)."""
+    """Return `value`, or raise an `InvalidInput` unless it is in [0, 1)."""
     is_number = isinstance(value, numbers.Real)
     if not is_number or not 0 <= value < 1:
         raise InvalidInput(f"`{name}` must be in [0, 1); received {value!r}")
@@ -130,40 +122,40 @@ def dropout_rate(name: str, value: Any) -> float:
 
 
 def path_of(name: str, value: Any) -> pathlib.Path:
-    """Returns a path, or raises an `InvalidInput` unless something is there or could be."""
+    """Return a path that exists or can be created, or raise an `InvalidInput`."""
     try:
         path = pathlib.Path(value)
         path.lstat()
     except FileNotFoundError:
         pass
-    except (OSError, TypeError, ValueError) as error:  # the name is too long, below a file, no text
-        why = getattr(error, "strerror", None) or error
+    except (OSError, TypeError, ValueError) as error:  # not text, too long, or below a file
+        reason = getattr(error, "strerror", None) or error
         raise InvalidInput(
-            f"`{name}` must be a path; received {reprlib.repr(value)} ({why})"
+            f"`{name}` must be a path; received {reprlib.repr(value)} ({reason})"
         ) from error
     return path
 
 
 def finite(name: str, values: np.ndarray) -> np.ndarray:
-    """Returns `values`, or raises an `InvalidInput` unless float32 holds them all as numbers."""
-    held = np.abs(values) <= np.finfo(np.float32).max  # nan is not
+    """Return `values`, or raise an `InvalidInput` unless all are finite in float32."""
+    held = np.abs(values) <= np.finfo(np.float32).max  # false for nan
     if not held.all():
         raise InvalidInput(f"{name} must be finite in float32; received {values[~held][0]}")
     return values
 
 
 def array_of(name: str, value: Any, dtype: Any) -> np.ndarray:
-    """Returns lists, a tensor, numbers as an array of a dtype of numbers that holds them all.
+    """Return numbers, lists or a tensor as an array of a numeric dtype.
 
     Raises:
-        InvalidInput: where NumPy's cast would cut off, wrap or make something up.
+        InvalidInput: if a cast would change a value, or the value is not numeric.
     """
     dtype = np.dtype(dtype)
     is_whole, is_number = dtype.kind in "iu", dtype.kind in "iuf"
     kind = f"{'whole ' if is_whole else ''}numbers ({dtype})"
     try:
         array = np.asarray(value, None if is_number else dtype)
-    except (RuntimeError, TypeError, ValueError) as error:  # Runtime: a tensor that has no values
+    except (RuntimeError, TypeError, ValueError) as error:  # Runtime: a symbolic tensor
         raise InvalidInput(
             f"{name} takes an array of {kind}; received {reprlib.repr(value)}"
         ) from error
@@ -185,7 +177,7 @@ def array_of(name: str, value: Any, dtype: Any) -> np.ndarray:
 
 
 def not_finite(array: np.ndarray) -> str | None:
-    """What keeps an array from being real numbers that are finite: a value, or its dtype."""
+    """Return the first value that is not finite, or a dtype without real numbers; else None."""
     if array.dtype.kind in "cOSU":
         return str(array.dtype)
     if array.dtype.kind == "f" and not np.isfinite(array).all():
@@ -199,13 +191,13 @@ def stored_arrays(
     expected: Mapping[str, tuple[Sequence[int], Any]],
     may_be_nan: Collection[str] = (),
 ) -> dict[str, np.ndarray]:
-    """The arrays of a part of a checkpoint, or an `InvalidInput` for the first that is another.
+    """Return the arrays of a part of a checkpoint, or raise an `InvalidInput` for a wrong one.
 
     Args:
-        part: what the message calls it.
-        stored: name → array.
-        expected: name → shape and dtype.
-        may_be_nan: names of those that may hold nan.
+        part: name of the part, for the message.
+        stored: dict name -> array.
+        expected: dict name -> shape and dtype.
+        may_be_nan: names of arrays that may contain nan.
     """
     for name, (shape, dtype) in expected.items():
         array = np.asarray(stored.get(name))
@@ -219,9 +211,9 @@ def stored_arrays(
 
 
 def reset_option(name: str, options: Mapping[str, Any] | None) -> Any:
-    """What `env.reset(options=options)` asks for under the only `name` it may have, or `None`.
+    """Return the value of the only option `name` of `env.reset(options=options)`, or `None`.
 
-    A name that is misspelt would otherwise begin some episode, and not the one that was meant.
+    A misspelt name is an error, because it would start another episode than the intended one.
     """
     if options is None:
         return None

@@ -1,4 +1,4 @@
-"""Folders that become something whole or nothing, whatever kills the process that writes them."""
+"""Folders that appear only when they are complete, even if the writing process is killed."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 
-# Nobody names folders of theirs so: whatever is called so and not locked is removed.
+# Folders with this prefix are removed unless they are locked.
 _PREFIX = ".rrl_tf-draft-"
 
 
 @contextlib.contextmanager
 def draft_folder(directory: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A hidden folder of `directory` to write in, gone in the end unless it was renamed.
+    """Yield a hidden folder in `directory`, and remove it at the end unless it was renamed.
 
-    Drafts that killed processes left behind are removed first. A draft is locked as long as its
-    process lives, whatever kills it; so those of a living one stay, and where the file system has
-    no locks, all do.
+    Drafts of killed processes are removed first. A draft is locked as long as its process lives, so
+    the drafts of running processes remain; on a file system without locks, all drafts remain.
 
     Args:
-        directory: where what is written is to be renamed to.
+        directory: parent of the final folder.
     """
     for path in directory.glob(f"{_PREFIX}*"):
         _remove_abandoned(path)
@@ -38,13 +37,13 @@ def draft_folder(directory: pathlib.Path) -> Iterator[pathlib.Path]:
 def _make_draft(directory: pathlib.Path) -> tuple[pathlib.Path, int]:
     while True:
         draft = pathlib.Path(tempfile.mkdtemp(prefix=_PREFIX, dir=directory))
-        # Until it is locked, another process may take it for an abandoned one.
+        # Another process may remove the draft until it is locked.
         with contextlib.suppress(FileNotFoundError):
             lock = os.open(draft, os.O_RDONLY)
             with contextlib.suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if draft.exists():
-                draft.chmod(0o755)  # mkdtemp's 0700 would hide what it becomes from others
+                draft.chmod(0o755)  # mkdtemp's 0700 would hide the final folder from other users
                 return draft, lock
             os.close(lock)
 
@@ -52,7 +51,7 @@ def _make_draft(directory: pathlib.Path) -> tuple[pathlib.Path, int]:
 def _remove_abandoned(draft: pathlib.Path) -> None:
     try:
         lock = os.open(draft, os.O_RDONLY)
-    except OSError:  # gone meanwhile, or another user's
+    except OSError:  # removed meanwhile, or another user's
         return
     with contextlib.suppress(OSError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Packages that only some data need."""
+"""Optional packages of data sets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ INSTALL = "pip install '.[data]'"
 
 
 def optional_package(name: str, what: str) -> ModuleType:
-    """Imports a package, or raises `InvalidInput` that says `what` needs it and how to get it."""
+    """Import a package that `what` needs, or raise an `InvalidInput` with the install command."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

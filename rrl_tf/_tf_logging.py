@@ -1,4 +1,4 @@
-"""Commands that write to standard error what concerns their user, and nothing else."""
+"""Less output of TensorFlow and Python on standard error."""
 
 import contextlib
 import importlib
@@ -7,10 +7,10 @@ import sys
 
 
 def load_tensorflow() -> None:
-    """Imports TensorFlow with standard error closed; what it says later stays visible.
+    """Import TensorFlow with standard error closed; later messages remain visible.
 
-    `TF_CPP_MIN_LOG_LEVEL` alone no longer helps: TensorFlow 2.21 writes its first notes before it
-    reads the variable. A failed import still raises. Does nothing if TensorFlow is loaded already.
+    `TF_CPP_MIN_LOG_LEVEL` alone does not suffice, because TensorFlow 2.21 writes its first messages
+    before it reads the variable. A failed import raises. It does nothing if TensorFlow is loaded.
 
     Example:
         >>> from rrl_tf._tf_logging import load_tensorflow
@@ -24,7 +24,7 @@ def load_tensorflow() -> None:
 
 @contextlib.contextmanager
 def _closed_standard_error():
-    """The file descriptor, not `sys.stderr`: C++ writes to it."""
+    """Close the file descriptor, because C++ does not write to `sys.stderr`."""
     try:
         saved = os.dup(2)
     except OSError:  # a service may run without one
@@ -41,23 +41,23 @@ def _closed_standard_error():
 
 
 def interrupt_quietly() -> None:
-    """A command that Ctrl-C ends while it still imports says so in a word, without a traceback.
+    """Print "stopped" instead of a traceback if Ctrl-C ends a command during its imports.
 
-    For packages of commands, to be called first: TensorFlow takes seconds to import. A program
-    that imports such a package without being its command keeps Python's way.
+    Packages of commands call it first, because TensorFlow takes seconds to import. It does nothing
+    in a program that only imports such a package.
 
     Example:
         >>> from rrl_tf._tf_logging import interrupt_quietly
         >>> interrupt_quietly()
     """
-    if sys.argv[:1] != ["-m"]:  # what Python has there while it looks for the module to run
+    if sys.argv[:1] != ["-m"]:  # sys.argv[0] while Python looks for the module to run
         return
-    before = sys.excepthook
+    original = sys.excepthook
 
-    def tell(kind, error, traceback):
+    def hook(kind, error, traceback):
         if issubclass(kind, KeyboardInterrupt):
             print("stopped", file=sys.stderr)
         else:
-            before(kind, error, traceback)
+            original(kind, error, traceback)
 
-    sys.excepthook = tell
+    sys.excepthook = hook

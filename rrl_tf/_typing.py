@@ -1,12 +1,12 @@
-"""Names for what the signatures take and give."""
+"""Type aliases of the signatures."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-# Of the backend, symbolic, or a NumPy array; Keras' own stubs know none of them.
+# A tensor of the backend, a symbolic tensor or a NumPy array; Keras has no stubs for them.
 Tensor: TypeAlias = Any
-# Of sizes, `None` where any will do; whether a size is known is checked as layers are built.
+# Sizes, `None` for any size; building a layer checks that the needed sizes are known.
 Shape: TypeAlias = tuple[Any, ...]
-# A value of Keras, its name, or its configuration.
+# An object of Keras, its name, or its configuration.
 Initializer: TypeAlias = str | dict[str, Any] | Callable[..., Any]
 Activation: TypeAlias = str | Callable[..., Any] | None

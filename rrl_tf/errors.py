@@ -1,11 +1,11 @@
-"""The mistakes that a user can mend."""
+"""Errors that a user can correct."""
 
 
 class InvalidInput(ValueError):
-    """A value, file or data set that cannot be worked with.
+    """An invalid value, file or data set.
 
-    The message says what is wrong, what was received and what was expected. Command lines show it
-    as one line; every other exception is a bug and keeps its traceback.
+    The message names the value, the expected and the received. Command lines print it as one line;
+    every other exception is a bug and keeps its traceback.
 
     Example:
         >>> raise InvalidInput("batch_size must be at least 1; received 0")

@@ -1,4 +1,4 @@
-"""One line for every layer and model; test_conformance.py asks each for the same properties."""
+"""One case for every layer and model, for test_conformance.py."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,16 +18,16 @@ from rrl_tf.layers import (
 )
 from rrl_tf.models import (
     BehaviorCloning,
-    ConvolutionalAnswerer,
     ConvolutionalClassifier,
+    ConvolutionalVQA,
     DecisionTransformer,
     MemorySequenceClassifier,
     MLPClassifier,
     PatchAttentionClassifier,
     RecurrentQNetwork,
-    RelationalAnswerer,
     RelationalClassifier,
     RelationalQNetwork,
+    RelationalVQA,
 )
 
 NODES, FEATURES = 6, 8
@@ -38,7 +38,7 @@ WINDOW = (4, 8)  # steps; 4 numbers of a state, 3 of an action, and the return
 
 
 class Case(NamedTuple):
-    """What is tested, and what is known about it.
+    """A layer or model and its known properties.
 
     Attributes:
         name: of the test.
@@ -47,11 +47,10 @@ class Case(NamedTuple):
         parameters: how many.
         attention: name -> (H, N, S) of one input, with a T before it for a sequence; the name is
             "" where the scores are no dict.
-        equivariant: whether permuting the entities permutes the output; None where the question
-            makes no sense.
+        equivariant: whether permuting the entities permutes the output; None if there are none.
         full_precision: whether the output (not the attention) stays float32 under a mixed policy.
-        exact: whether asking for attention changes no bit of the output; else another kernel
-            rounds elsewhere.
+        exact: whether returning attention changes no bit of the output; otherwise another kernel
+            rounds differently.
     """
 
     name: str
@@ -88,7 +87,7 @@ def block(name, parameters, equivariant=True, **arguments):
 
 
 def module(name, parameters, rounds, **arguments):
-    # The block is not given the module's dtype: it would go through the module's own policy.
+    # The block gets the dtype directly, because the module would convert it to its policy.
     def make(dtype=None, **kwargs):
         return RelationalModule(RelationalBlock(2, 5, dtype=dtype), dtype=dtype, **arguments)
 
@@ -128,7 +127,7 @@ def q_network(preset, shape, parameters, attention, **overrides):
         parameters,
         attention,
         full_precision=True,
-        # Not asked, the last round is of the cell alone that is read: another kernel on some CPUs.
+        # Without attention, the last round updates one cell only, with another kernel on some CPUs.
         exact="readout_cell" not in overrides,
     )
 
@@ -145,7 +144,7 @@ def classifier(kind, preset, parameters, attention=None, shape=(28, 28, 1)):
 
 
 def sequence_classifier(preset, parameters, attention=None):
-    # Not unrolled: it takes long to compile, and is the same layer.
+    # Not unrolled, because that compiles slowly.
     looped = {} if preset.endswith("transformer") else {"core_arguments": {"unroll": False}}
     return Case(
         f"sequence-{preset}",
@@ -158,7 +157,7 @@ def sequence_classifier(preset, parameters, attention=None):
     )
 
 
-def answerer(kind, parameters, attention=None, **arguments):
+def vqa(kind, parameters, attention=None, **arguments):
     small = {"num_classes": 5, "conv_filters": (4, 6), "conv_kernel_sizes": (3, 2)}
     small |= {"conv_strides": (2, 2), "hidden_units": (7,), **arguments}
     return Case(
@@ -191,7 +190,7 @@ def recurrent(preset, parameters, attention=None, **arguments):
 
 
 def windows(name, make, parameters, attention=None, full_precision=True):
-    # The layer is not given this one's dtype, as in `module`.
+    # The layer gets the dtype directly, as in `module`.
     return Case(
         f"windows-{name}",
         lambda dtype=None, **kwargs: OfOneArray(make(dtype=dtype), dtype=dtype, **kwargs),
@@ -217,7 +216,7 @@ SEEN = {"unseen_feature": 0, "readout_cell": (3, 6)}
 TOKENS = 9 * 8 + (1 + 4 + 3) * 8 + 3 * 8 + 2 * 8  # table, three linear maps, norm
 BLOCK = 4 * (8 * 8 + 8) + 2 * (8 + 8) + (8 * 32 + 32) + (32 * 8 + 8)
 
-# Convolution, positions and two rounds; what is after them: memory; and layers that value actions.
+# Parameters: convolution, positions and two rounds; memory; layers of the Q values.
 ROUNDS = {f"round_{i}": (2, 2, 6, 6) for i in (1, 2)}
 SLOTS = {"core_arguments": {"mem_slots": 3, "head_size": 3}}
 LAST_THREE = {"context_length": 3, "width": 6}
@@ -265,8 +264,8 @@ CASES = [
     sequence_classifier("fast", 60_036, {"block_1": (4, 4, 5, 5)}),
     sequence_classifier("fast-lstm", 60_516),
     sequence_classifier("fast-transformer", 60_282, {f"block_{i}": (2, 4, 4) for i in (1, 2)}),
-    answerer(
-        RelationalAnswerer,
+    vqa(
+        RelationalVQA,
         112 + 102 + (81 + 80) + 32 + 2 * (8 * 30 + 30 + 10 * 8 + 8) + 63 + 40,
         {f"round_{i}": (2, 10, 10) for i in (1, 2)},
         cell_units=(9,),
@@ -274,7 +273,7 @@ CASES = [
         block={"num_heads": 2, "key_size": 5},
         num_rounds=2,
     ),
-    answerer(ConvolutionalAnswerer, 112 + 102 + 24 * 7 + 7 + 21 + 40),
+    vqa(ConvolutionalVQA, 112 + 102 + 24 * 7 + 7 + 21 + 40),
     windows("tokens", lambda **k: TrajectoryEmbedding(8, 9, **k), TOKENS, full_precision=False),
     windows("cloning", lambda **k: BehaviorCloning(4, 3, (6,), **k), 4 * 6 + 6 + 6 * 3 + 3),
     windows(

@@ -11,7 +11,7 @@ STATES, ACTIONS = 17, 6
 
 
 def made_up(episodes, steps):
-    """Yields so many episodes, as dicts of arrays; every second one was terminated."""
+    """Yield episodes as dicts of arrays; every second one is terminated."""
     rng = np.random.default_rng(0)
     for i in range(episodes):
         yield {
@@ -23,9 +23,9 @@ def made_up(episodes, steps):
 
 
 def write_minari(folder, episodes):
-    """Writes a Minari data set and returns its source."""
+    """Write a Minari data set and return its source."""
     os.environ["MINARI_DATASETS_PATH"] = str(folder)
-    import minari  # it looks for its folder once
+    import minari  # it reads the variable once
 
     buffers = []
     for i, episode in enumerate(episodes):
@@ -41,7 +41,7 @@ def write_minari(folder, episodes):
             )
         )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that nobody signed the data, and the like
+        warnings.simplefilter("ignore")  # about missing metadata
         minari.create_dataset_from_buffers(
             "benchmarks/made-up-v0",
             buffers,
@@ -52,7 +52,7 @@ def write_minari(folder, episodes):
 
 
 def write_rlds(folder, episodes):
-    """Writes a data set of TensorFlow Datasets in RLDS form and returns its source."""
+    """Write a data set of TensorFlow Datasets in RLDS form and return its source."""
     import tensorflow_datasets as tfds
     from tensorflow_datasets.rlds import rlds_base
 
@@ -88,7 +88,7 @@ def write_rlds(folder, episodes):
 
 
 def rlds_steps(observations, actions, rewards, terminated):
-    """An episode in RLDS form: a last step has nothing but its observation."""
+    """Return an episode in RLDS form, whose last step holds only an observation."""
     count = len(rewards)
     return [
         {
@@ -105,7 +105,7 @@ def rlds_steps(observations, actions, rewards, terminated):
 
 
 def write_hdf5(folder, episodes):
-    """Writes a file in D4RL's form and returns its source."""
+    """Write a file in D4RL's form and return its source."""
     flat = {}
     for episode in episodes:
         end = np.arange(len(episode["rewards"])) == len(episode["rewards"]) - 1

@@ -1,4 +1,4 @@
-"""MiniGrid's DoorKey in any state: what the one of tensor operations is held against."""
+"""MiniGrid's DoorKey in any state, the reference for the one of tensor operations."""
 
 import functools
 import itertools
@@ -12,14 +12,14 @@ from rrl_tf.envs import DoorKeyState
 
 
 class MiniGridOracle(DoorKeyEnv):
-    """MiniGrid's own DoorKey, that can be put into a state and tells in which one it is.
+    """MiniGrid's own DoorKey, whose state can be set and read.
 
-    A state is a tuple of what `DoorKeyState` names. Steps, rewards and views are MiniGrid's code;
-    as a view takes 97 % of a step, those of states met before are kept.
+    A state is a tuple of the fields of `DoorKeyState`. Steps, rewards and views are MiniGrid's
+    code. A view takes 97 % of a step, so the views of earlier states are kept.
 
     Args:
         size: side of the grid.
-        views: dict in which views are kept; oracles of one size may share it.
+        views: dict that keeps views; oracles of one size may share it.
         max_steps: time limit; `None` is MiniGrid's.
     """
 
@@ -28,7 +28,7 @@ class MiniGridOracle(DoorKeyEnv):
         self._views = {} if views is None else views
 
     def put(self, state):
-        """Builds the state, as MiniGrid's generator builds the first one."""
+        """Set the state, as MiniGrid's generator sets the first one."""
         size, wall, door, lock, key_x, key_y, x, y, direction, steps = state
         self.grid = Grid(size, size)
         self.grid.grid = [*self._walls(wall)]
@@ -40,7 +40,7 @@ class MiniGridOracle(DoorKeyEnv):
 
     @functools.lru_cache  # noqa: B019 - an oracle lives as long as its comparison
     def _walls(self, wall):
-        """The cells of a grid that has its walls and its goal."""
+        """Return the cells of a grid with its walls and its goal."""
         grid = Grid(self.width, self.width)
         grid.wall_rect(0, 0, self.width, self.width)
         grid.set(self.width - 2, self.width - 2, Goal())
@@ -48,7 +48,7 @@ class MiniGridOracle(DoorKeyEnv):
         return grid.grid
 
     def state(self):
-        """Reads the state from the grid and the agent."""
+        """Return the state of the grid and the agent."""
         cells = self.grid.grid
         place = {type(cell): divmod(i, self.width)[::-1] for i, cell in enumerate(cells) if cell}
         wall, door = place[Door]
@@ -58,7 +58,7 @@ class MiniGridOracle(DoorKeyEnv):
         return (self.width, wall, door, lock, *key, *agent, int(self.agent_dir), self.step_count)
 
     def gen_obs(self):
-        """What the agent sees; beside MiniGrid's, the view with the direction as a channel."""
+        """Return MiniGrid's observation, and the view with the direction as a channel."""
         view = self.state()[:-1]
         if view not in self._views:
             seen = super().gen_obs()
@@ -68,15 +68,15 @@ class MiniGridOracle(DoorKeyEnv):
         return self._views[view]
 
     def transition(self, action):
-        """One step: `(state, observation, reward, terminated, truncated)`."""
+        """Do one step: return `(state, observation, reward, terminated, truncated)`."""
         seen, reward, terminated, truncated, _ = self.step(action)
         return self.state(), seen["compass"], np.float32(reward), terminated, truncated
 
 
 def every_state(size):
-    """All states that a grid can be in, also those no game leads to, as int32 `(N, 10)`.
+    """Return all states of a grid as int32 `(N, 10)`, also those that no episode reaches.
 
-    How many steps were taken is drawn at random, up to the last one before the time limit.
+    The number of steps is random, up to the last one before the time limit.
     """
     inside = list(itertools.product(range(1, size - 1), repeat=2))
     goal, rows = (size - 2, size - 2), []
@@ -92,13 +92,13 @@ def every_state(size):
 
 
 def differences(step, states, actions, oracle=None):
-    """In how many of the cases a step differs from MiniGrid's, in anything that it returns.
+    """Count the cases in which a step returns anything else than MiniGrid's.
 
     Args:
         step: `DoorKeyGraph(actions="all").step`, or a `tf.function` of it.
         states: `(N, 10)` int32, of one size.
         actions: `(N,)` int32.
-        oracle: a `MiniGridOracle` that has met some of the views before.
+        oracle: a `MiniGridOracle` that may keep some of the views.
     """
     state, *outcome = step(DoorKeyState(*np.ascontiguousarray(states.T)), actions)
     ours = (np.stack([np.asarray(column) for column in state], axis=1), *map(np.asarray, outcome))

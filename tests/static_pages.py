@@ -32,7 +32,7 @@ def save_with_policy(network, version, folder):
     """A preset with its policy, as `make_preset` makes it of a run."""
     files = [path for path in version.rglob("*") if path.is_file()]
     beside = {f"policy/1/{file.relative_to(version)}": file.read_bytes() for file in files}
-    return write_preset(network, folder, beside=beside)
+    return write_preset(network, folder, extra_files=beside)
 
 
 def q_network_preset(folder, network, prepare=ONE_HOT):
@@ -55,7 +55,7 @@ def transformer_preset(folder, told=2.0, **arguments):
         np.zeros(size, "float32"),
         np.ones(size, "float32"),
         return_scale=2.0,
-        prepare=ONE_HOT,
+        preprocessor=ONE_HOT,
         condition="return",
         target_return=0.7,
     )

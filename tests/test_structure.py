@@ -20,10 +20,8 @@ ALLOWED = {package: {*ORDER[:place], "viz"} for place, package in enumerate(ORDE
 ALLOWED["envs"] -= {"data", "convert", "models", "layers"}
 ALLOWED["data"] -= {"envs", "convert", "models", "layers"}
 ALLOWED["viz"] = set()
-for package in ("agents", "offline"):  # until drawing is passed in
-    ALLOWED[package].add("interpret")
 COMMON = {"errors", "presets"}
-"""Modules of rrl_tf that all packages may import, besides those with an underscore."""
+"""Modules of rrl_tf that all packages may import, as well as those with an underscore."""
 
 
 def test_modules_do_not_import_each_other_in_a_circle():
@@ -77,7 +75,7 @@ def test_server_does_not_import_training_scripts(name):
 
 
 @pytest.mark.parametrize("module", [*MODULES.values(), *TESTS.values()], ids=lambda each: each.name)
-def test_functions_have_at_most_60_lines(module):
+def test_functions_have_at_most_60_lines_without_docstring(module):
     assert module.long_functions(LONGEST_FUNCTION) == []
 
 
@@ -89,6 +87,6 @@ def test_results_are_few_and_docs_are_small():
     assert sum(path.stat().st_size for path in docs) < LARGEST_DOCS
 
 
-@pytest.mark.parametrize("limit", [21_500])
+@pytest.mark.parametrize("limit", [19_500])
 def test_statements_are_at_most(limit):
     assert structure.count_statements(MODULES)["total"] <= limit

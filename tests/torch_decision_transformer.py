@@ -8,7 +8,7 @@ from torch.nn import functional
 
 
 class Attention(nn.Module):
-    """Causal self-attention; dropout on what the heads gather, not on the probabilities."""
+    """Causal self-attention with dropout on the output of the heads, not on the probabilities."""
 
     def __init__(self, width, length, heads, dropout):
         super().__init__()
@@ -34,7 +34,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a dense network, each normalised after its sum with what it was given."""
+    """Attention and a dense network, each with a residual connection and a norm after it."""
 
     def __init__(self, width, length, heads, dropout):
         super().__init__()
@@ -53,7 +53,7 @@ class Block(nn.Module):
 
 
 class TorchDecisionTransformer(nn.Module):
-    """The network; windows are padded at their end there, which needs no mask."""
+    """The network; its windows are padded at the end, which needs no mask."""
 
     def __init__(
         self, states, actions, width=128, blocks=3, heads=1, length=20, dropout=0.1, times=4096
@@ -73,7 +73,7 @@ class TorchDecisionTransformer(nn.Module):
         self.predict_action = nn.Sequential(nn.Linear(width, actions), nn.Tanh())
 
     def forward(self, window):
-        """Actions `(B, K, A)`; state and return, which are never trained, are left out."""
+        """Return actions `(B, K, A)`; the heads of state and return are never trained."""
         batch, steps = window["timesteps"].shape
         time = self.embed_timestep(window["timesteps"])
         tokens = (
@@ -88,13 +88,13 @@ class TorchDecisionTransformer(nn.Module):
 
 
 class TorchTrainer:
-    """Its training step: AdamW, clipped global norm, mean squared error of the real steps.
+    """The training step: AdamW, clipped global norm, mean squared error of the real steps.
 
     Args:
         network: `TorchDecisionTransformer`.
         learning_rate, weight_decay, clip_norm: floats.
         bfloat16: whether products run in bfloat16 (autocast).
-        compiled: whether the network goes through `torch.compile`.
+        compiled: whether the network is compiled with `torch.compile`.
     """
 
     def __init__(self, network, learning_rate, weight_decay, clip_norm, bfloat16, compiled=False):
@@ -106,14 +106,14 @@ class TorchTrainer:
         )
 
     def loss(self, window):
-        """The loss, a scalar tensor."""
+        """Return the loss, a scalar tensor."""
         with torch.autocast("cpu", torch.bfloat16, enabled=self._bfloat16):
             predicted = self._forward(window)
         real = window["mask"] > 0
         return functional.mse_loss(predicted.float()[real], window["actions"][real])
 
     def step(self, window):
-        """One update; returns its loss."""
+        """Do one update and return its loss."""
         self.network.train()
         loss = self.loss(window)
         self._optimizer.zero_grad()

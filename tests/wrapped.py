@@ -1,4 +1,4 @@
-"""Layers of other inputs than one array, wrapped so that conformance.py can ask them the same."""
+"""Wrappers that give layers with other inputs a single array, for conformance.py."""
 
 import math
 
@@ -9,14 +9,14 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="tests")
 class OfOneArray(keras.layers.Layer):
-    """Gives a layer that takes a dict of windows and may return a dict one array, for one array."""
+    """Splits one array into the windows of a layer and joins its dict of outputs."""
 
     def __init__(self, layer, **kwargs):
         super().__init__(**kwargs)
         self.layer = layer
 
     def build(self, shape):
-        if not self.layer.built:  # one that was read from a file is
+        if not self.layer.built:  # a loaded layer is built
             window = self._split(keras.Input(shape[1:]))
             self.layer.build({name: part.shape for name, part in window})
 
@@ -36,20 +36,6 @@ class OfOneArray(keras.layers.Layer):
     def _join(self, outputs):
         return ops.concatenate([*outputs.values()], -1) if isinstance(outputs, dict) else outputs
 
-    def compute_output_spec(self, inputs, training=False, return_attention_scores=False):
-        asked = {"return_attention_scores": True} if return_attention_scores else {}
-        result = self.layer.compute_output_spec(dict(self._split(inputs)), **asked)
-        if not return_attention_scores:
-            return self._join(result)
-        return self._join(result[0]), result[1]
-
-    def compute_output_shape(self, shape):
-        shapes = {"states": (*shape[:2], 4), "timesteps": shape[:2]}
-        shapes = self.layer.compute_output_shape(shapes)
-        if not isinstance(shapes, dict):
-            return shapes
-        return (*shape[:2], sum(part[-1] for part in shapes.values()))
-
     def get_config(self):
         return {**super().get_config(), "layer": keras.saving.serialize_keras_object(self.layer)}
 
@@ -60,8 +46,7 @@ class OfOneArray(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tests")
 class OfTwoSteps(OfOneArray):
-    """Shows a network that remembers an observation in part and then whole, and takes the last Q
-    values; so it, too, is of one array."""
+    """Unrolls a recurrent network over half an observation and the observation."""
 
     def build(self, shape):
         if not self.layer.built:
@@ -79,16 +64,10 @@ class OfTwoSteps(OfOneArray):
         )
         return (q[:, -1], *attention) if return_attention_scores else q[:, -1]
 
-    def compute_output_spec(self, *args, **kwargs):
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)  # by tracing
-
-    def compute_output_shape(self, shape):
-        return (shape[0], self.layer.num_actions)
-
 
 @keras.saving.register_keras_serializable(package="tests")
 class OfOneGraph(OfOneArray):
-    """Makes the features of an edge of those of its two nodes."""
+    """Computes the features of an edge from those of its two nodes."""
 
     def build(self, shape):
         if not self.layer.built:
@@ -98,24 +77,13 @@ class OfOneGraph(OfOneArray):
         few = inputs[..., :3]
         return self.layer(inputs, edges=few[:, :, None] * few[:, None], **options)
 
-    def compute_output_spec(self, inputs, **options):
-        edges = keras.KerasTensor((*inputs.shape[:2], inputs.shape[1], 3))
-        return self.layer.compute_output_spec(inputs, edges=edges, **options)
-
-    def compute_output_shape(self, shape):
-        return self.layer.compute_output_shape(shape)
-
 
 @keras.saving.register_keras_serializable(package="tests")
 class OfOnePicture(OfOneArray):
-    """Asks about a picture what stands in its first row."""
+    """Uses the first row of an image as the questions about it."""
 
     def _split(self, inputs):
         yield from {"images": inputs, "questions": inputs[:, 0]}.items()
-
-    def compute_output_shape(self, shape):
-        shapes = {"images": shape, "questions": (shape[0], *shape[2:])}
-        return self.layer.compute_output_shape(shapes)
 
     def _join(self, outputs):
         return outputs

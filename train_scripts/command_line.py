@@ -55,12 +55,12 @@ def run(main: Callable[[Any], Any], config_class: type, **options: Any) -> None:
     # By default TensorFlow reserves all memory of a GPU when it starts.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
-    config: Any = tyro.cli(
-        config_class, **{"description": main.__doc__, "prog": program(), **options}
-    )
+    options = {"description": main.__doc__, "prog": program(), **options}
     try:
-        main(config)
-        sys.stdout.flush()
+        try:
+            main(tyro.cli(config_class, **options))
+        finally:
+            sys.stdout.flush()
     except BrokenPipeError:  # the reader of standard output has ended, as after `| head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(128 + signal.SIGPIPE) from None

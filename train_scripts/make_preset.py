@@ -20,9 +20,11 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.export.versions import newest_version
 from rrl_tf.models.trained import write_preset
 from rrl_tf.presets import POLICY
-from rrl_tf.training.run import WITHOUT_EFFECT
+from rrl_tf.training import RunConfig
 from train_scripts import command_line
 
+HIDDEN = {"draw_every", *RunConfig().mutable_fields()}
+"""Settings that a model card leaves out."""
 CARD = """# {name}
 
 {description}
@@ -143,7 +145,7 @@ def main(config: Config) -> pathlib.Path:
                 name: value
                 for name, value in settings.items()
                 # Paths on the machine of the run are of no use elsewhere.
-                if name not in WITHOUT_EFFECT and not pathlib.Path(str(value)).is_absolute()
+                if name not in HIDDEN and not pathlib.Path(str(value)).is_absolute()
             },
             indent=2,
         ),

@@ -11,14 +11,8 @@ import keras
 from matplotlib.figure import Figure
 
 from rrl_tf import viz
-from rrl_tf.training import (
-    FitConfig,
-    FitRun,
-    LogImages,
-    make_optimizer,
-    require_multiple,
-    require_positive,
-)
+from rrl_tf.training import FitRun, LogImages, make_optimizer
+from rrl_tf.training.config import MUTABLE, FitConfig, require_multiple, require_positive
 from rrl_tf.training.optimizers import OptimizerName
 
 Figures = Mapping[str, Figure]
@@ -38,7 +32,7 @@ class SupervisedConfig(FitConfig):
     """Steps between rows of the log; a divisor of `steps`."""
     checkpoint_every: int = 100
     """Steps between checkpoints, a multiple of `log_every`."""
-    draw_every: int = 500
+    draw_every: int = dataclasses.field(default=500, metadata=MUTABLE)
     """Steps between figures in TensorBoard, a multiple of `log_every`."""
 
     def __post_init__(self) -> None:

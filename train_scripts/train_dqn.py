@@ -19,7 +19,7 @@ from rrl_tf.envs import Task, gymnasium_task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.interpret import draw_episode
 from rrl_tf.models import RelationalQNetwork, convolutional_q_network, dense_q_network
-from rrl_tf.models.presets import RELATIONAL_Q_NETWORK
+from rrl_tf.models.architectures import RELATIONAL_Q_NETWORK
 from rrl_tf.training import make_replicas
 from rrl_tf.training.config import require_positive
 from train_scripts import command_line

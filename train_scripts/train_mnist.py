@@ -29,14 +29,8 @@ from rrl_tf.models import (
     PatchAttentionClassifier,
     RelationalClassifier,
 )
-from rrl_tf.training import (
-    EarlyStop,
-    FitRun,
-    checksum,
-    make_replicas,
-    require_not_negative,
-    require_positive,
-)
+from rrl_tf.training import EarlyStop, FitRun, checksum, make_replicas
+from rrl_tf.training.config import MUTABLE, require_not_negative, require_positive
 from train_scripts import command_line, supervised
 
 IMAGE_SHAPE = (28, 28, 1)
@@ -54,7 +48,7 @@ class Config(supervised.SupervisedConfig):
     """Options of a run. A step is one update."""
 
     runs: str = "runs/mnist"
-    data: str | None = None
+    data: str | None = dataclasses.field(default=None, metadata=MUTABLE)
     """Folder with the four original files, or of TensorFlow Datasets; its own by default."""
 
     model: Literal["relational", "convolutional", "patch_attention", "mlp"] = "relational"
@@ -131,7 +125,6 @@ def main(config: Config) -> FitRun:
     run = supervised.open_run(
         config,
         make_model(config),
-        may_change=("data",),
         identity={"data_checksum": checksum(*splits["train"])},
         stop=EarlyStop("eval/accuracy", config.patience, mode="max"),
         replicas=replicas,

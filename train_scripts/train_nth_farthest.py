@@ -19,14 +19,8 @@ from rrl_tf import viz
 from rrl_tf.data.nth_farthest import NthFarthest, nth_farthest_floors, sample_nth_farthest
 from rrl_tf.export import export_classifier
 from rrl_tf.models import MemorySequenceClassifier
-from rrl_tf.training import (
-    FitConfig,
-    FitRun,
-    MetricsLog,
-    make_replicas,
-    require_positive,
-    require_share,
-)
+from rrl_tf.training import FitRun, MetricsLog, make_replicas
+from rrl_tf.training.config import FitConfig, require_fraction, require_positive
 from rrl_tf.training.optimizers import OptimizerName
 from train_scripts import command_line, supervised
 
@@ -78,7 +72,7 @@ class Config(FitConfig):
         super().__post_init__()
         require_positive(self, "epochs", "steps_per_epoch", "batch_size", "stage_epochs")
         require_positive(self, "evaluate_every", "evaluation_questions")
-        require_share(self, "stage_passed")
+        require_fraction(self, "stage_passed")
         self.optimizer_options(self.steps)  # raises if the schedule has no steps left
 
     @property

@@ -35,7 +35,7 @@ from rrl_tf.envs.minigrid_view import most_in_sight
 from rrl_tf.errors import InvalidInput
 from rrl_tf.interpret import draw_episode
 from rrl_tf.models import RecurrentQNetwork
-from rrl_tf.models.recurrent_presets import RECURRENT_Q_NETWORK
+from rrl_tf.models.architectures import RECURRENT_Q_NETWORK
 from rrl_tf.training import make_replicas
 from train_scripts import command_line
 from train_scripts.gymnasium_config import GymnasiumConfig

@@ -30,7 +30,7 @@ from rrl_tf.data.sort_of_clevr import (
     sample_sort_of_clevr,
 )
 from rrl_tf.export import export_vqa
-from rrl_tf.models import ConvolutionalAnswerer, RelationalAnswerer
+from rrl_tf.models import ConvolutionalVQA, RelationalVQA
 from rrl_tf.training import FitRun, make_replicas, require_positive
 from train_scripts import command_line, supervised
 
@@ -39,7 +39,7 @@ TEST_SEED, VALIDATION_SEED = 2**32 - 1, 2**32 - 2
 """Seeds of the pictures for evaluation; training never draws these pictures."""
 TITLE_WIDTH = 20
 """Characters that fit above a picture."""
-MODELS: dict[str, Any] = {"relational": RelationalAnswerer, "convolutional": ConvolutionalAnswerer}
+MODELS: dict[str, Any] = {"relational": RelationalVQA, "convolutional": ConvolutionalVQA}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,7 +164,7 @@ def finish(run: FitRun) -> None:
 
 def attention_figures(model: keras.Model, shown: Pictures) -> dict[str, Figure]:
     """Draw one question of every kind and what it attends to, the maximum over the heads."""
-    if not isinstance(model, RelationalAnswerer):
+    if not isinstance(model, RelationalVQA):
         return {}
     kinds = kinds_of(shown.questions)
     first = [next(zip(*np.nonzero(kinds == kind))) for kind in range(len(TEXTS))]

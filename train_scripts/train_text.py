@@ -24,14 +24,8 @@ from rrl_tf.data.text import (
     split_text,
 )
 from rrl_tf.layers import RelationalMemory
-from rrl_tf.training import (
-    FitConfig,
-    FitRun,
-    atomic_file,
-    checksum,
-    make_replicas,
-    require_positive,
-)
+from rrl_tf.training import FitRun, atomic_file, checksum, make_replicas
+from rrl_tf.training.config import MUTABLE, FitConfig, require_positive
 from train_scripts import command_line, supervised
 
 
@@ -40,7 +34,7 @@ class Config(FitConfig):
     """Options of a run. An epoch is one pass through the text."""
 
     runs: str = "runs/text"
-    text: str | None = None
+    text: str | None = dataclasses.field(default=None, metadata=MUTABLE)
     """File in UTF-8; by default Shakespeare's Coriolanus and most of Richard III."""
 
     core: Literal["rmc", "lstm"] = "rmc"
@@ -65,11 +59,11 @@ class Config(FitConfig):
     learning_rate: float = 4e-3
     clip_norm: float | None = 1.0
 
-    prompt: str = ""
+    prompt: str = dataclasses.field(default="", metadata=MUTABLE)
     """Start of the sample; by default the text's first character."""
-    sample_length: int = 500
+    sample_length: int = dataclasses.field(default=500, metadata=MUTABLE)
     """Characters of the sample."""
-    temperature: float = 0.8
+    temperature: float = dataclasses.field(default=0.8, metadata=MUTABLE)
     """Divisor of the logits before a character is drawn."""
 
     def __post_init__(self) -> None:
@@ -107,7 +101,6 @@ def main(config: Config) -> FitRun:
         make_model(config, len(characters), len(parts["train"])),
         steps=config.epochs * len(parts["train"]),
         steps_per_epoch=len(parts["train"]),
-        may_change=("text", "prompt", "sample_length", "temperature"),
         identity={"text_checksum": checksum(text)},
         replicas=replicas,
     )

@@ -1,4 +1,4 @@
-"""Training steps of ours and of PyTorch's: names of the sides, and the table that compares them."""
+"""Training steps of rrl_tf and of PyTorch: names of the sides, and the table that compares them."""
 
 import dataclasses
 from typing import Literal
@@ -16,7 +16,7 @@ EAGER, COMPILED = "PyTorch eager", "PyTorch compiled"
 
 @dataclasses.dataclass(frozen=True)
 class Config(Rounds):
-    """What is compared, and how long is measured."""
+    """The sides, and how long they are measured."""
 
     precisions: tuple[Literal["float32", "bfloat16"], ...] = ("float32", "bfloat16")
     """float32, and bfloat16 with float32 weights."""
@@ -41,7 +41,7 @@ def compare(config, title, sides, flops, notes, rivals=(EAGER, COMPILED), **othe
         title: title of the report.
         sides: dict (network, precision, side) → function.
         flops: dict name → floating-point operations of the matrix products of an update; a side
-            that is missing has no share of the product rate.
+            without an entry gets no share of the product rate.
         notes: function of the seconds, dict name → array, that returns further notes.
         rivals: sides that all others are compared with.
         others: further functions to measure, by name.

@@ -56,27 +56,22 @@ class TorchDoubleDQN:
         *,
         learning_rate,
         clip_norm,
-        loss,
-        target_period,
-        target_rate,
+        loss="huber",
+        target_period=1,
+        target_rate=1.0,
         bfloat16=False,
         compiled=False,
     ):
         self.network = network
-        self._preprocess = preprocess
-        self._target = copy.deepcopy(network).requires_grad_(False)
-        self._parameters = list(network.parameters())
-        self._target_parameters = list(self._target.parameters())
-        self._optimizer = torch.optim.Adam(self._parameters, lr=learning_rate, eps=1e-7, fused=True)
-        self._clip_norm = clip_norm
-        self._loss = functional.huber_loss if loss == "huber" else functional.mse_loss
-        self._target_period = target_period
-        self._target_rate = target_rate
-        self._bfloat16 = bfloat16
-        self._loss_and_error = (
-            torch.compile(self.loss_and_error) if compiled else self.loss_and_error
-        )
-        self._updates = 0
+        self.target = copy.deepcopy(network).requires_grad_(False)
+        self.preprocess, self.bfloat16 = preprocess, bfloat16
+        self.loss = functional.huber_loss if loss == "huber" else functional.mse_loss
+        self.optimizer = torch.optim.Adam(network.parameters(), learning_rate, eps=1e-7, fused=True)
+        self._parameters = list(network.parameters()), list(self.target.parameters())
+        self._clip_norm, self._target_period = clip_norm, target_period
+        self._target_rate, self._updates = target_rate, 0
+        compute = self.loss_and_error
+        self._loss_and_error = torch.compile(compute) if compiled else compute
 
     def update(self, batch):
         """Do one gradient step on a batch of `ReplayBuffer.sample`, a dict of NumPy arrays.
@@ -88,34 +83,27 @@ class TorchDoubleDQN:
         loss, q_mean, error = self._loss_and_error(
             **{name: torch.from_numpy(array) for name, array in batch.items()}
         )
-        self._optimizer.zero_grad()
+        online, target = self._parameters
+        self.optimizer.zero_grad()
         loss.backward()
-        norm = nn.utils.clip_grad_norm_(self._parameters, self._clip_norm)
-        self._optimizer.step()
+        norm = nn.utils.clip_grad_norm_(online, self._clip_norm)
+        self.optimizer.step()
         self._updates += 1
         if self._updates % self._target_period == 0:
-            torch._foreach_lerp_(self._target_parameters, self._parameters, self._target_rate)
+            torch._foreach_lerp_(target, online, self._target_rate)
         metrics = {"loss": loss.item(), "q_mean": q_mean.item(), "gradient_norm": norm.item()}
         return metrics, error.numpy()
 
-    def loss_and_error(
-        self,
-        observation_t,
-        action_t,
-        return_t,
-        discount_t,
-        return_lower_bound,
-        observation_tpn,
-        weight_t,
-    ):
+    def loss_and_error(self, **batch):
         """Return loss, mean Q value and temporal-difference errors of a batch of tensors."""
-        with torch.autocast("cpu", torch.bfloat16, enabled=self._bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.bfloat16):
             with torch.no_grad():
-                next_input = self._preprocess(observation_tpn)
+                next_input = self.preprocess(batch["observation_tpn"])
                 best = self.network(next_input).argmax(1, keepdim=True)
-                q_tpn = self._target(next_input).gather(1, best).squeeze(1)
-                target_t = torch.maximum(return_t + discount_t * q_tpn, return_lower_bound)
-            q_t = self.network(self._preprocess(observation_t))
-        q_taken = q_t.gather(1, action_t[:, None].long()).squeeze(1)
-        loss = (weight_t * self._loss(q_taken, target_t, reduction="none")).mean()
+                q_tpn = self.target(next_input).gather(1, best).squeeze(1)
+                return_t = batch["return_t"] + batch["discount_t"] * q_tpn
+                target_t = torch.maximum(return_t, batch["return_lower_bound"])
+            q_t = self.network(self.preprocess(batch["observation_t"]))
+        q_taken = q_t.gather(1, batch["action_t"][:, None].long()).squeeze(1)
+        loss = (batch["weight_t"] * self.loss(q_taken, target_t, reduction="none")).mean()
         return loss, q_t.detach().mean(), (target_t - q_taken).detach()

@@ -1,13 +1,10 @@
 """One update of a recurrent double DQN in PyTorch, eager, equal to `RecurrentDoubleDQN`."""
 
-import copy
-import types
-
 import torch
 from torch import nn
 from torch.nn import functional
 
-from benchmarks.pytorch.double_dqn import PREPROCESSORS
+from benchmarks.pytorch.double_dqn import PREPROCESSORS, TorchDoubleDQN
 from benchmarks.pytorch.networks import FastBlock, dueling
 
 ENTITY = 3 * 7 + 6  # the agent's cell
@@ -63,40 +60,31 @@ class RelationalLSTM(nn.Module):
         return dueling(self.head(x)), memories
 
 
-class TorchRecurrentDoubleDQN:
+class TorchRecurrentDoubleDQN(TorchDoubleDQN):
     """A recurrent Q network, its target network, and the update of both.
 
     Args:
         network: `RelationalLSTM`.
-        burn_in, n_step, discount, priority_max_weight, learning_rate, clip_norm, target_rate: as of
-            `RecurrentDoubleDQN`.
+        burn_in, n_step, discount, priority_max_weight: as of `RecurrentDoubleDQN`.
+        options: learning rate, clipping and target network, as of `TorchDoubleDQN`.
     """
 
-    def __init__(self, network, *, learning_rate, target_rate, **numbers):
-        self.network = network
-        self._target = copy.deepcopy(network).requires_grad_(False)
-        self._parameters = list(network.parameters())
-        self._target_parameters = list(self._target.parameters())
-        self._optimizer = torch.optim.Adam(self._parameters, lr=learning_rate, eps=1e-7, fused=True)
-        self._target_rate = target_rate
-        self._numbers = types.SimpleNamespace(**numbers)
+    def __init__(self, network, *, burn_in, n_step, discount, priority_max_weight, **options):
+        super().__init__(network, PREPROCESSORS["fast"], **options)
+        self.burn_in, self.n_step, self.discount = burn_in, n_step, discount
+        self.priority_max_weight = priority_max_weight
 
-    def update(self, sequence):
-        """Do one gradient step on sequences, a dict of NumPy arrays as the replay samples it.
-
-        Returns:
-            The loss, and the priorities of the sequences `(B,)`.
-        """
-        tensors = {name: torch.from_numpy(array) for name, array in sequence.items()}
-        begin, end = self._numbers.burn_in, tensors["action_t"].shape[1] - self._numbers.n_step
+    def loss_and_error(self, **sequence):
+        """Return loss, mean Q value and the priorities `(B,)` of sequences of tensors."""
+        begin, end = self.burn_in, sequence["action_t"].shape[1] - self.n_step
         steps = (
-            PREPROCESSORS["fast"](tensors["observation_t"]),
-            tensors["previous_action"].long(),
-            tensors["previous_reward"],
+            self.preprocess(sequence["observation_t"]),
+            sequence["previous_action"].long(),
+            sequence["previous_reward"],
         )
-        memory = tensors["memory"]
+        memory = sequence["memory"]
         with torch.no_grad():
-            q_target, _ = self._target(*steps, memory)
+            q_target, _ = self.target(*steps, memory)
             if begin:
                 _, memories = self.network(*(part[:, :begin] for part in steps), memory)
                 memory = memories[:, -1]
@@ -104,37 +92,26 @@ class TorchRecurrentDoubleDQN:
         with torch.no_grad():
             q_after, _ = self.network(*(part[:, end:] for part in steps), memories[:, -1])
             q_online = torch.cat([q_t, q_after], dim=1)
-            target_t, counted = self._targets(tensors, q_online, q_target[:, begin:], begin, end)
-        taken = tensors["action_t"][:, begin:end, None].long()
-        q_taken = q_t.gather(2, taken).squeeze(2)
-        each = functional.huber_loss(q_taken, target_t, reduction="none")
-        loss = (counted * tensors["weight_t"][:, None] * each).mean()
-        self._optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self._parameters, self._numbers.clip_norm)
-        self._optimizer.step()
-        torch._foreach_lerp_(self._target_parameters, self._parameters, self._target_rate)
+            target_t, counted = self._targets(sequence, q_online, q_target[:, begin:], begin, end)
+        q_taken = q_t.gather(2, sequence["action_t"][:, begin:end, None].long()).squeeze(2)
+        each = self.loss(q_taken, target_t, reduction="none")
+        loss = (counted * sequence["weight_t"][:, None] * each).mean()
         size = (target_t - q_taken.detach()).abs() * counted
         mean = size.sum(1) / counted.sum(1).clamp_min(1.0)
-        priority = (
-            self._numbers.priority_max_weight * size.amax(1)
-            + (1 - self._numbers.priority_max_weight) * mean
-        )
-        return loss.item(), priority.numpy()
+        eta = self.priority_max_weight
+        return loss, q_t.detach().mean(), eta * size.amax(1) + (1 - eta) * mean
 
-    def _targets(self, tensors, q_online, q_target, begin, end):
-        over = tensors["over"].float()
-        cut = over * (1 - tensors["terminated"].float())
+    def _targets(self, sequence, q_online, q_target, begin, end):
+        """Return the targets of the steps from `begin` to `end`, and 1 for steps that count."""
+        over = sequence["over"].float()
+        cut = over * (1 - sequence["terminated"].float())
         continuing, return_t, counted = 1.0, 0.0, 1.0
-        for k in range(self._numbers.n_step):
+        for k in range(self.n_step):
             later = slice(begin + k, end + k)
-            return_t = (
-                return_t + self._numbers.discount**k * continuing * tensors["reward_t"][:, later]
-            )
+            return_t = return_t + self.discount**k * continuing * sequence["reward_t"][:, later]
             counted = counted * (1 - continuing * cut[:, later])
             continuing = continuing * (1 - over[:, later])
-        n = self._numbers.n_step
-        best = q_online[:, n:].argmax(2, keepdim=True)
-        bootstrap = q_target[:, n:].gather(2, best).squeeze(2)
-        target_t = return_t + self._numbers.discount**n * continuing * bootstrap
-        return torch.maximum(target_t, tensors["return_lower_bound"][:, begin:end]), counted
+        best = q_online[:, self.n_step :].argmax(2, keepdim=True)
+        bootstrap = q_target[:, self.n_step :].gather(2, best).squeeze(2)
+        target_t = return_t + self.discount**self.n_step * continuing * bootstrap
+        return torch.maximum(target_t, sequence["return_lower_bound"][:, begin:end]), counted

@@ -32,7 +32,7 @@ FIRST, UNIFORM = "first step without a failure", "uniform_attention"
 
 
 def measure(run):
-    """Return what the tables show of a run besides its evaluation."""
+    """Return further numbers that the tables show of a run."""
     solved = [row for row in read_log(run) if row.get("eval/success") == 1.0]
     found = {"cpu_minutes_first_perfect": solved[0].get("time/cpu_minutes") if solved else None}
     if run.name.startswith("fast"):

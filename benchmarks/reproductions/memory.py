@@ -86,19 +86,18 @@ ZERO_SHOT = ("zero_shot/level", "zero_shot/success", "zero_shot/last_success")
 """Columns of the log: the curriculum's next and last level before they are trained on."""
 
 
-def trainings():
-    """Return dict variant → `Training` of all tasks and agents."""
-    found = {}
-    for task, (_, agents, seeds) in TASKS.items():
-        for agent in agents.split():
-            label, network, options = AGENTS[agent]
-            options = (f"--network={network}", *options)
-            training = Training(label, "train_recurrent", task, options, tuple(seeds))
-            found[f"{task}-{agent}"] = training
-    return found
+def training(task, agent, seeds):
+    """Return the training of an agent on a task."""
+    label, network, options = AGENTS[agent]
+    options = (f"--network={network}", *options)
+    return Training(label, "train_recurrent", task, options, tuple(seeds))
 
 
-TRAININGS = trainings()
+TRAININGS = {
+    f"{task}-{agent}": training(task, agent, seeds)
+    for task, (_, agents, seeds) in TASKS.items()
+    for agent in agents.split()
+}
 
 
 def measure(run):

@@ -132,7 +132,7 @@ def seeds(results):
 
 
 def robust_runs(results):
-    """Return (curve, what it learns from, evaluations), those on perturbed digits first."""
+    """Return (curve, training digits, evaluations), those on perturbed digits first."""
     rows = [
         (CURVES[training.label], learns_from(training), results.of(name))
         for name, training in TRAININGS.items()

@@ -31,11 +31,11 @@ PRECISION = "float32"
 
 @dataclasses.dataclass(frozen=True)
 class Config(comparison.Config):
-    """What is compared, and how long is measured."""
+    """The sides, and how long they are measured."""
 
     precisions: tuple[str, ...] = (PRECISION,)
     networks: tuple[str, ...] = ("lstm", "relational-memory", "relational-memory-entities")
-    """Networks of ours; PyTorch's is the LSTM."""
+    """Our networks; that of PyTorch is the LSTM."""
     rounds: int = 15
     calls: int = 4
 
@@ -126,7 +126,7 @@ def torch_update(agent, sequence):
         **{name: getattr(config, name) for name in ("learning_rate", "clip_norm", "target_rate")},
     )
     arrays = {key: value.numpy() for key, value in sequence.items()}
-    return lambda: theirs.update(arrays)[0]
+    return lambda: theirs.update(arrays)[0]["loss"]
 
 
 def torch_weights(network):

@@ -39,8 +39,12 @@ PRESETS = {
     "book": train_doorkey.PRESETS["book"],
     "fast": train_doorkey.PRESETS["fast"],
     # Muon, its own optimiser, differs between the libraries; experience is gathered in Python.
-    "box-world": train_box_world.Config(
-        optimizer="adam", loop="python", learning_starts=0, replay_capacity=9000
+    "box-world": dataclasses.replace(
+        train_box_world.PRESETS["box-world"],
+        optimizer="adam",
+        loop="python",
+        learning_starts=0,
+        replay_capacity=9000,
     ),
 }
 VISIBLE = {
@@ -52,7 +56,7 @@ VISIBLE = {
 
 @dataclasses.dataclass(frozen=True)
 class Config(comparison.Config):
-    """What is compared, and how long is measured."""
+    """The sides, and how long they are measured."""
 
     presets: tuple[Literal["book", "fast", "box-world"], ...] = ("book", "fast", "box-world")
     """Presets of `train_scripts.train_doorkey` and `train_scripts.train_box_world`."""
@@ -139,7 +143,7 @@ def our_agent(training, precision, jit_compile, max_entities=None):
 
 
 def torch_agent(training, precision, weights, compiled=False):
-    """Return the same agent in PyTorch, with the weights of ours."""
+    """Return the same agent in PyTorch, with the same weights."""
     network = NETWORKS[training.preset](num_actions=4 if training.preset == "box-world" else 5)
     copy_weights(network, weights)
     return TorchDoubleDQN(

@@ -7,10 +7,11 @@ from typing import Literal
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training.config import (
+    MUTABLE,
     RunConfig,
+    require_fraction,
     require_not_negative,
     require_positive,
-    require_share,
 )
 from rrl_tf.training.optimizers import OptimizerName
 
@@ -41,7 +42,7 @@ class AgentConfig(RunConfig):
     """Fraction of the way that it moves to the online network; 1 copies it. Below 1 the target
     network is a running average, and it is evaluated and exported."""
 
-    steps: int = 25_000
+    steps: int = dataclasses.field(default=25_000, metadata=MUTABLE)
     """Environment steps. The same command with a larger number resumes the run."""
     stop_after_perfect: int = 0
     """Stop after this number of consecutive evaluations without a failure; 0 never stops."""
@@ -86,7 +87,7 @@ class AgentConfig(RunConfig):
     """Steps between evaluations."""
     checkpoint_every: int = 5000
     """Steps between checkpoints."""
-    draw_every: int = 0
+    draw_every: int = dataclasses.field(default=0, metadata=MUTABLE)
     """Steps between figures and films of an episode; 0 draws only at the end."""
 
     def __post_init__(self) -> None:
@@ -121,7 +122,7 @@ class AgentConfig(RunConfig):
                 f"`actors` play environments in Python; received {self.actors} actors and "
                 "loop='graph'. Use `--loop python`."
             )
-        require_share(self, "discount", "target_rate", "epsilon_start", "epsilon_end")
+        require_fraction(self, "discount", "target_rate", "epsilon_start", "epsilon_end")
 
     @property
     def all_envs(self) -> int:
@@ -172,7 +173,7 @@ class RecurrentDoubleDQNConfig(AgentConfig):
         super().__post_init__()
         require_positive(self, "unroll_length", "sequence_period")
         require_not_negative(self, "burn_in")
-        require_share(self, "priority_max_weight")
+        require_fraction(self, "priority_max_weight")
         kept = self.replay_capacity // self.all_envs
         needed = self.sequence_length + self.sequence_period - 1
         if needed > kept:

@@ -37,15 +37,13 @@ from rrl_tf.envs.task import Task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_policy, export_recurrent_policy
 from rrl_tf.models import RecurrentQNetwork
-from rrl_tf.models._from_preset import FromPreset
-from rrl_tf.training.compilation import compilation_told
-from rrl_tf.training.divergence import require_finite
-from rrl_tf.training.interruption import Interruption
-from rrl_tf.training.linear_schedules import LinearDecay, linear_schedule
-from rrl_tf.training.metrics_log import MetricsLog
+from rrl_tf.models.base import BaseModel
+from rrl_tf.training.devices import Replicas, make_replicas
+from rrl_tf.training.loggers import MetricsLog
 from rrl_tf.training.profiling import WARM_UP, profiled
-from rrl_tf.training.replicas import Replicas, make_replicas
 from rrl_tf.training.run import Run
+from rrl_tf.training.safeguards import GracefulShutdown, require_finite, translate_xla_errors
+from rrl_tf.training.schedules import LinearDecay, linear_schedule
 
 DrawEpisode: TypeAlias = Callable[
     [keras.Model, Task, pathlib.Path, MetricsLog], "list[pathlib.Path]"
@@ -306,7 +304,6 @@ def _train(task, loop, config, replicas, draw_episode, extra_evaluation):
     run = Run(
         config,
         config.steps,
-        may_change=("steps",),
         identity={"task": task.name, "parameters": loop.agent.policy.count_params()},
         stop=lambda rows: is_solved(rows, len(task.levels), config.stop_after_perfect),
         restore=functools.partial(_restore, loop, curriculum, statistics, config.path),
@@ -314,9 +311,12 @@ def _train(task, loop, config, replicas, draw_episode, extra_evaluation):
     )
     draw = functools.partial(_draw, draw_episode, loop.agent, task, run)
     if not run.is_finished():
-        with replicas.losses_told(), compilation_told(), Interruption() as interruption:
-            _learn(run, loop, play, curriculum, statistics, config, interruption, draw)
-        interruption.obey()
+        with (
+            replicas.translate_worker_errors(),
+            translate_xla_errors(),
+            GracefulShutdown(replicas.any) as shutdown,
+        ):
+            _learn(run, loop, play, curriculum, statistics, config, shutdown, draw)
         run.by_chief(_finish, run, loop.agent, play, task, config, draw, extra_evaluation)
     return run, loop.agent
 
@@ -351,7 +351,7 @@ def _check_same_network(file, network):
     Equal weights are not enough: other activations or heads have the same shapes. Networks of Keras
     layers are not compared, because a running counter names those.
     """
-    if not isinstance(network, FromPreset) or not file.exists():
+    if not isinstance(network, BaseModel) or not file.exists():
         return  # hosts other than the chief have no file
     with zipfile.ZipFile(file) as archive:
         stored = json.loads(archive.read("config.json"))
@@ -377,7 +377,7 @@ def _plain_config(network):
     return json.loads(json.dumps(network.get_config(), default=default))
 
 
-def _learn(run, loop, play, curriculum, statistics, config, interruption, draw):
+def _learn(run, loop, play, curriculum, statistics, config, shutdown, draw):
     """Train until the run is over or interrupted, and save."""
 
     def save():
@@ -396,7 +396,7 @@ def _learn(run, loop, play, curriculum, statistics, config, interruption, draw):
         for record in profiled(loop.run(until), run.folder.path, _profile(loop, until, config), 1):
             statistics.add(record)
             bar.update(min(record.step, run.steps) - bar.n)  # all environments step at once
-            last = interruption.agreed(run.replicas) or record.step >= until
+            last = shutdown.requested() or record.step >= until
             evaluates, saves = due(config.evaluate_every), due(config.checkpoint_every)
             draws = due(config.draw_every)
             if not (last or evaluates or saves or draws or due(config.log_every)):

@@ -1,4 +1,4 @@
-"""Strict assignment of foreign weights: all of them, or none and one error that lists why."""
+"""Strict assignment of the weights of another implementation: all of them, or one error."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rrl_tf.layers import MultiHeadDotProductAttention
 
 
 class Assignment(NamedTuple):
-    """How one of our variables is made of an original's.
+    """One of our variables and the original's variables that it is made of.
 
     Attributes:
         variable: the Keras variable to fill.
-        sources: original name -> shape, in the order `combine` takes them.
-        combine: the originals' arrays -> the variable's value.
+        sources: original name -> shape, in the order of the arguments of `combine`.
+        combine: function from the originals' arrays to the variable's value.
     """
 
     variable: Any
@@ -26,49 +26,52 @@ class Assignment(NamedTuple):
     combine: Callable[..., np.ndarray] = lambda array: array
 
 
-def torch_linear(name: str, dense: keras.layers.Dense) -> list[Assignment]:
-    """The two assignments of a PyTorch `Linear`, whose weight is `(out, in)`."""
-    inputs, outputs = dense.kernel.shape
+def check_built(model: Any, kinds: Sequence[type[keras.layers.Layer]], build: str) -> None:
+    """Raise an `InvalidInput` unless a model is built and of one of some kinds.
+
+    Args:
+        model: the model.
+        kinds: its possible classes.
+        build: call that builds it, for the message.
+    """
+    is_kind = isinstance(model, tuple(kinds))
+    if not is_kind:
+        raise InvalidInput(
+            f"the model must be a {' or a '.join(kind.__name__ for kind in kinds)}; received "
+            f"{model!r}"
+        )
+    if not model.built:
+        raise InvalidInput(f"the model must be built first, with `{build}`; received {model!r}")
+
+
+def torch_layer(name: str, layer: keras.layers.Layer, pointwise: bool = False) -> list[Assignment]:
+    """Return the assignments of a PyTorch `Linear` or `Conv2d`, whose weight is `(out, in, ...)`.
+
+    Args:
+        name: of the original.
+        layer: our dense layer or convolution.
+        pointwise: whether a dense layer is a 1 x 1 `Conv2d` in the original.
+    """
+    *window, inputs, outputs = layer.kernel.shape
+    shape = (outputs, inputs, 1, 1) if pointwise else (outputs, inputs, *window)
+
+    def kernel(weight):
+        return np.moveaxis(weight, (0, 1), (-1, -2)).reshape(layer.kernel.shape)
+
     return [
-        Assignment(dense.kernel, {f"{name}.weight": (outputs, inputs)}, np.transpose),
-        Assignment(dense.bias, {f"{name}.bias": (outputs,)}),
-    ]
-
-
-def torch_pointwise_conv(name: str, dense: keras.layers.Dense) -> list[Assignment]:
-    """The two assignments of a PyTorch 1 x 1 `Conv2d`, `(out, in, 1, 1)`: a dense layer."""
-    inputs, outputs = dense.kernel.shape
-    return [
-        Assignment(
-            dense.kernel,
-            {f"{name}.weight": (outputs, inputs, 1, 1)},
-            lambda weight: weight[:, :, 0, 0].T,
-        ),
-        Assignment(dense.bias, {f"{name}.bias": (outputs,)}),
-    ]
-
-
-def torch_conv(name: str, conv: keras.layers.Conv2D) -> list[Assignment]:
-    """The two assignments of a PyTorch `Conv2d`, whose weight is `(out, in, height, width)`."""
-    height, width, inputs, outputs = conv.kernel.shape
-    return [
-        Assignment(
-            conv.kernel,
-            {f"{name}.weight": (outputs, inputs, height, width)},
-            lambda weight: weight.transpose(2, 3, 1, 0),
-        ),
-        Assignment(conv.bias, {f"{name}.bias": (outputs,)}),
+        Assignment(layer.kernel, {f"{name}.weight": shape}, kernel),
+        Assignment(layer.bias, {f"{name}.bias": (outputs,)}),
     ]
 
 
 def torch_query_key_value(
     attention: MultiHeadDotProductAttention, names: Sequence[str]
 ) -> list[Assignment]:
-    """Three PyTorch `Linear` with columns `[head][size]` become one with `[head][q | k | v]`.
+    """Return the assignments of three PyTorch `Linear` to one layer with `[head][q | k | v]`.
 
     Args:
         attention: a built `MultiHeadDotProductAttention`, over one set of entities.
-        names: of the linear layers of queries, keys and values.
+        names: of the original's layers of queries, keys and values, with columns `[head][size]`.
     """
     dense, heads = attention.query_key_value, attention.num_heads
     features, _ = dense.kernel.shape
@@ -93,9 +96,12 @@ def torch_query_key_value(
 def torch_layer_norm(
     name: str, norm: keras.layers.LayerNormalization, shape: tuple[int, ...] | None = None
 ) -> list[Assignment]:
-    """The two assignments of a PyTorch `LayerNorm` over the same axes.
+    """Return the assignments of a PyTorch `LayerNorm` over the same axes.
 
-    `shape` is the original's, where ours has axes of size 1 besides.
+    Args:
+        name: of the original.
+        norm: our norm.
+        shape: shape of the original's, if ours has other axes of size 1; by default ours.
     """
     ours = tuple(norm.gamma.shape)
     shape = shape or ours
@@ -110,16 +116,16 @@ def assign(
     assignments: Sequence[Assignment],
     leftovers: Collection[str] = (),
 ) -> None:
-    """Fills our variables from the original's.
+    """Fill our variables from the original's.
 
     Args:
-        variables: mapping original name -> array (NumPy, or what has `.numpy()`).
+        variables: mapping original name -> array (NumPy, or an object with `.numpy()`).
         assignments: list of `Assignment`.
-        leftovers: original names that carry nothing the model uses, and may be there.
+        leftovers: original names that the model does not use and that may exist.
 
     Raises:
-        InvalidInput: listing every name that is missing, unknown or wrongly shaped. Nothing has
-            been assigned then.
+        InvalidInput: with a list of all missing, unknown or wrongly shaped names. Nothing is
+            assigned then.
     """
     arrays = {name: _to_numpy(value) for name, value in variables.items()}
     expected = {name: shape for item in assignments for name, shape in item.sources.items()}
@@ -145,6 +151,6 @@ def assign(
 
 
 def _to_numpy(value):
-    if hasattr(value, "detach"):  # a PyTorch parameter gives no array while it records gradients
+    if hasattr(value, "detach"):  # a PyTorch parameter that records gradients
         value = value.detach()
     return np.asarray(value.numpy() if hasattr(value, "numpy") else value)

@@ -8,42 +8,55 @@ from typing import Any, TypeVar
 from rrl_tf.convert._assign import (
     Assignment,
     assign,
-    torch_conv,
+    check_built,
+    torch_layer,
     torch_layer_norm,
-    torch_linear,
-    torch_pointwise_conv,
     torch_query_key_value,
 )
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import ConvolutionalClassifier, RelationalClassifier, RelationalQNetwork
 
-# Names in the class that no forward pass uses.
+# Names in the original's class that no forward pass uses.
 _LEFTOVERS = tuple(f"conv{i}.{kind}" for i in (3, 4) for kind in ("weight", "bias"))
 _QUERY_KEY_VALUE = ("q_proj", "k_proj", "v_proj")
+# Arguments that must equal the book's; sizes may differ.
+_BLOCK = ("activation", "residual", "norm", "score", "qkv_norm", "use_bias", "norm_epsilon")
+_Q_NETWORK = (
+    *("unseen_feature", "conv_kernel_size", "conv_strides", "conv_padding", "conv_activation"),
+    *("conv_pool", "coordinates", "position_embedding", "random_shift", "num_rounds", "readout"),
+    *("hidden_units", "dueling", "output_activation"),
+)
+_CLASSIFIER = (
+    *("conv_kernel_size", "conv_strides", "conv_padding", "conv_norm", "coordinates"),
+    "num_rounds",
+)
 
 Network = TypeVar("Network", RelationalQNetwork, RelationalClassifier, ConvolutionalClassifier)
 
 
 def deep_rl_in_action(model: Network, state_dict: Mapping[str, Any]) -> Network:
-    """Fills a model with the weights of one of the chapter's PyTorch networks.
+    """Fill a model with the weights of one of the chapter's PyTorch networks.
 
-    `MultiHeadRelationalModule` goes into `RelationalQNetwork.from_preset("book")`,
-    `RelationalModule` (MNIST) into `RelationalClassifier.from_preset("book")`, and the
-    convolutional network it is compared with into `ConvolutionalClassifier.from_preset("book")`;
-    also with other numbers of actions or classes, channels, heads and features.
+    | original | model |
+    |---|---|
+    | `MultiHeadRelationalModule` | `RelationalQNetwork.from_preset("book")` |
+    | `RelationalModule` (MNIST) | `RelationalClassifier.from_preset("book")` |
+    | the convolutional baseline | `ConvolutionalClassifier.from_preset("book")` |
+
+    Numbers of actions or classes, channels, heads and features may differ from the book's.
 
     Args:
         model: the built model; it is filled in place.
-        state_dict: mapping from the original's names to arrays (NumPy, or what has `.numpy()`),
+        state_dict: mapping from the original's names to arrays (NumPy, or objects with `.numpy()`),
             as `torch_module.state_dict()`. `conv3` and `conv4` of `MultiHeadRelationalModule`,
-            which some copies of the class define and none uses, may be there and are ignored.
+            which some copies of the class define and none uses, are ignored.
 
     Returns:
         `model`.
 
     Raises:
-        InvalidInput: if the model is not built or not the book's, or listing every name that is
-            missing, unknown or wrongly shaped. The model stays as it was.
+        InvalidInput: if the model is not built or not the book's, or with a list of all missing,
+            unknown or wrongly shaped names. The model does not change then.
 
     Example:
 
@@ -56,105 +69,69 @@ def deep_rl_in_action(model: Network, state_dict: Mapping[str, Any]) -> Network:
         RelationalClassifier: (_relational_module, "28, 28, 1", ()),
         ConvolutionalClassifier: (_convolutional_network, "28, 28, 1", ()),
     }
-    if type(model) not in networks:
-        raise InvalidInput(
-            f"`model` must be a {' or a '.join(kind.__name__ for kind in networks)}; "
-            f"received {model!r}"
-        )
-    assignments, shape, leftovers = networks[type(model)]
-    if not model.built:
-        raise InvalidInput(
-            "`model` has no weights to fill yet, build it first with "
-            f"`model.build((None, {shape}))`; received {model!r}"
-        )
+    kind = next((kind for kind in networks if isinstance(model, kind)), RelationalQNetwork)
+    assignments, shape, leftovers = networks[kind]
+    check_built(model, tuple(networks), f"model.build((None, {shape}))")
     assign(state_dict, assignments(model), leftovers)
     return model
 
 
 def _multi_head_relational_module(model):
-    book = RelationalQNetwork.from_preset("book")
-    arguments = (
-        "unseen_feature conv_kernel_size conv_strides conv_padding conv_activation conv_pool "
-        "coordinates position_embedding random_shift num_rounds readout hidden_units dueling "
-        "output_activation"
-    )
-    differences = _differences(model, book, arguments) + _block_differences(model, book)
-    if len(model.conv_filters) != 2:
-        differences.append("two convolutions")
-    _check_none(model, book, differences)
+    _check_like_book(RelationalQNetwork, model, _Q_NETWORK, _BLOCK)
     conv1, conv2, _ = model.grid_layers  # the last one appends the coordinates
-    block = model.relations.block
-    attention = block.attention
-    (linear1,) = block.dense_layers
+    attention = model.relations.block.attention
     return [
-        *torch_pointwise_conv("conv1", conv1),
-        *torch_pointwise_conv("conv2", conv2),
-        *torch_query_key_value(attention, _QUERY_KEY_VALUE),
-        *torch_layer_norm("q_norm", attention.query_norm),
-        *torch_layer_norm("k_norm", attention.key_norm),
-        *torch_layer_norm("v_norm", attention.value_norm),
-        *torch_linear("q_lin", attention.score_query),
-        *torch_linear("k_lin", attention.score_key),
-        *torch_linear("a_lin", attention.score_output),
-        *torch_linear("linear1", linear1),
-        *torch_linear("linear2", model.head),
+        *torch_layer("conv1", conv1, pointwise=True),
+        *torch_layer("conv2", conv2, pointwise=True),
+        *_attention(model.relations.block, squeeze=False),
+        *torch_layer("q_lin", attention.score_query),
+        *torch_layer("k_lin", attention.score_key),
+        *torch_layer("a_lin", attention.score_output),
+        *torch_layer("linear2", model.head),
     ]
 
 
 def _relational_module(model):
-    book = RelationalClassifier.from_preset("book")
-    arguments = "conv_kernel_size conv_strides conv_padding conv_norm coordinates num_rounds"
-    differences = _differences(model, book, arguments) + _block_differences(model, book)
-    if model.relations.block.num_heads != 1:
-        differences.append("one head")
-    _check_none(model, book, differences)
+    _check_like_book(RelationalClassifier, model, _CLASSIFIER, (*_BLOCK, "num_heads"))
     *convolutions, _ = model.grid_layers  # the last one appends the coordinates
-    block = model.relations.block
+    assignments = _attention(model.relations.block, squeeze=True)
+    for i, convolution in enumerate(convolutions, start=1):
+        assignments += torch_layer(f"conv{i}", convolution)
+    return [*assignments, *torch_layer("linear2", model.head)]
+
+
+def _attention(block, squeeze):
+    """Return the assignments of a block; with `squeeze`, the original's norms have no head axis."""
     attention = block.attention
     (linear1,) = block.dense_layers
-    norms = {
-        "q_norm": attention.query_norm,
-        "k_norm": attention.key_norm,
-        "v_norm": attention.value_norm,
-    }
-    return [
-        *(
-            assignment
-            for i, convolution in enumerate(convolutions, start=1)
-            for assignment in torch_conv(f"conv{i}", convolution)
-        ),
-        *torch_query_key_value(attention, _QUERY_KEY_VALUE),
-        *(
-            assignment
-            for name, norm in norms.items()
-            for assignment in torch_layer_norm(name, norm, tuple(norm.gamma.shape[1:]))
-        ),
-        *torch_linear("linear1", linear1),
-        *torch_linear("linear2", model.head),
-    ]
+    assignments = torch_query_key_value(attention, _QUERY_KEY_VALUE)
+    for name, norm in (
+        ("q_norm", attention.query_norm),
+        ("k_norm", attention.key_norm),
+        ("v_norm", attention.value_norm),
+    ):
+        shape = tuple(norm.gamma.shape[1:]) if squeeze else None
+        assignments += torch_layer_norm(name, norm, shape)
+    return [*assignments, *torch_layer("linear1", linear1)]
 
 
 def _convolutional_network(model):
-    book = ConvolutionalClassifier.from_preset("book")
-    differences = _differences(model, book, "conv_kernel_size pool_after")
+    _check_like_book(ConvolutionalClassifier, model, ("conv_kernel_size", "pool_after"))
     if len(model.hidden_units) != 1:
-        differences.append("one hidden layer")
-    _check_none(model, book, differences)
+        _raise_unlike("ConvolutionalClassifier", ["one hidden layer"], model)
     (hidden,) = model.hidden
-    return [
-        *(
-            assignment
-            for i, convolution in enumerate(model.convolutions, start=1)
-            for assignment in torch_conv(f"conv{i}", convolution)
-        ),
+    assignments = [
         _flattened("lin1.weight", hidden.kernel, model.conv_filters[-1]),
         Assignment(hidden.bias, {"lin1.bias": tuple(hidden.bias.shape)}),
-        *torch_linear("out", model.head),
+        *torch_layer("out", model.head),
     ]
+    for i, convolution in enumerate(model.convolutions, start=1):
+        assignments += torch_layer(f"conv{i}", convolution)
+    return assignments
 
 
 def _flattened(name, kernel, channels):
-    """A linear layer on a flattened grid: the original's channels come first, ours last."""
+    """Return the assignment of a linear layer on a flattened grid with channels first."""
     features, units = kernel.shape
 
     def channels_last(weight):  # (units, channels * height * width)
@@ -164,35 +141,26 @@ def _flattened(name, kernel, channels):
     return Assignment(kernel, {name: (units, features)}, channels_last)
 
 
-def _block_differences(model, book):
-    """What sets the relational block apart from the book's; sizes may differ."""
-    ours, theirs = model.relations.block, book.relations.block
-    differences = _differences(
-        ours, theirs, "activation residual norm score qkv_norm use_bias norm_epsilon"
-    )
-    if len(ours.dense_layers) != 1:
-        differences.append("one dense layer after the attention")
-    return differences
+def _check_like_book(kind, model, names, block_names=()):
+    """Raise an `InvalidInput` for a model that does not compute what the book's does."""
+    book = kind.from_preset("book")
+    differences = _differences(model, book, names)
+    if block_names:
+        block = model.relations.block
+        differences += _differences(block, book.relations.block, block_names)
+        if len(block.dense_layers) != 1:
+            differences.append("one dense layer after the attention")
+    if differences:
+        _raise_unlike(kind.__name__, differences, model)
 
 
 def _differences(ours, theirs, names):
     config, wanted = ours.get_config(), theirs.get_config()
-    return [
-        f"{name}={wanted[name]!r}"
-        for name in names.split()
-        if _one(config[name]) != _one(wanted[name])
-    ]
+    return [f"{name}={wanted[name]!r}" for name in names if config[name] != wanted[name]]
 
 
-def _one(value):
-    """The number that all convolutions share, whether it was written once or for each."""
-    return value[0] if isinstance(value, tuple) and len(set(value)) == 1 else value
-
-
-def _check_none(model, book, differences):
-    """Only sizes may differ from the book's: its weights mean nothing in another computation."""
-    if differences:
-        raise InvalidInput(
-            f'`model` must be the book\'s network, {type(book).__name__}.from_preset("book"), '
-            f"which has {', '.join(differences)}; received {model!r}"
-        )
+def _raise_unlike(name, differences, model):
+    raise InvalidInput(
+        f'the model must be the book\'s network, {name}.from_preset("book"), which has '
+        f"{', '.join(differences)}; received {model!r}"
+    )

@@ -1,4 +1,4 @@
-"""Weights of the Decision Transformers on the Hugging Face hub."""
+"""Weights of the Decision Transformers on the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from typing import Any
 
 import numpy as np
 
-from rrl_tf.convert._assign import Assignment, assign, torch_layer_norm, torch_linear
+from rrl_tf.convert._assign import Assignment, assign, torch_layer, torch_layer_norm
 from rrl_tf.convert.min_decision_transformer import check_model, table_assignment
 from rrl_tf.models import DecisionTransformer
 
-# Causal masks of older versions, and GPT-2's table of words, which nothing looks up.
+# Causal masks of older versions, and GPT-2's unused table of words.
 _LEFTOVERS = re.compile(r"encoder\.(h\.\d+\.attn\.(bias|masked_bias)|wte\.weight)")
 
 
 def hugging_face_decision_transformer(
     model: DecisionTransformer, state_dict: Mapping[str, Any]
 ) -> DecisionTransformer:
-    """Fills a model with the weights of transformers' `DecisionTransformerModel`.
+    """Fill a model with the weights of transformers' `DecisionTransformerModel`.
 
-    The GPT-2 in it keeps its position embedding and gives every token position 0, which adds one
-    constant vector to all of them: it goes into the bias of the embedding's norm.
+    Its GPT-2 gives every token position 0. The embedding of this position, a constant vector, is
+    added to the bias of the embedding's norm.
 
     Args:
         model: the built model, `DecisionTransformer.from_preset("paper", max_timestep=4096, ...)`
             with the checkpoint's sizes; it is filled in place.
-        state_dict: mapping from the original's names to arrays (NumPy, or what has `.numpy()`).
+        state_dict: mapping from the original's names to arrays (NumPy, or objects with `.numpy()`).
 
     Returns:
         `model`.
 
     Raises:
-        InvalidInput: if the model is not built or computes something else, or listing every name
-            that is missing, unknown or wrongly shaped. The model stays as it was.
+        InvalidInput: if the model is not built or computes something else, or with a list of all
+            missing, unknown or wrongly shaped names. The model does not change then.
 
     Example:
 
@@ -50,8 +50,9 @@ def hugging_face_decision_transformer(
     check_model(model, "paper")
     embedding = model.embedding
     gain, bias = torch_layer_norm("embed_ln", embedding.norm)
-    # How many positions there are says the checkpoint; of any number, one vector is used.
-    positions = _rows(state_dict, "encoder.wpe.weight")
+    # The checkpoint has any number of positions, of which the first is used.
+    table: Any = state_dict.get("encoder.wpe.weight")
+    positions = np.shape(table)[0] if np.ndim(table) else 1
     bias = Assignment(
         bias.variable,
         {**bias.sources, "encoder.wpe.weight": (positions, embedding.width)},
@@ -59,15 +60,15 @@ def hugging_face_decision_transformer(
     )
     assignments = [
         table_assignment("embed_timestep", embedding),
-        *torch_linear("embed_return", embedding.return_to_go),
-        *torch_linear("embed_state", embedding.state),
-        *torch_linear("embed_action", embedding.action),
+        *torch_layer("embed_return", embedding.return_to_go),
+        *torch_layer("embed_state", embedding.state),
+        *torch_layer("embed_action", embedding.action),
         gain,
         bias,
         *torch_layer_norm("encoder.ln_f", model.final_norm),
-        *torch_linear("predict_return", model.predictors["return"]),
-        *torch_linear("predict_state", model.predictors["state"]),
-        *torch_linear("predict_action.0", model.predictors["action"]),
+        *torch_layer("predict_return", model.predictors["return"]),
+        *torch_layer("predict_state", model.predictors["state"]),
+        *torch_layer("predict_action.0", model.predictors["action"]),
     ]
     for i, block in enumerate(model.blocks):
         assignments += _block(f"encoder.h.{i}", block)
@@ -87,12 +88,8 @@ def _block(name, block):
     ]
 
 
-def _rows(state_dict, name):
-    return np.shape(state_dict[name])[0] if np.ndim(state_dict.get(name)) else 1
-
-
 def _conv1d(name, dense):
-    """GPT-2's `Conv1D` is a linear layer whose weight is `(in, out)`, as ours."""
+    """Return the assignments of GPT-2's `Conv1D`, a linear layer with our layout `(in, out)`."""
     return [
         Assignment(dense.kernel, {f"{name}.weight": tuple(dense.kernel.shape)}),
         Assignment(dense.bias, {f"{name}.bias": tuple(dense.bias.shape)}),
@@ -100,7 +97,7 @@ def _conv1d(name, dense):
 
 
 def _query_key_value(name, block):
-    """One layer with columns `[q | k | v]` becomes our two, `[q]` and `[k | v]`."""
+    """Return the assignments of one layer `[q | k | v]` to our two, `[q]` and `[k | v]`."""
     width = block.query.units
     weight = {f"{name}.weight": (width, 3 * width)}
     bias = {f"{name}.bias": (3 * width,)}

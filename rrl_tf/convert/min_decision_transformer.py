@@ -8,7 +8,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from rrl_tf.convert._assign import Assignment, assign, torch_layer_norm, torch_linear
+from rrl_tf.convert._assign import (
+    Assignment,
+    assign,
+    check_built,
+    torch_layer,
+    torch_layer_norm,
+)
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import DecisionTransformer
 
@@ -16,20 +22,20 @@ from rrl_tf.models import DecisionTransformer
 def min_decision_transformer(
     model: DecisionTransformer, state_dict: Mapping[str, Any]
 ) -> DecisionTransformer:
-    """Fills a model with the weights of min-decision-transformer's `DecisionTransformer`.
+    """Fill a model with the weights of min-decision-transformer's `DecisionTransformer`.
 
     Args:
         model: the built model, `DecisionTransformer.from_preset("min-dt", ...)` of any size; it is
             filled in place.
-        state_dict: mapping from the original's names to arrays (NumPy, or what has `.numpy()`), as
-            `torch_module.state_dict()` and its `.pt` files hold them.
+        state_dict: mapping from the original's names to arrays (NumPy, or objects with `.numpy()`),
+            as `torch_module.state_dict()` and its `.pt` files hold them.
 
     Returns:
         `model`.
 
     Raises:
-        InvalidInput: if the model is not built or computes something else, or listing every name
-            that is missing, unknown or wrongly shaped. The model stays as it was.
+        InvalidInput: if the model is not built or computes something else, or with a list of all
+            missing, unknown or wrongly shaped names. The model does not change then.
 
     Example:
 
@@ -42,24 +48,24 @@ def min_decision_transformer(
     embedding = model.embedding
     assignments = [
         table_assignment("embed_timestep", embedding),
-        *torch_linear("embed_rtg", embedding.return_to_go),
-        *torch_linear("embed_state", embedding.state),
-        *torch_linear("embed_action", embedding.action),
+        *torch_layer("embed_rtg", embedding.return_to_go),
+        *torch_layer("embed_state", embedding.state),
+        *torch_layer("embed_action", embedding.action),
         *torch_layer_norm("embed_ln", embedding.norm),
-        *torch_linear("predict_rtg", model.predictors["return"]),
-        *torch_linear("predict_state", model.predictors["state"]),
-        *torch_linear("predict_action.0", model.predictors["action"]),
+        *torch_layer("predict_rtg", model.predictors["return"]),
+        *torch_layer("predict_state", model.predictors["state"]),
+        *torch_layer("predict_action.0", model.predictors["action"]),
     ]
     masks = []
     for i, block in enumerate(model.blocks):
         name = f"transformer.{i}"
         masks.append(f"{name}.attention.mask")
         assignments += [
-            *torch_linear(f"{name}.attention.q_net", block.query),
+            *torch_layer(f"{name}.attention.q_net", block.query),
             *_key_value(f"{name}.attention", block.key_value),
-            *torch_linear(f"{name}.attention.proj_net", block.projection),
-            *torch_linear(f"{name}.mlp.0", block.hidden),
-            *torch_linear(f"{name}.mlp.2", block.output_dense),
+            *torch_layer(f"{name}.attention.proj_net", block.projection),
+            *torch_layer(f"{name}.mlp.0", block.hidden),
+            *torch_layer(f"{name}.mlp.2", block.output_dense),
             *torch_layer_norm(f"{name}.ln1", block.attention_norm),
             *torch_layer_norm(f"{name}.ln2", block.output_norm),
         ]
@@ -68,34 +74,29 @@ def min_decision_transformer(
 
 
 def check_model(model: DecisionTransformer, preset: str) -> None:
-    """Raises an `InvalidInput` unless the model is built and computes what the preset does."""
-    if not isinstance(model, DecisionTransformer):
-        raise InvalidInput(f"`model` must be a DecisionTransformer; received {model!r}")
-    if not model.built:
-        raise InvalidInput(
-            "`model` has no weights to fill yet, build it first with `model.build()`; "
-            f"received {model!r}"
-        )
+    """Raise an `InvalidInput` unless the model is built and computes what the preset does."""
+    check_built(model, [DecisionTransformer], "model.build()")
     wanted = DecisionTransformer.from_preset(preset, state_size=1, action_size=1).get_config()
     config = model.get_config()
-    # A dropout rate, a size or an initialiser changes nothing in what the weights mean.
+    # Dropout rates, sizes and initialisers do not change the meaning of the weights.
     names = ("positions", "norm", "activation", "epsilon", "discrete", "distribution", "heads")
     differences = [f"{name}={wanted[name]!r}" for name in names if config[name] != wanted[name]]
     if differences:
         raise InvalidInput(
-            f"`model` must be the original's network, DecisionTransformer.from_preset({preset!r}, "
-            f"...), which has {', '.join(differences)}; received {model!r}"
+            "the model must be the original's network, "
+            f"DecisionTransformer.from_preset({preset!r}, ...), which has "
+            f"{', '.join(differences)}; received {model!r}"
         )
 
 
 def table_assignment(name: str, embedding: keras.layers.Layer) -> Assignment:
-    """The assignment of the table of time steps."""
+    """Return the assignment of the table of time steps."""
     table = embedding.timestep.embeddings
     return Assignment(table, {f"{name}.weight": tuple(table.shape)})
 
 
 def _key_value(name, dense):
-    """Two linear layers of our one."""
+    """Return the assignments of two linear layers to our one."""
     inputs, outputs = dense.kernel.shape
     half = outputs // 2
     names = (f"{name}.k_net", f"{name}.v_net")

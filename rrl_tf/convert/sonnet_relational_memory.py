@@ -5,29 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rrl_tf.convert._assign import Assignment, assign
-from rrl_tf.errors import InvalidInput
+from rrl_tf.convert._assign import Assignment, assign, check_built
 from rrl_tf.layers import RelationalMemoryCell
 
 
 def sonnet_relational_memory(
     cell: RelationalMemoryCell, variables: Mapping[str, Any], scope: str = "relational_memory"
 ) -> RelationalMemoryCell:
-    """Fills a cell with the weights of Sonnet 1's `RelationalMemory`.
+    """Fill a cell with the weights of Sonnet 1's `RelationalMemory`.
 
     Args:
         cell: the built `RelationalMemoryCell`, `layer.cell` of a `RelationalMemory`; it is filled
-            in place. A learned start, which the original has not, stays as it is.
-        variables: mapping from the original's names to arrays (NumPy, or what has `.numpy()`), as
-            a TensorFlow 1 checkpoint holds them: `"relational_memory/linear/w"`.
-        scope: what the original's names start with.
+            in place. A learned start, which the original does not have, does not change.
+        variables: mapping from the original's names to arrays (NumPy, or objects with `.numpy()`),
+            as a TensorFlow 1 checkpoint holds them: `"relational_memory/linear/w"`.
+        scope: prefix of the original's names.
 
     Returns:
         `cell`.
 
     Raises:
-        InvalidInput: if the cell is not built, or listing every name that is missing, unknown or
-            wrongly shaped. The cell stays as it was.
+        InvalidInput: if the cell is not built, or with a list of all missing, unknown or wrongly
+            shaped names. The cell does not change then.
 
     Example:
 
@@ -38,16 +37,7 @@ def sonnet_relational_memory(
     >>> variables = {name: checkpoint.get_tensor(name) for name in names}  # doctest: +SKIP
     >>> cell = sonnet_relational_memory(cell, variables)  # doctest: +SKIP
     """
-    if not isinstance(cell, RelationalMemoryCell):
-        raise InvalidInput(
-            "`cell` must be a RelationalMemoryCell, `layer.cell` of a RelationalMemory; "
-            f"received {cell!r}"
-        )
-    if not cell.built:
-        raise InvalidInput(
-            "`cell` has no weights to fill yet, build it first with the shape of a step's inputs, "
-            f"as `cell.build((None, 40))`; received {cell!r}"
-        )
+    check_built(cell, [RelationalMemoryCell], "cell.build(shape of a step's inputs)")
     assignments = [
         Assignment(variable, {f"{scope}/{name}": tuple(variable.shape)})
         for name, variable in _variables(cell).items()
@@ -57,10 +47,10 @@ def sonnet_relational_memory(
 
 
 def _variables(cell):
-    """The original's names, which count up in the order its code makes the modules.
+    """Return our variables under the original's names, numbered in its order of creation.
 
-    Both have the columns of the queries, keys and values as `[head][q | k | v]`, and those of the
-    gates as `[input | forget]`.
+    Both implementations order the columns of queries, keys and values as `[head][q | k | v]`, and
+    the columns of the gates as `[input | forget]`.
     """
     linear, norms = [cell.input_projection], []
     for attention, *after in zip(cell.attentions, cell.attention_norms, cell.mlp_norms):

@@ -49,8 +49,8 @@ def export_vqa(
     Example:
 
     >>> from rrl_tf.data.sort_of_clevr import QUESTION_SIZE, ink
-    >>> from rrl_tf.models import ConvolutionalAnswerer
-    >>> model = ConvolutionalAnswerer.from_preset("fast")
+    >>> from rrl_tf.models import ConvolutionalVQA
+    >>> model = ConvolutionalVQA.from_preset("fast")
     >>> export_vqa("runs/clevr/export", model, ink, (75, 75, 3), QUESTION_SIZE)
     PosixPath('runs/clevr/export/1')
     """

@@ -4,9 +4,9 @@ from rrl_tf._lazy import lazy_attributes
 
 _MODULES = {
     "episode": "draw_episode",
-    "faithfulness": "Faithfulness attention_rollout faithfulness",
+    "faithfulness": "Faithfulness attention_rollout measure_faithfulness",
     "memory_checks": (
-        "MemorySwap ShuffledMemory ZeroedMemory memory_ablations swap_of_memory "
+        "MemorySwap ShuffledMemory ZeroedMemory memory_ablations swap_memories "
         "uniform_attention_player"
     ),
     "tracing": "PolicyTracer StepTrace",

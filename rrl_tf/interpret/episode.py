@@ -14,7 +14,7 @@ import numpy as np
 from rrl_tf import viz
 from rrl_tf.envs import Task
 from rrl_tf.interpret.tracing import PolicyTracer, figure_grid
-from rrl_tf.training.metrics_log import MetricsLog
+from rrl_tf.training.loggers import MetricsLog
 
 LONGEST_FILM = 60
 """Steps after which a drawn episode is cut."""

@@ -21,8 +21,8 @@ import numpy as np
 
 from rrl_tf._arguments import array_of, finite, integers_from, natural, number_from, positive_int
 from rrl_tf.errors import InvalidInput
-from rrl_tf.models import RelationalAnswerer
-from rrl_tf.models._encoders import RelationalEncoder
+from rrl_tf.models import RelationalVQA
+from rrl_tf.models.relational_q_network import RelationalEncoder
 
 MOST, LEAST, LAST, RANDOM = "most attended", "least attended", "most, last round", "at random"
 
@@ -68,11 +68,11 @@ def measure_faithfulness(
 
     Args:
         network: `RelationalQNetwork` that reads one cell, such as the preset `"fast"`,
-            `RecurrentQNetwork` with such an encoder, or `RelationalAnswerer`.
+            `RecurrentQNetwork` with such an encoder, or `RelationalVQA`.
         inputs: preprocessed observations `(B, height, width, F)`, or the dict that the other
             networks take; with one question for each picture.
         memory: `(B, M)`, memory of a `RecurrentQNetwork`, which stays the same.
-        answers: `(B,)` int, right answers of a `RelationalAnswerer`.
+        answers: `(B,)` int, right answers of a `RelationalVQA`.
         counts: number of entities to remove, or several.
         draws: random selections for each observation.
         seed: seed of the random selections.
@@ -96,13 +96,13 @@ def measure_faithfulness(
     """
     counts, draws = integers_from("counts", counts, 0), positive_int("draws", draws)
     rng = np.random.default_rng(natural("seed", seed))
-    if isinstance(network, RelationalAnswerer):
+    if isinstance(network, RelationalVQA):
         decide, rounds, read, candidate = _open_answerer(network, inputs, memory)
         answers = _check_answers(answers, len(read), network.num_classes)
     else:
         decide, rounds, read, candidate = _open_agent(network, inputs, memory)
         if answers is not None:
-            raise InvalidInput("`answers` needs a RelationalAnswerer; received a Q network")
+            raise InvalidInput("`answers` needs a RelationalVQA; received a Q network")
     return _measure(decide, rounds, read, candidate, counts, draws, rng, answers)
 
 
@@ -151,7 +151,7 @@ def _open_agent(network, inputs, memory):
     encoder = getattr(network, "encoder_layer", network)
     if not (isinstance(encoder, RelationalEncoder) and encoder.readout in ("cell", "feature")):
         raise InvalidInput(
-            "`network` must be a RelationalAnswerer, or a Q network that relates entities and "
+            "`network` must be a RelationalVQA, or a Q network that relates entities and "
             f"reads one of them; received {network!r}"
         )
     is_recurrent = encoder is not network
@@ -185,7 +185,7 @@ def _open_agent(network, inputs, memory):
         read = np.full(len(views), row * encoder.grid_shape(views.shape)[1] + column)
     else:
         read = views[..., encoder.readout_feature].reshape(len(views), -1).argmax(axis=1)
-    seen = encoder.seen(views)
+    seen = encoder.visible(views)
     candidate = np.ones((len(views), rounds[0].shape[-1]), bool) if seen is None else np.array(seen)
     candidate[np.arange(len(views)), read] = False
     return decide, rounds, read, candidate
@@ -194,10 +194,10 @@ def _open_agent(network, inputs, memory):
 def _open_answerer(network, inputs, memory):
     """Return the same of a network that answers one question about each picture."""
     if memory is not None:
-        raise InvalidInput("a RelationalAnswerer takes no `memory`; received one")
+        raise InvalidInput("a RelationalVQA takes no `memory`; received one")
     if not isinstance(inputs, Mapping) or set(inputs) != {"images", "questions"}:
         raise InvalidInput(
-            '`inputs` of a RelationalAnswerer must be a dict {"images", "questions"}; received '
+            '`inputs` of a RelationalVQA must be a dict {"images", "questions"}; received '
             f"{sorted(inputs) if isinstance(inputs, Mapping) else type(inputs).__name__}"
         )
     inputs = {name: finite(name, array_of(name, x, "float32")) for name, x in inputs.items()}

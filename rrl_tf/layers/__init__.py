@@ -1,4 +1,4 @@
-"""Layers of relational models: attention you can look inside. `keras.ops` only."""
+"""Layers of relational models that return their attention. `keras.ops` only."""
 
 from rrl_tf.layers.append_coordinates import AppendCoordinates
 from rrl_tf.layers.causal_transformer_block import CausalTransformerBlock

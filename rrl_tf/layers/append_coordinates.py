@@ -1,4 +1,4 @@
-"""Coordinates as two more channels of a grid."""
+"""Coordinates as channels of a grid."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from keras import ops
 from rrl_tf._arguments import number_from, one_of
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers._shapes import tensor_spec
+from rrl_tf.layers.base import BaseLayer
 
 DIVISORS = ("size", "size_minus_one")
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class AppendCoordinates(keras.layers.Layer):
-    """Tells every cell of a grid where it is: appends its column x and its row y as channels.
+class AppendCoordinates(BaseLayer):
+    """Appends to every cell of a grid its column x and its row y, as channels.
 
     A coordinate is `low + (high - low) * index / divisor`, where the divisor is the number of
     columns (rows), or one less, so that the last one lies exactly at `high`. The book's are 0, 1,
     `"size"`; Zambaldi et al.'s -1, 1, `"size_minus_one"`.
 
-    With `frequencies`, the sines and cosines of multiples of the coordinates follow. A dot product
-    of theirs, as attention takes, is a function of the distance alone:
+    With `frequencies`, the sines and cosines of multiples of the coordinates follow. Their dot
+    product, which attention computes, depends only on the distance of two cells:
     `sin wx sin wx' + cos wx cos wx' = cos w(x - x')`.
 
     Args:
@@ -42,7 +42,7 @@ class AppendCoordinates(keras.layers.Layer):
         `height`.
 
     Raises:
-        InvalidInput: for an unknown `divisor`, or inputs that are no grid.
+        InvalidInput: for an unknown `divisor`, or inputs of another rank.
 
     Example:
 
@@ -93,15 +93,3 @@ class AppendCoordinates(keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape: Shape) -> Shape:
         return (*inputs_shape[:-1], inputs_shape[-1] + 2 + 4 * len(self.frequencies))
-
-    def compute_output_spec(self, inputs: Tensor) -> keras.KerasTensor:
-        return tensor_spec(self, self.compute_output_shape(inputs.shape))
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "low": self.low,
-            "high": self.high,
-            "divisor": self.divisor,
-            "frequencies": self.frequencies,
-        }

@@ -1,4 +1,4 @@
-"""One block of a transformer that reads from left to right."""
+"""A causal transformer block."""
 
 from __future__ import annotations
 
@@ -10,29 +10,28 @@ from keras import ops
 from rrl_tf._arguments import dropout_rate, one_of, optional_positive_int, positive_int
 from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers._layer_norm import LayerNormalization
-from rrl_tf.layers._masks import carried_mask, carry_mask
-from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
-from rrl_tf.layers._softmax import softmax
+from rrl_tf.layers.base import BaseLayer, dense_on_rows, make_dense, softmax
+from rrl_tf.layers.layer_normalization import make_norm
+from rrl_tf.layers.masks import carried_mask, carry_mask
 
 NORMS = ("post", "pre")
 DROPOUT_PLACEMENTS = ("output", "probabilities")
-# Added to the score of what a mask hides: it is far below any other then, yet finite.
+# Added to the scores of masked keys: far below every other score, yet finite.
 _HIDDEN = -1e30
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class CausalTransformerBlock(keras.layers.Layer):
-    """Lets every position gather from itself and earlier ones, then thinks about each alone.
+class CausalTransformerBlock(BaseLayer):
+    """A transformer block in which a position attends to itself and to earlier positions.
 
-    Attention `softmax_j(q_i · k_j / sqrt(D)) @ v` over `j <= i`, and a network of two dense layers,
-    each added to what it was given. With `norm="post"` the sum is normalised,
-    `x = norm(x + attention(x))` (Vaswani et al., 2017); with `"pre"` what goes in is,
-    `x = x + attention(norm(x))` (GPT-2), and the sums never are.
+    Attention `softmax_j(q_i · k_j / sqrt(D)) @ v` over `j <= i` and two dense layers, each with a
+    residual connection. `norm="post"` normalises the sum, `x = norm(x + attention(x))` (Vaswani et
+    al., 2017). `norm="pre"` normalises the input of each part instead,
+    `x = x + attention(norm(x))` (GPT-2).
 
-    Padding is what `mask` says is false, wherever it stands. No real position attends to it. A
-    padded position attends to itself and to real positions before it, so that every row of the
-    attention sums to 1; what comes out there means nothing.
+    Positions where `mask` is false are padding. No real position attends to them. A padded position
+    attends to itself and to real positions before it, so that every row of the attention sums to 1;
+    its output has no meaning.
 
     Args:
         num_heads: H, the number of heads; it divides F.
@@ -40,26 +39,25 @@ class CausalTransformerBlock(keras.layers.Layer):
         activation: activation of the hidden dense layer.
         norm: `"post"` or `"pre"`.
         dropout: rate in training, after both parts and within the attention.
-        dropout_placement: what is dropped within the attention: the `"output"` of the heads or
-            the attention `"probabilities"`.
+        dropout_placement: where dropout applies within the attention: to the `"output"` of the
+            heads or to the attention `"probabilities"`.
         epsilon: added to the variance in the norms; PyTorch's 1e-5.
         kernel_initializer: initialiser of every matrix.
         seed: seed of the dropout.
 
     Call arguments:
         inputs: sequences `(B, T, F)`.
-        mask: `(B, T)`, true for real positions; all are, if left out.
-        rows: slice of the only positions whose output is wanted, such as `slice(1, None, 3)`; N of
-            them.
+        mask: `(B, T)`, true for real positions; by default all are.
+        rows: slice of the N positions to compute, such as `slice(1, None, 3)`; by default all.
         training: whether to apply dropout.
         return_attention_scores: whether to return the attention as well.
 
     Returns:
-        `(B, N, F)`, where N is T unless `rows` says less. With `return_attention_scores` a pair of
-        that and of the attention before dropout, `(B, H, N, T)`.
+        `(B, N, F)`, where N is T without `rows`. With `return_attention_scores`, a pair of the
+        output and the attention before dropout, `(B, H, N, T)`.
 
     Raises:
-        InvalidInput: for an argument out of its range, or sequences that the heads cannot share.
+        InvalidInput: for an argument out of its range, or if `num_heads` does not divide F.
 
     Example:
 
@@ -110,37 +108,21 @@ class CausalTransformerBlock(keras.layers.Layer):
                 f"`num_heads` must divide F, here {width}; received {self.num_heads}"
             )
         hidden = self.hidden_units or 4 * width
-        # The queries are apart from the keys and values, as `rows` asks for fewer of them.
-        self.query = self._dense("query", width, width)
-        self.key_value = self._dense("key_value", width, 2 * width)
-        self.projection = self._dense("projection", width, width)
-        self.hidden = self._dense("hidden", width, hidden, self.activation)
-        self.output_dense = self._dense("output", hidden, width)
-        self.attention_norm = self._norm("attention_norm", width)
-        self.output_norm = self._norm("output_norm", width)
+        # Queries are separate from keys and values because `rows` needs fewer of them.
+        self.query = make_dense(self, "query", width, width)
+        self.key_value = make_dense(self, "key_value", 2 * width, width)
+        self.projection = make_dense(self, "projection", width, width)
+        self.hidden = make_dense(self, "hidden", hidden, width, self.activation)
+        self.output_dense = make_dense(self, "output", width, hidden)
+        shape = (None, None, width)
+        self.attention_norm = make_norm(self, "attention_norm", shape, self.epsilon)
+        self.output_norm = make_norm(self, "output_norm", shape, self.epsilon)
         self.dropouts = [
             keras.layers.Dropout(
                 self.dropout, seed=self.seed, dtype=self.dtype_policy, name=f"{part}_dropout"
             )
             for part in ("attention", "projection", "output")
         ]
-
-    def _dense(self, name, features, units, activation=None):
-        dense = keras.layers.Dense(
-            units,
-            activation=activation,
-            # A clone, as one unseeded initialiser gives the same numbers at every use.
-            kernel_initializer=self.kernel_initializer.clone(),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-        dense.build((None, features))
-        return dense
-
-    def _norm(self, name, width):
-        norm = LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name=name)
-        norm.build((None, None, width))
-        return norm
 
     def call(
         self,
@@ -172,7 +154,7 @@ class CausalTransformerBlock(keras.layers.Layer):
         return (x, scores) if return_attention_scores else x
 
     def _split_heads(self, projected):
-        """`(B, T, F)` -> `(B, H, T, D)`; of one head without a copy."""
+        """Reshape `(B, T, F)` to `(B, H, T, D)`, without a copy for a single head."""
         _, steps, width = ops.shape(projected)
         if self.num_heads == 1:
             return ops.reshape(projected, (-1, 1, steps, width))
@@ -180,16 +162,16 @@ class CausalTransformerBlock(keras.layers.Layer):
         return ops.transpose(heads, (0, 2, 1, 3))
 
     def _join_heads(self, heads, shape):
-        """`(B, H, N, D)` -> `(B, N, F)`."""
+        """Reshape `(B, H, N, D)` to `(B, N, F)`."""
         if self.num_heads > 1:
             heads = ops.transpose(heads, (0, 2, 1, 3))
         return ops.reshape(heads, shape)
 
     def _attend(self, query, key, value, bias, training):
-        """What the heads gather, `(B, H, N, D)`, and from where, `(B, H, N, T)`.
+        """Return the heads' outputs `(B, H, N, D)` and attention `(B, H, N, T)`.
 
-        As products of matrices: on a CPU sooner than the `einsum` that TensorFlow's
-        `ops.dot_product_attention` consists of.
+        Matrix products are faster on a CPU than the `einsum` of TensorFlow's
+        `ops.dot_product_attention`.
         """
         scaled = query * query.shape[-1] ** -0.5
         scores = ops.matmul(scaled, ops.transpose(key, (0, 1, 3, 2)))  # (B, H, N, T)
@@ -208,42 +190,15 @@ class CausalTransformerBlock(keras.layers.Layer):
     def compute_output_shape(self, inputs_shape: Shape) -> Shape:
         return tuple(inputs_shape)
 
-    def compute_output_spec(
-        self,
-        inputs: Tensor,
-        mask: Tensor | None = None,
-        rows: slice | None = None,
-        training: bool = False,
-        return_attention_scores: bool = False,
-    ) -> keras.KerasTensor | tuple[keras.KerasTensor, ...]:
-        batch, steps, features = inputs.shape
-        rows_wanted = steps
-        if rows is not None and steps is not None:
-            rows_wanted = len(range(*rows.indices(steps)))
-        output = tensor_spec(self, (batch, rows_wanted, features))
-        if rows is not None:
-            carry_mask(output, carried_mask(inputs), rows)
-        if not return_attention_scores:
-            return output
-        return output, tensor_spec(self, (batch, self.num_heads, rows_wanted, steps))
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "hidden_units": self.hidden_units,
-            "activation": keras.activations.serialize(self.activation),
-            "norm": self.norm,
-            "dropout": self.dropout,
-            "dropout_placement": self.dropout_placement,
-            "epsilon": self.epsilon,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "seed": self.seed,
-        }
+    def compute_output_spec(self, inputs: Tensor, **options: Any) -> Any:
+        result = super().compute_output_spec(inputs, **options)
+        if options.get("rows") is not None:
+            carry_mask(keras.tree.flatten(result)[0], carried_mask(inputs), options["rows"])
+        return result
 
 
 def _bias(steps, mask=None, rows=None):
-    """What is added to scores, `(1 or B, 1, N, T)`: 0 where a position may attend to."""
+    """Return the bias of the scores, `(1 or B, 1, N, T)`: 0 where attention is allowed."""
     positions = ops.arange(steps)
     own = (positions if rows is None else positions[rows])[:, None]
     allowed = (positions <= own)[None, None]

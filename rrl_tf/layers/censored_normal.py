@@ -1,4 +1,4 @@
-"""Actions whose noise was cut off at their bounds, as a layer and a loss."""
+"""A censored normal distribution of actions: a layer, its loss and its mean."""
 
 from __future__ import annotations
 
@@ -11,35 +11,34 @@ from keras import ops
 from rrl_tf._arguments import number_from
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers._shapes import tensor_spec
+from rrl_tf.layers.base import BaseLayer
 
 BOUND = 1.0 - 1e-6
-"""Actions that far out count as clipped: scaling them to [-1, 1] may have rounded them."""
+"""Actions beyond it count as clipped, because scaling to [-1, 1] may have rounded them."""
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class CensoredNormal(keras.layers.Layer):
-    """A normal distribution around each prediction, of which what lies beyond ±1 lies on ±1.
+class CensoredNormal(BaseLayer):
+    """A normal distribution around each prediction, with the mass beyond ±1 moved to ±1.
 
-    Recorded actions are often a policy's own plus normal noise, clipped to their bounds. Their mean
-    is not the policy's action, and a squared error learns that mean; the likelihood of what was
-    clipped (Tobin, 1958) finds the action itself: `CensoredNormalLoss`.
+    Recorded actions are often a policy's actions plus normal noise, clipped to their bounds. Their
+    mean differs from the policy's action, and a squared error learns that mean. The likelihood of
+    clipped values (Tobin, 1958) recovers the action: see `CensoredNormalLoss`.
 
-    The scales σ are learned, one for each component. An action that is played is the mean of the
-    distribution, `E[clip(μ + c σ z, -1, 1)]` with standard normal z: for c = 1 what was
-    recorded on average, for c = 0 the policy without its noise.
+    The scales σ are learned, one per component. The played action is the mean of the distribution,
+    `E[clip(μ + c σ z, -1, 1)]` with standard normal z: for c = 1 the mean recorded action, for
+    c = 0 the policy without its noise.
 
     Args:
-        played_noise: c, share of the noise, 0 to 1, that is averaged over where an action is
-            played.
+        noise_scale: c, from 0 to 1, the fraction of the noise to average over in a played action.
         initial_scale: σ before training.
 
     Call arguments:
         inputs: locations μ, `(..., A)`.
 
     Returns:
-        Dict of `"action"` `(..., A)`, in [-1, 1], and `"distribution"` `(..., 2 A)`, locations and
-        the logarithms of the scales.
+        Dict of `"action"` `(..., A)`, in [-1, 1], and `"distribution"` `(..., 2 A)`: locations,
+        then logarithms of the scales.
 
     Raises:
         InvalidInput: for an argument out of its range.
@@ -54,11 +53,9 @@ class CensoredNormal(keras.layers.Layer):
         - [Tobin, 1958](https://doi.org/10.2307/1907382)
     """
 
-    def __init__(
-        self, played_noise: float = 1.0, initial_scale: float = 0.4, **kwargs: Any
-    ) -> None:
+    def __init__(self, noise_scale: float = 1.0, initial_scale: float = 0.4, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.played_noise = number_from("played_noise", played_noise, 0, 1)
+        self.noise_scale = number_from("noise_scale", noise_scale, 0, 1)
         self.initial_scale = number_from("initial_scale", initial_scale, 1e-6)
 
     def build(self, inputs_shape: Shape) -> None:
@@ -70,8 +67,8 @@ class CensoredNormal(keras.layers.Layer):
 
     def call(self, inputs: Tensor) -> dict[str, Tensor]:
         log_scale = ops.cast(self.log_scale, inputs.dtype)
-        scale = ops.exp(log_scale) * self.played_noise
-        action = censored_normal_mean(inputs, scale) if self.played_noise else _clipped(inputs)
+        scale = ops.exp(log_scale) * self.noise_scale
+        action = censored_normal_mean(inputs, scale) if self.noise_scale else _clipped(inputs)
         every = ops.broadcast_to(log_scale, ops.shape(inputs))
         return {"action": action, "distribution": ops.concatenate([inputs, every], axis=-1)}
 
@@ -79,24 +76,13 @@ class CensoredNormal(keras.layers.Layer):
         *rest, size = inputs_shape
         return {"action": (*rest, size), "distribution": (*rest, 2 * size)}
 
-    def compute_output_spec(self, inputs: Tensor) -> dict[str, keras.KerasTensor]:
-        shapes = self.compute_output_shape(inputs.shape)
-        return {name: tensor_spec(self, shape) for name, shape in shapes.items()}
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "played_noise": self.played_noise,
-            "initial_scale": self.initial_scale,
-        }
-
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
 class CensoredNormalLoss(keras.losses.Loss):
-    """Negative logarithm of how likely recorded actions are, mean over their components.
+    """Negative log-likelihood of recorded actions, averaged over their components.
 
-    Between the bounds `log σ + ((a - μ) / σ)² / 2`, without the constant; at a bound `-log Φ` of
-    all that lies beyond it, which is 0 once μ is far enough out.
+    Between the bounds it is `log σ + ((a - μ) / σ)² / 2`, without the constant. At a bound it is
+    `-log Φ` of the mass beyond it, which approaches 0 as μ moves out.
 
     Args:
         reduction, name, dtype: of `keras.losses.Loss`.
@@ -109,7 +95,7 @@ class CensoredNormalLoss(keras.losses.Loss):
         A number, or `(...)` where the reduction is None.
 
     Raises:
-        InvalidInput: if there are not twice as many numbers in `y_pred` as in `y_true`.
+        InvalidInput: if the last axis of `y_pred` is not twice that of `y_true`.
 
     Example:
 
@@ -122,8 +108,8 @@ class CensoredNormalLoss(keras.losses.Loss):
         size = y_true.shape[-1]
         if y_pred.shape[-1] != 2 * size:
             raise InvalidInput(
-                f"`y_pred` must have 2 x {size} numbers for {size} of an action; received the "
-                f"shape {tuple(y_pred.shape)}"
+                f"the last axis of `y_pred` must be {2 * size}, twice that of `y_true`; "
+                f"received the shape {tuple(y_pred.shape)}"
             )
         location, log_scale = y_pred[..., :size], y_pred[..., size:]
         inverse = ops.exp(-log_scale)
@@ -133,11 +119,11 @@ class CensoredNormalLoss(keras.losses.Loss):
 
 
 def censored_normal_mean(location: Tensor, scale: Tensor) -> Tensor:
-    """`E[clip(μ + σ z, -1, 1)]` of standard normal z.
+    """Return `E[clip(μ + σ z, -1, 1)]` for standard normal z.
 
     Args:
         location: μ, `(..., A)`.
-        scale: σ > 0, of a shape that fits.
+        scale: σ > 0, of a shape that broadcasts.
 
     Returns:
         `(..., A)`.
@@ -157,13 +143,13 @@ def _clipped(actions):
 
 
 def _normal_cdf_integral(x):
-    """Of Φ, from -∞ to x: x Φ(x) + φ(x)."""
+    """Return the integral of Φ from -∞ to x, x Φ(x) + φ(x)."""
     cdf = 0.5 * (1.0 + ops.erf(x / math.sqrt(2.0)))
     return x * cdf + ops.exp(-0.5 * ops.square(x)) / math.sqrt(2.0 * math.pi)
 
 
-# erfc(z) = t exp(-z² + polynomial(t)), t = 1 / (1 + z / 2), z >= 0, off by 1.2e-7 of itself at
-# most: "Numerical Recipes", 6.2.2. Keras has no erfc, and 1 - erf is 0 from z = 4 on.
+# erfc(z) = t exp(-z² + polynomial(t)), t = 1 / (1 + z / 2), z >= 0, with a relative error below
+# 1.2e-7: "Numerical Recipes", 6.2.2. Keras has no erfc, and 1 - erf is 0 for z above 4.
 _POLYNOMIAL = (
     *(0.17087277, -0.82215223, 1.48851587, -1.13520398, 0.27886807),
     *(-0.18628806, 0.09678418, 0.37409196, 1.00002368, -1.26551223),
@@ -171,7 +157,7 @@ _POLYNOMIAL = (
 
 
 def _log_normal_cdf(x):
-    """log Φ(x), also where Φ(x) is no float32 any more."""
+    """Return log Φ(x), also where Φ(x) underflows in float32."""
     z = ops.abs(x) / math.sqrt(2.0)
     t = 1.0 / (1.0 + 0.5 * z)
     polynomial = _POLYNOMIAL[0]

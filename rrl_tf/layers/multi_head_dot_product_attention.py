@@ -17,33 +17,24 @@ from rrl_tf._arguments import (
 )
 from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers._layer_norm import LayerNormalization
-from rrl_tf.layers._masks import (
+from rrl_tf.layers.base import dense_on_rows, make_dense, same_shape, softmax
+from rrl_tf.layers.layer_normalization import make_norm
+from rrl_tf.layers.masks import (
+    EntityLayer,
     attention_mask,
-    carried_mask,
-    carry_mask,
-    check_bias,
     check_entity,
-    padding_mask,
     rows_of_entity,
 )
-from rrl_tf.layers._shapes import (
-    check_attention_shapes,
-    check_fixed_entities,
-    dense_on_rows,
-    tensor_spec,
-)
-from rrl_tf.layers._softmax import softmax
 
 SCORES = ("dot", "additive", "book_additive")
 QKV_NORMS = (None, "entity", "joint", "fused")
-# The score of what a mask hides: far below any score, yet finite, so that no row turns into NaN.
+# The score of masked keys: far below every other score, yet finite, so that no row becomes NaN.
 _HIDDEN = -1e30
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class MultiHeadDotProductAttention(keras.layers.Layer):
-    """Lets every entity gather from all entities what it finds relevant, with several heads.
+class MultiHeadDotProductAttention(EntityLayer):
+    """Multi-head attention between entities, with the scores and norms of relational models.
 
     Each head projects the entities to queries `q`, keys `k` and values `v`, and returns
     `softmax_j(score(q_i, k_j)) @ v`. The heads are concatenated, and projected if `output_size` is
@@ -54,16 +45,16 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
       2015); the heads share `w`, `Q`, `K` and `b`.
     - `"book_additive"`: `W elu(Q q_i + K k_i)`, a row of `N` scores made from entity `i` alone, as
       in "Deep Reinforcement Learning in Action", listing 10.7. The key of `j` never enters the
-      score of `j`, so a row does not change when another entity moves, and `N` is fixed. It is here
+      score of `j`, so a row does not change when another entity moves, and `N` is fixed. It exists
       to reproduce the book.
 
     and the projections are normalised by one of
 
-    - `None`: not at all.
-    - `"entity"`: over the features of a head of an entity; q, k and v apart, gain and bias shared
-      by the heads (Zambaldi et al., 2019).
-    - `"joint"`: over heads, entities and features together; q, k and v apart, with a gain and a
-      bias for each of them, so `N` is fixed (the book).
+    - `None`: no norm.
+    - `"entity"`: over the features of one head of one entity; q, k and v separately, with gain and
+      bias shared by the heads (Zambaldi et al., 2019).
+    - `"joint"`: over heads, entities and features together; q, k and v separately, with a gain and
+      a bias for every element, so `N` is fixed (the book).
     - `"fused"`: over q, k and v of all heads of an entity together (Sonnet's Relational Memory).
 
     In self-attention q, k and v come from one matrix product whose columns are
@@ -77,7 +68,7 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         score: `"dot"`, `"additive"` or `"book_additive"`.
         qkv_norm: `None`, `"entity"`, `"joint"` or `"fused"`.
         use_bias: whether the projections have a bias.
-        dropout: rate at which attention probabilities are dropped in training.
+        dropout: dropout rate of the attention probabilities in training.
         kernel_initializer: initialiser of every matrix.
         norm_initializer: initialiser of the gain of the norms.
         norm_epsilon: added to the variance in the norms; PyTorch's and Sonnet's 1e-5.
@@ -85,28 +76,27 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
 
     Call arguments:
         inputs: entities `(B, N, F)`.
-        context: entities to attend to, `(B, S, G)`; the inputs themselves if left out. A layer
-            is built for one of the two ways.
+        context: entities to attend to, `(B, S, G)`; by default the inputs. A layer is built either
+            with or without a context.
         mask: true where attention is allowed: four axes that broadcast to `(B, H, N, S)`. Two axes
-            are `(B, S)`, the keys that count, which is what Keras injects after an
-            `Embedding(mask_zero=True)` or a `Masking`; for one mask of all inputs write
-            `mask[None, None]`. Padding that the keys carry along is hidden from four axes too. A
-            row without any allowed key gives zeros. What is hidden must be finite, as must what
-            is computed of it: its share is 0, and 0 times infinity is no number.
+            `(B, S)` are the real keys, which Keras injects after an `Embedding(mask_zero=True)` or
+            a `Masking`; write `mask[None, None]` for one mask of all inputs. Four axes are combined
+            with the padding that the keys carry. A row without any allowed key gives zeros. Masked
+            values must be finite, because their weight is 0 and 0 times infinity is NaN.
         bias: added to the scores before the softmax: four axes that broadcast to `(B, H, N, S)`.
-        entity: index of the only entity whose output is wanted: N is 1 in the results then.
+        entity: index of the only entity to compute an output for; N is 1 in the results then.
         training: whether to apply dropout.
         return_attention_scores: whether to return the scores as well.
 
     Returns:
-        `(B, N, output_size)`, or `(B, N, H * D)` without an output projection; with
-        `return_attention_scores`, a pair of that and of the attention `(B, H, N, S)` before
+        `(B, N, output_size)`, or `(B, N, H * D)` without an output projection. With
+        `return_attention_scores`, a pair of the output and the attention `(B, H, N, S)` before
         dropout, whose rows sum to 1.
 
     Raises:
         InvalidInput: for an argument out of its range; for `"book_additive"`, `"joint"` or
-            `"fused"` where they are not defined; for a mask or bias of another shape, or no such
-            `entity`.
+            `"fused"` where they are not defined; for a mask or bias of another shape; for an
+            `entity` that does not exist.
 
     Example:
 
@@ -151,26 +141,26 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         self.norm_initializer = keras.initializers.get(norm_initializer)
         self.norm_epsilon = number_from("norm_epsilon", norm_epsilon, 0)
         self.seed = optional_integer("seed", seed)
-        self.supports_masking = True
 
     @property
     def fixed_entities(self) -> bool:
-        """Whether there are weights for every entity, so that their number is fixed."""
+        """Whether the layer has weights for every entity, so that their number is fixed."""
         return self.score == "book_additive" or self.qkv_norm == "joint"
 
     def build(self, inputs_shape: Shape, context_shape: Shape | None = None) -> None:
-        check_attention_shapes(self, inputs_shape, context_shape)
+        self._check_shapes(inputs_shape, context_shape)
         self.is_cross_attention = context_shape is not None
-        nodes = inputs_shape[1]
+        nodes, features = inputs_shape[1:]
         keys = nodes if context_shape is None else context_shape[1]
         self._built_for = (nodes, keys)
+        heads, key_size, value_size = self.num_heads, self.key_size, self.value_size
         if context_shape is not None:
-            self.query = self._dense("query", self.num_heads * self.key_size, inputs_shape[-1])
-            width = self.num_heads * (self.key_size + self.value_size)
+            width = heads * (key_size + value_size)
+            self.query = self._dense("query", heads * key_size, features)
             self.key_value = self._dense("key_value", width, context_shape[-1])
         else:
-            width = self.num_heads * (2 * self.key_size + self.value_size)
-            self.query_key_value = self._dense("query_key_value", width, inputs_shape[-1])
+            width = heads * (2 * key_size + value_size)
+            self.query_key_value = self._dense("query_key_value", width, features)
         self._build_norms(nodes, keys)
         self._build_score(nodes)
         self.attention_dropout = keras.layers.Dropout(
@@ -179,7 +169,28 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         self.output_projection = None
         if self.output_size is not None:
             self.output_projection = self._dense(
-                "output_projection", self.output_size, self.num_heads * self.value_size
+                "output_projection", self.output_size, heads * value_size
+            )
+
+    def _check_shapes(self, inputs_shape, context_shape):
+        """Raise an `InvalidInput` for entities that this layer cannot relate."""
+        for name, shape in (("inputs", inputs_shape), ("context", context_shape)):
+            if shape is not None and (len(shape) != 3 or shape[-1] is None):
+                raise InvalidInput(
+                    f"`{name}` must be entities (B, N, F) with a known F; "
+                    f"received the shape {tuple(shape)}"
+                )
+            if self.fixed_entities and shape is not None and shape[1] is None:
+                raise InvalidInput(
+                    "score='book_additive' and qkv_norm='joint' have weights for every entity, so "
+                    f"the number of entities must be known; received the shape {tuple(shape)}"
+                )
+        if context_shape is not None and (
+            self.score == "book_additive" or self.qkv_norm == "fused"
+        ):
+            raise InvalidInput(
+                "score='book_additive' and qkv_norm='fused' combine query and key of the same "
+                f"entity, so they take no `context`; received one of the shape {context_shape}"
             )
 
     def _build_norms(self, nodes, keys):
@@ -206,27 +217,13 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         self.score_output = self._dense("score_output", nodes if book else 1, width, use_bias=book)
 
     def _dense(self, name, units, features, use_bias=True):
-        dense = keras.layers.Dense(
-            units,
-            use_bias=self.use_bias and use_bias,
-            # A clone, as one unseeded initialiser gives the same numbers at every use.
-            kernel_initializer=self.kernel_initializer.clone(),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-        dense.build((None, features))
-        return dense
+        return make_dense(self, name, units, features, use_bias=self.use_bias and use_bias)
 
     def _norm(self, name, axis, shape):
-        norm = LayerNormalization(
-            axis=axis,
-            epsilon=self.norm_epsilon,
-            gamma_initializer=self.norm_initializer.clone(),
-            dtype=self.dtype_policy,
-            name=name,
+        gamma_initializer = self.norm_initializer.clone()
+        return make_norm(
+            self, name, shape, self.norm_epsilon, axis=axis, gamma_initializer=gamma_initializer
         )
-        norm.build(shape)
-        return norm
 
     def call(
         self,
@@ -239,25 +236,45 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
         check_entity(entity, inputs)
-        check_bias(bias, self._pairs_shape(inputs, context))
+        keys = inputs if context is None else context
+        shape = (inputs.shape[0], self.num_heads, inputs.shape[1], keys.shape[1])  # (B, H, N, S)
+        self._check_call(shape, context, bias, entity)
         query, key, value = self._project(inputs, context)  # (B, H, N or S, size)
+        allowed = attention_mask(mask, keys, shape)
         if entity is not None:
-            if self.score == "book_additive":
-                raise InvalidInput(
-                    f"score='book_additive' has no row for one entity; received entity={entity!r}"
-                )
             query = query[:, :, entity : entity + 1]
-            bias = rows_of_entity(bias, entity)
-        allowed = self._allowed(inputs, context, mask, entity)
+            bias, allowed = rows_of_entity(bias, entity), rows_of_entity(allowed, entity)
         output, attention = self._gather(query, key, value, allowed, training, bias)
         if self.output_projection is not None:
             output = dense_on_rows(self.output_projection, output)
-        if entity is not None:
-            carry_mask(output, self.compute_mask(inputs, mask), slice(entity, entity + 1))
+        self._carry_mask(output, inputs, mask, entity)
         return (output, attention) if return_attention_scores else output
 
+    def _check_call(self, shape, context, bias, entity):
+        """Raise an `InvalidInput` for arguments that do not fit scores of `shape`."""
+        if (context is not None) != self.is_cross_attention:
+            raise InvalidInput(
+                f"{self.name} was built {'with' if self.is_cross_attention else 'without'} a "
+                f"`context`; received {'none' if context is None else 'one'}"
+            )
+        if bias is not None and not same_shape(bias.shape, shape, broadcast=True):
+            raise InvalidInput(
+                "`bias` must have four axes that broadcast to (B, H, N, S), here "
+                f"{tuple(shape)}; received the shape {tuple(bias.shape)}"
+            )
+        # A single entity would be broadcast to all weights.
+        if self.fixed_entities and not same_shape(shape[2:], self._built_for):
+            raise InvalidInput(
+                f"{self.name} has weights for every entity and was built for (N, S) = "
+                f"{self._built_for}; received {tuple(shape[2:])}"
+            )
+        if entity is not None and self.score == "book_additive":
+            raise InvalidInput(
+                f"score='book_additive' has no row for one entity; received entity={entity!r}"
+            )
+
     def _gather(self, query, key, value, allowed, training, bias=None):
-        """What the heads gather, `(B, N, H * D)`, and from where, `(B, H, N, S)`."""
+        """Return the heads' outputs `(B, N, H * D)` and attention `(B, H, N, S)`."""
         scores = self._score(query, key)
         attention = self._softmax(scores if bias is None else scores + bias, allowed)
         heads = ops.matmul(self.attention_dropout(attention, training=training), value)
@@ -266,18 +283,23 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         return output, attention
 
     def query_key_values(self, inputs: Tensor) -> Tensor:
-        """What `attend` takes, `(..., N, H * (2 * key_size + D))`, of every entity for itself."""
+        """Return each entity's queries, keys and values, `(..., N, H * (2 * key_size + D))`."""
         fused = dense_on_rows(self.query_key_value, inputs)
         return fused if self.fused_norm is None else self.fused_norm(fused)
 
     def attend(
         self, fused: Tensor, mask: Tensor | None = None, num_queries: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The self-attention of `call`, from `query_key_values` that were computed before.
+        """Return the self-attention of `call` from the result of `query_key_values`.
 
-        The mask is `(B, N)`, true for the entities that count. Only the first `num_queries`
-        entities ask, or all; the output is `(B, num_queries, H * D)`, not projected, and the
-        attention `(B, H, num_queries, N)`.
+        Args:
+            fused: `(B, N, H * (2 * key_size + D))`.
+            mask: `(B, N)`, true for real entities.
+            num_queries: number of entities, from the first, to compute outputs for; by default all.
+
+        Returns:
+            The output `(B, num_queries, H * D)`, without output projection, and the attention
+            `(B, H, num_queries, N)`.
         """
         query, key, value = self._parts(fused)
         if num_queries is not None:
@@ -285,30 +307,12 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         allowed = None if mask is None else mask[:, None, None, :]
         return self._gather(query, key, value, allowed, training=False)
 
-    def _allowed(self, inputs, context, mask, entity):
-        """The mask of the scores, or None."""
-        keys = inputs if context is None else context
-        mask = attention_mask(mask, keys, self._pairs_shape(inputs, context))
-        return mask if entity is None else rows_of_entity(mask, entity)
-
-    def _pairs_shape(self, inputs, context):
-        """Of the scores, `(B, H, N, S)`."""
-        keys = inputs if context is None else context
-        return inputs.shape[0], self.num_heads, inputs.shape[1], keys.shape[1]
-
     def _project(self, inputs, context):
-        """Queries `(B, H, N, key_size)`, keys `(B, H, S, key_size)`, values `(B, H, S, D)`."""
-        if (context is not None) != self.is_cross_attention:
-            raise InvalidInput(
-                f"{self.name} was built {'with' if self.is_cross_attention else 'without'} a "
-                f"`context`; received {'none' if context is None else 'one'}"
-            )
-        check_fixed_entities(self, self._pairs_shape(inputs, context)[2:], self._built_for)
-        k = self.key_size
+        """Return queries and keys `(B, H, N or S, key_size)`, and values `(B, H, S, D)`."""
         if self.is_cross_attention:
             query = self._split_heads(dense_on_rows(self.query, inputs))
             fused = self._split_heads(dense_on_rows(self.key_value, context))
-            key, value = ops.split(fused, [k], axis=-1)
+            key, value = ops.split(fused, [self.key_size], axis=-1)
         else:
             query, key, value = self._parts(self.query_key_values(inputs))
         if self.query_norm is not None:
@@ -319,7 +323,7 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         k = self.key_size
         if k != self.value_size:
             return ops.split(self._split_heads(fused), [k, 2 * k], axis=-1)
-        # Parts of the first axis are no copies on TensorFlow.
+        # On TensorFlow, unstacking the first axis does not copy.
         parts = ops.reshape(fused, (-1, ops.shape(fused)[1], self.num_heads, 3, k))
         return ops.unstack(ops.transpose(parts, (3, 0, 2, 1, 4)), 3)  # each (B, H, N, k)
 
@@ -344,57 +348,20 @@ class MultiHeadDotProductAttention(keras.layers.Layer):
         if mask is None:
             return ops.cast(softmax(scores), self.compute_dtype)
         mask = ops.cast(mask, "bool")
-        # Added rather than selected: on a CPU a sum broadcasts in a tenth of the time. It leaves
-        # nothing of a hidden score, and its softmax is exactly 0 ...
+        # On a CPU a sum broadcasts in a tenth of the time that `where` takes. The softmax of a
+        # masked score is exactly 0 ...
         attention = softmax(scores + _HIDDEN * ops.cast(ops.logical_not(mask), scores.dtype))
-        # ... except where a whole row is hidden: it is uniform, and nothing may be gathered there.
+        # ... except in rows without an allowed key, which are uniform and must be 0.
         any_allowed = ops.cast(ops.any(mask, axis=-1, keepdims=True), scores.dtype)
         return ops.cast(attention * any_allowed, self.compute_dtype)
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
-        if self.is_cross_attention:  # a mask that was passed says which of the context's count
-            return carried_mask(inputs)
-        return padding_mask(inputs, previous_mask)
+        # With a context, a mask argument is the mask of the context.
+        mask = None if self.is_cross_attention else previous_mask
+        return super().compute_mask(inputs, mask)
 
     def compute_output_shape(
         self, inputs_shape: Shape, context_shape: Shape | None = None
     ) -> Shape:
         width = self.output_size or self.num_heads * self.value_size
         return (*inputs_shape[:-1], width)
-
-    def compute_output_spec(
-        self,
-        inputs: Tensor,
-        context: Tensor | None = None,
-        mask: Tensor | None = None,
-        bias: Tensor | None = None,
-        entity: int | None = None,
-        training: bool = False,
-        return_attention_scores: bool = False,
-    ) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
-        check_entity(entity, inputs)
-        batch, nodes, features = inputs.shape
-        keys = (inputs if context is None else context).shape[1]
-        nodes = nodes if entity is None else 1
-        output = tensor_spec(self, self.compute_output_shape((batch, nodes, features)))
-        if entity is not None:
-            carry_mask(output, self.compute_mask(inputs, mask), slice(entity, entity + 1))
-        scores = tensor_spec(self, (batch, self.num_heads, nodes, keys))
-        return (output, scores) if return_attention_scores else output
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "key_size": self.key_size,
-            "value_size": self.value_size,
-            "output_size": self.output_size,
-            "score": self.score,
-            "qkv_norm": self.qkv_norm,
-            "use_bias": self.use_bias,
-            "dropout": self.dropout,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "norm_initializer": keras.initializers.serialize(self.norm_initializer),
-            "norm_epsilon": self.norm_epsilon,
-            "seed": self.seed,
-        }

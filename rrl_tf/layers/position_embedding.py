@@ -1,4 +1,4 @@
-"""A learned vector for every place."""
+"""A learned vector for every position."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import keras
 
 from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers._shapes import same_shape, tensor_spec
+from rrl_tf.layers.base import BaseLayer, same_shape
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class PositionEmbedding(keras.layers.Layer):
-    """Tells every entity where it is: adds to entity `i` a learned vector of place `i`.
+class PositionEmbedding(BaseLayer):
+    """Adds to entity `i` the learned vector of position `i`.
 
     Args:
         embeddings_initializer: initialiser of the table `(N, F)`.
@@ -25,8 +25,8 @@ class PositionEmbedding(keras.layers.Layer):
         `(B, N, F)`.
 
     Raises:
-        InvalidInput: for inputs of another rank, of unknown N or F, or of others than it was built
-            for.
+        InvalidInput: for inputs of another rank, of unknown N or F, or of other sizes than the
+            layer was built for.
 
     Example:
 
@@ -52,22 +52,13 @@ class PositionEmbedding(keras.layers.Layer):
         )
 
     def call(self, inputs: Tensor) -> Tensor:
-        # One entity, or feature, would be broadcast to as many as there are weights.
+        # Otherwise a single entity or feature would be broadcast to the size of the table.
         if not same_shape(inputs.shape[1:], self.embeddings.shape):
             raise InvalidInput(
-                "`inputs` must be entities (B, N, F) of the N and F that it was built for, "
+                "`inputs` must be entities (B, N, F) of the N and F that the layer was built for, "
                 f"{tuple(self.embeddings.shape)}; received the shape {tuple(inputs.shape)}"
             )
         return inputs + self.embeddings
 
     def compute_output_shape(self, inputs_shape: Shape) -> Shape:
         return tuple(inputs_shape)
-
-    def compute_output_spec(self, inputs: Tensor) -> keras.KerasTensor:
-        return tensor_spec(self, inputs.shape)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
-        }

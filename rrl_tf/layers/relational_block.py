@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import numbers
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,11 +14,11 @@ from keras import ops
 from rrl_tf._arguments import one_of, optional_positive_int, positive_ints
 from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers._layer_norm import LayerNormalization
-from rrl_tf.layers._masks import carry_mask, check_entity, edge_mask, padding_mask
-from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
+from rrl_tf.layers.base import dense_on_rows, make_dense, same_shape
+from rrl_tf.layers.layer_normalization import make_norm
+from rrl_tf.layers.masks import EntityLayer, check_entity, edge_mask
 from rrl_tf.layers.multi_head_dot_product_attention import MultiHeadDotProductAttention
-from rrl_tf.layers.relative_position_bias import RelativePositionBias, check_grid_of
+from rrl_tf.layers.relative_position_bias import RelativePositionBias
 
 NORMS = (None, "entity", "joint")
 _OF_THE_ATTENTION = (
@@ -34,11 +37,11 @@ _OF_THE_ATTENTION = (
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class RelationalBlock(keras.layers.Layer):
-    """Updates every entity by what it gathers from the others: one round of message passing.
+class RelationalBlock(EntityLayer):
+    """One round of message passing: every entity is updated by attention to the others.
 
-    Attention, a dense network on the concatenated heads, then a residual connection and a norm as
-    wanted: `norm(inputs + dense(attention(inputs)))`. The default is one linear layer back to the
+    Attention, a dense network on the concatenated heads, and an optional residual connection and
+    norm: `norm(inputs + dense(attention(inputs)))`. The default is one linear layer back to the
     size of the entities with a residual connection and no norm. Without a `"joint"` norm and
     `"book_additive"` scores, the block is equivariant to permutations and takes any number of
     entities.
@@ -57,38 +60,37 @@ class RelationalBlock(keras.layers.Layer):
         score: score of the attention.
         qkv_norm: norm of the queries, keys and values.
         use_bias: whether the projections and dense layers have a bias.
-        dropout: rate at which attention probabilities are dropped in training.
+        dropout: dropout rate of the attention probabilities in training.
         kernel_initializer: initialiser of every matrix.
         norm_initializer: initialiser of the gain of the norms.
         norm_epsilon: added to the variance in the norms.
         seed: seed of the dropout.
-        edge_size: E, the numbers that an edge has, where a graph is given by features of its edges:
-            they are mapped linearly to a bias of the scores, one for each head.
-        max_offset: for entities that are the cells of a grid: the largest offset between two cells
-            that has a learned bias of its own, see `RelativePositionBias`. `None` is no such bias.
+        edge_size: E, the number of features of an edge. A linear map turns them into a bias of the
+            scores for each head. `None` if edges have no features.
+        max_offset: for entities that are the cells of a grid, the largest offset in the table of
+            `RelativePositionBias`. `None` for no such bias.
 
     Call arguments:
         inputs: entities `(B, N, F)`.
-        mask: `(B, N)`, true for the entities that count, as Keras injects it; or four axes that
-            broadcast to `(B, H, N, N)`, true where attention is allowed.
-        edges: a graph. Without `edge_size` its adjacency `(B, N, N)`, true or not 0 where entity
-            `i` may attend to `j`: a node without a neighbour gathers nothing, and its own state
-            reaches it by the residual connection. With `edge_size`, features `(B, N, N, E)`; which
-            of the edges there are is then up to `mask`.
-        grid: `(rows, columns)` of the entities, where there is a `max_offset`. Entities behind the
-            grid's cells, such as a question about them, have no place and no such bias.
-        entity: index of the only entity whose output is wanted: `(B, 1, units[-1])`.
+        mask: `(B, N)`, true for real entities, as Keras injects it; or four axes that broadcast to
+            `(B, H, N, N)`, true where attention is allowed.
+        edges: a graph. Without `edge_size`, its adjacency `(B, N, N)`, not 0 where entity `i` may
+            attend to `j`; a node without neighbours keeps its state through the residual connection
+            only. With `edge_size`, features `(B, N, N, E)`; `mask` then selects the edges.
+        grid: `(rows, columns)` of the entities, needed with `max_offset`. Entities after the grid's
+            cells, such as a question about them, have no position and no such bias.
+        entity: index of the only entity to compute an output for, `(B, 1, units[-1])`.
         training: whether to apply dropout.
         return_attention_scores: whether to return the scores as well.
 
     Returns:
-        `(B, N, units[-1])`; with `return_attention_scores`, a pair of that and of the attention
+        `(B, N, units[-1])`. With `return_attention_scores`, a pair of the output and the attention
         `(B, H, N, N)`.
 
     Raises:
         InvalidInput: for an argument out of its range, sizes that a residual connection cannot
-            add, edges or a mask of another shape, no such `entity`, or a `grid` that is missing or
-            does not fit.
+            add, edges or a mask of another shape, an `entity` that does not exist, or a `grid` that
+            is missing or does not fit.
 
     Example:
 
@@ -146,7 +148,6 @@ class RelationalBlock(keras.layers.Layer):
         self.norm = one_of("norm", norm, NORMS)
         self.edge_size = optional_positive_int("edge_size", edge_size)
         self.max_offset = optional_positive_int("max_offset", max_offset)
-        self.supports_masking = True
 
     def build(self, inputs_shape: Shape) -> None:
         self.attention.build(inputs_shape)
@@ -160,42 +161,32 @@ class RelationalBlock(keras.layers.Layer):
         shape = self.attention.compute_output_shape(inputs_shape)
         self.dense_layers = []
         for i, size in enumerate(units, start=1):
-            dense = keras.layers.Dense(
-                size,
-                activation=self.activation,
-                use_bias=self.use_bias,
-                kernel_initializer=self.kernel_initializer.clone(),
-                dtype=self.dtype_policy,
-                name=f"dense_{i}",
+            dense = make_dense(
+                self, f"dense_{i}", size, shape[-1], self.activation, use_bias=self.use_bias
             )
-            dense.build((None, shape[-1]))
             self.dense_layers.append(dense)
             shape = (*shape[:-1], size)
         self.output_norm = None
         if self.norm is not None:
             per_entity = self.norm == "entity"
-            self.output_norm = LayerNormalization(
+            self.output_norm = make_norm(
+                self,
+                "output_norm",
+                shape,
+                self.norm_epsilon,
                 axis=-1 if per_entity else (1, 2),
                 center=per_entity,
                 scale=per_entity,
-                epsilon=self.norm_epsilon,
                 gamma_initializer=self.norm_initializer.clone(),
-                dtype=self.dtype_policy,
-                name="output_norm",
             )
-            self.output_norm.build(shape)
 
     def _build_biases(self):
         self.edge_bias = self.position_bias = None
         if self.edge_size is not None:
-            self.edge_bias = keras.layers.Dense(
-                self.num_heads,
-                use_bias=False,  # it would add the same to all scores of a row
-                kernel_initializer=self.kernel_initializer.clone(),
-                dtype=self.dtype_policy,
-                name="edge_bias",
+            # A bias of this layer would add the same number to all scores of a row.
+            self.edge_bias = make_dense(
+                self, "edge_bias", self.num_heads, self.edge_size, use_bias=False
             )
-            self.edge_bias.build((None, self.edge_size))
         if self.max_offset is not None:
             self.position_bias = RelativePositionBias(
                 self.num_heads, self.max_offset, dtype=self.dtype_policy, name="position_bias"
@@ -203,21 +194,18 @@ class RelationalBlock(keras.layers.Layer):
             self.position_bias.build()
 
     def _biases(self, inputs, edges, grid):
-        """What is added to the scores, of four axes that broadcast to `(B, H, N, N)`, or None."""
+        """Return the bias of the scores, four axes that broadcast to `(B, H, N, N)`, or None."""
         biases = []
         if self.edge_bias is not None:
             biases.append(ops.transpose(dense_on_rows(self.edge_bias, edges), (0, 3, 1, 2)))
         if self.position_bias is not None:
-            biases.append(self._position_bias(inputs, grid))
+            after = ops.shape(inputs)[1] - grid[0] * grid[1]
+            padding = [(0, 0), (0, 0), (0, after), (0, after)]
+            biases.append(ops.pad(self.position_bias(grid=grid), padding))
         return sum(biases) if biases else None
 
-    def _position_bias(self, inputs, grid):
-        bias = self.position_bias(grid=grid)
-        behind = ops.shape(inputs)[1] - grid[0] * grid[1]
-        return ops.pad(bias, [(0, 0), (0, 0), (0, behind), (0, behind)])
-
     def _check_call(self, inputs, edges, grid, entity):
-        """Raises an `InvalidInput` for what this layer does not take."""
+        """Raise an `InvalidInput` for arguments that this layer does not take."""
         check_entity(entity, inputs)
         if entity is not None and self.norm == "joint":
             raise InvalidInput(
@@ -231,19 +219,16 @@ class RelationalBlock(keras.layers.Layer):
                 f"edge_size={self.edge_size} needs `edges` (B, N, N, E); received none"
             )
         if self.max_offset is not None:
-            check_grid_of(inputs, grid)
+            _check_grid(grid, inputs.shape[1])
 
     def _check_edges(self, inputs, edges):
-        of_an_edge = () if self.edge_size is None else (self.edge_size,)
+        features = () if self.edge_size is None else (self.edge_size,)
+        axes = "(B, N, N, E)" if features else "(B, N, N)"
         nodes = inputs.shape[1]
-        expected = (inputs.shape[0], nodes, nodes, *of_an_edge)
-        if len(edges.shape) != len(expected) or any(
-            None not in (size, given) and size != given
-            for size, given in zip(expected, edges.shape)
-        ):
+        expected = (inputs.shape[0], nodes, nodes, *features)
+        if not same_shape(edges.shape, expected):
             raise InvalidInput(
-                f"`edges` must be {'(B, N, N)' if not of_an_edge else '(B, N, N, E)'}, here "
-                f"{expected}, for edge_size={self.edge_size}; "
+                f"`edges` must be {axes}, here {expected}, for edge_size={self.edge_size}; "
                 f"received the shape {tuple(edges.shape)}"
             )
 
@@ -273,44 +258,28 @@ class RelationalBlock(keras.layers.Layer):
             x = x + (inputs if entity is None else inputs[:, entity : entity + 1])
         if self.output_norm is not None:
             x = self.output_norm(x)
-        if entity is not None:
-            carry_mask(x, padding_mask(inputs, mask), slice(entity, entity + 1))
+        self._carry_mask(x, inputs, mask, entity)
         return (x, scores) if return_attention_scores else x
-
-    def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
-        return padding_mask(inputs, previous_mask)
 
     def compute_output_shape(self, inputs_shape: Shape) -> Shape:
         return (*inputs_shape[:-1], self.units[-1] if self.units else inputs_shape[-1])
 
-    def compute_output_spec(
-        self,
-        inputs: Tensor,
-        mask: Tensor | None = None,
-        edges: Tensor | None = None,
-        grid: tuple[Any, Any] | None = None,
-        entity: int | None = None,
-        training: bool = False,
-        return_attention_scores: bool = False,
-    ) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
-        self._check_call(inputs, edges, grid, entity)
-        batch, nodes, features = inputs.shape
-        updated = nodes if entity is None else 1
-        output = tensor_spec(self, self.compute_output_shape((batch, updated, features)))
-        if entity is not None:
-            carry_mask(output, padding_mask(inputs, mask), slice(entity, entity + 1))
-        scores = tensor_spec(self, (batch, self.num_heads, updated, nodes))
-        return (output, scores) if return_attention_scores else output
 
-    def get_config(self) -> dict[str, Any]:
-        attention = self.attention.get_config()
-        return {
-            **super().get_config(),
-            **{name: attention[name] for name in _OF_THE_ATTENTION},
-            "units": self.units,
-            "activation": keras.activations.serialize(self.activation),
-            "residual": self.residual,
-            "norm": self.norm,
-            "edge_size": self.edge_size,
-            "max_offset": self.max_offset,
-        }
+def _check_grid(grid, nodes):
+    """Raise an `InvalidInput` unless `grid` is (rows, columns) with at most `nodes` cells."""
+    sizes = [_size(each) for each in grid] if isinstance(grid, tuple | list) else []
+    fits = len(sizes) == 2 and 0 not in sizes
+    if not fits or (nodes and None not in sizes and math.prod(sizes) > nodes):
+        raise InvalidInput(
+            f"relative positions need the `grid` (rows, columns) of the entities, here {nodes} of "
+            f"them; received {grid!r}"
+        )
+
+
+def _size(value):
+    """Return a positive integer; None for a size unknown while tracing; 0 for anything else."""
+    try:
+        return 0 if isinstance(value, bool) else max(operator.index(value), 0)
+    except TypeError:
+        is_known = isinstance(value, numbers.Number) or not hasattr(value, "dtype")
+        return 0 if is_known and value is not None else None

@@ -9,8 +9,8 @@ from keras import ops
 
 from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers._masks import carried_mask
-from rrl_tf.layers._shapes import tensor_spec
+from rrl_tf.layers.base import BaseLayer, same_shape
+from rrl_tf.layers.masks import carried_mask
 from rrl_tf.layers.relational_memory_cell import RelationalMemoryCell
 
 _OF_THE_CELL = (
@@ -29,52 +29,51 @@ _OF_THE_CELL = (
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class RelationalMemory(keras.layers.RNN):
+class RelationalMemory(BaseLayer, keras.layers.RNN):
     """A recurrent layer whose memory is several slots that attend to each other and to the input.
 
-    `RelationalMemoryCell` says what happens at a step. The layer takes the place of a
-    `keras.layers.LSTM`. What the memory does not change, the projections of the inputs, is computed
-    for the whole sequence before the loop.
+    It can replace a `keras.layers.LSTM`. `RelationalMemoryCell` documents a step. The projections
+    of the inputs do not depend on the memory, so they are computed for the whole sequence before
+    the loop.
 
-    The output of a step is the memory after it. A masked step leaves the memory as it is, so
-    before the first step that counts it is the initial memory.
+    The output of a step is the memory after it. A masked step does not change the memory, which is
+    the initial memory until the first real step.
 
     Args:
         mem_slots: number of rows of the memory.
-        head_size: D, size of a value, per head; the memory's rows are `num_heads` times as long.
+        head_size: D, size of a value, per head; a row of the memory has `num_heads * head_size`.
         num_heads: H, the number of attention heads.
-        num_blocks: how often a step attends.
+        num_blocks: number of attention blocks in a step.
         forget_bias: added to the forget gate before its sigmoid.
         input_bias: added to the input gate before its sigmoid.
         gate_style: `"unit"`, `"memory"` or `None`.
         attention_mlp_layers: number of layers of the dense network, with ReLU between them.
         key_size: size of a query and of a key, per head. `None` is `head_size`.
-        learned_start: whether the initial memory is a weight. It starts as the identity, which it
-            otherwise stays. A stateful layer starts from it but does not train it.
+        learned_start: whether the initial memory is a weight, initialised to the identity, instead
+            of the identity. A stateful layer starts from it but does not train it.
         kernel_initializer: initialiser of every matrix. `None` is Sonnet's.
         return_sequences: whether to return the memory after every step, or after the last.
         return_state: whether to return the last memory as well.
-        go_backwards: whether to take the steps in reverse; sequences come out as they were made,
-            the last step first.
-        stateful: whether a batch starts from the memories the batch before it ended with.
-            `reset_state()` returns to the initial memory. On JAX that needs a direct call: `fit`
-            and `predict` do not carry the state of any recurrent layer on.
-        unroll: whether to write the steps out one after the other instead of looping, which needs
-            a known T and is faster on short sequences.
+        go_backwards: whether to take the steps in reverse; returned sequences start with the last
+            step.
+        stateful: whether a batch starts from the last memories of the previous batch.
+            `reset_state()` returns to the initial memory. On JAX this works in direct calls only,
+            because `fit` and `predict` do not keep the state of any recurrent layer.
+        unroll: whether to unroll the loop, which needs a known T and is faster on short sequences.
         zero_output_for_mask: whether the sequence is zero at masked steps.
 
     Call arguments:
         sequences: vectors `(B, T, F)`, or matrices of n rows `(B, T, n, F)`.
         initial_state: the memory to start from, `(B, mem_slots * H * D)`.
-        mask: `(B, T)`, true for the steps that count.
+        mask: `(B, T)`, true for real steps.
         return_attention_scores: whether to return the scores as well.
 
     Returns:
-        The last memory, flat, `(B, mem_slots * H * D)`; with `return_sequences` that of every step,
-        `(B, T, mem_slots * H * D)`. Then, with `return_state`, the last memory. Then, with
-        `return_attention_scores`, a dict of the attention of the blocks, `"block_1"` and so on,
-        `(B, T, H, N, N)`: N is `mem_slots` and after them the rows of the input. It is zero at
-        masked steps, and in the order of the sequence returned.
+        The last memory, flat, `(B, mem_slots * H * D)`; with `return_sequences` the memory after
+        every step, `(B, T, mem_slots * H * D)`. Then, with `return_state`, the last memory. Then,
+        with `return_attention_scores`, a dict of the attention of the blocks, `"block_1"` and so
+        on, `(B, T, H, N, N)`, where N counts the slots and, after them, the rows of the input. It
+        is zero at masked steps, and in the order of the returned sequence.
 
     Raises:
         InvalidInput: for an argument out of its range, or sequences, a mask or an initial memory of
@@ -164,7 +163,7 @@ class RelationalMemory(keras.layers.RNN):
         mask: Tensor | None = None,
         return_attention_scores: bool = False,
     ) -> Tensor | tuple[Any, ...]:
-        # Keras injects a mask into a layer only if the layer is given no other tensor.
+        # Keras injects a mask only into a call without other tensors.
         mask = carried_mask(sequences) if mask is None else mask
         self._check_call(sequences, initial_state, mask)
         start = self._start(sequences, initial_state)
@@ -184,9 +183,9 @@ class RelationalMemory(keras.layers.RNN):
         return tuple(result) if len(result) > 1 else result[0]
 
     def _check_call(self, sequences, initial_state, mask):
-        """Raises an `InvalidInput` unless mask, memory, batch and number of steps fit."""
+        """Raise an `InvalidInput` unless mask, memory, batch size and number of steps fit."""
         batch, steps = sequences.shape[:2]
-        if mask is not None and not _fits(mask.shape, (batch, steps)):
+        if mask is not None and not same_shape(mask.shape, (batch, steps)):
             raise InvalidInput(
                 f"`mask` must be (B, T), here {(batch, steps)}; "
                 f"received the shape {tuple(mask.shape)}"
@@ -195,13 +194,13 @@ class RelationalMemory(keras.layers.RNN):
         if len(memories) > 1:
             raise InvalidInput(f"`initial_state` must be one memory; received {len(memories)}")
         for memory in memories:
-            if not _fits(memory.shape, (batch, self.cell.state_size)):
+            if not same_shape(memory.shape, (batch, self.cell.state_size)):
                 raise InvalidInput(
                     "`initial_state` must be a flat memory (B, mem_slots * num_heads * head_size), "
                     f"here {(batch, self.cell.state_size)}; "
                     f"received the shape {tuple(memory.shape)}"
                 )
-        if self.stateful and not _fits(self.states[0].shape[:1], (batch,)):
+        if self.stateful and not same_shape(self.states[0].shape[:1], (batch,)):
             raise InvalidInput(
                 f"{self.name} is stateful and keeps the memories of a batch of "
                 f"{self.states[0].shape[0]}; received a batch of {batch}"
@@ -213,9 +212,9 @@ class RelationalMemory(keras.layers.RNN):
             )
 
     def _start(self, sequences, initial_state):
-        """The memory before the first step, `(B, state size)`."""
+        """Return the memory before the first step, `(B, state size)`."""
         if initial_state is None and self.stateful:
-            # A copy, as PyTorch overwrites the variable while it still needs the value.
+            # A copy, because PyTorch overwrites the variable while it still needs the value.
             initial_state = ops.copy(self.states[0])
         elif initial_state is None:
             initial_state = self.get_initial_state(ops.shape(sequences)[0])
@@ -223,8 +222,11 @@ class RelationalMemory(keras.layers.RNN):
         return ops.cast(memory, self.compute_dtype)
 
     def _memories(self, steps, start, mask):
-        """The memory after every step. The mask goes along with the steps: Keras' own masking puts
-        zeros, on TensorFlow, before the first step that counts."""
+        """Return the memory after every step, `(B, T, state size)`.
+
+        The mask is appended to the steps, because Keras' own masking on TensorFlow replaces the
+        initial memory by zeros until the first real step.
+        """
         if mask is not None:
             counts = ops.cast(mask, steps.dtype)[:, :, None]
             steps = ops.concatenate([steps, counts], axis=-1)
@@ -238,7 +240,7 @@ class RelationalMemory(keras.layers.RNN):
         return memories
 
     def _attention(self, steps, memories, mask):
-        """The attention of all steps at once, as the memory before each of them is known by now."""
+        """Return the attention of all steps at once, from the memory before each of them."""
         cell = self.cell
         times = ops.shape(steps)[1]
         steps = ops.reshape(steps, (-1, steps.shape[-1]))
@@ -254,32 +256,15 @@ class RelationalMemory(keras.layers.RNN):
         return {name: ops.where(counts, score, 0.0) for name, score in scores.items()}
 
     def reset_state(self) -> None:
-        """Returns a stateful layer to the initial memory."""
+        """Reset a stateful layer to the initial memory."""
         if self.states is not None:
             (memory,) = self.states
             memory.assign(self.get_initial_state(memory.shape[0])[0])
 
-    def compute_output_spec(
-        self,
-        sequences: Tensor,
-        initial_state: Tensor | list[Tensor] | None = None,
-        mask: Tensor | None = None,
-        return_attention_scores: bool = False,
-    ) -> keras.KerasTensor | tuple[Any, ...]:
-        self._check_call(sequences, initial_state, mask)
-        shapes = self.compute_output_shape(sequences.shape)
-        result = [tensor_spec(self, s) for s in (shapes if self.return_state else [shapes])]
-        if return_attention_scores:
-            entities = self.cell.mem_slots + self.cell.num_rows
-            shape = (*sequences.shape[:2], self.cell.num_heads, entities, entities)
-            blocks = range(1, self.cell.num_blocks + 1)
-            result.append({f"block_{i}": tensor_spec(self, shape) for i in blocks})
-        return tuple(result) if len(result) > 1 else result[0]
-
     def get_config(self) -> dict[str, Any]:
-        config, cell = super().get_config(), self.cell.get_config()
+        config = super().get_config()
         del config["cell"]
-        return {**config, **{name: cell[name] for name in _OF_THE_CELL}}
+        return config
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> RelationalMemory:
@@ -287,18 +272,15 @@ class RelationalMemory(keras.layers.RNN):
 
 
 class _ProjectedStep:
-    """What Keras loops over: the cell's step on a projected input.
+    """The cell's step on a projected input, as Keras' RNN loop calls it.
 
-    An input with one number more than the cell's ends with whether the step counts.
+    If the input has one number more than the cell's projection, the last is 1 for a real step.
     """
 
     def __init__(self, cell):
         self.cell = cell
         self.state_size = self.output_size = cell.state_size
-
-    @property
-    def compute_dtype(self):
-        return self.cell.compute_dtype
+        self.compute_dtype = cell.compute_dtype
 
     def __call__(self, projected, states):
         return self.call(projected, states)
@@ -307,13 +289,7 @@ class _ProjectedStep:
         if projected.shape[-1] == self.cell.projection_size:
             memory, _ = self.cell.update(projected, states[0])
         else:
-            projected, counts = ops.split(projected, [self.cell.projection_size], axis=-1)
+            projected, is_real = ops.split(projected, [self.cell.projection_size], axis=-1)
             memory, _ = self.cell.update(projected, states[0])
-            memory = ops.where(counts > 0, memory, states[0])
+            memory = ops.where(is_real > 0, memory, states[0])
         return memory, [memory]
-
-
-def _fits(shape, wanted):
-    """Whether two shapes may be the same, where None may be any number."""
-    pairs = zip(shape, wanted)
-    return len(shape) == len(wanted) and all(a == b or None in (a, b) for a, b in pairs)

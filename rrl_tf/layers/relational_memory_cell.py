@@ -12,20 +12,19 @@ from keras import ops
 from rrl_tf._arguments import one_of, optional_positive_int, positive_int
 from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers._layer_norm import LayerNormalization
-from rrl_tf.layers._shapes import dense_on_rows
+from rrl_tf.layers.base import BaseLayer, dense_on_rows, make_dense
+from rrl_tf.layers.layer_normalization import make_norm
 from rrl_tf.layers.multi_head_dot_product_attention import MultiHeadDotProductAttention
 
 GATE_STYLES = ("unit", "memory", None)
-_NORM_EPSILON = 1e-5
-# A normal distribution cut at two standard deviations keeps this part of its own. Keras makes up
-# for it and Sonnet does not.
+# The standard deviation of a unit normal distribution truncated at two standard deviations. Keras
+# corrects for it and Sonnet does not.
 _CUT_NORMAL_DEVIATION = 0.87962566103423978
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class RelationalMemoryCell(keras.layers.Layer):
-    """A memory of several slots that attend to each other and to the input at every step.
+class RelationalMemoryCell(BaseLayer):
+    """One step of a memory whose slots attend to each other and to the input.
 
     The memory `M` is a matrix of `mem_slots` rows of `num_heads * head_size` units. A step projects
     the input to rows `x` of that size and puts them after the memory, `z = [M; x]`. Each of
@@ -39,41 +38,40 @@ class RelationalMemoryCell(keras.layers.Layer):
     share the dense network. Input and forget gates, `sigmoid(x W + tanh(M) U + b + bias)`, mix old
     and new: `M' = i * tanh(A) + f * M`. The output is the new memory, and there is no output gate.
 
-    The computation, the sizes, the defaults and the initial weights are those of DeepMind's
-    `RelationalMemory` in Sonnet 1.36; its weights go in with
-    `rrl_tf.convert.sonnet_relational_memory`.
+    Computation, sizes, defaults and initial weights equal those of DeepMind's `RelationalMemory` in
+    Sonnet 1.36; `rrl_tf.convert.sonnet_relational_memory` loads its weights.
 
-    Keras cannot describe a state that is a matrix, so memories go in and out flat, slot by slot:
+    Keras cannot describe a state that is a matrix, so memories are flat, slot by slot:
     `state_size = output_size = mem_slots * num_heads * head_size`.
 
     Args:
         mem_slots: number of rows of the memory.
-        head_size: D, size of a value, per head; the memory's rows are `num_heads` times as long.
+        head_size: D, size of a value, per head; a row of the memory has `num_heads * head_size`.
         num_heads: H, the number of attention heads.
-        num_blocks: how often a step attends.
+        num_blocks: number of attention blocks in a step.
         forget_bias: added to the forget gate before its sigmoid.
         input_bias: added to the input gate before its sigmoid.
         gate_style: `"unit"` (a gate for every number of the memory), `"memory"` (one for every
             slot) or `None` (`M' = A`, no gates).
         attention_mlp_layers: number of layers of the dense network, with ReLU between them.
         key_size: size of a query and of a key, per head. `None` is `head_size`.
-        learned_start: whether the initial memory is a weight. It starts as the identity, which it
-            otherwise stays.
-        kernel_initializer: initialiser of every matrix. `None` is Sonnet's: normal, of standard
-            deviation `1 / sqrt(inputs)`, cut at two of them.
-        gate_bias_initializer: initialiser of b, `(2 * gate size,)`: the input gate's, then the
-            forget gate's.
+        learned_start: whether the initial memory is a weight, initialised to the identity, instead
+            of the identity.
+        kernel_initializer: initialiser of every matrix. `None` is Sonnet's: normal with standard
+            deviation `1 / sqrt(inputs)`, truncated at two standard deviations.
+        gate_bias_initializer: initialiser of b, `(2 * gate size,)`: first the input gate's part,
+            then the forget gate's.
 
     Call arguments:
-        inputs: what one step sees: a vector `(B, F)`, or the n rows of a matrix `(B, n, F)`.
-        states: the memory `(B, mem_slots * H * D)`, alone in a list.
+        inputs: the input of one step: a vector `(B, F)`, or the n rows of a matrix `(B, n, F)`.
+        states: a list of one memory `(B, mem_slots * H * D)`.
         return_attention_scores: whether to return the scores as well.
 
     Returns:
-        The new memory, twice: as the output `(B, mem_slots * H * D)` and as the state, alone in a
-        list. With `return_attention_scores`, third, a dict of the attention of the blocks,
-        `"block_1"` and so on, `(B, H, N, N)`: N is `mem_slots` and after them the rows of the
-        input. What the input's rows attend to in the last block goes nowhere, in the original too.
+        The new memory, as the output `(B, mem_slots * H * D)` and as the state in a list of one.
+        With `return_attention_scores`, also a dict of the attention of the blocks, `"block_1"` and
+        so on, `(B, H, N, N)`, where N counts the slots and, after them, the rows of the input. The
+        attention of the input's rows in the last block has no effect, as in the original.
 
     Raises:
         InvalidInput: for an argument out of its range, an input of another rank, or a memory of
@@ -112,8 +110,8 @@ class RelationalMemoryCell(keras.layers.Layer):
         self.head_size = positive_int("head_size", head_size)
         self.num_heads = positive_int("num_heads", num_heads)
         self.num_blocks = positive_int("num_blocks", num_blocks)
-        self.forget_bias = _bias("forget_bias", forget_bias)
-        self.input_bias = _bias("input_bias", input_bias)
+        self.forget_bias = _number("forget_bias", forget_bias)
+        self.input_bias = _number("input_bias", input_bias)
         self.gate_style = one_of("gate_style", gate_style, GATE_STYLES)
         self.attention_mlp_layers = positive_int("attention_mlp_layers", attention_mlp_layers)
         self.key_size = optional_positive_int("key_size", key_size) or self.head_size
@@ -128,7 +126,7 @@ class RelationalMemoryCell(keras.layers.Layer):
         self.mem_size = self.num_heads * self.head_size
         self.state_size = self.output_size = self.mem_slots * self.mem_size
         gate_size = {"unit": self.mem_size, "memory": 1, None: 0}[self.gate_style]
-        self.gates_size = 2 * gate_size  # the input gate's and the forget gate's
+        self.gates_size = 2 * gate_size  # input gate and forget gate
 
     def build(self, inputs_shape: Shape) -> None:
         if len(inputs_shape) not in (2, 3) or None in inputs_shape[1:]:
@@ -140,28 +138,33 @@ class RelationalMemoryCell(keras.layers.Layer):
         self.is_matrix = len(inputs_shape) == 3
         self.num_rows = inputs_shape[1] if self.is_matrix else 1
         self.rows_size = self.num_rows * self.mem_size
-        self.input_projection = self._dense("input_projection", self.mem_size, inputs_shape[-1])
+        self.input_projection = make_dense(
+            self, "input_projection", self.mem_size, inputs_shape[-1]
+        )
         self.attentions, self.attention_norms, self.mlp_norms = [], [], []
+        shape = (None, None, self.mem_size)
         for i in range(1, self.num_blocks + 1):
             self.attentions.append(self._attention(f"attention_{i}"))
-            self.attention_norms.append(self._norm(f"attention_norm_{i}"))
-            self.mlp_norms.append(self._norm(f"mlp_norm_{i}"))
+            self.attention_norms.append(make_norm(self, f"attention_norm_{i}", shape))
+            self.mlp_norms.append(make_norm(self, f"mlp_norm_{i}", shape))
         fused_size = self.num_heads * (2 * self.key_size + self.head_size)
-        # A step's queries, keys and values in the first block, rows, and gates. One row is sooner
-        # projected together with the slots.
+        # Sizes of a projected input: queries, keys and values of its rows in the first block, the
+        # rows, and their part of the gates. A single row is faster to project with the slots.
         self._projection_sizes = (
             self.num_rows * fused_size if self.is_matrix else 0,
             self.rows_size if self.num_blocks > 1 or not self.is_matrix else 0,
             self.gates_size,
         )
         self.projection_size = sum(self._projection_sizes)
+        activations = ["relu"] * (self.attention_mlp_layers - 1) + [None]
         self.mlp = [
-            self._dense(f"mlp_{i}", self.mem_size, self.mem_size, "relu" if not_last else None)
-            for i, not_last in enumerate(reversed(range(self.attention_mlp_layers)), start=1)
+            make_dense(self, f"mlp_{i}", self.mem_size, self.mem_size, activation)
+            for i, activation in enumerate(activations, start=1)
         ]
         if self.gate_style is not None:
-            self.input_gates = self._dense("input_gates", self.gates_size, self.rows_size)
-            self.memory_gates = self._dense(
+            self.input_gates = make_dense(self, "input_gates", self.gates_size, self.rows_size)
+            self.memory_gates = make_dense(
+                self,
                 "memory_gates",
                 self.gates_size,
                 self.mem_size,
@@ -174,19 +177,6 @@ class RelationalMemoryCell(keras.layers.Layer):
                 name="initial_memory",
             )
 
-    def _dense(self, name, units, features, activation=None, bias_initializer="zeros"):
-        dense = keras.layers.Dense(
-            units,
-            activation=activation,
-            # A clone, as one unseeded initialiser gives the same numbers at every use.
-            kernel_initializer=self.kernel_initializer.clone(),
-            bias_initializer=bias_initializer,
-            dtype=self.dtype_policy,
-            name=name,
-        )
-        dense.build((None, features))
-        return dense
-
     def _attention(self, name):
         attention = MultiHeadDotProductAttention(
             self.num_heads,
@@ -194,26 +184,20 @@ class RelationalMemoryCell(keras.layers.Layer):
             self.head_size,
             qkv_norm="fused",
             kernel_initializer=self.kernel_initializer.clone(),
-            norm_epsilon=_NORM_EPSILON,
             dtype=self.dtype_policy,
             name=name,
         )
         attention.build((None, self.mem_slots + self.num_rows, self.mem_size))
         return attention
 
-    def _norm(self, name):
-        norm = LayerNormalization(epsilon=_NORM_EPSILON, dtype=self.dtype_policy, name=name)
-        norm.build((None, None, self.mem_size))
-        return norm
-
     def _identity(self):
-        """The identity matrix, cut or padded with zeros to the memory's shape, flat."""
+        """Return the flat identity matrix, truncated or zero-padded to the memory's shape."""
         return ops.reshape(ops.eye(self.mem_slots, self.mem_size), (self.state_size,))
 
     def get_initial_state(self, batch_size: int | Tensor) -> list[Tensor]:
-        """The memory before the first step, `(batch_size, state_size)`, alone in a list.
+        """Return the memory before the first step, a list of one `(batch_size, state_size)`.
 
-        A learned start is a weight of the cell, which has to be built.
+        With `learned_start` the cell must be built.
         """
         memory = self.initial_memory if self.learned_start else self._identity()
         memory = ops.cast(memory, self.compute_dtype)
@@ -240,11 +224,12 @@ class RelationalMemoryCell(keras.layers.Layer):
             )
 
     def project_inputs(self, inputs: Tensor) -> Tensor:
-        """What a step needs of its input and no memory changes: `(..., projection_size)`.
+        """Return the part of a step that does not depend on the memory, `(..., projection_size)`.
 
-        A sequence of inputs goes through at once, `(B, T, F)` or `(B, T, n, F)`. The result holds,
-        of a matrix, the queries, keys and values of its projected rows in the first block; of a
-        vector, or if there are more blocks, the rows; and if there are gates, their part in these.
+        It takes the inputs of one step or of a sequence, `(B, T, F)` or `(B, T, n, F)`. The result
+        contains, for a matrix, the queries, keys and values of its projected rows in the first
+        block; for a vector, or with several blocks, the projected rows; and their part of the
+        gates.
         """
         rows = dense_on_rows(self.input_projection, inputs)
         leading = ops.shape(inputs)[: len(inputs.shape) - (2 if self.is_matrix else 1)]
@@ -261,9 +246,9 @@ class RelationalMemoryCell(keras.layers.Layer):
         return ops.concatenate(parts, axis=-1) if len(parts) > 1 else parts[0]
 
     def _parts(self, projected):
-        """`project_inputs`' result, taken apart again; `None` for what it does not hold."""
+        """Split the result of `project_inputs` into its parts; a missing part is `None`."""
         sizes = [size for size in self._projection_sizes if size]
-        # A split, here and below: the gradient of a slice takes longer on TensorFlow.
+        # A split, here and below, because the gradient of a slice is slower on TensorFlow.
         places = np.cumsum(sizes)[:-1].tolist()
         parts = iter(ops.split(projected, places, axis=-1) if places else [projected])
         fused, rows, gates = (next(parts) if size else None for size in self._projection_sizes)
@@ -277,37 +262,37 @@ class RelationalMemoryCell(keras.layers.Layer):
         self,
         projected: Tensor,
         memory: Tensor,
-        seen: Tensor | None = None,
+        visible: Tensor | None = None,
         every_row: bool = False,
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """One step from `project_inputs`' result `(B, projection_size)` and the flat memory.
+        """Return the memory after one step and the attention of its blocks.
 
         Args:
-            projected: `(B, projection_size)`.
+            projected: result of `project_inputs`, `(B, projection_size)`.
             memory: `(B, state_size)`.
-            seen: `(B, n)`, true for the rows of the input that may be attended to; all, if left
-                out.
-            every_row: whether the input's rows attend in the last block too, where it goes
-                nowhere.
+            visible: `(B, n)`, true for the rows of the input that may be attended to; by default
+                all are.
+            every_row: whether to compute the attention of the input's rows in the last block too,
+                which has no effect on the memory.
 
         Returns:
-            The new flat memory, and the attention of the blocks as a dict, `(B, H, N, N)`; without
-            `every_row`, the last one's has the rows of the memory only.
+            The new flat memory, and a dict of the attention of the blocks, `(B, H, N, N)`; without
+            `every_row`, the attention of the last block has the rows of the memory only.
         """
         slots = ops.reshape(memory, (-1, self.mem_slots, self.mem_size))
         fused, rows, input_gates = self._parts(projected)
-        attended, scores = self._attend(slots, fused, rows, seen, every_row)
+        attended, scores = self._attend(slots, fused, rows, visible, every_row)
         if self.gate_style is not None:
             input_gate, forget_gate = self._gates(input_gates, slots)
             attended = input_gate * ops.tanh(attended) + forget_gate * slots
         return ops.reshape(attended, (-1, self.state_size)), scores
 
     def gates(self, projected: Tensor, memory: Tensor) -> dict[str, Tensor]:
-        """How much of what is new the step of `update` lets in, and how much of the old it keeps.
+        """Return the input and forget gates of the step that `update` computes.
 
         Returns:
-            Dict of `"input"` and `"forget"`, `(B, mem_slots, gate size)`; empty without gates. A
-            gate's size is that of a slot, or 1 where `gate_style="memory"`.
+            Dict of `"input"` and `"forget"`, `(B, mem_slots, gate size)`; empty without gates. The
+            gate size is that of a slot, or 1 with `gate_style="memory"`.
         """
         if self.gate_style is None:
             return {}
@@ -322,14 +307,14 @@ class RelationalMemoryCell(keras.layers.Layer):
         input_gate = ops.sigmoid(input_gate + self.input_bias)
         return input_gate, ops.sigmoid(forget_gate + self.forget_bias)
 
-    def _attend(self, slots, fused, rows, seen, every_row):
-        """The attended memory `(B, mem_slots, mem_size)`, and the attention of the blocks.
+    def _attend(self, slots, fused, rows, visible, every_row):
+        """Return the attended memory `(B, mem_slots, mem_size)` and the attention of the blocks.
 
-        Nothing reads the input's rows after the last block, so only the memory's are computed.
+        The input's rows have no use after the last block, so it computes the memory's rows only.
         """
-        if seen is not None:
-            seen = ops.cast(seen, "bool")
-            seen = ops.concatenate([ops.ones_like(slots[..., 0], dtype="bool"), seen], axis=1)
+        if visible is not None:
+            all_slots = ops.ones_like(slots[..., 0], dtype="bool")
+            visible = ops.concatenate([all_slots, ops.cast(visible, "bool")], axis=1)
         z = slots if rows is None else ops.concatenate([slots, rows], axis=1)  # (B, N, mem_size)
         scores = {}
         blocks = zip(self.attentions, self.attention_norms, self.mlp_norms)
@@ -341,7 +326,7 @@ class RelationalMemoryCell(keras.layers.Layer):
                 fused = attention.query_key_values(z)
             is_last = i == self.num_blocks
             few = self.mem_slots if is_last and not every_row else None
-            heads, scores[f"block_{i}"] = attention.attend(fused, seen, few)
+            heads, scores[f"block_{i}"] = attention.attend(fused, visible, few)
             if is_last:
                 z, heads = self._memory_rows(z), self._memory_rows(heads)
             z = attention_norm(z + heads)
@@ -356,26 +341,9 @@ class RelationalMemoryCell(keras.layers.Layer):
             z = dense_on_rows(dense, z)
         return z
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "mem_slots": self.mem_slots,
-            "head_size": self.head_size,
-            "num_heads": self.num_heads,
-            "num_blocks": self.num_blocks,
-            "forget_bias": self.forget_bias,
-            "input_bias": self.input_bias,
-            "gate_style": self.gate_style,
-            "attention_mlp_layers": self.attention_mlp_layers,
-            "key_size": self.key_size,
-            "learned_start": self.learned_start,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "gate_bias_initializer": keras.initializers.serialize(self.gate_bias_initializer),
-        }
 
-
-def _bias(name, value):
-    """Returns `value` as a float, infinities too, or raises an `InvalidInput`."""
+def _number(name, value):
+    """Return `value` as a float, which may be infinite, or raise an `InvalidInput`."""
     try:
         number = float(value)
     except (TypeError, ValueError):

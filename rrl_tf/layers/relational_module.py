@@ -10,41 +10,41 @@ import keras
 from rrl_tf._arguments import positive_int
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers._masks import carry_mask, padding_mask
+from rrl_tf.layers.masks import EntityLayer
 from rrl_tf.layers.relational_block import RelationalBlock
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class RelationalModule(keras.layers.Layer):
-    """Repeats a round of message passing, so that entities learn of relations of relations.
+class RelationalModule(EntityLayer):
+    """Several rounds of message passing, so that entities learn about relations of relations.
 
     Args:
         block: a `RelationalBlock` that is not built yet: the round to repeat.
-        num_rounds: how often.
-        share_weights: whether all rounds are the same block, as Zambaldi et al.'s, or each one a
-            new block with the configuration of `block`. The seed of its dropout, if it has one, is
-            counted up; a seeded initialiser gives all of them the same weights, as everywhere in
-            Keras.
+        num_rounds: number of rounds.
+        share_weights: whether all rounds are the same block, as in Zambaldi et al. Otherwise each
+            round is a new block with the configuration of `block`; the seed of its dropout, if it
+            has one, increases by 1 per round. As everywhere in Keras, a seeded initialiser gives
+            all rounds the same weights.
 
     Call arguments:
         inputs: entities `(B, N, F)`.
-        mask: `(B, N)`, true for the entities that count, as Keras injects it; or four axes that
-            broadcast to `(B, H, N, N)`, true where attention is allowed.
-        edges: a graph that holds in every round: its adjacency `(B, N, N)`, or with the block's
-            `edge_size` features of its edges `(B, N, N, E)`, see `RelationalBlock`.
-        grid: `(rows, columns)` of the entities, where the block has a `max_offset`.
-        entity: index of the only entity whose output is wanted, `(B, 1, F)`; the last round then
-            does no work for the others.
+        mask: `(B, N)`, true for real entities, as Keras injects it; or four axes that broadcast to
+            `(B, H, N, N)`, true where attention is allowed.
+        edges: a graph for all rounds: its adjacency `(B, N, N)`, or, if the block has an
+            `edge_size`, features of its edges `(B, N, N, E)`; see `RelationalBlock`.
+        grid: `(rows, columns)` of the entities, needed if the block has a `max_offset`.
+        entity: index of the only entity to compute an output for, `(B, 1, F)`; the last round then
+            skips the others.
         training: whether to apply dropout.
         return_attention_scores: whether to return the scores as well.
 
     Returns:
-        The entities after the last round; with `return_attention_scores`, a pair of that and of a
-        dict `"round_1"`, `"round_2"`, ... -> attention `(B, H, N, N)`.
+        The entities after the last round. With `return_attention_scores`, a pair of the entities
+        and a dict `"round_1"`, `"round_2"`, ... -> attention `(B, H, N, N)`.
 
     Raises:
-        InvalidInput: if `block` is no unbuilt `RelationalBlock`, if `num_rounds` is not positive,
-            or if shared rounds would change the size of the entities.
+        InvalidInput: if `block` is not an unbuilt `RelationalBlock`, if `num_rounds` is below 1, or
+            if shared rounds would change the size of the entities.
 
     Example:
 
@@ -73,15 +73,11 @@ class RelationalModule(keras.layers.Layer):
         self.share_weights = share_weights
         self.blocks = [block]
         if not share_weights:
-            self.blocks += [self._another(block, i) for i in range(1, self.num_rounds)]
-        self.supports_masking = True
-
-    @staticmethod
-    def _another(block, number):
-        """A new block like the first one, which drops other attention than that does."""
-        seed = None if block.seed is None else block.seed + number
-        own = {"name": f"{block.name}_{number + 1}", "seed": seed}
-        return RelationalBlock.from_config({**block.get_config(), **own})
+            for i in range(1, self.num_rounds):
+                # Another seed, so that the rounds drop different attention.
+                seed = None if block.seed is None else block.seed + i
+                changes = {"name": f"{block.name}_{i + 1}", "seed": seed}
+                self.blocks.append(RelationalBlock.from_config({**block.get_config(), **changes}))
 
     @property
     def block(self) -> RelationalBlock:
@@ -89,12 +85,12 @@ class RelationalModule(keras.layers.Layer):
         return self.blocks[0]
 
     def __dir__(self) -> Iterable[str]:
-        # Keras saves a layer under the first name it finds: that is not to be a second one.
+        # Keras saves a layer under the first attribute that holds it, which must be `blocks`.
         return (name for name in super().__dir__() if name != "block")
 
     @property
     def rounds(self) -> list[RelationalBlock]:
-        """The block of each round; the same one every time if the weights are shared."""
+        """The block of each round; the same block if the rounds share their weights."""
         return self.blocks * self.num_rounds if self.share_weights else self.blocks
 
     def build(self, inputs_shape: Shape) -> None:
@@ -132,46 +128,15 @@ class RelationalModule(keras.layers.Layer):
             )
         return (x, attention) if return_attention_scores else x
 
-    def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
-        return padding_mask(inputs, previous_mask)
-
     def compute_output_shape(self, inputs_shape: Shape) -> Shape:
         for block in self.rounds:
             inputs_shape = block.compute_output_shape(inputs_shape)
         return inputs_shape
 
-    def compute_output_spec(
-        self,
-        inputs: Tensor,
-        mask: Tensor | None = None,
-        edges: Tensor | None = None,
-        grid: tuple[Any, Any] | None = None,
-        entity: int | None = None,
-        training: bool = False,
-        return_attention_scores: bool = False,
-    ) -> keras.KerasTensor | tuple[keras.KerasTensor, dict[str, keras.KerasTensor]]:
-        x, attention = inputs, {}
-        for i, block in enumerate(self.rounds, start=1):
-            x, attention[f"round_{i}"] = block.compute_output_spec(
-                x,
-                edges=edges,
-                grid=grid,
-                entity=entity if i == self.num_rounds else None,
-                return_attention_scores=True,
-            )
-        if entity is not None:
-            carry_mask(x, padding_mask(inputs, mask), slice(entity, entity + 1))
-        return (x, attention) if return_attention_scores else x
-
     def get_config(self) -> dict[str, Any]:
-        block = keras.saving.serialize_keras_object(self.block)
-        block.pop("build_config", None)  # the module builds its blocks itself
-        return {
-            **super().get_config(),
-            "block": block,
-            "num_rounds": self.num_rounds,
-            "share_weights": self.share_weights,
-        }
+        config = super().get_config()
+        config["block"].pop("build_config", None)  # the module builds its blocks itself
+        return config
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> RelationalModule:

@@ -1,9 +1,7 @@
-"""How far apart two cells of a grid lie, as a learned bias of their attention."""
+"""A learned attention bias for the offset between two cells of a grid."""
 
 from __future__ import annotations
 
-import numbers
-import operator
 from typing import Any
 
 import keras
@@ -11,22 +9,22 @@ from keras import ops
 
 from rrl_tf._arguments import positive_int
 from rrl_tf._typing import Initializer, Shape, Tensor
-from rrl_tf.errors import InvalidInput
+from rrl_tf.layers.base import BaseLayer
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class RelativePositionBias(keras.layers.Layer):
+class RelativePositionBias(BaseLayer):
     """A learned number for every head and every offset between two cells, added to the scores.
 
-    The score of cell `i` for cell `j` gains `table[head, dy, dx]`, where `(dy, dx)` is the way from
-    `i` to `j` in rows and columns. The table holds offsets up to `max_offset` in each direction,
-    and longer ones take the entry of the longest, axis by axis: a layer that was trained on a small
-    grid works on one of any size, where it tells everything beyond that distance by its direction
-    alone. Offsets within the table that training never met keep their initial value.
+    The score of cell `i` for cell `j` gains `table[head, dy, dx]`, where `(dy, dx)` is the offset
+    from `i` to `j` in rows and columns. The table holds offsets up to `max_offset` in each
+    direction; longer ones are clipped, axis by axis. So a layer that was trained on a small grid
+    works on grids of any size, where cells beyond `max_offset` differ by direction only. Offsets
+    that training never met keep their initial value.
 
     Args:
         num_heads: H, the number of heads.
-        max_offset: R, the largest offset with an entry of its own: the table has `(2 R + 1)²`.
+        max_offset: R, the largest offset in the table, which has `(2 R + 1)²` entries per head.
         embeddings_initializer: initialiser of the table.
 
     Call arguments:
@@ -36,7 +34,7 @@ class RelativePositionBias(keras.layers.Layer):
         `(1, H, N, N)` with `N = rows * columns`, for `MultiHeadDotProductAttention(bias=)`.
 
     Raises:
-        InvalidInput: for a number that is not positive.
+        InvalidInput: if `num_heads` or `max_offset` is below 1.
 
     Example:
 
@@ -78,7 +76,7 @@ class RelativePositionBias(keras.layers.Layer):
         return ops.cast(ops.transpose(bias, (0, 3, 1, 2)), self.compute_dtype)
 
     def _offsets(self, size):
-        """Which row (or column) of the table, from each to each of so many: `(size, size)`."""
+        """Return the table index of each pair of rows (or columns), `(size, size)`."""
         place = ops.arange(size, dtype="int32")
         offset = place[None, :] - place[:, None]
         return ops.clip(offset, -self.max_offset, self.max_offset) + self.max_offset
@@ -86,32 +84,3 @@ class RelativePositionBias(keras.layers.Layer):
     def compute_output_shape(self, grid: tuple[Any, Any]) -> Shape:
         cells = None if None in grid else grid[0] * grid[1]
         return (1, self.num_heads, cells, cells)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "max_offset": self.max_offset,
-            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
-        }
-
-
-def check_grid_of(entities: Tensor, grid: tuple[Any, Any] | None) -> None:
-    """Raises an `InvalidInput` unless there is a `grid` with a cell for each of the first."""
-    nodes = entities.shape[1]
-    sizes = [_size(each) for each in grid] if isinstance(grid, tuple | list) else []
-    fits = len(sizes) == 2 and 0 not in sizes
-    if not fits or (nodes and None not in sizes and nodes < sizes[0] * sizes[1]):
-        raise InvalidInput(
-            "relative positions need the `grid` (rows, columns) that the entities lie on, here "
-            f"{nodes} of them; received {grid!r}"
-        )
-
-
-def _size(value):
-    """A positive integer; None if it is not known while a graph is made; or 0 for anything else."""
-    try:
-        return 0 if isinstance(value, bool) else max(operator.index(value), 0)
-    except TypeError:
-        is_known = isinstance(value, numbers.Number) or not hasattr(value, "dtype")
-        return 0 if is_known and value is not None else None

@@ -1,4 +1,4 @@
-"""Steps of a trajectory as tokens of a sequence."""
+"""Tokens from the steps of a trajectory."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from keras import ops
 
 from rrl_tf._arguments import dropout_rate, one_of, positive_int
 from rrl_tf._typing import Initializer, Shape, Tensor
-from rrl_tf.layers._layer_norm import LayerNormalization
-from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
+from rrl_tf.layers.base import BaseLayer, dense_on_rows, make_dense
+from rrl_tf.layers.layer_normalization import make_norm
 
 POSITIONS = ("episode", "window")
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class TrajectoryEmbedding(keras.layers.Layer):
-    """Turns every step into three tokens: the return still to come, the state and the action.
+class TrajectoryEmbedding(BaseLayer):
+    """Embeds every step as three tokens: return-to-go, state and action.
 
-    Each has its own linear map, to whose result a learned vector of the step's position is added;
-    the sequence `r_0 s_0 a_0 r_1 s_1 a_1 ...` then goes through a norm.
+    Each part has a linear map, to whose result the learned vector of the step's position is added.
+    A norm follows the sequence `r_0 s_0 a_0 r_1 s_1 a_1 ...`.
 
-    The original's positions are time steps of the episode. With the state, they tell one recorded
-    step from all others, so that a network may learn by heart what noise was played there. Places
-    in the window, counted from its newest step, only tell what came when.
+    Positions of the original are time steps of the episode. Together with the state they identify a
+    recorded step, so that a network can memorise the noise played there. Positions in the window,
+    counted from its newest step, only give the order.
 
     Args:
         width: F, the size of a token.
-        max_timestep: number of positions that have a vector; later ones share the last.
-        dropout: rate at which the tokens' features are dropped in training.
+        max_timestep: number of position vectors; later positions share the last.
+        dropout: dropout rate of the tokens' features in training.
         epsilon: added to the variance in the norm; PyTorch's 1e-5.
         kernel_initializer: initialiser of every matrix.
         embeddings_initializer: initialiser of the table of positions.
         seed: seed of the dropout.
-        positions: what has a vector, a time step of the `"episode"` or a place in the `"window"`,
-            which does not look at `"timesteps"`.
+        positions: `"episode"` (a vector per time step of the episode) or `"window"` (a vector per
+            position in the window; `"timesteps"` have no effect).
 
     Call arguments:
         inputs: dict of `"states"` `(B, K, S)`; `"actions"` `(B, K, A)`, one-hot where they are
@@ -94,25 +94,14 @@ class TrajectoryEmbedding(keras.layers.Layer):
             name="timestep",
         )
         self.timestep.build((None, None))
-        self.return_to_go = self._dense("return_to_go", inputs_shape["returns_to_go"][-1])
-        self.state = self._dense("state", inputs_shape["states"][-1])
-        self.action = self._dense("action", inputs_shape["actions"][-1])
-        self.norm = LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name="norm")
-        self.norm.build((None, None, self.width))
+        sizes = {name: shape[-1] for name, shape in inputs_shape.items()}
+        self.return_to_go = make_dense(self, "return_to_go", self.width, sizes["returns_to_go"])
+        self.state = make_dense(self, "state", self.width, sizes["states"])
+        self.action = make_dense(self, "action", self.width, sizes["actions"])
+        self.norm = make_norm(self, "norm", (None, None, self.width), self.epsilon)
         self.token_dropout = keras.layers.Dropout(
             self.dropout, seed=self.seed, dtype=self.dtype_policy, name="dropout"
         )
-
-    def _dense(self, name, features):
-        dense = keras.layers.Dense(
-            self.width,
-            # A clone, as one unseeded initialiser gives the same numbers at every use.
-            kernel_initializer=self.kernel_initializer.clone(),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-        dense.build((None, features))
-        return dense
 
     def call(self, inputs: dict[str, Tensor], training: bool = False) -> Tensor:
         position = self.timestep(self._positions(inputs["timesteps"]))  # (B, K, F) or (K, F)
@@ -127,29 +116,10 @@ class TrajectoryEmbedding(keras.layers.Layer):
 
     def _positions(self, timesteps):
         if self.positions == "window":
-            # From the newest step on, as windows are padded in front.
+            # Counted from the newest step, because windows are padded in front.
             timesteps = ops.arange(ops.shape(timesteps)[1] - 1, -1, -1)
         return ops.clip(timesteps, 0, self.max_timestep - 1)
 
     def compute_output_shape(self, inputs_shape: dict[str, Shape]) -> Shape:
         batch, steps = inputs_shape["timesteps"]
         return (batch, None if steps is None else 3 * steps, self.width)
-
-    def compute_output_spec(
-        self, inputs: dict[str, Tensor], training: bool = False
-    ) -> keras.KerasTensor:
-        shapes = {name: tensor.shape for name, tensor in inputs.items()}
-        return tensor_spec(self, self.compute_output_shape(shapes))
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "width": self.width,
-            "max_timestep": self.max_timestep,
-            "positions": self.positions,
-            "dropout": self.dropout,
-            "epsilon": self.epsilon,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
-            "seed": self.seed,
-        }

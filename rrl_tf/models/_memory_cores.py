@@ -1,4 +1,4 @@
-"""Memories of a recurrent network: what one is, how a step changes it, what is read of it."""
+"""Cores of recurrent networks: Relational Memory, LSTM, transformer window, and none."""
 
 from __future__ import annotations
 
@@ -12,34 +12,32 @@ from rrl_tf._arguments import integer, number_from, positive_int
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import CausalTransformerBlock, PositionEmbedding
-from rrl_tf.layers._layer_norm import LayerNormalization
-from rrl_tf.layers._shapes import dense_on_rows
+from rrl_tf.layers.base import dense_on_rows
+from rrl_tf.layers.layer_normalization import LayerNormalization
 from rrl_tf.layers.relational_memory_cell import RelationalMemoryCell
 
 
 class MemoryCore(keras.layers.Layer):
-    """Goes through a sequence with a memory, which is a value in and out.
+    """Runs over a sequence with a memory, which is an argument and a result.
 
-    Only what depends on the memory is done step by step. What a step makes of its input alone is
-    done for the whole sequence before, and what nothing later depends on after it: the output, and
-    for those who ask, attention and gates.
+    Only `advance`, which depends on the memory, runs step by step. `project` prepares the inputs of
+    the whole sequence before, and `read` and `inspect` compute outputs, attention and gates of the
+    whole sequence after.
 
     Args:
-        unroll: whether to write the steps out one after the other. A loop takes a fraction of the
-            time to trace; written out, steps of few operations run sooner, and XLA can take their
-            gradient.
+        unroll: whether to unroll the loop over the steps. A loop traces much faster. Unrolled steps
+            with few operations run faster, and XLA can compute their gradient.
 
     Call arguments:
         inputs: `(B, T, ...)`, T known.
         memory: `(B, memory_size)`, before the first step.
-        first: `(B, T)` bool, true for the steps before which the memory is put back to the
-            initial one; none, if left out.
-        seen: `(B, T, n)` bool, the rows of the inputs that may be attended to; all, if left out.
-        look: whether attention and gates are wanted.
+        first: `(B, T)` bool, true for the steps before which the memory is reset; by default none.
+        visible: `(B, T, n)` bool, the rows of the inputs that may be attended to; by default all.
+        return_details: whether to return attention and gates.
 
     Returns:
         Outputs `(B, T, output_size)`; the memory after every step `(B, T, memory_size)`; dicts of
-        attention `(B, T, H, N, S)` and gates `(B, T, ..., units)`, empty unless looked at.
+        attention `(B, T, H, N, S)` and gates `(B, T, ..., units)`, empty without `return_details`.
     """
 
     memory_size: int
@@ -54,61 +52,60 @@ class MemoryCore(keras.layers.Layer):
         inputs: Tensor,
         memory: Tensor,
         first: Tensor | None = None,
-        seen: Tensor | None = None,
-        look: bool = False,
+        visible: Tensor | None = None,
+        return_details: bool = False,
     ) -> tuple[Tensor, Tensor, dict[str, Tensor], dict[str, Tensor]]:
-        steps = self.project(inputs, seen)  # (B, T, size of a step)
-        before, after = self._go_through(steps, memory, first)
-        attention, gates = self.look(steps, before) if look else ({}, {})
+        steps = self.project(inputs, visible)  # (B, T, size of a step)
+        before, after = self._scan(steps, memory, first)
+        attention, gates = self.inspect(steps, before) if return_details else ({}, {})
         return self.read(steps, before, after), after, attention, gates
 
-    def _go_through(self, steps, memory, first):
-        """The memory before and after every step, each `(B, T, memory_size)`."""
+    def _scan(self, steps, memory, first):
+        """Return the memory before and after every step, each `(B, T, memory_size)`."""
         initial = self.initial_memory(ops.shape(memory)[0])
 
-        def go(memory, inputs):
+        def advance(memory, inputs):
             step, is_first = (inputs, None) if first is None else inputs
             if is_first is not None:
                 memory = ops.where(is_first[:, None], initial, memory)
             memory = self.advance(step, memory)
             return memory, memory
 
-        scan = _written_out if self.unroll or steps.shape[1] == 1 else _in_a_loop
-        after = scan(go, memory, steps if first is None else (steps, first))
+        scan = _unrolled if self.unroll or steps.shape[1] == 1 else _looped
+        after = scan(advance, memory, steps if first is None else (steps, first))
         before = ops.concatenate([memory[:, None], after[:, :-1]], axis=1)
         if first is not None:
             before = ops.where(first[..., None], initial[:, None], before)
         return before, after
 
     def initial_memory(self, batch_size: int | Tensor) -> Tensor:
-        """The memory at the start of an episode, `(batch_size, memory_size)`."""
+        """Return the memory at the start of an episode, `(batch_size, memory_size)`."""
         return ops.zeros((batch_size, self.memory_size), self.compute_dtype)
 
-    def project(self, inputs: Tensor, seen: Tensor | None) -> Tensor:
-        """What a step needs of its input and no memory changes, `(B, T, size of a step)`."""
+    def project(self, inputs: Tensor, visible: Tensor | None) -> Tensor:
+        """Return the part of each step that does not depend on the memory, `(B, T, step size)`."""
         raise NotImplementedError
 
     def advance(self, step: Tensor, memory: Tensor) -> Tensor:
-        """The memory after a step, from its part of `project`'s result and the memory before."""
+        """Return the memory after a step, from its part of `project` and the memory before."""
         raise NotImplementedError
 
     def read(self, steps: Tensor, before: Tensor, after: Tensor) -> Tensor:
-        """The outputs of all steps, `(B, T, output_size)`."""
+        """Return the outputs of all steps, `(B, T, output_size)`."""
         return after
 
-    def look(self, steps: Tensor, before: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Attention and gates of all steps, as the memory before each is known by now."""
+    def inspect(self, steps: Tensor, before: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Return attention and gates of all steps from the memory before each."""
         return {}, {}
 
 
 class RelationalMemoryCore(MemoryCore):
-    """A Relational Memory Core, fed with vectors `(B, T, F)` or with n rows `(B, T, n, F)`.
+    """A Relational Memory Core on vectors `(B, T, F)` or on n rows `(B, T, n, F)`.
 
     Args:
-        time_scale: T as in `LSTMCore`, for the gates; it takes the place of `forget_bias` and
-            `input_bias`.
+        time_scale: T as in `LSTMCore`, for the gates; it replaces `forget_bias` and `input_bias`.
         unroll: as in `MemoryCore`.
-        **arguments: those of `RelationalMemoryCell`.
+        **arguments: arguments of `RelationalMemoryCell`.
     """
 
     def __init__(
@@ -124,12 +121,11 @@ class RelationalMemoryCore(MemoryCore):
             biases = {"forget_bias": 0.0, "input_bias": 0.0}
             if given := sorted(biases.keys() & arguments.keys()):
                 raise InvalidInput(
-                    f"`time_scale` takes the place of {given}; received both, time_scale="
-                    f"{time_scale!r}"
+                    f"`time_scale` replaces {given}; received both, time_scale={time_scale!r}"
                 )
             if arguments.get("gate_style", "unit") is None:
                 raise InvalidInput(
-                    f"`time_scale` is of gates; received gate_style=None, time_scale={time_scale!r}"
+                    f"`time_scale` needs gates; received gate_style=None, time_scale={time_scale!r}"
                 )
             initializer = functools.partial(_long_gates, time_scale=_time_scale(time_scale))
             arguments |= {**biases, "gate_bias_initializer": initializer}
@@ -142,50 +138,45 @@ class RelationalMemoryCore(MemoryCore):
     def initial_memory(self, batch_size: int | Tensor) -> Tensor:
         return self.cell.get_initial_state(batch_size)[0]
 
-    def project(self, inputs: Tensor, seen: Tensor | None) -> Tensor:
+    def project(self, inputs: Tensor, visible: Tensor | None) -> Tensor:
         steps = self.cell.project_inputs(inputs)
-        if seen is None:
+        if visible is None:
             return steps
-        # As numbers behind the numbers: the loop takes one array.
-        return ops.concatenate([steps, ops.cast(seen, steps.dtype)], axis=-1)
+        # Appended as numbers, because the loop takes one array.
+        return ops.concatenate([steps, ops.cast(visible, steps.dtype)], axis=-1)
 
-    def _parted(self, step):
-        """The cell's part of a step, and which rows are seen, or None."""
+    def _split(self, step):
+        """Return the cell's part of a step, and the visible rows or None."""
         if step.shape[-1] == self.cell.projection_size:
             return step, None
-        step, seen = ops.split(step, [self.cell.projection_size], axis=-1)
-        return step, seen > 0.5
+        step, visible = ops.split(step, [self.cell.projection_size], axis=-1)
+        return step, visible > 0.5
 
     def advance(self, step: Tensor, memory: Tensor) -> Tensor:
-        step, seen = self._parted(step)
-        return self.cell.update(step, memory, seen)[0]
+        step, visible = self._split(step)
+        return self.cell.update(step, memory, visible)[0]
 
-    def look(self, steps: Tensor, before: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        times = before.shape[1]
-        step, seen = self._parted(join_time(steps))
-        memory = join_time(before)
-        _, attention = self.cell.update(step, memory, seen, every_row=True)
-        gates = self.cell.gates(step, memory)
-        attention, gates = (
-            {name: split_time(value, times) for name, value in values.items()}
-            for values in (attention, gates)
-        )
-        return attention, gates
+    def inspect(self, steps: Tensor, before: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        step, visible = self._split(_join_time(steps))
+        memory = _join_time(before)
+        _, attention = self.cell.update(step, memory, visible, every_row=True)
+        details = (attention, self.cell.gates(step, memory))
+        return keras.tree.map_structure(lambda x: split_time(x, before.shape[1]), details)
 
 
 class LSTMCore(MemoryCore):
-    """A long short-term memory: `[h, c]` is the memory, and h the output.
+    """A long short-term memory with memory `[h, c]` and output h.
 
     Args:
         units: size of h and of c.
-        time_scale: T, the most steps over which something is to be remembered, from 3 up. In the
-            beginning the units forget within 2 to T steps, evenly drawn, and write as seldom; by
-            default the forget gate's bias is 1 for all, and the input gate's 0.
+        time_scale: T >= 3, the largest number of steps to remember. Initially, the units forget
+            within 2 to T steps, drawn uniformly, and write as rarely. By default the initial bias
+            is 1 for the forget gates and 0 for the input gates.
         unroll: as in `MemoryCore`.
 
     References:
-        - [Hochreiter and Schmidhuber, 1997](https://doi.org/10.1162/neco.1997.9.8.1735), with the
-          forget gate's bias at 1 in the beginning (Gers et al., 2000), as in Keras
+        - [Hochreiter and Schmidhuber, 1997](https://doi.org/10.1162/neco.1997.9.8.1735), with an
+          initial forget bias of 1 (Gers et al., 2000), as in Keras
         - [Tallec and Ollivier, 2018](https://arxiv.org/abs/1804.11188), for `time_scale`
     """
 
@@ -200,7 +191,7 @@ class LSTMCore(MemoryCore):
         super().__init__(unroll, dtype, name)
         self.units = self.output_size = positive_int("units", units)
         self.memory_size = 2 * self.units
-        biases = _ones_to_forget
+        biases = _unit_forget_bias
         if time_scale is not None:
             biases = functools.partial(_long_gates, time_scale=_time_scale(time_scale), others=2)
         self.input_projection = keras.layers.Dense(
@@ -221,7 +212,7 @@ class LSTMCore(MemoryCore):
         self.input_projection.build((None, inputs_shape[-1]))
         self.recurrent_projection.build((None, self.units))
 
-    def project(self, inputs: Tensor, seen: Tensor | None) -> Tensor:
+    def project(self, inputs: Tensor, visible: Tensor | None) -> Tensor:
         return dense_on_rows(self.input_projection, inputs)
 
     def _gates(self, step, hidden):
@@ -238,23 +229,23 @@ class LSTMCore(MemoryCore):
     def read(self, steps: Tensor, before: Tensor, after: Tensor) -> Tensor:
         return ops.split(after, 2, axis=-1)[0]
 
-    def look(self, steps: Tensor, before: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def inspect(self, steps: Tensor, before: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         gates, _ = self._gates(steps, ops.split(before, 2, axis=-1)[0])
         return {}, dict(zip(("input", "forget", "output"), gates))
 
 
 class WindowCore(MemoryCore):
-    """A transformer that sees the last K steps: they are the memory.
+    """A transformer over the last K steps, which are the memory.
 
-    What is kept of a step is the projection of its input and a 1, oldest first; zeros are steps
-    before the episode. So memory and sequence give the same numbers, however many blocks there are.
+    The memory holds the projection of each step's input and a 1, oldest first; steps before the
+    episode are zeros. So steps with memory and whole sequences give the same numbers.
 
     Args:
-        context_length: K, the steps seen, the present one among them.
-        width: size of what is kept of a step.
-        num_blocks: how many `CausalTransformerBlock`s.
+        context_length: K, the number of steps, including the current one.
+        width: size of a step's projection.
+        num_blocks: number of `CausalTransformerBlock`s.
         unroll: as in `MemoryCore`.
-        **block: their arguments.
+        **block: arguments of the blocks.
     """
 
     def __init__(
@@ -287,7 +278,7 @@ class WindowCore(MemoryCore):
         for layer in layers:
             layer.build(window)
 
-    def project(self, inputs: Tensor, seen: Tensor | None) -> Tensor:
+    def project(self, inputs: Tensor, visible: Tensor | None) -> Tensor:
         tokens = dense_on_rows(self.projection, inputs)
         return ops.concatenate([tokens, ops.ones_like(tokens[..., :1])], axis=-1)
 
@@ -297,18 +288,19 @@ class WindowCore(MemoryCore):
     def read(self, steps: Tensor, before: Tensor, after: Tensor) -> Tensor:
         return self._transform(steps, before)[0]
 
-    def look(self, steps: Tensor, before: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def inspect(self, steps: Tensor, before: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         return self._transform(steps, before, return_attention_scores=True)[1], {}
 
     def _transform(self, steps, before, return_attention_scores=False):
-        """All windows as one batch: the output at the present steps, and the attention."""
+        """Return output and attention of the current steps, with all windows in one batch."""
         times = before.shape[1]
         windows = ops.concatenate([before, steps], axis=-1)
         windows = ops.reshape(windows, (-1, self.context_length, self.width + 1))
-        tokens, there = ops.split(windows, [self.width], axis=-1)
+        tokens, is_real = ops.split(windows, [self.width], axis=-1)
         x, attention = self.positions(tokens), {}
         for block in self.blocks:
-            x = block(x, mask=there[..., 0] > 0.5, return_attention_scores=return_attention_scores)
+            options = {"return_attention_scores": return_attention_scores}
+            x = block(x, mask=is_real[..., 0] > 0.5, **options)
             if return_attention_scores:
                 x, scores = x
                 attention[block.name] = split_time(scores, times)
@@ -316,7 +308,7 @@ class WindowCore(MemoryCore):
 
 
 class NoMemoryCore(MemoryCore):
-    """A dense layer where the others have a memory: what a network does without one.
+    """A dense layer instead of a memory, as a baseline.
 
     Args:
         units: size of the layer.
@@ -335,7 +327,7 @@ class NoMemoryCore(MemoryCore):
     def build(self, inputs_shape: Shape) -> None:
         self.dense.build((None, inputs_shape[-1]))
 
-    def project(self, inputs: Tensor, seen: Tensor | None) -> Tensor:
+    def project(self, inputs: Tensor, visible: Tensor | None) -> Tensor:
         return dense_on_rows(self.dense, inputs)
 
     def advance(self, step: Tensor, memory: Tensor) -> Tensor:
@@ -346,44 +338,44 @@ class NoMemoryCore(MemoryCore):
 
 
 def _time_scale(received):
-    """Returns `received`, or raises an `InvalidInput`."""
+    """Return `received`, or raise an `InvalidInput`."""
     return number_from("time_scale", integer("time_scale", received), 3)
 
 
-def _ones_to_forget(shape, dtype=None):
-    """Biases of an LSTM's input gate, forget gate, candidate and output gate."""
+def _unit_forget_bias(shape, dtype=None):
+    """Return biases of an LSTM's input gate, forget gate, candidate and output gate."""
     return ops.repeat(ops.convert_to_tensor([0.0, 1.0, 0.0, 0.0], dtype), shape[0] // 4)
 
 
 def _long_gates(shape, dtype=None, time_scale=None, others=0):
-    """Biases of an input gate, a forget gate, and `others` of the same size, which are 0."""
+    """Return biases of an input gate, a forget gate, and zeros for `others` of the same size."""
     units = shape[0] // (2 + others)
     forget = ops.log(keras.initializers.RandomUniform(1.0, time_scale - 1.0)((units,), dtype))
     return ops.concatenate([-forget, forget, ops.zeros((others * units,), dtype)])
 
 
-def _in_a_loop(go, memory, sequences):
-    """The memory `(B, T, M)` after every step; `go(memory, inputs)` gives it, twice."""
+def _looped(advance, memory, sequences):
+    """Return the memory `(B, T, M)` after every step of `advance(memory, inputs)`."""
     inputs = keras.tree.map_structure(lambda x: ops.swapaxes(x, 0, 1), sequences)
-    return ops.swapaxes(ops.scan(go, memory, inputs)[1], 0, 1)
+    return ops.swapaxes(ops.scan(advance, memory, inputs)[1], 0, 1)
 
 
-def _written_out(go, memory, sequences):
-    """The same, without a loop in the graph."""
-    # Unstacked: the gradient of as many slices takes longer.
+def _unrolled(advance, memory, sequences):
+    """Return the same without a loop in the graph."""
+    # Unstacked, because the gradient of that many slices is slower.
     parts = [ops.unstack(x, axis=1) for x in keras.tree.flatten(sequences)]
     memories = []
     for inputs in zip(*parts):
-        memory, _ = go(memory, keras.tree.pack_sequence_as(sequences, inputs))
+        memory, _ = advance(memory, keras.tree.pack_sequence_as(sequences, inputs))
         memories.append(memory)
     return ops.stack(memories, axis=1)
 
 
-def join_time(sequences: Tensor) -> Tensor:
-    """`(B, T, F)` → `(B * T, F)`."""
+def _join_time(sequences):
+    """Reshape `(B, T, F)` to `(B * T, F)`."""
     return ops.reshape(sequences, (-1, sequences.shape[-1]))
 
 
 def split_time(values: Tensor, times: int) -> Tensor:
-    """`(B * T, ...)` → `(B, T, ...)`."""
+    """Reshape `(B * T, ...)` to `(B, T, ...)`."""
     return ops.reshape(values, (-1, times, *ops.shape(values)[1:]))

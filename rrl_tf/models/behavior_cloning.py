@@ -1,4 +1,4 @@
-"""A policy learned by imitation alone."""
+"""A policy learned by imitation."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from keras import ops
 from rrl_tf._arguments import dropout_rate, positive_int, positive_ints
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.models._actions import activation, distribution_layer, predicted, predicted_specs
+from rrl_tf.models.action_model import ActionModel
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class BehaviorCloning(keras.Model):
-    """Says what was done in a state: what a Decision Transformer must beat.
+class BehaviorCloning(ActionModel):
+    """Predicts the recorded action in a state, as a baseline for the Decision Transformer.
 
-    A network of ReLU layers that sees the state of a step and nothing else, or the return that is
-    asked for as well (RvS-R, Emmons et al., 2021). It is called as `DecisionTransformer` is.
-    Trained on the best episodes only, it is known as %BC.
+    A network of ReLU layers that reads the state of a step and, optionally, the return-to-go
+    (RvS-R, Emmons et al., 2021). It has the call arguments of `DecisionTransformer`. Trained on the
+    best episodes only, it is known as %BC.
 
     Args:
         state_size: S, size of a state.
         action_size: A, size of a continuous action, or the number of discrete ones.
         hidden_units: sizes of the ReLU layers.
         dropout: rate after each of them in training.
-        discrete: whether there are A actions to choose from. The prediction is their logits then;
-            a continuous point goes through `tanh`.
-        return_conditioned: whether the network sees `"returns_to_go"`.
-        distribution: of continuous actions, a `"point"` or a `"censored_normal"`
+        discrete: whether actions are discrete. The prediction is their logits then; a continuous
+            point has a `tanh`.
+        return_conditioned: whether the network reads `"returns_to_go"`.
+        distribution: prediction of continuous actions, a `"point"` or a `"censored_normal"`
             (`rrl_tf.layers.CensoredNormal`).
-        played_noise: of a censored normal.
-        members: M, networks that are trained side by side, each on its share of every batch; what
-            is played is the mean of their predictions.
+        noise_scale: that of a censored normal.
+        members: M, number of networks, each trained on its part of every batch. The played action
+            is the mean of their predictions.
 
     Call arguments:
-        inputs: dict with `"states"` `(B, K, S)`, and `"returns_to_go"` `(B, K, 1)` where it is
-            conditioned on them; what else is in it is not looked at.
-        last_action: whether only the last step's action is wanted, `(B, A)`.
+        inputs: dict with `"states"` `(B, K, S)`, and with `return_conditioned` also
+            `"returns_to_go"` `(B, K, 1)`; other keys are ignored.
+        last_action: whether to return only the last step's action, `(B, A)`.
         training: whether to apply dropout.
 
     Returns:
-        Dict `"action"` → `(B, K, A)`, and `"distribution"` → `(B, K, 2 A)` where there is one,
+        Dict of `"action"` `(B, K, A)` and, with a distribution, `"distribution"` `(B, K, 2 A)`,
         float32 also under a mixed policy.
 
     Raises:
-        InvalidInput: for an argument out of its range, or a batch in training that the members
-            cannot share.
+        InvalidInput: for an argument out of its range, or a training batch that `members` does not
+            divide.
 
     Example:
 
@@ -71,18 +71,15 @@ class BehaviorCloning(keras.Model):
         discrete: bool = False,
         return_conditioned: bool = False,
         distribution: str = "point",
-        played_noise: float = 1.0,
+        noise_scale: float = 1.0,
         members: int = 1,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.state_size = positive_int("state_size", state_size)
-        self.action_size = positive_int("action_size", action_size)
+        self._set_action(state_size, action_size, discrete, distribution, noise_scale)
         self.hidden_units = positive_ints("hidden_units", hidden_units)
         self.dropout = dropout_rate("dropout", dropout)
-        self.discrete, self.return_conditioned = bool(discrete), bool(return_conditioned)
-        self.distribution, self.played_noise = distribution, played_noise
-        self.action_distribution = distribution_layer(distribution, discrete, played_noise)
+        self.return_conditioned = bool(return_conditioned)
         self.members = positive_int("members", members)
         self.networks = [self._network(i) for i in range(self.members)]
 
@@ -95,7 +92,7 @@ class BehaviorCloning(keras.Model):
             ]
         head = keras.layers.Dense(
             self.action_size,
-            activation=activation(self.distribution, self.discrete),
+            activation=self._action_activation,
             dtype=self.dtype_policy.variable_dtype,
             name="head",
         )
@@ -117,46 +114,18 @@ class BehaviorCloning(keras.Model):
         rows = ops.reshape(x, (-1, x.shape[-1]))
         prediction = self._parts(rows) if training else self._mean(rows)
         prediction = ops.reshape(prediction, (*ops.shape(x)[:-1], self.action_size))
-        return predicted(prediction, self.action_distribution)
+        return self._actions(prediction)
 
     def _mean(self, rows):
-        """The mean of all members' predictions for every row."""
+        """Return the mean of all members' predictions for every row."""
         return sum(network(rows) for network in self.networks) / self.members
 
     def _parts(self, rows):
-        """Every member's predictions for its share of the rows."""
+        """Return every member's predictions for its part of the rows."""
         if isinstance(rows.shape[0], int) and rows.shape[0] % self.members:
             raise InvalidInput(
-                f"a batch must be shared by {self.members} members; received {rows.shape[0]} steps"
+                f"a batch must be a multiple of {self.members} steps, one part for each member; "
+                f"received {rows.shape[0]}"
             )
         parts = zip(self.networks, ops.split(rows, self.members))
         return ops.concatenate([network(part, training=True) for network, part in parts])
-
-    def compute_output_shape(self, inputs_shape: dict[str, Shape]) -> dict[str, Shape]:
-        specs = self._specs((*inputs_shape["states"][:-1], self.action_size))
-        return {name: spec.shape for name, spec in specs.items()}
-
-    def _specs(self, shape):
-        spec = keras.KerasTensor(shape, dtype=self.dtype_policy.variable_dtype)
-        return predicted_specs(spec, self.action_distribution)
-
-    def compute_output_spec(
-        self, inputs: dict[str, Tensor], last_action: bool = False, training: bool = False
-    ) -> dict[str, keras.KerasTensor]:
-        batch, steps, _ = inputs["states"].shape
-        shape = (batch, self.action_size) if last_action else (batch, steps, self.action_size)
-        return self._specs(shape)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "state_size": self.state_size,
-            "action_size": self.action_size,
-            "hidden_units": self.hidden_units,
-            "dropout": self.dropout,
-            "discrete": self.discrete,
-            "return_conditioned": self.return_conditioned,
-            "distribution": self.distribution,
-            "played_noise": self.played_noise,
-            "members": self.members,
-        }

@@ -1,4 +1,4 @@
-"""From a sequence to a class, by way of a memory."""
+"""Sequence classifier with an exchangeable memory."""
 
 from __future__ import annotations
 
@@ -11,44 +11,43 @@ from rrl_tf._arguments import one_of, optional_dict, positive_int, positive_ints
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import CausalTransformerBlock, RelationalMemory
-from rrl_tf.layers._shapes import dense_on_rows, tensor_spec
-from rrl_tf.models._from_preset import FromPreset
-from rrl_tf.models._grids import layer_of
-from rrl_tf.models.presets import MEMORY_SEQUENCE_CLASSIFIER
+from rrl_tf.layers.base import dense_on_rows
+from rrl_tf.models.architectures import MEMORY_SEQUENCE_CLASSIFIER
+from rrl_tf.models.base import BaseModel, build_in_turn, make_layer
 
 CORES = ("relational_memory", "lstm", "transformer")
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class MemorySequenceClassifier(FromPreset, keras.Model, presets=MEMORY_SEQUENCE_CLASSIFIER):
-    """Reads a sequence into a memory and classifies what the memory holds in the end.
+class MemorySequenceClassifier(BaseModel, architectures=MEMORY_SEQUENCE_CLASSIFIER):
+    """Reads a sequence into a memory and classifies the last memory.
 
-    A core goes through the sequence `(B, T, F)`; its last output goes through ReLU layers to one
-    logit for every class. The cores can be exchanged, which is what the model is for: what does a
-    memory whose slots attend to each other answer that another of the same size does not?
+    A core reads the sequence `(B, T, F)`; ReLU layers map its last output to a logit for every
+    class. The core is an argument, to compare a memory whose slots attend to each other with other
+    memories of the same size.
 
     Args:
         num_classes: C, the number of classes.
         core: `"relational_memory"`, `"lstm"` or `"transformer"`.
         core_arguments: dict of arguments of the core: of `RelationalMemory`; of
-            `keras.layers.LSTM`; or of a transformer's `CausalTransformerBlock`s, and with them its
-            `width` and `num_blocks`. A transformer sees no positions but by the causal mask.
+            `keras.layers.LSTM`; or `width` and `num_blocks` of the transformer and arguments of its
+            `CausalTransformerBlock`s. The transformer gets positions from the causal mask only.
         hidden_units: sizes of the ReLU layers after the core.
 
     Call arguments:
         sequences: `(B, T, F)`.
         training: whether to apply dropout.
-        mask: `(B, T)`, true for the steps that count.
+        mask: `(B, T)`, true for real steps.
         return_attention_scores: whether to return the attention as well.
 
     Returns:
-        Logits `(B, C)`, float32 also under a mixed policy; with `return_attention_scores`, a pair
-        of them and a dict name → attention of the core's blocks, `"block_1"` and so on:
-        `(B, T, H, N, N)` of a Relational Memory, `(B, H, T, T)` of a transformer. It is empty for
-        an LSTM, which does not attend.
+        Logits `(B, C)`, float32 also under a mixed policy. With `return_attention_scores`, a pair
+        of the logits and a dict of the attention of the core's blocks, `"block_1"` and so on:
+        `(B, T, H, N, N)` for a Relational Memory, `(B, H, T, T)` for a transformer. The dict is
+        empty for an LSTM.
 
     Raises:
-        InvalidInput: for an argument out of its range, or inputs that are no such sequence.
+        InvalidInput: for an argument out of its range, or inputs of another rank.
 
     Example:
 
@@ -72,7 +71,7 @@ class MemorySequenceClassifier(FromPreset, keras.Model, presets=MEMORY_SEQUENCE_
         super().__init__(**kwargs)
         self.num_classes = positive_int("num_classes", num_classes)
         self.core = one_of("core", core, CORES)
-        self.core_arguments = optional_dict("core_arguments", core_arguments) or {}
+        self.core_arguments = optional_dict("core_arguments", core_arguments, {})
         self.hidden_units = positive_ints("hidden_units", hidden_units)
         self.core_layer = self._make_core()
         self.hidden = [
@@ -86,13 +85,18 @@ class MemorySequenceClassifier(FromPreset, keras.Model, presets=MEMORY_SEQUENCE_
         self.supports_masking = True
 
     def _make_core(self):
-        make = {
+        kinds = {
             "relational_memory": RelationalMemory,
             "lstm": keras.layers.LSTM,
             "transformer": _CausalTransformer,
-        }[self.core]
-        ours = {"dtype": self.dtype_policy, "name": "core"}
-        return layer_of("core_arguments", make, self.core_arguments, **ours)
+        }
+        return make_layer(
+            "core_arguments",
+            kinds[self.core],
+            self.core_arguments,
+            dtype=self.dtype_policy,
+            name="core",
+        )
 
     def build(self, sequences_shape: Shape) -> None:
         if len(sequences_shape) != 3 or sequences_shape[-1] is None:
@@ -100,11 +104,7 @@ class MemorySequenceClassifier(FromPreset, keras.Model, presets=MEMORY_SEQUENCE_
                 "MemorySequenceClassifier takes sequences (B, T, F) with a known F; "
                 f"received the shape {tuple(sequences_shape)}"
             )
-        self.core_layer.build(sequences_shape)
-        features = self.core_layer.compute_output_shape(sequences_shape)[-1]
-        for dense in [*self.hidden, self.head]:
-            dense.build((None, features))
-            features = dense.units
+        build_in_turn([self.core_layer, *self.hidden, self.head], sequences_shape)
         self.input_spec = keras.layers.InputSpec(shape=(None, None, sequences_shape[-1]))
 
     def call(
@@ -125,41 +125,14 @@ class MemorySequenceClassifier(FromPreset, keras.Model, presets=MEMORY_SEQUENCE_
         return (logits, attention) if return_attention_scores else logits
 
     def compute_mask(self, sequences: Tensor, previous_mask: Tensor | None = None) -> None:
-        return None  # logits have no steps
-
-    def compute_output_shape(self, sequences_shape: Shape) -> Shape:
-        return (sequences_shape[0], self.num_classes)
-
-    def compute_output_spec(
-        self,
-        sequences: Tensor,
-        training: bool = False,
-        mask: Tensor | None = None,
-        return_attention_scores: bool = False,
-    ) -> keras.KerasTensor | tuple[keras.KerasTensor, dict[str, keras.KerasTensor]]:
-        logits = tensor_spec(self.head, self.compute_output_shape(sequences.shape))
-        if not return_attention_scores:
-            return logits
-        if self.core == "lstm":
-            return logits, {}
-        _, attention = self.core_layer.compute_output_spec(sequences, return_attention_scores=True)
-        return logits, attention
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "core": self.core,
-            "core_arguments": dict(self.core_arguments),
-            "hidden_units": self.hidden_units,
-        }
+        return None  # logits have no time axis
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
 class _CausalTransformer(keras.layers.Layer):
-    """Causal blocks over projected inputs; the output is that at the last position, `(B, width)`.
+    """Causal blocks over projected inputs, with the output `(B, width)` of the last position.
 
-    That position sees all the others, as an RNN's last state does.
+    The last position attends to all others, so it corresponds to the last state of an RNN.
     """
 
     def __init__(self, width, num_blocks=1, dtype=None, name=None, **block_arguments):
@@ -200,12 +173,3 @@ class _CausalTransformer(keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape):
         return (inputs_shape[0], self.projection.units)
-
-    def compute_output_spec(self, inputs, mask=None, training=False, return_attention_scores=False):
-        output = tensor_spec(self, self.compute_output_shape(inputs.shape))
-        batch, steps, _ = inputs.shape
-        scores = {
-            block.name: tensor_spec(self, (batch, block.num_heads, steps, steps))
-            for block in self.blocks
-        }
-        return (output, scores) if return_attention_scores else output

@@ -1,4 +1,4 @@
-"""Q networks for observations that are no grid of entities, as plain Keras models."""
+"""Dense and convolutional Q networks, as plain Keras models."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from rrl_tf.layers import RandomShift
 def dense_q_network(
     num_actions: int, hidden_units: Sequence[int] = (128, 128), dtype: str | None = None
 ) -> keras.Sequential:
-    """Vectors `(B, F)` → Q values `(B, A)`, float32 also under a mixed policy.
+    """Return a network from vectors `(B, F)` to Q values `(B, A)`, float32.
 
     Args:
         num_actions: A.
         hidden_units: sizes of the ReLU layers.
-        dtype: dtype policy of the hidden layers; Keras' own by default.
+        dtype: dtype policy of the hidden layers; by default Keras' global policy.
 
     Example:
         >>> network = dense_q_network(2)
         >>> network.build((None, 4))
     """
-    hidden = [keras.layers.Dense(units, "relu", dtype=dtype) for units in hidden_units]
-    return keras.Sequential([*hidden, keras.layers.Dense(num_actions, dtype="float32")])
+    return keras.Sequential(_dense_layers(num_actions, hidden_units, dtype))
 
 
 def grid_q_network(
@@ -33,16 +32,16 @@ def grid_q_network(
     hidden_units: Sequence[int] = (51,),
     dtype: str | None = None,
 ) -> keras.Sequential:
-    """Grids `(B, height, width, F)` → Q values `(B, A)`, float32 also under a mixed policy.
+    """Return a network from grids `(B, height, width, F)` to Q values `(B, A)`, float32.
 
-    3 x 3 convolutions that keep the size, so that every cell knows what is near it, and ReLU layers
-    on all cells together: what a relational network of cells is compared with.
+    A baseline for relational networks: 3 x 3 convolutions that keep the size, then ReLU layers on
+    all cells together.
 
     Args:
         num_actions: A.
         filters: channels of the convolutions.
         hidden_units: sizes of the ReLU layers.
-        dtype: dtype policy of the hidden layers; Keras' own by default.
+        dtype: dtype policy of the hidden layers; by default Keras' global policy.
 
     Example:
         >>> network = grid_q_network(4)
@@ -52,9 +51,8 @@ def grid_q_network(
         keras.layers.Conv2D(channels, 3, padding="same", activation="relu", dtype=dtype)
         for channels in filters
     ]
-    hidden = [keras.layers.Dense(units, "relu", dtype=dtype) for units in hidden_units]
-    head = keras.layers.Dense(num_actions, dtype="float32")
-    return keras.Sequential([*convolutions, keras.layers.Flatten(dtype=dtype), *hidden, head])
+    dense = _dense_layers(num_actions, hidden_units, dtype)
+    return keras.Sequential([*convolutions, keras.layers.Flatten(dtype=dtype), *dense])
 
 
 def convolutional_q_network(
@@ -64,16 +62,16 @@ def convolutional_q_network(
     random_shift: int = 0,
     dtype: str | None = None,
 ) -> keras.Sequential:
-    """Images `(B, height, width, C)`, prepared to 0..1, → Q values `(B, A)`, float32.
+    """Return a network from images `(B, height, width, C)` in [0, 1] to Q values `(B, A)`, float32.
 
-    Three convolutions and a dense layer, each with a ReLU; images from 36 x 36 up.
+    Three convolutions and a dense layer, each with a ReLU, for images of at least 36 x 36 pixels.
 
     Args:
         num_actions: A.
         filters: channels of the three convolutions.
         hidden_units: sizes of the ReLU layers.
-        random_shift: in training, images are moved by up to so many pixels (`RandomShift`).
-        dtype: dtype policy of the hidden layers; Keras' own by default.
+        random_shift: largest random shift of images in training, in pixels (`RandomShift`).
+        dtype: dtype policy of the hidden layers; by default Keras' global policy.
 
     Example:
         >>> network = convolutional_q_network(18)
@@ -86,8 +84,10 @@ def convolutional_q_network(
         keras.layers.Conv2D(channels, kernel_size, strides, activation="relu", dtype=dtype)
         for channels, kernel_size, strides in zip(filters, (8, 4, 3), (4, 2, 1), strict=True)
     ]
+    dense = _dense_layers(num_actions, hidden_units, dtype)
+    return keras.Sequential([*shift, *convolutions, keras.layers.Flatten(dtype=dtype), *dense])
+
+
+def _dense_layers(num_actions, hidden_units, dtype):
     hidden = [keras.layers.Dense(units, "relu", dtype=dtype) for units in hidden_units]
-    head = keras.layers.Dense(num_actions, dtype="float32")
-    return keras.Sequential(
-        [*shift, *convolutions, keras.layers.Flatten(dtype=dtype), *hidden, head]
-    )
+    return [*hidden, keras.layers.Dense(num_actions, dtype="float32")]

@@ -1,7 +1,8 @@
-"""From what is seen now and what is remembered to the value of every action."""
+"""Q network with a memory."""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -12,17 +13,21 @@ from keras import ops
 from rrl_tf._arguments import one_of, optional_dict, positive_int, positive_ints
 from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers._shapes import dense_on_rows
+from rrl_tf.layers.base import dense_on_rows, make_dense, same_shape
 from rrl_tf.models import _memory_cores as cores
-from rrl_tf.models._dense_encoder import DenseEncoder
-from rrl_tf.models._dueling import dueling_values
-from rrl_tf.models._encoders import RelationalEncoder, with_preprocessor
-from rrl_tf.models._from_preset import FromPreset, preset_config
-from rrl_tf.models._grids import dense
 from rrl_tf.models._memory_cores import split_time
-from rrl_tf.models._remembered_steps import check_arrays, check_steps, observation_of
-from rrl_tf.models.recurrent_presets import RECURRENT_Q_NETWORK
+from rrl_tf.models.architectures import RECURRENT_Q_NETWORK
+from rrl_tf.models.base import (
+    BaseModel,
+    architecture_config,
+    build_in_turn,
+    dueling_values,
+    make_hidden,
+    make_layer,
+)
+from rrl_tf.models.relational_q_network import RelationalEncoder, with_preprocessor
 
+INPUTS = ("observation", "previous_action", "previous_reward")
 CORES = {
     "relational_memory": cores.RelationalMemoryCore,
     "lstm": cores.LSTMCore,
@@ -34,67 +39,109 @@ MEMORY_INPUTS = ("vector", "entities")
 ACTIVATIONS = ("relu", "leaky_relu", "elu", "gelu", "silu", "tanh")
 
 
+class DenseEncoder(keras.layers.Layer):
+    """Embeds an observation of any shape with ReLU layers, without entities or attention.
+
+    Args:
+        hidden_units: sizes of the layers.
+    """
+
+    def __init__(
+        self, hidden_units: Sequence[int] = (64, 32), dtype: Any = None, name: str | None = None
+    ) -> None:
+        super().__init__(dtype=dtype, name=name)
+        self.dense = [
+            keras.layers.Dense(units, "relu", dtype=self.dtype_policy, name=f"dense_{i}")
+            for i, units in enumerate(positive_ints("hidden_units", hidden_units), start=1)
+        ]
+
+    def build(self, observation_shape: Shape) -> None:
+        if len(observation_shape) < 2 or None in observation_shape[1:]:
+            raise InvalidInput(
+                "a dense encoder takes observations (B, ...) of known sizes; "
+                f"received the shape {tuple(observation_shape)}"
+            )
+        flat_shape = (None, math.prod(observation_shape[1:]))
+        _, self.read_size = build_in_turn(self.dense, flat_shape)
+
+    def call(
+        self,
+        observation: Tensor,
+        training: bool = False,
+        every_entity: bool = False,
+        removed: Tensor | None = None,
+    ) -> tuple[Tensor, None, dict[str, Tensor]]:
+        if removed is not None:
+            raise InvalidInput(
+                "a dense encoder has no entities to remove; received `removed` of the shape "
+                f"{tuple(removed.shape)}"
+            )
+        x = ops.reshape(observation, (-1, math.prod(observation.shape[1:])))
+        for layer in self.dense:
+            x = layer(x)
+        return x, None, {}
+
+
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
-    """Values the actions of an agent that sees a part of the world and remembers the rest.
+class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
+    """Computes Q values from the current observation and a memory of earlier steps.
 
-    An encoder makes a vector of an observation; with the action before and its reward it goes into
-    a memory; and a dense network reads both, what is seen and what is remembered. With
-    `memory_input="entities"` the slots of a Relational Memory attend to the cells of the grid
-    themselves, after these have attended to each other, and to one row for action and reward.
+    An encoder embeds the observation. The embedding, the previous action and the previous reward
+    feed a recurrent core, and a dense network reads the embedding and the core's output. With
+    `memory_input="entities"` the slots of a Relational Memory attend to the encoder's entities
+    themselves and to one row for action and reward.
 
-    Memory is a value in and out. `call` takes one step and `unroll` a sequence; both give the same
-    numbers. Whatever is the state of an agent between two steps is in that value, `(B, M)` float32;
-    a network without memory has an empty one, M = 0.
+    The memory is an argument and a result. `call` takes one step and `unroll` a sequence; both give
+    the same numbers. The memory, `(B, M)` float32, is the whole state between two steps; a network
+    without memory has M = 0.
 
     Args:
         num_actions: A, the number of actions.
         core: `"relational_memory"`, `"lstm"`, `"window"` (a causal transformer over the last
             steps), or `"none"`.
         core_arguments: dict of arguments of the core: of `RelationalMemoryCell`; `units` of an
-            LSTM; of both, `time_scale`, the most steps after which units begin to forget (Tallec
-            and Ollivier, 2018); `context_length` K, `width`, `num_blocks` and those of
-            `CausalTransformerBlock` for a window; or, for none, `units` of the dense layer that
-            takes its place. With any, `unroll`: whether the steps of a sequence are written out in
-            the graph. A Relational Memory goes through a loop, which is traced in a tenth of the
-            time; for the others, whose steps are small, the loop would cost more than the steps.
+            LSTM; for both, `time_scale`, the largest number of steps that units initially remember
+            (Tallec and Ollivier, 2018); `context_length` K, `width`, `num_blocks` and arguments of
+            `CausalTransformerBlock` for a window; or `units` of the dense layer that replaces the
+            memory for none. For all, `unroll`: whether to unroll the loop over a sequence. By
+            default a Relational Memory loops, because that traces in a tenth of the time, and the
+            others unroll, because the loop would cost more than their small steps.
         encoder: `"relational"` for a grid `(height, width, F)`, or `"dense"` for any observation,
             flattened.
         encoder_arguments: dict of arguments: of `RelationalQNetwork`, from `conv_filters` to
             `readout_cell`; or `hidden_units` of the ReLU layers of a dense encoder.
-        memory_input: what a Relational Memory is fed with, the encoder's `"vector"` or its
-            `"entities"`. The other cores take a vector.
+        memory_input: input of a Relational Memory, the encoder's `"vector"` or its `"entities"`.
+            The other cores take a vector.
         hidden_units: sizes of the dense layers after the memory.
-        dueling: whether Q is made of the value of the state and centred advantages, as
-            `V + A - mean(A)` (Wang et al., 2016).
+        dueling: whether the Q values are `V + A - mean(A)` of a state value and advantages (Wang
+            et al., 2016).
         kernel_initializer: initialiser of the matrices outside encoder and core.
-        head_initializer: initialiser of the last matrix; with `"zeros"` all Q values begin at 0.
-        hidden_activation: of the layers after the memory: `"relu"`, `"leaky_relu"`, `"elu"`,
-            `"gelu"`, `"silu"` or `"tanh"`. Where rewards are rare, ReLUs may all be off in most
-            states, which then have one value and no gradient; units of `"leaky_relu"` never are
-            (Maas et al., 2013).
+        head_initializer: initialiser of the last matrix; with `"zeros"` all Q values start at 0.
+        hidden_activation: activation of the layers after the memory: `"relu"`, `"leaky_relu"`,
+            `"elu"`, `"gelu"`, `"silu"` or `"tanh"`. With rare rewards, all ReLUs can be inactive in
+            most states, which then share one value without a gradient; units of `"leaky_relu"`
+            always have one (Maas et al., 2013).
 
     Call arguments:
-        inputs: dict of `"observation"` `(B, ...)`, prepared; `"previous_action"` `(B,)` int, -1
-            where an episode begins; `"previous_reward"` `(B,)`.
-        memory: `(B, M)`, as `initial_memory` or the last call returned it; the initial one, if
-            left out.
+        inputs: dict of `"observation"` `(B, ...)`, preprocessed; `"previous_action"` `(B,)` int, -1
+            at the start of an episode; `"previous_reward"` `(B,)`.
+        memory: `(B, M)`, from `initial_memory` or the previous call; by default the initial memory.
         training: whether to apply dropout.
         return_attention_scores: whether to return the attention as well.
         return_gates: whether to return the gates as well.
-        removed: `(B, N)` bool, entities of a relational encoder that nothing attends to.
+        removed: `(B, N)` bool, entities of a relational encoder that no entity attends to.
 
     Returns:
-        Q values `(B, A)` and the next memory `(B, M)`, of the variables' precision: float32 also
-        under a mixed policy. Then, with `return_attention_scores`, a dict of attention
-        `(B, H, N, S)`: `"round_1"` and so on of the encoder, `"block_1"` and so on of the memory,
-        where N and S are slots and after them what the memory is fed with, or the K steps of a
-        window, oldest first. Then, with `return_gates`, a dict `"input"`, `"forget"` and, of an
-        LSTM, `"output"` of gates between 0 and 1: `(B, mem_slots, units)` or `(B, units)`.
+        Q values `(B, A)` and the next memory `(B, M)`, float32 also under a mixed policy. Then,
+        with `return_attention_scores`, a dict of attention `(B, H, N, S)`: `"round_1"` and so on of
+        the encoder, `"block_1"` and so on of the memory, where N and S count the slots and, after
+        them, the inputs of the memory, or the K steps of a window, oldest first. Then, with
+        `return_gates`, a dict `"input"`, `"forget"` and, for an LSTM, `"output"` of gates between 0
+        and 1: `(B, mem_slots, units)` or `(B, units)`.
 
     Raises:
-        InvalidInput: for an argument out of its range, inputs that are no such dict, or a memory
-            of another batch or size.
+        InvalidInput: for an argument out of its range, inputs of other keys, shapes or dtypes, or a
+            memory of another batch or size.
 
     Example:
 
@@ -112,7 +159,7 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         - [Maas et al., 2013](https://ai.stanford.edu/~amaas/papers/relu_hybrid_icml2013_final.pdf)
     """
 
-    _default_save_signature = None  # Keras would trace a call of `build`'s shapes for every export
+    _default_save_signature = None  # or Keras traces a call with `build`'s shapes at every export
 
     def __init__(
         self,
@@ -132,31 +179,25 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         super().__init__(**kwargs)
         self.num_actions = positive_int("num_actions", num_actions)
         self.core = one_of("core", core, tuple(CORES))
-        self.core_arguments = optional_dict("core_arguments", core_arguments) or {}
+        self.core_arguments = optional_dict("core_arguments", core_arguments, {})
         self.encoder = one_of("encoder", encoder, ENCODERS)
-        self.encoder_arguments = optional_dict("encoder_arguments", encoder_arguments) or {}
+        self.encoder_arguments = optional_dict("encoder_arguments", encoder_arguments, {})
         self.memory_input = one_of("memory_input", memory_input, MEMORY_INPUTS)
         if memory_input == "entities" and (core, encoder) != ("relational_memory", "relational"):
             raise InvalidInput(
-                "memory_input='entities' goes with a Relational Memory over the entities of a "
-                f"relational encoder; received core={core!r} and encoder={encoder!r}"
+                "memory_input='entities' needs core='relational_memory' and encoder='relational'; "
+                f"received core={core!r} and encoder={encoder!r}"
             )
         self.hidden_units = positive_ints("hidden_units", hidden_units)
         self.dueling = dueling
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.head_initializer = keras.initializers.get(head_initializer)
         self.hidden_activation = one_of("hidden_activation", hidden_activation, ACTIVATIONS)
-        self._make_layers()
-
-    def _make_layers(self):
         encoders = {"relational": RelationalEncoder, "dense": DenseEncoder}
         self.encoder_layer = self._part("encoder", encoders[self.encoder], self.encoder_arguments)
         self.core_layer = self._part("core", CORES[self.core], self.core_arguments)
         self.previous_row = None
-        self.hidden = [
-            dense(self, f"hidden_{i}", units, self.hidden_activation)
-            for i, units in enumerate(self.hidden_units, start=1)
-        ]
+        self.hidden = make_hidden(self, self.hidden_units, self.hidden_activation)
         self.head = keras.layers.Dense(
             self.num_actions + (1 if self.dueling else 0),  # the first is the value of the state
             kernel_initializer=self.head_initializer,
@@ -164,19 +205,11 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
             name="head",
         )
 
-    def _part(self, name, make, arguments):
-        try:
-            return make(**arguments, dtype=self.dtype_policy, name=name)
-        except InvalidInput:
-            raise
-        except (TypeError, ValueError) as error:  # an argument that it does not have, or lacks
-            raise InvalidInput(
-                f"`{name}_arguments` do not fit {name}={getattr(self, name)!r} ({error}); "
-                f"received {arguments}"
-            ) from error
+    def _part(self, name, kind, arguments):
+        return make_layer(f"{name}_arguments", kind, arguments, dtype=self.dtype_policy, name=name)
 
     def build(self, inputs_shape: dict[str, Shape]) -> None:
-        shape = tuple(observation_of(inputs_shape))
+        shape = tuple(_observation(inputs_shape))
         self._observation_shape = shape[1:]
         self.encoder_layer.build(shape)
         previous = self.num_actions + 1
@@ -189,14 +222,11 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
                     f"received the shape {shape}"
                 )
             # Action and reward become one more entity, of the size of the others.
-            self.previous_row = dense(self, "previous_row", features)
-            self.previous_row.build((None, previous))
+            self.previous_row = make_dense(self, "previous_row", features, previous)
             core_shape = (None, None, nodes + 1, features)
         self.core_layer.build(core_shape)
         features = self.encoder_layer.read_size + self.core_layer.output_size
-        for layer in [*self.hidden, self.head]:
-            layer.build((None, features))
-            features = layer.units
+        build_in_turn([*self.hidden, self.head], (None, features))
 
     @property
     def memory_size(self) -> int:
@@ -204,11 +234,11 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         return self.core_layer.memory_size
 
     def initial_memory(self, batch_size: int | Tensor) -> Tensor:
-        """The memory at the start of episodes, `(batch_size, M)` float32: zeros, or identities."""
+        """Return the memory at the start of episodes, `(batch_size, M)`: zeros, or identities."""
         return ops.cast(self.core_layer.initial_memory(batch_size), self.variable_dtype)
 
     def reset_memory(self, memory: Tensor, first: Tensor) -> Tensor:
-        """The memory `(B, M)` with the initial one where `first`, `(B,)` bool, is true."""
+        """Return the memory `(B, M)`, reset where `first`, `(B,)` bool, is true."""
         initial = self.initial_memory(ops.shape(memory)[0])
         return ops.where(ops.cast(first, "bool")[:, None], initial, memory)
 
@@ -253,9 +283,9 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         return_gates: bool = False,
         removed: Tensor | None = None,
     ) -> tuple[Any, ...]:
-        check_steps(inputs, memory, None, 1, self._observation_shape, self.memory_size)
+        self._check_inputs(inputs, memory, None, 1)
         sequences = {name: ops.expand_dims(value, 1) for name, value in inputs.items()}
-        results = self._go_through(
+        results = self._run(
             sequences, memory, None, training, return_attention_scores, return_gates, removed
         )
         return keras.tree.map_structure(lambda result: ops.squeeze(result, 1), results)
@@ -269,24 +299,24 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         return_attention_scores: bool = False,
         return_gates: bool = False,
     ) -> tuple[Any, ...]:
-        """Goes through sequences, with the numbers of one `call` a step, and sooner.
+        """Run over sequences, with the same numbers as one `call` per step, and faster.
 
         Args:
             inputs: those of `call` with a time axis of known length: `(B, T, ...)`, `(B, T)` and
                 `(B, T)`.
-            memory: `(B, M)`, before the first step; the initial one, if left out.
-            first: `(B, T)` bool, true for the first step of an episode: memory, action and reward
-                from before it do not count. None is, if left out.
+            memory: `(B, M)`, before the first step; by default the initial memory.
+            first: `(B, T)` bool, true for the first step of an episode, which ignores memory,
+                action and reward from before it; by default no step is.
             training: whether to apply dropout.
             return_attention_scores: whether to return the attention as well.
             return_gates: whether to return the gates as well.
 
         Returns:
-            Q values `(B, T, A)` and the memory after every step `(B, T, M)`; then, if asked for,
-            attention and gates as of `call`, with the time as second axis.
+            Q values `(B, T, A)` and the memory after every step `(B, T, M)`; then attention and
+            gates as in `call`, with time as the second axis.
 
         Raises:
-            InvalidInput: as `call`, or where T is not known, or 0.
+            InvalidInput: as `call`, and if T is unknown or 0.
 
         Example:
 
@@ -298,49 +328,81 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         >>> tuple(q.shape), tuple(memories.shape)
         ((3, 9, 2), (3, 9, 128))
         """
-        check_arrays(inputs, memory, first)
         if not self.built:
-            self.build({"observation": (None, *inputs["observation"].shape[2:])})
-        check_steps(inputs, memory, first, 2, self._observation_shape, self.memory_size)
-        return self._go_through(
-            inputs, memory, first, training, return_attention_scores, return_gates
-        )
+            observation = _observation(inputs)
+            if not hasattr(observation, "shape"):
+                raise InvalidInput(
+                    f"`observation` must be an array; received {type(observation).__name__}"
+                )
+            self.build({"observation": (None, *observation.shape[2:])})
+        self._check_inputs(inputs, memory, first, 2)
+        return self._run(inputs, memory, first, training, return_attention_scores, return_gates)
 
-    def _go_through(
-        self, inputs, memory, first, training, want_attention, want_gates, removed=None
-    ):
-        """Q values, memories and what else is wanted, of sequences."""
+    def _check_inputs(self, inputs, memory, first, num_axes):
+        """Raise an `InvalidInput` for unfit inputs, whose leading axes are B, or B and T."""
+        observation = _observation(inputs)
+        if inputs.keys() != set(INPUTS):
+            raise _not_the_inputs(inputs)
+        leading = tuple(getattr(observation, "shape", ())[:num_axes])
+        expected = {
+            "observation": (*leading, *self._observation_shape),
+            "previous_action": leading,
+            "previous_reward": leading,
+            "memory": (*leading[:1], self.memory_size),
+            "first": leading,
+        }
+        for name, value in {**inputs, "memory": memory, "first": first}.items():
+            if value is None and name not in INPUTS:
+                continue
+            shape = getattr(value, "shape", None)
+            if shape is None or not same_shape(shape, expected[name]):
+                received = type(value).__name__ if shape is None else f"the shape {tuple(shape)}"
+                raise InvalidInput(
+                    f"`{name}` must be an array of the shape {expected[name]} with this network "
+                    f"and batch; received {received}"
+                )
+        dtype = keras.backend.standardize_dtype(inputs["previous_action"].dtype)
+        if not keras.backend.is_int_dtype(dtype):  # a cast could change the action
+            raise InvalidInput(f"`previous_action` must be integers; received the dtype {dtype}")
+        if num_axes == 2 and not leading[1]:
+            raise InvalidInput(
+                "`unroll` needs a known number of steps T, at least one; "
+                f"received observations of the shape {tuple(observation.shape)}"
+            )
+
+    def _run(self, inputs, memory, first, training, return_attention, return_gates, removed=None):
+        """Return Q values, memories, and optionally attention and gates, of sequences."""
         observation = inputs["observation"]
         times = observation.shape[1]
         views = ops.reshape(observation, (-1, *observation.shape[2:]))  # all in one batch
         vector, entities, attention = self.encoder_layer(
             views,
             training=training,
-            every_entity=want_attention or self.previous_row is not None,
+            every_entity=return_attention or self.previous_row is not None,
             removed=removed,
         )
         vector = split_time(vector, times)
         previous = self._previous(inputs, first)
-        fed, seen = self._memory_inputs(views, removed, vector, entities, previous)
+        memory_inputs, visible = self._memory_inputs(views, removed, vector, entities, previous)
         if memory is None:
             memory = self.initial_memory(ops.shape(observation)[0])
         outputs, memories, scores, gates = self.core_layer(
-            fed, memory, first, seen, look=want_attention or want_gates
+            memory_inputs, memory, first, visible, return_details=return_attention or return_gates
         )
         x = ops.concatenate([vector, outputs], axis=-1)
         for layer in (*self.hidden, self.head):
             x = dense_on_rows(layer, x)
         results = [dueling_values(x) if self.dueling else x]
         results.append(ops.cast(memories, self.variable_dtype))
-        if want_attention:
+        if return_attention:
             rounds = {name: split_time(score, times) for name, score in attention.items()}
             results.append({**rounds, **scores})
-        if want_gates:
+        if return_gates:
             results.append(gates)
         return tuple(results)
 
     def _previous(self, inputs, first):
-        """The action before as a one-hot, and its reward, `(B, T, A + 1)`."""
+        """Return the previous action, one-hot, and the previous reward, `(B, T, A + 1)`."""
         action, reward = inputs["previous_action"], inputs["previous_reward"]
         if first is not None:
             action = ops.where(first, -1, action)
@@ -349,31 +411,31 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         return ops.concatenate([action, ops.cast(reward, action.dtype)[..., None]], axis=-1)
 
     def _memory_inputs(self, views, removed, vector, entities, previous):
-        """What the memory is fed with at every step, and which rows of it are seen, or None."""
+        """Return the memory's input at every step, and its visible rows or None for all."""
         if self.previous_row is None:
             return ops.concatenate([vector, previous], axis=-1), None
         times = previous.shape[1]
-        seen = self.encoder_layer.seen(views, removed)
-        if seen is not None:
-            # Rows out of sight are not attended to; the gates read all rows, so they are zeros.
-            entities = entities * ops.cast(seen, entities.dtype)[..., None]
-            seen = split_time(seen, times)
-            seen = ops.concatenate([seen, ops.ones_like(seen[..., :1])], axis=-1)
+        visible = self.encoder_layer.visible(views, removed)
+        if visible is not None:
+            # Invisible rows get no attention, but the gates read all rows, so these are zeros.
+            entities = entities * ops.cast(visible, entities.dtype)[..., None]
+            visible = split_time(visible, times)
+            visible = ops.concatenate([visible, ops.ones_like(visible[..., :1])], axis=-1)
         row = dense_on_rows(self.previous_row, previous)[:, :, None]
-        return ops.concatenate([split_time(entities, times), row], axis=2), seen
+        return ops.concatenate([split_time(entities, times), row], axis=2), visible
 
     @classmethod
-    def from_preset(  # type: ignore[override]  # what an observation holds comes second
+    def from_preset(  # type: ignore[override]  # the preprocessor comes second
         cls, name: str | os.PathLike, preprocessor: Any = None, **overrides: Any
     ) -> Self:
-        """A network with one of our configurations, and new weights; or a trained one.
+        """Return a named architecture with new weights, or a trained model.
 
         Args:
-            name, preprocessor, **overrides: as in `RelationalQNetwork.from_preset`; the numbers are
-                in `rrl_tf.models.recurrent_presets`.
+            name, preprocessor, **overrides: as in `RelationalQNetwork.from_preset`. The
+                preprocessor sets arguments of a relational encoder.
 
         Raises:
-            InvalidInput: for an unknown name; it lists the known ones.
+            InvalidInput: for an unknown name, with a list of the known names.
 
         Example:
 
@@ -381,26 +443,22 @@ class RecurrentQNetwork(FromPreset, keras.Model, presets=RECURRENT_Q_NETWORK):
         >>> model.memory_size
         64
         """
-        is_new = str(name) in RECURRENT_Q_NETWORK
-        config = preset_config(RECURRENT_Q_NETWORK, str(name), overrides) if is_new else {}
-        if config.get("encoder") == "relational":
-            given = optional_dict("encoder_arguments", config["encoder_arguments"]) or {}
-            settled = with_preprocessor(preprocessor, given)
-            overrides = {**overrides, "encoder_arguments": settled}
+        if str(name) in RECURRENT_Q_NETWORK:
+            config = architecture_config(RECURRENT_Q_NETWORK, str(name), overrides)
+            if config["encoder"] == "relational":
+                given = optional_dict("encoder_arguments", config["encoder_arguments"], {})
+                arguments = with_preprocessor(preprocessor, given)
+                overrides = {**overrides, "encoder_arguments": arguments}
         return super().from_preset(name, **overrides)
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_actions": self.num_actions,
-            "core": self.core,
-            "core_arguments": dict(self.core_arguments),
-            "encoder": self.encoder,
-            "encoder_arguments": dict(self.encoder_arguments),
-            "memory_input": self.memory_input,
-            "hidden_units": self.hidden_units,
-            "dueling": self.dueling,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "head_initializer": keras.initializers.serialize(self.head_initializer),
-            "hidden_activation": self.hidden_activation,
-        }
+
+def _observation(inputs):
+    """Return the observation of a dict of inputs, or its shape."""
+    if not isinstance(inputs, Mapping) or "observation" not in inputs:
+        raise _not_the_inputs(inputs)
+    return inputs["observation"]
+
+
+def _not_the_inputs(inputs):
+    received = sorted(inputs, key=str) if isinstance(inputs, Mapping) else type(inputs)
+    return InvalidInput(f"RecurrentQNetwork takes a dict of {INPUTS}; received {received}")

@@ -1,4 +1,4 @@
-"""From a grid to the value of every action, by way of relations between its cells."""
+"""Q networks over the cells of a grid, which attend to each other."""
 
 from __future__ import annotations
 
@@ -7,72 +7,361 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import keras
+from keras import ops
 
-from rrl_tf._arguments import positive_int, positive_ints
+from rrl_tf._arguments import (
+    integer,
+    natural,
+    one_of,
+    optional_dict,
+    optional_integer,
+    optional_positive_int,
+    positive_int,
+    positive_ints,
+)
 from rrl_tf._typing import Activation, Initializer, Shape, Tensor
-from rrl_tf.layers._shapes import tensor_spec
-from rrl_tf.models._dueling import dueling_values
-from rrl_tf.models._encoders import RelationalEncoder, with_preprocessor
-from rrl_tf.models._from_preset import FromPreset
-from rrl_tf.models._grids import dense
-from rrl_tf.models.presets import RELATIONAL_Q_NETWORK
+from rrl_tf.errors import InvalidInput
+from rrl_tf.layers import PositionEmbedding, RandomShift
+from rrl_tf.layers.base import make_dense
+from rrl_tf.layers.masks import without_removed
+from rrl_tf.models.architectures import RELATIONAL_Q_NETWORK
+from rrl_tf.models.base import build_in_turn, dueling_values, make_hidden
+from rrl_tf.models.grid_model import GridModel, one_per_convolution
+
+CONV_PADDINGS = ("valid", "same", "top_left")
+READOUTS = ("max", "flatten", "cell", "feature")
+
+
+class RelationalEncoder(GridModel):
+    """Embeds a grid: convolutions, rounds of message passing between the cells, and a readout.
+
+    `RelationalQNetwork` extends it and documents the arguments; `RecurrentQNetwork` contains one.
+
+    Call arguments:
+        observation: preprocessed observation `(B, height, width, F)`.
+        training: whether to apply dropout.
+        every_entity: whether the last round updates all entities, even if the readout needs one.
+        removed: `(B, N)` bool, entities that no entity attends to in any round.
+
+    Returns:
+        The readout `(B, read_size)`; the entities `(B, N, features)`, or the only one that the
+        readout needs `(B, 1, features)`; and a dict `"round_1"`, `"round_2"`, ... -> attention,
+        where the last has a row for each of these entities.
+    """
+
+    def __init__(
+        self,
+        conv_filters: Sequence[int] = (32,),
+        conv_kernel_size: int | Sequence[int] = 1,
+        conv_padding: str = "valid",
+        conv_activation: Activation = "relu",
+        coordinates: Mapping[str, Any] | None = None,
+        position_embedding: bool = False,
+        block: Mapping[str, Any] | None = None,
+        num_rounds: int = 1,
+        share_weights: bool = False,
+        unseen_feature: int | None = None,
+        readout: str = "max",
+        readout_cell: Sequence[int] | None = None,
+        kernel_initializer: Initializer = "glorot_uniform",
+        readout_feature: int | None = None,
+        max_entities: int | None = None,
+        conv_strides: int | Sequence[int] = 1,
+        conv_pool: int | Sequence[int] = 1,
+        random_shift: int = 0,
+        **kwargs: Any,
+    ) -> None:
+        one_of("readout", readout, READOUTS)
+        for name, value in (("cell", readout_cell), ("feature", readout_feature)):
+            if (value is not None) != (readout == name):
+                raise InvalidInput(
+                    f"`readout_{name}` must be given if and only if readout is {name!r}, here "
+                    f"{readout!r}; received {value!r}"
+                )
+        super().__init__(**kwargs)
+        self.conv_filters = positive_ints("conv_filters", conv_filters)
+        count = len(self.conv_filters)
+        self.conv_kernel_size = one_per_convolution("conv_kernel_size", conv_kernel_size, count)
+        self.conv_strides = one_per_convolution("conv_strides", conv_strides, count)
+        self.conv_pool = one_per_convolution("conv_pool", conv_pool, count)
+        self.random_shift = natural("random_shift", random_shift)
+        self.conv_padding = one_of("conv_padding", conv_padding, CONV_PADDINGS)
+        self.conv_activation = keras.activations.get(conv_activation)
+        self.coordinates = optional_dict("coordinates", coordinates)
+        self.position_embedding = position_embedding
+        self.block = optional_dict("block", block, {"num_heads": 2, "key_size": 16})
+        self.num_rounds = positive_int("num_rounds", num_rounds)
+        self.share_weights = share_weights
+        self.unseen_feature = optional_integer("unseen_feature", unseen_feature)
+        self.readout = readout
+        self.readout_cell = None if readout_cell is None else _cell(readout_cell)
+        self.readout_feature = optional_integer("readout_feature", readout_feature)
+        self.max_entities = optional_positive_int("max_entities", max_entities)
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self._check_max_entities()
+        self.grid_layers = [*self._convolutions(), *self._coordinates()]
+        self.positions = None
+        if self.position_embedding:
+            self.positions = PositionEmbedding(dtype=self.dtype_policy, name="positions")
+        self.relations = self._relations()
+
+    def _check_max_entities(self):
+        """Raise an `InvalidInput` if leaving out invisible entities could change the result."""
+        if self.max_entities is None:
+            return
+        relates_all = self._relates_all or self._norms_all
+        unfit = {
+            "unseen_feature": self.unseen_feature is None,
+            "readout": self.readout not in ("cell", "feature"),
+            "block": relates_all or self.block.get("max_offset") is not None,
+        }
+        for name in (name for name, is_unfit in unfit.items() if is_unfit):
+            raise InvalidInput(
+                "`max_entities` needs an `unseen_feature`, a readout of 'cell' or 'feature', "
+                "and a block without joint norm, additive scores or `max_offset`; "
+                f"received {name}={getattr(self, name)!r}"
+            )
+
+    @property
+    def _relates_all(self):
+        """Whether every output depends on all entities, even on those it does not attend to."""
+        return self.block.get("norm") == "joint" or self.block.get("score") == "book_additive"
+
+    @property
+    def _norms_all(self):
+        """Whether a norm makes every output depend on entities that no entity attends to."""
+        return "joint" in (self.block.get("norm"), self.block.get("qkv_norm"))
+
+    def _convolutions(self):
+        if self.random_shift:
+            yield RandomShift(self.random_shift, dtype=self.dtype_policy)
+        sizes = (self.conv_filters, self.conv_kernel_size, self.conv_strides, self.conv_pool)
+        for i, (filters, kernel_size, strides, pool) in enumerate(zip(*sizes), start=1):
+            padding = self.conv_padding
+            if padding == "top_left":
+                zeros = (kernel_size - 1, 0)
+                yield keras.layers.ZeroPadding2D((zeros, zeros), dtype=self.dtype_policy)
+                padding = "valid"
+            name, activation = f"convolution_{i}", self.conv_activation
+            yield self._convolution(name, filters, kernel_size, strides, padding, activation)
+            if pool > 1:
+                yield keras.layers.MaxPooling2D(pool, dtype=self.dtype_policy)
+
+    def build(self, observation_shape: Shape) -> None:
+        self._build_grid(observation_shape)
+        nodes_shape = self._nodes_shape(observation_shape)
+        if self.positions is not None:
+            self.positions.build(nodes_shape)
+        self.relations.build(nodes_shape)
+        _, nodes, features = self.entities_shape(observation_shape)
+        for argument in ("unseen_feature", "readout_feature"):
+            self._check_feature(argument, observation_shape[-1])
+        self._check_readout(observation_shape)
+        self.read_size = nodes * features if self.readout == "flatten" else features
+        has_fixed_size = (
+            self.readout in ("flatten", "cell")
+            or self.position_embedding
+            or self.relations.block.attention.fixed_entities
+        )
+        self._expect(observation_shape, any_size=not has_fixed_size)
+
+    def entities_shape(self, observation_shape: Shape) -> Shape:
+        """Return the shape `(B, N, features)` of the entities after the last round."""
+        return self.relations.compute_output_shape(self._nodes_shape(observation_shape))
+
+    def _check_readout(self, observation_shape):
+        if self.readout in ("max", "feature"):
+            return
+        height, width = self.grid_shape(observation_shape)
+        if None in (height, width):
+            raise InvalidInput(
+                f"readout={self.readout!r} needs a grid of known size; "
+                f"received the shape {tuple(observation_shape)}"
+            )
+        if self.readout == "cell":
+            row, column = self.readout_cell
+            if not (0 <= row < height and 0 <= column < width):
+                raise InvalidInput(
+                    f"`readout_cell` must be a (row, column) inside the {height} x {width} grid; "
+                    f"received {self.readout_cell}"
+                )
+
+    def _check_feature(self, argument, features):
+        feature = getattr(self, argument)
+        if feature is None:
+            return
+        if not 0 <= feature < features:
+            raise InvalidInput(
+                f"`{argument}` must be one of the {features} features of the observation; "
+                f"received {feature!r}"
+            )
+        narrowing = {*self.conv_strides, *self.conv_pool}
+        if self.conv_padding == "valid":
+            narrowing.update(self.conv_kernel_size)
+        if narrowing != {1}:
+            raise InvalidInput(
+                f"`{argument}` needs convolutions that keep the size of the grid; received "
+                f"conv_kernel_size={self.conv_kernel_size}, conv_padding={self.conv_padding!r}, "
+                f"conv_strides={self.conv_strides}, conv_pool={self.conv_pool}"
+            )
+
+    def call(
+        self,
+        observation: Tensor,
+        training: bool = False,
+        every_entity: bool = False,
+        removed: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        self.grid_shape(observation.shape)  # Keras raises for a grid that is too small
+        x = self._cells(observation, training)
+        _, height, width, features = ops.shape(x)
+        x = ops.reshape(x, (-1, height * width, features))  # (B, N, F)
+        if self.positions is not None:
+            x = self.positions(x)
+        visible, entity = self.visible(observation, removed), self._only_entity(width)
+        if self.max_entities is not None:
+            first = self._is_read(observation, width)
+            if every_entity:  # the same entities are related as in a bounded call
+                visible = ops.logical_and(visible, self._slots(visible, first) >= 0)
+            else:
+                x, visible = self._gather(x, visible, first)
+                entity = 0
+        entities, attention = self.relations(
+            x,
+            mask=None if visible is None else visible[:, None, None],
+            grid=(height, width),
+            entity=None if every_entity else entity,
+            training=training,
+            return_attention_scores=True,
+        )
+        return self._read(entities, width, observation), entities, attention
+
+    def visible(self, observation: Tensor, removed: Tensor | None = None) -> Tensor | None:
+        """Return the entities that may be attended to, `(B, N)` bool, or `None` for all."""
+        visible = None
+        if self.unseen_feature is not None:
+            visible = self._of_nodes(observation, self.unseen_feature) < 0.5
+        if removed is None:
+            return visible
+        if self._norms_all:
+            raise InvalidInput(
+                "`removed` needs a block without a joint norm, through which removed entities "
+                f"would still have an effect; received block={self.block!r}"
+            )
+        return without_removed(visible, removed, self._nodes_shape(observation.shape)[:2])
+
+    def _of_nodes(self, observation, feature):
+        """Return one feature of the observation for every node, `(B, N)`."""
+        _, height, width, _ = ops.shape(observation)
+        return ops.reshape(observation[..., feature], (-1, height * width))
+
+    def _gather(self, x, visible, first):
+        """Return the visible entities `(B, max_entities, F)`, `first` before others, and a mask.
+
+        On a CPU a product with zeros and ones is faster than a sort and a gather, and it is exact.
+        """
+        slots = self._slots(visible, first)
+        chosen = ops.one_hot(slots, self.max_entities, axis=1, dtype=x.dtype)
+        row = ops.arange(self.max_entities)[None]
+        first_visible = ops.any(ops.logical_and(visible, first), axis=1, keepdims=True)
+        is_used = row <= ops.max(slots, axis=1, keepdims=True)
+        return ops.matmul(chosen, x), ops.where(row == 0, first_visible, is_used)
+
+    def _slots(self, visible, first):
+        """Return the slot of each node `(B, N)`: 0 for `first`, -1 for no slot."""
+        others = ops.logical_and(visible, ops.logical_not(first))
+        counted = ops.cumsum(ops.cast(others, "int32"), axis=1)
+        slots = ops.where(first, 0, ops.where(others, counted, -1))
+        return ops.where(slots < self.max_entities, slots, -1)  # PyTorch's one-hot needs the bound
+
+    def _only_entity(self, width):
+        """Return the index of the only node that the last round has to update, or `None`."""
+        if self.readout != "cell" or self._relates_all:
+            return None
+        return self._read_index(width)
+
+    def _read_index(self, width):
+        """Return the index of the node of `readout_cell`."""
+        row, column = self.readout_cell
+        return row * width + column
+
+    def _is_read(self, observation, width):
+        """Return which node the readout needs, `(B, N)` or `(1, N)` bool."""
+        if self.readout == "feature":
+            return self._of_nodes(observation, self.readout_feature) > 0.5
+        _, height, width, _ = ops.shape(observation)
+        return ops.arange(height * width)[None] == self._read_index(width)
+
+    def _read(self, nodes, width, observation):
+        """Return the readout `(B, read_size)` of nodes `(B, N, F)` on a grid of that width."""
+        if self.readout == "max":
+            return ops.max(nodes, axis=1)
+        if self.readout == "cell":
+            return nodes[:, 0 if nodes.shape[1] == 1 else self._read_index(width)]
+        if self.readout == "feature":
+            marked = ops.cast(self._of_nodes(observation, self.readout_feature), nodes.dtype)
+            if nodes.shape[1] == 1:
+                return nodes[:, 0] * ops.max(marked, axis=1, keepdims=True)  # 0 if none is marked
+            return ops.squeeze(ops.matmul(marked[:, None], nodes), axis=1)
+        return ops.reshape(nodes, (-1, nodes.shape[1] * nodes.shape[2]))
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")
-class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NETWORK):
-    """Values the actions in a grid world by letting the grid's cells attend to each other.
+class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
+    """Computes the Q values of a grid observation by attention between the cells of the grid.
 
-    Convolutions make an entity of every cell, or of every patch of a picture, coordinates or
-    learned positions tell it where it is, rounds of message passing relate the entities, and a
-    readout turns all of them into one vector for a dense network. Cell (row, column) of an input
-    `(B, height, width, F)` is node `row * width + column`, where convolutions keep the size.
+    Convolutions turn every cell, or every patch of an image, into an entity; coordinates or learned
+    positions give its place; rounds of message passing relate the entities; and a readout turns
+    them into one vector for a dense network. Cell (row, column) of an input `(B, height, width, F)`
+    is entity `row * width + column` if the convolutions keep the size.
 
     Args:
         num_actions: A, the number of actions.
         conv_filters: channels of each convolution.
-        conv_kernel_size: edge of the convolutions' kernels, in cells: one, or one for each.
-        conv_padding: `"valid"`; or, to keep the size, `"same"` by zeros all round or `"top_left"`
-            by zeros above and to the left.
+        conv_kernel_size: edge of the kernels in cells: one for all convolutions, or one for each.
+        conv_padding: `"valid"`; or, to keep the size, `"same"` (zeros on all sides) or `"top_left"`
+            (zeros above and to the left).
         conv_activation: activation of the convolutions.
         coordinates: arguments of `AppendCoordinates`, or `None` for no coordinates.
         position_embedding: whether to add a learned vector for every cell.
-        block: arguments of `RelationalBlock`; with a `max_offset`, positions are relative: a
-            learned bias for the way from a cell to another, on grids of any size.
-        num_rounds: rounds of message passing.
+        block: arguments of `RelationalBlock`. With a `max_offset`, positions are relative: a
+            learned bias for the offset between two cells, on grids of any size.
+        num_rounds: number of rounds of message passing.
         share_weights: whether the rounds share their weights.
-        unseen_feature: index of the feature of an observation that is 1 where a cell is out of
-            sight; nothing attends to such a cell. `None` lets every cell be attended to.
-        readout: `"max"` over the nodes of every feature (any number of nodes), `"flatten"`, or
-            `"cell"`: only `readout_cell`, so that what the Q values know of the other cells has
-            reached it by attention; or `"feature"`: only the cell that `readout_feature` marks.
+        unseen_feature: index of the observation's feature that is 1 in an invisible cell. Entities
+            attend to visible cells only. `None` if all cells are visible.
+        readout: `"max"` (maximum of every feature over the entities, of any number), `"flatten"`,
+            `"cell"` (`readout_cell` only, so that information about other cells must reach it by
+            attention) or `"feature"` (only the cell that `readout_feature` marks).
         readout_cell: (row, column) of that cell, after the convolutions.
         hidden_units: sizes of the ReLU layers after the readout.
-        dueling: whether Q is made of the value of the state and centred advantages, as
-            `V + A - mean(A)` (Wang et al., 2016).
+        dueling: whether the Q values are `V + A - mean(A)` of a state value and advantages (Wang
+            et al., 2016).
         output_activation: activation of the Q values.
         kernel_initializer: initialiser of every matrix.
-        readout_feature: index of the feature of an observation that is 1 in one cell, the agent's,
-            and 0 elsewhere.
-        max_entities: where most cells of a grid are never attended to (`unseen_feature`), how many
-            are at the most: only these are computed, with the same result, unless attention is
-            asked for. Cells beyond them, in the order of the nodes, are left out, also then.
-        conv_strides: step of the convolutions, in cells: one, or one for each.
-        conv_pool: edge of the max-pooling after the convolutions: one, or one for each; 1 is none.
-        random_shift: in training, observations are moved by up to so many cells (`RandomShift`).
+        readout_feature: index of the observation's feature that is 1 in one cell, that of the
+            agent, and 0 elsewhere.
+        max_entities: upper bound of the number of visible cells, which needs an `unseen_feature`.
+            Only that many entities are computed, with the same Q values, unless the call returns
+            attention. Visible cells beyond the bound, in the order of the entities, are left out.
+        conv_strides: step of the kernels: one for all convolutions, or one for each.
+        conv_pool: edge of the max-pooling after a convolution: one for all, or one for each; 1 for
+            no pooling.
+        random_shift: largest random shift of observations in training, in cells (`RandomShift`).
 
     Call arguments:
         observation: preprocessed observation `(B, height, width, F)`.
         training: whether to apply dropout and shift observations.
         return_attention_scores: whether to return the attention as well.
-        removed: `(B, N)` bool, entities that nothing attends to in any round, as if they were not
-            there; what is read of them is still read.
+        removed: `(B, N)` bool, entities that no entity attends to in any round, as if they were
+            absent. The readout still reads them.
 
     Returns:
-        Q values `(B, A)`, float32 also under a mixed policy; with `return_attention_scores`, a pair
-        of them and a dict `"round_1"`, `"round_2"`, ... -> attention `(B, H, N, N)`.
+        Q values `(B, A)`, float32 also under a mixed policy. With `return_attention_scores`, a pair
+        of the Q values and a dict `"round_1"`, `"round_2"`, ... -> attention `(B, H, N, N)`.
 
     Raises:
-        InvalidInput: for an argument out of its range, or an observation that is no such grid.
+        InvalidInput: for an argument out of its range, or an observation of another shape.
 
     Example:
 
@@ -138,20 +427,14 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
         self.hidden_units = positive_ints("hidden_units", hidden_units)
         self.dueling = dueling
         self.output_activation = keras.activations.get(output_activation)
-        self.hidden = [
-            dense(self, f"hidden_{i}", units, "relu")
-            for i, units in enumerate(self.hidden_units, start=1)
-        ]
+        self.hidden = make_hidden(self, self.hidden_units)
         # With a dueling head, the first column is the value of the state.
         columns = self.num_actions + (1 if self.dueling else 0)
-        self.head = dense(self, "head", columns, full_precision=True)
+        self.head = make_dense(self, "head", columns, full_precision=True)
 
     def build(self, observation_shape: Shape) -> None:
         super().build(observation_shape)
-        features = self.read_size
-        for layer in [*self.hidden, self.head]:
-            layer.build((None, features))
-            features = layer.units
+        build_in_turn([*self.hidden, self.head], (None, self.read_size))
 
     def call(  # type: ignore[override]  # an encoder returns more
         self,
@@ -160,57 +443,36 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
         return_attention_scores: bool = False,
         removed: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, dict[str, Tensor]]:
-        # Whoever looks at the attention wants all rows, also where one cell is read.
+        # Returned attention has all rows, even if the readout needs one cell.
         x, _, attention = super().call(observation, training, return_attention_scores, removed)
-        for layer in self.hidden:
+        for layer in [*self.hidden, self.head]:
             x = layer(x)
-        x = self.head(x)
         q = self.output_activation(dueling_values(x) if self.dueling else x)
         return (q, attention) if return_attention_scores else q
 
-    def compute_output_shape(self, observation_shape: Shape) -> Shape:
-        return (observation_shape[0], self.num_actions)
-
-    def compute_output_spec(
-        self,
-        observation: Tensor,
-        training: bool = False,
-        return_attention_scores: bool = False,
-        removed: Tensor | None = None,
-    ) -> keras.KerasTensor | tuple[keras.KerasTensor, dict[str, keras.KerasTensor]]:
-        q = tensor_spec(self.head, self.compute_output_shape(observation.shape))
-        if not return_attention_scores:
-            return q
-        nodes = keras.KerasTensor(self._nodes_shape(observation.shape), dtype=self.compute_dtype)
-        _, attention = self.relations.compute_output_spec(
-            nodes, grid=self.grid_shape(observation.shape), return_attention_scores=True
-        )
-        return q, attention
-
     @classmethod
-    def from_preset(  # type: ignore[override]  # what an observation holds comes second
+    def from_preset(  # type: ignore[override]  # the preprocessor comes second
         cls, name: str | os.PathLike, preprocessor: Any = None, **overrides: Any
     ) -> Self:
-        """A network with a published configuration, or ours, and new weights; or a trained one.
+        """Return a named architecture with new weights, or a trained model.
 
-        What an observation holds, its preprocessor knows: `"fast"` hides the cells that the
-        preprocessor says are out of sight, and reads the agent's cell, where it always is or where
-        a feature marks it, or by `"max"` where the preprocessor knows none. Without a preprocessor
-        it hides nothing and reads by `"max"`. The weights are the same in number and shape either
-        way. The other presets do not ask.
+        The preprocessor knows the features of an observation. With it, `"fast"` attends to visible
+        cells only and reads the agent's cell: a fixed cell, or the cell that a feature marks, or by
+        `"max"` if the preprocessor knows neither. Without a preprocessor all cells are visible and
+        the readout is `"max"`. Number and shape of the weights are the same. Architectures other
+        than `"fast"` and `"fast-relative"` do not use the preprocessor.
 
         Args:
-            name: one of `presets`, which says what each of them is; `rrl_tf.models.presets` has
-                their numbers and sources.
-            preprocessor: what has an `unseen_feature` (index or `None`), an `agent_cell` ((row,
-                column) or `None`) and an `agent_feature` (index or `None`), as
-                `rrl_tf.envs.Preprocessor`.
-            **overrides: `load_weights`, as of other models, and arguments that replace the
-                preset's and the preprocessor's. A dict (`block=`, `coordinates=`) replaces single
-                entries of the preset's dict.
+            name: name of an architecture or of a trained model, one of `presets`;
+                `rrl_tf.models.architectures` has the numbers and sources of the architectures.
+            preprocessor: object with an `unseen_feature` (index or `None`), an `agent_cell` ((row,
+                column) or `None`) and an `agent_feature` (index or `None`), as that of a task.
+            **overrides: `load_weights`, as for other models, and arguments that replace the
+                architecture's and the preprocessor's. A dict (`block=`, `coordinates=`) replaces
+                single entries of the architecture's dict.
 
         Raises:
-            InvalidInput: for an unknown name; it lists the known ones.
+            InvalidInput: for an unknown name, with a list of the known names.
 
         Example:
 
@@ -222,11 +484,28 @@ class RelationalQNetwork(FromPreset, RelationalEncoder, presets=RELATIONAL_Q_NET
             overrides = with_preprocessor(preprocessor, overrides)
         return super().from_preset(name, **overrides)
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_actions": self.num_actions,
-            "hidden_units": self.hidden_units,
-            "dueling": self.dueling,
-            "output_activation": keras.activations.serialize(self.output_activation),
-        }
+
+def _cell(place):
+    """Return a `readout_cell` as two ints, or raise an `InvalidInput`."""
+    if not isinstance(place, Sequence) or isinstance(place, str) or len(place) != 2:
+        raise InvalidInput(f"`readout_cell` must be a (row, column); received {place!r}")
+    row, column = (integer("readout_cell", each) for each in place)
+    return row, column
+
+
+def with_preprocessor(preprocessor: Any, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an encoder's arguments, with those that a preprocessor knows filled in."""
+    arguments = dict(overrides)
+    if preprocessor is not None:
+        arguments.setdefault("unseen_feature", preprocessor.unseen_feature)
+        for place in ("cell", "feature"):
+            is_open = arguments.get("readout", place) == place and not _place(arguments)
+            if is_open and f"readout_{place}" not in arguments:
+                arguments[f"readout_{place}"] = getattr(preprocessor, f"agent_{place}")
+    return {"readout": _place(arguments) or "max", **arguments}
+
+
+def _place(arguments):
+    """Return the readout that the arguments imply: `"cell"`, `"feature"`, or `None`."""
+    places = ("cell", "feature")
+    return next((name for name in places if arguments.get(f"readout_{name}") is not None), None)

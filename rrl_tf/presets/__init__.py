@@ -1,18 +1,17 @@
-"""Trained presets: models of this package with their weights, one folder a preset.
+"""Trained models with their weights, one folder each, and their loader.
 
 The layout is KerasHub's: `config.json`, `model.weights.h5`, `metadata.json`, and a model card
-`README.md`; beside them `preprocessor.json`, what an observation is, `evaluation.json`, how well it
-plays, and `policy/`, the model as a SavedModel that takes raw observations. `metadata.json` holds
-the SHA-256 of every other file, so that a damaged one is named and not loaded.
+`README.md`. The folder also has `preprocessor.json` (description of an observation),
+`evaluation.json` (results) and `policy/` (a SavedModel that takes raw observations).
+`metadata.json` contains the SHA-256 of every other file, and a damaged file is an error.
 
-A preset is named by its folder, too, or is on the Hugging Face Hub: `hf://owner/name`, which
-`pip install '.[hub]'` makes understood. Of such a repository only the preset's files are
-downloaded, to the Hub's own cache, and they are checked as any; what a download of the whole
-repository has put beside them does not count. The check says that they are whole
-and not whose they are; `hf://owner/name@COMMIT` is the same files for ever. `hf upload owner/name
-presets/mine` puts there what `save_to_preset` wrote.
+A trained model has a name in the package, a path, or an address on the Hugging Face Hub,
+`hf://owner/name` or, pinned, `hf://owner/name@COMMIT`, which needs `pip install '.[hub]'`. Only the
+files in `metadata.json` are downloaded, to the Hub's cache, and checked. The check detects damage;
+it does not prove the origin. `hf upload owner/name presets/mine` uploads a folder that
+`save_to_preset` wrote.
 
-Nothing here loads a framework: `rrl_tf.models` makes models of these folders.
+This package loads no framework: `rrl_tf.models` makes models from these folders.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.presets._hub import is_on_hub, name_on_hub, snapshot
 
 FOLDER = pathlib.Path(__file__).parent
-"""Of the trained presets that are part of the package."""
+"""Folder of the trained models in the package."""
 
 METADATA = "metadata.json"
 POLICY = "policy"
-"""Where its SavedModel lies, in a folder of versions."""
+"""Folder of the SavedModel's versions."""
 
 
 def trained_presets(class_name: str | None = None) -> dict[str, str]:
-    """The trained presets of the package: name → what it is, in one sentence.
+    """Return the trained models in the package, name -> description in one sentence.
 
     Args:
-        class_name: only those of models of this class.
+        class_name: class of the models; by default all.
 
     Example:
 
@@ -56,20 +55,21 @@ def trained_presets(class_name: str | None = None) -> dict[str, str]:
 
 @functools.cache
 def _packaged() -> dict[str, dict[str, Any]]:
-    """What is said of the package's own, read once: every class of models asks."""
+    """Return the metadata of the trained models in the package."""
     folders = sorted(path.parent for path in FOLDER.glob(f"*/{METADATA}"))
     return {folder.name: read_metadata(folder) for folder in folders}
 
 
 def preset_folder(name: str | os.PathLike) -> pathlib.Path:
-    """The folder of a trained preset, after all its files are checked.
+    """Return the folder of a trained model after checking its files.
 
     Args:
-        name: of one of the package, its folder, or `hf://owner/name`, which is downloaded.
+        name: name of a trained model in the package, path of its folder, or `hf://owner/name`,
+            which is downloaded.
 
     Raises:
-        InvalidInput: if there is none, a file is damaged, missing or too many, or a folder in it
-            is a link.
+        InvalidInput: if it does not exist, a file is damaged, missing or new, or a subfolder is a
+            link.
 
     Example:
 
@@ -82,11 +82,11 @@ def preset_folder(name: str | os.PathLike) -> pathlib.Path:
     if not (folder / METADATA).is_file():
         known = ", ".join(trained_presets()) or "none"
         raise InvalidInput(
-            f"a trained preset is one of {known}, or a folder that save_to_preset wrote, on the "
-            f"Hugging Face Hub as hf://owner/name; received {str(name)!r}"
+            f"a trained preset must be one of {known}, a folder that save_to_preset wrote, or "
+            f"hf://owner/name on the Hugging Face Hub; received {str(name)!r}"
         )
     expected, held = read_metadata(folder)["sha256"], checksums(folder)
-    if is_on_hub(name):  # its cache holds whatever was downloaded; a policy's versions are loaded
+    if is_on_hub(name):  # the cache may contain other files, which must not be new policy versions
         held = {
             file: digest
             for file, digest in held.items()
@@ -97,22 +97,22 @@ def preset_folder(name: str | os.PathLike) -> pathlib.Path:
             file for file in expected.keys() | held.keys() if expected.get(file) != held.get(file)
         )
         raise InvalidInput(
-            f"the files of a trained preset must be those that were written; received "
-            f"{str(folder)!r}, where these are damaged, missing or new: {', '.join(wrong)}"
+            f"the files of a trained preset must match {METADATA}; received {str(folder)!r}, where "
+            f"these are damaged, missing or new: {', '.join(wrong)}"
         )
     return folder
 
 
 def _downloaded(address):
-    """The folder of a preset on the Hub: the files that its metadata name, and no others."""
+    """Return a folder with the files in the metadata of a trained model on the Hub."""
     folder = snapshot(address, [METADATA])
     if not (folder / METADATA).is_file():
-        return folder  # whatever is there, it is no preset
+        return folder  # not a trained model
     return snapshot(address, [METADATA, *read_metadata(folder)["sha256"]])
 
 
 def preset_name(name: str | os.PathLike) -> str:
-    """What a trained preset is called without its place: the last part of its name.
+    """Return the last part of a trained model's name, path or address.
 
     Example:
 
@@ -125,16 +125,16 @@ def preset_name(name: str | os.PathLike) -> str:
 
 
 def read_metadata(folder: str | os.PathLike) -> dict[str, Any]:
-    """What a preset's `metadata.json` says.
+    """Return the contents of a trained model's `metadata.json`.
 
     Raises:
-        InvalidInput: if it cannot be read.
+        InvalidInput: if the file is missing or has other contents.
     """
     file = pathlib.Path(folder) / METADATA
     try:
         metadata = json.loads(file.read_text())
         if not (isinstance(metadata["class"], str) and isinstance(metadata["sha256"], dict)):
-            raise TypeError("class is no name, or sha256 no table")
+            raise TypeError("class must be a string and sha256 a dict")
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise InvalidInput(
             f"a preset's {METADATA} must be as save_to_preset writes it; received {str(file)!r} "
@@ -144,12 +144,12 @@ def read_metadata(folder: str | os.PathLike) -> dict[str, Any]:
 
 
 def checksums(folder: pathlib.Path) -> dict[str, str]:
-    """SHA-256 of every file of a folder but its metadata, by its path.
+    """Return path -> SHA-256 of the files of a trained model, except its metadata.
 
-    What is hidden at its top is of Git or of a cache, and not of the preset.
+    Hidden files and folders at the top belong to Git or a cache and are ignored.
 
     Raises:
-        InvalidInput: if a folder in it is a link, whose files would be loaded unchecked.
+        InvalidInput: if a subfolder is a link, whose files would be loaded unchecked.
     """
     paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
     paths = {name: path for name, path in paths.items() if not name.startswith(".")}

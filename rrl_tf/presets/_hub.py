@@ -1,4 +1,4 @@
-"""Files of the Hugging Face Hub, `hf://owner/name` or, pinned, `hf://owner/name@revision`."""
+"""Downloads from the Hugging Face Hub, `hf://owner/name` or `hf://owner/name@revision`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ADDRESS = re.compile(r"hf://([\w.-]+/([\w.-]+))(?:@([\w./-]+))?")
 
 
 def is_on_hub(name: str | os.PathLike) -> bool:
-    """Whether a preset's name is an address on the Hub.
+    """Return whether a name is an address on the Hub.
 
     Example:
 
@@ -25,7 +25,7 @@ def is_on_hub(name: str | os.PathLike) -> bool:
 
 
 def name_on_hub(address: str) -> str:
-    """The last part of an address, without its revision.
+    """Return the last part of an address, without its revision.
 
     Example:
 
@@ -36,25 +36,24 @@ def name_on_hub(address: str) -> str:
 
 
 def snapshot(address: str, files: Iterable[str]) -> pathlib.Path:
-    """A folder with these files of a repository, those of them that it has.
+    """Return a folder with some files of a repository, as far as they exist.
 
-    They come from the Hub's cache on this machine where they are in it; without a network that is
-    all there is.
+    Files in the Hub's local cache are not downloaded, so these are available without a network.
 
     Args:
-        address: `hf://owner/name`, with `@` and a branch, tag or commit perhaps.
-        files: their paths.
+        address: `hf://owner/name`, optionally with `@` and a branch, tag or commit.
+        files: paths of the files.
 
     Raises:
-        InvalidInput: if the address is none, `huggingface_hub` is not installed, or it finds no
-            such repository or no way to it.
+        InvalidInput: for a malformed address, if `huggingface_hub` is not installed, or if the
+            repository does not exist or cannot be reached.
     """
     repository, _, revision = _parts(address)
     try:
         from huggingface_hub import snapshot_download
     except ImportError as error:
         raise InvalidInput(
-            "a preset of the Hugging Face Hub needs huggingface_hub: pip install '.[hub]'; "
+            "a preset on the Hugging Face Hub needs huggingface_hub: pip install '.[hub]'; "
             f"received {address!r}"
         ) from error
     patterns = [glob.escape(file) for file in files]
@@ -62,20 +61,21 @@ def snapshot(address: str, files: Iterable[str]) -> pathlib.Path:
         return pathlib.Path(
             snapshot_download(repository, revision=revision, allow_patterns=patterns)
         )
-    except Exception as error:  # its own, and whatever the HTTP library of its version raises
+    except Exception as error:  # of huggingface_hub or of its HTTP library
         first = (str(error).strip().splitlines() or [""])[0]
         raise InvalidInput(
-            "a preset of the Hugging Face Hub must be there and be reached, or be in its cache; "
-            f"received {address!r} ({type(error).__name__}: {first})"
+            "a preset on the Hugging Face Hub must exist and be reachable or cached; received "
+            f"{address!r} ({type(error).__name__}: {first})"
         ) from error
 
 
 def _parts(address):
-    """Repository, its name without the owner, and revision or `None`."""
+    """Return the repository, its name without the owner, and the revision or `None`."""
     found = _ADDRESS.fullmatch(address)
     if not found:
         raise InvalidInput(
-            "an address on the Hugging Face Hub is hf://owner/name or hf://owner/name@revision; "
+            "an address on the Hugging Face Hub must be hf://owner/name or "
+            "hf://owner/name@revision; "
             f"received {address!r}"
         )
     return found.groups()

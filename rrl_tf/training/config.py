@@ -1,4 +1,4 @@
-"""What the configurations of all runs have in common, and how their numbers are checked."""
+"""Configuration dataclasses that every run shares, and the checks of their numbers."""
 
 from __future__ import annotations
 
@@ -8,48 +8,61 @@ import pathlib
 from typing import Any, Literal
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.cluster import ClusterKind
 from rrl_tf.training.loggers import LoggerName, check_loggers
 from rrl_tf.training.schedules import Schedule, learning_rate_schedule
+
+ClusterKind = Literal["tf_config", "slurm"]
+
+
+MUTABLE = {"role": "mutable"}
+"""Metadata of a field that may change when a run resumes, such as the number of steps.
+
+A subclass that only changes the default of a field need not repeat its metadata."""
+EVALUATION = {"role": "evaluation"}
+"""Metadata of a field that only the final evaluation reads, such as the number of episodes.
+
+It may change when a run resumes. A finished run is evaluated again when it changes."""
 
 
 @dataclasses.dataclass(frozen=True)
 class RunConfig:
-    """The numbers that every run has; a script's own come after them.
+    """Settings of every run. A script's own settings follow in a subclass.
 
-    A configuration checks itself: whoever holds one holds numbers that a run can have, and a
-    mistake is told before anything is written. A subclass does so in its `__post_init__`, after
-    that of its own base class, by `require_positive`, `require_multiple` and the like.
+    A configuration validates itself in `__post_init__`, before anything is written. All fields
+    identify the run, except those with the metadata `MUTABLE` or `EVALUATION`.
 
     Example:
         >>> @dataclasses.dataclass(frozen=True)
         ... class Config(RunConfig):
-        ...     steps: int = 1000
+        ...     steps: int = dataclasses.field(default=1000, metadata=MUTABLE)
+        ...     width: int = 64
         ...     def __post_init__(self):
         ...         super().__post_init__()
-        ...         require_positive(self, "steps")
+        ...         require_positive(self, "steps", "width")
         >>> Config(name="mine", steps=0)
         Traceback (most recent call last):
         rrl_tf.errors.InvalidInput: steps must be greater than 0; received 0
     """
 
     preset: str = ""
-    """Where the numbers below come from."""
+    """Name of the preset that the other defaults come from."""
     seed: int = 0
-    """Of everything random: weights, data, exploration."""
-    name: str = ""
+    """Seed of weights, data and exploration."""
+    name: str = dataclasses.field(default="", metadata=MUTABLE)
     """Folder under `runs`; by default the preset and the seed."""
-    runs: str = "runs"
-    """Where runs are kept."""
-    logger: tuple[LoggerName, ...] = ("csv", "tensorboard")
-    """What the run is logged to. `csv` is metrics.csv, which the run goes on from: it is written in
-    any case, and nothing else where it is named alone."""
-    profile: bool = False
+    runs: str = dataclasses.field(default="runs", metadata=MUTABLE)
+    """Parent folder of all runs."""
+    logger: tuple[LoggerName, ...] = dataclasses.field(
+        default=("csv", "tensorboard"), metadata=MUTABLE
+    )
+    """Loggers. `csv` is `metrics.csv`, which is always written because a run resumes from it; on
+    its own it turns all other loggers off."""
+    profile: bool = dataclasses.field(default=False, metadata=MUTABLE)
     """Record 20 steps for TensorBoard's profiler."""
-    devices: int = 1
-    """Devices of every host that share a batch: GPUs, or CPU devices where there is none."""
-    cluster: ClusterKind = "tf_config"
-    """What names the other hosts of the run, if there are any: TF_CONFIG, or Slurm."""
+    devices: int = dataclasses.field(default=1, metadata=MUTABLE)
+    """Devices per host that share a batch: GPUs, or CPU devices if there is no GPU."""
+    cluster: ClusterKind = dataclasses.field(default="tf_config", metadata=MUTABLE)
+    """Source of the list of hosts: the variable TF_CONFIG, or Slurm."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 2**32:
@@ -64,25 +77,31 @@ class RunConfig:
 
     @property
     def default_name(self) -> str:
-        """The folder under `runs` where no name is given; every seed of a preset has its own."""
+        """The folder under `runs` if `name` is empty."""
         return f"{self.preset or 'run'}-seed{self.seed}"
 
     def settings(self) -> dict[str, Any]:
-        """All fields, by name."""
+        """Return all fields by name."""
         return dataclasses.asdict(self)
 
-    @classmethod
-    def defaults(cls) -> dict[str, Any]:
-        """What fields are where nobody says anything: those of a run older than the field."""
-        fields = dataclasses.fields(cls)
-        return {
-            each.name: each.default for each in fields if each.default is not dataclasses.MISSING
-        }
+    def mutable_fields(self) -> set[str]:
+        """Return the names of the fields that may change when the run resumes."""
+        return self._fields_with_role("mutable")
+
+    def evaluation_fields(self) -> set[str]:
+        """Return the names of the fields that only the final evaluation reads."""
+        return self._fields_with_role("evaluation")
+
+    def _fields_with_role(self, role: str) -> set[str]:
+        # A subclass that overrides a default replaces the field, so the bases count too.
+        bases = filter(dataclasses.is_dataclass, type(self).__mro__)
+        declared = [field for base in bases for field in dataclasses.fields(base)]
+        return {field.name for field in declared if field.metadata.get("role") == role}
 
 
 @dataclasses.dataclass(frozen=True)
 class FitConfig(RunConfig):
-    """The numbers of every run of `keras.Model.fit`; how long it takes is the script's own.
+    """Settings of every run of `keras.Model.fit`. A subclass adds the number of steps.
 
     Example:
         >>> config = FitConfig(learning_rate=1e-3, schedule="constant", clip_norm=1.0)
@@ -91,19 +110,19 @@ class FitConfig(RunConfig):
     """
 
     learning_rate: float = 1e-3
-    """The largest step size."""
+    """Peak learning rate."""
     schedule: Schedule = "cosine"
-    """After the warm-up: constant, or half a cosine down to `learning_rate_end`."""
+    """Learning rate after the warm-up: constant, or half a cosine down to `learning_rate_end`."""
     warmup_steps: int = 0
-    """A straight line up to the largest step size."""
+    """Steps of a linear warm-up."""
     learning_rate_end: float = 0.0
-    """The step size at the end of the cosine."""
+    """Learning rate at the end of the cosine."""
     clip_norm: float | None = None
-    """Largest global norm of the gradient."""
+    """Maximum global norm of the gradient."""
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     """Precision of the network."""
     jit_compile: bool = False
-    """Compile the step with XLA."""
+    """Compile the training step with XLA."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,7 +132,7 @@ class FitConfig(RunConfig):
             require_positive(self, "clip_norm")
 
     def optimizer_options(self, steps: int) -> dict[str, Any]:
-        """Keyword arguments of an optimiser of Keras, for a run of so many steps."""
+        """Return the keyword arguments of a Keras optimizer for a run of `steps` steps."""
         rate = learning_rate_schedule(
             self.schedule, self.learning_rate, steps, self.warmup_steps, self.learning_rate_end
         )
@@ -121,30 +140,29 @@ class FitConfig(RunConfig):
 
 
 def require_positive(config: Any, *names: str) -> None:
-    """Raises `InvalidInput` for the first of the fields that is not greater than zero."""
-    for name in names:
-        if not 0 < getattr(config, name) < math.inf:
-            raise InvalidInput(f"{name} must be greater than 0; received {getattr(config, name)}")
+    """Raise `InvalidInput` for the first field that is not a finite number greater than 0."""
+    _require(config, names, lambda value: 0 < value < math.inf, "greater than 0")
 
 
 def require_not_negative(config: Any, *names: str) -> None:
-    """Raises `InvalidInput` for the first of the fields that is less than zero."""
-    for name in names:
-        if not 0 <= getattr(config, name) < math.inf:
-            raise InvalidInput(
-                f"{name} must be a number from 0 up; received {getattr(config, name)}"
-            )
+    """Raise `InvalidInput` for the first field that is not a finite number of at least 0."""
+    _require(config, names, lambda value: 0 <= value < math.inf, "a number from 0 up")
 
 
-def require_share(config: Any, *names: str) -> None:
-    """Raises `InvalidInput` for the first of the fields that is not from 0 to 1."""
+def require_fraction(config: Any, *names: str) -> None:
+    """Raise `InvalidInput` for the first field that is not from 0 to 1."""
+    _require(config, names, lambda value: 0 <= value <= 1, "from 0 to 1")
+
+
+def _require(config, names, is_valid, expected):
     for name in names:
-        if not 0 <= getattr(config, name) <= 1:
-            raise InvalidInput(f"{name} must be from 0 to 1; received {getattr(config, name)}")
+        value = getattr(config, name)
+        if not is_valid(value):
+            raise InvalidInput(f"{name} must be {expected}; received {value}")
 
 
 def require_multiple(config: Any, names: tuple[str, ...], divisor: str) -> None:
-    """Raises `InvalidInput` for the first of the fields that is no multiple of field `divisor`.
+    """Raise `InvalidInput` for the first field that is not a multiple of the field `divisor`.
 
     Example:
         >>> from types import SimpleNamespace

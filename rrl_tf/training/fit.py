@@ -1,61 +1,64 @@
-"""A run of `keras.Model.fit` that can be killed at any moment and goes on with the same command.
+"""Runs of `keras.Model.fit` that resume exactly after a kill, with the same command.
 
     keras.utils.set_random_seed(config.seed)
-    model = make_model(config)  # built and compiled; whatever can be wrong is found out by here
+    model = make_model(config)  # built and compiled
     run = FitRun(config, model, steps=config.steps, steps_per_epoch=config.log_every)
     if not run.is_finished():
         run.fit(dataset(first_step=run.step), validation_data=held_out)
         run.finish({"test/accuracy": accuracy(model)}, "tested", [picture])
 
-The order matters in three places. The model is made before the run, so that a command that is
-rejected writes nothing. Data begin at `run.step`, which opening the run finds out. Pictures and
-exports come before `finish`, which tells that they are there.
+The order matters:
+
+1. Build the model before the run, so that a rejected command writes nothing.
+2. Open the run before the data, which start at `run.step`.
+3. Write pictures and exports before `finish`, which marks the run as complete.
 """
 
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
+import numpy as np
 from tqdm import tqdm
 from tqdm.keras import TqdmCallback
 
+from rrl_tf._arguments import not_finite
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.callbacks import Checkpoint, LogMetrics, StopWhen
-from rrl_tf.training.compilation import compilation_told
 from rrl_tf.training.config import RunConfig
-from rrl_tf.training.divergence import require_finite
-from rrl_tf.training.interruption import Interruption
-from rrl_tf.training.model_state import model_state, set_model_state
+from rrl_tf.training.loggers import MetricsLog
 from rrl_tf.training.profiling import WARM_UP, Profile
 from rrl_tf.training.run import Run
+from rrl_tf.training.safeguards import GracefulShutdown, require_finite, translate_xla_errors
 from rrl_tf.training.train_function import train_function, train_step
+
+Logs: TypeAlias = dict[str, Any] | None
 
 
 class FitRun(Run):
-    """A `Run` whose steps are batches of `fit`; opening it takes up the newest checkpoint.
+    """A `Run` whose steps are batches of `fit`; opening it restores the newest checkpoint.
 
-    A checkpoint holds weights, optimiser and random states. An epoch of `fit` is what lies between
-    two rows of the log.
+    A checkpoint contains weights, optimizer and random states. An epoch of `fit` ends with each row
+    of the log.
 
     Args:
         config: `RunConfig`.
-        model: compiled and built `keras.Model`; filled in place where there is a checkpoint.
+        model: compiled and built `keras.Model`; its weights are replaced if there is a checkpoint.
         steps: batches of the whole run.
-        steps_per_epoch: batches between rows of the log, a divisor of `steps`.
+        steps_per_epoch: batches between rows of the log; must divide `steps`.
         checkpoint_every: batches between checkpoints, a multiple of `steps_per_epoch`; by default
-            as many. The last epoch is always saved.
-        **options: `may_change`, `evaluated_with`, `hints`, `identity`, `defaults`, `stop` and
-            `replicas`, see `Run`.
+            `steps_per_epoch`. The end of the training is always saved.
+        **options: `identity`, `stop` and `replicas` of `Run`.
 
     Attributes:
-        model: see above.
+        model: the model.
 
     Raises:
-        InvalidInput: if the model has no weights yet, an interval does not come out even, the
-            folder holds another run, or its checkpoint is of another model.
+        InvalidInput: if the model is not built, an interval does not divide evenly, the folder
+            contains another run, or its checkpoint belongs to another model.
 
     Example:
         >>> import tensorflow as tf
@@ -102,21 +105,21 @@ class FitRun(Run):
         network: keras.Model | None = None,
         **options: Any,
     ) -> None:
-        """Trains to the end, if the run is not there yet.
+        """Train from `step` to the end of the run.
 
-        SIGINT and SIGTERM end it after the epoch under way, with a checkpoint. Of several hosts
-        only the chief validates and measures.
+        SIGINT and SIGTERM end the training after the current epoch, with a checkpoint. With several
+        hosts, only the chief validates and measures.
 
         Args:
-            data: `keras.utils.PyDataset`, of which an epoch is one pass, or an endless
-                `tf.data.Dataset`; from `step` on. Batches of all devices together.
-            callbacks: are called after the row of the log is written.
-            measure: function of the step → more metrics for the row, called before it is written.
-            network: for several devices, see `train_function`.
-            **options: of `keras.Model.fit`, such as `validation_data`.
+            data: `keras.utils.PyDataset` of one epoch, or an endless `tf.data.Dataset` that starts
+                at `step`. Batches are those of all devices together.
+            callbacks: callbacks that run after the row of the log is written.
+            measure: function of the step that returns more metrics for the row.
+            network: with several devices, see `train_function`.
+            **options: options of `keras.Model.fit`, such as `validation_data`.
 
         Raises:
-            InvalidInput: if the loss of an epoch, or a weight that is to be saved, is not finite.
+            InvalidInput: if the loss of an epoch, or a weight to be saved, is not finite.
             ConnectionError: if another host is lost.
             KeyboardInterrupt: after SIGINT.
             SystemExit: after SIGTERM, with code 143.
@@ -128,46 +131,187 @@ class FitRun(Run):
             self.model.train_function = train_function(self.model, replicas, network)
         if not replicas.is_chief:
             measure, options = None, options | {"validation_data": None}
-        # Whoever reads the log comes after the one who writes it, and the checkpoint last.
-        with replicas.losses_told(), compilation_told(), Interruption() as interruption:
-            also = [
-                LogMetrics(self.log, measure),
-                *callbacks,
-                *self._profile(),
-                *self._progress_bar(),
-                StopWhen(
-                    lambda step: interruption.agreed(replicas) or replicas.any(self.is_over(step))
-                ),
-                Checkpoint(self._save_model, self._checkpoint_every),
-            ]
+        with (
+            replicas.translate_worker_errors(),
+            translate_xla_errors(),
+            GracefulShutdown(replicas.any) as shutdown,
+        ):
             is_sized = isinstance(data, keras.utils.PyDataset)
             self.model.fit(
                 data,
                 initial_epoch=self._epochs(self.step),
                 epochs=self._epochs(self.steps),
                 steps_per_epoch=None if is_sized else self._steps_per_epoch,
-                callbacks=also,
+                callbacks=[
+                    LogMetrics(self.log, measure),
+                    *callbacks,
+                    *self._profile(),
+                    self._progress_bar(),
+                    _StopAndSave(self, self._checkpoint_every, shutdown),
+                ],
                 shuffle=False,  # Keras would draw another order after a resume
                 verbose=0,
                 **options,
             )
-            interruption.obey()
 
-    def _profile(self) -> list[Profile]:
-        if not self.config.profile:
-            return []
-        return [Profile(self.folder.path, min(WARM_UP, (self.steps - self.step) // 2))]
+    def _profile(self) -> list[keras.callbacks.Callback]:
+        first = min(WARM_UP, (self.steps - self.step) // 2)
+        return [Profile(self.folder.path, first)] if self.config.profile else []
 
-    def _progress_bar(self) -> list[keras.callbacks.Callback]:
-        if not self.replicas.is_chief:
-            return []
-        begun = {"initial": self._epochs(self.step), "mininterval": 0.5}
-        return [TqdmCallback(self._epochs(self.steps), verbose=0, tqdm_class=tqdm, **begun)]
+    def _progress_bar(self) -> keras.callbacks.Callback:
+        return TqdmCallback(
+            self._epochs(self.steps),
+            verbose=0,
+            tqdm_class=tqdm,
+            initial=self._epochs(self.step),
+            mininterval=0.5,
+            disable=not self.replicas.is_chief,
+        )
 
     def _epochs(self, steps):
         return steps // self._steps_per_epoch
 
-    def _save_model(self, step: int) -> None:
-        arrays = model_state(self.model)
-        require_finite(step, arrays)
-        self.save(step, {"variables": arrays}, self.model)
+
+class _StopAndSave(keras.callbacks.Callback):
+    """Ends a `FitRun` that is over or interrupted, and saves its checkpoints."""
+
+    def __init__(self, run: FitRun, every: int, shutdown: GracefulShutdown) -> None:
+        super().__init__()
+        self._run, self._every, self._shutdown = run, every, shutdown
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        step = _step(self, epoch)
+        if self._shutdown.requested() or self._run.replicas.any(self._run.is_over(step)):
+            self.model.stop_training = True
+        if self.model.stop_training or step % self._every == 0:
+            arrays = model_state(self.model)
+            require_finite(step, arrays)
+            self._run.save(step, {"variables": arrays}, self.model)
+
+
+class LogMetrics(keras.callbacks.Callback):
+    """Writes a row of metrics after every epoch.
+
+    `loss` and `val_loss` of `fit` become `train/loss` and `eval/loss`. The row also contains
+    `train/learning_rate`, `time/epoch` and `time/epoch_cpu` (seconds, and CPU seconds of all cores,
+    including the validation) and `time/steps_per_second`.
+
+    Args:
+        log: `MetricsLog`.
+        measure: function of the step that returns more metrics for the row.
+
+    Raises:
+        InvalidInput: after an epoch whose loss is not finite; the row is not written.
+
+    Example:
+        >>> model = keras.Sequential([keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> log = MetricsLog("runs/logged")
+        >>> inputs, targets = np.ones((8, 2)), np.ones((8, 1))
+        >>> _ = model.fit(inputs, targets, 4, epochs=2, verbose=0, callbacks=[LogMetrics(log)])
+        >>> [row["step"] for row in log.rows]  # an epoch has two batches of 4
+        [2, 4]
+    """
+
+    def __init__(
+        self, log: MetricsLog, measure: Callable[[int], Mapping[str, float]] | None = None
+    ) -> None:
+        super().__init__()
+        self._log, self._measure = log, measure or (lambda step: {})
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        self._start, self._start_cpu = time.perf_counter(), time.process_time()
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        step = _step(self, epoch)
+        metrics = {_log_key(name): float(value) for name, value in (logs or {}).items()}
+        losses = ("train/loss", "eval/loss")
+        require_finite(step, {name: metrics[name] for name in losses if name in metrics})
+        metrics |= self._measure(step)
+        seconds = time.perf_counter() - self._start
+        metrics["train/learning_rate"] = float(self.model.optimizer.learning_rate)
+        metrics["time/epoch"] = seconds
+        metrics["time/epoch_cpu"] = time.process_time() - self._start_cpu
+        metrics["time/steps_per_second"] = self.params["steps"] / seconds
+        self._log.write(step, metrics)
+
+
+class LogImages(keras.callbacks.Callback):
+    """Logs pictures of the model, such as its attention, at regular steps.
+
+    Args:
+        log: `MetricsLog`.
+        draw: function of the model that returns a dict name → uint8 RGB `(height, width, 3)`.
+        every: steps between pictures, a multiple of the epoch's steps.
+
+    Example:
+        >>> model = keras.Sequential([keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> log = MetricsLog("runs/drawn")
+        >>> def draw(model):  # a grey square, brighter for a larger bias
+        ...     return {"bias": np.full((4, 4, 3), abs(model.get_weights()[1]) * 255, "uint8")}
+        >>> pictures = LogImages(log, draw, every=1)
+        >>> _ = model.fit(np.ones((8, 2)), np.ones((8, 1)), verbose=0, callbacks=[pictures])
+    """
+
+    def __init__(
+        self,
+        log: MetricsLog,
+        draw: Callable[[keras.Model], Mapping[str, np.ndarray]],
+        every: int,
+    ) -> None:
+        super().__init__()
+        self._log, self._draw, self._every = log, draw, every
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        step = _step(self, epoch)
+        if step % self._every == 0:
+            for name, image in self._draw(self.model).items():
+                self._log.image(step, name, image)
+
+
+def _step(callback, epoch):
+    """Return the batches until the end of an epoch; a loss-scaling optimizer skips updates."""
+    return (epoch + 1) * callback.params["steps"]
+
+
+def _log_key(name):
+    if name.startswith("val_"):
+        return f"eval/{name.removeprefix('val_')}"
+    return f"train/{name}"
+
+
+def model_state(model: keras.Model) -> dict[str, np.ndarray]:
+    """Return weights, random states and optimizer variables of a built and compiled model.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> {name: array.shape for name, array in model_state(model).items()}
+        {'model/0': (2, 1), 'model/1': (1,), 'optimizer/0': (), 'optimizer/1': ()}
+    """
+    return {name: np.asarray(value) for name, value in _variables(model).items()}
+
+
+def set_model_state(model: keras.Model, arrays: Mapping[str, np.ndarray]) -> None:
+    """Assign what `model_state` returned; an error leaves the model unchanged.
+
+    Raises:
+        InvalidInput: if the state belongs to another model.
+        ValueError: if an array is not finite real numbers.
+    """
+    variables = _variables(model)
+    stored = {name: array.shape for name, array in arrays.items()}
+    if stored != {name: tuple(variable.shape) for name, variable in variables.items()}:
+        raise InvalidInput(f"its checkpoint is of another model than {model.name}")
+    for name, array in arrays.items():
+        if (received := not_finite(array)) is not None:
+            raise ValueError(f"{name} must be real numbers that are finite; received {received}")
+    for name, variable in variables.items():
+        variable.assign(arrays[name])
+
+
+def _variables(model):
+    """Return the variables by position, because their paths are not unique."""
+    parts = {"model": model.variables, "optimizer": model.optimizer.variables}
+    return {f"{part}/{i}": v for part, values in parts.items() for i, v in enumerate(values)}

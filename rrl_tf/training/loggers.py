@@ -1,19 +1,21 @@
-"""Where metrics, settings and pictures of a run go, beside its own `metrics.csv`.
+"""The log of a run: `metrics.csv`, TensorBoard, Weights & Biases and MLflow.
 
-A logger is told everything as it comes, by `MetricsLog`, and none knows of another. A new one is a
-subclass of `Logger`, a name in `LoggerName`, and an entry in `_MAKERS`.
+`MetricsLog` writes the CSV file and calls the loggers. A new logger is a subclass of `Logger` with
+an entry in `LoggerName` and `_LOGGERS`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import importlib
 import importlib.util
-import json
+import math
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -22,169 +24,110 @@ from PIL import Image
 
 from rrl_tf._arguments import one_of
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.run_folder import atomic_file, read_object
+from rrl_tf.training.run_folder import atomic_file, read_object, write_json
 
 LoggerName: TypeAlias = Literal["csv", "tensorboard", "wandb", "mlflow"]
 _PACKAGES = ("wandb", "mlflow")
 
 
 class Logger:
-    """What a run is logged to; this one passes over everything.
+    """Base class of loggers; every method does nothing.
 
     Example:
 
-    >>> class Printed(Logger):
+    >>> class PrintLogger(Logger):
     ...     def write(self, step, metrics):
     ...         print(step, metrics)
     >>> from rrl_tf.training import MetricsLog
-    >>> log = MetricsLog("runs/first", loggers=[Printed()])
+    >>> log = MetricsLog("runs/first", loggers=[PrintLogger()])
     >>> log.write(100, {"train/loss": 0.5})
     100 {'train/loss': 0.5}
     """
 
     def settings(self, config: Mapping[str, Any]) -> None:
-        """The run's configuration, once a sitting."""
+        """Log the run's configuration when it starts or resumes."""
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """A row of metrics."""
+        """Log a row of metrics."""
 
     def image(self, step: int, name: str, image: np.ndarray) -> None:
-        """A picture `(height, width, 3)`, uint8."""
+        """Log a picture, uint8 RGB `(height, width, 3)`."""
 
     def film(self, step: int, name: str, file: pathlib.Path) -> None:
-        """A film, as a GIF that may be written anew later."""
+        """Log a GIF file, which the run may overwrite later."""
 
     def close(self) -> None:
-        """The run is finished."""
-
-
-def check_loggers(names: Iterable[str]) -> None:
-    """Raises `InvalidInput` for a name that is none, or packages that are not installed."""
-    named = [one_of("logger", name, get_args(LoggerName)) for name in names]
-    missing = [name for name in _PACKAGES if name in named and not _is_installed(name)]
-    if missing:
-        raise InvalidInput(
-            f"logger {' '.join(missing)} needs pip install '.[{','.join(missing)}]'; received a "
-            f"Python without {' and '.join(missing)}"
-        )
-
-
-def _is_installed(name):
-    found = importlib.util.find_spec(name)
-    # A folder of that name, such as wandb leaves where it runs, has no origin.
-    return found is not None and found.origin is not None
-
-
-def make_loggers(names: Iterable[str], folder: str | os.PathLike) -> list[Logger]:
-    """Opens what a run is logged to; one that has been before goes on in the same place.
-
-    Args:
-        names: of `LoggerName`. `csv` is `metrics.csv`, which `MetricsLog` writes in any case: by
-            itself it means that nothing else is written.
-        folder: the run's.
-
-    Raises:
-        InvalidInput: if a package is not installed, or its service refuses; those that were opened
-            before are closed then.
-
-    Example:
-
-    >>> from rrl_tf.training import MetricsLog
-    >>> loggers = make_loggers(["csv", "tensorboard"], "runs/first")
-    >>> [type(logger).__name__ for logger in loggers]
-    ['TensorBoardLogger']
-    >>> log = MetricsLog("runs/first", loggers=loggers)
-    """
-    names = dict.fromkeys(names)
-    check_loggers(names)
-    path = pathlib.Path(folder)
-    if any(name in _PACKAGES for name in names):
-        _ids(path)  # what is wrong there is told before any is opened
-    made: list[Logger] = []
-    try:
-        # Files last: what a service refuses must not have added any to a run that goes on.
-        for name in sorted(names, key="tensorboard".__eq__):
-            if name != "csv":
-                made.append(_MAKERS[name](path))
-    except BaseException:
-        for logger in made:
-            with contextlib.suppress(Exception):  # the first error is the one to be told
-                logger.close()
-        raise
-    return made
+        """Close the log of a finished run."""
 
 
 class TensorBoardLogger(Logger):
     """Event files in the run's folder.
 
-    Settings are shown under Text, as a table, and under HParams, which compares runs by them and
-    by every metric that they wrote.
+    Settings are under *Text*, and under *HParams*, which compares runs by settings and metrics.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
         self._writer = tf.summary.create_file_writer(str(folder))
 
+    @contextlib.contextmanager
+    def _step(self, step: int) -> Iterator[None]:
+        with self._writer.as_default(step=step):
+            yield
+        self._writer.flush()
+
     def settings(self, config: Mapping[str, Any]) -> None:
-        # Imported here: it is TensorBoard's, which whoever only reads a log need not have.
         from tensorboard.plugins.hparams import api
 
         rows = "\n".join(f"| {name} | {value} |" for name, value in config.items())
-        with self._writer.as_default(step=0):
+        with self._step(0):
             tf.summary.text("config", f"| setting | value |\n|---|---|\n{rows}")
             api.hparams(_plain(config))
-        self._writer.flush()
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        with self._writer.as_default(step=step):
+        with self._step(step):
             for name, value in metrics.items():
                 tf.summary.scalar(name, value)
-        self._writer.flush()
 
     def image(self, step: int, name: str, image: np.ndarray) -> None:
-        with self._writer.as_default(step=step):
+        with self._step(step):
             tf.summary.image(name, image[None])
-        self._writer.flush()
 
     def film(self, step: int, name: str, file: pathlib.Path) -> None:
-        # Under Images, which shows a GIF as what it is; tf.summary.image would write a PNG.
+        # TensorBoard shows a GIF under Images, but tf.summary.image can only write PNG.
         from tensorboard.plugins.image import metadata
 
         with Image.open(file) as picture:
             size = [str(side).encode() for side in picture.size]
         about = metadata.create_summary_metadata(display_name=None, description=None)
-        with self._writer.as_default(step=step):
+        with self._step(step):
             tf.summary.write(name, tf.constant([*size, file.read_bytes()]), metadata=about)
-        self._writer.flush()
 
     def close(self) -> None:
         self._writer.close()
 
 
 class WandbLogger(Logger):
-    """A run of Weights & Biases, in the project named after the folder that the run lies in.
+    """A run of Weights & Biases, in the project named after the parent of the run's folder.
 
-    `WANDB_PROJECT` names another one, and `WANDB_MODE=offline` keeps everything in the run's own
-    folder. What a sitting wrote after its last checkpoint comes twice, with the same step. A
-    process has one such run at a time: the next ends the one before.
+    `WANDB_PROJECT` names another project, and `WANDB_MODE=offline` keeps everything in the run's
+    folder. Rows after the last checkpoint are logged again when a run resumes. A process has one
+    such run at a time; opening another run ends the previous one.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
-        self._wandb = _package("wandb")
-        known = _ids(folder).get("wandb")
-        try:
-            self._run = self._wandb.init(
-                project=os.environ.get("WANDB_PROJECT") or _group(folder),
-                name=folder.name,
-                id=known,
-                resume="allow",
-                dir=str(folder),
-                reinit="finish_previous",  # such as this one's, where it was stopped in a notebook
-            )
-        except self._wandb.Error as error:
-            raise _refused("wandb", error, known) from error
+        self._wandb = importlib.import_module("wandb")
+        known = _service_ids(folder).get("wandb")
+        self._run = self._wandb.init(
+            project=os.environ.get("WANDB_PROJECT") or _group(folder),
+            name=folder.name,
+            id=known,
+            resume="allow",
+            dir=str(folder),
+            reinit="finish_previous",
+        )
         if known is None:
-            _remember(folder, "wandb", self._run.id)
-        # Its own steps must not go back, as ours do when a run goes on from a checkpoint.
+            _store_service_id(folder, "wandb", self._run.id)
+        # The service's own steps cannot decrease, but ours do after a resume.
         self._run.define_metric("*", step_metric="step")
 
     def settings(self, config: Mapping[str, Any]) -> None:
@@ -204,31 +147,23 @@ class WandbLogger(Logger):
 
 
 class MlflowLogger(Logger):
-    """A run of MLflow, in the experiment named after the folder that the run lies in.
+    """A run of MLflow, in the experiment named after the parent of the run's folder.
 
-    `MLFLOW_EXPERIMENT_NAME` names another one, and `MLFLOW_TRACKING_URI` says where they are kept.
-    MLflow's parameters are for ever those of the first sitting; what is in force is its artifact
-    `config.json`.
+    `MLFLOW_EXPERIMENT_NAME` names another experiment, and `MLFLOW_TRACKING_URI` the server.
+    MLflow's parameters keep their first value; the artifact `config.json` has the current one.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
-        mlflow = _package("mlflow")
         self._entities = importlib.import_module("mlflow.entities")
-        known = self._run_id = _ids(folder).get("mlflow")
-        try:
-            self._client = mlflow.MlflowClient()
-            if self._run_id is None:
-                name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or _group(folder)
-                experiment = self._client.get_experiment_by_name(name)
-                place = experiment.experiment_id if experiment else self._make(name)
-                self._run_id = self._client.create_run(place, run_name=folder.name).info.run_id
-                _remember(folder, "mlflow", self._run_id)
-            self._client.update_run(self._run_id, status="RUNNING")
-        except mlflow.MlflowException as error:
-            raise _refused("mlflow", error, known) from error
-
-    def _make(self, name: str) -> str:
-        return self._client.create_experiment(name)
+        self._client = importlib.import_module("mlflow").MlflowClient()
+        self._run_id = _service_ids(folder).get("mlflow")
+        if self._run_id is None:
+            name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or _group(folder)
+            found = self._client.get_experiment_by_name(name)
+            experiment = found.experiment_id if found else self._client.create_experiment(name)
+            self._run_id = self._client.create_run(experiment, run_name=folder.name).info.run_id
+            _store_service_id(folder, "mlflow", self._run_id)
+        self._client.update_run(self._run_id, status="RUNNING")
 
     def settings(self, config: Mapping[str, Any]) -> None:
         plain = _plain(config)
@@ -239,8 +174,8 @@ class MlflowLogger(Logger):
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         now = time.time_ns() // 1_000_000
-        told = [self._entities.Metric(k, float(v), now, step) for k, v in metrics.items()]
-        self._client.log_batch(self._run_id, metrics=told)
+        values = [self._entities.Metric(k, float(v), now, step) for k, v in metrics.items()]
+        self._client.log_batch(self._run_id, metrics=values)
 
     def image(self, step: int, name: str, image: np.ndarray) -> None:
         self._client.log_image(self._run_id, image, key=name, step=step)
@@ -252,62 +187,192 @@ class MlflowLogger(Logger):
         self._client.set_terminated(self._run_id)
 
 
-_MAKERS: Mapping[str, Callable[[pathlib.Path], Logger]] = {
-    "tensorboard": TensorBoardLogger,
-    "wandb": WandbLogger,
+# Files come last: a service that refuses the run must not leave an event file behind.
+_LOGGERS: Mapping[str, Any] = {
     "mlflow": MlflowLogger,
+    "wandb": WandbLogger,
+    "tensorboard": TensorBoardLogger,
 }
+
+
+def check_loggers(names: Collection[str]) -> None:
+    """Raise `InvalidInput` for an unknown logger, or one whose package is not installed."""
+    for name in names:
+        one_of("logger", name, get_args(LoggerName))
+        if name in _PACKAGES:
+            found = importlib.util.find_spec(name)
+            if found is None or found.origin is None:  # a plain folder of that name has no origin
+                raise InvalidInput(f"logger {name} needs pip install '.[{name}]'")
+
+
+def make_loggers(names: Collection[str], folder: str | os.PathLike) -> list[Logger]:
+    """Open the loggers of a run; a resumed run continues in the same run of each service.
+
+    Args:
+        names: of `LoggerName`. `csv` opens nothing, because `MetricsLog` always writes
+            `metrics.csv`.
+        folder: the run's folder.
+
+    Raises:
+        InvalidInput: if a service refuses the run; the loggers opened so far are closed.
+
+    Example:
+
+    >>> loggers = make_loggers(["csv", "tensorboard"], "runs/first")
+    >>> [type(logger).__name__ for logger in loggers]
+    ['TensorBoardLogger']
+    """
+    opened: list[Logger] = []
+    for name, logger in _LOGGERS.items():
+        if name in names:
+            try:
+                opened.append(logger(pathlib.Path(folder)))
+            except Exception as error:  # a service can raise any error
+                for other in opened:
+                    with contextlib.suppress(Exception):
+                        other.close()
+                first_line = (str(error).strip().splitlines() or [""])[0]
+                raise InvalidInput(
+                    f"logger {name} cannot be opened; if its service has lost this run, remove "
+                    f"{_IDS} to start a new log; received {type(error).__name__}: {first_line}"
+                ) from error
+    return opened
+
+
 _IDS = "loggers.json"
-"""Which run of a service this is, in its folder: name of the logger → the service's name of it."""
+"""File in the run's folder with the id that each service gave the run."""
 
 
-def _ids(folder):
-    file, way_out = folder / _IDS, "remove it to log to new places"
-    ids = read_object(file, way_out) if file.exists() else {}
-    for name, place in ids.items():
-        if not isinstance(place, str):
-            raise InvalidInput(
-                f"{file} must hold a text for {name!r}; {way_out}; received {place!r:.40}"
-            )
-    return ids
+def _service_ids(folder):
+    file = folder / _IDS
+    return read_object(file, "remove it to start a new log") if file.exists() else {}
 
 
-def _remember(folder, name, place):
-    ids = {**_ids(folder), name: place}
-    with atomic_file(folder / _IDS) as draft:
-        draft.write_text(json.dumps(ids) + "\n")
+def _store_service_id(folder, name, service_id):
+    write_json(folder / _IDS, {**_service_ids(folder), name: service_id})
 
 
 def _group(folder):
-    """`doorkey` of `runs/doorkey/fast-seed0`."""
+    """Return `doorkey` for `runs/doorkey/fast-seed0`."""
     return folder.absolute().parent.name or "runs"
 
 
 def _plain(config):
-    """Settings as what every service takes: numbers, texts, and whatever else as text."""
+    """Return settings as numbers and texts, which every service accepts."""
     return {
         name: value if isinstance(value, bool | int | float | str) else str(value)
         for name, value in config.items()
     }
 
 
-def _package(name):
+class MetricsLog:
+    """Writes rows of metrics to `metrics.csv`, and passes everything on to loggers.
+
+    Names start with `rollout/`, `train/`, `eval/` or `time/`. The CSV file is replaced as a whole
+    after every row, so it is always complete. A logger that raises an error is removed with a
+    warning, because a failing service must not end a long run.
+
+    Args:
+        folder: the run's folder; created if it does not exist.
+        until_step: int or None; later rows of a previous attempt are dropped, because the resumed
+            run writes them again. `None` keeps all rows.
+        loggers: `Logger` objects; by default TensorBoard event files in the folder.
+
+    Attributes:
+        rows: list of dicts name → number, each with its `"step"`.
+        loggers: list of the loggers that still work.
+
+    Raises:
+        InvalidInput: if there is a damaged `metrics.csv`.
+
+    Example:
+        >>> log = MetricsLog("runs/doorkey/first")
+        >>> log.write(1000, {"train/loss": 0.5, "eval/success": 1.0})
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike,
+        until_step: int | None = None,
+        loggers: Iterable[Logger] | None = None,
+    ) -> None:
+        self._file = pathlib.Path(folder) / "metrics.csv"
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        rows = _read_rows(self._file) if self._file.exists() else []
+        self.rows = [row for row in rows if until_step is None or row["step"] <= until_step]
+        default = [TensorBoardLogger(self._file.parent)] if loggers is None else loggers
+        self.loggers: list[Logger] = list(default)
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Add a row.
+
+        Args:
+            step: environment steps or updates so far.
+            metrics: name → number.
+
+        Raises:
+            InvalidInput: if a metric is not a number; nothing is written.
+        """
+        cells = {name: _rounded(name, value) for name, value in metrics.items()}
+        rows = [*self.rows, {"step": step, **cells}]
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        with atomic_file(self._file) as draft, draft.open("w", newline="") as file:
+            table = csv.DictWriter(file, names, lineterminator="\n")
+            table.writeheader()
+            table.writerows({k: f"{v:.15g}" for k, v in row.items()} for row in rows)
+        self.rows = rows
+        self._call_loggers("write", step, metrics)
+
+    def image(self, step: int, name: str, image: np.ndarray) -> None:
+        """Log a picture, uint8 RGB `(height, width, 3)`."""
+        self._call_loggers("image", step, name, image)
+
+    def film(self, step: int, name: str, file: str | os.PathLike) -> None:
+        """Log a GIF file."""
+        self._call_loggers("film", step, name, pathlib.Path(file))
+
+    def settings(self, config: Mapping[str, Any]) -> None:
+        """Log the run's configuration."""
+        self._call_loggers("settings", config)
+
+    def close(self) -> None:
+        """Close all loggers, because the run is finished."""
+        self._call_loggers("close")
+        self.loggers = []
+
+    def _call_loggers(self, method: str, *arguments: Any) -> None:
+        for logger in list(self.loggers):
+            try:
+                getattr(logger, method)(*arguments)
+            except Exception as error:  # a service can raise any error
+                self.loggers.remove(logger)
+                warnings.warn(
+                    f"the run continues without {type(logger).__name__}; received "
+                    f"{type(error).__name__}: {error}",
+                    stacklevel=3,
+                )
+
+
+def _read_rows(file):
     try:
-        return importlib.import_module(name)
-    except ImportError as error:
+        with file.open(newline="") as handle:
+            rows = [
+                {name: float(cell) for name, cell in row.items() if cell != ""}
+                for row in csv.DictReader(handle, strict=True)
+            ]
+        if not rows or any("step" not in row for row in rows):
+            raise ValueError("a row has no step")
+    except (ValueError, TypeError, csv.Error) as error:  # rows of the wrong length have None
         raise InvalidInput(
-            f"logger {name} needs {error.name or name}: pip install '.[{name}]'; received {error}"
+            f"{file} is not a log of metrics ({error}); remove it to resume without its rows"
         ) from error
+    return rows
 
 
-def _refused(name, error, known):
-    hint = f"; if it has no run {known!r} any more, remove {_IDS} to log to new places"
-    return InvalidInput(
-        f"logger {name} must be ready to be written to{hint if known is not None else ''}; "
-        f"received {first_line(error)}"
-    )
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says, without the paragraphs that services add."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def _rounded(name, value):
+    """Return a metric with six digits, as in the file, so that resumed runs see the same value."""
+    try:
+        value = float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInput(f"metric {name!r} must be a number; received {value!r:.40}") from error
+    return value if math.isfinite(value) and value == int(value) else float(f"{value:.6g}")

@@ -1,4 +1,4 @@
-"""The optimisers that runs choose between."""
+"""Optimizers of training runs."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ import keras
 OptimizerName = Literal["muon", "adam"]
 
 
-class _OneStepSize:
-    """Asks a schedule for the step size once an update; Keras does for every weight that decays.
+class _OneLearningRate:
+    """Evaluates a schedule once per update; Keras evaluates it for every weight that decays.
 
-    Half a cosine after a warm-up is a condition in the graph, and so many of them take their time,
-    to trace and to run. The numbers are the same.
+    A cosine after a warm-up is a condition in the graph, which takes time to trace and to run.
     """
 
     def _apply_weight_decay(self, variables: Sequence[keras.Variable]) -> None:
         decay = super()._apply_weight_decay.__func__  # type: ignore[misc]
-        decay(_AtStepSize(self), variables)
+        decay(_WithLearningRate(self), variables)
 
 
-class _AtStepSize:
-    """An optimiser whose step size has been asked for."""
+class _WithLearningRate:
+    """An optimizer with the current value of its schedule."""
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer
@@ -34,38 +33,38 @@ class _AtStepSize:
 
 
 @keras.saving.register_keras_serializable("rrl_tf")
-class AdamW(_OneStepSize, keras.optimizers.AdamW):
-    """Keras' AdamW, quicker where the step size follows a schedule.
+class AdamW(_OneLearningRate, keras.optimizers.AdamW):
+    """Keras' AdamW, faster with a schedule of the learning rate.
 
     Example:
         >>> from rrl_tf.training import learning_rate_schedule
         >>> optimizer = AdamW(learning_rate_schedule("cosine", 1e-3, 1000, 50))
-        >>> float(optimizer.learning_rate)  # before the warm-up
+        >>> float(optimizer.learning_rate)  # at the start of the warm-up
         0.0
     """
 
 
 @keras.saving.register_keras_serializable("rrl_tf")
-class Muon(_OneStepSize, keras.optimizers.Muon):
-    """Keras' Muon, quicker where the step size follows a schedule.
+class Muon(_OneLearningRate, keras.optimizers.Muon):
+    """Keras' Muon, faster with a schedule of the learning rate.
 
     Example:
         >>> from rrl_tf.training import learning_rate_schedule
         >>> optimizer = Muon(learning_rate_schedule("cosine", 1e-3, 1000, 50), weight_decay=1e-4)
-        >>> float(optimizer.learning_rate)  # before the warm-up
+        >>> float(optimizer.learning_rate)  # at the start of the warm-up
         0.0
     """
 
 
 def make_optimizer(name: OptimizerName, **options: Any) -> keras.optimizers.Optimizer:
-    """Muon or Adam.
+    """Return a Muon or Adam optimizer.
 
-    Muon updates matrices by the orthogonal part of their momentum, and the rest, the layer `head`
-    too, as Adam.
+    Muon updates matrices by the orthogonal part of their momentum. It updates other weights, and
+    the layer `head`, like Adam.
 
     Args:
         name: `"muon"` or `"adam"`.
-        **options: of both, such as `FitConfig.optimizer_options` gives.
+        **options: options of both, such as `FitConfig.optimizer_options`.
 
     Example:
         >>> from rrl_tf.training import FitConfig

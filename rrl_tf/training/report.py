@@ -1,4 +1,4 @@
-"""One page on a finished run, in a file of its own that needs no other: `report.html`."""
+"""`report.html`: a finished run on one self-contained page."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import io
 import pathlib
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rrl_tf import viz
-from rrl_tf.training.run_folder import RunFolder, atomic_file
+from rrl_tf.training.run_folder import RunFolder, atomic_file, flatten
 
 CURVES = 8
-"""At most so many are drawn; what is evaluated comes first."""
+"""Maximum number of curves; evaluation metrics come first."""
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -51,7 +51,7 @@ figcaption {{ font-size: .875rem; opacity: .75; }}
 <div class="curves">
 {curves}
 </div>
-<h2>Go on</h2>
+<h2>Next steps</h2>
 <pre>{commands}</pre>
 <h2>Settings</h2>
 {settings}
@@ -66,112 +66,86 @@ def write_report(
     settings: Mapping[str, Any],
     rows: Sequence[Mapping[str, float]],
 ) -> pathlib.Path:
-    """Writes outcome, pictures, curves and settings of a run as one page, whole or not at all.
+    """Write outcome, pictures, curves and settings of a run as one page.
 
     Args:
-        folder: of the run; its pictures are those that are there.
-        sentence: the outcome in words.
-        summary: the outcome, of numbers and further such dicts.
+        folder: folder of the run with its pictures.
+        sentence: the outcome in a sentence.
+        summary: the outcome as numbers and nested dicts.
         settings: the run's configuration.
-        rows: of its log.
+        rows: rows of the run's log.
 
     Returns:
-        The file.
+        Path of the page.
 
     Example:
         >>> folder = RunFolder("runs/mine", {"seed": 1})
         >>> rows = [{"step": 100, "eval/success": 0.0}, {"step": 200, "eval/success": 0.5}]
-        >>> write_report(folder, "half of them solved", {"eval/success": 0.5}, {"seed": 1}, rows)
+        >>> write_report(folder, "greedy: 24/48 solved", {"success": 0.5}, {"seed": 1}, rows)
         PosixPath('runs/mine/report.html')
     """
-    file = folder.path / "report.html"
+    files = sorted(path for path in folder.figures.glob("*") if path.suffix in (".png", ".gif"))
+    pictures = [
+        _figure(path.read_bytes(), path.suffix[1:], path.stem.replace("_", " ")) for path in files
+    ]
     text = _PAGE.format(
         title=html.escape(folder.path.name),
         sentence=html.escape(sentence).replace("\n", "<br>"),
-        outcome=_table(_flat(summary)),
-        pictures="\n".join(map(_picture, _pictures(folder))) or "<p>None were drawn.</p>",
-        curves="\n".join(_curves(rows)) or "<p>Nothing was logged twice.</p>",
+        outcome=_table(summary),
+        pictures="\n".join(pictures) or "<p>No pictures.</p>",
+        curves="\n".join(_curves(rows)) or "<p>No metric has two values.</p>",
         commands=html.escape("\n".join(_commands(folder))),
-        settings=_table((name, str(value)) for name, value in settings.items()),
+        settings=_table(settings),
     )
+    file = folder.path / "report.html"
     with atomic_file(file) as draft:
         draft.write_text(text)
     return file
 
 
-def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
-    """Names and values of dicts in dicts, as rows of a table."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{above}{name}, ")
-        else:
-            shown = f"{value:.6g}" if isinstance(value, float) else str(value)
-            never = name.startswith("first_") and value is None
-            yield f"{above}{name}", "never" if never else shown
+def _table(values: Mapping[str, Any]) -> str:
+    """Return an HTML table of nested dicts."""
+    rows = ""
+    for name, value in flatten(values).items():
+        shown = f"{value:.6g}" if isinstance(value, float) else str(value)
+        if value is None and name.startswith("first_"):
+            shown = "never"
+        rows += f"<tr><td>{html.escape(name)}</td><td>{html.escape(shown)}</td></tr>"
+    return f"<table>{rows}</table>"
 
 
-def _table(cells: Iterable[tuple[str, str]]) -> str:
-    rows = (
-        f"<tr><td>{html.escape(name)}</td><td>{html.escape(value)}</td></tr>"
-        for name, value in cells
-    )
-    return f"<table>{''.join(rows)}</table>"
-
-
-def _pictures(folder: RunFolder) -> list[pathlib.Path]:
-    return sorted(path for path in folder.figures.glob("*") if path.suffix in (".png", ".gif"))
-
-
-def _picture(path: pathlib.Path) -> str:
-    return _image(path.read_bytes(), path.suffix.removeprefix("."), path.stem.replace("_", " "))
-
-
-def _image(content: bytes, kind: str, caption: str) -> str:
-    data = base64.b64encode(content).decode()
+def _figure(content: bytes, kind: str, caption: str) -> str:
     caption = html.escape(caption)
-    source = f"data:image/{kind};base64,{data}"
+    source = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
     return (
         f'<figure><img src="{source}" alt="{caption}"><figcaption>{caption}</figcaption></figure>'
     )
 
 
 def _curves(rows: Sequence[Mapping[str, float]]) -> Iterator[str]:
-    """Pictures of what was evaluated, and of what else changed while it was logged."""
-    names = [name for row in rows for name in row if name != "step"]
+    """Yield pictures of the evaluation metrics and of the other metrics that change."""
     groups = ("eval", "rollout", "train", "time")
-    order = sorted(dict.fromkeys(names), key=lambda name: _place(groups, name.partition("/")[0]))
+    names = dict.fromkeys(name for row in rows for name in row if name.split("/")[0] in groups)
     drawn = 0
-    for name in order:
-        steps, values = _series(rows, name)
-        if len(steps) < 2 or drawn == CURVES:
+    for name in sorted(names, key=lambda name: groups.index(name.split("/")[0])):
+        points = [(row["step"], row[name]) for row in rows if np.isfinite(row.get(name, np.nan))]
+        if len(points) < 2 or drawn == CURVES:
             continue
-        if not name.startswith("eval/") and np.ptp(values) == 0:  # never solved is an outcome
+        steps, values = np.array(points, "float64").T
+        if np.ptp(values) == 0 and not name.startswith("eval/"):
             continue
         drawn += 1
         figure = viz.learning_curves({name: (steps, values[None])}, name, xlabel="step")
         file = io.BytesIO()
         figure.savefig(file, format="png", dpi=80)
-        yield _image(file.getvalue(), "png", name)
-
-
-def _place(groups: tuple[str, ...], group: str) -> int:
-    return groups.index(group) if group in groups else len(groups)
-
-
-def _series(rows: Sequence[Mapping[str, float]], name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Steps and values of a metric, where it is a number."""
-    found = [(row["step"], row[name]) for row in rows if name in row and np.isfinite(row[name])]
-    steps, values = np.array(found, "float64").reshape(-1, 2).T
-    return steps, values
+        yield _figure(file.getvalue(), "png", name)
 
 
 def _commands(folder: RunFolder) -> Iterator[str]:
-    """What a reader may type next; first, what trained the run and continues it."""
-    path = shlex.quote(str(folder.path))
-    if sys.orig_argv[1:2] == ["-m"]:  # a script; no notebook is begun again by its command
+    """Yield commands to resume the run, to show its log and to serve its export."""
+    if sys.orig_argv[1:2] == ["-m"]:  # a script, not a notebook
         yield shlex.join(["python", *sys.orig_argv[1:]])
-    yield f"python -m tensorboard.main --logdir {path}"
+    yield shlex.join(["python", "-m", "tensorboard.main", "--logdir", str(folder.path)])
     if folder.export.is_dir():
-        name = shlex.quote(f"--model_name={folder.path.name}")
-        base = shlex.quote(f"--model_base_path={folder.export}")
-        yield f"python -m serving.server {name} {base} --rest_api_port=8501"
+        options = [f"--model_name={folder.path.name}", f"--model_base_path={folder.export}"]
+        yield shlex.join(["python", "-m", "serving.server", *options, "--rest_api_port=8501"])

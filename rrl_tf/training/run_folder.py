@@ -1,63 +1,63 @@
-"""The folder of one run: configuration, checkpoints, figures; safe to kill at any moment."""
+"""The folder of one run: configuration, checkpoints, figures and outcome."""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import hashlib
+import io
 import json
 import os
 import pathlib
 import shutil
+import tarfile
 import tempfile
 import weakref
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from rrl_tf._atomic_dir import draft_folder
 from rrl_tf.errors import InvalidInput
 
-# What taking up a damaged checkpoint raises.
-_UNREADABLE = (
+# Errors that the contents of a damaged checkpoint cause in the code that restores it.
+_DAMAGED = (
     *(OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, AssertionError),
-    OverflowError,
-    zipfile.BadZipFile,
+    *(ArithmeticError, zipfile.BadZipFile),
 )
-# JSON that is nested too deeply, or what a ZIP file is said to be compressed by.
-_UNREADABLE_FILE = (*_UNREADABLE, RuntimeError)
-
-_REPLACED = ".replaced-"  # a checkpoint that makes way for one of the same step
 
 
 class RunFolder:
-    """`runs/<task>/<name>/` with `config.json`, `checkpoints/`, `figures/`, `export/`.
+    """`runs/<task>/<name>/` with `config.json`, `checkpoints/`, `figures/` and `export/`.
 
-    Opening a folder that exists continues its run, so its configuration must be the same. It stays
-    as it is until `write_config`, as there may be more that speaks against going on. Whatever is
-    written is complete before it appears under its name.
+    Opening an existing folder resumes its run, so the configuration must be the same. `config.json`
+    changes only in `write_config`, because the caller may still reject the run. A file or a
+    checkpoint appears under its name only when it is complete.
 
     Args:
-        path: the folder; made when it is not there.
-        config: JSON-able dict, the run's configuration.
-        may_change: names that may differ from the run that is continued (how long to train).
-        defaults: name → what is taken for it where a run has no such name, as it is older; of a
-            dict, for each of its names.
-        evaluated_with: names that may differ as well: a finished run is evaluated again then.
-        hints: name → what the error says where that differs, such as what may.
+        path: the folder; created if it does not exist.
+        config: JSON-serialisable dict that identifies the run.
+        mutable: names that may differ from the existing run, such as the number of steps.
+        evaluation: names that may differ as well, but make a finished run unfinished.
+
+    Attributes:
+        path: the folder.
+        figures: folder of the pictures.
+        export: folder of the SavedModels, with one integer folder per version.
 
     Raises:
-        InvalidInput: if the folder holds a run of another configuration (every difference is
-            named), its configuration cannot be read or is gone, or another process is training
-            there; it stays as it was.
-        OSError: if the folder cannot be made or written.
+        InvalidInput: if the folder contains another run (the message lists every difference),
+            `config.json` is missing or damaged, or another process trains in the folder. The
+            folder is unchanged.
+        OSError: if the folder cannot be created or written.
 
     Example:
-        >>> folder = RunFolder("runs/first", {"seed": 1, "steps": 500}, may_change=["steps"])
+        >>> folder = RunFolder("runs/first", {"seed": 1, "steps": 500}, mutable=["steps"])
         >>> folder.save_checkpoint(500, {"agent": {"weights": np.ones(3), "updates": 100}})
-        >>> with folder.restoring():  # a state that does not fit is one clear error
-        ...     folder.load_checkpoint()["agent"]["updates"]
+        >>> folder.load_checkpoint()["agent"]["updates"]
         100
     """
 
@@ -65,207 +65,250 @@ class RunFolder:
         self,
         path: str | os.PathLike,
         config: Mapping[str, Any],
-        may_change: Iterable[str] = (),
-        defaults: Mapping[str, Any] | None = None,
-        evaluated_with: Iterable[str] = (),
-        hints: Mapping[str, str] | None = None,
+        mutable: Collection[str] = (),
+        evaluation: Collection[str] = (),
     ) -> None:
         self.path = pathlib.Path(path)
-        config = json.loads(json.dumps(config))
-        self._config = config
-        self._evaluated_with: dict[str, Any] = {}  # where that is something else than `config`
-        is_known = self._config_file.exists()
-        if is_known:
-            known = read_object(self._config_file, "choose another run folder")
-            known = _with_defaults(known, json.loads(json.dumps(dict(defaults or {}))))
-            changing = list(evaluated_with)
-            _check_config(self.path, known, config, {*may_change, *changing}, hints or {})
-            self._evaluated_with = {
-                name: known[name]
-                for name in changing
-                if name in known and known[name] != config.get(name)
-            }
-        elif self._whole_checkpoints():
+        self.figures, self.export = self.path / "figures", self.path / "export"
+        self._checkpoints = self.path / "checkpoints"
+        self._config_file = self.path / "config.json"
+        self._evaluation_file = self.path / "evaluation.json"
+        self._config = json.loads(json.dumps(config))
+        self._evaluated: dict[str, Any] = {}  # evaluation settings of the last `finish`
+        exists = self._config_file.exists()
+        if exists:
+            stored = read_object(self._config_file, "choose another run folder")
+            _require_same_run(self.path, stored, self._config, {*mutable, *evaluation})
+            self._evaluated = {name: stored[name] for name in evaluation if name in stored}
+        elif self._checkpoint():
             raise InvalidInput(
-                f"{self.path} holds checkpoints and no config.json, which tells what run they are "
-                "of; put it back, choose another name, or remove that folder"
+                f"{self.path} has checkpoints but no config.json; restore that file, choose "
+                "another name, or remove the folder"
             )
         self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock_of(self.path)
+        self._lock = _lock(self.path)
         self.figures.mkdir(exist_ok=True)
         self._checkpoints.mkdir(exist_ok=True)
-        for path in self._checkpoints.glob(f"{_REPLACED}*"):  # a kill between two renames
-            final = self._checkpoints / path.name.removeprefix(_REPLACED)
-            if final.exists():
-                shutil.rmtree(path)
-            else:
-                path.rename(final)
-        if not is_known:
+        if not exists:
             self.write_config()
-
-    def write_config(self) -> None:
-        """Notes what the run is gone on with; a new one's was noted when it was opened.
-
-        What a run is evaluated with is noted when that is done, so that a kill before is not taken
-        for it.
-        """
-        noted = {**self._config, **self._evaluated_with}
-        with atomic_file(self._config_file) as draft:
-            draft.write_text(json.dumps(noted, indent=2) + "\n")
-
-    @property
-    def _config_file(self) -> pathlib.Path:
-        return self.path / "config.json"
 
     def __repr__(self) -> str:
         return f"RunFolder({str(self.path)!r}, step={self.step})"
 
-    @property
-    def figures(self) -> pathlib.Path:
-        """Where pictures go."""
-        return self.path / "figures"
-
-    @property
-    def export(self) -> pathlib.Path:
-        """Where SavedModels go, one integer folder a version."""
-        return self.path / "export"
-
-    @property
-    def _checkpoints(self) -> pathlib.Path:
-        return self.path / "checkpoints"
+    def write_config(self) -> None:
+        """Write `config.json`; evaluation settings stay those of the last `finish`."""
+        write_json(self._config_file, {**self._config, **self._evaluated})
 
     @property
     def step(self) -> int:
-        """The step of the newest checkpoint, 0 where there is none yet."""
-        whole = self._whole_checkpoints()
-        return int(whole[-1].name) if whole else 0
+        """The step of the newest checkpoint, or 0 if there is none."""
+        newest = self._checkpoint()
+        return int(newest.name) if newest else 0
+
+    @property
+    def model_file(self) -> pathlib.Path | None:
+        """`model.keras` of the newest checkpoint, or `None` if there is none."""
+        newest = self._checkpoint()
+        return newest / "model.keras" if newest else None
+
+    def _checkpoint(self) -> pathlib.Path | None:
+        complete = [path for path in self._checkpoints.glob("*") if path.name.isdecimal()]
+        return max(complete, default=None)
 
     def save_checkpoint(
         self, step: int, state: Mapping[str, Mapping[str, Any]], model: Any = None
     ) -> None:
-        """Writes a checkpoint, then removes older ones.
+        """Write a checkpoint, then remove the previous one.
 
         Args:
-            step: int, environment steps or updates it was taken at.
-            state: dict part → dict name → array or anything JSON can hold.
-            model: `keras.Model` saved beside it as `model.keras`, for whoever wants just that.
+            step: environment steps or updates so far, more than at the previous checkpoint.
+            state: dict part → dict name → array or JSON-serialisable value.
+            model: `keras.Model` that is saved as `model.keras` as well.
         """
-        draft = pathlib.Path(tempfile.mkdtemp(prefix=".draft-", dir=self._checkpoints))
-        arrays, rest = _split(state)
-        np.savez(draft / "arrays.npz", **arrays)
-        (draft / "state.json").write_text(json.dumps(rest))
-        if model is not None:
-            model.save(draft / "model.keras")
-        draft.chmod(0o755)
-        _sync_files(draft)
-        final = self._checkpoints / f"{step:010d}"
-        older = self._whole_checkpoints()
-        if final in older:  # the same step again: the old one makes way only for a whole new one
-            final.rename(self._checkpoints / f"{_REPLACED}{final.name}")
-        draft.rename(final)
-        drafts = self._checkpoints.glob(".draft-*")
-        for path in (*older, *drafts, *self._checkpoints.glob(f"{_REPLACED}*")):
-            if path != final:
+        older = self._checkpoint()
+        if older and step <= int(older.name):
+            raise InvalidInput(f"step must be greater than {int(older.name)}; received {step}")
+        arrays, values = _split_arrays(state)
+        with draft_folder(self._checkpoints) as draft:
+            np.savez(draft / "arrays.npz", **arrays)
+            (draft / "state.json").write_text(json.dumps(values))
+            if model is not None:
+                model.save(draft / "model.keras")
+            for path in draft.iterdir():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+            draft.rename(self._checkpoints / f"{step:010d}")
+        for path in self._checkpoints.iterdir():
+            if path.name.isdecimal() and int(path.name) < step:
                 shutil.rmtree(path)
 
     def replace_model(self, model: Any) -> None:
-        """Saves a model in place of the newest checkpoint's, with other settings than before."""
+        """Replace the newest checkpoint's `model.keras`, if there is one."""
         if file := self.model_file:
-            draft = file.with_name(".draft.keras")
-            model.save(draft)
-            draft.replace(file)
+            with atomic_file(file) as draft:
+                model.save(draft)
 
     def load_checkpoint(self) -> dict[str, dict[str, Any]] | None:
-        """The state of the newest checkpoint, or `None` where there is none yet.
+        """Return the state of the newest checkpoint, or `None` if there is none.
 
         Raises:
-            InvalidInput: if its files cannot be read.
+            InvalidInput: if its files are damaged.
         """
-        whole = self._whole_checkpoints()
-        if not whole:
+        newest = self._checkpoint()
+        if newest is None:
             return None
         try:
-            parts = json.loads((whole[-1] / "state.json").read_text())
+            parts = json.loads((newest / "state.json").read_text())
             state = {part: dict(values) for part, values in parts.items()}
-            with (whole[-1] / "arrays.npz").open("rb") as handle, np.load(handle) as file:
+            # NumPy does not close a damaged file that it opened itself.
+            with (newest / "arrays.npz").open("rb") as handle, np.load(handle) as file:
                 for path in file.files:
                     part, _, name = path.partition("/")
                     state.setdefault(part, {})[name] = file[path]
-        except _UNREADABLE_FILE as error:
+        except Exception as error:  # damaged bytes can cause any error
             raise self._unreadable(error) from error
         return state
 
     @contextlib.contextmanager
     def restoring(self) -> Iterator[None]:
-        """While this is entered, a state that does not fit what takes it up is one clear error.
+        """Name the newest checkpoint in the errors of the code that restores it.
 
         Raises:
-            InvalidInput: if the newest checkpoint is of something else, or something is missing in
-                it or of another type.
+            InvalidInput: if the checkpoint belongs to another model, or has missing or wrong parts.
         """
         try:
             yield
         except InvalidInput as error:
             raise InvalidInput(
-                f"checkpoint {self._whole_checkpoints()[-1]} does not fit this run: {error}; "
-                f"choose another name, or remove {self.path}"
+                f"checkpoint {self._checkpoint()} does not fit this run: {error}; choose another "
+                f"name, or remove {self.path}"
             ) from error
-        except _UNREADABLE as error:
+        except _DAMAGED as error:
             raise self._unreadable(error) from error
 
-    def _unreadable(self, error):
+    def _unreadable(self, error: Exception) -> InvalidInput:
         return InvalidInput(
-            f"checkpoint {self._whole_checkpoints()[-1]} cannot be read ({type(error).__name__}: "
-            f"{error}); remove that folder to go on without it"
+            f"checkpoint {self._checkpoint()} cannot be read ({type(error).__name__}: {error}); "
+            "remove that folder to train without it"
         )
 
-    def finish(self, summary: Mapping[str, Any]) -> None:
-        """Writes `evaluation.json`, last of all: it tells that pictures and export are there too.
+    def pack(self) -> bytes:
+        """Return a tar archive of the files that the run resumes from, for `unpack_folder`."""
+        content = io.BytesIO()
+        with tarfile.open(fileobj=content, mode="w") as archive:
+            for pattern in (
+                "[!.]*.json",
+                "[!.]*.csv",
+                "checkpoints/*/state.json",
+                "checkpoints/*/arrays.npz",
+            ):
+                for file in self.path.glob(pattern):
+                    archive.add(file, file.relative_to(self.path))
+        return content.getvalue()
 
-        Args:
-            summary: JSON-able dict, the outcome; its `"step"` is how far the run had come.
-        """
-        with atomic_file(self._evaluation) as draft:
-            draft.write_text(json.dumps(summary, indent=2) + "\n")
-        if self._evaluated_with:
-            self._evaluated_with = {}
-            self.write_config()
+    def finish(self, summary: Mapping[str, Any]) -> None:
+        """Write `evaluation.json`, which marks the run as finished at `summary["step"]`."""
+        write_json(self._evaluation_file, summary)
+        self._evaluated = {}
+        self.write_config()
 
     def is_finished(self, step: int) -> bool:
-        """Whether the run up to this step has been finished, with what it is evaluated with now.
-
-        Raises:
-            InvalidInput: if `evaluation.json` cannot be read.
-        """
-        return bool(self.evaluation(step)) and not self._evaluated_with
+        """Return whether the run was finished at `step` with the current evaluation settings."""
+        same = self._evaluated.items() <= self._config.items()
+        return bool(self.evaluation(step)) and same
 
     def evaluation(self, step: int) -> dict[str, Any]:
-        """What `finish` was given for this step, whatever it was evaluated with; `{}` if nothing.
+        """Return what `finish` received at `step`, or an empty dict.
 
         Raises:
-            InvalidInput: if `evaluation.json` cannot be read.
+            InvalidInput: if `evaluation.json` is damaged.
         """
-        if not self._evaluation.exists():
+        if not self._evaluation_file.exists():
             return {}
-        found = read_object(self._evaluation, "remove it to finish the run again")
+        found = read_object(self._evaluation_file, "remove it to finish the run again")
         return found if found.get("step") == step else {}
 
-    @property
-    def _evaluation(self) -> pathlib.Path:
-        return self.path / "evaluation.json"
 
-    @property
-    def model_file(self) -> pathlib.Path | None:
-        """The newest checkpoint's `model.keras`, or `None` where there is none yet."""
-        whole = self._whole_checkpoints()
-        return whole[-1] / "model.keras" if whole else None
+def unpack_folder(content: bytes) -> pathlib.Path:
+    """Unpack the archive of `RunFolder.pack` to a folder that exists until the process ends."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="rrl_tf-"))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        archive.extractall(path, filter="data")
+    return path
 
-    def _whole_checkpoints(self) -> list[pathlib.Path]:
-        return sorted(path for path in self._checkpoints.glob("*") if path.name.isdecimal())
+
+def _require_same_run(folder, stored, config, ignored):
+    """Raise an error that lists every difference between two configurations."""
+    before, now = (
+        flatten({name: value for name, value in each.items() if name not in ignored})
+        for each in (stored, config)
+    )
+    different = [
+        f"{name} is {before.get(name)!r} there and {now.get(name)!r} here"
+        for name in sorted(before.keys() | now.keys())
+        if before.get(name) != now.get(name)
+    ]
+    if different:
+        raise InvalidInput(
+            f"{folder} holds a run of another configuration: {'; '.join(different)}. "
+            "Choose another name, or remove that folder"
+        )
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested mappings as one dict with dotted names.
+
+    Example:
+        >>> flatten({"seed": 1, "training": {"width": 64}})
+        {'seed': 1, 'training.width': 64}
+    """
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        is_nested = isinstance(value, Mapping) and value
+        flat |= flatten(value, f"{prefix}{name}.") if is_nested else {f"{prefix}{name}": value}
+    return flat
+
+
+def _split_arrays(state):
+    """Separate arrays, named `part/name`, from JSON-serialisable values."""
+    arrays, rest = {}, {}
+    for part, values in state.items():
+        rest[part] = {k: v for k, v in values.items() if not isinstance(v, np.ndarray)}
+        arrays |= {f"{part}/{k}": v for k, v in values.items() if isinstance(v, np.ndarray)}
+    return arrays, rest
+
+
+class _Lock:
+    """An exclusive lock on a folder, held until the object is garbage-collected."""
+
+    def __init__(self, folder):
+        self._file = (folder / ".lock").open("a")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._file.close()
+            raise InvalidInput(
+                f"{folder} is being trained by another process; wait for it to end, or choose "
+                "another name"
+            ) from None
+        weakref.finalize(self, self._file.close)
+
+
+_LOCKS: weakref.WeakValueDictionary[Any, _Lock] = weakref.WeakValueDictionary()
+"""The locks of this process. All `RunFolder`s of one folder share a lock."""
+
+
+def _lock(folder):
+    status = folder.stat()
+    key = (os.getpid(), status.st_dev, status.st_ino)
+    lock = _LOCKS.get(key) or _Lock(folder)
+    _LOCKS[key] = lock
+    return lock
 
 
 def checksum(*parts: np.ndarray | str) -> str:
-    """A short name for the contents of texts or arrays, to tell one data set from another.
+    """Return a short hash of texts and arrays, which identifies a data set.
 
     Example:
         >>> checksum("to be")
@@ -281,40 +324,11 @@ def checksum(*parts: np.ndarray | str) -> str:
     return digest.hexdigest()[:16]
 
 
-class _Lock:
-    """Keeps other processes out of a folder while it lives."""
-
-    def __init__(self, file):
-        descriptor = os.open(file, os.O_RDWR)
-        weakref.finalize(self, os.close, descriptor)
-        try:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            raise InvalidInput(
-                f"{file.parent} is being trained by another process; wait for it to end, or choose "
-                "another name"
-            ) from None
-
-
-_LOCKS: weakref.WeakValueDictionary[Any, _Lock] = weakref.WeakValueDictionary()
-"""Those of this process, by their files: closing any descriptor of a file gives its lock away, so
-all `RunFolder`s of a folder hold the same one."""
-
-
-def _lock_of(folder):
-    file = folder / ".lock"
-    if not file.exists():
-        file.touch()
-    status = file.stat()
-    key = (os.getpid(), status.st_dev, status.st_ino)
-    if (lock := _LOCKS.get(key)) is None:
-        lock = _LOCKS[key] = _Lock(file)
-    return lock
-
-
 @contextlib.contextmanager
 def atomic_file(path: str | os.PathLike) -> Iterator[pathlib.Path]:
-    """A path to write to, which becomes `path` only when the block ends without an error.
+    """Yield a path to write to, which replaces `path` if the block ends without an error.
+
+    The path has the ending of `path`.
 
     Example:
         >>> with atomic_file("numbers.csv") as draft:
@@ -323,77 +337,26 @@ def atomic_file(path: str | os.PathLike) -> Iterator[pathlib.Path]:
         'step,loss'
     """
     path = pathlib.Path(path)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    os.close(handle)
-    draft = pathlib.Path(name)
+    draft = path.with_name(f".{os.getpid()}-{path.name}")
     try:
         yield draft
-        draft.chmod(0o644)
-        os.replace(draft, path)
+        draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
 
 
-def read_object(file: pathlib.Path, way_out: str) -> dict[str, Any]:
-    """A JSON object in a file, or one `InvalidInput` that says the way out of it."""
+def write_json(file: pathlib.Path, values: Mapping[str, Any]) -> None:
+    """Write a JSON object to a file, complete or not at all."""
+    with atomic_file(file) as draft:
+        draft.write_text(json.dumps(values, indent=2) + "\n")
+
+
+def read_object(file: pathlib.Path, fix: str) -> dict[str, Any]:
+    """Return the JSON object in a file; the `InvalidInput` of a damaged file ends with `fix`."""
     try:
         found = json.loads(file.read_text())
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{file} is not JSON ({error}); {way_out}") from error
+        raise InvalidInput(f"{file} is not JSON ({error}); {fix}") from error
     if not isinstance(found, dict):
-        raise InvalidInput(f"{file} must hold a JSON object; {way_out}; received {found!r:.40}")
+        raise InvalidInput(f"{file} must hold a JSON object; {fix}; received {found!r:.40}")
     return found
-
-
-def _with_defaults(known, defaults):
-    """What is known of a run, and of what it does not tell the defaults."""
-    within = {
-        name: {**values, **known[name]}
-        for name, values in defaults.items()
-        if isinstance(values, dict) and isinstance(known.get(name), dict)
-    }
-    return {**defaults, **known, **within}
-
-
-def _check_config(folder, known, config, may_change, hints):
-    known, config = (
-        _single({name: value for name, value in each.items() if name not in may_change})
-        for each in (known, config)
-    )
-    different = [
-        name for name in sorted(known.keys() | config.keys()) if known.get(name) != config.get(name)
-    ]
-    if different:
-        told = [
-            f"{name} is {known.get(name)!r} there and {config.get(name)!r} here"
-            for name in different
-        ]
-        more = [f"; {hints[name]}" for name in different if name in hints]
-        raise InvalidInput(
-            f"{folder} holds a run of another configuration: {'; '.join(told)}. "
-            f"Choose another name, or remove that folder{''.join(more)}"
-        )
-
-
-def _single(config):
-    """The same where each value within a dict has a name of its own, such as `training.width`."""
-    single = {}
-    for name, value in config.items():
-        within = value if isinstance(value, dict) else {}
-        single |= {f"{name}.{key}": each for key, each in within.items()} or {name: value}
-    return single
-
-
-def _split(state):
-    """Separates arrays, under the path `part/name`, from what goes into a JSON file."""
-    arrays, rest = {}, {}
-    for part, values in state.items():
-        rest[part] = {k: v for k, v in values.items() if not isinstance(v, np.ndarray)}
-        arrays |= {f"{part}/{k}": v for k, v in values.items() if isinstance(v, np.ndarray)}
-    return arrays, rest
-
-
-def _sync_files(folder):
-    for path in folder.iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())

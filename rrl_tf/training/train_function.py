@@ -1,9 +1,9 @@
-"""The step of `fit`: on one device by names that a profile shows, or on several devices or hosts.
+"""The training step of `fit`, with named scopes and on several devices or hosts.
 
-`fit` itself does not train a model of `MultiWorkerMirroredStrategy` (keras#20585), and with masks
-or clipping not quite the same under `MirroredStrategy` as on one device: it averages sums of
-parts, and clips their gradients one by one. So the model stays one of a single device, all that
-`fit` does beside the step stays as it is, and the step is this one.
+Keras 3 cannot `fit` a model of `MultiWorkerMirroredStrategy` (keras#20585). Under
+`MirroredStrategy` it averages the means of the parts and clips their gradients one by one, which is
+not the step of one device when parts have different weights. Here the model stays one of a single
+device and only its training step is distributed.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from rrl_tf.training.replicas import Replicas
+from rrl_tf.training.devices import Replicas
 
 
 def train_step(model: keras.Model, data: Any) -> dict[str, Any]:
-    """What Keras' own `train_step` does with a batch, in the scopes forward, backward, optimizer.
+    """Train a model on a batch like Keras does, in the scopes forward, backward and optimizer.
 
     Args:
         model: compiled and built.
@@ -35,102 +35,101 @@ def train_step(model: keras.Model, data: Any) -> dict[str, Any]:
     """
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     loss, gradients, y_pred = _loss_and_gradients(model, model, x, y, sample_weight)
-    model.metrics[0].update_state(loss, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
-    with tf.name_scope("optimizer"):
-        model.optimizer.apply(gradients, model.trainable_variables)
-    return model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+    return _update(model, x, y, y_pred, sample_weight, loss, gradients)
 
 
 def train_function(
     model: keras.Model, replicas: Replicas, network: keras.Model | None = None
 ) -> Callable[[Iterator[Any]], dict[str, Any]]:
-    """What `fit` calls for every batch, `model.train_function`, on all devices at once.
+    """Return a `model.train_function` that trains each batch on all devices.
 
     Loss, gradient and metrics are those of the whole batch on one device.
 
     Args:
-        model: compiled and built, made outside any strategy's scope.
+        model: compiled and built, outside the scope of any strategy.
         replicas: R devices.
-        network: what computes a part of the batch, where the model has the batch's size built in:
-            the same layers for B / R rows. By default the model.
+        network: model that computes a part of the batch. It is needed if the batch size is fixed
+            in `model`, and has the same layers for B / R rows. By default `model`.
 
     Example:
         >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
         >>> model.compile("sgd", "mse")
-        >>> replicas = Replicas(tf.distribute.MirroredStrategy(["CPU:0"]))  # or of more
+        >>> replicas = Replicas(tf.distribute.MirroredStrategy(["CPU:0"]))
         >>> model.train_function = train_function(model, replicas)
         >>> history = model.fit(tf.ones((8, 4)), tf.ones((8, 1)), verbose=0).history
         >>> sorted(history)
         ['loss']
     """
     network = network or model
-    optimizer = model.optimizer
-    count = len(model.trainable_variables)
+    scale = []  # the loss scale of float16 changes during the training
+    if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
+        scale = [model.optimizer.dynamic_scale]
 
     def compute(part):
-        share = part["share"][0]  # Keras has divided the loss by the devices already
+        fraction = part["fraction"][0]  # Keras has divided the loss by the devices already
         loss, gradients, y_pred = _loss_and_gradients(
-            model, network, part["x"], part["y"], part.get("sample_weight"), share
+            model, network, part["x"], part["y"], part.get("sample_weight"), fraction
         )
-        there = {i: g for i, g in enumerate(gradients) if g is not None}
-        return {"loss": loss, "gradients": there}, y_pred
+        found = {i: gradient for i, gradient in enumerate(gradients) if gradient is not None}
+        return {"loss": loss, "gradients": found}, y_pred
 
     parallel = replicas.spread(
         compute,
-        [*_variables(network), *_loss_scale(optimizer)],
-        sources=[*_variables(model), *_loss_scale(optimizer)],
+        [*_variables(network), *scale],
+        sources=[*_variables(model), *scale],
         jit_compile=model.jit_compile,
     )
 
     @tf.function(autograph=False, reduce_retracing=True)
     def step(iterator):
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(next(iterator))
-        batch = {"x": x, "y": y, "share": _shares(model, sample_weight, replicas.count)}
+        batch = {"x": x, "y": y, "fraction": _fractions(model, sample_weight, replicas.count)}
         if sample_weight is not None:
             batch["sample_weight"] = sample_weight
         sums, y_pred = parallel(batch)
-        gradients = [sums["gradients"].get(i) for i in range(count)]
-        with tf.name_scope("optimizer"):
-            optimizer.apply(gradients, model.trainable_variables)
-        rows = tf.shape(tf.nest.flatten(x)[0])[0]
-        model.metrics[0].update_state(sums["loss"], sample_weight=rows)
-        return model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+        gradients = [sums["gradients"].get(i) for i in range(len(model.trainable_variables))]
+        return _update(model, x, y, y_pred, sample_weight, sums["loss"], gradients)
 
     return step
 
 
-def _loss_and_gradients(model, network, x, y, sample_weight, share=None):
-    """The loss, or its share in that of a larger batch, its gradients as scaled, predictions."""
+def _loss_and_gradients(model, network, x, y, sample_weight, fraction=None):
+    """Return the loss times `fraction`, its scaled gradients, and the predictions."""
     weights = [variable.value for variable in network.trainable_variables]
     with tf.GradientTape() as tape, tf.name_scope("forward"):
         tape.watch(weights)
         y_pred = network(x, training=True)
         loss = model.compute_loss(x, y, y_pred, sample_weight, training=True)
-        loss = loss if share is None else loss * share
+        loss = loss if fraction is None else loss * fraction
         scaled = model.optimizer.scale_loss(loss)
     with tf.name_scope("backward"):
         return loss, tape.gradient(scaled, weights), y_pred
 
 
+def _update(model, x, y, y_pred, sample_weight, loss, gradients):
+    """Apply gradients and return the metrics of a batch."""
+    model.metrics[0].update_state(loss, sample_weight=tf.shape(tf.nest.flatten(x)[0])[0])
+    with tf.name_scope("optimizer"):
+        model.optimizer.apply(gradients, model.trainable_variables)
+    return model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+
+
 def _variables(network):
-    """Whatever a call reads; Keras does not count the memories of stateful layers."""
+    """Return the variables that a call reads, including the states of stateful layers."""
     stateful = [layer for layer in network.layers if getattr(layer, "stateful", False)]
-    memories = [memory for layer in stateful for memory in keras.tree.flatten(layer.states)]
-    return [*network.trainable_variables, *network.non_trainable_variables, *memories]
+    states = [state for layer in stateful for state in keras.tree.flatten(layer.states)]
+    return [*network.trainable_variables, *network.non_trainable_variables, *states]
 
 
-def _loss_scale(optimizer):
-    """What float16's losses are multiplied by, which changes as training goes on."""
-    is_scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
-    return [optimizer.dynamic_scale] if is_scaled else []
+def _fractions(model, sample_weight, count):
+    """Return the weight of each part's loss, `(R,)`, with mean 1.
 
-
-def _shares(model, sample_weight, count):
-    """How much each part counts for, `(R,)`: alike, or where losses are divided by the sum of the
-    weights, as much as its weights are of the mean part's."""
+    Parts count equally, unless losses are divided by the sum of the sample weights: then a part
+    counts by the sum of its weights.
+    """
     reductions = {getattr(loss, "reduction", None) for loss in tf.nest.flatten(model.loss)}
     if sample_weight is None or reductions != {"mean_with_sample_weight"}:
         return tf.ones(count)
-    (weights,) = tf.nest.flatten(sample_weight)  # a part has one share, so losses of one weight
+    (weights,) = tf.nest.flatten(sample_weight)  # losses with different weights are not supported
     parts = tf.reduce_sum(tf.reshape(tf.cast(weights, "float32"), (count, -1)), axis=1)
     return tf.math.divide_no_nan(parts, tf.reduce_mean(parts))

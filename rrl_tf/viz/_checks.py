@@ -10,48 +10,37 @@ import numpy as np
 from rrl_tf.errors import InvalidInput
 
 
-def as_floats(values: Any) -> np.ndarray:
-    """Return an array of float64; matplotlib does not draw the bfloat16 of mixed precision."""
-    return np.asarray(values).astype(np.float64)
-
-
-def checked_images(name: str, images: Any, ndim: int) -> np.ndarray:
-    """Return uint8 RGB images, `(height, width, 3)` if `ndim` is 3, or `(T, height, width, 3)`.
-
-    Raises:
-        InvalidInput: if the shape or dtype differs; the message contains `name`.
-    """
-    images = np.asarray(images)
-    if images.ndim != ndim or images.shape[-1] != 3 or 0 in images.shape:
-        expected = "(height, width, 3)" if ndim == 3 else "(T, height, width, 3)"
-        raise InvalidInput(f"{name} must have shape {expected}; received shape {images.shape}")
-    if images.dtype != np.uint8:
-        raise InvalidInput(f"{name} must be uint8; received dtype {images.dtype}")
-    return images
-
-
-def checked_scores(name: str, scores: Any, grid: tuple[int, int], leading: str) -> np.ndarray:
-    """Return attention scores as floats of shape `(*leading, N, N)`, `N = width * height`.
+def shaped(name: str, values: Any, *shape: int | str, dtype: Any = np.float64) -> np.ndarray:
+    """Return an array of a shape, as float64, because matplotlib does not draw bfloat16.
 
     Args:
         name: name of the argument, for the message.
-        scores: the array.
-        grid: `(width, height)` of the view that the N entities form.
-        leading: letters of the leading dimensions, `"H"` or `"TH"`.
+        values: the array.
+        *shape: sizes, or letters for any positive size; equal letters mean equal sizes.
+        dtype: dtype of the result; `None` keeps it.
 
     Raises:
         InvalidInput: if the shape differs.
     """
-    scores = as_floats(scores)
-    nodes = grid[0] * grid[1]
-    wrong = scores.ndim != len(leading) + 2 or 0 in scores.shape
-    if wrong or scores.shape[-2:] != (nodes, nodes):
-        expected = ", ".join((*leading, str(nodes), str(nodes)))
-        raise InvalidInput(
-            f"{name} must have shape ({expected}) for a {grid[0]}x{grid[1]} view; "
-            f"received shape {scores.shape}"
-        )
-    return scores
+    array = np.asarray(values)
+    sizes: dict[int | str, int] = {size: size for size in shape if isinstance(size, int)}
+    fits = array.ndim == len(shape) and 0 not in array.shape
+    if not fits or any(sizes.setdefault(a, b) != b for a, b in zip(shape, array.shape)):
+        expected = f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
+        raise InvalidInput(f"{name} must have shape {expected}; received shape {array.shape}")
+    return array if dtype is None else array.astype(dtype)
+
+
+def checked_images(name: str, images: Any, *leading: str) -> np.ndarray:
+    """Return uint8 RGB images, `(*leading, height, width, 3)`.
+
+    Raises:
+        InvalidInput: if the shape or dtype differs; the message contains `name`.
+    """
+    images = shaped(name, images, *leading, "height", "width", 3, dtype=None)
+    if images.dtype != np.uint8:
+        raise InvalidInput(f"{name} must be uint8; received dtype {images.dtype}")
+    return images
 
 
 def checked_cells(
@@ -72,24 +61,14 @@ def checked_cells(
     return {str(label): (int(x), int(y)) for label, (x, y) in cells.items()}
 
 
-def checked_curve(name: str, parts: str, places: Any, values: Any) -> tuple[np.ndarray, np.ndarray]:
+def checked_curve(name: str, places: Any, values: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return a curve's places `(P,)` and its values `(seeds, P)` as floats.
 
-    Args:
-        name: name of the curve, for the message.
-        parts: names of its two parts, for the message.
-        places, values: the curve.
-
     Raises:
-        InvalidInput: if the shapes differ or do not match.
+        InvalidInput: if the shapes differ or do not match; the message contains `name`.
     """
-    places, values = np.asarray(places, np.float64), np.asarray(values, np.float64)
-    if places.ndim != 1 or values.ndim != 2 or values.shape[1:] != places.shape or not values.size:
-        raise InvalidInput(
-            f"{name} must be {parts} of the shapes (P,) and (seeds, P); received shapes "
-            f"{places.shape} and {values.shape}"
-        )
-    return places, values
+    places = shaped(f"{name}[0]", places, "P")
+    return places, shaped(f"{name}[1]", values, "seeds", len(places))
 
 
 def checked_maps(
@@ -102,11 +81,7 @@ def checked_maps(
     """
     if len(titles) != len(images):
         raise InvalidInput(f"{len(images)} images need as many titles; received {len(titles)}")
-    checked = {name: np.asarray(each, np.float64) for name, each in (maps or {}).items()}
-    for name, each in checked.items():
-        if each.ndim != 3 or len(each) != len(images):
-            raise InvalidInput(
-                f"maps[{name!r}] must have shape ({len(images)}, rows, columns); "
-                f"received shape {each.shape}"
-            )
-    return checked
+    return {
+        name: shaped(f"maps[{name!r}]", each, len(images), "rows", "columns")
+        for name, each in (maps or {}).items()
+    }

@@ -14,7 +14,7 @@ from PIL import Image
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
-from rrl_tf.viz._checks import checked_cells, checked_images, checked_scores
+from rrl_tf.viz._checks import checked_cells, checked_images, shaped
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -56,13 +56,7 @@ def attention_grid(weights: Any, grid: Cell = (7, 7)) -> np.ndarray:
     >>> np.argwhere(attention_grid(np.eye(49)[27]) == 1)  # the agent: row 6, column 3
     array([[6, 3]])
     """
-    weights = np.asarray(weights)
-    if weights.shape != (grid[0] * grid[1],):
-        raise InvalidInput(
-            f"weights must have shape ({grid[0] * grid[1]},) for a {grid[0]}x{grid[1]} view; "
-            f"received shape {weights.shape}"
-        )
-    return weights.reshape(grid).T
+    return shaped("weights", weights, grid[0] * grid[1]).reshape(grid).T
 
 
 def attention_figure(
@@ -102,18 +96,18 @@ def attention_figure(
 
     Reference: figures 10.23 and 10.24 of Zai and Brown, Deep Reinforcement Learning in Action.
     """
-    frame, view = checked_images("frame", frame, 3), checked_images("view", view, 3)
+    frame, view = checked_images("frame", frame), checked_images("view", view)
     rounds = scores if isinstance(scores, dict) else {None: scores}
+    nodes = grid[0] * grid[1]
     rounds = {
-        name: checked_scores("scores" if name is None else f"scores[{name!r}]", each, grid, "H")
+        name: shaped("scores" if name is None else f"scores[{name!r}]", each, "H", nodes, nodes)
         for name, each in rounds.items()
     }
     if not rounds:
         raise InvalidInput(f"scores must hold at least one round; received {scores!r}")
     cells = checked_cells(cells, grid)
-    unseen = np.zeros(grid, bool) if unseen is None else np.asarray(unseen, bool)
-    if unseen.shape != tuple(grid):
-        raise InvalidInput(f"unseen must have shape {tuple(grid)}; received shape {unseen.shape}")
+    unseen = np.zeros(grid, bool) if unseen is None else unseen
+    unseen = shaped("unseen", unseen, *grid, dtype=bool)
 
     groups = merged_cells(cells)
     places = _Places.of(rounds, groups, cells)
@@ -370,7 +364,8 @@ def attention_paid(scores: Any, grid: tuple[int, int]) -> np.ndarray:
     array([[[0.25, 0.25],
             [0.25, 0.25]]])
     """
-    scores = checked_scores("scores", scores, grid, "H")
+    nodes = grid[0] * grid[1]
+    scores = shaped("scores", scores, "H", nodes, nodes)
     return scores.mean(axis=1).reshape(-1, *grid)
 
 
@@ -393,10 +388,8 @@ def overlay(frame: Any, weights: Any) -> np.ndarray:
     >>> overlay(np.zeros((210, 160, 3), "uint8"), np.eye(8)).shape
     (210, 160, 3)
     """
-    frame = checked_images("frame", frame, 3)
-    weights = np.asarray(weights, np.float64)
-    if weights.ndim != 2 or 0 in weights.shape:
-        raise InvalidInput(f"weights must be (rows, columns); received shape {weights.shape}")
+    frame = checked_images("frame", frame)
+    weights = shaped("weights", weights, "rows", "columns")
     height, width, _ = frame.shape
     scaled = Image.fromarray((weights / (weights.max() or 1.0)).astype(np.float32))
     glow = np.asarray(scaled.resize((width, height), Image.Resampling.BILINEAR))[..., None]
@@ -430,7 +423,7 @@ def frame_attention_figure(frame: Any, scores: Mapping[str, Any], grid: tuple[in
 
     Reference: figure 10.25 of Zai and Brown, Deep Reinforcement Learning in Action.
     """
-    frame = checked_images("frame", frame, 3)
+    frame = checked_images("frame", frame)
     if not scores:
         raise InvalidInput(f"scores must hold at least one round; received {scores!r}")
     panels = {(0, 0): ("environment", frame)}

@@ -10,7 +10,7 @@ import numpy as np
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
-from rrl_tf.viz._checks import as_floats
+from rrl_tf.viz._checks import shaped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,37 +65,27 @@ class EpisodeMemory:
     grid: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        gates = {name: as_floats(gate) for name, gate in self.gates.items()}
-        object.__setattr__(self, "gates", gates)
-        if self.attention is None and not gates:
+        if self.attention is None and not self.gates:
             raise InvalidInput("an episode's memory needs attention or a gate; received neither")
         if self.attention is not None:
-            object.__setattr__(self, "attention", as_floats(self.attention))
-            self._check_attention()
-        expected = (self.steps, len(self.slots))
+            object.__setattr__(self, "attention", self._checked_attention())
+        gates = {
+            name: shaped(f"gates[{name!r}]", gate, self.steps, len(self.slots))
+            for name, gate in self.gates.items()
+        }
+        object.__setattr__(self, "gates", gates)
         for name, gate in gates.items():
-            if gate.shape != expected or 0 in gate.shape:
-                raise InvalidInput(
-                    f"gates[{name!r}] must have shape (T, M), here {expected}; "
-                    f"received shape {gate.shape}"
-                )
             if not (gate >= 0).all() or not (gate <= 1).all():
                 raise InvalidInput(
                     f"gates[{name!r}] must be from 0 to 1; received {gate.min()} to {gate.max()}"
                 )
 
-    def _check_attention(self):
+    def _checked_attention(self):
         if self.grid is not None and list(self.entities).count(VIEW) != 1:
             raise InvalidInput(f"a grid needs one entity called {VIEW!r}; received {self.entities}")
         cells = 0 if self.grid is None else self.grid[0] * self.grid[1] - 1
-        expected = (len(self.slots), len(self.entities) + cells)
-        shape = self.attention.shape
-        if len(shape) != 4 or 0 in shape or shape[2:] != expected:
-            raise InvalidInput(
-                f"attention must have shape (T, H, {expected[0]}, {expected[1]}) for "
-                f"{len(self.slots)} slots, {len(self.entities)} entities and grid {self.grid}; "
-                f"received shape {shape}"
-            )
+        entities = len(self.entities) + cells
+        return shaped("attention", self.attention, "T", "H", len(self.slots), entities)
 
     @property
     def steps(self) -> int:
@@ -150,13 +140,7 @@ def gates_figure(memory: EpisodeMemory, cells: Cells, source: str = "agent") -> 
         >>> len(figure.axes)  # the gate, and the entities in view
         2
     """
-    gates = {title: memory.gates[name] for name, title in _TITLES.items() if name in memory.gates}
-    if not gates:
-        raise InvalidInput(f"expected a gate of {[*_TITLES]}; received {[*memory.gates]}")
-    if len(cells) != memory.steps:
-        raise InvalidInput(
-            f"cells must be {memory.steps} dicts, one per step of the memory; received {len(cells)}"
-        )
+    gates = _titled_gates(memory, cells)
     labels = [
         label for label in dict.fromkeys(x for each in cells for x in each) if label != source
     ]
@@ -188,6 +172,18 @@ def gates_figure(memory: EpisodeMemory, cells: Cells, source: str = "agent") -> 
         axes.tick_params(labelbottom=axes is panels[-1])
     style.name_axes(panels[-1], "step of the episode")
     return figure
+
+
+def _titled_gates(memory: EpisodeMemory, cells: Cells) -> dict[str, np.ndarray]:
+    """Return title → gate of the gates that are drawn."""
+    gates = {title: memory.gates[name] for name, title in _TITLES.items() if name in memory.gates}
+    if not gates:
+        raise InvalidInput(f"expected a gate of {[*_TITLES]}; received {[*memory.gates]}")
+    if len(cells) != memory.steps:
+        raise InvalidInput(
+            f"cells must be {memory.steps} dicts, one per step of the memory; received {len(cells)}"
+        )
+    return gates
 
 
 def _draw_rows(panels: Sequence[Axes], gates: Mapping[str, np.ndarray]) -> AxesImage:

@@ -11,6 +11,7 @@ from matplotlib.colors import to_hex
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
+from rrl_tf.viz._checks import shaped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -146,24 +147,19 @@ def _explain(figure):
 
 def _checked(edges, marked, connected, rounds):
     """Return the arrays of the figure, with attention averaged over heads."""
-    edges, connected = np.asarray(edges, bool), np.asarray(connected, bool)
-    count = len(edges) if edges.ndim else 0
-    if not count or edges.shape != (count, count) or (edges != edges.T).any():
-        raise InvalidInput(f"edges must be a symmetric (N, N); received shape {edges.shape}")
+    edges = shaped("edges", edges, "N", "N", dtype=bool)
+    count = len(edges)
+    if (edges != edges.T).any():
+        raise InvalidInput("edges must be symmetric; received an edge in one direction only")
     if not 0 <= marked < count:
         raise InvalidInput(f"marked must be one of {count} nodes; received {marked!r}")
-    if connected.shape != (count,):
-        raise InvalidInput(f"connected must have shape ({count},); received {connected.shape}")
     if not rounds:
         raise InvalidInput(f"rounds must hold at least one round; received {rounds!r}")
-    drawn = {}
-    for title, (attention, share) in rounds.items():
-        # Mixed precision hands over bfloat16, which matplotlib does not draw.
-        attention, share = (np.asarray(a).astype(np.float64) for a in (attention, share))
-        if attention.ndim != 3 or attention.shape[1:] != edges.shape or share.shape != (count,):
-            raise InvalidInput(
-                f"rounds[{title!r}] must be attention of the shape (H, {count}, {count}) and a "
-                f"probability of the shape ({count},); received {attention.shape}, {share.shape}"
-            )
-        drawn[title] = attention.mean(axis=0), share
-    return edges, connected, drawn
+    drawn = {
+        title: (
+            shaped(f"rounds[{title!r}][0]", attention, "H", count, count).mean(axis=0),
+            shaped(f"rounds[{title!r}][1]", probability, count),
+        )
+        for title, (attention, probability) in rounds.items()
+    }
+    return edges, shaped("connected", connected, count, dtype=bool), drawn

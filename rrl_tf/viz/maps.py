@@ -9,7 +9,7 @@ import numpy as np
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
-from rrl_tf.viz._checks import as_floats, checked_maps
+from rrl_tf.viz._checks import checked_maps, shaped
 from rrl_tf.viz.attention import draw_weights
 
 if TYPE_CHECKING:
@@ -51,11 +51,7 @@ def digits_figure(
 
     Reference: figure 10.17 of Zai and Brown, Deep Reinforcement Learning in Action.
     """
-    images = np.asarray(images, np.float64)
-    if images.ndim != 3 or 0 in images.shape:
-        raise InvalidInput(
-            f"images must have shape (M, height, width); received shape {images.shape}"
-        )
+    images = shaped("images", images, "M", "height", "width")
 
     def draw(axes, image, weights):
         if weights is None:
@@ -97,11 +93,7 @@ def questions_figure(
         >>> len(figure.axes)  # the picture, and its map
         2
     """
-    images = np.asarray(images, np.float64)
-    if images.ndim != 4 or images.shape[-1] != 3 or 0 in images.shape:
-        raise InvalidInput(
-            f"images must have shape (M, height, width, 3); received shape {images.shape}"
-        )
+    images = shaped("images", images, "M", "height", "width", 3)
 
     def draw(axes, image, weights):
         rows, columns, _ = image.shape
@@ -170,14 +162,8 @@ def most_attended(scores: Any, grid: tuple[int, int]) -> np.ndarray:
     array([[[1., 1.],
             [1., 1.]]])
     """
-    scores = as_floats(scores)
-    rows, columns = grid
-    if scores.ndim != 4 or scores.shape[-1] != rows * columns:
-        raise InvalidInput(
-            f"scores must have shape (M, H, N, {rows * columns}) for a grid of {rows} x {columns}; "
-            f"received shape {scores.shape}"
-        )
-    return scores.max(axis=(1, 2)).reshape(-1, rows, columns)
+    scores = shaped("scores", scores, "M", "H", "N", grid[0] * grid[1])
+    return scores.max(axis=(1, 2)).reshape(-1, *grid)
 
 
 def memory_attention_figure(
@@ -207,18 +193,7 @@ def memory_attention_figure(
         >>> names = ["1", "2", "3", "4", "in"]
         >>> figure = memory_attention_figure(scores, names, ["a", "b", "c"], queries=4)
     """
-    scores = as_floats(scores)
-    if scores.ndim != 4 or 0 in scores.shape or scores.shape[2] != scores.shape[3]:
-        raise InvalidInput(f"scores must have shape (T, H, N, N); received shape {scores.shape}")
-    for argument, names, size in (("steps", steps, 0), ("entities", entities, 3)):
-        if len(names) != scores.shape[size]:
-            raise InvalidInput(
-                f"{argument} must be {scores.shape[size]} names for scores of shape "
-                f"{scores.shape}; received {names!r}"
-            )
-    if queries is not None and not 1 <= queries <= scores.shape[2]:
-        raise InvalidInput(f"queries must be 1 to {scores.shape[2]}; received {queries!r}")
-    scores = scores[:, :, :queries]
+    scores = _checked_attention(scores, entities, steps, queries)[:, :, :queries]
     times, heads, rows, columns = scores.shape
     gap, top, letters = 0.1, 0.62, max(map(len, entities))
     left = max(0.95, 0.55 + style.LETTER * letters)
@@ -246,6 +221,19 @@ def memory_attention_figure(
     style.colour_bar(figure, image, *bar, "attention")
     style.write(figure, left, 0.1, "attention at every step: a row attends to the columns")
     return figure
+
+
+def _checked_attention(scores, entities, steps, queries):
+    scores = shaped("scores", scores, "T", "H", "N", "N")
+    for argument, names, size in (("steps", steps, 0), ("entities", entities, 3)):
+        if len(names) != scores.shape[size]:
+            raise InvalidInput(
+                f"{argument} must be {scores.shape[size]} names for scores of shape "
+                f"{scores.shape}; received {names!r}"
+            )
+    if queries is not None and not 1 <= queries <= scores.shape[2]:
+        raise InvalidInput(f"queries must be 1 to {scores.shape[2]}; received {queries!r}")
+    return scores
 
 
 def _name_ticks(axis: Axis, names: Sequence[str], rotation: int = 0) -> None:

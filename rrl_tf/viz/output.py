@@ -86,7 +86,7 @@ def save_film(
         >>> save_film(np.zeros((3, 64, 64, 3), "uint8"), "pictures/episode.gif")
         PosixPath('pictures/episode.gif')
     """
-    images = checked_images("images", images, ndim=4)
+    images = checked_images("images", images, "T")
     path = Path(path)
     pages = _pages(images)
     # GIF counts hundredths of a second.

@@ -1,4 +1,4 @@
-"""Trainings run in processes of their own, several at a time, and end with the command."""
+"""Trainings run in separate processes, several at a time, and end with the command."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Our Decision Transformer computes what min-decision-transformer computes in PyTorch."""
+"""Our Decision Transformer and min-decision-transformer in PyTorch give the same numbers."""
 
 import keras
 import numpy as np

@@ -137,7 +137,7 @@ def test_a_curriculum_of_levels_and_its_state():
     state, observation = env.begin((0, 0))
     kinds = observation.numpy()[..., 0]
     assert set((kinds == LOCK).sum((1, 2)).tolist()) == {1, 2}
-    state, observation, *_, success = env.step_and_restart(state, tf.zeros(6, tf.int32), (0, 1), 1)
+    state, observation, *_, success = env.step_and_reset(state, tf.zeros(6, tf.int32), (0, 1), 1)
     assert success.shape == (6,)
     stored = env.get_state(state)
     again, seen = env.set_state(stored)

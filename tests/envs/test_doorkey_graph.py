@@ -209,15 +209,15 @@ def test_eager_graph_and_xla_are_equal(starts):
     def loop(state):
         def body(t, state, reward):
             seed = tf.stack((tf.constant(3, tf.int64), tf.cast(t, tf.int64)))
-            state, _, gained, *_ = graph.step_and_restart(state, tf.gather(actions, t), seed)
+            state, _, gained, *_ = graph.step_and_reset(state, tf.gather(actions, t), seed)
             return t + 1, state, reward + gained
 
         begin = (0, state, tf.zeros(9))
         return tf.while_loop(lambda t, *_: t < len(actions), body, begin)
 
-    eager = play(graph.step_and_restart)
-    assert_same(play(tf.function(graph.step_and_restart)), eager)
-    assert_same(play(tf.function(graph.step_and_restart, jit_compile=True)), eager)
+    eager = play(graph.step_and_reset)
+    assert_same(play(tf.function(graph.step_and_reset)), eager)
+    assert_same(play(tf.function(graph.step_and_reset, jit_compile=True)), eager)
     _, state, reward = loop(graph.initial_state(9, (3, 2**40)))
     assert_same(state, eager[-1][0])
     np.testing.assert_allclose(reward, sum(outcome[2] for outcome in eager))
@@ -227,7 +227,7 @@ def test_an_episode_that_ends_is_followed_by_another():
     graph = DoorKeyGraph(5, max_steps=8)
     state, lost = graph.state_of([START, START]), []
     for t, action in enumerate(SOLUTION):
-        outcome = graph.step_and_restart(state, [action, 0], (1, t))
+        outcome = graph.step_and_reset(state, [action, 0], (1, t))
         state, observation, reward, terminated, truncated, final = outcome
         lost.append(np.any(observation != final))
     assert lost == [False] * 7 + [True]

@@ -65,7 +65,7 @@ def test_a_loaded_classifier_takes_one_raw_image_or_a_batch(tmp_path):
     served.close()
 
 
-def test_a_sequence_is_classified_as_well(tmp_path):
+def test_a_sequence_is_classified(tmp_path):
     model = MemorySequenceClassifier.from_preset("fast", num_classes=3)
     model.build((None, 2, 6))
     served = load_policy(
@@ -81,7 +81,7 @@ def test_a_sequence_is_classified_as_well(tmp_path):
     served.close()
 
 
-def test_what_does_not_attend_has_no_attention_to_show(tmp_path):
+def test_a_model_without_attention_has_no_attention_signature(tmp_path):
     folder = export_classifier(tmp_path, built(MLPClassifier()), clean, (8, 8), version=7)
     assert folder.name == "7"
     session = SavedModelSession(folder)

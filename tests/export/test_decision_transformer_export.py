@@ -44,14 +44,16 @@ def continuous():
 def discrete():
     prepare = doorkey_task().preprocessor
     size = 7 * 7 * 24
-    scaling = Scaling(np.zeros(size, "float32"), np.ones(size, "float32"), 1.0, prepare=prepare)
+    scaling = Scaling(
+        np.zeros(size, "float32"), np.ones(size, "float32"), 1.0, preprocessor=prepare
+    )
     observations = np.random.default_rng(0).integers(0, 3, size=(7, 2, 7, 7, 4)).astype("uint8")
     return policy(True, size, positions="window"), scaling, observations
 
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """Function of `continuous` or `discrete` → what it makes, and the folder of its export."""
+    """Function of `continuous` or `discrete`: its results and the folder of the export."""
 
     @functools.cache
     def export(make):
@@ -65,7 +67,7 @@ def exported(tmp_path_factory):
 
 
 @pytest.mark.parametrize("make", [continuous, discrete])
-def test_a_session_with_the_export_acts_as_the_trained_policy(make, exported):
+def test_a_session_equals_the_trained_policy(make, exported):
     model, scaling, observations, version = exported(make)
     served = load_policy(version)
     assert served.details["context_length"] == K and served.details["environment"] == "x"
@@ -85,7 +87,7 @@ def test_a_session_with_the_export_acts_as_the_trained_policy(make, exported):
     served.close()
 
 
-def test_discrete_actions_come_with_their_probabilities(exported):
+def test_discrete_actions_have_probabilities(exported):
     model, scaling, observations, version = exported(discrete)
     served = load_policy(version)
     rng = np.random.default_rng(1)
@@ -110,8 +112,8 @@ def test_discrete_actions_come_with_their_probabilities(exported):
     served.close()
 
 
-def test_a_policy_says_what_it_is_asked_for_by_default(tmp_path):
-    """A dense policy of whole returns: nothing is subtracted, and nobody has to ask."""
+def test_the_default_target_is_the_best_return(tmp_path):
+    """A dense policy of whole returns: rewards are not subtracted."""
     _, scaling, observations = continuous()
     scaling = dataclasses.replace(scaling, condition="return", target_return=70.0)
     model = BehaviorCloning(5, 3, (8,), return_conditioned=True, distribution="censored_normal")
@@ -139,7 +141,7 @@ def with_default_target(tmp_path_factory):
 
 @pytest.mark.parametrize("packaged", [False, True])
 @pytest.mark.parametrize("batch_size", [-1, 4097])
-def test_a_request_cannot_ask_for_endless_targets(with_default_target, packaged, batch_size):
+def test_the_batch_size_of_default_targets_is_limited(with_default_target, packaged, batch_size):
     served = load_policy("dt-doorkey" if packaged else with_default_target)
     with pytest.raises(InvalidInput, match="batch_size must be 0 to 4096"):
         served.predict({"batch_size": np.array(batch_size, np.int32)}, "default_target")

@@ -6,12 +6,12 @@ import pytest
 
 from rrl_tf.data.sort_of_clevr import QUESTION_SIZE, examples, ink, sample_sort_of_clevr
 from rrl_tf.export import SavedModelSession, export_vqa
-from rrl_tf.models import ConvolutionalAnswerer, RelationalAnswerer
+from rrl_tf.models import ConvolutionalVQA, RelationalVQA
 
 pytestmark = pytest.mark.tf_only
 
 
-@pytest.mark.parametrize("kind", [RelationalAnswerer, ConvolutionalAnswerer])
+@pytest.mark.parametrize("kind", [RelationalVQA, ConvolutionalVQA])
 def test_answers_probabilities_and_attention(tmp_path, kind):
     pictures = sample_sort_of_clevr(3, 1)
     inputs, _ = examples(pictures)
@@ -19,7 +19,7 @@ def test_answers_probabilities_and_attention(tmp_path, kind):
     expected = keras.ops.convert_to_numpy(keras.ops.softmax(model(inputs)))
     folder = export_vqa(tmp_path, model, ink, (75, 75, 3), QUESTION_SIZE)
     session = SavedModelSession(folder)
-    attends = kind is RelationalAnswerer
+    attends = kind is RelationalVQA
     names = {"answer", "serving_default"} | ({"answer_with_attention"} if attends else set())
     assert set(session.signatures) == names
     for number in range(2):

@@ -227,3 +227,11 @@ def test_cells_of_a_grid_are_not_drawn_over_a_frame():
     model = RelationalQNetwork(2, (4,))
     model.build((None, 24, 18, 1))
     assert not play(model, pixels, Dot("rgb_array"), {}).scores
+
+
+def test_every_exported_name_is_an_object_of_its_module():
+    import rrl_tf.interpret
+
+    for _ in range(2):  # the second time its modules are attributes of the package
+        for name in rrl_tf.interpret.__all__:
+            assert getattr(rrl_tf.interpret, name).__name__ == name

@@ -19,7 +19,7 @@ from rrl_tf.interpret.faithfulness import (
     measure_faithfulness,
     most_relevant,
 )
-from rrl_tf.models import RelationalAnswerer, RelationalQNetwork
+from rrl_tf.models import RelationalQNetwork, RelationalVQA
 
 # Keras warns of the softmax of a network of one entity.
 pytestmark = pytest.mark.filterwarnings("ignore:You are using a softmax over axis -1")
@@ -43,7 +43,7 @@ def network(**arguments):
 
 @functools.cache
 def answerer():
-    model = RelationalAnswerer.from_preset(
+    model = RelationalVQA.from_preset(
         "fast", num_classes=4, conv_filters=(4, 8), cell_units=(8,), width=8, hidden_units=(8,)
     )
     model.build({"images": (None, *IMAGE), "questions": (None, None, BITS)})
@@ -271,7 +271,7 @@ NAN = np.full((1, HEIGHT, WIDTH, FEATURES), np.nan, "float32")
         ({"inputs": {"observation": NAN}}, "takes an array and no `memory`; received dict"),
         ({"memory": np.zeros((1, 3))}, "takes an array and no `memory`; received ndarray and a"),
         ({"network": None}, "`network` must be .*received None"),
-        ({"answers": np.zeros(3, int)}, "`answers` needs a RelationalAnswerer"),
+        ({"answers": np.zeros(3, int)}, "`answers` needs a RelationalVQA"),
     ],
 )
 def test_wrong_arguments_for_an_agent_raise_one_error(changes, message):

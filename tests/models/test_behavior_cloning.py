@@ -1,4 +1,4 @@
-"""BehaviorCloning looks at the states, and at the return where it is told one."""
+"""BehaviorCloning, and predictions that it shares with DecisionTransformer."""
 
 import keras
 import numpy as np
@@ -8,7 +8,7 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.models import BehaviorCloning, DecisionTransformer
 
 
-def test_states_are_all_it_needs():
+def test_states_alone_suffice():
     model = BehaviorCloning(state_size=4, action_size=3, hidden_units=(6,))
     real = model({"states": np.ones((2, 5, 4), "float32")})["action"]
     symbol = model({"states": keras.Input((5, 4))})["action"]
@@ -29,7 +29,7 @@ def windows(steps, seed=0):
 
 
 @pytest.mark.parametrize("return_conditioned", [False, True])
-def test_the_return_makes_a_difference_where_it_is_told(return_conditioned):
+def test_return_matters_if_conditioned(return_conditioned):
     model = BehaviorCloning(4, 3, (6,), return_conditioned=return_conditioned)
     window = windows(5)
     other = {**window, "returns_to_go": window["returns_to_go"] + 1.0}
@@ -39,8 +39,8 @@ def test_the_return_makes_a_difference_where_it_is_told(return_conditioned):
 
 @pytest.mark.parametrize("last_action", [False, True])
 @pytest.mark.parametrize("model", [BehaviorCloning, DecisionTransformer])
-def test_a_distribution_comes_with_the_action_that_is_played(model, last_action):
-    network = model(4, 3, distribution="censored_normal", played_noise=0.0)
+def test_distribution_and_action_are_returned(model, last_action):
+    network = model(4, 3, distribution="censored_normal", noise_scale=0.0)
     window = windows(5)
     predicted = network(window, last_action=last_action)
     rows = (2,) if last_action else (2, 5)
@@ -56,7 +56,7 @@ def test_a_distribution_comes_with_the_action_that_is_played(model, last_action)
     assert symbols["distribution"].shape == (None, *rows[1:], 6)
 
 
-def test_members_share_a_batch_in_training_and_are_averaged_in_play():
+def test_members_train_on_parts_of_a_batch_and_play_their_mean():
     model, window = BehaviorCloning(4, 3, (6,), dropout=0.0, members=2), windows(5)
     model.build()
     states = window["states"].reshape(-1, 4)
@@ -66,12 +66,12 @@ def test_members_share_a_batch_in_training_and_are_averaged_in_play():
     np.testing.assert_allclose(played, np.mean(apart, axis=0), atol=1e-6)
     trained = keras.ops.convert_to_numpy(model(window, training=True)["action"]).reshape(-1, 3)
     np.testing.assert_allclose(trained, np.concatenate([apart[0][:5], apart[1][5:]]), atol=1e-6)
-    with pytest.raises(InvalidInput, match="shared by 3 members; received 10 steps"):
+    with pytest.raises(InvalidInput, match="multiple of 3 steps"):
         BehaviorCloning(4, 3, members=3)(window, training=True)
 
 
-def test_discrete_actions_have_no_such_distribution():
-    with pytest.raises(InvalidInput, match="discrete; received 'censored_normal'"):
+def test_bad_distributions_are_errors():
+    with pytest.raises(InvalidInput, match="discrete actions; received 'censored_normal'"):
         BehaviorCloning(4, 3, discrete=True, distribution="censored_normal")
     with pytest.raises(InvalidInput, match=r"`distribution` must be one of .*received 'normal'"):
         DecisionTransformer(4, 3, distribution="normal")

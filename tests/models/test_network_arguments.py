@@ -1,4 +1,4 @@
-"""What the arguments of the networks of grids may be, and what is said of others."""
+"""Arguments of networks of grids, and errors for bad ones."""
 
 import re
 
@@ -26,8 +26,7 @@ NARROWING = [
     "marks", [{"readout": "feature", "readout_feature": 1}, {"unseen_feature": 1}]
 )
 @pytest.mark.parametrize("arguments", NARROWING)
-def test_a_feature_marks_no_cell_where_convolutions_narrow_a_grid(size, marks, arguments):
-    """Where the size was not known, another cell was read."""
+def test_features_of_cells_need_convolutions_that_keep_the_size(size, marks, arguments):
     model = RelationalQNetwork(3, **marks, **arguments)
     with pytest.raises(InvalidInput, match="needs convolutions that keep the size of the grid"):
         model.build((None, size, size, 5))
@@ -35,29 +34,29 @@ def test_a_feature_marks_no_cell_where_convolutions_narrow_a_grid(size, marks, a
 
 
 @pytest.mark.parametrize("arguments", [{}, {"conv_padding": "same", "conv_kernel_size": 3}])
-def test_a_feature_marks_a_cell_of_a_grid_of_any_size(arguments):
+def test_readout_of_a_feature_takes_grids_of_any_size(arguments):
     model = RelationalQNetwork(3, readout="feature", readout_feature=1, **arguments)
     model.build((None, None, None, 5))
     assert model(observation((4, 6, 5))).shape == (2, 3)
 
 
-def test_a_grid_too_small_is_refused_where_only_it_tells_its_size():
+def test_calling_with_a_grid_that_is_too_small_is_an_error():
     model = RelationalQNetwork(3, conv_pool=4)
     model.build((None, None, None, 5))
-    with pytest.raises(InvalidInput, match=r"`conv_pool` must be at most.*3 x 3; received 4"):
+    with pytest.raises(ValueError, match="zero or negative"):
         model(observation((3, 3, 5)))
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments",
     [
-        ({"conv_kernel_size": 9}, "`conv_kernel_size` must be at most.*7 x 7; received 9"),
-        ({"conv_kernel_size": (5, 5), "conv_filters": (8, 8)}, "`conv_kernel_size`.*3 x 3; .* 5"),
-        ({"conv_pool": 8}, "`conv_pool` must be at most.*7 x 7; received 8"),
+        {"conv_kernel_size": 9},
+        {"conv_kernel_size": (5, 5), "conv_filters": (8, 8)},
+        {"conv_pool": 8},
     ],
 )
-def test_a_grid_too_small_is_refused_at_building(arguments, message):
-    with pytest.raises(InvalidInput, match=message):
+def test_building_for_a_grid_that_is_too_small_is_an_error(arguments):
+    with pytest.raises(ValueError, match="zero or negative"):
         RelationalQNetwork(3, **arguments).build((None, 7, 7, 20))
 
 
@@ -82,6 +81,6 @@ def test_a_grid_too_small_is_refused_at_building(arguments, message):
         ({"readout_cell": (1.5, 1)}, "`readout_cell` must be an integer; received 1.5"),
     ],
 )
-def test_an_argument_of_another_kind_is_named(arguments, message):
+def test_bad_arguments_are_errors(arguments, message):
     with pytest.raises(InvalidInput, match=message):
         RelationalQNetwork.from_preset("fast", **arguments)

@@ -1,4 +1,4 @@
-"""Trained presets: what is in the package plays as its card says, and nothing damaged is loaded."""
+"""Trained models in the package reach the results of their cards; damaged files are errors."""
 
 import hashlib
 import json
@@ -45,20 +45,20 @@ def card(name):
     return json.loads((FOLDER / name / "evaluation.json").read_text())
 
 
-def test_the_package_is_small_and_names_what_it_holds():
+def test_package_is_small_and_lists_its_trained_models():
     names = trained_presets()
     assert {"doorkey-5x5", "doorkey-6x6", "doorkey-8x8", "doorkey-16x16"} <= names.keys()
     assert {"memory-s17", "key-corridor-s3r3", "box-world"} <= names.keys()
     assert {"mnist-relational", "dt-doorkey", "nth-farthest"} <= names.keys()
     assert all(names.values())
     size = sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file())
-    assert size < 10 * 2**20  # 10 MB; the wheel, compressed, is smaller
+    assert size < 10 * 2**20  # 10 MB; the compressed wheel is smaller
     assert "doorkey-5x5" in RelationalQNetwork.presets
     assert "doorkey-8x8" in RecurrentQNetwork.presets
     assert "doorkey-8x8" not in RelationalQNetwork.presets
 
 
-def test_doorkey_5x5_plays_as_its_card_says():
+def test_doorkey_5x5_reaches_the_results_of_its_card():
     policy, task = rrl_tf.load_policy("doorkey-5x5"), doorkey_task((5,))
     resets = task.evaluation_resets(-1, 1000)
     played = evaluate(policy.act, task.make_test_env, resets).summary()
@@ -66,13 +66,13 @@ def test_doorkey_5x5_plays_as_its_card_says():
     assert played["length"] == pytest.approx(card("doorkey-5x5")["eval/length"])
 
 
-def test_box_world_plays_as_its_card_says():
+def test_box_world_reaches_the_results_of_its_card():
     config = train_box_world.PRESETS["box-world"]
     task = train_box_world.make_task(config)
     policy = rrl_tf.load_policy("box-world")
     resets = task.evaluation_resets(-1, config.evaluation_episodes)
     played = evaluate(policy.act, task.make_test_env, resets).summary()
-    # Not to the bit on every processor: an episode or two may go otherwise.
+    # Not bit-exact on every processor: an episode or two may differ.
     assert played["success"] == pytest.approx(card("box-world")["eval/success"], abs=0.01)
     first, _ = task.make_test_env().reset(seed=0)
     _, attention = policy.act(first, return_attention_scores=True)
@@ -80,17 +80,17 @@ def test_box_world_plays_as_its_card_says():
 
 
 @pytest.mark.parametrize("name", REMEMBERING)
-def test_a_policy_that_remembers_plays_as_its_card_says(name):
+def test_recurrent_policies_reach_the_results_of_their_cards(name):
     config = train_recurrent.PRESETS[name]
     task = train_recurrent.make_task(config)
     agent = make_agent(task, RecurrentQNetwork.from_preset(name), config)
     resets = task.evaluation_resets(-1, config.evaluation_episodes)
     played = evaluate(agent.greedy_policy(), task.make_test_env, resets).summary()
-    # Not to the bit on every processor: an episode or two may go otherwise.
+    # Not bit-exact on every processor: an episode or two may differ.
     assert played["success"] == pytest.approx(card(name)["eval/success"], abs=0.01)
 
 
-def test_digits_are_read_as_the_card_says():
+def test_mnist_relational_reaches_the_results_of_its_card():
     source = os.environ.get("MNIST_DATA")
     if source is None and not pathlib.Path("~/tensorflow_datasets/mnist").expanduser().exists():
         pytest.skip("needs MNIST: its four files in the folder $MNIST_DATA, or TensorFlow Datasets")
@@ -103,17 +103,17 @@ def test_digits_are_read_as_the_card_says():
     assert right.mean() == pytest.approx(card("mnist-relational")["test/perturbed"], abs=3e-4)
 
 
-def test_questions_are_answered_as_the_card_says():
+def test_nth_farthest_reaches_the_results_of_its_card():
     sequences, answers = train_nth_farthest.evaluation_questions(train_nth_farthest.FAST)
     model = MemorySequenceClassifier.from_preset("nth-farthest")
-    told = model.predict(sequences, batch_size=2000, verbose=0).argmax(-1)
+    error = model.predict(sequences, batch_size=2000, verbose=0).argmax(-1)
     expected = card("nth-farthest")["eval/accuracy"]
-    assert (told == answers).mean() == pytest.approx(expected, abs=3e-4)
+    assert (error == answers).mean() == pytest.approx(expected, abs=3e-4)
     policy = rrl_tf.load_policy("nth-farthest")
-    np.testing.assert_array_equal(policy.classify(sequences[:100]), told[:100])
+    np.testing.assert_array_equal(policy.classify(sequences[:100]), error[:100])
 
 
-def test_a_decision_transformer_earns_what_its_card_says():
+def test_dt_doorkey_reaches_the_results_of_its_card():
     policy, count = rrl_tf.load_policy("dt-doorkey"), 100
     envs = [make_doorkey(5, observation="compass") for _ in range(count)]
     session = WindowSession(policy, 0.95, num_envs=count)
@@ -126,7 +126,7 @@ def test_a_decision_transformer_earns_what_its_card_says():
             earned[i] += rewards[i]
             over[i] = terminated or truncated
     expected = card("dt-doorkey")["last"]["0.95"]["return"]
-    # Not to the bit on every processor: an episode may go otherwise.
+    # Not bit-exact on every processor: an episode may differ.
     assert earned.mean() == pytest.approx(expected, abs=0.01)
 
 
@@ -144,7 +144,7 @@ def test_model_and_policy_of_a_preset_have_the_same_weights(name):
     assert np.isin(stored.round(6), np.concatenate([v.ravel() for v in held]).round(6)).all()
 
 
-def test_a_policy_that_remembers_acts_through_a_session():
+def test_recurrent_policy_acts_through_a_session():
     policy, task = rrl_tf.load_policy("doorkey-6x6"), doorkey_task((6,))
     env, session = task.make_env(), MemorySession(policy)
     observation, _ = env.reset(seed=3)
@@ -173,18 +173,16 @@ def small_classifier():
 
 
 @pytest.mark.parametrize("name", ["patch-mnist", "./patch-mnist", "doorkey-5x5"])
-def test_a_known_name_is_no_folders(tmp_path, monkeypatch, name):
-    """What was written there could not be read: `from_preset` takes the known one first."""
+def test_name_of_a_known_preset_is_no_valid_folder(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidInput, match=r"must not be called as a known one, .*; received"):
+    with pytest.raises(InvalidInput, match=r"the name of a known preset, .*; received"):
         small_classifier().save_to_preset(name)
     assert not list(tmp_path.iterdir())
     folder = small_classifier().save_to_preset(f"mine/{name}")
     assert MLPClassifier.from_preset(folder).hidden_units == (8,)
 
 
-def test_a_users_hidden_folder_is_no_draft(tmp_path):
-    """`.preset-mine` was taken for what a killed process had left."""
+def test_saving_keeps_hidden_folders_of_a_user(tmp_path):
     mine = tmp_path / ".preset-mine"
     mine.mkdir()
     (mine / "notes").write_text("precious")
@@ -192,19 +190,8 @@ def test_a_users_hidden_folder_is_no_draft(tmp_path):
     assert (mine / "notes").read_text() == "precious"
 
 
-def test_weights_are_a_file_of_keras_and_smaller_than_its_own(tmp_path):
-    model, other = small_classifier(), small_classifier()
-    model.save_to_preset(tmp_path / "mine")
-    model.save_weights(tmp_path / "keras.weights.h5")
-    file = tmp_path / "mine" / "model.weights.h5"
-    assert file.stat().st_size < 0.95 * (tmp_path / "keras.weights.h5").stat().st_size
-    other.load_weights(file)
-    for ours, loaded in zip(model.get_weights(), other.get_weights(), strict=True):
-        np.testing.assert_array_equal(loaded, ours)
-
-
-def test_a_full_disk_is_one_error_and_leaves_nothing(tmp_path):
-    """HDF5 ended the process by a segmentation fault."""
+def test_full_disk_is_an_error_and_leaves_nothing(tmp_path):
+    """`save_weights` would crash the process."""
     model, limits = small_classifier(), resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
     try:
@@ -215,7 +202,7 @@ def test_a_full_disk_is_one_error_and_leaves_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def repr_of_start(content):
+def shortened(content):
     return repr(content[:20])
 
 
@@ -235,22 +222,21 @@ def flip(file):
     "file", ["model.weights.h5", "config.json", "README.md", "policy/1/saved_model.pb"]
 )
 @pytest.mark.parametrize("damage", ["changed", "missing"])
-def test_a_damaged_file_is_named(copied, file, damage):
+def test_damaged_file_is_an_error(copied, file, damage):
     flip(copied / file) if damage == "changed" else (copied / file).unlink()
     for load in (RelationalQNetwork.from_preset, rrl_tf.load_policy):
         with pytest.raises(InvalidInput, match=f"damaged, missing or new: {file}"):
             load(copied)
 
 
-def test_a_file_that_came_later_is_named(copied):
+def test_new_file_is_an_error(copied):
     (copied / "more.txt").write_text("?")
     with pytest.raises(InvalidInput, match=r"damaged, missing or new: more\.txt"):
         preset_folder(copied)
 
 
 @pytest.mark.parametrize("place", ["policy/2", "policy/1/assets", "more"])
-def test_a_linked_folder_is_refused(copied, tmp_path, place):
-    """Its files were in no list, and the newest version was loaded from it."""
+def test_linked_folder_is_an_error(copied, tmp_path, place):
     elsewhere = shutil.copytree(copied / "policy/1", tmp_path / "elsewhere")
     shutil.rmtree(copied / place, ignore_errors=True)
     (copied / place).symlink_to(elsewhere)
@@ -262,8 +248,8 @@ def test_a_linked_folder_is_refused(copied, tmp_path, place):
 DEEP = "[" * 100_000 + "]" * 100_000
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"class": "x"}', DEEP], ids=repr_of_start)
-def test_metadata_that_cannot_be_read_are_one_error(copied, content):
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"class": "x"}', DEEP], ids=shortened)
+def test_bad_metadata_is_an_error(copied, content):
     (copied / "metadata.json").write_text(content)
     with pytest.raises(InvalidInput, match=r"metadata\.json must be as save_to_preset writes it"):
         preset_folder(copied)
@@ -276,22 +262,22 @@ DENSE = json.dumps(keras.saving.serialize_keras_object(keras.layers.Dense(1)))
 @pytest.mark.parametrize(
     "content",
     ['"hello"', "{}", "[]", "null", "3", '{"class_name": 3}', DENSE, DEEP],
-    ids=repr_of_start,
+    ids=shortened,
 )
-def test_a_configuration_of_no_model_is_one_error(copied, content, load_weights):
+def test_configuration_of_no_model_is_an_error(copied, content, load_weights):
     (copied / "config.json").write_text(content)
     metadata = json.loads((copied / "metadata.json").read_text())
     metadata["sha256"]["config.json"] = hashlib.sha256(content.encode()).hexdigest()
     (copied / "metadata.json").write_text(json.dumps(metadata))
-    with pytest.raises(InvalidInput, match=r"config\.json' was written by.*; received .*") as told:
+    with pytest.raises(InvalidInput, match=r"config\.json' was written by.*; received .*") as error:
         RelationalQNetwork.from_preset(copied, load_weights=load_weights)
-    assert len(str(told.value)) < 1000 and "\n" not in str(told.value)
+    assert len(str(error.value)) < 1000 and "\n" not in str(error.value)
 
 
-def test_what_is_asked_for_wrongly_is_one_error(copied, tmp_path):
+def test_wrong_names_and_arguments_are_errors(copied, tmp_path):
     with pytest.raises(InvalidInput, match="must hold a RecurrentQNetwork; received a Relational"):
         RecurrentQNetwork.from_preset(copied)
-    with pytest.raises(InvalidInput, match="is as it was trained; received \\['num_actions'\\]"):
+    with pytest.raises(InvalidInput, match="no other arguments; received \\['num_actions'\\]"):
         RelationalQNetwork.from_preset("doorkey-5x5", num_actions=3)
     with pytest.raises(InvalidInput, match="load_weights needs a trained preset; received 'fast'"):
         RelationalQNetwork.from_preset("fast", load_weights=True)
@@ -312,7 +298,7 @@ def test_what_is_asked_for_wrongly_is_one_error(copied, tmp_path):
         MLPClassifier.from_preset("patch-mnist").save_to_preset(tmp_path / "unbuilt")
 
 
-def test_a_preset_is_made_of_a_finished_run_only(tmp_path):
+def test_make_preset_needs_a_finished_run(tmp_path):
     (tmp_path / "run").mkdir()
     with pytest.raises(InvalidInput, match=r"checkpoint|config\.json cannot be read"):
         make_preset.main(make_preset.Config(str(tmp_path / "run"), "x", str(tmp_path)))
@@ -320,9 +306,9 @@ def test_a_preset_is_made_of_a_finished_run_only(tmp_path):
 
 
 @pytest.mark.parametrize("name", sorted(trained_presets()))
-def test_lines_of_a_card_run_as_they_stand(name):
+def test_code_on_a_card_runs(name):
     text = (FOLDER / name / "README.md").read_text()
-    assert "runs/" not in text  # where files lay when it was trained
+    assert "runs/" not in text  # local paths of the training
     said = {}
     exec(text.partition("```python\n")[2].partition("```")[0], said)
     assert said["label"] in range(10) if "label" in said else said["total"] > 0.8
@@ -335,7 +321,7 @@ with running(Flags(preset="doorkey-5x5", port=0)):
 """
 
 
-def test_what_plays_and_serves_a_policy_says_nothing_of_tensorflow():
+def test_loading_and_serving_print_nothing_from_tensorflow():
     text = (FOLDER / "doorkey-5x5" / "README.md").read_text()
     lines = text.partition("```python\n")[2].partition("```")[0] + SERVED
     quiet = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
@@ -349,20 +335,20 @@ def test_what_plays_and_serves_a_policy_says_nothing_of_tensorflow():
     assert float(shown.stdout) > 0.8 and shown.stderr == ""
 
 
-def test_a_card_tells_what_data_are_called():
-    named = {
-        "minari:runs/datasets/rrl/doorkey-5x5/mixed-v0": "rrl/doorkey-5x5/mixed-v0",
-        "minari:mujoco/walker2d/medium-v0": "mujoco/walker2d/medium-v0",
-        "tfds:d4rl_mujoco_walker2d/v2-medium": "d4rl_mujoco_walker2d/v2-medium",
-        "hdf5:/home/me/walker2d.hdf5": "walker2d.hdf5",
-        "MNIST": "MNIST",
-    }
-    assert {source: make_preset.data_name(source) for source in named} == named
-    settings = {"data": "minari:/home/anna/secret/me/x-v0", "seed": 1}
-    assert make_preset.without_folder(settings) == {"data": "secret/me/x-v0", "seed": 1}
-    assert make_preset.without_folder({"seed": 1}) == {"seed": 1}
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("minari:runs/datasets/rrl/doorkey-5x5/mixed-v0", "rrl/doorkey-5x5/mixed-v0"),
+        ("minari:mujoco/walker2d/medium-v0", "mujoco/walker2d/medium-v0"),
+        ("tfds:d4rl_mujoco_walker2d/v2-medium", "d4rl_mujoco_walker2d/v2-medium"),
+        ("hdf5:/home/me/walker2d.hdf5", "walker2d.hdf5"),
+        ("MNIST", "MNIST"),
+    ],
+)
+def test_card_names_data_without_their_path(source, name):
+    assert make_preset.without_path({"data": source, "seed": 1}) == {"data": name, "seed": 1}
 
 
-def test_no_preset_tells_where_data_lay():
+def test_no_trained_model_contains_local_paths():
     for file in FOLDER.rglob("*.json"):
         assert "minari:" not in (text := file.read_text()) and "runs/" not in text, file

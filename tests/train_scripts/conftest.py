@@ -1,7 +1,6 @@
 """Fixtures of the tests of training scripts."""
 
 import contextlib
-import csv
 import os
 import sys
 
@@ -56,12 +55,3 @@ def rejected(tmp_path, monkeypatch, capsys):
         return capsys.readouterr().err
 
     return reject
-
-
-def metrics(run):
-    """Return the rows of metrics.csv without times."""
-    with (run / "metrics.csv").open(newline="") as file:
-        return [
-            {name: cell for name, cell in row.items() if not name.startswith("time/")}
-            for row in csv.DictReader(file)
-        ]

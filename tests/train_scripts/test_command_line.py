@@ -66,7 +66,7 @@ def test_gpu_memory_grows_by_default(monkeypatch, before, after):
     ("arguments", "message"),
     [
         (["--preset=slwo"], "invalid choice: 'slwo' (choose from 'fast', 'slow')"),
-        (["--stesp=3"], "--steps"),
+        (["--stesp=3"], "--stesp=3"),
         (["--steps=many"], "many"),
         (["--steps=0"], "steps must be at least 1; received 0"),
         (["--kind=c"], "invalid choice 'c'"),

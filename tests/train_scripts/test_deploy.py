@@ -6,7 +6,7 @@ import pytest
 import tyro
 import yaml
 
-from rrl_tf.training.cluster import find_cluster
+from rrl_tf.training.devices import find_cluster
 from train_scripts import train_nth_farthest
 
 pytestmark = pytest.mark.tf_only
@@ -23,13 +23,14 @@ def environment(index):
     return {name: value.replace("$(INDEX)", str(index)) for name, value in values.items()}
 
 
-def test_every_pod_of_the_job_knows_the_others_by_their_names():
+def test_every_pod_of_the_job_knows_the_others_by_their_names(monkeypatch):
     job, service = (MANIFESTS[kind]["metadata"]["name"] for kind in ("Job", "Service"))
     port = MANIFESTS["Service"]["spec"]["ports"][0]["port"]
-    names = tuple(f"{job}-{i}.{service}:{port}" for i in range(JOB["completions"]))
+    names = [f"{job}-{i}.{service}:{port}" for i in range(JOB["completions"])]
     for index in range(JOB["completions"]):
-        cluster = find_cluster("tf_config", environment(index))
-        assert cluster.addresses == {"worker": names} and cluster.index == index
+        monkeypatch.setenv("TF_CONFIG", environment(index)["TF_CONFIG"])
+        cluster = find_cluster("tf_config")
+        assert cluster.spec.as_dict() == {"worker": names} and cluster.index == index
     assert JOB["completionMode"] == "Indexed" and JOB["parallelism"] == JOB["completions"]
     # What gives pods these names.
     assert POD["subdomain"] == service and MANIFESTS["Service"]["spec"]["clusterIP"] == "None"

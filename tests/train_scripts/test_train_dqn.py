@@ -1,4 +1,4 @@
-"""Any Gymnasium environment, from its id to the exported policy."""
+"""Runs of `train_dqn` on Gymnasium environments."""
 
 import importlib
 import json
@@ -82,7 +82,7 @@ GRID = '''
 
 @pytest.fixture
 def coin_grid(tmp_path, monkeypatch):
-    """A user's own file with a grid environment."""
+    """Write a module of a user with a grid environment."""
     import gymnasium
 
     (tmp_path / "coins.py").write_text(textwrap.dedent(GRID))
@@ -114,7 +114,7 @@ def export_of(run):
         ("MiniGrid-MemoryS7-v0", "relational_q_network"),
     ],
 )
-def test_an_environment_is_trained_evaluated_and_exported(tmp_path, env, network):
+def test_run_trains_evaluates_and_exports(tmp_path, env, network):
     from rrl_tf.envs import gymnasium_task
 
     run, agent = train(tmp_path, env)
@@ -133,7 +133,7 @@ def test_an_environment_is_trained_evaluated_and_exported(tmp_path, env, network
     assert {path.name for path in run.folder.figures.iterdir()} == pictures
 
 
-def test_a_users_own_grid_needs_its_file_alone(tmp_path, coin_grid):
+def test_run_on_a_users_grid_environment(tmp_path, coin_grid):
     run, agent = train(tmp_path / "runs", coin_grid, updates_per_step=0.0)
     assert {path.name for path in run.folder.figures.iterdir()} == {"attention.png", "episode.gif"}
     summary = json.loads((run.folder.path / "evaluation.json").read_text())
@@ -146,7 +146,7 @@ def test_a_users_own_grid_needs_its_file_alone(tmp_path, coin_grid):
     assert policy.details["action_names"] == ["up", "down", "left", "right"]
 
 
-def test_a_users_grid_is_drawn_rows_first(coin_grid):
+def test_users_grid_is_drawn_rows_first(coin_grid):
     import keras
 
     from rrl_tf.envs import gymnasium_task
@@ -171,7 +171,7 @@ def test_a_users_grid_is_drawn_rows_first(coin_grid):
     )
 
 
-def test_another_environment_may_be_tested(tmp_path):
+def test_test_env_is_evaluated(tmp_path):
     from train_scripts import train_dqn
 
     config = train_dqn.Config(
@@ -192,14 +192,14 @@ def test_another_environment_may_be_tested(tmp_path):
             "`network` must be one of .*'dense', .*received 'nope'",
         ),
         ("CartPole-v1", {"network": "fast"}, "network 'fast' takes grids .*received .*4,"),
-        ("CartPole-v1", {"preset": "fast"}, "no presets, but networks; received 'fast'"),
-        ("MiniGrid-Empty-5x5-v0", {"network": "convolutional"}, "cannot answer .*7, 7, 24"),
+        ("CartPole-v1", {"preset": "fast"}, "no presets; received 'fast'"),
+        ("MiniGrid-Empty-5x5-v0", {"network": "convolutional"}, "cannot take .*7, 7, 24"),
         ("", {}, "--env is missing"),
         ("CartPole-v1", {"frames": 0}, "frames must be greater than 0"),
         ("CartPole-v1", {"actions": (5,)}, "received 5"),
     ],
 )
-def test_a_mistake_is_told_before_anything_is_written(tmp_path, env, changes, message):
+def test_wrong_option_writes_nothing(tmp_path, env, changes, message):
     from rrl_tf.errors import InvalidInput
 
     with pytest.raises(InvalidInput, match=message):
@@ -207,7 +207,7 @@ def test_a_mistake_is_told_before_anything_is_written(tmp_path, env, changes, me
     assert not (tmp_path / "runs").exists()
 
 
-def test_another_network_under_the_same_name_is_told(tmp_path, unfinished):
+def test_other_network_does_not_resume_a_run(tmp_path, unfinished):
     from rrl_tf.agents import DoubleDQNConfig, train_double_dqn
     from rrl_tf.envs import gymnasium_task
     from rrl_tf.errors import InvalidInput
@@ -225,7 +225,7 @@ def test_another_network_under_the_same_name_is_told(tmp_path, unfinished):
 
 
 class LuckyWalk(gymnasium.Env):
-    """Tells of successes only, and draws pictures that are none."""
+    """Report success only, and render nothing."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 4}
     observation_space = gymnasium.spaces.Box(0, 9, (1,), np.float32)
@@ -248,7 +248,7 @@ class LuckyWalk(gymnasium.Env):
         return None
 
 
-def test_who_tells_only_of_successes_failed_elsewhere(tmp_path, capsys):
+def test_missing_success_counts_as_failure(tmp_path, capsys):
     from rrl_tf.agents import DoubleDQNConfig, train_double_dqn
     from rrl_tf.envs import Level, Preprocessor, Task
     from rrl_tf.interpret import draw_episode
@@ -263,4 +263,4 @@ def test_who_tells_only_of_successes_failed_elsewhere(tmp_path, capsys):
     summary = json.loads((run.folder.path / "evaluation.json").read_text())
     assert 0 < summary["eval/success"] < 0.8
     assert run.log.rows[-1]["rollout/success"] < 0.9
-    assert "no pictures of Lucky" in capsys.readouterr().out
+    assert "no figures of Lucky" in capsys.readouterr().out

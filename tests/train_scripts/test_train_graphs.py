@@ -1,4 +1,3 @@
-import csv
 import dataclasses
 import json
 import re
@@ -7,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from run_metrics import metrics
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]
 
@@ -31,23 +31,15 @@ def toy_config(tmp_path, **changes):
     return dataclasses.replace(FAST, **{**numbers, **changes})
 
 
-def metrics(run):
-    with (run / "metrics.csv").open(newline="") as file:
-        return [
-            {name: cell for name, cell in row.items() if not name.startswith("time/")}
-            for row in csv.DictReader(file)
-        ]
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, few_pictures):
-    """A run of `toy_config`, to be looked at."""
+    """Return a finished run of `toy_config`."""
     from train_scripts import train_graphs as script
 
     return script.main(toy_config(tmp_path_factory.mktemp("trained")))
 
 
-def test_a_run_leaves_everything_it_promises(trained, capsys):
+def test_run_writes_log_evaluation_and_figure(trained, capsys):
     from rrl_tf.data.graphs import connected
     from train_scripts import train_graphs as script
 
@@ -56,21 +48,21 @@ def test_a_run_leaves_everything_it_promises(trained, capsys):
     assert [row["step"] for row in rows] == ["1", "2", "3", "4"]
     assert all(row["eval/accuracy"] and row["eval/larger"] for row in rows)
     summary = json.loads((run.folder.path / "evaluation.json").read_text())
-    small = script.drawn(config, 1, 8, script.TEST_SEED)
+    small = script.draw_graphs(config, 1, 8, script.TEST_SEED)
     inputs, targets = connected(small)
     right = run.model.predict(inputs, verbose=0).argmax(-1) == targets
     assert summary["test/accuracy"] == pytest.approx(right.mean())
-    assert summary["floor"] == script.floor(script.drawn(config, 2, 8, script.TEST_SEED))
+    assert summary["floor"] == script.floor(script.draw_graphs(config, 2, 8, script.TEST_SEED))
     report = (run.folder.path / "report.html").read_text()
     assert "8 new graphs of 8 nodes" in report
     assert (run.folder.figures / "attention.png").stat().st_size > 10_000
 
-    script.main(config)  # nothing left to do
+    script.main(config)
     assert "is trained already" in capsys.readouterr().out
     assert metrics(run.folder.path) == rows
 
 
-def test_a_run_that_was_killed_equals_one_that_was_not(tmp_path, killed_at, trained):
+def test_resume_after_kill_is_bit_exact(tmp_path, killed_at, trained):
     from train_scripts import train_graphs as script
 
     whole, config = trained.folder, toy_config(tmp_path)
@@ -82,7 +74,7 @@ def test_a_run_that_was_killed_equals_one_that_was_not(tmp_path, killed_at, trai
         np.testing.assert_array_equal(resumed.load_checkpoint()["variables"][name], array)
 
 
-def test_only_with_edges_does_the_answer_depend_on_them(tmp_path):
+def test_answer_depends_on_edges_only_with_edges(tmp_path):
     from train_scripts import train_graphs as script
 
     rng = np.random.default_rng(0)
@@ -95,8 +87,7 @@ def test_only_with_edges_does_the_answer_depend_on_them(tmp_path):
 
 
 @given(size=st.integers(1, 7), neighbors=st.floats(0, 1), seed=st.integers(0, 2**32))
-def test_the_floor_is_the_best_answer_of_who_sees_the_nodes_alone(size, neighbors, seed):
-    """One that answers the same for all was beaten: the marked node is always connected."""
+def test_floor_is_the_best_accuracy_without_edges(size, neighbors, seed):
     from rrl_tf.data.graphs import connected, random_graphs
     from train_scripts.train_graphs import floor
 
@@ -111,27 +102,27 @@ def test_the_floor_is_the_best_answer_of_who_sees_the_nodes_alone(size, neighbor
     assert floor(graphs) == pytest.approx(max(right))
 
 
-def test_a_network_of_more_rounds_takes_the_same_weights(tmp_path):
+def test_network_of_more_rounds_has_the_same_weights(tmp_path):
     from rrl_tf.data.graphs import connected
     from train_scripts import train_graphs as script
 
     config = toy_config(tmp_path)
     few, many = (script.make_network(config, rounds) for rounds in (2, 4))
     many.set_weights(few.get_weights())
-    inputs, _ = connected(script.drawn(config, 2, 5, 0))
+    inputs, _ = connected(script.draw_graphs(config, 2, 5, 0))
     assert few.count_params() == many.count_params()
     assert not np.allclose(few(inputs), many(inputs))
 
 
 @pytest.mark.parametrize("edges", [True, False])
-def test_what_is_drawn_of_the_last_round_is_what_the_network_answers(tmp_path, edges):
+def test_last_traced_round_equals_the_network(tmp_path, edges):
     from rrl_tf.data.graphs import Graphs, connected
     from train_scripts import train_graphs as script
 
     config = toy_config(tmp_path, edges=edges)
     network = script.make_network(config, 3)
-    graph = Graphs(*(each[2:3] for each in script.drawn(config, 2, 5, 0)))
-    *_, (attention, probability) = script.watched(network, graph, edges, 3)
+    graph = Graphs(*(each[2:3] for each in script.draw_graphs(config, 2, 5, 0)))
+    *_, (attention, probability) = script.trace_rounds(network, graph, edges, 3)
     logits = np.asarray(network(connected(graph)[0]))[0]
     np.testing.assert_allclose(probability, 1 / (1 + np.exp(logits[:, 0] - logits[:, 1])), 1e-5)
     if edges:
@@ -140,13 +131,12 @@ def test_what_is_drawn_of_the_last_round_is_what_the_network_answers(tmp_path, e
     np.testing.assert_allclose(attention.sum(axis=-1), np.tile(rows, (2, 1)), atol=1e-5)
 
 
-def test_answers_are_those_of_a_prediction_and_nothing_is_traced_for_them(tmp_path, monkeypatch):
-    """Once, TensorFlow warned of a graph that was traced anew for every network and size."""
+def test_is_right_equals_predict_without_tracing(tmp_path, monkeypatch):
     from rrl_tf.data.graphs import connected
     from train_scripts import train_graphs as script
 
     network = script.make_network(toy_config(tmp_path), 2)
-    graphs = script.drawn(toy_config(tmp_path), 1, 270, 0)
+    graphs = script.draw_graphs(toy_config(tmp_path), 1, 270, 0)
     inputs, targets = connected(graphs)
     expected = network.predict(inputs, verbose=0).argmax(-1) == targets
     monkeypatch.setattr(network, "predict", None)
@@ -156,15 +146,13 @@ def test_answers_are_those_of_a_prediction_and_nothing_is_traced_for_them(tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--preset=slow"], "unknown preset 'slow'; expected one of fast, without-edges"),
         (["--num-rounds=0"], "num_rounds must be greater than 0; received 0"),
         (["--neighbors", "1", "30"], "neighbors must be from 0 to 11; received 30"),
         (["--neighbors", "9", "1"], "neighbors must be .*, the smaller one first; .*9.*1"),
-        (["--steps=120"], "steps must be a multiple of log_every; received 120 and 50"),
     ],
 )
-def test_a_mistake_is_one_line_and_nothing_is_written(refusal, arguments, message):
+def test_wrong_option_writes_nothing(rejected, arguments, message):
     from train_scripts import train_graphs
 
-    said = refusal(train_graphs, "fast", *arguments)
-    assert re.search(message, said, re.IGNORECASE)
+    error = rejected(train_graphs, "fast", *arguments)
+    assert re.search(message, error)

@@ -1,10 +1,9 @@
-"""train_text from the command line's configuration to the sample, resumed and refused."""
+"""Training, resume and sampling of `train_text`."""
 
 import dataclasses
 import json
 import pathlib
 import re
-import sys
 
 import keras
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 
 from rrl_tf.data.text import TextLanes
 from rrl_tf.errors import InvalidInput
-from train_scripts import command_line, train_text
+from train_scripts import train_text
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]
 
@@ -39,35 +38,21 @@ def small(tmp_path, **changes):
     return dataclasses.replace(train_text.PRESETS["rmc"], **numbers)
 
 
-def test_a_run_leaves_bits_and_a_sample(tmp_path, capsys):
+def test_run_writes_evaluation_and_sample_and_samples_again(tmp_path, capsys):
     folder = train_text.main(small(tmp_path)).folder
     summary = json.loads((folder.path / "evaluation.json").read_text())
     assert summary["test/bits_per_character"] < summary["test/bits_of_frequencies"] + 1
     assert len((folder.path / "sample.txt").read_text()) == 1 + 5 + 1
-    train_text.main(
-        small(tmp_path, prompt="not ", sample_length=3)
-    )  # trained already, it writes on
+    train_text.main(small(tmp_path, prompt="not ", sample_length=3))
     assert f"is trained already, to step {summary['step']}" in capsys.readouterr().out
     assert re.fullmatch("not ...\n", (folder.path / "sample.txt").read_text())
 
 
-@pytest.mark.slow  # test_fit has the same of a small network
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path, killed_at):
-    whole = train_text.main(small(tmp_path, core="lstm", name="whole")).model
-    steps_per_epoch = int(whole.optimizer.iterations) // 2
-    config = small(tmp_path, core="lstm", name="parts")
-    with killed_at(steps_per_epoch + 1):
-        train_text.main(config)
-    parts = train_text.main(config).model
-    for one, other in zip(whole.trainable_weights, parts.trainable_weights):
-        np.testing.assert_array_equal(one.numpy(), other.numpy())
-
-
-def test_another_text_is_another_run(tmp_path):
+def test_other_text_does_not_resume_a_run(tmp_path):
     config = small(tmp_path)
     assert train_text.main(config).folder.path.name == "rmc-text-seed0"
     other = pathlib.Path(config.text)
-    for text in ("or not to be: ", "to be or not to be; "):  # the same characters or others
+    for text in ("or not to be: ", "to be or not to be; "):
         other.write_text(text * 200)
         with pytest.raises(InvalidInput, match=r"text_checksum is .* there and .* here"):
             train_text.main(config)
@@ -77,7 +62,7 @@ def test_another_text_is_another_run(tmp_path):
 
 
 @pytest.mark.slow
-def test_precision_and_schedule_are_the_users_choice(tmp_path):
+def test_dtype_and_schedule_are_applied(tmp_path):
     run = train_text.main(
         small(tmp_path, dtype="mixed_bfloat16", schedule="constant", warmup_steps=5, epochs=1)
     )
@@ -85,24 +70,24 @@ def test_precision_and_schedule_are_the_users_choice(tmp_path):
     assert run.log.rows[-1]["train/learning_rate"] == pytest.approx(run.config.learning_rate)
 
 
-def test_the_memory_goes_on_from_batch_to_batch_and_back_at_the_start(tmp_path):
+def test_memory_continues_between_batches_and_resets_at_the_start(tmp_path):
     config = small(tmp_path)
     model = train_text.make_model(config, num_characters=5, steps_per_epoch=1)
     codes = np.random.default_rng(0).integers(5, size=4 * 16 + 1)
     data = TextLanes(codes, lanes=4, length=8)
     for _ in range(2):
         in_parts = model.evaluate(
-            data, callbacks=[train_text.FromTheStart()], verbose=0, return_dict=True
+            data, callbacks=[train_text.ResetMemory()], verbose=0, return_dict=True
         )
     whole = train_text.make_network(config, 5, lanes=4)
     whole.set_weights([w.numpy() for w in model.weights])
-    train_text.core_of(whole).reset_state()
+    whole.get_layer("core").reset_state()
     logits = whole(data.rows[:, :-1])
     bits = train_text.bits_per_character(data.rows[:, 1:], logits)
     assert in_parts["bits_per_character"] == pytest.approx(float(keras.ops.mean(bits)), rel=1e-5)
 
 
-def test_the_presets_have_as_many_parameters():
+def test_presets_have_equal_parameter_counts():
     sizes = [
         train_text.make_network(config, 62, 1).count_params()
         for config in train_text.PRESETS.values()
@@ -114,26 +99,14 @@ def test_the_presets_have_as_many_parameters():
     ("arguments", "message"),
     [
         (["--text", "nowhere.txt"], "nowhere.txt cannot be read: No such file"),
-        (["--text", "{latin}"], "latin.txt must be in UTF-8; received the byte 0xe9"),
-        (["--text", "{short}"], "short.txt must have at least"),
+        (["--text", "{folder}/latin.txt"], "latin.txt must be in UTF-8; received the byte 0xe9"),
+        (["--text", "{folder}/short.txt"], "short.txt must have at least"),
         (["--temperature", "0"], "temperature must be greater than 0; received 0.0"),
-        (["--lanes", "0"], "lanes must be greater than 0; received 0"),
         (["--prompt", "{"], "characters must be ones of the text; received '{'"),
-        (["--preset", "gru"], "unknown preset 'gru'; expected one of rmc, lstm"),
     ],
 )
-def test_a_mistake_is_one_line_and_nothing_is_written(
-    arguments, message, tmp_path, capsys, monkeypatch
-):
+def test_wrong_option_writes_nothing(arguments, message, tmp_path, rejected):
     (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
     (tmp_path / "short.txt").write_text("short")
-    files = {f"{{{name}}}": str(tmp_path / f"{name}.txt") for name in ("latin", "short")}
-    arguments = [files.get(argument, argument) for argument in arguments]
-    monkeypatch.setattr(sys, "argv", ["train_text", *arguments, f"--runs={tmp_path}"])
-    with pytest.raises(SystemExit) as stop:
-        command_line.run_preset(train_text.main, train_text.PRESETS, default="rmc")
-    assert stop.value.code == 1
-    error = capsys.readouterr().err.strip()
-    assert message in error
-    assert "\n" not in error
-    assert {path.suffix for path in tmp_path.iterdir()} == {".txt"}  # no run was begun
+    arguments = [argument.replace("{folder}", str(tmp_path)) for argument in arguments]
+    assert message in rejected(train_text, "rmc", *arguments)

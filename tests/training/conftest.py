@@ -1,4 +1,4 @@
-"""Fakes of the services that a run may be logged to."""
+"""Fakes of the services behind the loggers."""
 
 import importlib.machinery
 import sys
@@ -8,7 +8,7 @@ import pytest
 
 
 class Fake(types.ModuleType):
-    """A package that looks installed; `runs` is id → what that run was told, in order."""
+    """A package that seems installed; `runs` is id → calls of that run, in order."""
 
     def __init__(self, name):
         super().__init__(name)
@@ -25,12 +25,12 @@ class FakeWandb(Fake):
             raise self.Error(self.refuses)
         assert (resume, reinit) == ("allow", "finish_previous")
         run = types.SimpleNamespace(id=id or f"id{len(self.runs)}")
-        told = self.runs.setdefault(run.id, [(project, name, dir)])
-        run.log = told.append
-        run.define_metric = lambda name, step_metric: told.append((name, step_metric))
+        calls = self.runs.setdefault(run.id, [(project, name, dir)])
+        run.log = calls.append
+        run.define_metric = lambda name, step_metric: calls.append((name, step_metric))
         config = run.config = types.SimpleNamespace()
-        config.update = lambda values, allow_val_change: told.append(values)
-        run.finish = lambda: told.append("finished")
+        config.update = lambda values, allow_val_change: calls.append(values)
+        run.finish = lambda: calls.append("finished")
         return run
 
     def Image(self, array):
@@ -50,7 +50,7 @@ def wandb(monkeypatch):
 
 
 class FakeMlflow(Fake):
-    """With MLflow's own rule: what a parameter is, it stays."""
+    """Like MLflow, it rejects new values of a parameter."""
 
     MlflowException = RuntimeError
 

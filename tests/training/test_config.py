@@ -1,4 +1,4 @@
-"""Configurations refuse numbers that no run can have."""
+"""Configurations validate their numbers and declare which fields may change."""
 
 import dataclasses
 import pathlib
@@ -8,13 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training import (
+from rrl_tf.training.config import (
+    EVALUATION,
+    MUTABLE,
     FitConfig,
     RunConfig,
+    require_fraction,
     require_multiple,
     require_not_negative,
     require_positive,
-    require_share,
 )
 
 pytestmark = pytest.mark.tf_only
@@ -34,11 +36,11 @@ numbers = st.floats(-3, 3) | st.integers(-3, 3)
     [
         (require_positive, lambda value: value > 0),
         (require_not_negative, lambda value: value >= 0),
-        (require_share, lambda value: 0 <= value <= 1),
+        (require_fraction, lambda value: 0 <= value <= 1),
     ],
 )
 @given(value=numbers | st.just(float("nan")))
-def test_a_number_out_of_bounds_is_named_with_what_was_received(require, is_right, value):
+def test_number_out_of_bounds_is_named_with_its_value(require, is_right, value):
     if is_right(value):
         require(Numbers(1, value), "first", "second")
         return
@@ -48,7 +50,7 @@ def test_a_number_out_of_bounds_is_named_with_what_was_received(require, is_righ
 
 
 @given(value=st.integers(0, 50), divisor=st.integers(1, 10))
-def test_a_multiple_is_one(value, divisor):
+def test_require_multiple(value, divisor):
     config = Numbers(value, divisor)
     if value % divisor == 0:
         require_multiple(config, ("first",), "second")
@@ -68,12 +70,30 @@ def test_a_multiple_is_one(value, divisor):
         {"clip_norm": 0.0},
     ],
 )
-def test_every_fit_checks_what_it_has(wrong):
+def test_fit_config_validates_its_numbers(wrong):
     (name,) = wrong
     with pytest.raises(InvalidInput, match=f"^{name} must .*; received"):
         FitConfig(**wrong)
 
 
-def test_a_folder_is_named_by_preset_and_seed_unless_it_has_a_name():
+def test_default_folder_is_preset_and_seed():
     assert RunConfig(preset="fast", seed=3).path == pathlib.Path("runs/fast-seed3")
     assert RunConfig(preset="fast", name="mine", runs="there").path == pathlib.Path("there/mine")
+
+
+def test_roles_of_fields_survive_a_new_default():
+    @dataclasses.dataclass(frozen=True)
+    class Base(RunConfig):
+        steps: int = dataclasses.field(default=1, metadata=MUTABLE)
+        episodes: int = dataclasses.field(default=1, metadata=EVALUATION)
+
+    @dataclasses.dataclass(frozen=True)
+    class Config(Base):
+        runs: str = "runs/task"
+        steps: int = 5
+        episodes: int = 6
+        width: int = 7
+
+    unchanged = {"name", "runs", "logger", "profile", "devices", "cluster", "steps"}
+    assert Config().mutable_fields() == unchanged
+    assert Config().evaluation_fields() == {"episodes"}

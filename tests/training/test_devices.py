@@ -1,4 +1,4 @@
-"""Several devices do what one does; what needs two of them runs in a process that has two."""
+"""Training on two devices equals training on one; each test runs in a process with two."""
 
 import pathlib
 import subprocess
@@ -25,15 +25,15 @@ def with_two_devices(*arguments):
     assert done.returncode == 0, done.stdout[-6000:]
 
 
-@pytest.mark.slow  # a minute; test_hosts has the same sum of parts by default
-def test_two_devices_are_like_one():
+@pytest.mark.slow  # a minute; test_hosts covers the sum of parts by default
+def test_two_devices_equal_one():
     file = pathlib.Path(__file__).with_name("two_devices.py")
     with_two_devices("-m", "pytest", "-n", "0", "-p", "no:cacheprovider", file)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", shared_runs.NAMES)
-def test_a_run_on_two_devices_is_that_on_one(tmp_path, task):
+def test_run_on_two_devices_equals_run_on_one(tmp_path, task):
     runs = [f"{task}:{devices}:{name}" for devices, name in ((1, "one"), (2, "two"))]
     with_two_devices("tests/shared_runs.py", tmp_path, *runs)
     shared_runs.assert_equal(tmp_path / "two", tmp_path / "one")

@@ -1,4 +1,4 @@
-"""A `fit` that was killed and continued is the `fit` that was not."""
+"""A `fit` that resumes after a kill equals an uninterrupted `fit`."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training import EarlyStop, FitRun, LogImages, MetricsLog, RunConfig
+from rrl_tf.training import EarlyStop, FitRun, LogImages, RunConfig
 
 pytestmark = pytest.mark.tf_only
 
@@ -34,7 +34,7 @@ def make_model(**options):
 
 
 def batches(first):
-    """The batch of a step depends on the step alone."""
+    """Return batches that depend only on the step."""
     seeds = tf.data.Dataset.range(first, 1000)
     return seeds.map(lambda step: (tf.random.stateless_normal((8, 4), [0, step]), tf.ones((8, 2))))
 
@@ -70,7 +70,7 @@ def assert_equal_runs(run, expected):
 
 
 class At(keras.callbacks.Callback):
-    """Does something after so many batches."""
+    """Calls a function after a number of batches."""
 
     def __init__(self, batch, action):
         super().__init__()
@@ -92,7 +92,7 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("killed_at", "every"), [(2, 3), (3, 3), (7, 3), (8, 6), (12, 6)])
-def test_a_killed_fit_goes_on_as_if_nothing_had_happened(tmp_path, whole, killed_at, every):
+def test_resume_after_kill_is_bit_exact(tmp_path, whole, killed_at, every):
     with pytest.raises(MemoryError):
         train(opened(tmp_path / "killed", every=every), [At(killed_at, killed)])
     run = opened(tmp_path / "killed", every=every)
@@ -105,7 +105,7 @@ def test_a_killed_fit_goes_on_as_if_nothing_had_happened(tmp_path, whole, killed
     ("number", "ended", "code"),
     [(signal.SIGINT, KeyboardInterrupt, None), (signal.SIGTERM, SystemExit, 143)],
 )
-def test_a_signal_waits_for_the_epoch_and_its_checkpoint(tmp_path, whole, number, ended, code):
+def test_signal_ends_the_run_after_the_epoch(tmp_path, whole, number, ended, code):
     def interrupted():
         os.kill(os.getpid(), number)
 
@@ -119,7 +119,7 @@ def test_a_signal_waits_for_the_epoch_and_its_checkpoint(tmp_path, whole, number
     assert_equal_runs(train(resumed), whole)
 
 
-def test_a_second_signal_stops_at_once(tmp_path):
+def test_second_signal_ends_the_run_at_once(tmp_path):
     def twice():
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGINT)
@@ -131,9 +131,7 @@ def test_a_second_signal_stops_at_once(tmp_path):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_a_step_is_a_batch_also_where_a_scaled_loss_skips_updates(tmp_path):
-    """Keras counts no update whose gradients overflow, and the data must go on all the same."""
-
+def test_steps_count_batches_even_if_a_scaled_loss_skips_updates(tmp_path):
     def new():
         return make_model(dtype="mixed_float16")
 
@@ -145,8 +143,7 @@ def test_a_step_is_a_batch_also_where_a_scaled_loss_skips_updates(tmp_path):
     assert_equal_runs(train(opened(tmp_path / "killed", model=new())), whole)
 
 
-def test_a_loss_of_nan_ends_a_run_and_leaves_what_was_good(tmp_path):
-    """Once, a diverged run overwrote its checkpoint and its best weights."""
+def test_nan_loss_ends_the_run_and_keeps_the_checkpoint(tmp_path):
     measured = []
     run = opened(tmp_path / "run")
     broken = (
@@ -162,9 +159,9 @@ def test_a_loss_of_nan_ends_a_run_and_leaves_what_was_good(tmp_path):
     assert all(np.isfinite(array).all() for array in resumed.model.get_weights())
 
 
-def test_weights_of_nan_are_not_saved_where_no_loss_tells(tmp_path):
+def test_nan_weights_are_not_saved(tmp_path):
     model = make_model()
-    # 0, whose gradient is 0 times infinity.
+    # The loss is 0 and its gradient is 0 times infinity.
     model.compile("adam", lambda true, predicted: keras.ops.sqrt(0 * keras.ops.sum(predicted)))
     config = RunConfig(runs=str(tmp_path), name="run")
     run = FitRun(config, model, steps=1, steps_per_epoch=1)
@@ -173,23 +170,20 @@ def test_weights_of_nan_are_not_saved_where_no_loss_tells(tmp_path):
     assert run.log.rows[0]["train/loss"] == 0 and run.folder.model_file is None
 
 
-def test_fit_ends_with_a_checkpoint_whatever_the_interval(tmp_path):
+def test_fit_ends_with_a_checkpoint(tmp_path):
     run = train(opened(tmp_path / "run", epochs=3, every=2 * EPOCH))
     assert run.step == 3 * EPOCH
     stored = keras.models.load_model(run.folder.model_file)
     np.testing.assert_array_equal(stored.get_weights()[0], run.model.get_weights()[0])
 
 
-def test_a_run_that_is_over_is_not_trained_and_may_go_on_further(tmp_path):
+def test_finished_training_does_nothing(tmp_path):
     run = train(opened(tmp_path / "run", epochs=1))
-    weights = run.model.get_weights()
     again = train(opened(tmp_path / "run", epochs=1))
-    np.testing.assert_array_equal(again.model.get_weights()[0], weights[0])
-    further = train(opened(tmp_path / "run", epochs=2))
-    assert [row["step"] for row in further.log.rows] == [3, 6]
+    assert_equal_runs(again, run)
 
 
-def test_the_bar_begins_where_a_run_goes_on(tmp_path, capfd):
+def test_progress_bar_starts_at_the_resumed_epoch(tmp_path, capfd):
     train(opened(tmp_path / "run", epochs=2))
     capfd.readouterr()
     train(opened(tmp_path / "run", epochs=4))
@@ -200,14 +194,14 @@ def test_the_bar_begins_where_a_run_goes_on(tmp_path, capfd):
 
 
 @pytest.mark.parametrize("intervals", [{"steps": 10}, {"steps": 9, "checkpoint_every": 4}])
-def test_intervals_that_do_not_come_out_even_write_nothing(tmp_path, intervals):
+def test_uneven_intervals_write_nothing(tmp_path, intervals):
     config = RunConfig(runs=str(tmp_path), name="run")
     with pytest.raises(InvalidInput, match=r"multiples of the 3 steps.*received"):
         FitRun(config, make_model(), steps_per_epoch=3, **intervals)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_model_without_weights_writes_nothing(tmp_path):
+def test_unbuilt_model_writes_nothing(tmp_path):
     model = keras.Sequential([keras.layers.Dense(2)])
     model.compile("adam", "mse")
     with pytest.raises(InvalidInput, match="built model"):
@@ -215,7 +209,7 @@ def test_a_model_without_weights_writes_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_checkpoint_of_another_model_is_one_clear_error(tmp_path):
+def test_checkpoint_of_another_model_is_rejected(tmp_path):
     train(opened(tmp_path / "run", epochs=1))
     other = keras.Sequential([keras.Input((4,)), keras.layers.Dense(5)])
     other.compile("adam", "mse")
@@ -226,7 +220,7 @@ def test_a_checkpoint_of_another_model_is_one_clear_error(tmp_path):
 
 
 @pytest.mark.parametrize("content", ["{}", '{"variables": {"model/0": 1.0}}'])
-def test_a_checkpoint_without_its_variables_is_one_clear_error(tmp_path, content):
+def test_checkpoint_without_variables_is_rejected(tmp_path, content):
     run = train(opened(tmp_path / "run", epochs=1))
     checkpoint = run.folder.model_file.parent
     (checkpoint / "state.json").write_text(content)
@@ -236,7 +230,7 @@ def test_a_checkpoint_without_its_variables_is_one_clear_error(tmp_path, content
 
 
 @pytest.mark.parametrize(("factor", "received"), [(np.nan, "nan"), (1j, "complex")])
-def test_a_checkpoint_of_no_numbers_is_not_gone_on_from(tmp_path, factor, received):
+def test_checkpoint_with_nan_is_rejected(tmp_path, factor, received):
     run = train(opened(tmp_path / "run", epochs=1))
     file, model = run.folder.model_file.parent / "arrays.npz", make_model()
     with np.load(file) as stored:
@@ -248,7 +242,7 @@ def test_a_checkpoint_of_no_numbers_is_not_gone_on_from(tmp_path, factor, receiv
     np.testing.assert_array_equal(model.get_weights()[0], before[0])
 
 
-def test_metrics_have_the_projects_names(whole):
+def test_rows_have_the_documented_names(whole):
     assert [row["step"] for row in whole.log.rows] == [3, 6, 9, 12]
     assert set(whole.log.rows[0]) == {
         "step",
@@ -259,7 +253,7 @@ def test_metrics_have_the_projects_names(whole):
     assert 1e-2 > rates[0] > rates[1] > rates[-1]
 
 
-def test_what_is_measured_is_in_the_row_before_anyone_reads_it(tmp_path):
+def test_measured_metrics_are_in_the_row_before_callbacks_read_it(tmp_path):
     read = []
 
     class Reader(keras.callbacks.Callback):
@@ -271,7 +265,7 @@ def test_what_is_measured_is_in_the_row_before_anyone_reads_it(tmp_path):
     assert read == [None, 0.5]
 
 
-def test_pictures_are_drawn_every_so_often(tmp_path):
+def test_pictures_are_drawn_at_multiples_of_every(tmp_path):
     drawn = []
 
     def draw(model):
@@ -292,23 +286,16 @@ def test_pictures_are_drawn_every_so_often(tmp_path):
         ([], "min", False),
     ],
 )
-def test_early_stop_reads_the_rows(values, mode, expected):
+def test_early_stop_depends_on_the_rows(values, mode, expected):
     rows = [{"step": 0}, *({"eval/loss": value} for value in values)]
     assert EarlyStop("eval/loss", 2, mode)(rows) == expected
     assert not EarlyStop("eval/loss", 0, mode)(rows)
 
 
-def test_early_stop_ends_a_run_and_stays_reached(tmp_path):
+def test_early_stop_ends_a_run_for_good(tmp_path):
     stop = EarlyStop("train/learning_rate", 2, "max")
     run = train(opened(tmp_path / "run", epochs=9, stop=stop))
     assert run.step == 3 * EPOCH and not run.is_finished()
     run.finish({})
     assert opened(tmp_path / "run", epochs=9, stop=stop).is_finished()
     assert not opened(tmp_path / "run", epochs=9).is_finished()
-    with pytest.raises(InvalidInput, match="'best'"):
-        EarlyStop("eval/loss", 2, mode="best")
-
-
-def test_the_log_of_a_folder_is_the_runs(tmp_path, whole):
-    log = MetricsLog(whole.folder.path, until_step=6)
-    assert [row["step"] for row in log.rows] == [3, 6]

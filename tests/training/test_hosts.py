@@ -1,4 +1,4 @@
-"""Processes that share a run, as hosts would: they do what one does, and only the chief writes."""
+"""Two processes that share a run like hosts equal one process, and only the chief writes."""
 
 import json
 import signal
@@ -16,13 +16,13 @@ slow = pytest.mark.slow
 
 
 def hosts(folder, task, signals=("", ""), options=({}, {})):
-    """Two processes with a run between them, each with a folder of its own; they are not awaited.
+    """Start two processes that share a run, with the run folders `0` and `1`.
 
     Args:
-        folder: of their folders, `0` and `1`.
+        folder: parent of the run folders.
         task: name of a task.
-        signals: of each, the signal that it gets and at which row of the log.
-        options: of each, fields of its configuration.
+        signals: per process, the signal it receives and the row of the log.
+        options: per process, fields of its configuration.
     """
     cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(2)]}
     for index in (0, 1):
@@ -43,7 +43,7 @@ def hosts(folder, task, signals=("", ""), options=({}, {})):
 
 
 def ended(processes):
-    """Exit codes and what was written to standard error."""
+    """Return exit codes and standard errors."""
     processes = list(processes)
     try:
         errors = [process.communicate(timeout=300)[1] for process in processes]
@@ -56,7 +56,7 @@ def ended(processes):
 @pytest.mark.parametrize(
     "task", [t if t == "mnist" else pytest.param(t, marks=slow) for t in shared_runs.NAMES]
 )
-def test_two_hosts_are_like_one(tmp_path, task):
+def test_two_hosts_equal_one(tmp_path, task):
     codes, errors = ended(hosts(tmp_path, task))
     assert codes == [0, 0], errors
     assert not (tmp_path / "1" / "run").exists()  # only the chief writes
@@ -69,12 +69,12 @@ def test_two_hosts_are_like_one(tmp_path, task):
 @slow
 @pytest.mark.parametrize(("task", "row"), [("mnist", 15), ("double_dqn", 64)])
 @pytest.mark.parametrize("victim", [0, 1])
-def test_a_host_that_is_killed_is_told_of_and_the_run_goes_on(tmp_path, task, row, victim):
+def test_lost_host_is_reported_and_the_run_resumes(tmp_path, task, row, victim):
     signals = [f"9:{row}" if host == victim else "" for host in (0, 1)]
     codes, errors = ended(hosts(tmp_path, task, signals))
     assert codes[victim] == -signal.SIGKILL
     assert codes[1 - victim] == 1
-    assert "another host of this run has ended" in errors[1 - victim]
+    assert "another host of this run ended" in errors[1 - victim]
     (checkpoint,) = shared_runs.checkpoints(tmp_path / "0" / "run")
     assert 0 < int(checkpoint.name) < row
     codes, errors = ended(hosts(tmp_path, task))
@@ -84,14 +84,14 @@ def test_a_host_that_is_killed_is_told_of_and_the_run_goes_on(tmp_path, task, ro
 
 
 @slow
-def test_a_signal_to_one_host_stops_all_with_a_checkpoint(tmp_path):
+def test_signal_to_one_host_stops_all_with_a_checkpoint(tmp_path):
     codes, errors = ended(hosts(tmp_path, "mnist", ("", f"{signal.SIGTERM:d}:5")))
     assert codes == [128 + signal.SIGTERM] * 2, errors
     assert [path.name for path in shared_runs.checkpoints(tmp_path / "0" / "run")] == ["0000000005"]
 
 
 @slow
-def test_hosts_of_different_runs_do_not_train(tmp_path):
+def test_hosts_with_different_settings_do_not_train(tmp_path):
     codes, errors = ended(hosts(tmp_path, "mnist", options=({}, {"seed": 3})))
     assert codes == [1, 1]
     assert "seed is 0 there and 3 here" in errors[1]

@@ -1,9 +1,12 @@
-"""A row of metrics is written whole or not at all, whatever the loggers beside do."""
+"""Rows of metrics are complete, resume with the run, and reach TensorBoard."""
 
+import csv
 import functools
 
 import numpy as np
 import pytest
+import tensorflow as tf
+from tensorflow.core.util import event_pb2
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training import Logger, MetricsLog
@@ -11,22 +14,133 @@ from rrl_tf.training import Logger, MetricsLog
 pytestmark = pytest.mark.tf_only
 
 
-def test_a_logger_of_ones_own(tmp_path):
-    told = []
-
-    class Mine(Logger):
-        def write(self, step, metrics):
-            told.append((step, metrics))
-
-    log = MetricsLog(tmp_path, loggers=[Mine()])
-    log.settings({"seed": 0})
-    log.write(3, {"train/loss": 1.0})
-    log.close()
-    assert told == [(3, {"train/loss": 1.0})]
+def read(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
 
 
-def test_a_resumed_run_sees_the_rows_that_it_saw_before(tmp_path):
-    """Else what decides by them, as an early stop does, decides otherwise after a resume."""
+def events(folder):
+    """Return scalars and images of the TensorBoard files, (name, step) -> value."""
+    import tensorflow as tf
+
+    found = {}
+    for file in folder.glob("events*"):
+        for record in tf.data.TFRecordDataset([str(file)]):
+            event = event_pb2.Event.FromString(record.numpy())
+            for value in event.summary.value:
+                found[value.tag, event.step] = tf.make_ndarray(value.tensor)
+    return found
+
+
+def test_csv_and_tensorboard_have_the_same_values(tmp_path):
+    log = MetricsLog(tmp_path)
+    log.write(10, {"train/loss": 0.125, "time/steps_per_second": 1234.5678})
+    log.write(20, {"train/loss": 0.5, "eval/success": 1.0})
+    rows = read(tmp_path / "metrics.csv")
+    assert rows[0] == {
+        "step": "10",
+        "train/loss": "0.125",
+        "time/steps_per_second": "1234.57",
+        "eval/success": "",
+    }
+    assert rows[1]["eval/success"] == "1"
+    scalars = events(tmp_path)
+    assert scalars["train/loss", 20] == pytest.approx(0.5)
+    assert scalars["eval/success", 20] == 1.0
+    assert ("eval/success", 10) not in scalars
+
+
+def test_rows_after_the_checkpoint_are_replaced(tmp_path):
+    log = MetricsLog(tmp_path)
+    for step in (10, 20, 30):
+        log.write(step, {"train/loss": step / 100})
+    resumed = MetricsLog(tmp_path, until_step=20)
+    resumed.write(30, {"train/loss": 7.0})
+    rows = read(tmp_path / "metrics.csv")
+    assert [row["step"] for row in rows] == ["10", "20", "30"]
+    assert rows[-1]["train/loss"] == "7"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"step,train/loss\n1,abc\n",
+        b"step,train/loss\n1\n",
+        b"step,train/loss\n1,2,3\n",
+        b"train/loss\n1\n",
+        b"step,train/loss\n,2\n",
+        b"",
+        b"\xff\xfe\x00",
+        b'step,"train/loss\n1,2\n',
+    ],
+)
+def test_damaged_log_is_rejected_and_unchanged(tmp_path, content):
+    (tmp_path / "metrics.csv").write_bytes(content)
+    with pytest.raises(InvalidInput, match=r"metrics\.csv is not a log of metrics .*; remove it"):
+        MetricsLog(tmp_path, until_step=10)
+    assert (tmp_path / "metrics.csv").read_bytes() == content
+
+
+def test_tensorboard_has_the_pictures(tmp_path):
+    picture = np.random.default_rng(0).integers(256, size=(6, 5, 3), dtype="uint8")
+    MetricsLog(tmp_path).image(3, "attention", picture)
+    width, height, png = events(tmp_path)["attention", 3]
+    assert (int(width), int(height)) == (5, 6)
+    np.testing.assert_array_equal(tf.io.decode_png(png), picture)
+
+
+def test_tensorboard_has_the_settings_as_a_table(tmp_path):
+    log = MetricsLog(tmp_path)
+    log.settings({"seed": 3, "network": "fast"})
+    log.write(1, {})
+    assert b"| seed | 3 |\n| network | fast |" in events(tmp_path)["config", 0].item()
+
+
+def hparams_tab(folder):
+    """Return experiment and session groups as TensorBoard's HPARAMS tab requests them."""
+    from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
+    from tensorboard.context import RequestContext
+    from tensorboard.plugins import base_plugin
+    from tensorboard.plugins.hparams import (
+        api_pb2,
+        backend_context,
+        get_experiment,
+        list_session_groups,
+    )
+
+    events = plugin_event_multiplexer.EventMultiplexer()
+    events.AddRunsFromDirectory(str(folder))
+    events.Reload()
+    board = base_plugin.TBContext(
+        data_provider=data_provider.MultiplexerDataProvider(events, str(folder))
+    )
+    context, request = backend_context.Context(board), RequestContext()
+    experiment = api_pb2.GetExperimentRequest()
+    groups = api_pb2.ListSessionGroupsRequest(
+        slice_size=10, allowed_statuses=list(api_pb2.Status.values())
+    )
+    return (
+        get_experiment.Handler(request, context, "", experiment).run(),
+        list_session_groups.Handler(request, context, "", groups).run().session_groups,
+    )
+
+
+def test_tensorboard_compares_runs_by_settings_and_metrics(tmp_path):
+    for seed in range(2):
+        log = MetricsLog(tmp_path / f"seed{seed}")
+        log.settings({"seed": seed, "sizes": (5, 6), "data": None, "rate": 1e-3, "jit": True})
+        log.write(10, {"eval/success": 0.25})
+        log.write(20, {"eval/success": 0.5 + 0.25 * seed})
+    experiment, groups = hparams_tab(tmp_path)
+    assert {info.name for info in experiment.hparam_infos} == {
+        *("seed", "sizes", "data", "rate", "jit")
+    }
+    assert [info.name.tag for info in experiment.metric_infos] == ["eval/success"]
+    shown = {group.hparams["seed"].number_value: group.metric_values[0].value for group in groups}
+    assert shown == {0: 0.5, 1: 0.75}
+
+
+def test_resumed_run_reads_the_same_rows(tmp_path):
     log = MetricsLog(tmp_path, loggers=())
     for step, loss in enumerate((0.12345674, 0.12345669, np.float32(0.65), 2), start=1):
         log.write(step, {"eval/loss": loss})
@@ -34,28 +148,22 @@ def test_a_resumed_run_sees_the_rows_that_it_saw_before(tmp_path):
     assert log.rows[2] == {"step": 3, "eval/loss": 0.65}
 
 
-def test_an_empty_file_is_said_to_be_empty(tmp_path):
-    (tmp_path / "metrics.csv").touch()
-    with pytest.raises(InvalidInput, match=r"metrics\.csv is not a log .*\(it is empty\); remove"):
-        MetricsLog(tmp_path)
-
-
 class Broken(Logger):
-    """Raises at one thing, and notes what it was told."""
+    """Raises an error in one method and records all calls."""
 
     def __init__(self, at):
-        self.told = []
+        self.calls = []
         for name in ("settings", "write", "image", "film", "close"):
             setattr(self, name, functools.partial(self._note, name, name == at))
 
     def _note(self, name, raises, *what):
-        self.told.append(name)
+        self.calls.append(name)
         if raises:
-            raise OSError("the disk is full\nand more")
+            raise OSError("the disk is full")
 
 
 @pytest.mark.parametrize("at", ["settings", "write", "image", "film", "close"])
-def test_a_logger_that_raises_is_warned_of_once_and_told_no_more(tmp_path, at):
+def test_logger_that_raises_is_removed_with_a_warning(tmp_path, at):
     first, second, sound = Broken(at), Broken(at), Broken(None)
     log = MetricsLog(tmp_path, loggers=[first, second, sound])
     everything = {
@@ -66,23 +174,20 @@ def test_a_logger_that_raises_is_warned_of_once_and_told_no_more(tmp_path, at):
         "close": log.close,
     }
     with pytest.warns(UserWarning) as warned:
-        for tell in everything.values():
-            tell()
-    message = (
-        "Broken is told nothing more, and the run goes on without it; received OSError: the disk "
-        "is full"
-    )
+        for call in everything.values():
+            call()
+    message = "the run continues without Broken; received OSError: the disk is full"
     assert [str(each.message) for each in warned] == [message] * 2
     names = list(everything)
-    assert first.told == second.told == names[: names.index(at) + 1]
-    assert sound.told == names
+    assert first.calls == second.calls == names[: names.index(at) + 1]
+    assert sound.calls == names
     assert (tmp_path / "metrics.csv").read_text() == "step,train/loss\n1,0.5\n"
 
 
 @pytest.mark.parametrize(
     "value", ["x", None, [1, 2], 10**400], ids=["text", "none", "list", "huge"]
 )
-def test_a_metric_that_is_no_number_changes_nothing(tmp_path, value):
+def test_metric_that_is_not_a_number_writes_nothing(tmp_path, value):
     log = MetricsLog(tmp_path, loggers=[])
     log.write(1, {"a": 0.5})
     with pytest.raises(InvalidInput, match=r"metric 'b' must be a number; received "):

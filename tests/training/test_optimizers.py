@@ -1,4 +1,4 @@
-"""Optimisers that ask for the step size once give the same numbers as Keras' own."""
+"""Optimizers that read the learning rate once give the same numbers as Keras' own."""
 
 import keras
 import numpy as np
@@ -8,12 +8,12 @@ from rrl_tf.training import learning_rate_schedule, make_optimizer, optimizers
 
 
 class Counting(keras.optimizers.schedules.LearningRateSchedule):
-    """A constant step size that counts how often it is asked for."""
+    """A constant learning rate that counts its calls."""
 
-    asked = 0
+    calls = 0
 
     def __call__(self, step):
-        self.asked += 1
+        self.calls += 1
         return keras.ops.cast(0.01, "float32")
 
 
@@ -29,7 +29,7 @@ def trained(optimizer, updates=5):
 
 @pytest.mark.parametrize("rate", [0.01, learning_rate_schedule("cosine", 0.02, 6, 2, 0.001)])
 @pytest.mark.parametrize("name", ["AdamW", "Muon"])
-def test_an_update_is_that_of_keras(name, rate):
+def test_update_equals_that_of_keras(name, rate):
     ours, theirs = (
         trained(getattr(module, name)(rate, weight_decay=0.3))
         for module in (optimizers, keras.optimizers)
@@ -38,7 +38,7 @@ def test_an_update_is_that_of_keras(name, rate):
         np.testing.assert_array_equal(a, b)
 
 
-def test_weights_decay_and_the_step_size_may_be_changed_on_the_way():
+def test_learning_rate_may_be_changed_during_the_training():
     networks = [trained(optimizers.AdamW(0.01, weight_decay=decay)) for decay in (0.3, 0.0)]
     sizes = [np.square(network.get_weights()[0]).sum() for network in networks]
     assert sizes[0] < sizes[1]
@@ -50,18 +50,18 @@ def test_weights_decay_and_the_step_size_may_be_changed_on_the_way():
 
 
 @pytest.mark.parametrize("make", [optimizers.AdamW, optimizers.Muon])
-def test_a_schedule_is_asked_once_and_not_for_every_weight(make):
+def test_schedule_is_not_called_for_every_weight(make):
     schedule = Counting()
     optimizer = make(schedule, weight_decay=0.1)
     weights = [keras.Variable(np.ones((2, 2), "float32")) for _ in range(10)]
     optimizer.build(weights)
-    schedule.asked = 0
+    schedule.calls = 0
     optimizer.apply([keras.ops.ones((2, 2)) for _ in weights], weights)
-    assert schedule.asked <= 2  # for the update, and for the decay
+    assert schedule.calls <= 2  # for the update, and for the decay
 
 
 @pytest.mark.parametrize("name", ["AdamW", "Muon"])
-def test_they_are_saved_with_a_model(tmp_path, name):
+def test_optimizer_is_saved_with_a_model(tmp_path, name):
     network = trained(getattr(optimizers, name)(0.01, weight_decay=0.1))
     network.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras").optimizer
@@ -69,7 +69,7 @@ def test_they_are_saved_with_a_model(tmp_path, name):
     assert again.get_config() == network.optimizer.get_config()
 
 
-def test_the_head_learns_by_adam():
+def test_muon_excludes_the_head():
     optimizer = make_optimizer("muon", learning_rate=0.01)
     assert isinstance(optimizer, optimizers.Muon) and optimizer.exclude_layers == ["head"]
     assert type(make_optimizer("adam", learning_rate=0.01)) is keras.optimizers.Adam

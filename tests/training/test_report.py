@@ -1,4 +1,4 @@
-"""The page on a finished run: whole, self-contained, and of what the run says."""
+"""The report of a finished run is complete and self-contained."""
 
 import html
 import html.parser
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.tf_only
 
 
 class Tags(html.parser.HTMLParser):
-    """Counts opened tags, and whether each is closed in its turn."""
+    """Collects tags and checks that each is closed in order."""
 
     void = ("meta", "img", "br")
 
@@ -49,26 +49,26 @@ def finished(run, rows=()):
     return (run.folder.path / "report.html").read_text()
 
 
-def test_the_page_is_whole_and_shows_everything(run, capsys):
+def test_page_contains_outcome_pictures_curves_and_settings(run, capsys):
     rows = [(step, {"eval/return": step / 2, "train/loss": 1.0}) for step in (10, 20)]
     text = finished(run, rows)
     tags = Tags(text)
     assert not tags.open or tags.open == ["html"]
     images = [attributes for tag, attributes in tags.seen if tag == "img"]
-    # A constant is no curve.
+    # A constant is not drawn.
     assert [image["alt"] for image in images] == ["some picture", "eval/return"]
     assert all(image["src"].startswith("data:image/png;base64,") for image in images)
     assert "a &amp; &lt;b&gt;" in text and "half<br>of &lt;them&gt;" in text
-    assert "<td>last, 0.5, return</td><td>0.25</td>" in text
+    assert "<td>last.0.5.return</td><td>0.25</td>" in text
     assert "<td>seed</td><td>0</td>" in text
     assert capsys.readouterr().out.strip().endswith("report.html")
 
 
-def test_nothing_is_fetched(run):
+def test_page_loads_no_other_file(run):
     assert not re.findall(r'(?:src|href)="(?!data:)', finished(run))
 
 
-def test_what_is_evaluated_is_drawn_first_and_not_too_much(run):
+def test_evaluation_metrics_are_drawn_first_up_to_the_limit(run):
     names = [f"train/{i}" for i in range(CURVES)] + ["eval/success"]
     rows = [
         {"step": step, **{name: step * (1 + i) for i, name in enumerate(names)}} for step in (1, 2)
@@ -79,13 +79,13 @@ def test_what_is_evaluated_is_drawn_first_and_not_too_much(run):
     assert len(shown) == CURVES and shown[0] == "eval/success"
 
 
-def test_an_agent_that_never_succeeds_has_its_curve(run):
+def test_constant_evaluation_metric_has_a_curve(run):
     rows = [{"step": step, "eval/success": 0.0, "train/epsilon": 1.0} for step in (1, 2)]
     text = write_report(run.folder, "", {}, {}, rows).read_text()
     assert re.findall(r"<figcaption>([^<]*)", text) == ["eval/success"]
 
 
-def test_what_never_came_is_told_in_words(run):
+def test_missing_first_step_is_never(run):
     text = write_report(
         run.folder, "", {"first_perfect": None}, {"max_steps": None}, []
     ).read_text()
@@ -93,19 +93,19 @@ def test_what_never_came_is_told_in_words(run):
     assert "<td>max_steps</td><td>None</td>" in text
 
 
-def test_a_run_without_pictures_and_curves_has_a_page(run):
+def test_run_without_pictures_and_curves_has_a_page(run):
     text = write_report(run.folder, "done", {}, {}, []).read_text()
-    assert "None were drawn" in text and "Nothing was logged twice" in text
+    assert "No pictures" in text and "No metric has two values" in text
     assert "serving.server" not in text
 
 
 def typed(text):
-    """The commands that a page shows, each as its words."""
+    """Return the commands of a page, each as a list of words."""
     shown = re.search(r"<pre>(.*?)</pre>", text, re.DOTALL)[1]
     return [shlex.split(html.unescape(line)) for line in shown.splitlines()]
 
 
-def test_what_to_type_next_needs_no_command_on_the_path(run, monkeypatch):
+def test_next_steps_are_python_modules(run, monkeypatch):
     monkeypatch.setattr("sys.orig_argv", ["/bin/ipython", "notebook"])
     run.folder.export.mkdir(exist_ok=True)
     commands = typed(finished(run))
@@ -115,13 +115,12 @@ def test_what_to_type_next_needs_no_command_on_the_path(run, monkeypatch):
     assert f"--model_base_path={run.folder.export}" in commands[1]
 
 
-def test_what_trained_a_run_is_shown_with_its_options(run, monkeypatch):
+def test_next_steps_resume_the_run_with_its_options(run, monkeypatch):
     words = ["-m", "train_scripts.train_doorkey", "--seed", "3", "--name", "a & <b>"]
     monkeypatch.setattr("sys.orig_argv", ["/usr/bin/python3.11", *words])
     assert typed(finished(run))[0] == ["python", *words]
 
 
-def test_a_metric_without_a_single_number_is_left_out(tmp_path):
-    """Once, the page of a run whose only norm of gradients was nan ended it, after its training."""
+def test_metric_without_finite_values_is_not_drawn(tmp_path):
     rows = [{"step": 1, "train/gradient_norm": np.nan}, {"step": 2, "eval/success": 0.5}]
     assert list(report._curves(rows)) == []

@@ -1,4 +1,4 @@
-"""A run is told to be finished by how far it has come and how far it should."""
+"""Runs resume, end and finish by their step, and a rejected command writes nothing."""
 
 import dataclasses
 import json
@@ -6,7 +6,8 @@ import json
 import pytest
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training import Run, RunConfig
+from rrl_tf.training import Run
+from rrl_tf.training.config import EVALUATION, MUTABLE, RunConfig
 
 pytestmark = pytest.mark.tf_only
 
@@ -15,14 +16,14 @@ def opened(path, steps=100, **options):
     return Run(RunConfig(runs=str(path), name="run"), steps, **options)
 
 
-def test_a_run_is_finished_once_and_says_so(tmp_path, capsys):
+def test_finished_run_stays_finished_and_prints_a_line(tmp_path, capsys):
     run = opened(tmp_path)
     assert (run.step, run.load(), run.is_finished()) == (0, None, False)
     run.log.write(100, {"train/loss": 1.0})
     run.save(100, {"loop": {"step": 100}})
     assert run.is_over() and not run.is_finished()
-    run.finish({"eval/success": 0.5}, "half of them solved", [tmp_path / "a.png"])
-    assert "step 100: half of them solved\nwritten: " in capsys.readouterr().out
+    run.finish({"eval/success": 0.5}, "greedy: 1/2 solved", [tmp_path / "a.png"])
+    assert "step 100: greedy: 1/2 solved\nwritten: " in capsys.readouterr().out
     found = json.loads((tmp_path / "run" / "evaluation.json").read_text())
     assert found == {"step": 100, "eval/success": 0.5}
     again = opened(tmp_path)
@@ -30,15 +31,7 @@ def test_a_run_is_finished_once_and_says_so(tmp_path, capsys):
     assert "is trained already, to step 100" in capsys.readouterr().out
 
 
-def test_a_run_and_its_folder_show_where_they_are(tmp_path):
-    run = opened(tmp_path)
-    run.save(30, {"loop": {}})
-    path = str(tmp_path / "run")
-    assert repr(run) == f"Run({path!r}, step=30, steps=100)"
-    assert repr(run.folder) == f"RunFolder({path!r}, step=30)"
-
-
-def test_a_finished_run_can_be_asked_for_more_or_less(tmp_path):
+def test_finished_run_continues_with_more_steps_only(tmp_path):
     run = opened(tmp_path)
     run.save(100, {"loop": {}})
     run.finish({})
@@ -46,14 +39,7 @@ def test_a_finished_run_can_be_asked_for_more_or_less(tmp_path):
     assert opened(tmp_path, steps=50).is_finished()
 
 
-def test_a_run_that_ended_before_its_first_row_is_finished(tmp_path):
-    run = opened(tmp_path, steps=7)
-    run.save(7, {"loop": {}})
-    run.finish({})
-    assert opened(tmp_path, steps=7).is_finished()
-
-
-def test_the_rows_may_end_a_run_early(tmp_path):
+def test_stop_function_ends_a_run_early(tmp_path):
     def solved(rows):
         return bool(rows) and rows[-1]["eval/success"] == 1
 
@@ -66,7 +52,7 @@ def test_the_rows_may_end_a_run_early(tmp_path):
     assert opened(tmp_path, stop=solved).is_finished()
 
 
-def test_rows_beyond_the_checkpoint_are_forgotten(tmp_path):
+def test_rows_after_the_checkpoint_are_dropped(tmp_path):
     run = opened(tmp_path)
     for step in (10, 20, 30):
         run.log.write(step, {"train/loss": 1.0})
@@ -87,7 +73,7 @@ def contents(folder):
         ("checkpoints/0000000100/state.json", b'{"loop": {"step": 7}}', "does not fit .*: step 7;"),
     ],
 )
-def test_a_command_that_is_refused_writes_nothing(tmp_path, file, content, message):
+def test_rejected_command_writes_nothing(tmp_path, file, content, message):
     def restore(step, state):
         if state["loop"]["step"] != step:
             raise InvalidInput(f"step {state['loop']['step']}")
@@ -105,52 +91,44 @@ def test_a_command_that_is_refused_writes_nothing(tmp_path, file, content, messa
     assert contents(run.folder.path) == before
 
 
-def test_what_a_run_goes_on_with_is_noted_when_it_goes_on(tmp_path, wandb):
-    def goes_on(steps, **changes):
+def test_config_is_updated_when_the_run_resumes(tmp_path, wandb):
+    def resumed(steps, **changes):
         config = RunConfig(runs=str(tmp_path), name="run", **changes)
-        return Run(config, steps, restore=lambda step, state: taken_up.append((step, state)))
+        return Run(config, steps, restore=lambda step, state: restored.append((step, state)))
 
-    taken_up = []
-    run = goes_on(100)
-    assert not taken_up
+    restored = []
+    run = resumed(100)
+    assert not restored
     run.save(100, {"loop": {}})
     run.finish({})
     before = contents(run.folder.path)
-    assert goes_on(50, profile=True).is_finished()
+    assert resumed(50, profile=True).is_finished()
     wandb.refuses = "no API key"
     with pytest.raises(InvalidInput, match="no API key"):
-        goes_on(200, profile=True, logger=("tensorboard", "wandb"))
+        resumed(200, profile=True, logger=("tensorboard", "wandb"))
     assert contents(run.folder.path) == before
-    assert not goes_on(200, profile=True).is_finished()
-    assert taken_up == [(100, {"loop": {}})] * 3
+    assert not resumed(200, profile=True).is_finished()
+    assert restored == [(100, {"loop": {}})] * 3
     assert json.loads((run.folder.path / "config.json").read_text())["profile"] is True
 
 
-def test_other_data_are_another_run(tmp_path):
+def test_other_identity_is_rejected(tmp_path):
     opened(tmp_path, identity={"data_checksum": "aa"})
     with pytest.raises(InvalidInput, match="data_checksum is 'aa' there and 'bb' here"):
         opened(tmp_path, identity={"data_checksum": "bb"})
 
 
-def test_an_identity_with_the_name_of_a_field_is_a_mistake_of_the_script(tmp_path):
-    """Once, the one took the place of the other in config.json."""
-    with pytest.raises(ValueError, match=r"names that no field has; received \['seed'\]"):
-        opened(tmp_path, identity={"seed": "aa", "data_checksum": "aa"})
-    assert not list(tmp_path.iterdir())
-
-
 @dataclasses.dataclass(frozen=True)
-class Judged(RunConfig):
-    judges: int = 3
-    """With these a run is evaluated."""
+class JudgedConfig(RunConfig):
+    judges: int = dataclasses.field(default=3, metadata=EVALUATION)
+    steps: int = dataclasses.field(default=100, metadata=MUTABLE)
 
 
 def judged(path, judges, steps=100):
-    config = Judged(runs=str(path), name="run", judges=judges)
-    return Run(config, steps, may_change=("steps",), evaluated_with=("judges",))
+    return Run(JudgedConfig(runs=str(path), name="run", judges=judges, steps=steps), steps)
 
 
-def test_a_finished_run_is_finished_again_with_what_it_is_evaluated_with(tmp_path):
+def test_other_evaluation_field_makes_a_finished_run_unfinished(tmp_path):
     run = judged(tmp_path, 3)
     run.save(100, {"loop": {}})
     run.finish({"judges": 3})
@@ -158,7 +136,7 @@ def test_a_finished_run_is_finished_again_with_what_it_is_evaluated_with(tmp_pat
     assert other.is_over() and not other.is_finished()
     assert other.folder.evaluation(100) == {"step": 100, "judges": 3}
     assert other.folder.evaluation(50) == {}
-    del other  # killed before it was evaluated
+    del other  # a kill before the evaluation
     other = judged(tmp_path, 4)
     assert not other.is_finished()
     other.finish({"judges": 4})
@@ -167,41 +145,26 @@ def test_a_finished_run_is_finished_again_with_what_it_is_evaluated_with(tmp_pat
     assert not judged(tmp_path, 3).is_finished()
 
 
-def test_a_run_that_goes_on_may_be_evaluated_otherwise(tmp_path):
+def test_evaluation_fields_may_change_on_resume(tmp_path):
     run = judged(tmp_path, 3)
     run.save(100, {"loop": {}})
     run.finish({})
-    assert judged(tmp_path, 4, steps=200).step == 100  # killed before it came further
+    assert judged(tmp_path, 4, steps=200).step == 100  # a kill before more steps
     assert not judged(tmp_path, 4).is_finished()
     assert judged(tmp_path, 3).is_finished()
 
 
-def test_what_differs_may_come_with_a_hint(tmp_path):
-    opened(tmp_path, identity={"size": 1})
-    with pytest.raises(InvalidInput, match=r"size is 1 there and 2 here.*that folder; sizes stay"):
-        opened(tmp_path, identity={"size": 2}, hints={"size": "sizes stay", "seed": "no"})
-
-
-def test_a_run_goes_on_that_is_older_than_an_option(tmp_path):
-    """Once, every new option made all runs from before it runs of another configuration."""
-
+def test_run_of_an_older_version_is_rejected(tmp_path):
     @dataclasses.dataclass(frozen=True)
     class Newer(RunConfig):
-        sizes: tuple[int, ...] = (3, 4)
         power: float = 0.0
 
-    opened(tmp_path).save(30, {"loop": {}})
-    newer = Newer(runs=str(tmp_path), name="run")
-    with pytest.raises(InvalidInput, match=r"power is 0\.0 there and 2\.0 here; sizes is \[3, 4\]"):
-        Run(dataclasses.replace(newer, power=2.0, sizes=(3,)), 100)
-    run = Run(newer, 100)
-    assert run.step == 30
-    assert json.loads((tmp_path / "run" / "config.json").read_text())["sizes"] == [3, 4]
-    with pytest.raises(InvalidInput, match=r"sizes is .* there and None here"):
-        opened(tmp_path)  # what is not an option any more was one
+    opened(tmp_path)
+    with pytest.raises(InvalidInput, match=r"another configuration: power is None there and 0\.0"):
+        Run(Newer(runs=str(tmp_path), name="run"), 100)
 
 
-def test_a_run_may_be_moved_and_watched(tmp_path):
+def test_moved_run_resumes(tmp_path):
     opened(tmp_path / "here").save(10, {"loop": {}})
     (tmp_path / "here").rename(tmp_path / "there")
     config = RunConfig(runs=str(tmp_path / "there"), name="run", profile=True)

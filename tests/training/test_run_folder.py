@@ -1,3 +1,5 @@
+"""A run folder is complete after a kill at any moment, and resumes only the same run."""
+
 import gc
 import json
 import os
@@ -23,11 +25,23 @@ def assert_same_state(left, right):
             np.testing.assert_array_equal(left[part][name], right[part][name])
 
 
-def test_a_checkpoint_comes_back_as_it_was(tmp_path):
+def test_checkpoint_round_trip_is_exact(tmp_path):
     folder = RunFolder(tmp_path / "run", CONFIG)
-    assert folder.load_checkpoint() is None
+    assert folder.load_checkpoint() is None and folder.step == 0
     folder.save_checkpoint(50, STATE)
-    assert_same_state(RunFolder(tmp_path / "run", CONFIG).load_checkpoint(), STATE)
+    again = RunFolder(tmp_path / "run", CONFIG)
+    assert again.step == 50
+    assert_same_state(again.load_checkpoint(), STATE)
+
+
+def test_only_the_newest_checkpoint_is_kept(tmp_path):
+    folder = RunFolder(tmp_path, CONFIG)
+    for step in (1, 2, 10):
+        folder.save_checkpoint(step, {"loop": {"step": step}})
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["0000000010"]
+    assert folder.load_checkpoint() == {"loop": {"step": 10}}
+    with pytest.raises(InvalidInput, match="step must be greater than 10; received 10"):
+        folder.save_checkpoint(10, {})
 
 
 TRAINING = """
@@ -35,24 +49,25 @@ import sys
 from rrl_tf.training.run_folder import RunFolder
 
 folder = RunFolder(sys.argv[1], {"seed": 1})
-print("begun", flush=True)
+print("started", flush=True)
 sys.stdin.read()
 """
 
-LOCKING = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'w'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+LOCKING = "import fcntl, sys; fcntl.flock(open(sys.argv[1], 'w'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
 
 
-def test_a_folder_in_which_another_process_trains_is_refused_until_that_is_gone(tmp_path):
-    """Each once took the other's draft of a checkpoint for one that a kill had left."""
+def test_folder_of_another_training_process_is_rejected(tmp_path):
     command = [sys.executable, "-c", TRAINING, str(tmp_path / "run")]
     pipe = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, **pipe) as process:
-        assert process.stdout.readline() == "begun\n"
+        assert process.stdout.readline() == "started\n"
         with pytest.raises(InvalidInput, match="run is being trained by another process"):
             RunFolder(tmp_path / "run", {"seed": 1})
         process.kill()
     RunFolder(tmp_path / "run", {"seed": 1}).save_checkpoint(50, STATE)
-    # This process may, as often as it likes, and the last one that is left keeps others out.
+
+
+def test_folders_of_one_process_share_a_lock_until_the_last_one_is_deleted(tmp_path):
     first, second = (RunFolder(tmp_path / "run", {"seed": 1}) for _ in range(2))
     del first
     gc.collect()
@@ -63,24 +78,16 @@ def test_a_folder_in_which_another_process_trains_is_refused_until_that_is_gone(
     subprocess.run(locking, check=True)
 
 
-def test_only_the_newest_checkpoint_is_kept(tmp_path):
-    folder = RunFolder(tmp_path, CONFIG)
-    for step in (1, 2, 10, 10):
-        folder.save_checkpoint(step, {"loop": {"step": step}})
-    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["0000000010"]
-    assert folder.load_checkpoint() == {"loop": {"step": 10}}
-
-
-def test_another_configuration_is_refused_with_every_difference(tmp_path):
-    RunFolder(tmp_path, CONFIG, may_change=("steps",))
-    RunFolder(tmp_path, {**CONFIG, "steps": 999}, may_change=("steps",))
+def test_other_configuration_is_rejected_with_every_difference(tmp_path):
+    RunFolder(tmp_path, CONFIG, mutable=("steps",))
+    RunFolder(tmp_path, {**CONFIG, "steps": 999}, mutable=("steps",))
     with pytest.raises(ValueError, match=r"seed is 1 there and 2 here; sizes is \[5, 6\] there"):
-        RunFolder(tmp_path, {"seed": 2, "steps": 5, "sizes": (5,)}, may_change=("steps",))
+        RunFolder(tmp_path, {"seed": 2, "steps": 5, "sizes": (5,)}, mutable=("steps",))
     assert json.loads((tmp_path / "config.json").read_text())["seed"] == 1
 
 
-def test_a_folder_that_cannot_be_made_is_an_os_error(tmp_path):
-    (tmp_path / "file").write_text("in the way")
+def test_folder_that_cannot_be_created_is_an_os_error(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
     with pytest.raises(OSError, match="file"):
         RunFolder(tmp_path / "file" / "run", CONFIG)
 
@@ -93,30 +100,29 @@ def test_a_folder_that_cannot_be_made_is_an_os_error(tmp_path):
         (b"[1]", r"config\.json must hold a JSON object; .*received \[1\]"),
     ],
 )
-def test_a_broken_configuration_is_one_clear_error(tmp_path, content, message):
+def test_damaged_config_is_rejected_and_adds_no_file(tmp_path, content, message):
     (tmp_path / "config.json").write_bytes(content)
     with pytest.raises(InvalidInput, match=message):
         RunFolder(tmp_path, CONFIG)
-    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]  # nothing was added
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
-@pytest.mark.parametrize("content", [b"{", b"\xff", b"3", b'"step"'])
-def test_a_broken_evaluation_is_one_clear_error(tmp_path, content):
+def test_damaged_evaluation_is_rejected(tmp_path):
     folder = RunFolder(tmp_path, CONFIG)
-    (tmp_path / "evaluation.json").write_bytes(content)
+    (tmp_path / "evaluation.json").write_bytes(b"{")
     with pytest.raises(InvalidInput, match=r"evaluation\.json .*; remove it to finish"):
         folder.is_finished(100)
 
 
-def test_the_step_is_that_of_the_newest_checkpoint(tmp_path):
-    folder = RunFolder(tmp_path, CONFIG)
-    assert folder.step == 0
-    for step in (9, 10):
-        folder.save_checkpoint(step, STATE)
-        assert RunFolder(tmp_path, CONFIG).step == step
+def test_checkpoints_without_config_are_rejected(tmp_path):
+    RunFolder(tmp_path, CONFIG).save_checkpoint(3, STATE)
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(InvalidInput, match=r"has checkpoints but no config\.json"):
+        RunFolder(tmp_path, {**CONFIG, "seed": 2})
+    assert not (tmp_path / "config.json").exists()
 
 
-def test_a_checksum_tells_contents_apart():
+def test_checksum_depends_on_values_type_and_shape():
     array = np.arange(6)
     parts = ["to be", "to be ", array, array[::2], array.astype("int32"), array.reshape(2, 3)]
     assert len({checksum(part) for part in parts}) == len(parts)
@@ -124,23 +130,17 @@ def test_a_checksum_tells_contents_apart():
     assert checksum("a", array) == checksum("a", array) != checksum(array, "a")
 
 
-@pytest.mark.parametrize("file", ["arrays.npz", "state.json"])
-def test_an_unreadable_checkpoint_is_named(tmp_path, file):
-    folder = RunFolder(tmp_path, CONFIG)
-    folder.save_checkpoint(3, STATE)
-    (tmp_path / "checkpoints" / "0000000003" / file).write_bytes(b"PK\x03\x04 half a file")
-    with pytest.raises(ValueError, match=r"0000000003 cannot be read"):
-        folder.load_checkpoint()
-
-
 @pytest.mark.parametrize(
-    "content",
-    ["[]", "[" * 100_000, "3", "null", '{"agent": 3}', '{"agent": ["weights"]}', '"agent"'],
+    ("file", "content"),
+    [
+        ("arrays.npz", b"PK\x03\x04 half a file"),
+        *(("state.json", c) for c in (b"[", b"[" * 100_000, b"3", b"null", b'{"agent": 3}')),
+    ],
 )
-def test_a_checkpoint_of_other_types_is_named(tmp_path, content):
+def test_damaged_checkpoint_is_named(tmp_path, file, content):
     folder = RunFolder(tmp_path, CONFIG)
     folder.save_checkpoint(3, STATE)
-    (tmp_path / "checkpoints" / "0000000003" / "state.json").write_text(content)
+    (tmp_path / "checkpoints" / "0000000003" / file).write_bytes(content)
     with pytest.raises(InvalidInput, match=r"0000000003 cannot be read"):
         folder.load_checkpoint()
 
@@ -148,15 +148,12 @@ def test_a_checkpoint_of_other_types_is_named(tmp_path, content):
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (
-            InvalidInput("weights are of another shape"),
-            "does not fit this run: weights are of another",
-        ),
+        (InvalidInput("other shape"), "does not fit this run: other shape"),
         (KeyError("weights"), r"0000000003 cannot be read \(KeyError: 'weights'\); remove that"),
         (TypeError("no number"), r"0000000003 cannot be read \(TypeError: no number\)"),
     ],
 )
-def test_what_cannot_take_up_a_checkpoint_names_it(tmp_path, error, message):
+def test_errors_while_restoring_name_the_checkpoint(tmp_path, error, message):
     folder = RunFolder(tmp_path, CONFIG)
     folder.save_checkpoint(3, STATE)
     with pytest.raises(InvalidInput, match=message), folder.restoring():
@@ -165,25 +162,15 @@ def test_what_cannot_take_up_a_checkpoint_names_it(tmp_path, error, message):
         raise RuntimeError("a bug")
 
 
-def test_checkpoints_without_their_configuration_are_not_taken_up(tmp_path):
-    """Once, any other configuration was written in its place."""
-    RunFolder(tmp_path, CONFIG).save_checkpoint(3, STATE)
-    (tmp_path / "config.json").unlink()
-    with pytest.raises(InvalidInput, match=r"holds checkpoints and no config\.json"):
-        RunFolder(tmp_path, {**CONFIG, "seed": 2})
-    assert not (tmp_path / "config.json").exists()
+# Every call that changes the disk during a save.
+CALLS = [(np, "savez"), (os, "fsync"), (os, "rename"), (shutil, "rmtree")]
 
 
-# Every call that changes the disk during a save, so that the process can die before each of them.
-STEPS_OF_A_SAVE = [(np, "savez"), (os, "fsync"), (os, "rename"), (shutil, "rmtree")]
-
-
-@pytest.mark.parametrize(("module", "name"), STEPS_OF_A_SAVE)
-@pytest.mark.parametrize("step", [50, 60])
-def test_a_kill_at_any_call_loses_nothing(tmp_path, monkeypatch, module, name, step):
+@pytest.mark.parametrize(("module", "name"), CALLS)
+def test_kill_at_any_call_leaves_a_complete_checkpoint(tmp_path, monkeypatch, module, name):
     folder = RunFolder(tmp_path, CONFIG)
     folder.save_checkpoint(50, STATE)
-    newer = {"agent": {"weights": np.ones(3), "updates": 8}, "loop": {"step": step}}
+    newer = {"agent": {"weights": np.ones(3), "updates": 8}, "loop": {"step": 60}}
 
     class Killed(BaseException):
         pass
@@ -193,44 +180,15 @@ def test_a_kill_at_any_call_loses_nothing(tmp_path, monkeypatch, module, name, s
 
     with monkeypatch.context() as patch:
         patch.setattr(module, name, killed)
-        if name == "rename":
-            patch.setattr("pathlib.os.rename", killed)
         with pytest.raises(Killed):
-            folder.save_checkpoint(step, newer)
+            folder.save_checkpoint(60, newer)
     found = RunFolder(tmp_path, CONFIG).load_checkpoint()
-    # The old state or, once it is in place, the new one; never anything between.
-    expected = newer if found["agent"]["updates"] == 8 else STATE
-    assert_same_state(found, expected)
+    assert_same_state(found, newer if found["agent"]["updates"] == 8 else STATE)
     folder.save_checkpoint(70, newer)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["0000000070"]
 
 
-@pytest.mark.parametrize("calls", [1, 2])
-def test_a_kill_between_the_renames_of_the_same_step_loses_nothing(tmp_path, monkeypatch, calls):
-    """Once, the checkpoint that was to be replaced was taken for a draft, and removed."""
-    RunFolder(tmp_path, CONFIG).save_checkpoint(50, STATE)
-    left, rename = iter(range(calls)), os.rename
-
-    class Killed(BaseException):
-        pass
-
-    def killed(*paths):
-        rename(*paths)
-        if next(left) == calls - 1:
-            raise Killed
-
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(os, "rename", killed)
-        RunFolder(tmp_path, CONFIG).save_checkpoint(50, {"agent": {"updates": 8}})
-    folder = RunFolder(tmp_path, CONFIG)
-    found = folder.load_checkpoint()
-    assert folder.step == 50 and found["agent"]["updates"] == (7 if calls == 1 else 8)
-    folder.save_checkpoint(50, STATE)
-    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["0000000050"]
-    assert_same_state(folder.load_checkpoint(), STATE)
-
-
-def test_atomic_file_leaves_the_old_one_when_writing_fails(tmp_path):
+def test_atomic_file_keeps_the_old_file_after_an_error(tmp_path):
     target = tmp_path / "file.txt"
     target.write_text("old")
     with pytest.raises(RuntimeError), atomic_file(target) as draft:
@@ -241,11 +199,3 @@ def test_atomic_file_leaves_the_old_one_when_writing_fails(tmp_path):
         draft.write_text("new")
     assert target.read_text() == "new"
     assert os.listdir(tmp_path) == ["file.txt"]
-
-
-def test_a_run_is_finished_at_the_step_of_its_evaluation(tmp_path):
-    folder = RunFolder(tmp_path, CONFIG)
-    assert not folder.is_finished(100)
-    folder.finish({"step": 100, "accuracy": 0.5})
-    assert folder.is_finished(100) and not folder.is_finished(200)
-    assert json.loads((tmp_path / "evaluation.json").read_text())["accuracy"] == 0.5

@@ -1,4 +1,4 @@
-"""What two devices do together, for a process that has two: see `test_devices.py`."""
+"""Tests on two devices, for a process that has two: see `test_devices.py`."""
 
 import keras
 import numpy as np
@@ -12,7 +12,6 @@ from rrl_tf.agents import DoubleDQN
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import dense_q_network
 from rrl_tf.training import FitRun, Replicas, RunConfig, make_replicas
-from rrl_tf.training.data_parallel import DataParallel
 from rrl_tf.training.train_function import train_function
 
 ROWS, STEPS = 8, 6
@@ -27,28 +26,26 @@ def strategy():
 
 @settings(max_examples=3)
 @given(parts=st.integers(1, 5), width=st.integers(1, 3), integers=st.booleans())
-def test_sums_and_rows_are_those_of_the_whole_batch(strategy, parts, width, integers):
+def test_sums_and_rows_equal_those_of_the_whole_batch(strategy, parts, width, integers):
     batch = np.random.default_rng(parts).normal(size=(2 * parts, width)).astype("float32")
     kind = "int32" if integers else "float32"
 
     def compute(part):
         return {"sum": tf.reduce_sum(part)}, (tf.cast(2 * part, kind), part[:, 0])
 
-    sums, rows = tf.function(DataParallel(strategy, compute, []))(tf.constant(batch))
+    sums, rows = tf.function(Replicas(strategy).spread(compute, []))(tf.constant(batch))
     np.testing.assert_allclose(sums["sum"], batch.sum(), atol=1e-5)
     np.testing.assert_array_equal(rows[0], (2 * batch).astype(kind))
     np.testing.assert_array_equal(rows[1], batch[:, 0])
 
 
-def test_each_device_draws_numbers_of_its_own_and_the_first_those_of_one_device(strategy):
+def test_first_device_draws_the_numbers_of_a_single_device(strategy):
     one, two = (keras.layers.Dropout(0.5, seed=7) for _ in range(2))
     ones = tf.ones((4, 50))
     for layer in (one, two):
         layer.build(ones.shape)
     state = two.seed_generator.state
-    parallel = DataParallel(
-        strategy, lambda part: ((), two(part, training=True)), [state], jit_compile=False
-    )
+    parallel = Replicas(strategy).spread(lambda part: ((), two(part, training=True)), [state])
     shared = tf.function(lambda: parallel(tf.ones((8, 50)))[1])
     for _ in range(2):  # the second time from the state after the first
         alone, (first, second) = one(ones, training=True), tf.split(shared(), 2)
@@ -102,7 +99,7 @@ def batches(kind, first=0):
 
 
 @pytest.mark.parametrize("kind", ["dense", "embedding", "weights", "float16"])
-def test_fit_is_that_of_one_device(strategy, kind):
+def test_fit_equals_that_of_one_device(strategy, kind):
     logs = []
     networks = []
     for replicas in (None, Replicas(strategy)):
@@ -124,17 +121,17 @@ def batch_of(size, seed):
     rng = np.random.default_rng(seed)
     floats = rng.normal(size=(2, size, 4)).astype("float32")
     return {
-        "observation_t": floats[0],
-        "action_t": rng.integers(3, size=size).astype("int32"),
-        "return_t": rng.normal(size=size).astype("float32"),
-        "discount_t": rng.choice([0, 0.9], size=size).astype("float32"),
-        "return_lower_bound": np.full(size, -np.inf, "float32"),
-        "observation_tpn": floats[1],
-        "weight_t": rng.random(size).astype("float32"),
+        "observation_t": tf.constant(floats[0]),
+        "action_t": tf.constant(rng.integers(3, size=size), tf.int32),
+        "return_t": tf.constant(rng.normal(size=size), tf.float32),
+        "discount_t": tf.constant(rng.choice([0, 0.9], size=size), tf.float32),
+        "return_lower_bound": tf.fill((size,), -np.inf),
+        "observation_tpn": tf.constant(floats[1]),
+        "weight_t": tf.constant(rng.random(size), tf.float32),
     }
 
 
-def test_an_update_is_that_of_one_device(strategy):
+def test_agent_update_equals_that_of_one_device(strategy):
     agents = []
     for spread in (None, Replicas(strategy).spread):
         keras.utils.set_random_seed(0)
@@ -145,8 +142,8 @@ def test_an_update_is_that_of_one_device(strategy):
     for seed in range(5):
         (metrics, error), (shared, shared_error) = (a.update(batch_of(8, seed)) for a in agents)
         np.testing.assert_allclose(shared_error, error, atol=1e-5)
-        for name in metrics:
-            np.testing.assert_allclose(shared[name], metrics[name], rtol=1e-4)
+        for name, value in metrics.items():
+            np.testing.assert_allclose(shared[name], value, rtol=1e-4, err_msg=name)
     one, two = (agent.get_state() for agent in agents)
     for name, array in one.items():
         np.testing.assert_allclose(two[name], array, atol=1e-5, err_msg=name)
@@ -161,12 +158,11 @@ def run_of(path, devices, steps):
         network,
         steps=steps,
         steps_per_epoch=2,
-        may_change=("steps",),
         replicas=replicas,
     )
 
 
-def test_another_number_of_devices_goes_on_with_a_run(tmp_path):
+def test_run_resumes_with_another_number_of_devices(tmp_path):
     def weights(*runs):
         for path, devices, steps in runs:
             run = run_of(path, devices, steps)
@@ -180,25 +176,22 @@ def test_another_number_of_devices_goes_on_with_a_run(tmp_path):
         np.testing.assert_allclose(theirs, ours, atol=1e-6)
 
 
-def test_more_devices_than_there_are_is_one_clear_error(tmp_path):
-    with pytest.raises(InvalidInput, match=r"devices must be at most 2.*CPU.*received 3"):
+def test_missing_devices_are_one_clear_error(tmp_path):
+    with pytest.raises(InvalidInput, match=r"devices must be at most the 2 CPU.*received 3"):
         make_replicas(RunConfig(runs=str(tmp_path), devices=3), batch_size=9)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("size", [1, 7])
-def test_a_batch_that_cannot_be_shared_is_one_clear_error(tmp_path, strategy, size):
+def test_uneven_batch_is_one_clear_error(tmp_path, size):
     with pytest.raises(InvalidInput, match=f"multiple of 2 rows.*received {size}"):
         make_replicas(RunConfig(runs=str(tmp_path), devices=2), batch_size=size)
-    parallel = DataParallel(strategy, lambda part: (tf.reduce_mean(part), ()), [])
-    with pytest.raises(InvalidInput, match=f"multiple of 2 rows.*received {size}"):
-        tf.function(parallel, autograph=False)(tf.ones(size))
 
 
-def test_weights_that_no_gradient_moves_are_refused(strategy):
+def test_weights_without_gradient_are_rejected(strategy):
     network = keras.Sequential([keras.Input((6,)), keras.layers.BatchNormalization()])
     network.compile("sgd", "mse")
     network.train_function = train_function(network, Replicas(strategy))
     data = tf.data.Dataset.from_tensors((tf.ones((8, 6)), tf.ones((8, 6))))
-    with pytest.raises(InvalidInput, match=r"learned by gradients.*moving_"):
+    with pytest.raises(InvalidInput, match=r"only train weights by gradients.*moving_"):
         network.fit(data, shuffle=False, verbose=0)

@@ -72,14 +72,26 @@ RIGHT = (np.zeros((2, 5, 5)), np.zeros(5))
 @pytest.mark.parametrize(
     ("edges", "marked", "connected", "rounds", "message"),
     [
-        (PATH[:3], 0, np.ones(5), {"r": RIGHT}, r"edges must be a symmetric.*\(3, 5\)"),
-        (np.triu(PATH), 0, np.ones(5), {"r": RIGHT}, "edges must be a symmetric"),
-        (np.bool_(True), 0, np.ones(5), {"r": RIGHT}, r"edges must be.*received shape \(\)"),
+        (PATH[:3], 0, np.ones(5), {"r": RIGHT}, r"edges must have shape \(N, N\).*\(3, 5\)"),
+        (np.triu(PATH), 0, np.ones(5), {"r": RIGHT}, "edges must be symmetric"),
+        (np.bool_(True), 0, np.ones(5), {"r": RIGHT}, r"edges must have.*received shape \(\)"),
         (PATH, 5, np.ones(5), {"r": RIGHT}, "marked must be one of 5 nodes; received 5"),
-        (PATH, 0, np.ones(4), {"r": RIGHT}, r"connected must have shape \(5,\); received \(4,\)"),
+        (
+            PATH,
+            0,
+            np.ones(4),
+            {"r": RIGHT},
+            r"connected must have shape \(5,\); received shape \(4,\)",
+        ),
         (PATH, 0, np.ones(5), {}, "at least one round"),
-        (PATH, 0, np.ones(5), {"r": (RIGHT[0][0], RIGHT[1])}, r"rounds\['r'\].*\(5, 5\), \(5,\)"),
-        (PATH, 0, np.ones(5), {"r": (RIGHT[0], np.ones(4))}, r"received \(2, 5, 5\), \(4,\)"),
+        (
+            PATH,
+            0,
+            np.ones(5),
+            {"r": (RIGHT[0][0], RIGHT[1])},
+            r"rounds\['r'\].*received shape \(5, 5\)",
+        ),
+        (PATH, 0, np.ones(5), {"r": (RIGHT[0], np.ones(4))}, r"\(5,\); received shape \(4,\)"),
     ],
 )
 def test_invalid_arguments_raise(edges, marked, connected, rounds, message):

@@ -75,7 +75,7 @@ def test_nothing_overlaps_or_leaves_the_figure_and_little_is_blank(count, refere
     [
         ({}, "at least one curve"),
         ({"easy": {}}, "at least one curve"),
-        ({"easy": {"ours": ([1.0, 2.0], [[1.0]])}}, r"\(2,\) and \(1, 1\)"),
+        ({"easy": {"ours": ([1.0, 2.0], [[1.0]])}}, r"\(seeds, 2\); received shape \(1, 1\)"),
     ],
 )
 def test_invalid_input_raises(panels, message):

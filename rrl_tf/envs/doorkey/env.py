@@ -135,6 +135,7 @@ class DoorKey(StartableEnv, DoorKeyEnv):
     """
 
     start_type = DoorKeyStart
+    _grid_contents: tuple[Any, ...] = ()
 
     def __init__(
         self,
@@ -151,6 +152,11 @@ class DoorKey(StartableEnv, DoorKeyEnv):
         door, key = self._door, self._key
         numbers = (*door.cur_pos, door.is_open, door.is_locked, *key.cur_pos)
         return (self.width, *map(int, numbers))
+
+    def _grid_has_changed(self):
+        last, door = self._grid_contents, self._door
+        self._grid_contents = (door.is_open, door.is_locked, *self.grid.grid)
+        return self._grid_contents != last
 
     def _is_success(self, reward):
         """Return True: only the goal ends an episode, also past the time limit."""

@@ -109,7 +109,7 @@ class DoorKeyGraph:
     Example:
         >>> env = DoorKeyGraph(8)
         >>> state = env.initial_state(num_envs=1024, seed=(0, 0))
-        >>> step = tf.function(env.step_and_restart, jit_compile=True)
+        >>> step = tf.function(env.step_and_reset, jit_compile=True)
         >>> state, observation, *_ = step(state, tf.zeros(1024, tf.int32), tf.constant((0, 1)))
         >>> observation.shape, observation.dtype
         (TensorShape([1024, 7, 7, 4]), tf.uint8)
@@ -205,7 +205,7 @@ class DoorKeyGraph:
         reward = self._rewarded(state.steps, limit, terminated)
         return state, self.observe(state), reward, terminated, truncated
 
-    def step_and_restart(
+    def step_and_reset(
         self, state: DoorKeyState, action: Any, seed: Any
     ) -> tuple[DoorKeyState, Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Take a step in every environment and start new episodes where one ends.

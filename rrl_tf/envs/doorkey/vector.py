@@ -205,7 +205,7 @@ class DoorKeyVectorEnv(VectorEnv):
         return tf.stack(self.graph.initial_state(self.num_envs, seed))
 
     def _stepped(self, packed, action, seed):
-        """Compute `DoorKeyGraph.step_and_restart` with the state as one tensor.
+        """Compute `DoorKeyGraph.step_and_reset` with the state as one tensor.
 
         Each further argument costs as much time as the steps of many environments. Views become
         observations outside of the graph, where that is faster.

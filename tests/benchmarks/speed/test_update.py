@@ -36,7 +36,7 @@ def sides(request):
     perturb(ours.network, seed=0)
     perturb(ours.target, seed=1)
     theirs = update.torch_agent(training, "float32", weights_of(ours.network))
-    copy_weights(theirs._target, weights_of(ours.target))
+    copy_weights(theirs.target, weights_of(ours.target))
     batch = update.gather_batch(training)
     # Some targets are below an observed return.
     bound = np.where(batch["action_t"] == 2, 0.5, batch["return_lower_bound"])
@@ -68,7 +68,7 @@ def test_both_updates_have_the_same_loss_and_gradients(sides):
     )
     copy_weights(moments, dict(zip(paths, ours_moments)))
     their_moments = {
-        name: theirs._optimizer.state[parameter]["exp_avg"]
+        name: theirs.optimizer.state[parameter]["exp_avg"]
         for name, parameter in theirs.network.named_parameters()
     }
     scale = max(float(moment.abs().max()) for moment in their_moments.values())

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.tf_only
 
 
 class Blocking:
-    """An `AsyncClient` with the methods of `Client`, in an event loop of its own."""
+    """An `AsyncClient` with the methods of `Client`, in a private event loop."""
 
     def __init__(self, *args, **options):
         self._runner = asyncio.Runner()

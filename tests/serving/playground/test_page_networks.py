@@ -1,4 +1,4 @@
-"""The networks that the page computes, beside Python's."""
+"""The networks that the page computes, compared with Python."""
 
 import itertools
 import types
@@ -31,7 +31,7 @@ PLAYED = {
     "doorkey-5x5": (enumerate_starts(5), 250),  # to the end
     "doorkey-6x6": (enumerate_starts(6)[::80], 40),
     "doorkey-8x8": (enumerate_starts(8)[::4000], 25),
-    "doorkey-16x16": ((LARGE,), 25),  # reads of every feature the largest, the others a cell
+    "doorkey-16x16": ((LARGE,), 25),  # with the readout "max", the others with "cell"
 }
 TRANSFORMER, CLASSIFIER = "dt-doorkey", "mnist-relational"
 
@@ -43,14 +43,14 @@ def page(tmp_path_factory):
 
 
 def numbers(answer):
-    """What a policy said, as the page's test writes it down: values, and attention by its name."""
+    """The outputs of a policy as the scripts write them: values, then attention by its name."""
     values = answer["q_values"] if "q_values" in answer else answer["probabilities"]
     attention = [answer[name] for name in sorted(answer) if name.startswith("attention_")]
     return np.concatenate([each.reshape(len(values), -1) for each in (values, *attention)], axis=1)
 
 
 class Rememberer:
-    """Plays a Q network, with a memory or without, from step to step."""
+    """Acts with a Q network, with or without a memory."""
 
     def __init__(self, policy):
         self._policy, self._state = policy, {}
@@ -68,14 +68,14 @@ class Rememberer:
 
 
 class Windows(WindowSession):
-    """Asks for attention, too."""
+    """A session that always requests attention."""
 
     def act(self, observation, reward):
         return super().act(observation, reward, return_attention_scores=True)[0]
 
 
 def play(name, starts, limit, target=None):
-    """Episodes by Python: what was done and how each ended; and all that the policy said."""
+    """Episodes in Python: actions and ends, and all outputs of the policy."""
     policy, env = load_policy(name), make_doorkey(starts[0].size, observation="compass")
     played, said = [], []
 
@@ -101,7 +101,7 @@ def play(name, starts, limit, target=None):
 
 
 @pytest.mark.parametrize("name", PLAYED)
-def test_the_pages_policy_does_and_says_what_pythons_does(name, page, tmp_path):
+def test_the_pages_policy_equals_pythons(name, page, tmp_path):
     starts, limit = PLAYED[name]
     played, said = play(name, starts, limit)
     compare(*play_in_page(page, name, starts, limit, tmp_path), played, said)
@@ -110,9 +110,9 @@ def test_the_pages_policy_does_and_says_what_pythons_does(name, page, tmp_path):
     assert np.ptp(said[:, :5], axis=0).min() > 0.1  # there is something to compare
 
 
-# By default it is asked for the best return of its data.
+# The default target is the best return of its data.
 @pytest.mark.parametrize(("target", "count"), [(None, 48), (0.9, 6), (0.3, 1)])
-def test_the_pages_transformer_does_and_says_what_pythons_does(target, count, page, tmp_path):
+def test_the_pages_transformer_equals_pythons(target, count, page, tmp_path):
     starts, limit = enumerate_starts(5)[:: 48 // count], 60
     played, said = play(TRANSFORMER, starts, limit, target)
     compare(*play_in_page(page, TRANSFORMER, starts, limit, tmp_path, target=target), played, said)
@@ -122,8 +122,8 @@ def test_the_pages_transformer_does_and_says_what_pythons_does(target, count, pa
 
 
 @pytest.mark.parametrize("other", [{"max_timestep": 4}, {"positions": "window"}])
-def test_transformers_of_other_sizes_are_computed(other, tmp_path):
-    """Of several heads, whole returns, episodes longer than the table of time steps, and places."""
+def test_transformers_of_other_sizes_equal_pythons(other, tmp_path):
+    """Several heads, whole returns, long episodes, and positions in the window."""
     preset = transformer_preset(tmp_path, **other)
     page, starts = page_with_modules(tmp_path, [preset]), enumerate_starts(5)[::16]
     played, said = play(preset, starts, 12)
@@ -132,7 +132,7 @@ def test_transformers_of_other_sizes_are_computed(other, tmp_path):
     assert np.ptp(said, axis=0)[:5].max() > 0.001
 
 
-def test_q_networks_with_norms_are_computed(tmp_path):
+def test_q_networks_with_norms_equal_pythons(tmp_path):
     block = {**BLOCK, "norm": "entity", "qkv_norm": "entity"}
     network = RelationalQNetwork.from_preset("fast", ONE_HOT, block=block, num_rounds=1)
     network.build((None, *ONE_HOT.shape))
@@ -159,7 +159,7 @@ def pictures(count):
 
 
 def compare_classifiers(page, preset, images, tmp_path):
-    """Compares the page's answers with Python's, and returns these."""
+    """Compare the page's outputs with Python's, and return the latter."""
     answer = load_policy(preset).predict({"image": images}, "classify_with_attention")
     asked = {"name": preset_name(preset), "images": images.reshape(len(images), -1).tolist()}
     done, out = in_page("classify.mjs", page, asked, tmp_path)
@@ -167,7 +167,7 @@ def compare_classifiers(page, preset, images, tmp_path):
     return answer
 
 
-def test_the_pages_classifier_says_what_pythons_does(page, tmp_path):
+def test_the_pages_classifier_equals_pythons(page, tmp_path):
     answer = compare_classifiers(page, CLASSIFIER, pictures(60), tmp_path)
     assert len({*answer["class"]}) > 6
     assert {name for name in answer if "attention" in name} == {
@@ -176,7 +176,7 @@ def test_the_pages_classifier_says_what_pythons_does(page, tmp_path):
     assert answer["attention_round_1"].shape[1:] == (4, 49, 49)
 
 
-def test_classifiers_of_other_sizes_are_computed(tmp_path):
+def test_classifiers_of_other_sizes_equal_pythons(tmp_path):
     preset = classifier_preset(tmp_path)
     page = page_with_modules(tmp_path, [preset])
     answer = compare_classifiers(page, preset, pictures(10), tmp_path)

@@ -1,4 +1,4 @@
-"""The playground: its files over HTTP, and its DoorKey beside MiniGrid's."""
+"""The playground: its files over HTTP, and its DoorKey compared with MiniGrid's."""
 
 import http.client
 import itertools
@@ -53,7 +53,7 @@ def ask(server):
         ("icon.svg", "image/svg+xml"),
     ],
 )
-def test_files_come_with_their_types_and_a_strict_policy(ask, name, kind):
+def test_files_have_types_and_a_strict_security_policy(ask, name, kind):
     status, headers, body = ask(f"/playground/{name}?query")
     assert status == 200 and body == (FOLDER / (name or "index.html")).read_bytes()
     assert headers["Content-Type"] == f"{kind}; charset=utf-8"
@@ -67,7 +67,7 @@ def test_files_come_with_their_types_and_a_strict_policy(ask, name, kind):
     assert status == 200 and nothing == b"" and int(headers["Content-Length"]) == len(body)
 
 
-def test_the_folder_leads_to_the_page(ask):
+def test_the_folder_redirects_to_the_page(ask):
     status, headers, _ = ask("/playground")
     assert status == 308 and headers["Location"] == "/playground/"
 
@@ -85,17 +85,17 @@ def test_the_folder_leads_to_the_page(ask):
         "/",
     ],
 )
-def test_no_path_leads_elsewhere(ask, path):
+def test_paths_out_of_the_folder_are_not_found(ask, path):
     status, headers, body = ask(path)
     assert status == 404 and headers["Content-Type"] == "application/json"
     assert "Not Found" in json.loads(body)["error"]
 
 
-def test_nothing_is_written_there(ask):
+def test_post_and_put_are_not_found(ask):
     assert ask("/playground/", "POST")[0] == ask("/playground/main.js", "PUT")[0] == 404
 
 
-def test_the_configuration_lists_what_is_served(ask):
+def test_the_configuration_lists_the_served_models(ask):
     status, headers, body = ask("/playground/config.json")
     assert status == 200 and headers["Content-Type"] == "application/json"
     assert headers["Cache-Control"] == "no-store"
@@ -104,7 +104,7 @@ def test_the_configuration_lists_what_is_served(ask):
     assert model == {"name": "tiny", "version": 1, "policy": json.loads(path.read_text())}
 
 
-def test_the_protocol_is_undisturbed(ask):
+def test_the_rest_api_works_next_to_the_page(ask):
     assert ask("/v1/models/tiny")[0] == 200
     assert ask("/readyz")[0] == 200
     assert ask("/v1/playground/")[0] == 400
@@ -129,7 +129,7 @@ def test_the_page_needs_a_port(capsys):
     assert "--playground needs --rest_api_port" in capsys.readouterr().err
 
 
-def test_the_page_asks_no_other_host():
+def test_the_page_contacts_no_other_host():
     for path in FOLDER.iterdir():
         text = path.read_text().replace("http://www.w3.org/2000/svg", "")  # a name, not an address
         assert "//" not in "".join(line for line in text.splitlines() if "http" in line), path
@@ -137,7 +137,7 @@ def test_the_page_asks_no_other_host():
 
 @pytest.fixture(scope="module")
 def notices(tmp_path_factory):
-    """What the page's files say of the packaged presets, in a folder where no page was written."""
+    """The page's notices about packaged presets, in a folder without config.json."""
     folder = tmp_path_factory.mktemp("notices")
     files = shutil.copytree(FOLDER, folder / "playground")
     (files / "package.json").write_text('{"type": "module"}')
@@ -148,8 +148,8 @@ def notices(tmp_path_factory):
     return json.loads(done.stdout)
 
 
-def test_policies_of_something_else_do_not_play(notices):
-    """MemoryS17's walked about: it sees as DoorKey's do, and neither picks up nor toggles."""
+def test_policies_of_other_environments_do_not_play(notices):
+    """A policy of MemoryS17 has the same views, but cannot pick up or toggle."""
     for (name, plays), reason in zip(PLAYS.items(), notices["reasons"], strict=True):
         told = (
             f"The model “{name}” is not a DoorKey policy and cannot play here. You can still play."
@@ -157,7 +157,7 @@ def test_policies_of_something_else_do_not_play(notices):
         assert reason == (None if plays else told)
 
 
-def test_a_page_that_was_not_written_says_how_to_write_it(notices):
+def test_a_missing_config_names_write_page(notices):
     assert notices["missing"].startswith("The file config.json is missing or unreadable:")
     assert "write it with serving.playground.static_page.write_page" in notices["missing"]
 
@@ -167,7 +167,7 @@ def as_json(start):
 
 
 def record(size, seed, max_steps):
-    """One episode of an agent that acts at random, with all that the page's has to repeat."""
+    """Record an episode of a random agent, for the page to replay."""
     env = make_doorkey(size, observation="compass", actions="all", max_steps=max_steps)
     observation, _ = env.reset(seed=seed)
     start, random = env.unwrapped.start, np.random.default_rng(seed)
@@ -186,7 +186,7 @@ def record(size, seed, max_steps):
 
 
 def levels(size):
-    """Everything that might be a level of this size, a little beyond its borders."""
+    """Levels of this size, valid and invalid."""
     x, y = range(0, size), range(0, size)
     some = np.random.default_rng(0).choice(size**6 * 4, 3000, replace=False)
     everything = (x, y, x, y, x, y, range(4))
@@ -207,7 +207,7 @@ def is_possible(values):
 
 @pytest.fixture(scope="module")
 def replayed(tmp_path_factory):
-    """(the recording, the levels, what JavaScript made of both)."""
+    """The recording, the levels, and the results of JavaScript for both."""
     if not (node := shutil.which("node")):
         pytest.skip("needs node, to run the page's DoorKey (apt-get install nodejs)")
     folder = tmp_path_factory.mktemp("doorkey")
@@ -224,13 +224,13 @@ def replayed(tmp_path_factory):
     return episodes, starts, json.loads(done.stdout)
 
 
-def test_the_pages_doorkey_is_minigrids(replayed):
+def test_the_pages_doorkey_equals_minigrid(replayed):
     episodes, _, answer = replayed
     assert answer["differences"] == []
     assert answer["steps"] == sum(len(episode["actions"]) for episode in episodes)
 
 
-def test_the_recording_shows_all_that_can_happen(replayed):
+def test_the_recording_covers_all_outcomes(replayed):
     ends = [episode["results"][-1] for episode in replayed[0]]
     assert any(end["terminated"] for end in ends) and any(end["truncated"] for end in ends)
     seen = {
@@ -240,7 +240,7 @@ def test_the_recording_shows_all_that_can_happen(replayed):
     assert any(o[3][6][0] == 5 for e in replayed[0] for o in e["observations"])  # in the hand
 
 
-def test_the_editor_takes_the_levels_that_minigrid_generates(replayed):
+def test_the_editor_accepts_the_levels_of_minigrid_only(replayed):
     _, starts, answer = replayed
     possible = [is_possible(values) for values in starts]
     assert any(possible) and not all(possible)

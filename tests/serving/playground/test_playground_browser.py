@@ -14,7 +14,7 @@ FASTEST = "document.getElementById('speed').value = 4"
 
 
 def export_slots(base):
-    """A new policy whose memory has slots that attend to the cells of the view."""
+    """Export a policy whose memory slots attend to the cells of the view."""
     task = doorkey_task((5,))
     network = RecurrentQNetwork.from_preset(
         "relational-memory-entities",
@@ -29,7 +29,7 @@ def export_slots(base):
 
 @pytest.fixture(scope="module")
 def server(tools, exported, tmp_path_factory):
-    """Serves policies of all kinds, and one that has nothing to do with DoorKey."""
+    """A server of policies of all kinds, and of one for another environment."""
     names = ("doorkey-5x5", "doorkey-8x8", "dt-doorkey")
     presets = {name: preset_folder(name) / "policy" for name in names}
     presets["slots"] = tmp_path_factory.mktemp("slots")
@@ -63,7 +63,7 @@ def status(page, text):
 
 
 def steps_of_session(server, start):
-    """How many steps the policy with a memory takes, played from Python."""
+    """Number of steps of the recurrent policy, played from Python."""
     from serving.client import connect
     from serving.sessions import MemorySession
 
@@ -81,7 +81,7 @@ def steps_of_session(server, start):
 
 
 def steps_of_window(server, target):
-    """How many steps the Decision Transformer takes, played from Python."""
+    """Number of steps of the Decision Transformer, played from Python."""
     from serving.client import connect
     from serving.sessions import WindowSession
 
@@ -99,7 +99,7 @@ def steps_of_window(server, target):
 
 
 def slots_scores(server):
-    """What the slots of the memory attend to in the first step."""
+    """Attention of the memory slots in the first step."""
     from serving.client import connect
     from serving.sessions import MemorySession
 
@@ -121,7 +121,7 @@ def test_the_policy_plays_to_the_goal(visit):
     assert status(page, "Agent in column").startswith("Agent in column 1, row 1, facing right")
 
 
-def test_a_policy_with_a_memory_plays_as_from_python(visit, server):
+def test_a_recurrent_policy_plays_like_a_session(visit, server):
     page = visit(LARGE, "doorkey-8x8")
     page.evaluate(FASTEST)
     page.click("#play")
@@ -143,7 +143,7 @@ def test_keys_and_buttons_act_and_rewind(visit):
     page.fill("#time", "2")
     assert "key in column 1, row 3" in status(page, "Step 2 of 5")
     page.wait_for_selector(".action.chosen")
-    page.click("#step")  # what came after is forgotten
+    page.click("#step")  # later steps are dropped
     assert "key carried" in status(page, "Step 3 of 3")
 
 
@@ -156,7 +156,7 @@ BOARDS = """() => {
 }"""
 
 
-def test_a_moment_is_drawn_once_with_its_reply_and_does_not_wait_for_a_late_one(visit):
+def test_a_moment_is_drawn_once_unless_its_reply_is_late(visit):
     page = visit()
     page.evaluate(BOARDS)
     for moves in range(1, 4):
@@ -169,14 +169,14 @@ def test_a_moment_is_drawn_once_with_its_reply_and_does_not_wait_for_a_late_one(
     page.route("**:predict", lambda route: waiting.append(route))
     page.focus("#board")
     page.keyboard.press("ArrowRight")
-    page.get_by_text("Step 4 of 4").wait_for()  # nobody has answered yet
+    page.get_by_text("Step 4 of 4").wait_for()  # before the reply
     assert page.evaluate("() => window.boards") == 4
     for route in waiting:
         route.continue_()
     page.wait_for_selector(".action.chosen")
 
 
-def test_attention_is_that_of_the_cell_one_points_at(visit):
+def test_attention_follows_the_pointer(visit):
     page = visit()
     heads = page.locator(".head")
     heads.nth(3).wait_for()
@@ -193,7 +193,7 @@ def test_attention_is_that_of_the_cell_one_points_at(visit):
     assert "cell 5,6 of the view" in heads.first.get_attribute("aria-label")
 
 
-def test_a_decision_transformer_plays_for_the_return_asked_for(visit, server):
+def test_a_decision_transformer_reaches_the_target_return(visit, server):
     page = visit(model="dt-doorkey")
     assert page.inner_text("#actions-title") == "Probabilities"
     assert float(page.input_value("#target")) > 0.9  # the best of its data
@@ -213,7 +213,7 @@ def test_a_decision_transformer_plays_for_the_return_asked_for(visit, server):
     )
 
 
-def test_attention_of_a_decision_transformer_is_of_its_newest_view(visit):
+def test_the_newest_view_is_the_default_query(visit):
     page = visit(model="dt-doorkey")
     page.locator("#heads .head").first.wait_for()
     label = page.locator("#heads .head").first.get_attribute("aria-label")
@@ -224,7 +224,7 @@ def test_attention_of_a_decision_transformer_is_of_its_newest_view(visit):
     assert "return now attends most" in label and label.endswith("100 %, to return now")
 
 
-def test_the_page_tells_for_which_size_a_policy_was_trained(visit):
+def test_the_page_shows_the_size_of_the_training_levels(visit):
     page = visit(model="dt-doorkey")
     assert page.inner_text("#trained") == "trained for 5 × 5"
     page.select_option("#size", "16")
@@ -239,7 +239,7 @@ def test_the_page_tells_for_which_size_a_policy_was_trained(visit):
 
 
 @pytest.mark.parametrize("width", [320, 700, 1100])
-def test_names_of_rows_are_as_large_as_captions_and_beside_their_rows(visit, width):
+def test_row_names_align_with_their_rows(visit, width):
     page = visit(model="dt-doorkey", width=width)
     page.locator("#heads .head").first.wait_for()
     names = page.locator("#heads .head").first.locator(".names span")
@@ -253,7 +253,7 @@ def test_names_of_rows_are_as_large_as_captions_and_beside_their_rows(visit, wid
         assert abs(box["y"] + box["height"] / 2 - middle) < 3
 
 
-def test_each_slot_of_a_memory_shows_what_it_looks_at(visit, server):
+def test_each_memory_slot_shows_its_attention(visit, server):
     page = visit(model="slots")
     heads = page.locator("#slots .head")
     heads.nth(1).wait_for()
@@ -271,7 +271,7 @@ def test_each_slot_of_a_memory_shows_what_it_looks_at(visit, server):
     assert text.locator(".attention").count() == 3 * (3 + 1 + 1)
 
 
-def test_the_editor_places_pieces_and_refuses_what_cannot_be(visit):
+def test_the_editor_places_pieces_and_rejects_invalid_cells(visit):
     page = visit()
     page.click("summary")
 
@@ -298,7 +298,7 @@ def test_the_editor_places_pieces_and_refuses_what_cannot_be(visit):
     assert "Agent in column 1, row 3" in status(page, "Agent in column 1, row 3")
 
 
-def test_a_model_of_something_else_is_said_so(visit):
+def test_a_model_of_another_environment_shows_a_problem(visit):
     page = visit(model="tiny")
     said = page.inner_text("#problem")
     assert "“tiny” is not a DoorKey policy" in said and said.endswith("You can still play.")
@@ -306,7 +306,7 @@ def test_a_model_of_something_else_is_said_so(visit):
     assert "facing up" in status(page, "facing up") and page.locator("#play").is_disabled()
 
 
-def test_a_server_that_is_gone_is_said_so(browser, server):
+def test_a_server_that_stopped_shows_a_problem(browser, server):
     context = browser.new_context()
     page = context.new_page()
     page.goto(f"http://127.0.0.1:{server.rest_port}/playground/")
@@ -321,7 +321,7 @@ def test_a_server_that_is_gone_is_said_so(browser, server):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_shows_it_whole_and_all_has_a_name(visit, scheme, usable_on_a_phone):
+def test_a_phone_shows_the_whole_page_with_labels(visit, scheme, usable_on_a_phone):
     page = visit(width=320, color_scheme=scheme, has_touch=True)
     page.locator(".head").nth(3).wait_for()
     page.tap("summary")

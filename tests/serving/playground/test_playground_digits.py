@@ -1,4 +1,4 @@
-"""The playground's page for digits: what it makes of a drawing, and what it shows of the answer."""
+"""The playground's page for digits: layout of drawings, predictions and attention."""
 
 import json
 import pathlib
@@ -72,7 +72,7 @@ def laid_out(tmp_path_factory):
     return drawings, images, degrees, shifts, json.loads(done.stdout)
 
 
-def test_a_drawing_is_laid_out_as_mnist_lays_out_digits(laid_out):
+def test_drawings_are_laid_out_like_mnist(laid_out):
     drawings, *_, answer = laid_out
     *laid, empty = (np.reshape(values, (28, 28)) for values in answer["laid"])
     for ink, image in zip(drawings, laid):
@@ -81,7 +81,7 @@ def test_a_drawing_is_laid_out_as_mnist_lays_out_digits(laid_out):
     assert not empty.any()
 
 
-def test_an_image_is_turned_and_moved_as_in_training(laid_out):
+def test_rotation_and_shift_equal_those_of_training(laid_out):
     _, images, degrees, shifts, answer = laid_out
     expected = rotate_and_shift(images[..., None].astype("float32"), degrees, shifts)[..., 0]
     # A place between two pixels falls to the other one when rounded to float32: hardly ever.
@@ -105,7 +105,7 @@ def visit(open_page, server):
 
 @pytest.fixture(scope="module")
 def classify(server):
-    """What a client in Python is answered for an image."""
+    """The outputs for an image, from a Python client."""
     from serving.client import connect
 
     with connect(f"http://127.0.0.1:{server.rest_port}", "tiny") as client:
@@ -117,13 +117,13 @@ def read(page, digit):
 
 
 def sent_by(page, act):
-    """The image of the last request that comes of an action."""
+    """The image of the last request after an action."""
     with page.expect_response("**:predict") as response:
         act()
     return np.array(json.loads(response.value.request.post_data)["inputs"]["image"], np.uint8)
 
 
-def test_the_server_shows_the_page_for_digits_and_every_example_is_read(visit):
+def test_every_example_is_classified(visit):
     page = visit()
     assert page.url.endswith("/digits.html#model=tiny")
     for digit in range(10):
@@ -131,7 +131,7 @@ def test_the_server_shows_the_page_for_digits_and_every_example_is_read(visit):
         read(page, digit)
 
 
-def test_what_is_drawn_is_read(visit):
+def test_a_drawing_is_classified(visit):
     page = visit()
     page.click("#clear")
     page.get_by_text("Draw a digit or choose").wait_for()
@@ -146,7 +146,7 @@ def test_what_is_drawn_is_read(visit):
     page.get_by_text("Draw a digit or choose").wait_for()
 
 
-def test_an_empty_paper_shows_nothing(visit):
+def test_an_empty_drawing_has_no_prediction(visit):
     page = visit()
     read(page, 3)
     page.click("#clear")
@@ -168,7 +168,7 @@ def answering(outputs):
     return lambda route: route.fulfill(json={"outputs": outputs})
 
 
-def test_what_is_hardly_likely_is_not_told(visit):
+def test_an_improbable_second_class_is_hidden(visit):
     page = visit()
     likely = [0.9994, 0.0006, *8 * [0.0]], [0.9996, 0.0004, *8 * [0.0]]
     told = ("0, 99.9 %; second 1, 0.1 %.", "0, 100.0 %.")
@@ -180,13 +180,13 @@ def test_what_is_hardly_likely_is_not_told(visit):
         page.get_by_text(f"Prediction: {words}", exact=True).wait_for()
 
 
-def test_the_only_model_is_named(visit):
+def test_a_single_model_is_named(visit):
     page = visit()
     assert page.inner_text("#model-name") == "Model tiny"
     assert page.locator("#model-choice").is_hidden()
 
 
-def test_bars_and_attention_are_what_the_server_says(visit, classify):
+def test_bars_and_attention_equal_the_servers_reply(visit, classify):
     page = visit()
     image = sent_by(page, lambda: page.click("#examples button:text('5')"))
     read(page, 5)
@@ -206,7 +206,7 @@ def test_bars_and_attention_are_what_the_server_says(visit, classify):
             assert label.endswith(f"{round(100 * scores.max())} %, to patch {column + 1},{row + 1}")
 
 
-def test_sliders_turn_and_move_with_the_keyboard(visit):
+def test_sliders_work_with_the_keyboard(visit):
     page = visit()
     before = sent_by(page, lambda: page.click("#examples button:text('4')"))
     page.focus("#right")
@@ -219,7 +219,7 @@ def test_sliders_turn_and_move_with_the_keyboard(visit):
     np.testing.assert_array_equal(again, before)
 
 
-def test_arrows_move_the_frame(visit):
+def test_arrow_keys_move_the_query_patch(visit):
     page = visit()
     page.focus("#seen")
     page.keyboard.press("ArrowUp")
@@ -227,7 +227,7 @@ def test_arrows_move_the_frame(visit):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_shows_it_whole_and_all_has_a_name(visit, scheme, usable_on_a_phone):
+def test_a_phone_shows_the_whole_page_with_labels(visit, scheme, usable_on_a_phone):
     page = visit(width=320, color_scheme=scheme, has_touch=True)
     page.tap("#examples button:text('8')")
     read(page, 8)

@@ -1,4 +1,4 @@
-"""The playground without a server: its files, what is refused, and weights that are damaged."""
+"""The playground without a server: files, errors, and damaged weights."""
 
 import json
 import pathlib
@@ -48,7 +48,7 @@ def page(tmp_path_factory):
     return page_with_modules(tmp_path_factory.mktemp("static"), [*WRITTEN])
 
 
-def test_the_page_is_the_served_one_with_every_weight_once(page):
+def test_the_page_has_the_served_files_and_every_weight_once(page):
     files = {path.name: path.read_bytes() for path in page.iterdir()}
     assert page_files([*WRITTEN]).items() <= files.items()
     models = json.loads(files["config.json"])["models"]
@@ -62,8 +62,7 @@ def test_the_page_is_the_served_one_with_every_weight_once(page):
     assert sum(map(len, files.values())) < 5e6
 
 
-def test_a_page_is_the_same_whatever_the_order_of_a_policys_outputs(monkeypatch):
-    """Two processes wrote two pages of one transformer."""
+def test_the_page_does_not_depend_on_the_order_of_outputs(monkeypatch):
     load_policy = rrl_tf.export.load_policy
 
     def other_way_round(version):
@@ -78,7 +77,7 @@ def test_a_page_is_the_same_whatever_the_order_of_a_policys_outputs(monkeypatch)
     assert page_files(["dt-doorkey"]) == page
 
 
-def test_a_page_says_what_it_is_about():
+def test_about_adds_a_link():
     link = b'<a href="../playground/">About this page</a>'
     for name in ("index.html", "digits.html"):
         assert link in page_files(["doorkey-5x5"], about="../playground/")[name]
@@ -113,7 +112,7 @@ def make_preset(folder, encoder_arguments=None, view=(7, 7, 24), **arguments):
         ({"view": (9, 9, 24)}, "'input_shape': .9, 9, 24."),
     ],
 )
-def test_a_network_that_the_page_does_not_compute_is_refused(arguments, told, tmp_path):
+def test_unsupported_settings_of_q_networks_raise(arguments, told, tmp_path):
     preset = make_preset(tmp_path / "preset", **arguments)
     with pytest.raises(InvalidInput, match=f"the page computes .*; received 'preset'.*{told}"):
         write_page(tmp_path / "page", ["doorkey-5x5", preset])
@@ -148,7 +147,7 @@ def test_weights_must_be_finite(number, tmp_path):
         ),
     ],
 )
-def test_what_the_page_does_not_compute_of_other_kinds_is_refused(make, arguments, told, tmp_path):
+def test_unsupported_settings_of_other_networks_raise(make, arguments, told, tmp_path):
     preset = make(tmp_path, **arguments)
     with pytest.raises(
         InvalidInput, match=f"the page computes .*; received '{preset.name}'.*{told}"
@@ -156,8 +155,7 @@ def test_what_the_page_does_not_compute_of_other_kinds_is_refused(make, argument
         page_files([preset])
 
 
-def test_views_that_are_prepared_otherwise_are_refused(tmp_path):
-    """The page would give the network features that it was not trained on."""
+def test_other_preprocessing_raises(tmp_path):
     network = RelationalQNetwork.from_preset("doorkey-5x5")
     presets = [
         q_network_preset(
@@ -172,7 +170,7 @@ def test_views_that_are_prepared_otherwise_are_refused(tmp_path):
         page_files(presets[1:])
 
 
-def test_what_no_page_computes_is_refused(tmp_path):
+def test_unsupported_networks_and_existing_folders_raise(tmp_path):
     with pytest.raises(InvalidInput, match="'nth-farthest', a MemorySequenceClassifier"):
         page_files(["nth-farthest"])
     with pytest.raises(InvalidInput, match=r"'memory-s17', with .*'encoder': 'dense'"):
@@ -184,7 +182,6 @@ def test_what_no_page_computes_is_refused(tmp_path):
 
 @pytest.mark.parametrize("presets", [[], "doorkey-5x5", pathlib.Path("doorkey-5x5"), None])
 def test_a_page_needs_a_list_of_presets(presets, tmp_path):
-    """Of none it was a page of nothing, and of a name its letters were called equal."""
     told = re.escape(f"a list of at least one preset; received {presets!r}")
     with pytest.raises(InvalidInput, match=told):
         write_page(tmp_path / "page", presets)
@@ -193,7 +190,6 @@ def test_a_page_needs_a_list_of_presets(presets, tmp_path):
 
 @pytest.mark.parametrize("place", ["file/page", "x" * 300, "a\0b", None, b"page"])
 def test_a_page_needs_a_path(place, tmp_path, monkeypatch):
-    """Each was an error of its own, of Python's or of the system's."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidInput, match="`folder` must be a path; received "):
@@ -201,7 +197,7 @@ def test_a_page_needs_a_path(place, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_page_does_not_take_the_place_of_a_link(tmp_path):
+def test_a_page_does_not_replace_a_link(tmp_path):
     (tmp_path / "page").symlink_to("nowhere")
     with pytest.raises(InvalidInput, match="`folder` must not exist; received"):
         write_page(tmp_path / "page", ["doorkey-5x5"])
@@ -215,8 +211,7 @@ def test_a_preset_is_a_name_or_a_path(preset):
 
 
 @pytest.mark.parametrize("presets", [["a/mine", "b/mine"], ["doorkey-5x5", "doorkey-5x5"]])
-def test_two_presets_of_one_name_are_refused(presets):
-    """They shared one file of weights: the first played with the second's."""
+def test_two_presets_with_one_name_raise(presets):
     with pytest.raises(
         InvalidInput, match=r"must have different names; received \['(\S+)', '\1'\]"
     ):
@@ -225,12 +220,11 @@ def test_two_presets_of_one_name_are_refused(presets):
 
 @pytest.fixture
 def oddly_named(tmp_path):
-    """A preset's folder whose name means something in an address."""
+    """A preset whose folder has a name with special characters of URLs."""
     return shutil.copytree(FOLDER / "doorkey-5x5", tmp_path / "50% of #1?")
 
 
-def test_a_model_is_called_as_its_preset(oddly_named, monkeypatch):
-    """It was called by the commit on the Hub, and "" in the preset's own folder."""
+def test_a_model_has_the_name_of_its_preset(oddly_named, monkeypatch):
     snapshot = shutil.copytree(oddly_named, oddly_named.with_name("0123abc"))
     monkeypatch.setattr("rrl_tf.presets.snapshot", lambda *_: snapshot)
     monkeypatch.chdir(oddly_named)
@@ -242,7 +236,7 @@ def test_a_model_is_called_as_its_preset(oddly_named, monkeypatch):
     assert preset_name("policy/..") == oddly_named.name
 
 
-def test_weights_under_any_name_are_found(oddly_named, tmp_path):
+def test_weights_with_special_characters_in_their_name_load(oddly_named, tmp_path):
     page = page_with_modules(tmp_path, [oddly_named])
     done, _ = play_in_page(page, oddly_named.name, enumerate_starts(5)[:1], 40, tmp_path)
     assert done.returncode == 0, done.stderr
@@ -269,8 +263,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("insecure", ["", "insecure"])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_weights_are_said_so(damage, insecure, page, tmp_path):
-    """They were an uncaught error, or another policy, over plain HTTP as well."""
+def test_damaged_weights_are_reported(damage, insecure, page, tmp_path):
     name = "doorkey-5x5"
     copied = shutil.copytree(page, tmp_path / "page")
     weights = copied / f"{name}.safetensors"

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.tf_only
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """What holds the page, two folders down."""
+    """The folder of the web server, two levels above the page."""
     folder = tmp_path_factory.mktemp("web")
     presets = ["doorkey-5x5", "doorkey-6x6", "dt-doorkey", "mnist-relational"]
     write_page(folder / "somebody" / "play", presets)
@@ -29,14 +29,14 @@ def visit(open_page, address):
 
 
 def play(page, size):
-    """Lets the policy play a level to its end."""
+    """Play a level with the policy to the end."""
     page.evaluate("document.getElementById('speed').value = 4")
     page.click("#play")
     page.get_by_text("Goal reached").wait_for()
     assert page.input_value("#size") == f"{size}"
 
 
-def test_the_policy_plays_to_the_goal_and_asks_no_server(visit, address):
+def test_the_policy_plays_to_the_goal_without_a_server(visit, address):
     page = visit()
     play(page, 5)
     asked = page.evaluate("performance.getEntriesByType('resource').map(e => e.name)")
@@ -45,13 +45,13 @@ def test_the_policy_plays_to_the_goal_and_asks_no_server(visit, address):
     assert not any("predict" in url or "doorkey-6x6" in url for url in asked)
 
 
-def test_a_policy_with_a_memory_plays(visit):
+def test_a_recurrent_policy_plays(visit):
     page = visit("#model=doorkey-6x6&size=6&wall=2&door=1&key=1,1&agent=1,2&direction=0")
     play(page, 6)
     assert page.locator("#heads .head").count() == 4
 
 
-def test_who_chooses_a_policy_gets_a_level_of_its_size(visit):
+def test_a_chosen_policy_starts_with_a_level_of_its_size(visit):
     page = visit()
     page.select_option("#model", "doorkey-6x6")
     page.get_by_text("trained for 6 × 6").wait_for()
@@ -59,7 +59,7 @@ def test_who_chooses_a_policy_gets_a_level_of_its_size(visit):
     assert page.input_value("#size") == "6"
 
 
-def test_a_decision_transformer_is_asked_for_a_return(visit):
+def test_a_decision_transformer_has_a_target_return(visit):
     page = visit("#model=dt-doorkey&size=5&wall=2&door=2&key=1,3&agent=1,1&direction=0")
     play(page, 5)
     assert page.locator("#heads .head").count() == 2
@@ -69,11 +69,11 @@ def test_a_decision_transformer_is_asked_for_a_return(visit):
     page.get_by_text("remaining target 0.00").wait_for()
     chosen = page.locator(".action.chosen")
     chosen.wait_for()
-    assert "probability 0.2" in chosen.get_attribute("aria-label")  # asked for none, it is unsure
+    assert "probability 0.2" in chosen.get_attribute("aria-label")  # unsure with a target of 0
 
 
 def pixels(page):
-    """The image that the network sees, as it is drawn."""
+    """The network input, as it is drawn."""
     alpha = page.evaluate(
         """() => {
           const canvas = document.querySelector("#seen canvas");
@@ -84,8 +84,7 @@ def pixels(page):
     return np.reshape(alpha, (28, 28)).astype("uint8")
 
 
-def test_digits_are_read(visit, open_page, address):
-    """Who chooses the classifier comes to its page; what stands there is what Python says."""
+def test_digits_are_classified(visit, open_page, address):
     page = visit()
     page.select_option("#model", "mnist-relational")
     page.get_by_text("Prediction: 3,").wait_for()
@@ -105,14 +104,12 @@ def test_digits_are_read(visit, open_page, address):
     page.wait_for_selector(".action.chosen")
 
 
-def test_each_page_begins_with_the_first_model_that_it_shows(open_page, address):
-    """The one for digits went to DoorKey's."""
+def test_each_page_starts_with_its_first_model(open_page, address):
     page = open_page(f"{address}digits.html", ".class.chosen, .action.chosen")
     assert page.url == f"{address}digits.html#model=mnist-relational"
 
 
-def test_an_address_is_followed_in_an_open_page(visit, address):
-    """It stood there, beside another model and another level."""
+def test_a_new_address_changes_an_open_page(visit, address):
     page = visit()
     other = "model=doorkey-6x6&size=6&wall=2&door=1&key=1,1&agent=1,2&direction=0"
     page.evaluate(f"location.hash = '{other}'")
@@ -141,8 +138,7 @@ LEVEL = {"size": "5", "wall": "2", "door": "2", "key": "1,3", "agent": "1,1", "d
         ({"model": "nope", "agent": "0,0"}, f"{UNKNOWN} {IMPOSSIBLE}"),
     ],
 )
-def test_what_an_address_cannot_mean_is_said_so(change, told, visit):
-    """It was another model or level, and the address was written anew."""
+def test_an_invalid_address_shows_a_notice(change, told, visit):
     fields = {"model": "doorkey-5x5", **LEVEL, **change}
     page = visit("#" + "&".join(f"{name}={value}" for name, value in fields.items()))
     assert page.locator("#problem").text_content() == told
@@ -152,15 +148,14 @@ def test_what_an_address_cannot_mean_is_said_so(change, told, visit):
     page.locator("#problem").wait_for(state="hidden")
 
 
-def test_digits_say_what_an_address_cannot_mean(open_page, address):
+def test_an_invalid_address_of_digits_shows_a_notice(open_page, address):
     page = open_page(f"{address}digits.html#model=nope", ".class.chosen")
     assert page.inner_text("#problem") == UNKNOWN
     page.click("#clear")
     page.locator("#problem").wait_for(state="hidden")
 
 
-def test_nothing_is_asked_for_without_a_sign(visit):
-    """It stood there as -0.00."""
+def test_a_remaining_target_of_zero_has_no_sign(visit):
     page = visit("#" + "&".join(f"{name}={value}" for name, value in LEVEL.items()))
     page.select_option("#model", "dt-doorkey")
     page.locator("#returns").wait_for()
@@ -174,14 +169,14 @@ def test_nothing_is_asked_for_without_a_sign(visit):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_shows_digits_whole(open_page, address, scheme, usable_on_a_phone):
+def test_a_phone_shows_the_whole_digits_page(open_page, address, scheme, usable_on_a_phone):
     options = {"width": 320, "color_scheme": scheme, "has_touch": True}
     page = open_page(f"{address}digits.html#model=mnist-relational", ".class.chosen", **options)
     page.locator(".head").nth(7).wait_for()
     usable_on_a_phone(page, "#seen, #paper")
 
 
-def test_keys_act_and_time_goes_back(visit):
+def test_keys_act_and_back_rewinds(visit):
     page = visit()
     page.focus("#board")
     page.keyboard.press("ArrowLeft")
@@ -191,8 +186,7 @@ def test_keys_act_and_time_goes_back(visit):
 
 
 @pytest.mark.parametrize("name", ["index.html", "digits.html"])
-def test_who_opens_the_file_is_told_what_it_needs(name, browser, folder, visit):
-    """The page was an empty frame."""
+def test_a_page_opened_as_a_file_shows_a_hint(name, browser, folder, visit):
     context = browser.new_context()
     page = context.new_page()
     page.goto((folder / "somebody" / "play" / name).as_uri())
@@ -203,7 +197,7 @@ def test_who_opens_the_file_is_told_what_it_needs(name, browser, folder, visit):
 
 @pytest.fixture
 def visit_without(browser, address):
-    """Opens a page where one file is answered otherwise; nothing may be an uncaught error."""
+    """Open a page with another response for one file; uncaught errors fail the test."""
     context, uncaught = browser.new_context(), []
     context.add_init_script("delete Crypto.prototype.subtle")  # as over plain HTTP
 
@@ -224,8 +218,7 @@ def visit_without(browser, address):
 
 @pytest.mark.parametrize("answer", [{}, {"status": 404}])
 @pytest.mark.parametrize("name", ["doorkey-5x5", "mnist-relational"])
-def test_weights_that_do_not_come_are_said_so_and_asked_for_again(name, answer, visit_without):
-    """A server was told of that there is none of."""
+def test_missing_weights_are_reported_and_requested_again(name, answer, visit_without):
     page_file = "digits.html" if name == "mnist-relational" else ""
     page = visit_without(f"{page_file}#model={name}", f"{name}.safetensors", **answer)
     told = f"The file {name}.safetensors is missing or unreadable: reload the page."
@@ -254,12 +247,11 @@ NONE = "No model is loaded: config.json lists none."
     ],
 )
 @pytest.mark.parametrize("page_file", ["", "digits.html"])
-def test_a_page_that_lists_no_model_says_so(page_file, answer, told, visit_without):
+def test_a_page_without_models_shows_a_problem(page_file, answer, told, visit_without):
     assert visit_without(page_file, "config.json", **answer).inner_text("#problem") == told
 
 
-def test_digits_are_read_after_an_answer_that_was_an_error(visit_without, folder):
-    """The page asked no more."""
+def test_digits_are_classified_after_an_error(visit_without, folder):
     weights = (folder / "somebody" / "play" / "mnist-relational.safetensors").read_bytes()
     other = weights.replace(b"kernel", b"kernal", 1)
     page = visit_without("digits.html", "mnist-relational.safetensors", body=other)
@@ -269,7 +261,7 @@ def test_digits_are_read_after_an_answer_that_was_an_error(visit_without, folder
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_phone_shows_it_whole_and_all_has_a_name(visit, scheme, usable_on_a_phone):
+def test_a_phone_shows_the_whole_page_with_labels(visit, scheme, usable_on_a_phone):
     page = visit(width=320, color_scheme=scheme, has_touch=True)
     page.locator(".head").nth(3).wait_for()
     page.tap("summary")

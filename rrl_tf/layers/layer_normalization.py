@@ -1,17 +1,19 @@
-"""Layer normalisation with its gradient written out."""
+"""Layer normalisation with an explicit gradient."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import keras
 from keras import ops
 
-from rrl_tf._typing import Tensor
+from rrl_tf._typing import Shape, Tensor
 
 
 class LayerNormalization(keras.layers.LayerNormalization):
-    """Keras' layer over the last axes: the same weights and numbers, sooner on a CPU.
+    """Keras' layer over the last axes: same weights, same numbers, faster on a CPU.
 
-    Keras differentiates through mean and variance, in twice as many passes over the array.
+    Keras differentiates through mean and variance, which takes twice as many passes over the array.
     """
 
     def call(self, inputs: Tensor) -> Tensor:
@@ -26,7 +28,7 @@ class LayerNormalization(keras.layers.LayerNormalization):
 
 
 def _normalise(x, axis, epsilon):
-    """`x` with mean 0 and variance 1 over `axis`."""
+    """Return `x` with mean 0 and variance 1 over `axis`."""
 
     @ops.custom_gradient
     def normalise(x):
@@ -44,3 +46,20 @@ def _normalise(x, axis, epsilon):
         return normal, gradient
 
     return normalise(x)
+
+
+def make_norm(
+    owner: keras.layers.Layer, name: str, shape: Shape, epsilon: float = 1e-5, **arguments: Any
+) -> LayerNormalization:
+    """Return a norm with its owner's precision, built for inputs of `shape`.
+
+    Args:
+        owner: layer or model that the norm is part of.
+        name: name of the norm.
+        shape: shape of its input.
+        epsilon: added to the variance; PyTorch's and Sonnet's 1e-5.
+        **arguments: other arguments of `keras.layers.LayerNormalization`.
+    """
+    norm = LayerNormalization(epsilon=epsilon, dtype=owner.dtype_policy, name=name, **arguments)
+    norm.build(shape)
+    return norm

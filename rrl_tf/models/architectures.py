@@ -1,14 +1,17 @@
-"""Named configurations of the models, and where their numbers come from.
+"""Named architectures of the models, and the sources of their numbers.
 
-A preset is a dict with a `description`, a `source`, and a `config`: keyword arguments of the model.
+An architecture is a dict with a `description`, a `source` and a `config`: keyword arguments of the
+model. `Model.from_preset(name)` builds it with new weights. Trained models have names too, which
+`from_preset` takes as well; they are folders of `rrl_tf/presets`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-Preset: TypeAlias = Mapping[str, Any]
+Architecture: TypeAlias = Mapping[str, Any]
 
 # PyTorch's default for linear layers and convolutions: U(-1, 1) / sqrt(fan in).
 _TORCH_UNIFORM = {
@@ -16,12 +19,11 @@ _TORCH_UNIFORM = {
     "config": {"scale": 1 / 3, "mode": "fan_in", "distribution": "uniform"},
 }
 
-RELATIONAL_Q_NETWORK: dict[str, Preset] = {
+RELATIONAL_Q_NETWORK: dict[str, Architecture] = {
     "book": {
         "description": (
-            "The chapter's multi-head relational module, exactly, with scores that are not "
-            "pairwise and Q values that stay above -1: 91,597 parameters on a (7, 7, 3) view and "
-            "5 actions."
+            "The chapter's multi-head relational module, with scores that are not pairwise and Q "
+            "values that stay above -1: 91,597 parameters for a (7, 7, 3) view and 5 actions."
         ),
         "source": (
             "Zai and Brown, Deep Reinforcement Learning in Action (2020), listing 10.7; "
@@ -48,8 +50,8 @@ RELATIONAL_Q_NETWORK: dict[str, Preset] = {
     },
     "zambaldi": {
         "description": (
-            "The relational architecture of the Box-World and StarCraft agents, with a Q value "
-            "per action instead of a policy: any grid size, two rounds that share their weights."
+            "The relational architecture of the Box-World and StarCraft agents, with a Q value per "
+            "action instead of a policy: any grid size, two rounds that share their weights."
         ),
         "source": (
             "Zambaldi et al., Deep Reinforcement Learning with Relational Inductive Biases (2019); "
@@ -78,13 +80,12 @@ RELATIONAL_Q_NETWORK: dict[str, Preset] = {
     },
     "fast": {
         "description": (
-            "Ours, small and quick to train on a CPU, and made to be looked at: one-hot cells, "
-            "learned positions, two rounds of dot-product attention among the cells in sight, and "
-            "a dueling head that reads the agent's cell alone, so that whatever it knows of key, "
-            "door and goal has come to the agent by attention."
+            "Ours, small and quick to train on a CPU: one-hot cells, learned positions, two rounds "
+            "of dot-product attention among the visible cells, and a dueling head that reads only "
+            "the agent's cell, so that all information about other cells reaches it by attention."
         ),
         "source": "rrl_tf, chosen by measurement; see docs/doorkey.md",
-        # `unseen_feature`, `readout_cell` and `readout_feature` are the preprocessor's.
+        # `unseen_feature`, `readout_cell` and `readout_feature` come from the preprocessor.
         "takes_preprocessor": True,
         "config": {
             "num_actions": 5,
@@ -100,8 +101,8 @@ RELATIONAL_Q_NETWORK: dict[str, Preset] = {
 RELATIONAL_Q_NETWORK["fast-relative"] = {
     **RELATIONAL_Q_NETWORK["fast"],
     "description": (
-        "As `fast`, with relative positions: instead of a learned vector for every cell, a learned "
-        "bias for the way from a cell to another, so that it takes grids of any size."
+        "As `fast`, with relative positions: a learned bias for the offset between two cells "
+        "instead of a learned vector for every cell, so that it takes grids of any size."
     ),
     "config": {
         **RELATIONAL_Q_NETWORK["fast"]["config"],
@@ -111,9 +112,8 @@ RELATIONAL_Q_NETWORK["fast-relative"] = {
 }
 RELATIONAL_Q_NETWORK["atari"] = {
     "description": (
-        "The relational agent over the frames of a game: two 4 x 4 convolutions, with "
-        "max-pooling between, make 81 entities of 84 x 84 pixels, which two rounds of attention "
-        "relate."
+        "The relational agent on the frames of a game: two 4 x 4 convolutions with max-pooling "
+        "between them turn 84 x 84 pixels into 81 entities for two rounds of attention."
     ),
     "source": (
         "Zambaldi et al., Deep Reinforcement Learning with Relational Inductive Biases (2019), and "
@@ -132,7 +132,7 @@ RELATIONAL_Q_NETWORK["atari"] = {
             "units": (66,),
             "activation": "relu",
             "norm": "entity",
-            "qkv_norm": "entity",  # without it, patches of a picture are too alike to tell apart
+            "qkv_norm": "entity",  # without it, image patches are too similar
         },
         "num_rounds": 2,
         "hidden_units": (256,),
@@ -143,7 +143,7 @@ RELATIONAL_Q_NETWORK["atari"] = {
 
 
 def _sequence_classifiers(name, task, memory, lstm_units, transformer, hidden_units):
-    """Presets of a Relational Memory and of baselines with as many parameters, within 2 %."""
+    """Return a Relational Memory and baselines with the same number of parameters, within 2 %."""
     cores = {
         "": ("relational_memory", {**memory, "unroll": True}),
         "-lstm": ("lstm", {"units": lstm_units, "unroll": True}),
@@ -169,7 +169,7 @@ def _sequence_classifiers(name, task, memory, lstm_units, transformer, hidden_un
     }
 
 
-MEMORY_SEQUENCE_CLASSIFIER: dict[str, Preset] = {
+MEMORY_SEQUENCE_CLASSIFIER: dict[str, Architecture] = {
     **_sequence_classifiers(
         "fast",
         "4 vectors of 4 numbers",
@@ -197,10 +197,10 @@ MEMORY_SEQUENCE_CLASSIFIER: dict[str, Preset] = {
 }
 
 
-RELATIONAL_CLASSIFIER: dict[str, Preset] = {
+RELATIONAL_CLASSIFIER: dict[str, Architecture] = {
     "book": {
         "description": (
-            "The chapter's relational module, exactly: 85,228 parameters on a (28, 28, 1) image, "
+            "The chapter's relational module: 85,228 parameters for a (28, 28, 1) image, "
             "256 entities after four convolutions, one head."
         ),
         "source": "Zai and Brown, Deep Reinforcement Learning in Action (2020), listing 10.2",
@@ -224,9 +224,9 @@ RELATIONAL_CLASSIFIER: dict[str, Preset] = {
     },
     "fast": {
         "description": (
-            "Ours: 78,138 parameters, three convolutions down to an entity for every 4 x 4 pixels, "
-            "two rounds of four heads among them, and norms over the features of each entity, so "
-            "that it takes images of any size."
+            "Ours: 78,138 parameters, three convolutions to an entity for every 4 x 4 pixels, two "
+            "rounds of four heads, and norms over the features of each entity, so that it takes "
+            "images of any size."
         ),
         "source": "rrl_tf, chosen by measurement; see docs/mnist.md",
         "config": {
@@ -241,11 +241,10 @@ RELATIONAL_CLASSIFIER: dict[str, Preset] = {
     },
 }
 
-CONVOLUTIONAL_CLASSIFIER: dict[str, Preset] = {
+CONVOLUTIONAL_CLASSIFIER: dict[str, Architecture] = {
     "book": {
         "description": (
-            "The convolutional network that the chapter compares with: 88,252 parameters on a "
-            "(28, 28, 1) image."
+            "The chapter's convolutional baseline: 88,252 parameters for a (28, 28, 1) image."
         ),
         "source": "Zai and Brown, Deep Reinforcement Learning in Action (2020), section 10.3.4",
         "config": {
@@ -258,10 +257,10 @@ CONVOLUTIONAL_CLASSIFIER: dict[str, Preset] = {
     },
 }
 
-PATCH_ATTENTION_CLASSIFIER: dict[str, Preset] = {
+PATCH_ATTENTION_CLASSIFIER: dict[str, Architecture] = {
     "patch-mnist": {
         "description": (
-            "One head of self-attention over 16 patches of 7 x 7 pixels: 15,200 parameters on a "
+            "One head of self-attention over 16 patches of 7 x 7 pixels: 15,200 parameters for a "
             "(28, 28, 1) image."
         ),
         "source": '"Self-Attention", SensIO blog, 17 March 2021',
@@ -274,10 +273,10 @@ PATCH_ATTENTION_CLASSIFIER: dict[str, Preset] = {
     },
 }
 
-MLP_CLASSIFIER: dict[str, Preset] = {
+MLP_CLASSIFIER: dict[str, Architecture] = {
     "patch-mnist": {
         "description": (
-            "The network that the blog compares its attention with: 623,290 parameters on a "
+            "The blog's dense baseline for its attention: 623,290 parameters for a "
             "(28, 28, 1) image."
         ),
         "source": '"Self-Attention", SensIO blog, 17 March 2021',
@@ -289,11 +288,11 @@ MLP_CLASSIFIER: dict[str, Preset] = {
 _NORMAL = {"class_name": "RandomNormal", "config": {"stddev": 1.0}}
 _GPT2_NORMAL = {"class_name": "RandomNormal", "config": {"stddev": 0.02}}
 
-DECISION_TRANSFORMER: dict[str, Preset] = {
+DECISION_TRANSFORMER: dict[str, Architecture] = {
     "min-dt": {
         "description": (
             "Post-norm blocks with GELU and dropout on the output of the attention: 1,125,912 "
-            "parameters with 17 numbers to a state and 6 to an action."
+            "parameters for states of size 17 and actions of size 6."
         ),
         "source": "github.com/nikhilbarhate99/min-decision-transformer",
         "config": {
@@ -324,8 +323,8 @@ DECISION_TRANSFORMER: dict[str, Preset] = {
     },
     "fast": {
         "description": (
-            "Ours: pre-norm blocks that predict nothing but the action, so that the last one "
-            "updates a third of the tokens."
+            "Ours: pre-norm blocks that predict only the action, so that the last block updates a "
+            "third of the tokens."
         ),
         "source": "rrl_tf; see docs/decision_transformer.md",
         "config": {
@@ -336,3 +335,103 @@ DECISION_TRANSFORMER: dict[str, Preset] = {
         },
     },
 }
+
+RELATIONAL_VQA: dict[str, Architecture] = {
+    "fast": {
+        "description": (
+            "Ours, for Sort-of-CLEVR: two convolutions from a (75, 75, 3) image to 9 x 9 cells, so "
+            "that nearly every object covers the centre of a cell, sines and cosines of their "
+            "positions, and three rounds of four heads among cells and questions."
+        ),
+        "source": "rrl_tf, chosen by measurement; see docs/sort_of_clevr.md",
+        "config": {
+            "coordinates": {"frequencies": [math.pi / 4 * w for w in (1, 2, 4, 8)]},
+            "block": {"num_heads": 4, "key_size": 16, "qkv_norm": "entity", "norm": "entity"},
+        },
+    },
+}
+
+CONVOLUTIONAL_VQA: dict[str, Architecture] = {
+    "fast": {
+        "description": (
+            "The baseline on Sort-of-CLEVR: four convolutions of 24 channels and dense layers, "
+            "with about as many parameters as the relational model."
+        ),
+        "source": (
+            "convolutions of github.com/kimhc6028/relational-networks without their batch norms; "
+            "sizes of the dense layers ours"
+        ),
+        "config": {"hidden_units": (150, 150)},
+    },
+}
+
+
+_SLOTS = {"mem_slots": 4, "head_size": 16, "num_heads": 2}
+# A memory that forgets less at first is easier to train.
+_RELATIONAL = {"core": "relational_memory", "core_arguments": {**_SLOTS, "forget_bias": 2.0}}
+_MEMORIES = {
+    "relational-memory-entities": (
+        "a Relational Memory of 4 slots that attend to each of the visible cells",
+        {**_RELATIONAL, "memory_input": "entities"},
+    ),
+    "relational-memory": (
+        "a Relational Memory of 4 slots, fed with one vector a step",
+        _RELATIONAL,
+    ),
+    "relational-memory-long": (
+        "a Relational Memory of 4 slots, fed with one vector a step, whose units initially "
+        "remember for up to 40 steps",
+        {**_RELATIONAL, "core_arguments": {**_SLOTS, "time_scale": 40}},
+    ),
+    "lstm": ("an LSTM of 64 units", {"core": "lstm", "core_arguments": {"units": 64}}),
+    "lstm-long": (
+        "an LSTM of 64 units that initially remember for up to 40 steps",
+        {"core": "lstm", "core_arguments": {"units": 64, "time_scale": 40}},
+    ),
+    "window": (
+        "a causal transformer over the last 16 steps",
+        {"core": "window", "core_arguments": {"context_length": 16, "width": 64}},
+    ),
+    "none": (
+        "a dense layer instead of a memory, as a baseline",
+        {"core": "none", "core_arguments": {"units": 64}},
+    ),
+}
+
+
+def _recurrent_q_networks():
+    """Return every memory with both encoders; only the relational encoder has entities."""
+    grid = RELATIONAL_Q_NETWORK["fast"]["config"]
+    names = ("conv_filters", "position_embedding", "block", "num_rounds")
+    relational = {name: grid[name] for name in names}
+    dense = ("Two dense layers", "dense", {"hidden_units": (64, 32)})
+    cell = ("The cells and relations of `fast`", "relational", relational)
+    # Reading the agent's cell makes networks learn much later what to remember than reading the
+    # maximum of every feature: benchmarks/reproductions/which_way.py.
+    maximum = (
+        "The cells and relations of `fast`, read by the maximum of each feature",
+        "relational",
+        {**relational, "readout": "max"},
+    )
+    return {
+        f"{name}{suffix}": {
+            "description": f"{view}, and {memory}.",
+            "source": "rrl_tf; sizes as in Kapturowski et al. (2019) scaled down to small grids",
+            "config": {
+                "num_actions": 5,
+                "encoder": encoder,
+                "encoder_arguments": arguments,
+                "hidden_units": (64,),
+                **core,
+            },
+        }
+        for name, (memory, core) in _MEMORIES.items()
+        for suffix, (view, encoder, arguments) in (
+            ("", maximum if name.endswith("-long") else cell),
+            ("-dense", dense),
+        )
+        if encoder == "relational" or "memory_input" not in core
+    }
+
+
+RECURRENT_Q_NETWORK: dict[str, Architecture] = _recurrent_q_networks()

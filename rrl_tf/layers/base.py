@@ -1,0 +1,114 @@
+"""The base class of layers and models, and the sub-layers and shape checks that they share."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import keras
+from keras import ops
+
+from rrl_tf._typing import Activation, Initializer, Shape, Tensor
+
+
+class BaseLayer(keras.layers.Layer):
+    """A layer whose constructor arguments are its attributes and its configuration.
+
+    A subclass stores every argument of `__init__` in an attribute of the same name. `get_config`
+    reads them from there. Keras infers symbolic outputs by tracing `call`, so that they cannot
+    differ from the real ones; a subclass overrides `compute_output_spec` only to pass on a mask.
+    """
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        for kind in type(self).__mro__:
+            if issubclass(kind, BaseLayer) and "__init__" in vars(kind):
+                arguments = list(inspect.signature(kind.__init__).parameters.values())[1:]
+                names = [a.name for a in arguments if a.kind is not a.VAR_KEYWORD]
+                config |= {name: _serialized(name, getattr(self, name)) for name in names}
+        return config
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        return keras.Operation.compute_output_spec(self, *args, **kwargs)
+
+
+def _serialized(name, value):
+    if isinstance(value, keras.layers.Layer):
+        return keras.saving.serialize_keras_object(value)
+    if callable(value):
+        module = keras.activations if name.endswith("activation") else keras.initializers
+        return module.serialize(value)
+    return dict(value) if isinstance(value, dict) else value
+
+
+def make_dense(
+    owner: keras.layers.Layer,
+    name: str,
+    units: int,
+    features: int | None = None,
+    activation: Activation = None,
+    use_bias: bool = True,
+    bias_initializer: Initializer = "zeros",
+    full_precision: bool = False,
+) -> keras.layers.Dense:
+    """Return a dense layer with its owner's `kernel_initializer` and precision.
+
+    Args:
+        owner: layer or model with a `kernel_initializer`.
+        name: name of the dense layer.
+        units: its size.
+        features: size of its input, to build it; by default it is not built.
+        activation: its activation.
+        use_bias: whether it has a bias.
+        bias_initializer: initialiser of the bias.
+        full_precision: whether it computes in float32 under a mixed policy. Logits and Q values
+            need it, because a bfloat16 has three digits and their differences matter.
+    """
+    dense = keras.layers.Dense(
+        units,
+        activation=activation,
+        use_bias=use_bias,
+        # A clone, because an unseeded initialiser repeats its numbers at every use.
+        kernel_initializer=owner.kernel_initializer.clone(),
+        bias_initializer=bias_initializer,
+        dtype=owner.dtype_policy.variable_dtype if full_precision else owner.dtype_policy,
+        name=name,
+    )
+    if features is not None:
+        dense.build((None, features))
+    return dense
+
+
+def dense_on_rows(dense: keras.layers.Layer, inputs: Tensor) -> Tensor:
+    """Apply `dense` to the last axis of `inputs` of any rank, as one matrix product.
+
+    `Dense` does this too, but on TensorFlow with a free batch dimension it calls `tensordot`, which
+    computes the shapes in the graph: about ten small operations per layer, which cost more than a
+    small network's arithmetic on one observation.
+    """
+    rows = dense(ops.reshape(inputs, (-1, inputs.shape[-1])))
+    return ops.reshape(rows, (-1, *ops.shape(inputs)[1:-1], rows.shape[-1]))
+
+
+def softmax(scores: Tensor) -> Tensor:
+    """Return the softmax over the last axis, without Keras' warning for an axis of size 1."""
+    return ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
+
+
+def tensor_spec(layer: keras.layers.Layer, shape: Shape) -> keras.KerasTensor:
+    """Return a symbolic tensor of `shape` in the layer's compute dtype."""
+    return keras.KerasTensor(shape, dtype=layer.compute_dtype)
+
+
+def same_shape(shape: Shape, expected: Shape, broadcast: bool = False) -> bool:
+    """Return whether two shapes may be equal, where None is any size.
+
+    Args:
+        shape: shape to check.
+        expected: shape that it must have.
+        broadcast: whether an axis of size 1 fits every size.
+    """
+    fitting = (None, 1) if broadcast else (None,)
+    return len(shape) == len(expected) and all(
+        size == wanted or size in fitting or wanted is None for size, wanted in zip(shape, expected)
+    )

@@ -1,0 +1,135 @@
+"""Masks of entities and of attention, and the base class of layers that use them."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import keras
+from keras import ops
+
+# The mask that Keras carries along with a tensor. These have no public name, and a tensor of JAX
+# has no attributes that could hold it.
+from keras.src.backend import get_keras_mask as carried_mask
+from keras.src.backend import set_keras_mask
+
+from rrl_tf._arguments import integer
+from rrl_tf._typing import Shape, Tensor
+from rrl_tf.errors import InvalidInput
+from rrl_tf.layers.base import BaseLayer, same_shape
+
+
+def padding_mask(entities: Tensor, mask: Tensor | None) -> Tensor | None:
+    """Return the padding mask `(B, N)` of entities, true for real ones; None if all are real.
+
+    A `mask` of two axes is the padding mask. Otherwise Keras carries it along with the `entities`.
+    """
+    return mask if mask is not None and len(mask.shape) == 2 else carried_mask(entities)
+
+
+def without_removed(allowed: Tensor | None, removed: Tensor, shape: Shape) -> Tensor:
+    """Return which entities `(B, N)` may be attended to when some are removed.
+
+    Args:
+        allowed: `(B, N)` bool, the entities that may be attended to otherwise; None for all.
+        removed: `(B, N)` bool.
+        shape: `(B, N)`.
+
+    Raises:
+        InvalidInput: if `removed` has another shape or dtype.
+    """
+    given, dtype = (getattr(removed, name, None) for name in ("shape", "dtype"))
+    # PyTorch's is torch.bool. Another dtype would be true wherever it is not 0, NaN included.
+    is_bool = str(getattr(dtype, "name", dtype)).endswith("bool")
+    if given is None or not is_bool or not same_shape(given, shape):
+        received = type(removed).__name__ if given is None else f"{tuple(given)} of {dtype}"
+        raise InvalidInput(
+            "`removed` must be an array of bools (B, N), one for each entity, here "
+            f"{tuple(shape)}; received {received}"
+        )
+    kept = ops.logical_not(removed)
+    return kept if allowed is None else ops.logical_and(allowed, kept)
+
+
+def attention_mask(mask: Tensor | None, keys: Tensor, shape: Shape) -> Tensor | None:
+    """Return where attention may go: four axes that broadcast to `shape`, or None for everywhere.
+
+    Args:
+        mask: `(B, S)`, true for real keys; or four axes that broadcast to `shape`, which are
+            combined with the padding mask that Keras carries along with the keys.
+        keys: entities to attend to, `(B, S, F)`.
+        shape: `(B, H, N, S)`.
+
+    Raises:
+        InvalidInput: if the mask has another shape.
+    """
+    pairs = None if mask is None or len(mask.shape) == 2 else mask
+    padding = padding_mask(keys, mask)
+    for given, expected in ((padding, (shape[0], shape[3])), (pairs, shape)):
+        if given is not None and not same_shape(given.shape, expected, broadcast=True):
+            raise InvalidInput(
+                f"`mask` must be (B, S), here {(shape[0], shape[3])}, or have four axes that "
+                f"broadcast to (B, H, N, S), here {tuple(shape)}; "
+                f"received the shape {tuple(given.shape)}"
+            )
+    if padding is None:
+        return pairs
+    padding = padding[:, None, None, :]
+    return padding if pairs is None else ops.logical_and(padding, pairs)
+
+
+def edge_mask(mask: Tensor | None, edges: Tensor, keys: Tensor, num_heads: int) -> Tensor:
+    """Return an `attention_mask` restricted to the true edges `(B, N, N)`: `(B, H or 1, N, N)`."""
+    batch, nodes = keys.shape[:2]
+    along = ops.cast(edges, "bool")[:, None]
+    allowed = attention_mask(mask, keys, (batch, num_heads, nodes, nodes))
+    return along if allowed is None else ops.logical_and(along, ops.cast(allowed, "bool"))
+
+
+def check_entity(entity: int | None, entities: Tensor) -> None:
+    """Raise an `InvalidInput` unless `entity` is None or the index of one of `(B, N, F)`."""
+    count = entities.shape[1]
+    if entity is not None and (
+        integer("entity", entity) < 0 or (count is not None and entity >= count)
+    ):
+        raise InvalidInput(f"`entity` must be one of {count} from 0 up; received {entity!r}")
+
+
+def rows_of_entity(pairs: Tensor | None, entity: int) -> Tensor | None:
+    """Return one entity's row of a mask or a bias, which may have a single row for all entities."""
+    if pairs is None or pairs.shape[2] == 1:
+        return pairs
+    if pairs.shape[2] is None:  # one row or all
+        entity = ops.minimum(entity, ops.shape(pairs)[2] - 1)
+    return pairs[:, :, entity : entity + 1]
+
+
+def carry_mask(output: Tensor, mask: Tensor | None, rows: slice) -> None:
+    """Attach the mask of some `rows` to their output; Keras would attach the mask of all rows."""
+    if mask is not None:
+        set_keras_mask(output, mask[:, rows])
+
+
+class EntityLayer(BaseLayer):
+    """A layer over entities `(B, N, F)` that passes their padding mask on.
+
+    `call` takes `inputs`, a `mask` and the index `entity` of the only output to compute.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor | None = None) -> Tensor | None:
+        return padding_mask(inputs, previous_mask)
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        result = super().compute_output_spec(*args, **kwargs)
+        given = inspect.signature(self.call).bind(*args, **kwargs).arguments
+        self._carry_mask(keras.tree.flatten(result)[0], **given)
+        return result
+
+    def _carry_mask(self, output, inputs, mask=None, entity=None, **_):
+        """Attach the mask of one entity to its output."""
+        if entity is not None:
+            carry_mask(output, self.compute_mask(inputs, mask), slice(entity, entity + 1))

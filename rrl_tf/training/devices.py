@@ -1,0 +1,377 @@
+"""Distributed training: the devices and hosts that share every batch of a run.
+
+The variables live on the first device of every host. A step sends their values to each device,
+computes a part of the batch there, adds up the results, and updates the variables once per host.
+Models, optimizers, checkpoints and exports are therefore those of one device, and gradient
+clipping sees the gradient of the whole batch. All hosts add the same sum to the same variables, so
+the hosts stay equal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from rrl_tf.errors import InvalidInput
+from rrl_tf.training.config import ClusterKind, RunConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Cluster:
+    """The hosts that share a run.
+
+    Attributes:
+        spec: `tf.train.ClusterSpec` with the job `worker`, and optionally `chief`.
+        job: job of this process.
+        index: index of this process in its job.
+
+    Example:
+        >>> Cluster(tf.train.ClusterSpec({"worker": ["one:2222", "two:2222"]}), "worker", 1).size
+        2
+    """
+
+    spec: tf.train.ClusterSpec
+    job: str
+    index: int
+
+    @property
+    def size(self) -> int:
+        """Number of hosts."""
+        return sum(map(self.spec.num_tasks, self.spec.jobs))
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this host writes the run folder: the chief or, without one, worker 0."""
+        return self.index == 0 and self.job == min(self.spec.jobs)
+
+
+def find_cluster(kind: ClusterKind) -> Cluster | None:
+    """Return the cluster in this process's environment, or `None` if there is no other host.
+
+    Args:
+        kind: `"tf_config"` reads the variable `TF_CONFIG`, `"slurm"` those of a Slurm step.
+
+    Raises:
+        InvalidInput: if the variables do not describe a cluster with this process in it.
+
+    Example:
+        >>> find_cluster("tf_config") is None
+        True
+    """
+    resolvers = tf.distribute.cluster_resolver
+    try:
+        if kind == "slurm":
+            # Slurm assigns the devices (--gpus-per-task). Without these arguments the resolver
+            # looks for GPUs and fails if there are none.
+            resolver = resolvers.SlurmClusterResolver(
+                gpus_per_node=2**16, gpus_per_task=1, auto_set_gpu=False
+            )
+            spec = resolver.cluster_spec()
+            job, index = resolver.get_task_info()
+        else:
+            resolver = resolvers.TFConfigClusterResolver()
+            spec, job, index = resolver.cluster_spec(), resolver.task_type, resolver.task_id
+            if not spec.jobs:
+                return None
+            if not {"worker"} <= {*spec.jobs} <= {"chief", "worker"}:
+                raise ValueError(f"its jobs are {spec.jobs}")
+        spec.task_address(job, index)  # raises unless the cluster has such a task
+    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InvalidInput(
+            f"cluster slurm needs the variables of a Slurm step, so start with srun: {error}"
+            if kind == "slurm"
+            else 'TF_CONFIG must be JSON such as {"cluster": {"worker": ["host:port", ...]}, '
+            '"task": {"type": "worker", "index": 0}}, with another index on each host '
+            f"({type(error).__name__}: {error}); received {os.environ['TF_CONFIG']}"
+        ) from error
+    cluster = Cluster(spec, job, index)
+    return cluster if cluster.size > 1 else None
+
+
+class Replicas:
+    """The devices that share every batch: one device, several of this host, or several hosts.
+
+    Args:
+        strategy: `MirroredStrategy`, `MultiWorkerMirroredStrategy`, or `None` for one device.
+        cluster: the hosts; `None` for one host.
+
+    Attributes:
+        count: number of devices of all hosts.
+        hosts: number of hosts.
+        is_chief: whether this host writes the run folder.
+
+    Example:
+        >>> Replicas().count
+        1
+    """
+
+    def __init__(
+        self, strategy: tf.distribute.Strategy | None = None, cluster: Cluster | None = None
+    ) -> None:
+        self._strategy = strategy
+        self.count: int = 1 if strategy is None else strategy.num_replicas_in_sync
+        self.hosts = 1 if cluster is None else cluster.size
+        self.is_chief = cluster is None or cluster.is_chief
+
+    def spread(
+        self,
+        compute: Callable[[Any], tuple[Any, Any]],
+        variables: Sequence[keras.Variable],
+        *,
+        sources: Sequence[keras.Variable] | None = None,
+        jit_compile: bool = False,
+    ) -> Callable[[Any], tuple[Any, Any]]:
+        """Return a function that computes a batch on all R devices, for use in a `tf.function`.
+
+        Each device draws different random numbers; the first draws those of a single device.
+
+        Args:
+            compute: function of a part of the batch, `(B / R, ...)`, that returns `(sums, rows)`:
+                tensors to add up over the parts, and tensors with one row per row of the part, to
+                concatenate.
+            variables: variables that `compute` reads.
+            sources: variables that hold the values of `variables`; by default `variables`. A source
+                of R times the rows is split like the batch, such as the state of a stateful layer.
+            jit_compile: compile `compute` with XLA.
+
+        Returns:
+            Function of a structure of tensors `(B, ...)`, equal on all hosts, that returns `(sums,
+            rows)` of the whole batch and updates random and recurrent states. R must divide B.
+
+        Example:
+            >>> replicas = Replicas(tf.distribute.MirroredStrategy(["CPU:0"]))
+            >>> double = replicas.spread(lambda x: (tf.reduce_sum(x), 2 * x), [])
+            >>> total, rows = tf.function(double)(tf.range(4.0))
+            >>> float(total), rows.numpy().tolist()
+            (6.0, [0.0, 2.0, 4.0, 6.0])
+        """
+        assert self._strategy is not None
+        return _SpreadStep(self._strategy, compute, variables, sources or variables, jit_compile)
+
+    def any(self, flag: bool) -> bool:
+        """Return whether the flag is set on any host; all hosts must call this together."""
+        return flag if self.hosts == 1 else bool(self._sum(np.array([flag]))[0])
+
+    def from_chief(self, content: bytes) -> bytes:
+        """Return the chief's `content`; all hosts must call this together."""
+        size = int(self._sum(np.array([len(content) * self.is_chief]))[0])
+        words = np.zeros(-(-size // 4), "uint32")
+        if self.is_chief:
+            words = np.frombuffer(content.ljust(4 * len(words), b"\0"), "uint32")
+        return self._sum(words).astype("uint32").tobytes()[:size]
+
+    def _sum(self, array: np.ndarray) -> np.ndarray:
+        """Return the sum of the hosts' arrays, exact below 2**53."""
+        assert self._strategy is not None
+        local = self.count // self.hosts
+
+        def on_device():
+            first = _replica_index() % local == 0
+            return tf.constant(array if first else np.zeros_like(array), "float64")
+
+        with self.translate_worker_errors():
+            return self._strategy.reduce("SUM", self._strategy.run(on_device), axis=None).numpy()
+
+    @contextlib.contextmanager
+    def translate_worker_errors(self) -> Iterator[None]:
+        """Translate TensorFlow's error for a lost host into one sentence.
+
+        Raises:
+            ConnectionError: instead of TensorFlow's error.
+        """
+        try:
+            yield
+        except (tf.errors.UnavailableError, tf.errors.AbortedError) as error:
+            if self.hosts == 1:
+                raise
+            raise ConnectionError(
+                "another host of this run ended or cannot be reached; run the same command on all "
+                "hosts to resume from the last checkpoint"
+            ) from error
+
+
+class _SpreadStep:
+    """The function that `Replicas.spread` returns."""
+
+    def __init__(self, strategy, compute, variables, sources, jit_compile):
+        self._strategy, self._compute = strategy, compute
+        self._count = strategy.num_replicas_in_sync
+        self._variables, self._sources = list(variables), list(sources)
+        self._split = {  # indices of the sources that have rows for the whole batch
+            i
+            for i, (variable, source) in enumerate(zip(self._variables, self._sources))
+            if variable.shape != source.shape
+        }
+        self._compute_with = self._with_values
+        if jit_compile:
+            self._compute_with = tf.function(self._with_values, jit_compile=True, autograph=False)
+
+    def __call__(self, batch):
+        values = [tf.convert_to_tensor(source.value) for source in self._sources]
+        on_device = tf.autograph.experimental.do_not_convert(self._on_device)
+        results, vector, local = self._strategy.run(on_device, (values, batch))
+        sums, (rows, states, slices) = self._add_up(self._first(results), vector)
+        seeds, shapes = self._first(local)
+        for i, value in {**states, **seeds}.items():
+            self._sources[i].assign(value)
+        flat = tf.nest.flatten(sums)
+        for i, (numbers, indices) in slices.items():
+            flat[i] = tf.IndexedSlices(numbers, indices, shapes[i])
+        return tf.nest.pack_sequence_as(sums, flat), rows
+
+    def _on_device(self, values, batch):
+        """Compute one device's part and return it padded to the whole batch, as one vector too."""
+        index = _replica_index()
+        with tf.device("CPU:0"):
+            part = tf.nest.map_structure(lambda rows: tf.split(rows, self._count)[index], batch)
+            for i, variable in enumerate(self._variables):
+                if i in self._split:
+                    values[i] = tf.split(values[i], self._count)[index]
+                elif _is_seed(variable):
+                    values[i] = _shifted_seed(values[i], index)
+        sums, rows, changed = self._compute_with(values, part)
+        states = {i: changed[i] for i in changed if i in self._split}
+        seeds = {i: _shifted_seed(changed[i], -index) for i in changed if i not in self._split}
+        # The gradient of an embedding stays in rows, because Keras clips them before it adds
+        # them up.
+        flat = tf.nest.flatten(sums)
+        sparse = {i: x for i, x in enumerate(flat) if isinstance(x, tf.IndexedSlices)}
+        slices = {i: (x.values, x.indices) for i, x in sparse.items()}
+        shapes = {i: x.dense_shape for i, x in sparse.items()}
+        dense = [tf.zeros([]) if i in sparse else x for i, x in enumerate(flat)]
+        padded = tf.nest.map_structure(
+            lambda x: _padded(x, index, self._count), (rows, states, slices)
+        )
+        results = tf.nest.pack_sequence_as(sums, dense), padded
+        numbers = [tf.reshape(tf.cast(x, "float32"), [-1]) for x in tf.nest.flatten(results)]
+        return results, tf.concat(numbers, axis=0), (seeds, shapes)
+
+    def _add_up(self, like, vector):
+        """Return the sum of the devices' results, with one reduction for all tensors.
+
+        `reduce` outside the replicas also works in a process with several strategies, whose
+        collectives would collide in `all_reduce` and `all_gather`.
+        """
+        total = self._strategy.reduce("SUM", vector, axis=None)
+        parts = tf.split(total, [tf.size(x) for x in tf.nest.flatten(like)])
+        whole = [
+            tf.ensure_shape(tf.cast(tf.reshape(part, tf.shape(x)), x.dtype), x.shape)
+            for part, x in zip(parts, tf.nest.flatten(like))
+        ]
+        return tf.nest.pack_sequence_as(like, whole)
+
+    def _first(self, results):
+        """Return the first local device's results."""
+        return tf.nest.map_structure(
+            lambda x: self._strategy.experimental_local_results(x)[0], results
+        )
+
+    def _with_values(self, values, part):
+        """Compute with these values of the variables; also return the values that change."""
+        mapping = list(zip(self._variables, values))
+        with keras.StatelessScope(mapping, initialize_variables=False) as scope:
+            sums, rows = self._compute(part)
+            after = [scope.get_current_value(variable) for variable in self._variables]
+        changed = {i: new for i, (new, old) in enumerate(zip(after, values)) if new is not old}
+        for i in changed:
+            if i not in self._split and not _is_seed(self._variables[i]):
+                raise InvalidInput(
+                    "several devices can only train weights by gradients, but a layer updates "
+                    f"{self._variables[i].path} in its call"
+                )
+        return sums, rows, changed
+
+
+def _replica_index() -> int:
+    context = tf.distribute.get_replica_context()
+    return int(tf.get_static_value(context.replica_id_in_sync_group))
+
+
+def _is_seed(variable):
+    return variable.name == "seed_generator_state"
+
+
+def _shifted_seed(seed, index):
+    """Return the state of a random generator for the device with this index."""
+    return seed + tf.constant([index * 0x9E3779B1, 0], seed.dtype)
+
+
+def _padded(rows, index, count):
+    """Return a part's rows at their place in the whole batch, and zeros elsewhere."""
+    size = tf.shape(rows)[0]
+    return tf.pad(
+        rows, [[index * size, (count - 1 - index) * size], *[[0, 0]] * (rows.shape.rank - 1)]
+    )
+
+
+def make_replicas(config: RunConfig, batch_size: int) -> Replicas:
+    """Return the devices and hosts of a configuration and the environment variables.
+
+    Several hosts connect here, which must happen before anything else starts TensorFlow.
+
+    Args:
+        config: `RunConfig` with the number of `devices` per host and the kind of `cluster`.
+        batch_size: rows of a batch of all devices together.
+
+    Raises:
+        InvalidInput: if there are fewer devices, they cannot share the batch evenly, the cluster
+            variables are invalid, or TensorFlow has started already.
+
+    Example:
+        >>> replicas = make_replicas(RunConfig(devices=1), batch_size=64)
+        >>> replicas.count, replicas.hosts, replicas.is_chief
+        (1, 1, True)
+    """
+    cluster = find_cluster(config.cluster)
+    count = config.devices * (cluster.size if cluster else 1)
+    if batch_size % count:
+        raise InvalidInput(
+            f"a batch must have a multiple of {count} rows, one part per device; received "
+            f"{batch_size}"
+        )
+    if cluster:
+        return Replicas(_connect(cluster, config.devices), cluster)
+    if config.devices == 1:
+        return Replicas()
+    kind = "GPU" if tf.config.list_logical_devices("GPU") else "CPU"
+    names = [device.name for device in tf.config.list_logical_devices(kind)]
+    _require_devices(config.devices, len(names), kind)
+    return Replicas(tf.distribute.MirroredStrategy(names[: config.devices]))
+
+
+def _connect(cluster, devices):
+    """Return the strategy of all hosts once every host has connected."""
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    # With several hosts, TensorFlow uses one CPU device per host.
+    _require_devices(devices, gpus or 1, "GPU" if gpus else "CPU")
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        cluster.spec,
+        task_type=cluster.job,
+        task_id=cluster.index,
+        num_accelerators={"GPU": devices if gpus else 0},
+        rpc_layer="grpc",
+    )
+    print(f"{cluster.job} {cluster.index} waits for all {cluster.size} hosts", flush=True)
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy(resolver)
+    except (RuntimeError, tf.errors.OpError) as error:
+        raise InvalidInput(
+            "the hosts cannot connect; call make_replicas before anything else uses TensorFlow; "
+            f"received {type(error).__name__}: {error}"
+        ) from error
+
+
+def _require_devices(wanted, found, kind):
+    if wanted > found:
+        hint = "; docs/scale.md explains virtual CPU devices" if kind == "CPU" else ""
+        raise InvalidInput(
+            f"devices must be at most the {found} {kind} devices of this host{hint}; received "
+            f"{wanted}"
+        )
