@@ -39,10 +39,8 @@ def sample_nth_farthest(
             m and n = T - 1 the farthest; a row is [vector, label, m, n].
         seed: int, sequence of ints or `numpy.random.Generator`.
         active_vectors: number of rows, at random places, that hold a vector, for an easier task of
-            the same shape. Other rows have neither numbers nor a label, and n is below this number.
-            `None` is all.
-        active_dimensions: number of nonzero numbers of a vector, for the same purpose. `None` is
-            all.
+            the same shape; `None` is all. Other rows are zero, and n is below this number.
+        active_dimensions: number of nonzero numbers of a vector; `None` is all.
 
     Returns:
         Sequences `(B, T, dimension + 3 * T)` float32, with labels, n and m as one-hot vectors, and

@@ -70,14 +70,11 @@ def gymnasium_task(
     max_steps = optional_positive_int("max_steps", max_steps)
     make = functools.partial(_make, env, max_steps, frames, actions)
     make_test = functools.partial(_make, test_env, max_steps, frames, actions)
-    example = make()
-    level = Level("", make, make_test if test_env else None)
+    example, level = make(), Level("", make, make_test if test_env else None)
     if success_return is None:
         registered = getattr(example.spec, "reward_threshold", None)
         success_return = _SMALLEST_MINIGRID_REWARD if _is_minigrid(example) else registered
-    # The id without its module, or the name of the function.
-    name = env if isinstance(env, str) else getattr(env, "__name__", "environment")
-    name = name.rpartition(":")[2]
+    name = _name(env)
     if _is_minigrid(example) and example.has_wrapper_attr("channels"):
         return minigrid_task(name, [level], success_return=success_return, frames=frames)
     return Task(
@@ -88,6 +85,12 @@ def gymnasium_task(
         entities=optional_attribute(example, "entities"),
         frames=frames,
     )
+
+
+def _name(env):
+    """Return an id without its module, or the name of a function."""
+    name = env if isinstance(env, str) else getattr(env, "__name__", "environment")
+    return name.rpartition(":")[2]
 
 
 def _make(env, max_steps, frames, actions, render_mode=None):

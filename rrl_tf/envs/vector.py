@@ -129,11 +129,7 @@ class SeededVectorEnv(VectorEnv):
         self._returns += reward
         done = terminated | truncated
         lengths = np.array([len(taken) for taken in self._actions])
-        for i in np.flatnonzero(~np.isfinite(reward)).tolist():
-            raise InvalidInput(
-                f"rewards must be finite numbers of float32; environment {i}, step {lengths[i]} of "
-                f"episode {self._episodes[i]}; received {reward[i]}"
-            )
+        self._check_rewards(reward, lengths)
         info = {
             "final_obs": final,
             "episode": {
@@ -231,6 +227,13 @@ class SeededVectorEnv(VectorEnv):
         """Close every environment; `close` calls this."""
         for env in self.envs:
             env.close()
+
+    def _check_rewards(self, reward, lengths):
+        for i in np.flatnonzero(~np.isfinite(reward)).tolist():
+            raise InvalidInput(
+                f"rewards must be finite numbers of float32; environment {i}, step {lengths[i]} of "
+                f"episode {self._episodes[i]}; received {reward[i]}"
+            )
 
     def _start_over(self, seed):
         self._seed = natural("seed", seed)

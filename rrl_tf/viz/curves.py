@@ -82,15 +82,7 @@ def learning_curves(
     checked = _checked(curves)
     references = references or {}
     band_name, edges = _BANDS[band]
-    seeds = {label: len(values) for label, (_, values) in checked.items()}
-    names = [
-        f"{label} (mean of {n})" if n > 1 else f"{label} (1 seed)" for label, n in seeds.items()
-    ]
-    entries: dict[str, Artist] = {
-        name: style.line(style.colour(i), lw=2) for i, name in enumerate(names)
-    }
-    if max(seeds.values()) > 1:
-        entries[band_name] = style.area()
+    entries = _legend_entries(checked, band_name)
     columns = _legend_columns(list(entries))
     more_rows = max(0, math.ceil(len(entries) / columns) - 2)  # of the legend; two have room
     top = 0.55 + 0.22 * more_rows
@@ -106,19 +98,10 @@ def learning_curves(
     if ylim is not None:
         _span([axes], *ylim)
     style.references(figure, axes, references)
-    axes.legend(
-        list(entries.values()),
-        list(entries),
-        loc="lower left",
-        bbox_to_anchor=(0, 1.0),
-        ncols=columns,
-        frameon=False,
-        fontsize=style.LABEL_SIZE,
-        labelcolor=style.TEXT,
-        borderaxespad=0.2,
-        handlelength=1.6,
-        columnspacing=1.6,
-    )
+    look: dict[str, Any] = {"fontsize": style.LABEL_SIZE, "labelcolor": style.TEXT}
+    look |= {"borderaxespad": 0.2, "handlelength": 1.6, "columnspacing": 1.6, "frameon": False}
+    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "ncols": columns}
+    axes.legend(list(entries.values()), list(entries), **place, **look)
     return figure
 
 
@@ -184,9 +167,8 @@ def returns_figure(
 
     Args:
         panels: dict title → dict label → `(targets (P,), returns (seeds, P))`. Every seed is a dot,
-            their mean a line in a band from worst to best; a label has one colour in all panels.
-        references: dict title → dict label → height of a dotted horizontal line, or `None`. A label
-            has one colour here as well.
+            their mean a line in a band from worst to best. A label has one colour in all panels.
+        references: dict title → dict label → height of a dotted horizontal line, or `None`.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -298,6 +280,17 @@ def _checked(curves: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[np.ndarra
     if not curves:
         raise InvalidInput(f"curves must hold at least one curve; received {curves!r}")
     return {label: checked_curve(f"curves[{label!r}]", *curve) for label, curve in curves.items()}
+
+
+def _legend_entries(curves, band_name):
+    """Return the names of the curves with their numbers of seeds, and that of the band."""
+    entries: dict[str, Artist] = {}
+    for i, (label, (_, values)) in enumerate(curves.items()):
+        seeds = f"mean of {len(values)}" if len(values) > 1 else "1 seed"
+        entries[f"{label} ({seeds})"] = style.line(style.colour(i), lw=2)
+    if any(len(values) > 1 for _, values in curves.values()):
+        entries[band_name] = style.area()
+    return entries
 
 
 def _labels(panels: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -59,20 +59,16 @@ def film(
 ) -> np.ndarray:
     """Draw an episode step by step; `save_film` writes the result as a GIF.
 
-    Each image shows the frame, the attention of each head from the `source` cell, if there is any
-    (`scores.mean(axis=1, keepdims=True)` shows their mean), and a bar for the value of each action,
-    the chosen one in orange. The last image shows the final frame, with the last step faded.
-
-    The memory, if there is one, is below: the attention of each slot, as a mean over heads, and the
-    fractions written and kept. A memory without attention shows its gates in all steps so far.
+    Each image shows the frame, the attention of each head from the `source` cell, if there is any,
+    and a bar for the value of each action, the chosen one in orange. The last image shows the final
+    frame, with the last step faded. The memory is below: the attention of each slot, as a mean over
+    heads, and the fractions written and kept, or, without attention, its gates in all steps so far.
 
     Args:
         frames: uint8 RGB `(T + 1, height, width, 3)`: before each of the `T` steps, and at the end.
         scores: array `(T, H, N, N)`, each as for `attention_figure`; `None` shows none.
-        cells: `T` dicts label -> `(x, y)`, each with the label `source`; not used without `scores`.
-        q_values: array `(T, A)`.
-        actions: integers `(T,)`, the chosen actions, `0 <= action < A`.
-        rewards: array `(T,)`.
+        cells: `T` dicts label -> `(x, y)`, each with the label `source`; unused without `scores`.
+        q_values, actions, rewards: arrays `(T, A)`, `(T,)` integers from 0 to A - 1, and `(T,)`.
         action_names: `A` strings.
         source: label of the cell whose attention is shown.
         grid: `(width, height)` of the view in cells.
@@ -94,42 +90,54 @@ def film(
         (3, dtype('uint8'))
     """
     frames = checked_images("frames", frames, "T")
-    q_values, actions, rewards = np.asarray(q_values), np.asarray(actions), np.asarray(rewards)
-    if scores is None:
-        scores, cells = np.zeros((len(q_values), 0, 1, 1)), [{source: (0, 0)}] * len(q_values)
-    else:
-        nodes = grid[0] * grid[1]
-        scores = shaped("scores", scores, "T", "H", nodes, nodes)
-        cells = [checked_cells(each, grid) for each in cells]
+    q_values, actions, rewards = map(np.asarray, (q_values, actions, rewards))
+    scores, cells = _checked_attention(scores, cells, grid, source, len(q_values))
     _check_episode(frames, scores, cells, q_values, actions, rewards, action_names, source, memory)
-    pictures = [
-        [attention_grid(head[x * grid[1] + y], grid) for head in heads]
-        for heads, (x, y) in zip(scores, (each[source] for each in cells))
-    ]
-    heads = np.array(pictures).reshape(*scores.shape[:2], *grid[::-1])
+    attending = [each[source] for each in cells]
+    heads = _attention_from(attending, scores, grid)
     letters = initials(dict.fromkeys(label for each in cells for label in each))
     title = "attention from " + ", ".join(filter(None, (source, round_name)))
     page = _Page(frames[0], heads, q_values, action_names, title, letters)
-    below: Any = None
-    if memory is not None:
-        memory_type = _Strip if memory.attention is None else _Slots
-        below = memory_type(memory, page.figure.get_figwidth(), letters)
-    images = []
-    total = f"of {len(actions)}" if ended else f"of the first {len(actions)}"
-    for t, action in enumerate(actions):
-        page.show_frame(frames[t], f"step {t + 1} {total}", f"reward {rewards[t]:.2f}")
-        page.show_attention(heads[t], cells[t], cells[t][source])
-        page.show_values(q_values[t], action)
+    below = None if memory is None else _below(memory, page.figure.get_figwidth(), letters)
+    steps = zip(frames, heads, cells, attending, q_values, actions, rewards)
+    images = [*_images(page, below, steps, len(actions), ended)]
+    page.show_end(frames[-1], rewards, ended)
+    return np.stack([*images, _faded(_stacked(page, below), page)])
+
+
+def _checked_attention(scores, cells, grid, source, steps):
+    """Return scores and cells; without attention there are no heads."""
+    if scores is None:
+        return np.zeros((steps, 0, 1, 1)), [{source: (0, 0)}] * steps
+    nodes = grid[0] * grid[1]
+    scores = shaped("scores", scores, "T", "H", nodes, nodes)
+    return scores, [checked_cells(each, grid) for each in cells]
+
+
+def _images(page, below, steps, count, ended):
+    """Yield the image of every step."""
+    for t, (frame, heads, cells, attending, values, action, reward) in enumerate(steps):
+        total = f"of {count}" if ended else f"of the first {count}"
+        page.show_frame(frame, f"step {t + 1} {total}", f"reward {reward:.2f}")
+        page.show_attention(heads, cells, attending)
+        page.show_values(values, action)
         if below is not None:
-            # Cells are marked only in a view with attention.
-            below.show(t, cells[t] if len(heads[t]) else {})
-        images.append(_stacked(page, below))
-    caption, name = ("the end", "return") if ended else ("cut", "return so far")
-    page.show_frame(
-        frames[-1], f"{caption}, after {len(rewards)} steps", f"{name} {rewards.sum():.2f}"
-    )
-    images.append(_faded(_stacked(page, below), page))
-    return np.stack(images)
+            below.show(t, cells if len(heads) else {})  # no cells without attention
+        yield _stacked(page, below)
+
+
+def _below(memory, width, letters):
+    """Return the figure of a memory, which is below the page."""
+    return (_Strip if memory.attention is None else _Slots)(memory, width, letters)
+
+
+def _attention_from(attending, scores, grid):
+    """Return the attention of each step's attending cell as images `(T, H, height, width)`."""
+    images = [
+        [attention_grid(head[x * grid[1] + y], grid) for head in heads]
+        for heads, (x, y) in zip(scores, attending)
+    ]
+    return np.array(images).reshape(*scores.shape[:2], *grid[::-1])
 
 
 def _stacked(page, below):
@@ -245,6 +253,11 @@ class _Page:
         self._frame.set_data(frame)
         self._caption.set_text(caption)
         self._reward.set_text(reward)
+
+    def show_end(self, frame, rewards, ended):
+        caption, name = ("the end", "return") if ended else ("cut", "return so far")
+        caption += f", after {len(rewards)} steps"
+        self.show_frame(frame, caption, f"{name} {rewards.sum():.2f}")
 
     def show_attention(self, heads, cells, looking):
         for mark in self._marks:

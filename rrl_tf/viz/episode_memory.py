@@ -140,13 +140,7 @@ def gates_figure(memory: EpisodeMemory, cells: Cells, source: str = "agent") -> 
         >>> len(figure.axes)  # the gate, and the entities in view
         2
     """
-    gates = {title: memory.gates[name] for name, title in _TITLES.items() if name in memory.gates}
-    if not gates:
-        raise InvalidInput(f"expected a gate of {[*_TITLES]}; received {[*memory.gates]}")
-    if len(cells) != memory.steps:
-        raise InvalidInput(
-            f"cells must be {memory.steps} dicts, one per step of the memory; received {len(cells)}"
-        )
+    gates = _titled_gates(memory, cells)
     labels = [
         label for label in dict.fromkeys(x for each in cells for x in each) if label != source
     ]
@@ -178,6 +172,18 @@ def gates_figure(memory: EpisodeMemory, cells: Cells, source: str = "agent") -> 
         axes.tick_params(labelbottom=axes is panels[-1])
     style.name_axes(panels[-1], "step of the episode")
     return figure
+
+
+def _titled_gates(memory: EpisodeMemory, cells: Cells) -> dict[str, np.ndarray]:
+    """Return title → gate of the gates that are drawn."""
+    gates = {title: memory.gates[name] for name, title in _TITLES.items() if name in memory.gates}
+    if not gates:
+        raise InvalidInput(f"expected a gate of {[*_TITLES]}; received {[*memory.gates]}")
+    if len(cells) != memory.steps:
+        raise InvalidInput(
+            f"cells must be {memory.steps} dicts, one per step of the memory; received {len(cells)}"
+        )
+    return gates
 
 
 def _draw_rows(panels: Sequence[Axes], gates: Mapping[str, np.ndarray]) -> AxesImage:

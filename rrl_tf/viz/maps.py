@@ -193,16 +193,7 @@ def memory_attention_figure(
         >>> names = ["1", "2", "3", "4", "in"]
         >>> figure = memory_attention_figure(scores, names, ["a", "b", "c"], queries=4)
     """
-    scores = shaped("scores", scores, "T", "H", "N", "N")
-    for argument, names, size in (("steps", steps, 0), ("entities", entities, 3)):
-        if len(names) != scores.shape[size]:
-            raise InvalidInput(
-                f"{argument} must be {scores.shape[size]} names for scores of shape "
-                f"{scores.shape}; received {names!r}"
-            )
-    if queries is not None and not 1 <= queries <= scores.shape[2]:
-        raise InvalidInput(f"queries must be 1 to {scores.shape[2]}; received {queries!r}")
-    scores = scores[:, :, :queries]
+    scores = _checked_attention(scores, entities, steps, queries)[:, :, :queries]
     times, heads, rows, columns = scores.shape
     gap, top, letters = 0.1, 0.62, max(map(len, entities))
     left = max(0.95, 0.55 + style.LETTER * letters)
@@ -230,6 +221,19 @@ def memory_attention_figure(
     style.colour_bar(figure, image, *bar, "attention")
     style.write(figure, left, 0.1, "attention at every step: a row attends to the columns")
     return figure
+
+
+def _checked_attention(scores, entities, steps, queries):
+    scores = shaped("scores", scores, "T", "H", "N", "N")
+    for argument, names, size in (("steps", steps, 0), ("entities", entities, 3)):
+        if len(names) != scores.shape[size]:
+            raise InvalidInput(
+                f"{argument} must be {scores.shape[size]} names for scores of shape "
+                f"{scores.shape}; received {names!r}"
+            )
+    if queries is not None and not 1 <= queries <= scores.shape[2]:
+        raise InvalidInput(f"queries must be 1 to {scores.shape[2]}; received {queries!r}")
+    return scores
 
 
 def _name_ticks(axis: Axis, names: Sequence[str], rotation: int = 0) -> None:

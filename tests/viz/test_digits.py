@@ -22,7 +22,7 @@ def test_the_largest_attention_over_heads_and_rows(seed, heads):
         for cell in range(6):
             expected = max(scores[m, h, n, cell] for h in range(heads) for n in range(6))
             assert maps[m, cell // 3, cell % 3] == expected
-    with pytest.raises(ValueError, match=r"\\(M, H, N, 9\\); received"):
+    with pytest.raises(ValueError, match=r"\(M, H, N, 9\); received"):
         most_attended(scores, (3, 3))
 
 

@@ -66,27 +66,13 @@ def box_world_task(
         )
     if not levels:
         raise InvalidInput(f"`levels` must hold at least one level; received {levels!r}")
-    made = []
-    for boxes, distractors in levels:
-        length = integers_from("goal_length", boxes, 1)
-        distractors = integers_from("num_distractors", distractors, 0)
-        tested = length
-        if test_goal_length is not None:
-            tested = integers_from("test_goal_length", test_goal_length, 1)
-        # A level that is too short for held-out pairs is evaluated on trained ones.
-        part = "train" if test_part == "test" and max(tested) < 2 else test_part
-        shared = {**options, "size": size, "max_steps": max_steps, "num_distractors": distractors}
-        training = {"goal_length": length, "part": train_part, **shared}
-        testing = {"goal_length": tested, "part": part, **shared}
-        made.append(
-            Level(
-                f"{_range(length)} boxes, {_range(distractors)} distractors",
-                functools.partial(BoxWorld, **training),
-                functools.partial(BoxWorld, **testing),
-                make_graph=functools.partial(_make_graph, pool=pool, **training),
-                make_test_graph=functools.partial(_make_graph, **testing),
-            )
-        )
+    if test_goal_length is not None:
+        test_goal_length = integers_from("test_goal_length", test_goal_length, 1)
+    options = {**options, "size": size, "max_steps": max_steps}
+    made = [
+        _level(boxes, distractors, train_part, test_part, test_goal_length, pool, options)
+        for boxes, distractors in levels
+    ]
     space: Any = made[0].make_env().observation_space
     return Task(
         name=f"BoxWorld-{size}x{size}",
@@ -131,6 +117,24 @@ def box_world_cells(observation: np.ndarray) -> dict[str, tuple[int, int]]:
         for label, where in found.items()
         for number, (row, column) in enumerate(np.argwhere(where).tolist(), start=1)
     }
+
+
+def _level(boxes, distractors, train_part, test_part, test_goal_length, pool, options):
+    length = integers_from("goal_length", boxes, 1)
+    distractors = integers_from("num_distractors", distractors, 0)
+    tested = test_goal_length or length
+    # A level that is too short for held-out pairs is evaluated on trained ones.
+    test_part = "train" if test_part == "test" and max(tested) < 2 else test_part
+    options = {**options, "num_distractors": distractors}
+    training = {"goal_length": length, "part": train_part, **options}
+    testing = {"goal_length": tested, "part": test_part, **options}
+    return Level(
+        f"{_range(length)} boxes, {_range(distractors)} distractors",
+        functools.partial(BoxWorld, **training),
+        functools.partial(BoxWorld, **testing),
+        make_graph=functools.partial(_make_graph, pool=pool, **training),
+        make_test_graph=functools.partial(_make_graph, **testing),
+    )
 
 
 def _range(numbers):

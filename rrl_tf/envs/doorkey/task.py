@@ -65,17 +65,10 @@ def doorkey_task(
     }
     make = functools.partial(make_doorkey, frames=frames, **settings)
     make_graph = functools.partial(_make_graph, **settings) if frames == 1 else None
-    levels = []
-    for size in sizes:
-        name, make_env = f"{size}x{size}", functools.partial(make, size)
-        make_level_graph = make_graph and functools.partial(make_graph, size)
-        if size > LARGEST_ENUMERATED:
-            graph = make_level_graph
-            levels.append(Level(name, make_env, make_graph=graph, make_test_graph=graph))
-        else:
-            seed = held_out_seed if held_out and size == sizes[-1] else None
-            starts = enumerate_starts(size)
-            levels.append(level_of_starts(name, make_env, starts, seed, make_level_graph))
+    levels = [
+        _level(size, make, make_graph, held_out_seed if held_out and size == sizes[-1] else None)
+        for size in sizes
+    ]
     space: Any = levels[0].make_env().observation_space
     own = {
         "constant": preprocessing.scaled,
@@ -86,6 +79,15 @@ def doorkey_task(
         levels,
         preprocessor=own and own(space, AGENT_CELL),
     )
+
+
+def _level(size, make, make_graph, held_out_seed):
+    """Return the level of a size, evaluated from all its starts if they are enumerated."""
+    name, make = f"{size}x{size}", functools.partial(make, size)
+    graph = make_graph and functools.partial(make_graph, size)
+    if size > LARGEST_ENUMERATED:
+        return Level(name, make, make_graph=graph, make_test_graph=graph)
+    return level_of_starts(name, make, enumerate_starts(size), held_out_seed, graph)
 
 
 def _make_graph(*arguments, **settings):
