@@ -19,8 +19,8 @@ from serving.playground.static_page import page_files
 load_tensorflow()
 
 PACKAGES = (
-    *("layers", "models", "convert", "envs", "data", "agents", "training", "export"),
-    *("presets", "viz"),
+    *("layers", "models", "convert", "envs", "data", "export", "training", "agents"),
+    *("offline", "interpret", "presets", "viz"),
 )
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 # The playground's page in the repository, and in the site, where networks run in the browser.

@@ -1,10 +1,10 @@
-"""Episodes whose numbers tell where they belong, for the tests of data and of their training."""
+"""Episodes whose numbers encode their episode and step."""
 
 import gymnasium
 import numpy as np
 from hypothesis import strategies as st
 
-from rrl_tf.offline.episodes import Episode, OfflineData
+from rrl_tf.offline import Episode, OfflineData
 
 BOX = gymnasium.spaces.Box(-2.0, 4.0, (2,))
 
@@ -20,10 +20,11 @@ def episode(steps, start=0.0, discrete=False):
 
 
 def offline(lengths, discrete=False):
+    """Episode i starts at state 100 i."""
     space = gymnasium.spaces.Discrete(3) if discrete else BOX
     episodes = tuple(episode(n, 100.0 * i, discrete) for i, n in enumerate(lengths))
     return OfflineData("test", episodes, space, "none")
 
 
 lengths = st.lists(st.integers(1, 12), min_size=1, max_size=4)
-"""Of episodes, for hypothesis."""
+"""Lengths of episodes, for hypothesis."""

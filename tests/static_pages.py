@@ -55,7 +55,7 @@ def transformer_preset(folder, told=2.0, **arguments):
         np.zeros(size, "float32"),
         np.ones(size, "float32"),
         return_scale=2.0,
-        prepare=ONE_HOT,
+        preprocessor=ONE_HOT,
         condition="return",
         target_return=0.7,
     )

@@ -30,7 +30,7 @@ from rrl_tf.errors import InvalidInput
     least=st.floats(-9, 9),
     most=st.none() | st.floats(-9, 9),
 )
-def test_a_number_lies_between_its_bounds_and_is_finite(value, least, most):
+def test_number_from_checks_bounds(value, least, most):
     bounds = (least,) if most is None else (least, most)
     if math.isfinite(value) and value >= least and (most is None or value <= most):
         assert number_from("share", value, *bounds) is value
@@ -44,7 +44,7 @@ NO_NUMBERS = [None, "x", "1", (1, 2), [], {}, {1}, 1j, np.zeros(2), np.array("x"
 
 
 @pytest.mark.parametrize("value", NO_NUMBERS, ids=repr)
-def test_what_is_no_number_lies_between_no_bounds(value):
+def test_number_from_refuses_other_types(value):
     for bounds in ((0,), (0, 1)):
         with pytest.raises(InvalidInput, match=r"^share must be .*; received ") as raised:
             number_from("share", value, *bounds)
@@ -52,7 +52,7 @@ def test_what_is_no_number_lies_between_no_bounds(value):
 
 
 @given(st.integers() | st.floats() | st.text() | st.none() | st.booleans())
-def test_a_natural_number_is_an_integer_from_0_up(value):
+def test_natural(value):
     if type(value) is int and value >= 0:
         assert natural("seed", value) == value
     else:
@@ -61,7 +61,7 @@ def test_a_natural_number_is_an_integer_from_0_up(value):
 
 
 @given(st.lists(st.integers(-3, 9) | st.sampled_from([1.0, "1", None, True])), st.integers(0, 3))
-def test_one_integer_or_several_from_a_least_one_up(values, least):
+def test_integers_from(values, least):
     if values and all(type(each) is int and each >= least for each in values):
         assert integers_from("boxes", iter(values), least) == tuple(values)
         assert integers_from("boxes", np.int64(values[0]), least) == (values[0],)
@@ -75,8 +75,8 @@ def test_one_integer_or_several_from_a_least_one_up(values, least):
     epoch=st.integers(0, 2**32 - 1) | st.just(0),
     index=st.integers(0, 2**32 - 1) | st.just(0),
 )
-def test_no_seed_draws_what_a_batch_of_training_is_drawn_from(seeds, epoch, index):
-    """[7, 0, 0] drew what 7 draws: the first batch of training was the same as an evaluation."""
+def test_batch_generator_differs_from_every_seed(seeds, epoch, index):
+    """NumPy's generator of the seed [7, 0, 0] equals that of 7."""
     batch = batch_generator(seeds[0], epoch, index).bit_generator.state
     assert batch == batch_generator(seeds[0], epoch, index).bit_generator.state
     for seed in seeds:
@@ -90,7 +90,7 @@ def test_no_seed_draws_what_a_batch_of_training_is_drawn_from(seeds, epoch, inde
     ),
     dtype=st.sampled_from(["uint8", "int16", "int32", "int64"]),
 )
-def test_an_array_of_whole_numbers_holds_what_was_given(values, dtype):
+def test_array_of_integers_keeps_the_values(values, dtype):
     given = values.tolist()
     whole = values.dtype.kind in "biu"
     limits = np.iinfo(dtype)
@@ -103,7 +103,7 @@ def test_an_array_of_whole_numbers_holds_what_was_given(values, dtype):
 
 
 @given(st.lists(st.floats(width=32) | st.integers(-99, 99)))
-def test_an_array_of_floats_holds_whole_numbers_too(values):
+def test_array_of_floats_keeps_integers(values):
     found = array_of("x", values, "float32")
     assert found.dtype == "float32"
     np.testing.assert_array_equal(found, np.array(values, "float32"))
@@ -123,14 +123,14 @@ def test_an_array_of_floats_holds_whole_numbers_too(values):
         ({"a": 1}, "whole numbers (uint8); received {'a': 1}"),
     ],
 )
-def test_what_is_no_array_of_whole_numbers_is_told(value, received):
+def test_array_of_refuses_values_that_change(value, received):
     with pytest.raises(InvalidInput) as told:
         array_of("x", value, "uint8")
     assert str(told.value) == f"x takes {received}"
 
 
 @given(arrays.arrays("float64", arrays.array_shapes(min_dims=0, min_side=0)))
-def test_finite_are_the_numbers_that_float32_holds(values):
+def test_finite_checks_float32(values):
     held = [math.isfinite(value) and abs(value) <= 2.0**128 - 2.0**104 for value in values.flat]
     if all(held):
         assert finite("reward", values) is values
@@ -141,13 +141,13 @@ def test_finite_are_the_numbers_that_float32_holds(values):
 
 
 @pytest.mark.parametrize("there", ["file", "nothing", "nothing/below", "."])
-def test_a_path_is_of_what_is_there_or_could_be(there, tmp_path):
+def test_path_of_takes_existing_and_new_paths(there, tmp_path):
     (tmp_path / "file").write_text("")
     assert path_of("folder", str(tmp_path / there)) == path_of("folder", tmp_path / there)
 
 
 @pytest.mark.parametrize("wrong", [None, 3, b"file", "x" * 300, "a\0b", "file/below"])
-def test_what_can_be_no_path_is_told(wrong, tmp_path, monkeypatch):
+def test_path_of_refuses_other_values(wrong, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidInput, match=r"^`folder` must be a path; received .*[(].*[)]$"):
@@ -156,6 +156,6 @@ def test_what_can_be_no_path_is_told(wrong, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("draw", [random_graphs, sample_nth_farthest, sample_sort_of_clevr])
 @pytest.mark.parametrize("seed", [-1, 0.5, "7", [0, -1], {}], ids=str)
-def test_what_is_no_seed_is_named(draw, seed):
+def test_bad_seeds_are_errors(draw, seed):
     with pytest.raises(InvalidInput, match="`seed` must be .*; received " + re.escape(repr(seed))):
         draw(2, 4, seed=seed)

@@ -51,7 +51,7 @@ for case in CASES:
 
 @pytest.mark.slow  # a minute each
 @pytest.mark.parametrize("kind", ["layers", "models"])
-def test_every_case_is_lowered_for_gpus_and_tpus(kind):
+def test_every_case_lowers_for_gpus_and_tpus(kind):
     if importlib.util.find_spec("jax") is None:
         pytest.skip("jax is not installed")
     from conformance import CASES

@@ -1,8 +1,8 @@
-"""Records play of any policy in any Gymnasium environment as a Minari data set.
+"""Record episodes of any policy in any Gymnasium environment as a Minari data set.
 
-python -m train_scripts.collect_dataset                        # our DoorKey agent, good to bad
-python -m train_scripts.collect_dataset --environment CartPole-v1 --policies random
-python -m train_scripts.collect_dataset --environment DoorKey-6x6 --policies \
+python -m train_scripts.collect_dataset                        # the DoorKey agent, good to bad
+python -m train_scripts.collect_dataset --env CartPole-v1 --policies random
+python -m train_scripts.collect_dataset --env DoorKey-6x6 --policies \
     grpc://localhost:8500/doorkey --dataset rrl/doorkey-6x6/served-v0
 python -m train_scripts.collect_dataset --recipe pendulum
 python -m train_scripts.collect_dataset --recipe walker2d-medium --policy-folder FOLDER
@@ -14,18 +14,18 @@ import dataclasses
 import functools
 import pathlib
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Literal
 
 import gymnasium
 
 from rrl_tf._arguments import one_of
 from rrl_tf.envs.doorkey import doorkey_spec
 from rrl_tf.errors import InvalidInput
-from rrl_tf.offline.dense_policy import DensePolicy
-from rrl_tf.offline.exploration import Policy
-from rrl_tf.offline.recipes import RECIPES, with_digest
-from rrl_tf.offline.recording import Player, check_dataset_id, record_episodes
+from rrl_tf.offline import RECIPES, DensePolicy, Player, record_episodes
+from rrl_tf.offline.recipes import name_with_digest
+from rrl_tf.offline.recording import Policy, check_dataset_id
+from rrl_tf.offline.sources import RECORDINGS
 from rrl_tf.presets import METADATA, POLICY
 from rrl_tf.training.config import require_not_negative, require_positive
 from train_scripts import command_line
@@ -33,39 +33,38 @@ from train_scripts import command_line
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What is played, by whom, and where it is kept."""
+    """Environment, policies and folder of a recording."""
 
-    environment: str = "DoorKey-5x5"
-    """`DoorKey-NxN`, or the id of a Gymnasium environment."""
+    env: str = "DoorKey-5x5"
+    """`DoorKey-NxN`, or the ID of a Gymnasium environment."""
     policies: tuple[str, ...] = ("random", "agent")
-    """`random`; `agent`, our DoorKey agent, trained first if need be; the folder of an export or of
-    one version of it; the `.npz` file of a dense policy; or the address of a served policy,
-    `grpc://HOST:PORT/NAME` or `http://...`. Each must take an observation alone: Decision
-    Transformers, which look at their last steps, and recurrent policies cannot record."""
+    """`random`; `agent`, the DoorKey agent, which is trained first; the folder of an export or of
+    one of its versions; the `.npz` file of a dense policy; or the address of a served policy,
+    `grpc://HOST:PORT/NAME` or `http://...`. A policy must take an observation alone, so Decision
+    Transformers and recurrent policies cannot record."""
     explorations: tuple[float, ...] = (0.05, 0.3, 0.6)
-    """Shares of random actions that every policy but the random one plays with, one after the
-    other: its skill levels. With a noise, its standard deviations."""
+    """Skill levels of every policy but `random`: fractions of random actions, or standard
+    deviations of the noise."""
     recipe: str = ""
-    """A recipe of `rrl_tf.offline.recipes` that says environment, policies and explorations:
+    """A recipe of `rrl_tf.offline.recipes` with an environment, policies and explorations:
     `pendulum`, `cartpole`; `walker2d-` and medium, medium-replay, medium-expert or expert;
     `hopper-` or `halfcheetah-` and medium or medium-replay."""
     policy_folder: str = "policies"
-    """Holds `NAME.npz` for every policy that a recipe names."""
+    """Folder with `NAME.npz` for every policy of a recipe."""
     noise: Literal["random", "clipped", "tanh", "none"] | None = None
-    """How policies explore: by random actions, or, continuous ones, by normal noise that is clipped
-    to the bounds or added before a tanh; or not at all. By default what the recipe says, otherwise
-    random."""
+    """Exploration: random actions; for continuous actions normal noise, clipped to the bounds or
+    added before a tanh; or none. By default that of the recipe, or random actions."""
     episodes: int | None = None
-    """Of each policy at each of its skill levels; by default 500, without a recipe."""
+    """Episodes of each policy at each skill level; by default 500 without a recipe."""
     steps: int | None = None
-    """Of all policies together, in place of episodes; by default what the recipe says."""
+    """Steps of all policies together, instead of episodes; by default those of the recipe."""
     dataset: str = ""
-    """Id of the data set, NAMESPACE/NAME-vN; by default `rrl/`, the environment and `random-v0`, or
-    `mixed-v0` where others play too, or the recipe's words, and the noise if it is another one."""
-    folder: str = "runs/datasets"
-    """Where Minari data sets are kept; `$MINARI_DATASETS_PATH` of others who read it."""
+    """ID of the data set, NAMESPACE/NAME-vN; by default from the environment or recipe, the
+    policies and the noise."""
+    folder: str = RECORDINGS
+    """Folder of Minari data sets; other readers use it as `$MINARI_DATASETS_PATH`."""
     seed: int = 0
-    """Of the environment, the exploration and, if it has to be trained, the agent."""
+    """Seed of the environment, the exploration and the training of the agent."""
 
     def __post_init__(self) -> None:
         require_not_negative(self, "seed")
@@ -77,63 +76,53 @@ class Config:
                 f"give either episodes or steps; received {self.episodes} and {self.steps}"
             )
         if not self.policies:
-            raise InvalidInput("policies must name who plays; received none")
+            raise InvalidInput("`policies` must have at least one policy; received none")
         if self.recipe:
-            self._check_recipe()
+            one_of("recipe", self.recipe, tuple(RECIPES))
+            for name in ("env", "policies", "explorations"):
+                if getattr(self, name) != getattr(Config, name):
+                    raise InvalidInput(
+                        f"a recipe has its own {name}; received {getattr(self, name)!r}"
+                    )
         check_dataset_id(self.dataset_id)
-
-    def _check_recipe(self) -> None:
-        one_of("recipe", self.recipe, tuple(RECIPES))
-        for name in ("environment", "policies", "explorations"):
-            given = getattr(self, name)
-            if given != getattr(Config, name):
-                raise InvalidInput(f"a recipe says its own {name}; received {given!r}")
 
     @property
     def dataset_id(self) -> str:
-        """Id of the data set: every environment, recipe and noise has its own."""
+        """ID of the data set, which differs between environments, recipes and noises."""
         if self.dataset:
             return self.dataset
         if self.recipe:
-            environment, _, kind = self.recipe.partition("-")
-            own = RECIPES[self.recipe].noise
+            env, _, kind = self.recipe.partition("-")
+            default_noise = RECIPES[self.recipe].noise
         else:
-            environment = re.sub(r"[^a-z0-9_]+", "-", self.environment.lower()).strip("-")
-            kind, own = "random" if set(self.policies) == {"random"} else "mixed", "random"
-        noise = "" if self.noise in (None, own) else f"-{self.noise}"
-        return f"rrl/{environment}/{kind or 'mixed'}{noise}-v0"
+            env = re.sub(r"[^a-z0-9_]+", "-", self.env.lower()).strip("-")
+            kind = "random" if set(self.policies) == {"random"} else "mixed"
+            default_noise = "random"
+        noise = "" if self.noise in (None, default_noise) else f"-{self.noise}"
+        return f"rrl/{env}/{kind or 'mixed'}{noise}-v0"
 
 
 def main(config: Config) -> pathlib.Path:
-    """Records play as a Minari data set, and returns its folder; one that is there stays."""
+    """Record episodes as a Minari data set and return its folder; an existing recording stays."""
     recipe = RECIPES.get(config.recipe)
     episodes, steps = config.episodes, config.steps
-    if episodes is None and steps is None:
-        episodes, steps = (None, recipe.steps) if recipe else (500, None)
     if recipe:
+        env = recipe.environment
         players = recipe.players(config.policy_folder, config.noise or "")
+        steps = recipe.steps if episodes is None and steps is None else steps
     else:
-        players = [player for name in config.policies for player in players_named(name, config)]
-    environment = recipe.environment if recipe else config.environment
+        env = config.env
+        players = [player for name in config.policies for player in make_players(name, config)]
+        episodes = 500 if episodes is None and steps is None else episodes
+    make = functools.partial(make_env, env)
     return record_episodes(
-        config.folder,
-        config.dataset_id,
-        functools.partial(make_env, environment),
-        players,
-        episodes,
-        config.seed,
-        steps,
+        config.folder, config.dataset_id, make, players, episodes, config.seed, steps
     )
 
 
 def make_env(name: str) -> gymnasium.Env:
-    """The environment of that name, with a `spec` by which Minari makes it again.
-
-    Raises:
-        InvalidInput: if there is none.
-    """
-    size = re.fullmatch(r"DoorKey-(\d+)x\1", name)
-    if size:
+    """Make an environment whose `spec` lets Minari make it again."""
+    if size := re.fullmatch(r"DoorKey-(\d+)x\1", name):
         return gymnasium.make(doorkey_spec(int(size[1])))
     try:
         return gymnasium.make(name)
@@ -141,61 +130,53 @@ def make_env(name: str) -> gymnasium.Env:
         raise InvalidInput(f"cannot make the environment {name!r}: {error}") from error
 
 
-def players_named(name: str, config: Config) -> list[Player]:
-    """Who plays under that name, at every level of skill.
-
-    Raises:
-        InvalidInput: if nobody does.
-    """
+def make_players(name: str, config: Config) -> list[Player]:
+    """Return the players of a policy, one per skill level."""
     if name == "random":
         return [Player(name, level=1.0)]
-    (its_name, make), noise = _named(name, config), config.noise or "random"
+    (full_name, make), noise = _policy(name, config), config.noise or "random"
     make = functools.cache(make)
     if noise == "none":
-        return [Player(its_name, make)]
-    return [Player(its_name, make, noise, level) for level in config.explorations]
+        return [Player(full_name, make)]
+    return [Player(full_name, make, noise, level) for level in config.explorations]
 
 
-def _named(name: str, config: Config) -> tuple[str, Callable[[], Policy]]:
-    """The policy's name in a recording, of which its files are a part, and what makes it."""
+def _policy(name: str, config: Config) -> tuple[str, Callable[[], Policy]]:
+    """Return the policy's name in a recording, with a digest of its files, and its maker."""
     if name == "agent":
-        if config.environment != "DoorKey-5x5":
+        if config.env != "DoorKey-5x5":
             raise InvalidInput(
-                "the agent is for DoorKey-5x5; elsewhere, give --policies random, or the folder of "
-                f"an export that plays in {config.environment}; received {config.environment!r}"
+                "the agent is for DoorKey-5x5; elsewhere, use --policies random, or the folder of "
+                f"an export for {config.env}; received {config.env!r}"
             )
         return name, functools.partial(trained_agent, config.seed)
     if "://" in name:
         return name, functools.partial(served_policy, name)
     if name.endswith(".npz"):
-        policy = DensePolicy.load(name)  # says what is wrong with the file, if it is there at all
-        return with_digest(name, [pathlib.Path(name)]), lambda: policy
+        policy = DensePolicy.load(name)
+        return name_with_digest(name, [pathlib.Path(name)]), lambda: policy
     if pathlib.Path(name).is_dir():
-        return with_digest(name, played_files(name)), functools.partial(loaded_policy, name)
+        return name_with_digest(name, policy_files(name)), functools.partial(loaded_policy, name)
     raise InvalidInput(
-        "a policy is random, agent, the folder of an export, the .npz file of a dense policy, or "
-        f"an address such as grpc://localhost:8500/doorkey; received {name!r}"
+        "a policy must be random, agent, the folder of an export, the .npz file of a dense policy, "
+        f"or an address such as grpc://localhost:8500/doorkey; received {name!r}"
     )
 
 
 def trained_agent(seed: int) -> Policy:
-    """Our DoorKey agent, trained here unless it has been."""
-    from train_scripts import train_doorkey  # needed only where it is to be trained
+    """Return the DoorKey agent, trained first if it has no export."""
+    from train_scripts import train_doorkey  # only this policy needs it
 
     training = dataclasses.replace(train_doorkey.FAST, seed=seed, stop_after_perfect=3)
     exports = training.path / "export"
-    if not exports.exists():  # otherwise, with whatever number of steps it was trained
+    if not exports.exists():
         exports = train_doorkey.main(training)[0].folder.export
     return loaded_policy(exports)
 
 
-def played_files(folder: str) -> list[pathlib.Path]:
-    """Graph and weights of what `loaded_policy` takes from that folder.
-
-    Raises:
-        InvalidInput: if it has no version.
-    """
-    from rrl_tf.export import newest_version  # it loads TensorFlow
+def policy_files(folder: str) -> list[pathlib.Path]:
+    """Return the graph and weights that `loaded_policy` loads from a folder."""
+    from rrl_tf.export import newest_version  # loads TensorFlow
 
     version = pathlib.Path(folder)
     if (version / METADATA).exists():  # a trained preset
@@ -206,55 +187,28 @@ def played_files(folder: str) -> list[pathlib.Path]:
 
 
 def loaded_policy(folder: str | pathlib.Path) -> Policy:
-    """The policy in the folder of an export, the newest, or of one version of it.
-
-    Raises:
-        InvalidInput: if it needs more than an observation.
-    """
+    """Load the newest version in the folder of an export, or one version."""
     from rrl_tf.export import load_policy
 
-    policy = load_policy(folder)
-    _check_inputs(str(folder), policy.signatures)
-    return policy.act
-
-
-def _check_inputs(name: str, signatures: Mapping[str, Any]) -> None:
-    """Raises `InvalidInput` for a policy that needs more than an observation."""
-    inputs = signatures["act"]["inputs"].keys() if "act" in signatures else {"observation"}
-    if inputs != {"observation"}:
-        raise InvalidInput(
-            f"{name} cannot record: only policies that take an observation alone can, neither "
-            "Decision Transformers, which take their last steps, nor recurrent policies, which "
-            f"take a memory; received one of {sorted(inputs)}"
-        )
+    return load_policy(folder).act
 
 
 def served_policy(address: str) -> Policy:
-    """The policy that a server at `grpc://HOST:PORT/NAME` answers for.
-
-    Raises:
-        InvalidInput: as it is called, too, if there is no answer; if it needs more than an
-            observation.
-    """
+    """Return the policy that a server at `grpc://HOST:PORT/NAME` serves."""
     from serving.client import ServingError, connect
 
     host, _, model = address.rpartition("/")
 
-    def answer(ask):
+    def call(request, *arguments):
         try:
-            return ask()
+            return request(*arguments)
         except (ServingError, ValueError) as error:
-            raise InvalidInput(f"{address} gives no action: {error}") from error
+            raise InvalidInput(
+                f"{address} returns no action; a policy's address is grpc://HOST:PORT/NAME or "
+                f"http://HOST:PORT/NAME; received {error}"
+            ) from error
 
-    try:
-        client = connect(host, model)
-    except ValueError as error:
-        raise InvalidInput(
-            "no server can have this address: it must be grpc://HOST:PORT/NAME or "
-            f"http://HOST:PORT/NAME; received {address!r}"
-        ) from error
-    _check_inputs(address, answer(lambda: client.signatures))
-    return lambda observation: answer(lambda: client.act(observation))
+    return functools.partial(call, call(connect, host, model).act)
 
 
 if __name__ == "__main__":

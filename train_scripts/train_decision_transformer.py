@@ -1,7 +1,7 @@
-"""Trains a Decision Transformer on recorded episodes and asks it for different returns.
+"""Train a Decision Transformer on recorded episodes and evaluate it for target returns.
 
-python -m train_scripts.train_decision_transformer                   # DoorKey, data made here
-python -m train_scripts.train_decision_transformer --preset pendulum  # as well
+python -m train_scripts.train_decision_transformer                   # DoorKey, recorded here
+python -m train_scripts.train_decision_transformer --preset pendulum  # recorded here, too
 python -m train_scripts.train_decision_transformer --preset fast \
     --data tfds:d4rl_mujoco_walker2d/v2-medium
 python -m train_scripts.train_decision_transformer --preset bc-10 --data minari:FOLDER
@@ -10,14 +10,12 @@ python -m train_scripts.train_decision_transformer --preset bc-10 --data minari:
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable
 from typing import Any, Literal
 
 import keras
 import numpy as np
 
-from rrl_tf.envs import Preprocessor, preprocessing
+from rrl_tf.envs import preprocessing
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import BehaviorCloning, DecisionTransformer
 from rrl_tf.offline import OfflineData, Scaling, load_episodes
@@ -26,37 +24,42 @@ from rrl_tf.offline.decision_transformer import (
     train_decision_transformer,
 )
 from rrl_tf.offline.fine_tuning import FineTuningConfig, fine_tune
-from rrl_tf.training import FitRun, Run, make_replicas, require_multiple, require_positive
-from rrl_tf.training.config import require_fraction, require_not_negative
+from rrl_tf.training.config import (
+    require_fraction,
+    require_multiple,
+    require_not_negative,
+    require_positive,
+)
+from rrl_tf.training.devices import make_replicas
+from rrl_tf.training.run import Run
 from train_scripts import collect_dataset, command_line
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(DecisionTransformerConfig):
-    """The numbers of the training, of the data and of the network."""
+    """Hyper-parameters of the training, the data and the network."""
 
     preset: str = "doorkey"
-    """Where the numbers below come from."""
+    """Preset of the values below."""
     name: str = ""
-    """Folder under `runs`; by default the preset, its data where they are others, and the seed."""
+    """Folder under `runs`; by default the preset, other data than the preset's, and the seed."""
     runs: str = "runs/decision_transformer"
-    """Where runs are kept."""
+    """Folder of the runs."""
 
     data: str = "doorkey"
-    """`minari:ID`, `tfds:NAME`, `hdf5:FILE`, a path after minari: or tfds:, or `doorkey`,
+    """`minari:ID`, `minari:FOLDER`, `tfds:NAME`, `tfds:FOLDER` or `hdf5:FILE`; or `doorkey`,
     `pendulum` or `cartpole`, which `train_scripts.collect_dataset` records."""
     preprocessor: Literal["standardise", "one_hot"] = "one_hot"
-    """How observations become states: vectors standardised, or codes of a grid one-hot."""
+    """How observations become states: standardised vectors, or one-hot codes of a grid."""
     return_scale: float | None = None
-    """What returns are divided by; by default the largest one in the data, at most 1,000, the
-    paper's for MuJoCo's tasks."""
-
+    """Divisor of returns; by default the largest return of the data, at most 1,000, the paper's
+    value for MuJoCo."""
     condition: Literal["return_to_go", "return"] = "return_to_go"
-    """What a step is told: the return that was still to come, or its episode's whole return."""
+    """Return at each step: the return-to-go, or the return of the whole episode."""
 
     model: Literal["decision_transformer", "behavior_cloning"] = "decision_transformer"
     return_conditioned: bool = False
-    """Whether one that imitates is told a return; a Decision Transformer always is."""
+    """Whether behavior cloning reads returns; a Decision Transformer always does."""
     network: str = "fast"
     """Preset of `DecisionTransformer`."""
     width: int = 64
@@ -64,100 +67,92 @@ class Config(DecisionTransformerConfig):
     num_blocks: int = 2
     num_heads: int = 1
     context_length: int = 10
-    """Steps of a window; imitation sees one."""
+    """Steps of a window; behavior cloning reads one."""
     positions: Literal["episode", "window"] = "episode"
-    """What a Decision Transformer has an embedding of, the time in the episode, as the originals
-    have, or the place in the window."""
+    """Position embedding of a Decision Transformer: the time step in the episode, as in the
+    originals, or the place in the window."""
     dropout: float = 0.1
-    """Rate in the network in training."""
     distribution: Literal["point", "censored_normal"] = "point"
-    """What is learned of continuous actions: a point, by its squared error, or where the normal
-    noise lies that was cut off at their bounds, by its likelihood. Of discrete ones, which is most
-    likely, whatever is said here."""
+    """Model of continuous actions: a point with a squared error, or the mean of normal noise that
+    was clipped at the bounds, by its likelihood. Discrete actions are always categorical."""
     members: int = 1
-    """Networks that imitate side by side, and whose mean is played."""
-    played_noise: float = 1.0
-    """Share of that noise over which an action is averaged as it is played."""
+    """Networks of behavior cloning that train side by side; the policy is their mean."""
+    noise_scale: float = 1.0
+    """Scale of the clipped noise over which played actions are averaged."""
 
     fine_tune: int = 0
-    """Steps that the trained policy then plays in its environment and learns from, in a run of its
-    own whose name ends in `-fine-tuned`; episodes that have begun are played to their end."""
+    """Environment steps of online fine-tuning after the training, in a run of its own whose name
+    ends in `-fine-tuned`."""
     exploration: float | None = None
-    """How it explores meanwhile: noise on continuous actions, in half intervals between their
-    bounds, by default 0.1; of discrete ones the temperature, by default 1."""
+    """Exploration of the fine-tuning: noise in units of half the interval between the action
+    bounds, by default 0.1; for discrete actions the temperature, by default 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "members", "width", "num_blocks", "num_heads", "context_length")
         require_not_negative(self, "fine_tune")
-        require_fraction(self, "dropout", "played_noise")
-        if self.fine_tune and not self.evaluation_episodes:
-            raise InvalidInput(
-                f"fine_tune needs evaluation_episodes; received {self.fine_tune} steps of it and 0"
-            )
-        if self.distribution == "point" and self.played_noise != 1:
-            raise InvalidInput(
-                f"played_noise needs distribution censored_normal; received {self.played_noise} "
-                "and point"
-            )
-        if self.exploration is not None:
-            require_not_negative(self, "exploration")
-            if not self.fine_tune:
-                raise InvalidInput(
-                    f"exploration needs fine_tune; received {self.exploration} and 0 steps of it"
-                )
-        if self.model == "decision_transformer" and self.members > 1:
-            raise InvalidInput(
-                f"members must be 1 unless model is behavior_cloning; received {self.members}"
-            )
-        if self.model == "behavior_cloning" and self.fine_tune and not self.return_conditioned:
-            raise InvalidInput(
-                "fine_tune needs a model that is told returns, a decision_transformer or one with "
-                f"return_conditioned; received {self.fine_tune} steps of {self.model}"
-            )
+        require_fraction(self, "dropout", "noise_scale")
         require_multiple(self, ("batch_size",), "members")
-        if self.return_scale is not None:
-            require_positive(self, "return_scale")
+        for name, require in (
+            ("exploration", require_not_negative),
+            ("return_scale", require_positive),
+        ):
+            if getattr(self, name) is not None:
+                require(self, name)
+        is_transformer = self.model == "decision_transformer"
+        needs = {
+            "noise_scale": (self.noise_scale != 1, "distribution", self.distribution != "point"),
+            "members": (self.members > 1, "model behavior_cloning", not is_transformer),
+            "exploration": (self.exploration is not None, "fine_tune", self.fine_tune),
+            "fine_tune": (
+                self.fine_tune,
+                "evaluation_episodes and a model that is conditioned on returns",
+                self.evaluation_episodes and (is_transformer or self.return_conditioned),
+            ),
+        }
+        for name, (is_set, requirement, is_met) in needs.items():
+            if is_set and not is_met:
+                raise InvalidInput(
+                    f"{name} needs {requirement}; received {name} {getattr(self, name)} without it"
+                )
 
     def settings(self) -> dict[str, Any]:
-        """All fields, by name, but those of what comes after the run."""
-        later = ("fine_tune", "exploration")
-        return {name: value for name, value in super().settings().items() if name not in later}
+        """Return all fields but those of the fine-tuning, which is a run of its own."""
+        own = super().settings()
+        return {name: own[name] for name in own if name not in ("fine_tune", "exploration")}
 
     @property
     def default_name(self) -> str:
-        """The preset, the data unless they are the preset's own, and the seed."""
-        data = self.data.rstrip("/").replace("\\", "/").split(":")[-1]
-        words = "-".join(part for part in data.split("/")[-2:] if part)
-        own = PRESETS.get(self.preset, DOORKEY).data
-        name = self.preset if self.data == own else f"{self.preset}-{words}"
-        return f"{name}-seed{self.seed}"
+        """The preset, other data than the preset's, and the seed."""
+        source = self.data.rstrip("/").replace("\\", "/").split(":")[-1]
+        words = "-".join(part for part in source.split("/")[-2:] if part)
+        is_own = self.data == PRESETS.get(self.preset, DOORKEY).data
+        return f"{self.preset if is_own else f'{self.preset}-{words}'}-seed{self.seed}"
 
 
-OF_TRANSFORMERS = ("network", "width", "num_blocks", "num_heads", "positions")
-"""Fields that a network which imitates has nothing to do with; nor has `context_length`."""
-LARGEST_SCALE = 1000.0
-"""Of returns, unless another one is given."""
-RECORDED: dict[str, Callable[[], collect_dataset.Config]] = {
-    "doorkey": collect_dataset.Config,
-    "pendulum": functools.partial(collect_dataset.Config, recipe="pendulum"),
-    "cartpole": functools.partial(collect_dataset.Config, recipe="cartpole"),
+TRANSFORMER_FIELDS = ("network", "width", "num_blocks", "num_heads", "positions")
+"""Fields without an effect on behavior cloning."""
+MAX_RETURN_SCALE = 1000.0
+RECORDED: dict[str, dict[str, Any]] = {
+    "doorkey": {},
+    "pendulum": {"recipe": "pendulum"},
+    "cartpole": {"recipe": "cartpole"},
 }
-"""Data that are recorded when they are first asked for: name → what makes their configuration."""
+"""Data that is recorded on first use: name -> fields of `collect_dataset.Config`."""
 
-# Most steps of DoorKey's data are random play, as it lasts longest; most episodes are not.
+# Random episodes are the longest, so most steps of DoorKey's data are random.
 DOORKEY = Config(sampling="episodes", targets=(0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95))
 FAST = dataclasses.replace(
     DOORKEY,
     preset="fast",
-    data="",  # of others
+    data="",
     preprocessor="standardise",
     width=128,
     num_blocks=3,
     dropout=0.2,
     steps=5000,
     sampling="returns",
-    starts=0.2,
+    start_fraction=0.2,
     warmup_steps=500,
     targets=(),
     log_every=250,
@@ -182,7 +177,7 @@ MIN_DT = dataclasses.replace(
     dropout=0.1,
     steps=20_000,
     sampling="episodes",
-    starts=0.0,
+    start_fraction=0.0,
     learning_rate=1e-4,
     warmup_steps=10_000,
     schedule="constant",
@@ -195,16 +190,16 @@ BC = dataclasses.replace(
     dropout=0.1,
     steps=20_000,
     sampling="steps",
-    starts=0.0,
+    start_fraction=0.0,
     batch_size=256,
     learning_rate=3e-4,
     evaluate_every=5000,
 )
-# What is learned of actions that were clipped, and from which steps.
-WEIGHED: dict[str, Any] = {
+# The loss of clipped actions, and the sampling of steps.
+WEIGHTED: dict[str, Any] = {
     "condition": "return",
     "distribution": "censored_normal",
-    "played_noises": (0.0, 0.5, 1.0),
+    "noise_scales": (0.0, 0.5, 1.0),
     "sampling": "returns",
     "return_power": 2.0,
     "advantage_power": 2.0,
@@ -221,8 +216,8 @@ DENSE = dataclasses.replace(
     steps=10_000,
     learning_rate=1e-3,
     warmup_steps=0,
-    starts=0.4,
-    **WEIGHED,
+    start_fraction=0.4,
+    **WEIGHTED,
 )
 TRANSFORMER = dataclasses.replace(
     FAST,
@@ -232,8 +227,8 @@ TRANSFORMER = dataclasses.replace(
     num_blocks=2,
     dropout=0.1,
     steps=10_000,
-    starts=0.1,
-    **WEIGHED,
+    start_fraction=0.1,
+    **WEIGHTED,
 )
 PRESETS = {
     "doorkey": DOORKEY,
@@ -248,16 +243,26 @@ PRESETS = {
         MIN_DT, preset="paper", network="paper", steps=100_000, sampling="steps"
     ),
     "bc": BC,
-    "bc-10": dataclasses.replace(BC, preset="bc-10", best_share=0.1),
+    "bc-10": dataclasses.replace(BC, preset="bc-10", best_fraction=0.1),
     "dense": DENSE,
     "transformer": TRANSFORMER,
 }
 
 
 def main(config: Config) -> Run:
-    """Trains a Decision Transformer on recorded episodes; the same command again continues."""
+    """Train a Decision Transformer on recorded episodes; the same command resumes."""
+    replicas = make_replicas(config, config.batch_size)
+    data = load(config)
+    if config.fine_tune and data.make_env is None:
+        raise InvalidInput(f"fine_tune needs data with an environment; received {data.name}")
+    if data.discrete:
+        config = dataclasses.replace(config, distribution="point", noise_scales=(), noise_scale=1.0)
+    scaling = make_scaling(config, data)
+    keras.utils.set_random_seed(config.seed)
+    network = make_network(config, data, scaling)
+    run = train_decision_transformer(data, network, scaling, config, replicas)
     if not config.fine_tune:
-        return train(config)
+        return run
     online = FineTuningConfig(
         seed=config.seed,
         name=f"{config.name or config.default_name}-fine-tuned",
@@ -266,116 +271,76 @@ def main(config: Config) -> Run:
         steps=config.fine_tune,
         exploration=config.exploration,
     )
-    data = load(config)
-    if data.make_env is None:  # told before anything is trained
-        raise InvalidInput(f"fine_tune needs data with an environment; received {data.name}")
-    run = train(config)
-    config = suited(config, data)
-    return fine_tune(data, run.model, make_scaling(config, data), config, online)
-
-
-def train(config: Config) -> FitRun:
-    """The run on recorded episodes."""
-    replicas = make_replicas(config, config.batch_size)
-    data = load(config)
-    config = suited(config, data)
-    scaling = make_scaling(config, data)
-    keras.utils.set_random_seed(config.seed)
-    network = NETWORKS[config.model](config, data, scaling)
-    return train_decision_transformer(data, network, scaling, config, replicas)
+    return fine_tune(data, network, scaling, config, online)
 
 
 def load(config: Config) -> OfflineData:
-    """The data, recorded first where they are ours; another recording in their place is refused."""
+    """Load the data; `doorkey`, `pendulum` and `cartpole` are recorded first."""
     source = config.data
     if not source:
-        raise InvalidInput(f"preset {config.preset} needs data, as minari:FOLDER; received none")
+        raise InvalidInput(
+            f"preset {config.preset} needs `data`, such as minari:FOLDER; received ''"
+        )
     if source == DOORKEY.data and config.preprocessor != DOORKEY.preprocessor:
         raise InvalidInput(
-            f"data {source} need preprocessor {DOORKEY.preprocessor}; "
-            f"received {config.preprocessor}"
+            f"data {source} needs preprocessor {DOORKEY.preprocessor}; received "
+            f"{config.preprocessor}"
         )
     if source in RECORDED:
-        source = f"minari:{collect_dataset.main(RECORDED[source]())}"
+        source = f"minari:{collect_dataset.main(collect_dataset.Config(**RECORDED[source]))}"
     return load_episodes(source)
 
 
-def suited(config: Config, data: OfflineData) -> Config:
-    """The numbers for the data's kind of actions: discrete ones have no noise to learn or try."""
-    if not data.discrete:
-        return config
-    return dataclasses.replace(config, distribution="point", played_noises=(), played_noise=1.0)
-
-
 def make_scaling(config: Config, data: OfflineData) -> Scaling:
-    """The scaling of the episodes that are trained on."""
+    """Return the scaling of the training episodes."""
     training, _ = config.split(data)
-    return scaling_of(config, training)
-
-
-def scaling_of(config: Config, data: OfflineData) -> Scaling:
-    """The scaling of all of the data."""
     scale = config.return_scale
     if scale is None:
-        scale = min(LARGEST_SCALE, float(np.abs(data.returns()).max())) or None
-    return Scaling.of(data, scale, PREPROCESSORS[config.preprocessor](data), config.condition)
+        scale = min(MAX_RETURN_SCALE, float(np.abs(training.returns()).max())) or None
+    preprocessor = None
+    if config.preprocessor == "one_hot":
+        if data.observation_space is None:
+            raise InvalidInput(
+                "preprocessor one_hot needs data with an observation space, such as Minari's; "
+                f"received {data.name}"
+            )
+        preprocessor = preprocessing.one_hot(data.observation_space)
+    return Scaling.of(training, scale, preprocessor, config.condition)
 
 
-def one_hot(data: OfflineData) -> Preprocessor:
-    """Codes of a grid as one-hot vectors; the data's space tells how many there are."""
-    if data.observation_space is None:
-        raise InvalidInput(
-            "preprocessor one_hot needs data that tell their codes, as Minari's do; "
-            f"received {data.name}"
+def make_network(
+    config: Config, data: OfflineData, scaling: Scaling
+) -> DecisionTransformer | BehaviorCloning:
+    """Return a network with new weights."""
+    shared: dict[str, Any] = {
+        "state_size": scaling.state_size,
+        "action_size": data.action_size,
+        "discrete": data.discrete,
+        "dropout": config.dropout,
+        "distribution": config.distribution,
+        "noise_scale": config.noise_scale,
+        "dtype": config.dtype,
+    }
+    if config.model == "decision_transformer":
+        return DecisionTransformer.from_preset(
+            config.network,
+            width=config.width,
+            num_blocks=config.num_blocks,
+            num_heads=config.num_heads,
+            context_length=config.context_length,
+            positions=config.positions,
+            heads=("action",),  # no loss trains the others
+            **shared,
         )
-    return preprocessing.one_hot(data.observation_space)
-
-
-PREPROCESSORS = {"standardise": lambda data: None, "one_hot": one_hot}
-
-
-def make_transformer(config: Config, data: OfflineData, scaling: Scaling) -> DecisionTransformer:
-    """A Decision Transformer with new weights."""
-    return DecisionTransformer.from_preset(
-        config.network,
-        state_size=scaling.state_size,
-        action_size=data.action_size,
-        discrete=data.discrete,
-        width=config.width,
-        num_blocks=config.num_blocks,
-        num_heads=config.num_heads,
-        context_length=config.context_length,
-        positions=config.positions,
-        dropout=config.dropout,
-        distribution=config.distribution,
-        noise_scale=config.played_noise,
-        heads=("action",),  # nothing is learned from the other predictions
-        dtype=config.dtype,
-    )
-
-
-def make_imitator(config: Config, data: OfflineData, scaling: Scaling) -> BehaviorCloning:
-    """A network that imitates, whatever came of it or what brought the return asked for."""
-    own = PRESETS.get(config.preset, config)
-    told = [name for name in OF_TRANSFORMERS if getattr(config, name) != getattr(own, name)]
-    if told:
+    preset = PRESETS.get(config.preset, config)
+    changed = [n for n in TRANSFORMER_FIELDS if getattr(config, n) != getattr(preset, n)]
+    if changed:
         raise InvalidInput(
-            f"{', '.join(told)}: of a decision_transformer; received with model {config.model}"
+            f"{', '.join(changed)} needs model decision_transformer; received {config.model}"
         )
     return BehaviorCloning(
-        scaling.state_size,
-        data.action_size,
-        discrete=data.discrete,
-        dropout=config.dropout,
-        return_conditioned=config.return_conditioned,
-        distribution=config.distribution,
-        noise_scale=config.played_noise,
-        members=config.members,
-        dtype=config.dtype,
+        return_conditioned=config.return_conditioned, members=config.members, **shared
     )
-
-
-NETWORKS = {"decision_transformer": make_transformer, "behavior_cloning": make_imitator}
 
 
 if __name__ == "__main__":

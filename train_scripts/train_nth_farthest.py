@@ -199,17 +199,6 @@ def make_model(config: Config, shape: tuple[int, ...]) -> keras.Model:
     return supervised.compile_classifier(model, config, config.steps, config.optimizer)
 
 
-def accuracy_of_each(right: np.ndarray, ranks: np.ndarray, count: int) -> list[float | None]:
-    """Return the accuracy for each of `count` ranks; `None` for a rank without questions.
-
-    Example:
-        >>> accuracy_of_each(np.array([True, False]), np.array([0, 0]), 2)
-        [0.5, None]
-    """
-    of_each = (right[ranks == n] for n in range(count))
-    return [float(of_n.mean()) if of_n.size else None for of_n in of_each]
-
-
 def finish(run: FitRun, questions: tuple[np.ndarray, np.ndarray]) -> None:
     """Evaluate, draw and export the trained model."""
     config, model = run.config, run.model
@@ -221,7 +210,10 @@ def finish(run: FitRun, questions: tuple[np.ndarray, np.ndarray]) -> None:
     summary = {
         "parameters": model.count_params(),
         "eval/accuracy": float(right.mean()),
-        "eval/accuracy_of_n": accuracy_of_each(right, ranks, config.num_vectors),
+        "eval/accuracy_of_n": [
+            float(right[ranks == n].mean()) if (ranks == n).any() else None
+            for n in range(config.num_vectors)
+        ],
         "floors": floors,
         "training_minutes": sum(row["time/epoch"] for row in run.log.rows) / 60,
     }

@@ -13,19 +13,19 @@ from benchmarks.reproductions import offline
 from rrl_tf.errors import InvalidInput
 from rrl_tf.offline import load_episodes
 
-SQUARED = ("--distribution=point", "--played-noises")
+SQUARED = ("--distribution=point", "--noise-scales")
 VARIANTS = {
     # variant: label, preset, further options
     "whole": ("dense: all of it", "dense", ()),
     "squared": ("dense: a squared error of the actions", "dense", SQUARED),
-    "one-noise": ("dense: played as recorded, no share chosen", "dense", ("--played-noises",)),
+    "one-noise": ("dense: played as recorded, no share chosen", "dense", ("--noise-scales",)),
     "no-advantages": ("dense: no advantages", "dense", ("--advantage-power=0",)),
     "even-returns": (
         "dense: returns do not count in what is drawn",
         "dense",
         ("--sampling=steps",),
     ),
-    "no-starts": ("dense: no more of the first steps", "dense", ("--starts=0",)),
+    "no-starts": ("dense: no more of the first steps", "dense", ("--start-fraction=0",)),
     "not-told": ("dense: told no return", "dense", ("--no-return-conditioned",)),
     "return-to-go": ("dense: told the return to come", "dense", ("--condition=return_to_go",)),
     "one-network": (

@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.reproduction import Reproduction, percent, spread
 from rrl_tf.envs.crossing import MAPS, Crossing
 from rrl_tf.envs.minigrid_view import object_cells
-from rrl_tf.offline import Episode, OfflineData, RecordedEnv, load_episodes
+from rrl_tf.offline import Episode, OfflineData, RecordedEnv
 from rrl_tf.offline.decision_transformer import train_decision_transformer
 from train_scripts import train_decision_transformer as script
 
@@ -65,7 +65,7 @@ class PiecesTraining:
         )
         scaling = script.make_scaling(config, data)
         keras.utils.set_random_seed(seed)
-        network = script.NETWORKS[config.model](config, data, scaling)
+        network = script.make_network(config, data, scaling)
         train_decision_transformer(data, network, scaling, config)
 
 
@@ -109,7 +109,7 @@ def play(env, exit_, seed):
 
 def doorkey_pieces():
     """Cut recorded DoorKey episodes at the key, and keep the first part or the rest in turns."""
-    data = load_episodes(f"minari:{script.collect_dataset.main(script.RECORDED['doorkey']())}")
+    data = script.load(script.DOORKEY)
     firsts, rests = [], []
     for number, episode in enumerate(data.episodes):
         picked_up = first_with_key(episode)

@@ -95,9 +95,9 @@ def export(policy, folder):
     if policy == "fast":
         task, agent = double_dqn(train_doorkey.PRESETS["fast"])
         return export_policy(folder, agent.policy, agent.preprocess, task.observation_space.shape)
-    layers = [keras.layers.Dense(DENSE_UNITS, activation="relu") for _ in range(2)]
-    layers = [keras.Input(DENSE_SHAPE), keras.layers.Flatten(), *layers]
-    model = keras.Sequential([*layers, keras.layers.Dense(DENSE_ACTIONS)])
+    hidden = [keras.layers.Dense(DENSE_UNITS, activation="relu") for _ in range(2)]
+    layers = [keras.layers.Flatten(), *hidden, keras.layers.Dense(DENSE_ACTIONS)]
+    model = keras.Sequential([keras.Input(DENSE_SHAPE), *layers])
     return export_policy(folder, model, lambda o: ops.cast(o, "float32"), DENSE_SHAPE, "uint8")
 
 
@@ -122,12 +122,9 @@ def in_process(run, version):
         result = bench.Result(1, 1, seconds, [])
         run("act", {"observation": observation})
         begun, cpu = time.perf_counter(), time.process_time()
-        before = begun
-        while before - begun < seconds:
+        while (before := time.perf_counter()) - begun < seconds:
             run("act", {"observation": observation})
-            now = time.perf_counter()
-            result.latencies.append(now - before)
-            before = now
+            result.latencies.append(time.perf_counter() - before)
         result.seconds = before - begun
         result.server_cpu = time.process_time() - cpu
         return result

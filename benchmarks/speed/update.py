@@ -39,8 +39,12 @@ PRESETS = {
     "book": train_doorkey.PRESETS["book"],
     "fast": train_doorkey.PRESETS["fast"],
     # Muon, its own optimiser, differs between the libraries; experience is gathered in Python.
-    "box-world": train_box_world.Config(
-        optimizer="adam", loop="python", learning_starts=0, replay_capacity=9000
+    "box-world": dataclasses.replace(
+        train_box_world.PRESETS["box-world"],
+        optimizer="adam",
+        loop="python",
+        learning_starts=0,
+        replay_capacity=9000,
     ),
 }
 VISIBLE = {

@@ -97,7 +97,7 @@ def measure_faithfulness(
     counts, draws = integers_from("counts", counts, 0), positive_int("draws", draws)
     rng = np.random.default_rng(natural("seed", seed))
     if isinstance(network, RelationalVQA):
-        decide, rounds, read, candidate = _open_answerer(network, inputs, memory)
+        decide, rounds, read, candidate = _open_vqa(network, inputs, memory)
         answers = _check_answers(answers, len(read), network.num_classes)
     else:
         decide, rounds, read, candidate = _open_agent(network, inputs, memory)
@@ -191,7 +191,7 @@ def _open_agent(network, inputs, memory):
     return decide, rounds, read, candidate
 
 
-def _open_answerer(network, inputs, memory):
+def _open_vqa(network, inputs, memory):
     """Return the same of a network that answers one question about each picture."""
     if memory is not None:
         raise InvalidInput("a RelationalVQA takes no `memory`; received one")

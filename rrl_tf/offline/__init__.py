@@ -1,9 +1,13 @@
-"""Learning from recorded episodes: recording, sources, windows, the Decision Transformer."""
+"""Offline learning: recording, data sets, the Decision Transformer, and online fine-tuning."""
 
 from rrl_tf._lazy import lazy_attributes
 
 _MODULES = {
+    "decision_transformer": "DecisionTransformerConfig train_decision_transformer",
+    "dense_policy": "DensePolicy",
     "episodes": "Episode OfflineData RecordedEnv",
+    "fine_tuning": "FineTuningConfig fine_tune",
+    "recipes": "RECIPES Recipe",
     "recording": "Player record_episodes",
     "scaling": "Scaling",
     "sources": "load_episodes",

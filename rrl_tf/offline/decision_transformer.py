@@ -1,19 +1,18 @@
-"""The run of a Decision Transformer on recorded episodes: train, ask for returns, export.
+"""Training of a Decision Transformer on recorded episodes.
 
 Example:
-
->>> from gymnasium.spaces import Discrete
->>> from rrl_tf.offline import Episode
->>> from rrl_tf.models import BehaviorCloning
->>> played = (Episode(np.eye(3), [0, 1], [pay, 0.0], True, False) for pay in (1.0, 2.0))
->>> data = OfflineData("mine", tuple(played), Discrete(2), "none")
->>> config = DecisionTransformerConfig(
-...     name="mine", steps=4, warmup_steps=2, log_every=2, evaluation_episodes=0
-... )
->>> scaling = Scaling.of(config.split(data)[0])
->>> network = BehaviorCloning(3, 2, discrete=True)  # or a DecisionTransformer
->>> run = train_decision_transformer(data, network, scaling, config)  # doctest: +ELLIPSIS
-step 4: mine, mean return 1.5, best 2; ...
+    >>> from gymnasium.spaces import Discrete
+    >>> from rrl_tf.models import BehaviorCloning
+    >>> from rrl_tf.offline import Episode
+    >>> episodes = (Episode(np.eye(3), [0, 1], [r, 0.0], True, False) for r in (1.0, 2.0))
+    >>> data = OfflineData("mine", tuple(episodes), Discrete(2), "none")
+    >>> config = DecisionTransformerConfig(
+    ...     name="mine", steps=4, warmup_steps=2, log_every=2, evaluation_episodes=0
+    ... )
+    >>> scaling = Scaling.of(config.split(data)[0])
+    >>> network = BehaviorCloning(3, 2, discrete=True)  # or a DecisionTransformer
+    >>> run = train_decision_transformer(data, network, scaling, config)  # doctest: +ELLIPSIS
+    step 4: mine: mean return 1.5, best 2; ...
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import warnings
 from typing import Any, Literal
 
 import keras
@@ -30,25 +30,21 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.export.writer import input_spec
 from rrl_tf.layers import CensoredNormalLoss
 from rrl_tf.models import DecisionTransformer
-from rrl_tf.offline.advantages import weigh_by_advantage
+from rrl_tf.offline.advantages import reweight_by_advantage
 from rrl_tf.offline.episodes import OfflineData
 from rrl_tf.offline.evaluation import (
+    PROGRESS_SEED,
     BestWeights,
-    TargetReturns,
+    ReturnEvaluator,
     check_network,
+    choose_noise_scale,
     default_targets,
+    finish,
     make_envs,
+    set_noise_scale,
     validation_windows,
 )
-from rrl_tf.offline.noise_scale import (
-    PROGRESS_SEED,
-    check_noise,
-    choose_noise,
-    take_up_noise,
-    warn_of_untried,
-)
 from rrl_tf.offline.scaling import Scaling
-from rrl_tf.offline.target_outcomes import finish
 from rrl_tf.offline.trajectory_policy import TrajectoryPolicy
 from rrl_tf.offline.windows import Windows
 from rrl_tf.training.config import (
@@ -63,59 +59,56 @@ from rrl_tf.training.config import (
 from rrl_tf.training.devices import Replicas, make_replicas
 from rrl_tf.training.fit import FitRun
 from rrl_tf.training.optimizers import AdamW
-from rrl_tf.training.run import Run
 from rrl_tf.training.run_folder import checksum
 
 
 @dataclasses.dataclass(frozen=True)
 class DecisionTransformerConfig(FitConfig):
-    """Every number of a run. A step is one update."""
+    """Hyper-parameters of a run. A step is one update."""
 
-    best_share: float = 1.0
-    """Train on the best episodes that hold this share of the steps: 0.1 makes BC %BC."""
+    best_fraction: float = 1.0
+    """Train on the best episodes that hold this fraction of the steps; 0.1 is %BC."""
     held_out: float = 0.05
-    """Share of the episodes kept from training, for the error of predicted actions."""
+    """Fraction of the episodes held out for the error of predicted actions."""
     sampling: Literal["steps", "returns", "episodes"] = "steps"
-    """What is equally likely: every step to end a window, or every episode to be in one. Or steps
-    count for more the higher their episode's return."""
+    """How windows are sampled: all steps equally often, steps of high returns more often, or all
+    episodes equally often."""
     return_power: float = 1.0
-    """Of sampling by returns: the power by which steps of higher returns count for more."""
+    """Exponent of the probabilities of sampling by returns."""
     advantage_power: float = 0.0
-    """The power by which steps count for more, the more came of them than is usual where they were
-    taken, in standard deviations (`rrl_tf.offline.advantages`); 0 trains no value function."""
+    """Sample steps with weights exp(power * advantage / standard deviation)
+    (`rrl_tf.offline.advantages`); 0 trains no value network."""
     advantage_trace: float = 0.95
-    """λ of the returns that the value function learns: 1 believes what came of an episode, 0 what
-    the function says of the next state, which other episodes may have left better."""
+    """λ of the returns that the value network learns: 1 uses recorded rewards alone, 0 the value
+    of the next state."""
     advantage_rounds: int = 5
-    """Passes over the data that the value function learns in."""
-    starts: float = 0.0
-    """Share of the windows that end within the first steps of an episode."""
+    """Passes over the data that train the value network."""
+    start_fraction: float = 0.0
+    """Fraction of the windows that end within the first steps of an episode."""
     start_steps: int | None = None
-    """How many steps these are; by default twice the context."""
+    """Number of these first steps; by default twice the context length."""
 
     steps: int = dataclasses.field(default=3000, metadata=MUTABLE)
-    """When to stop. The same command with a larger number goes on, unless the schedule is cosine,
-    which plans for the end."""
+    """Updates of the run. With a constant schedule, the same command with more steps continues."""
     batch_size: int = 64
     warmup_steps: int = 200
     weight_decay: float = 1e-4
-    """AdamW's."""
+    """Weight decay of AdamW."""
     clip_norm: float | None = 0.25
 
     targets: tuple[float, ...] = dataclasses.field(default=(), metadata=EVALUATION)
-    """Returns to ask for; by default some between the data's worst and best."""
+    """Target returns of the evaluation; by default five from the worst to the best return."""
     evaluation_episodes: int = dataclasses.field(default=100, metadata=EVALUATION)
-    """Played in the end for each target with the last weights, for the largest with the best; 0
-    plays nothing, and so needs no environment."""
+    """Episodes of the final evaluation, for each target with the last weights and for the largest
+    with the best weights; 0 plays none and needs no environment."""
     progress_episodes: int = 20
-    """Played for the largest target during the training, and with each of `played_noises`; of the
-    environments of `evaluation_episodes`, so no more than these."""
-    played_noises: tuple[float, ...] = ()
-    """Shares of the learned noise, from 0 to 1, that are tried in the end: each plays
-    `progress_episodes`, asked for the largest target, and the share that did best is played from
-    then on. By default, that of the network; so, too, where there is no environment."""
+    """Episodes of the largest target that are played during training, and with each of
+    `noise_scales`; limited by `evaluation_episodes`."""
+    noise_scales: tuple[float, ...] = ()
+    """Scales from 0 to 1 of the learned noise; the final evaluation plays the scale that reached
+    the highest return. By default, the network's own scale."""
     evaluate_every: int = 1000
-    """Steps between these, a multiple of `log_every`; 0 plays only in the end."""
+    """Steps between evaluations, a multiple of `log_every`; 0 evaluates only at the end."""
     log_every: int = 100
     """Steps between rows of the log; a divisor of `steps`."""
     checkpoint_every: int = 500
@@ -125,7 +118,7 @@ class DecisionTransformerConfig(FitConfig):
         super().__post_init__()
         require_positive(
             self,
-            *("steps", "batch_size", "log_every", "checkpoint_every", "best_share"),
+            *("steps", "batch_size", "log_every", "checkpoint_every", "best_fraction"),
             *("progress_episodes", "advantage_rounds"),
         )
         require_not_negative(
@@ -133,21 +126,15 @@ class DecisionTransformerConfig(FitConfig):
             *("evaluation_episodes", "evaluate_every", "weight_decay"),
             *("return_power", "advantage_power"),
         )
-        if not all(0 <= share <= 1 for share in self.played_noises):
-            raise InvalidInput(f"played_noises must be from 0 to 1; received {self.played_noises}")
+        require_fraction(self, "best_fraction", "held_out", "start_fraction", "advantage_trace")
+        require_multiple(self, ("steps", "checkpoint_every", "evaluate_every"), "log_every")
+        if not all(0 <= scale <= 1 for scale in self.noise_scales):
+            raise InvalidInput(f"noise_scales must be from 0 to 1; received {self.noise_scales}")
         if self.start_steps is not None:
             require_positive(self, "start_steps")
-        require_fraction(self, "best_share", "held_out", "starts", "advantage_trace")
-        require_multiple(self, ("steps", "checkpoint_every", "evaluate_every"), "log_every")
-        are_played = self.evaluation_episodes and (self.evaluate_every or self.played_noises)
-        if are_played and self.progress_episodes > self.evaluation_episodes:
-            raise InvalidInput(
-                "progress_episodes must not be more than evaluation_episodes; received "
-                f"{self.progress_episodes} and {self.evaluation_episodes}"
-            )
         if not all(map(math.isfinite, self.targets)):
             raise InvalidInput(f"targets must be finite; received {self.targets}")
-        self.optimizer_options(self.steps)  # raises where the schedule has no steps left
+        self.optimizer_options(self.steps)  # raises if the warm-up exceeds the steps
 
     def mutable_fields(self) -> set[str]:
         """Return the fields that may change on resume; a cosine schedule depends on `steps`."""
@@ -155,9 +142,9 @@ class DecisionTransformerConfig(FitConfig):
         return super().mutable_fields() - fixed
 
     def split(self, data: OfflineData) -> tuple[OfflineData, OfflineData]:
-        """What is trained on and what is held out, the same whatever the seed."""
+        """Return the training and the held-out episodes, the same for every seed."""
         training, held_out = data.split(self.held_out)
-        return training.best(self.best_share), held_out
+        return training.best(self.best_fraction), held_out
 
 
 def train_decision_transformer(
@@ -167,62 +154,75 @@ def train_decision_transformer(
     config: DecisionTransformerConfig,
     replicas: Replicas | None = None,
 ) -> FitRun:
-    """Trains a network to act as recorded episodes did, asks it for returns, and exports it.
+    """Train a network on recorded episodes, evaluate it for target returns and export it.
 
-    Everything is checked before the run's folder is made. The same call again goes on from the
-    last checkpoint; a run that is finished is left as it is, or only evaluated and exported again
-    where `targets` or `evaluation_episodes` are others. Ctrl-C and SIGTERM save first.
+    All arguments are checked before the run folder is made. The same call resumes from the last
+    checkpoint. A finished run is only evaluated and exported again, if `targets` or
+    `evaluation_episodes` changed. Ctrl-C and SIGTERM save a checkpoint first.
 
     Args:
-        data: episodes; `config.split` tells which are trained on.
-        network: `DecisionTransformer`, or a `BehaviorCloning`, which may not listen to what is
-            asked for. Its weights are trained in place.
-        scaling: of the episodes that are trained on.
-        config: every number, and the folder.
-        replicas: the devices and hosts that share every batch, by default those that `config`
-            asks for; several hosts must be joined before the network is made.
+        data: episodes, split by `config.split`.
+        network: `DecisionTransformer` or `BehaviorCloning`, trained in place.
+        scaling: scaling of the training episodes.
+        config: hyper-parameters and run folder.
+        replicas: devices and hosts that share each batch; by default those of `config`. Join hosts
+            before you make the network.
 
     Returns:
-        The run, whose folder holds everything and whose `model` is the network.
+        The run, whose `model` is the network.
 
     Raises:
-        InvalidInput: if a number is out of range, data and network do not fit each other, the
+        InvalidInput: if a number is out of range, the network does not match the data, the
             environment cannot be made, or the folder holds another run.
 
     Example: at the top of this module.
     """
-    data = _checked(data, network, scaling, config)
+    check_network(data, network, scaling)
+    if not config.evaluation_episodes:
+        data = dataclasses.replace(data, make_env=None)
     replicas = replicas or make_replicas(config, config.batch_size)
     _check_members(network, replicas)
     training, held_out = config.split(data)
     windows = make_windows(training, network, scaling, config)
-    play = _player(data, network, scaling, config)
-    if is_new := not config.path.exists():  # what cannot be weighed leaves nothing behind
-        _weigh(windows, scaling, config)
-    run = _opened(data, network, scaling, config, replicas)
+    evaluator = _make_evaluator(data, network, scaling, config)
+    is_new = not config.path.exists()
+    if is_new:  # a failure leaves no folder behind
+        _reweight(windows, scaling, config)
+    run = _open_run(data, network, scaling, config, replicas)
+    results = _chosen_noise_scale(run) if run.is_over() else {}
     if run.is_finished():
-        take_up_noise(run, network)
         return run
-    if not is_new and not run.is_over():
-        _weigh(windows, scaling, config)
-    best = best_weights(run, play)
-    run.fit(
-        windows.dataset(config.batch_size, scaling, config.seed, run.step, output(network)),
-        validation_data=_validation(held_out, scaling, network),
-        measure=functools.partial(_progress, play, best, config),
-    )
-    run.by_chief(_finish, run, data, held_out, play, best)
+    if not run.is_over() and not is_new:
+        _reweight(windows, scaling, config)
+    best = BestWeights(run.folder.path / "best.npz", network, max(evaluator.targets))
+    _fit(run, windows, held_out, evaluator, best)
+
+    def evaluate():
+        found = results or _choose_noise_scale(run, evaluator)
+        finish(run, data, held_out, evaluator, best, found)
+
+    run.by_chief(evaluate)
     return run
 
 
-def _checked(data, network, scaling, config):
-    """The data if the network is for them, without their environment where nothing is played."""
-    check_network(data, network, scaling)
-    return data if config.evaluation_episodes else dataclasses.replace(data, make_env=None)
+def _fit(run, windows, held_out, evaluator, best):
+    config, network, scaling = run.config, run.model, evaluator.policy.scaling
+
+    def progress(step):
+        if evaluator.envs and config.evaluate_every and step % config.evaluate_every == 0:
+            return evaluate_progress(evaluator, best, config)
+        return {}
+
+    action, length = output(network), network.context_length
+    run.fit(
+        windows.dataset(config.batch_size, scaling, config.seed, run.step, action),
+        validation_data=validation_windows(held_out, scaling, length, output=action),
+        measure=progress,
+    )
 
 
 def _check_members(network, replicas):
-    """Members share a batch between them: in the parts of devices they would get other rows."""
+    """Raise `InvalidInput` for several members on several devices, which would change the rows."""
     members = getattr(network, "members", 1)
     if members > 1 and replicas.count > 1:
         raise InvalidInput(
@@ -231,109 +231,65 @@ def _check_members(network, replicas):
         )
 
 
-def _weigh(windows, scaling, config):
-    """Has steps count for more that brought more, if the configuration wants that."""
-    how = (config.advantage_trace, config.advantage_rounds)
-    weigh_by_advantage(windows, scaling, config.advantage_power, config.seed, *how)
-
-
-def _player(data, network, scaling, config):
-    """What asks the compiled network for returns; what could not be evaluated is told now."""
-    if network.action_distribution is None:
-        data.warn_of_bounds()
-    observations = data.episodes[0].observations
-    input_spec("observation", observations.shape[1:], observations.dtype)  # of the export
-    envs = make_envs(data, config.evaluation_episodes)
-    check_noise(config.played_noises, network)
-    compile_network(network, config)
-    return TargetReturns(TrajectoryPolicy(network, scaling), envs, _targets(data, network, config))
-
-
-def best_weights(run: Run, play: TargetReturns) -> BestWeights:
-    """What did best so far, in the run's folder."""
-    reached = [row["eval/return"] for row in run.log.rows if "eval/return" in row]
-    known, asked = max(reached, default=-math.inf), max(play.targets)
-    return BestWeights(run.folder.path / "best.npz", play.policy.model, known, asked)
-
-
-def _finish(run, data, held_out, play, best):
-    """Chooses the noise that is played, if there is a choice, before everything else."""
-    finish(run, data, held_out, play, best, _chosen_noise(run, play))
-
-
-def _chosen_noise(run, play):
-    """What was tried and chosen; it stands where the same weights are only asked again."""
-    tried = run.folder.evaluation(run.step).get("played_noise")
-    if tried:
-        take_up_noise(run, play.policy.model)  # which has not been traced yet
-    elif run.config.played_noises and play.envs:
-        tried = choose_noise(play, run.config.played_noises, run.config.progress_episodes)
-        run.folder.replace_model(play.policy.model)
-    else:
-        return {}
-    return {"played_noise": tried, "chosen_noise": play.policy.model.noise_scale}
-
-
-def listens(network: keras.Model) -> bool:
-    """Whether it makes a difference which return a network is asked for."""
-    return isinstance(network, DecisionTransformer) or network.return_conditioned
-
-
-def output(network: keras.Model) -> str:
-    """The output of a network that tells the actions of what it was trained on."""
-    return "action" if network.action_distribution is None else "distribution"
-
-
-def _targets(data, network, config):
-    """What is asked for: where it makes no difference, one return."""
-    targets = config.targets or default_targets(data.returns())
-    return targets if listens(network) else targets[-1:]
-
-
-def make_windows(
-    data: OfflineData, network: keras.Model, scaling: Scaling, config: DecisionTransformerConfig
-) -> Windows:
-    """The windows of what is trained on, in batches that fit in memory."""
-    windows = Windows(
-        data,
-        network.context_length,
-        config.sampling,
-        config.starts,
-        config.start_steps,
-        scaling.condition,
-        config.return_power,
-    )
-    windows.check_batch(config.batch_size)
-    return windows
-
-
-def _validation(data, scaling, network):
-    return validation_windows(data, scaling, network.context_length, output=output(network))
-
-
-def _opened(data, network, scaling, config, replicas):
-    """The run, in a folder that holds it or will."""
-    run = FitRun(
+def _open_run(data, network, scaling, config, replicas):
+    return FitRun(
         config,
         network,
         steps=config.steps,
         steps_per_epoch=config.log_every,
         checkpoint_every=config.checkpoint_every,
-        identity={"episodes": data_checksum(data), **more_identity(data, scaling)},
+        identity=dataset_fingerprint(data, scaling),
         replicas=replicas,
     )
-    if not run.folder.evaluation(run.step):  # nor has a share been chosen
-        warn_of_untried(config.played_noises, network, data.make_env is not None)
-    return run
+
+
+def make_windows(
+    data: OfflineData, network: keras.Model, scaling: Scaling, config: DecisionTransformerConfig
+) -> Windows:
+    """Return the windows of training episodes."""
+    return Windows(
+        data,
+        network.context_length,
+        config.sampling,
+        config.start_fraction,
+        config.start_steps,
+        scaling.condition,
+        config.return_power,
+    )
+
+
+def _reweight(windows, scaling, config):
+    options = (config.seed, config.advantage_trace, config.advantage_rounds)
+    reweight_by_advantage(windows, scaling, config.advantage_power, *options)
+
+
+def _make_evaluator(data, network, scaling, config):
+    """Compile the network and return its evaluator; errors of the evaluation appear here."""
+    if network.action_distribution is None:
+        data.warn_of_bounds()
+        if config.noise_scales:
+            raise InvalidInput("noise_scales need a distribution of actions; received a point")
+    observations = data.episodes[0].observations
+    input_spec("observation", observations.shape[1:], observations.dtype)  # checks the export
+    envs = make_envs(data, config.evaluation_episodes)
+    compile_network(network, config)
+    targets = config.targets or default_targets(data.returns())
+    targets = targets if return_conditioned(network) else targets[-1:]
+    return ReturnEvaluator(TrajectoryPolicy(network, scaling), envs, targets)
+
+
+def return_conditioned(network: keras.Model) -> bool:
+    """Whether the network reads returns."""
+    return isinstance(network, DecisionTransformer) or network.return_conditioned
+
+
+def output(network: keras.Model) -> str:
+    """Return the name of the output that the loss trains."""
+    return "action" if network.action_distribution is None else "distribution"
 
 
 def compile_network(network: keras.Model, config: DecisionTransformerConfig) -> None:
-    """Builds a network and compiles it with AdamW and the loss of its actions.
-
-    Args:
-        network: as in `train_decision_transformer`.
-        config: step size and precision.
-    """
+    """Build a network and compile it with AdamW and the loss of its actions."""
     if not network.built:
         network.build()
     loss: Any = keras.losses.MeanSquaredError
@@ -343,41 +299,58 @@ def compile_network(network: keras.Model, config: DecisionTransformerConfig) -> 
         loss = CensoredNormalLoss
     network.compile(
         AdamW(weight_decay=config.weight_decay, **config.optimizer_options(config.steps)),
-        # The mean over the steps that are there.
+        # The mean over real steps, without padding.
         {output(network): loss(reduction="mean_with_sample_weight")},
         jit_compile=config.jit_compile,
     )
 
 
-def progress(
-    play: TargetReturns, best: BestWeights, config: DecisionTransformerConfig
+def evaluate_progress(
+    evaluator: ReturnEvaluator, best: BestWeights, config: DecisionTransformerConfig
 ) -> dict[str, float]:
-    """Metrics of some episodes, whose return chooses the best weights."""
-    means = play.means(max(play.targets), PROGRESS_SEED, config.progress_episodes)
-    best.offer(means["return"])
+    """Play the largest target, update the best weights and return metrics."""
+    means = evaluator.means(max(evaluator.targets), PROGRESS_SEED, config.progress_episodes)
+    best.update(means["return"])
     return {"eval/return": means["return"], "eval/length": means["length"]}
 
 
-def _progress(play, best, config, step):
-    """The same every now and then, where there is an environment."""
-    if not play.envs or not config.evaluate_every or step % config.evaluate_every:
+def _chosen_noise_scale(run):
+    """Set the noise scale that a finished run has chosen, and return its summary entries."""
+    summary = run.folder.evaluation(run.step)
+    if "chosen_noise" not in summary:
         return {}
-    return progress(play, best, config)
+    set_noise_scale(run.model, summary["chosen_noise"])
+    return {name: summary[name] for name in ("played_noise", "chosen_noise")}
 
 
-def data_checksum(data: OfflineData) -> str:
-    """Of what was seen, done and earned."""
-    return checksum(*(a for e in data.episodes for a in (e.observations, e.actions, e.rewards)))
+def _choose_noise_scale(run, evaluator):
+    """Choose the noise scale of the policy if the configuration lists some."""
+    config, model = run.config, evaluator.policy.model
+    if not config.noise_scales:
+        return {}
+    if not evaluator.envs:
+        warnings.warn(
+            "noise_scales have no effect without an environment; the noise scale remains "
+            f"{model.noise_scale:g}",
+            stacklevel=2,
+        )
+        return {}
+    tried = choose_noise_scale(evaluator, config.noise_scales, config.progress_episodes)
+    run.folder.replace_model(model)
+    return {"played_noise": tried, "chosen_noise": model.noise_scale}
 
 
-def more_identity(data: OfflineData, scaling: Scaling) -> dict[str, Any]:
-    """What else of the data tells one run from another, beyond its episodes."""
-    bounds = {
-        name: None if values is None else np.asarray(values).tolist()
-        for name, values in (("low", scaling.action_low), ("high", scaling.action_high))
-    }
+def dataset_fingerprint(data: OfflineData, scaling: Scaling) -> dict[str, Any]:
+    """Return JSON-able values that identify a data set and its scaling."""
+    arrays = (a for e in data.episodes for a in (e.observations, e.actions, e.rewards))
+    ends = np.array([(e.terminated, e.truncated) for e in data.episodes])
+    bounds = (scaling.action_low, scaling.action_high)
     return {
-        "ends": checksum(np.array([(e.terminated, e.truncated) for e in data.episodes])),
-        # Sums of returns differ in their last digits from machine to machine.
-        "scaling": {"returns": f"{scaling.return_scale:.5g}", "told": scaling.condition, **bounds},
+        "dataset": checksum(*arrays, ends),
+        "scaling": {
+            # Sums of returns differ in their last digits between machines.
+            "return_scale": f"{scaling.return_scale:.5g}",
+            "condition": scaling.condition,
+            "bounds": [None if each is None else np.asarray(each).tolist() for each in bounds],
+        },
     }

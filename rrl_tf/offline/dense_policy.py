@@ -1,23 +1,24 @@
-"""Policies of dense layers whose weights are kept as NumPy arrays: nothing else is needed to play.
+"""Policies of dense layers with NumPy weights, which need only NumPy to play.
 
-The arrays have the names that they have where the policies are trained:
+The arrays have the names of the library that trained the policy:
 
-| arrays | network | of |
+| arrays | network | trained by |
 |---|---|---|
 | `actor.latent_pi.I`, `actor.mu` | ReLU, tanh at the end | Stable-Baselines3: SAC, TQC |
 | `actor.mu.I` | ReLU, tanh at the end | Stable-Baselines3: TD3, DDPG |
 | `mlp_extractor.policy_net.I`, `action_net` | tanh, linear | Stable-Baselines3: A2C, PPO, TRPO |
 | `action_net`, `action_net.I` | linear; ReLU and tanh at the end | Stable-Baselines3: ARS |
-| `W0`, `b0`, `W1`, `b1`, ... | tanh, linear; `W` is (in, out) | anything of yours |
+| `W0`, `b0`, `W1`, `b1`, ... | tanh, linear; `W` is (in, out) | your own code |
 
-PyTorch's have `.weight` and `.bias`, and their default activations are assumed.
-With `obs_mean` and `obs_std`, or `obs_mean`, `obs_var`, `epsilon` and `clip_obs` (`VecNormalize`),
-observations are standardised first. With `action_low` and `action_high`, the tanh at the end spans
-them instead of [-1, 1]. Whatever else is in the file, such as a critic, is not looked at.
+Arrays of PyTorch have the suffixes `.weight` and `.bias`, and the default activations of
+Stable-Baselines3. With `obs_mean` and `obs_std`, or `obs_mean`, `obs_var`, `epsilon`, `clip_obs`
+(`VecNormalize`), the policy standardises observations. With `action_low` and `action_high`, the
+last tanh spans them instead of [-1, 1]. Other arrays, such as those of a critic, are ignored.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import zipfile
@@ -33,26 +34,24 @@ Function = Callable[[np.ndarray], np.ndarray]
 Layer = tuple[np.ndarray, np.ndarray]
 """Weights (in, out) and bias (out,)."""
 
-HELD = "weights of dense layers, named as Stable-Baselines3 names them or W0, b0, W1, b1, ..."
-"""What a file has to hold, in words."""
+CONTENTS = "weights of dense layers, named as in Stable-Baselines3 or W0, b0, W1, b1, ..."
 
 
 class DensePolicy:
-    """A deterministic policy of dense layers, `observation (S,) → action (A,)` in float64.
+    """A deterministic policy of dense layers, `observation (S,) -> action (A,)` in float64.
 
     Args:
-        arrays: name → array, as the module's table says.
-        name: what errors call it.
+        arrays: name -> array, see the table of the module.
+        name: name of the policy in errors.
 
     Raises:
-        InvalidInput: if arrays are missing or do not fit each other; when called, if the
+        InvalidInput: if arrays are missing or their shapes do not match; when called, if the
             observation is not `(S,)`.
 
     Example:
-
-    >>> policy = DensePolicy({"W0": np.array([[2.0], [0.5]]), "b0": np.array([1.0])})
-    >>> policy(np.array([3.0, 4.0]))
-    array([9.])
+        >>> policy = DensePolicy({"W0": np.array([[2.0], [0.5]]), "b0": np.array([1.0])})
+        >>> policy(np.array([3.0, 4.0]))
+        array([9.])
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], name: str = "the policy") -> None:
@@ -61,32 +60,36 @@ class DensePolicy:
             arrays = {key: array_of(key, value, "float64") for key, value in arrays.items()}
             self._layers, self._hidden, self._end = _network(arrays)
             self._normalise = _normaliser(arrays)
-            values = self._normalise(np.zeros(self.observation_size))
-            for weights, bias in self._layers:
-                if bias.shape != weights.shape[1:]:
-                    raise ValueError(f"a bias {bias.shape} of weights {weights.shape}")
-                values = values @ weights + bias
-            finite = bool(np.isfinite(self._end(values)).all())
-        # A name is missing, or a product impossible; TypeError: weights that are a single number.
-        except (KeyError, ValueError, TypeError) as error:
-            raise InvalidInput(f"{name} must hold {HELD}; received {_listed(arrays)}") from error
-        if not finite:
-            raise InvalidInput(f"{name} must hold finite weights; received {_listed(arrays)}")
+            if any(bias.shape != weights.shape[1:] for weights, bias in self._layers):
+                raise ValueError("a bias has another shape than its weights")
+            is_finite = np.isfinite(self(np.zeros(self.observation_size))).all()
+            if not is_finite or not all(
+                np.isfinite(each).all() for pair in self._layers for each in pair
+            ):
+                raise ValueError("weights are not finite")
+        # KeyError: a missing array; TypeError, IndexError: weights of a single number.
+        except (KeyError, ValueError, TypeError, IndexError) as error:
+            received = ", ".join(
+                f"{key} {np.asarray(value).dtype}{np.shape(value)}" for key, value in arrays.items()
+            )
+            raise InvalidInput(
+                f"{name} must hold finite {CONTENTS}; received {received or 'nothing'}"
+            ) from error
 
     @classmethod
     def load(cls, file: str | os.PathLike) -> DensePolicy:
-        """The policy in a file that `np.savez` wrote.
+        """Load a policy from a file of `np.savez`.
 
         Raises:
-            InvalidInput: if there is none.
+            InvalidInput: if the file cannot be read or holds no policy.
         """
         try:
-            with np.load(file) as held:
-                arrays = {name: held[name] for name in held.files}
-        # TypeError: an array alone; EOFError: an empty file.
+            with np.load(file) as contents:
+                arrays = {name: contents[name] for name in contents.files}
+        # TypeError: a single array; EOFError: an empty file.
         except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
             raise InvalidInput(
-                f"{file} must be a file of np.savez that holds {HELD}; received {error}"
+                f"{file} must be a file of np.savez that holds {CONTENTS}; received {error}"
             ) from error
         return cls(arrays, str(file))
 
@@ -98,7 +101,7 @@ class DensePolicy:
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         if np.shape(observation) != (self.observation_size,):
             raise InvalidInput(
-                f"{self.name} is for observations of the shape ({self.observation_size},); "
+                f"{self.name} needs observations of the shape ({self.observation_size},); "
                 f"received the shape {np.shape(observation)}"
             )
         values = self._normalise(observation)
@@ -109,58 +112,47 @@ class DensePolicy:
 
 
 def _network(arrays: Arrays) -> tuple[list[Layer], Function, Function]:
-    """Layers, what follows every hidden one, and what follows the last."""
-    hidden: Function = _relu
+    """Return the layers, the hidden activation and the last activation."""
     if "W0" in arrays:
         count = sum(re.fullmatch(r"W\d+", name) is not None for name in arrays)
-        return [(arrays[f"W{i}"], arrays[f"b{i}"]) for i in range(count)], np.tanh, _as_it_is
+        return [(arrays[f"W{i}"], arrays[f"b{i}"]) for i in range(count)], np.tanh, _identity
+    hidden: Function = functools.partial(np.maximum, 0)
+    end = _tanh_between_bounds(arrays)
+    names = _numbered(arrays, "actor.mu") or _numbered(arrays, "action_net")
     if "actor.mu.weight" in arrays:
-        names, squashed = [*_numbered(arrays, "actor.latent_pi"), "actor.mu"], True
-    elif names := _numbered(arrays, "actor.mu"):
-        squashed = True
-    elif names := _numbered(arrays, "action_net"):
-        squashed = len(names) > 1
-    else:
+        names = [*_numbered(arrays, "actor.latent_pi"), "actor.mu"]
+    elif not names:
         names = [*_numbered(arrays, "mlp_extractor.policy_net"), "action_net"]
-        hidden, squashed = np.tanh, False
+        hidden, end = np.tanh, _identity
+    elif names == ["action_net.0"]:  # linear
+        end = _identity
     weights = {name: arrays[f"{name}.weight"].T for name in names}  # PyTorch's are (out, in)
     layers = [(w, arrays.get(f"{name}.bias", np.zeros(w.shape[1:]))) for name, w in weights.items()]
-    return layers, hidden, _spanning(arrays) if squashed else _as_it_is
+    return layers, hidden, end
 
 
 def _numbered(arrays: Arrays, prefix: str) -> list[str]:
-    """Layers of a `torch.nn.Sequential`, whose numbers between them are activations."""
+    """Return the layers of a `torch.nn.Sequential`, whose activations have numbers, too."""
     found = [re.fullmatch(rf"{re.escape(prefix)}\.(\d+)\.weight", name) for name in arrays]
-    return [f"{prefix}.{i}" for i in sorted(int(each[1]) for each in found if each)]
+    return [f"{prefix}.{i}" for i in sorted(int(match[1]) for match in found if match)]
 
 
-def _relu(values: np.ndarray) -> np.ndarray:
-    return np.maximum(values, 0)
+def _identity(values: np.ndarray) -> np.ndarray:
+    return values
 
 
-def _spanning(arrays: Arrays) -> Function:
-    """A tanh between the bounds of the actions."""
+def _tanh_between_bounds(arrays: Arrays) -> Function:
     low, high = arrays.get("action_low", np.array(-1.0)), arrays.get("action_high", np.array(1.0))
     middle, half = (low + high) / 2, (high - low) / 2
     return lambda values: middle + half * np.tanh(values)
 
 
-def _as_it_is(values: np.ndarray) -> np.ndarray:
-    return values
-
-
 def _normaliser(arrays: Arrays) -> Function:
-    """Standardises observations, where the file says how."""
     if "obs_mean" not in arrays:
-        return _as_it_is
+        return _identity
     mean = arrays["obs_mean"]
     if "obs_std" in arrays:
         deviation = arrays["obs_std"] + 1e-6
         return lambda values: (values - mean) / deviation
     deviation, clip = np.sqrt(arrays["obs_var"] + arrays["epsilon"]), arrays["clip_obs"]
     return lambda values: np.clip((values - mean) / deviation, -clip, clip)
-
-
-def _listed(arrays: Arrays) -> str:
-    held = {name: np.asarray(value) for name, value in arrays.items()}
-    return ", ".join(f"{name} {each.dtype}{each.shape}" for name, each in held.items()) or "nothing"

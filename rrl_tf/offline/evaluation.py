@@ -1,4 +1,4 @@
-"""What a policy that is asked for returns achieves: in play, and on recorded episodes."""
+"""Evaluation of a policy: returns reached for target returns, and errors on recorded episodes."""
 
 from __future__ import annotations
 
@@ -6,51 +6,54 @@ import contextlib
 import os
 import pathlib
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import gymnasium
 import keras
 import numpy as np
+from gymnasium.spaces import Box, Discrete
+from matplotlib.figure import Figure
 from tqdm import tqdm
 
+from rrl_tf import viz
+from rrl_tf._arguments import number_from
 from rrl_tf.errors import InvalidInput
+from rrl_tf.export import export_decision_transformer
 from rrl_tf.offline.episodes import OfflineData
 from rrl_tf.offline.scaling import Scaling
 from rrl_tf.offline.trajectory_policy import TrajectoryPolicy, play_episodes
 from rrl_tf.offline.windows import Windows
+from rrl_tf.training.run import Run
 from rrl_tf.training.run_folder import atomic_file
+
+PROGRESS_SEED = 1_000_000
+"""Seed of the episodes that select weights and noise, which the final evaluation does not play."""
+WEIGHTS = {
+    "before_fine_tuning": "before the fine-tuning",
+    "last": "last weights",
+    "best": "best weights",
+}
+"""Key of a summary -> label of the weights."""
 
 
 def default_targets(returns: np.ndarray) -> tuple[float, ...]:
-    """Five returns to ask for, from the worst to the best of recorded ones.
+    """Return five target returns, from the worst to the best recorded return.
 
     Example:
-
-    >>> default_targets(np.array([0.0, 10.0, 4.0]))
-    (0.0, 2.5, 5.0, 7.5, 10.0)
+        >>> default_targets(np.array([0.0, 10.0, 4.0]))
+        (0.0, 2.5, 5.0, 7.5, 10.0)
     """
     low, high = float(returns.min()), float(returns.max())
-    exact = [low + share * (high - low) for share in (0, 0.25, 0.5, 0.75, 1)]
+    exact = [low + fraction * (high - low) for fraction in (0, 0.25, 0.5, 0.75, 1)]
     rounded = [float(f"{target:.3g}") for target in exact]
-    # Returns that are nearly alike, as -100,050 and -100,010, keep their digits.
-    apart = rounded if len(set(rounded)) == len(exact) else exact
-    return tuple(dict.fromkeys(apart))
-
-
-def is_among(target: float, targets: Sequence[float]) -> bool:
-    """Whether a return is shown as one of those to ask for, or that one is the return rounded.
-
-    Example:
-
-    >>> is_among(-0.0632314, [-0.0632]), is_among(0.9748, [0.95])
-    (True, False)
-    """
-    shown = {float(f"{each:g}") for each in targets}
-    return bool(shown & {float(f"{target:g}"), float(f"{target:.3g}")})
+    # Three digits cannot separate targets such as -100,050 and -100,010.
+    targets = rounded if len(set(rounded)) == len(exact) else exact
+    return tuple(dict.fromkeys(targets))
 
 
 def check_network(data: OfflineData, network: keras.Model, scaling: Scaling) -> None:
-    """Raises `InvalidInput` if a network is for other states or actions than the data's."""
+    """Raise `InvalidInput` if a network is for other states or actions than the data."""
     expected = {
         "state_size": scaling.state_size,
         "action_size": data.action_size,
@@ -58,161 +61,178 @@ def check_network(data: OfflineData, network: keras.Model, scaling: Scaling) -> 
     }
     received = {name: getattr(network, name) for name in expected}
     if received != expected:
-        wanted, found = (
-            ", ".join(f"{name}={value}" for name, value in values.items())
-            for values in (expected, received)
-        )
-        raise InvalidInput(
-            f"{data.name} and their scaling need a network with {wanted}; received {found}"
-        )
+        raise InvalidInput(f"{data.name} needs a network with {expected}; received {received}")
 
 
 def make_envs(data: OfflineData, count: int) -> list[gymnasium.Env]:
-    """So many environments that the data are of, to play in side by side; none if it is not known.
+    """Make `count` environments of the data; none if the environment is unknown.
 
     Raises:
-        InvalidInput: if it cannot be made here, or has other observations or actions.
+        InvalidInput: if the environment cannot be made, or has other observations or actions.
     """
     if data.make_env is None:
         return []
     try:
         envs = [data.make_env() for _ in range(count)]
-    except Exception as error:  # whatever an environment of others can raise
+    except Exception as error:  # environments raise any exception
         is_mujoco = "mujoco" in str(error).lower()
-        way = " by pip install 'gymnasium[mujoco]'" if is_mujoco else ""
+        fix = " Use pip install 'gymnasium[mujoco]', or" if is_mujoco else " Use"
         raise InvalidInput(
-            f"{data.environment} must be there{way} to play in, or evaluation_episodes be 0, which "
-            f"plays nothing; received {error}"
+            f"cannot make the environment {data.environment}; received {error}.{fix} "
+            "evaluation_episodes=0, which plays no episodes"
         ) from error
     _check_spaces(data, envs[0])
     return envs
 
 
-def _check_spaces(data, env):
-    """A name is all that many data sets tell of their environment."""
-    seen, actions = data.episodes[0].observations.shape[1:], data.action_space
-    played = env.action_space
-    fits = env.observation_space.shape == seen and type(played) is type(actions)
-    if data.discrete:  # the last ones may never have been recorded
-        fits = fits and actions.n <= played.n
-    else:  # bounds are often told otherwise
-        fits = fits and actions.shape == played.shape
-    if not fits:
+def _check_spaces(data: OfflineData, env: gymnasium.Env) -> None:
+    shape, recorded = data.episodes[0].observations.shape[1:], data.action_space
+    observations, actions = env.observation_space.shape, env.action_space
+    if isinstance(recorded, Discrete):  # some actions may never have been recorded
+        matches = isinstance(actions, Discrete) and recorded.n <= actions.n
+    else:  # some formats do not store the bounds
+        matches = isinstance(actions, Box) and recorded.shape == actions.shape
+    if observations != shape or not matches:
         raise InvalidInput(
-            f"{data.name} must be of its environment, {data.environment}, with observations "
-            f"{env.observation_space.shape} and actions of {played}; received observations {seen} "
-            f"and actions of {actions}"
+            f"{data.name} must have observations {observations} and actions of {actions}, those of "
+            f"{data.environment}; received observations {shape} and actions of {recorded}"
         )
 
 
-class TargetReturns:
-    """Plays episodes side by side and asks for returns.
+class ReturnEvaluator:
+    """Plays episodes with target returns, all at the same time.
 
     Args:
-        policy: `TrajectoryPolicy`; it plays with the weights that its model has at the time.
+        policy: `TrajectoryPolicy`, evaluated with the current weights of its model.
         envs: E environments.
-        targets: returns to ask for.
+        targets: target returns.
 
     Example:
-
-    >>> from rrl_tf.models import BehaviorCloning
-    >>> model = BehaviorCloning(4, 2, discrete=True, return_conditioned=True)
-    >>> policy = TrajectoryPolicy(model, Scaling(np.zeros(4), np.ones(4), return_scale=500.0))
-    >>> envs = [gymnasium.make("CartPole-v1", max_episode_steps=5) for _ in range(3)]
-    >>> play = TargetReturns(policy, envs, [100.0, 500.0])
-    >>> play.table(play.targets)["500"]  # no pole falls within five steps
-    {'return': 5.0, 'return_deviation': 0.0, 'length': 5.0}
+        >>> from rrl_tf.models import BehaviorCloning
+        >>> model = BehaviorCloning(4, 2, discrete=True, return_conditioned=True)
+        >>> policy = TrajectoryPolicy(model, Scaling(np.zeros(4), np.ones(4), return_scale=500.0))
+        >>> envs = [gymnasium.make("CartPole-v1", max_episode_steps=5) for _ in range(3)]
+        >>> evaluator = ReturnEvaluator(policy, envs, [100.0, 500.0])
+        >>> evaluator.table(evaluator.targets)["500"]  # no pole falls within five steps
+        {'return': 5.0, 'return_deviation': 0.0, 'length': 5.0}
     """
 
     def __init__(
-        self,
-        policy: TrajectoryPolicy,
-        envs: Sequence[gymnasium.Env],
-        targets: Sequence[float],
+        self, policy: TrajectoryPolicy, envs: Sequence[gymnasium.Env], targets: Sequence[float]
     ) -> None:
         self.policy, self.envs, self.targets = policy, envs, targets
 
     def means(self, target: float, seed: int = 0, episodes: int | None = None) -> dict[str, float]:
-        """Means over episodes that are asked for one return.
+        """Return means over episodes with one target return.
 
         Args:
-            target: the return.
-            seed: of the first environment's reset; the others' count up.
-            episodes: at most E; by default as many.
+            target: target return.
+            seed: seed of the first environment; the others count up.
+            episodes: at most E, the default.
 
         Returns:
             Dict of `"return"`, its standard deviation `"return_deviation"`, `"length"`, and
-            `"success"` where the environment reports it.
+            `"success"` if the environments report it.
         """
         envs = self.envs[:episodes]
         played = play_episodes(self.policy, envs, target, range(seed, seed + len(envs)))
-        success = {"success": float(played["success"].mean())} if "success" in played else {}
+        means = {name: float(values.mean()) for name, values in played.items()}
         return {
-            "return": float(played["return"].mean()),
+            "return": means.pop("return"),
             "return_deviation": float(played["return"].std()),
-            "length": float(played["length"].mean()),
-            **success,
+            **means,
         }
 
     def table(self, targets: Sequence[float], seed: int = 0) -> dict[str, dict[str, float]]:
-        """Dict target → `means` of E episodes.
+        """Return target -> `means` of E episodes.
 
-        A target is written as `f"{target:g}"`, with all its digits where those are too few to tell
-        targets apart.
+        The keys have six digits, or all digits if six cannot separate the targets.
         """
-        asked = dict.fromkeys(map(float, targets))
-        names = [f"{target:g}" for target in asked]
+        targets = list(dict.fromkeys(map(float, targets)))
+        names = [f"{target:g}" for target in targets]
         if len(set(names)) < len(names):
-            names = [repr(target) for target in asked]
-        bar = tqdm(zip(names, asked), "targets", len(names), unit="target", leave=False)
+            names = [repr(target) for target in targets]
+        bar = tqdm(zip(names, targets), "targets", len(names), unit="target", leave=False)
         return {name: self.means(target, seed) for name, target in bar}
 
 
-class BestWeights:
-    """The weights of a model that did best so far, kept in a file.
+def choose_noise_scale(
+    evaluator: ReturnEvaluator, scales: Sequence[float], episodes: int
+) -> dict[str, float]:
+    """Play episodes with each scale of the learned noise, and set the best scale.
+
+    Some policies trained without noise fail if they play the mean of clipped noisy actions, and
+    some trained with noise fail without it. Recorded data cannot separate the two.
 
     Args:
-        file: path of an `.npz` file, written whole or not at all; what it holds stays the best
-            until more is offered, if it was asked for the same.
+        evaluator: plays its largest target. Its policy is replaced, and the first best scale
+            becomes the `noise_scale` of its model.
+        scales: values of `noise_scale` from 0 to 1.
+        episodes: number per scale.
+
+    Returns:
+        Scale, as `f"{scale:g}"` -> mean return.
+
+    Example:
+        >>> choose_noise_scale(evaluator, (0.0, 1.0), episodes=20)  # doctest: +SKIP
+        {'0': 3753.2, '1': 5437.9}
+    """
+    model, scaling = evaluator.policy.model, evaluator.policy.scaling
+    target, reached = max(evaluator.targets), {}
+    for scale in scales:
+        set_noise_scale(model, scale)
+        evaluator.policy = TrajectoryPolicy(model, scaling)  # a traced function keeps its scale
+        reached[scale] = evaluator.means(target, PROGRESS_SEED, episodes)["return"]
+    set_noise_scale(model, max(reached, key=reached.__getitem__))
+    evaluator.policy = TrajectoryPolicy(model, scaling)
+    return {f"{scale:g}": value for scale, value in reached.items()}
+
+
+def set_noise_scale(model: keras.Model, scale: float) -> None:
+    """Set the `noise_scale` of a model with an action distribution.
+
+    Functions that were traced before keep the old scale.
+    """
+    scale = number_from("noise_scale", scale, 0, 1)
+    model.noise_scale = model.action_distribution.noise_scale = scale
+
+
+class BestWeights:
+    """The best weights of a model, kept in a file.
+
+    Args:
+        file: path of an `.npz` file, which appears only when complete.
         model: built `keras.Model`.
-        score: what has been reached already, of a file that is older and does not tell.
-        target: return that is asked for when a score is reached.
+        target: target return of the scores. Scores of another target in the file do not count.
 
     Attributes:
-        score: what is to be reached.
-        kept_target: what was asked for when what is kept reached its score.
+        score: best score for `target`.
+        kept_target: target return for which the weights in the file reached their score.
 
     Raises:
         InvalidInput: if the file cannot be read.
 
     Example:
-
-    >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
-    >>> best = BestWeights("best.npz", model)
-    >>> for score, weight in ((0.7, 1.0), (0.5, 2.0)):
-    ...     model.set_weights([np.array([[weight]])])
-    ...     best.offer(score)  # keeps the weights the model has now, if none did better
-    >>> with best.in_place():
-    ...     model.get_weights()[0].tolist()
-    [[1.0]]
+        >>> model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+        >>> best = BestWeights("best.npz", model)
+        >>> for score, weight in ((0.7, 1.0), (0.5, 2.0)):
+        ...     model.set_weights([np.array([[weight]])])
+        ...     best.update(score)
+        >>> with best.restored():
+        ...     model.get_weights()[0].tolist()
+        [[1.0]]
     """
 
-    def __init__(
-        self,
-        file: str | os.PathLike,
-        model: keras.Model,
-        score: float = -np.inf,
-        target: float = 0.0,
-    ) -> None:
+    def __init__(self, file: str | os.PathLike, model: keras.Model, target: float = 0.0) -> None:
         self.file, self.model = pathlib.Path(file), model
-        self.score, self._target, self.kept_target = score, target, target
-        known = self._read() if self.exist() else {}
-        if "target" in known:
-            self.kept_target = float(known["target"])
-            self.score = float(known["score"]) if self.kept_target == target else -np.inf
+        self.score, self._target, self.kept_target = -np.inf, target, target
+        if self.exists():
+            kept = self._read()
+            self.kept_target = float(kept["target"])
+            self.score = float(kept["score"]) if self.kept_target == target else -np.inf
 
-    def offer(self, score: float) -> None:
-        """Keeps the model's weights, unless others did better."""
+    def update(self, score: float) -> None:
+        """Keep the current weights if they are at least as good as the kept weights."""
         if score >= self.score:
             self.score, self.kept_target = score, self._target
             kept = {f"arr_{i}": weights for i, weights in enumerate(self.model.get_weights())}
@@ -220,27 +240,27 @@ class BestWeights:
             with atomic_file(self.file) as draft, draft.open("wb") as file:
                 np.savez(file, **kept)
 
-    def exist(self) -> bool:
-        """Whether any have been kept."""
+    def exists(self) -> bool:
+        """Whether weights have been kept."""
         return self.file.exists()
 
     @contextlib.contextmanager
-    def in_place(self) -> Iterator[None]:
-        """The model has the best weights as long as this is entered, and its own again after."""
-        own, kept = self.model.get_weights(), self._read()
-        self.model.set_weights([kept[f"arr_{i}"] for i in range(len(own))])
+    def restored(self) -> Iterator[None]:
+        """Give the model the best weights inside this context."""
+        current, kept = self.model.get_weights(), self._read()
+        self.model.set_weights([kept[f"arr_{i}"] for i in range(len(current))])
         try:
             yield
         finally:
-            self.model.set_weights(own)
+            self.model.set_weights(current)
 
-    def _read(self):
+    def _read(self) -> dict[str, np.ndarray]:
         try:
             with np.load(self.file) as arrays:
                 return dict(arrays)
         except (OSError, ValueError, zipfile.BadZipFile) as error:
             raise InvalidInput(
-                f"{self.file} cannot be read ({error}); remove it to go on without it"
+                f"{self.file} cannot be read ({error}); remove it to continue without it"
             ) from error
 
 
@@ -251,17 +271,17 @@ def validation_windows(
     count: int = 256,
     output: str = "action",
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Windows of held-out episodes as `validation_data` of `fit`, the same ones at every call.
+    """Return windows of held-out episodes as `validation_data` of `fit`; always the same windows.
 
     Args:
         data: held-out episodes.
-        scaling: of the data that are trained on.
+        scaling: scaling of the training data.
         context_length: K.
         count: B.
-        output: of the network, that is to tell the actions.
+        output: name of the network output that predicts actions.
 
     Returns:
-        `(inputs, targets, weights)`, as `Windows.dataset` has them.
+        `(inputs, targets, weights)`, as in `Windows.dataset`.
     """
     windows = Windows(data, context_length, condition=scaling.condition)
     batch = scaling.window(windows.batch(count, seed=0))
@@ -272,19 +292,19 @@ def validation_windows(
 def action_error_by_return(
     model: keras.Model, data: OfflineData, scaling: Scaling, count: int = 512
 ) -> dict[str, float]:
-    """Error of predicted actions on held-out episodes, by the return that was still to come.
+    """Return the error of predicted actions on held-out episodes, by return-to-go.
 
-    It needs no environment, and tells whether good play is learned as well as bad.
+    The errors show whether the model learned good play as well as bad, without an environment.
 
     Args:
-        model: `DecisionTransformer`, or any model that is called alike.
+        model: `DecisionTransformer` or `BehaviorCloning`.
         data: held-out episodes.
-        scaling: of the data that were trained on.
-        count: windows whose last action is predicted.
+        scaling: scaling of the training data.
+        count: number of windows; the error is that of their last action.
 
     Returns:
-        Dict `"quarter_1"`, ... of the windows by their return-to-go, low to high → the share of
-        wrong actions, or the mean squared error of continuous ones.
+        `"quarter_1"`, ... of the windows, from low to high return-to-go -> fraction of wrong
+        actions, or mean squared error of continuous actions.
     """
     batch, targets, _ = validation_windows(data, scaling, model.context_length, count)
     predicted = np.asarray(model.predict(batch, verbose=0)["action"])[:, -1]
@@ -294,5 +314,124 @@ def action_error_by_return(
     else:
         errors = ((predicted - actual) ** 2).mean(axis=-1)
     order = np.argsort(batch["returns_to_go"][:, -1, 0], kind="stable")
-    parts = np.array_split(errors[order], 4)
-    return {f"quarter_{i}": float(part.mean()) for i, part in enumerate(parts, start=1)}
+    quarters = np.array_split(errors[order], 4)
+    return {f"quarter_{i}": float(part.mean()) for i, part in enumerate(quarters, start=1)}
+
+
+def finish(
+    run: Run,
+    data: OfflineData,
+    held_out: OfflineData,
+    evaluator: ReturnEvaluator,
+    best: BestWeights,
+    results: Mapping[str, Any],
+) -> None:
+    """Evaluate a trained policy, draw its returns, export it and finish its run.
+
+    Args:
+        run: trained run.
+        data: all episodes.
+        held_out: episodes that were not trained on.
+        evaluator: plays the policy; without environments, earlier returns of the run are kept.
+        best: best weights, evaluated with the target return that selected them.
+        results: earlier results for the summary.
+    """
+    model, scaling = evaluator.policy.model, evaluator.policy.scaling
+    returns = data.returns()
+    summary: dict[str, Any] = {
+        "data": data.name,
+        "environment": data.environment,
+        "parameters": model.count_params(),
+        "data_return": {"mean": float(returns.mean()), "max": float(returns.max())},
+        "action_error": action_error_by_return(model, held_out, scaling),
+        **results,
+    }
+    written = []
+    if evaluator.envs:
+        summary["last"] = evaluator.table(evaluator.targets)
+        if best.exists():
+            with best.restored():
+                summary["best"] = evaluator.table([best.kept_target])
+        for table in (summary.get(name, {}) for name in WEIGHTS if data.reference_returns):
+            for row in table.values():
+                row["d4rl_score"] = data.score(row["return"])
+        figure = _returns_figure(summary)
+        run.log.image(run.step, "targets", viz.figure_to_image(figure))
+        written.append(viz.save_figure(figure, run.folder.figures / "targets.png"))
+    else:
+        earlier = run.folder.evaluation(run.step)
+        summary |= {name: earlier[name] for name in WEIGHTS if name in earlier}
+    written.append(_export(run, data, evaluator.policy, summary))
+    run.finish(summary, format_summary(summary), written)
+
+
+def _export(
+    run: Run, data: OfflineData, policy: TrajectoryPolicy, summary: Mapping[str, Any]
+) -> pathlib.Path:
+    """Write the policy as a servable version and return its folder."""
+    model, scaling = policy.model, policy.scaling
+    observations = data.episodes[0].observations
+    learns_noise = model.action_distribution is not None
+    details = {
+        "environment": data.environment,
+        **_action_names(data),
+        "data": data.name,
+        "return_scale": scaling.return_scale,
+        **({"played_noise": model.noise_scale} if learns_noise else {}),
+        "scores": summary.get("last", {}),
+    }
+    shape, dtype = observations.shape[1:], observations.dtype
+    return export_decision_transformer(
+        run.folder.export, model, scaling, shape, dtype, policy=details
+    )
+
+
+def _action_names(data: OfflineData) -> dict[str, list[str]]:
+    """Return the names of discrete actions if the environment has them."""
+    if data.make_env is None or not data.discrete:
+        return {}
+    with contextlib.closing(data.make_env()) as env:
+        if not env.has_wrapper_attr("action_names"):
+            return {}
+        return {"action_names": list(env.get_wrapper_attr("action_names"))}
+
+
+def format_summary(summary: Mapping[str, Any]) -> str:
+    """Return a summary as a few lines of text."""
+    errors = ", ".join(f"{value:.3g}" for value in summary["action_error"].values())
+    recorded = summary["data_return"]
+    lines = [
+        f"{summary['data']}: mean return {_digits(recorded['mean'])}, best "
+        f"{_digits(recorded['max'])}; action error by return, low to high: {errors}"
+    ]
+    if "chosen_noise" in summary:
+        tried = ", ".join(f"{k}: {_digits(v)}" for k, v in summary["played_noise"].items())
+        lines.append(f"  noise scale {summary['chosen_noise']:g}; returns of all scales: {tried}")
+    for name, label in WEIGHTS.items():
+        for target, row in summary.get(name, {}).items():
+            extra = [f", {key} {row[key]:.3g}" for key in ("success", "d4rl_score") if key in row]
+            lines.append(
+                f"  {label}, target {target}: return {_digits(row['return'])} ± "
+                f"{_digits(row['return_deviation'], 2)} in {row['length']:.0f} steps"
+                + "".join(extra)
+            )
+    return "\n".join(lines)
+
+
+def _digits(value: float, digits: int = 4) -> str:
+    """Return a number with this many significant digits, without an exponent for large numbers."""
+    return f"{value:.0f}" if abs(value) >= 10**digits - 0.5 else f"{value:.{digits}g}"
+
+
+def _returns_figure(summary: Mapping[str, Any]) -> Figure:
+    curves = {
+        label: (
+            [float(target) for target in summary[name]],
+            [[row["return"] for row in summary[name].values()]],
+        )
+        for name, label in WEIGHTS.items()
+        if name in summary
+    }
+    title = f"{summary['data']}, {summary['environment']}"
+    means = {"mean of the data": summary["data_return"]["mean"]}
+    return viz.returns_figure({title: curves}, {title: means})

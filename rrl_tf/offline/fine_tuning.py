@@ -1,18 +1,17 @@
-"""A policy trained on recorded episodes learns on from its own play.
+"""Online fine-tuning of a policy that was trained on recorded episodes.
 
 Example:
-
->>> import gymnasium
->>> from rrl_tf.models import BehaviorCloning
->>> make_env = functools.partial(gymnasium.make, "CartPole-v1", max_episode_steps=5)
->>> played = (Episode(np.eye(4), [0, 1, 0], np.ones(3), True, False) for _ in range(2))
->>> data = OfflineData("mine", tuple(played), make_env().action_space, "CartPole", make_env)
->>> scaling = Scaling.of(data)
->>> network = BehaviorCloning(4, 2, discrete=True, return_conditioned=True)  # train it first
->>> training = DecisionTransformerConfig(evaluation_episodes=2, progress_episodes=1)
->>> config = FineTuningConfig(name="mine-fine-tuned", steps=10, episodes=2)
->>> run = fine_tune(data, network, scaling, training, config)  # doctest: +ELLIPSIS
-step 10: mine, mean return 3, best 3; ...
+    >>> import gymnasium
+    >>> from rrl_tf.models import BehaviorCloning
+    >>> make_env = functools.partial(gymnasium.make, "CartPole-v1", max_episode_steps=5)
+    >>> episodes = (Episode(np.eye(4), [0, 1, 0], np.ones(3), True, False) for _ in range(2))
+    >>> data = OfflineData("mine", tuple(episodes), make_env().action_space, "CartPole", make_env)
+    >>> scaling = Scaling.of(data)
+    >>> network = BehaviorCloning(4, 2, discrete=True, return_conditioned=True)  # train it first
+    >>> training = DecisionTransformerConfig(evaluation_episodes=2, progress_episodes=1)
+    >>> config = FineTuningConfig(name="mine-fine-tuned", steps=10, episodes=2)
+    >>> run = fine_tune(data, network, scaling, training, config)  # doctest: +ELLIPSIS
+    step 10: mine: mean return 3, best 3; ...
 """
 
 from __future__ import annotations
@@ -26,32 +25,28 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
-from rrl_tf._arguments import natural
 from rrl_tf.errors import InvalidInput
-from rrl_tf.offline._batches import batches_of
 from rrl_tf.offline.decision_transformer import (
     DecisionTransformerConfig,
-    best_weights,
     compile_network,
-    data_checksum,
-    listens,
+    dataset_fingerprint,
+    evaluate_progress,
     make_windows,
-    more_identity,
     output,
-    progress,
+    return_conditioned,
 )
 from rrl_tf.offline.episodes import Episode, OfflineData, RecordedEnv
 from rrl_tf.offline.evaluation import (
     BestWeights,
-    TargetReturns,
+    ReturnEvaluator,
     check_network,
     default_targets,
-    is_among,
+    finish,
     make_envs,
 )
 from rrl_tf.offline.scaling import Scaling
-from rrl_tf.offline.target_outcomes import finish
 from rrl_tf.offline.trajectory_policy import TrajectoryPolicy, play_episodes
+from rrl_tf.offline.windows import windows_dataset
 from rrl_tf.training.config import (
     EVALUATION,
     MUTABLE,
@@ -67,24 +62,24 @@ from rrl_tf.training.safeguards import GracefulShutdown, require_finite, transla
 
 @dataclasses.dataclass(frozen=True)
 class FineTuningConfig(RunConfig):
-    """Every number of a run that goes on in the environment. A step is one of the environment's."""
+    """Hyper-parameters of online fine-tuning. A step is one environment step."""
 
     steps: int = dataclasses.field(default=50_000, metadata=MUTABLE)
-    """When to stop; episodes that have begun are played to their end. The same command with a
-    larger number goes on."""
+    """Environment steps of the run; the last episodes are played to their end. The same command
+    with more steps continues."""
     episodes: int = 5
-    """Played side by side between two rows of the log."""
+    """Episodes played at the same time, between two rows of the log."""
     exploration: float | None = None
-    """Of `TrajectoryPolicy`; by default noise of 0.1 on continuous actions, and discrete ones are
-    drawn as often as they were recorded."""
+    """Exploration of `TrajectoryPolicy`; by default 0.1 for continuous actions and 1 for discrete
+    actions."""
     updates_per_step: float = 0.1
     learning_rate: float = 1e-3
-    """AdamW's step size."""
-    kept_steps: int = 50_000
-    """Steps to learn from: of the best recorded episodes in the beginning, whose place is taken by
-    those that are played."""
+    """Step size of AdamW."""
+    buffer_steps: int = 50_000
+    """Steps of the episodes to learn from. The buffer starts with the best recorded episodes, and
+    new episodes replace them."""
     evaluate_every: int = 10_000
-    """Steps between the episodes that choose the best weights; 0 plays only in the end."""
+    """Steps between evaluations that select the best weights; 0 evaluates only at the end."""
     targets: tuple[float, ...] = dataclasses.field(default=(), metadata=EVALUATION)
     """Target returns of the evaluation; `fine_tune` sets the largest one of the training."""
     evaluation_episodes: int = dataclasses.field(default=0, metadata=EVALUATION)
@@ -93,43 +88,42 @@ class FineTuningConfig(RunConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(
-            self, "steps", "episodes", "updates_per_step", "learning_rate", "kept_steps"
+            self, "steps", "episodes", "updates_per_step", "learning_rate", "buffer_steps"
         )
         require_not_negative(self, "evaluate_every")
         if self.exploration is not None:
             require_not_negative(self, "exploration")
 
 
-class KeptEpisodes:
-    """The episodes to learn from: the newest, so many that they hold a number of steps.
+class EpisodeBuffer:
+    """The newest episodes that hold at most a number of steps.
 
     Args:
-        episodes: to begin with; the best of them are kept, and the worst of those leave first.
-        most_steps: that are held, unless a single episode is longer.
+        episodes: first episodes, of which the best count as the newest.
+        max_steps: largest number of steps; a single longer episode is kept.
 
     Attributes:
-        episodes: list of `Episode`, the first to leave in front.
+        episodes: list of `Episode`, the oldest first.
 
     Example:
-
-    >>> def of_steps(n):
-    ...     return Episode(np.zeros((n + 1, 2)), np.zeros(n, int), np.ones(n), True, False)
-    >>> kept = KeptEpisodes(map(of_steps, (5, 2, 4)), most_steps=10)
-    >>> kept.add([of_steps(1)])
-    >>> [len(episode) for episode in kept.episodes]
-    [4, 5, 1]
+        >>> def episode(n):
+        ...     return Episode(np.zeros((n + 1, 2)), np.zeros(n, int), np.ones(n), True, False)
+        >>> buffer = EpisodeBuffer(map(episode, (5, 2, 4)), max_steps=10)
+        >>> buffer.add([episode(1)])
+        >>> [len(episode) for episode in buffer.episodes]
+        [4, 5, 1]
     """
 
-    def __init__(self, episodes: Iterable[Episode], most_steps: int) -> None:
-        self.most_steps = most_steps
+    def __init__(self, episodes: Iterable[Episode], max_steps: int) -> None:
+        self.max_steps = max_steps
         self.episodes: list[Episode] = []
         self.add(sorted(episodes, key=lambda episode: episode.total))
 
     def add(self, episodes: Iterable[Episode]) -> None:
-        """Takes in episodes; the oldest leave."""
+        """Add episodes and drop the oldest."""
         self.episodes += episodes
-        ages = np.cumsum([len(episode) for episode in reversed(self.episodes)])
-        count = max(1, int(np.searchsorted(ages, self.most_steps, side="right")))
+        steps = np.cumsum([len(episode) for episode in reversed(self.episodes)])
+        count = max(1, int(np.searchsorted(steps, self.max_steps, side="right")))
         self.episodes = self.episodes[-count:]
 
     @property
@@ -138,7 +132,7 @@ class KeptEpisodes:
         return max(episode.total for episode in self.episodes)
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """All episodes, one behind the other."""
+        """Return the episodes as concatenated arrays."""
         state = {
             name: np.concatenate([getattr(episode, name) for episode in self.episodes])
             for name in ("observations", "actions", "rewards")
@@ -147,14 +141,14 @@ class KeptEpisodes:
         return {**state, "ends": np.array(ends), "lengths": np.array(list(map(len, self.episodes)))}
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """Takes the place of what is held by what `get_state` gave."""
-        ends = np.cumsum(state["lengths"])[:-1]
+        """Restore the episodes of `get_state`."""
+        splits = np.cumsum(state["lengths"])[:-1]
         self.episodes = [
-            Episode(observations, actions, rewards, *how)
-            for observations, actions, rewards, how in zip(
-                np.split(state["observations"], ends + np.arange(1, len(ends) + 1)),
-                np.split(state["actions"], ends),
-                np.split(state["rewards"], ends),
+            Episode(observations, actions, rewards, *ends)
+            for observations, actions, rewards, ends in zip(
+                np.split(state["observations"], splits + np.arange(1, len(splits) + 1)),
+                np.split(state["actions"], splits),
+                np.split(state["rewards"], splits),
                 state["ends"].tolist(),
             )
         ]
@@ -167,87 +161,84 @@ def fine_tune(
     training: DecisionTransformerConfig,
     config: FineTuningConfig,
 ) -> Run:
-    """Lets a policy play in its environment and learn from what it played, told what came of it.
+    """Fine-tune a trained policy with episodes that it plays in its environment.
 
-    Online Decision Transformer (Zheng et al., 2022): the policy is asked for the best return there
-    is to learn from, explores, and the episodes it plays are learned from like recorded ones, told
-    the return they had and not what was asked for. It begins with the best recorded episodes. In
-    the end it is asked for the training's largest target, as it was before and as it is then, and
-    for the best return that it has learned from.
+    Online Decision Transformer: the policy explores with the best return of the buffer as target.
+    Its episodes join the buffer with the return that they reached. The final evaluation uses the
+    largest target of the training, before and after fine-tuning, and the best return of the buffer.
 
-    It takes one device, whatever the training took. The same call again goes on from the last
-    checkpoint, with the network as it was before or as the run has left it; a run that is finished
-    is only evaluated again where the training's largest target or its number of episodes is
-    another. Ctrl-C and SIGTERM save first.
+    Fine-tuning uses one device. The same call resumes from the last checkpoint, with the network
+    as it was before the run or as the run left it. A finished run is only evaluated again, if the
+    training's largest target or its number of episodes changed. Ctrl-C and SIGTERM save first.
 
     Args:
-        data: what the network was trained on, with an environment.
-        network: trained; its weights are trained in place.
-        scaling: what it was trained with.
-        training: how it was trained: windows, batches, evaluation.
-        config: every other number, and the folder.
+        data: training data of the network, with an environment.
+        network: trained network, fine-tuned in place.
+        scaling: scaling of its training.
+        training: configuration of its training: windows, batches and evaluation.
+        config: hyper-parameters and run folder.
 
     Returns:
-        The run, whose folder holds everything.
+        The run.
 
     Raises:
-        InvalidInput: if the data have no environment, the network does not listen to returns or
-            does not fit the data, a number is out of range, or the folder holds another run.
+        InvalidInput: if the data has no environment, the network is not conditioned on returns or
+            does not match the data, a number is out of range, or the folder holds another run.
 
     Example: at the top of this module.
 
     References:
         - [Zheng et al., 2022](https://arxiv.org/abs/2202.05607)
     """
-    envs = _checked(data, network, scaling, training)
-    # What was asked for before, so that both can be compared.
-    asked = max(training.targets or default_targets(data.returns()))
-    tuning = _FineTuning(data, network, scaling, training, config, asked)
-    play = TargetReturns(TrajectoryPolicy(network, scaling), envs, [asked])
-    best = best_weights(tuning.run, play)
-    if not tuning.run.is_finished():
-        with translate_xla_errors(), GracefulShutdown() as shutdown:
-            tuning.go_on(functools.partial(progress, play, best, training), shutdown)
-        before = {"before_fine_tuning": tuning.before(play)}
-        tuning.ask_for_the_best(play)
-        finish(tuning.run, data, training.split(data)[1], play, best, before)
-    return tuning.run
+    envs = _evaluation_envs(data, network, scaling, training)
+    target = max(training.targets or default_targets(data.returns()))
+    tuning = _FineTuning(data, network, scaling, training, config, target)
+    run = tuning.run
+    if run.is_finished():
+        return run
+    evaluator = ReturnEvaluator(TrajectoryPolicy(network, scaling), envs, [target])
+    best = BestWeights(run.folder.path / "best.npz", network, target)
+    with (
+        translate_xla_errors(),
+        GracefulShutdown() as shutdown,
+        tqdm(total=run.steps, initial=tuning.step, unit="step") as bar,
+    ):
+        while not (run.is_over() or shutdown.requested()):
+            metrics = tuning.run_round(
+                functools.partial(evaluate_progress, evaluator, best, training)
+            )
+            bar.update(tuning.step - bar.n)
+            bar.set_postfix({"return": f"{metrics['rollout/return']:.4g}"})
+    tuning.finish(evaluator, best)
+    return run
 
 
-def _checked(data, network, scaling, training):
-    """The environments to evaluate in, if the network can be tuned in them."""
-    if not listens(network):
+def _evaluation_envs(data, network, scaling, training):
+    """Check that the network can be fine-tuned, and make the environments of the evaluation."""
+    if not return_conditioned(network):
         raise InvalidInput(
-            "fine-tuning needs a policy that is told returns, a Decision Transformer or one that "
-            f"is return_conditioned; received {network.name}"
+            "fine-tuning needs a DecisionTransformer or a return_conditioned BehaviorCloning; "
+            f"received {network.name}"
         )
     check_network(data, network, scaling)
-    if not (envs := make_envs(data, training.evaluation_episodes)):
+    envs = make_envs(data, training.evaluation_episodes)
+    if not envs:
         raise InvalidInput(
-            "fine-tuning needs data with an environment, and episodes to evaluate it by; received "
+            "fine-tuning needs data with an environment, and evaluation_episodes; received "
             f"{data.name} and evaluation_episodes={training.evaluation_episodes}"
         )
     return envs
 
 
 class _FineTuning:
-    """The run, from its newest checkpoint on: its network, and what there is to learn from."""
+    """State of a fine-tuning run: the network, the episodes to learn from and the counters."""
 
-    def __init__(self, data, network, scaling, training, config, asked):
-        self.data, _ = training.split(data)
+    def __init__(self, data, network, scaling, training, config, target):
+        self.data = data
+        self.training_data, self.held_out = training.split(data)
         self.network, self.scaling, self.config = network, scaling, config
         self.training = dataclasses.replace(
             training, learning_rate=config.learning_rate, schedule="constant", warmup_steps=0
-        )
-        ignored = training.mutable_fields() | training.evaluation_fields()
-        settings = training.settings().items()
-        identity = {
-            "recorded": data_checksum(data),
-            **more_identity(data, scaling),
-            "training": {name: value for name, value in settings if name not in ignored},
-        }
-        config = dataclasses.replace(
-            config, targets=(asked,), evaluation_episodes=training.evaluation_episodes
         )
         self.first_weights = checksum(*network.get_weights())
         compile_network(network, self.training)
@@ -257,69 +248,70 @@ class _FineTuning:
             exploration = 1.0 if network.discrete else 0.1
         self.policy = TrajectoryPolicy(network, scaling, exploration)
         self.envs = [RecordedEnv(env) for env in make_envs(data, config.episodes)]
-        self.kept = KeptEpisodes(self.data.episodes, config.kept_steps)
+        self.buffer = EpisodeBuffer(self.training_data.episodes, config.buffer_steps)
         self.step = self.rounds = self.updates = 0
-        self.run = Run(config, config.steps, identity=identity, restore=self._restore)
+        ignored = training.mutable_fields() | training.evaluation_fields()
+        settings = training.settings()
+        self.run = Run(
+            dataclasses.replace(
+                config, targets=(target,), evaluation_episodes=training.evaluation_episodes
+            ),
+            config.steps,
+            identity={
+                **dataset_fingerprint(data, scaling),
+                "training": {name: settings[name] for name in settings if name not in ignored},
+            },
+            restore=self._restore,
+        )
         self.first = BestWeights(self.run.folder.path / "first.npz", network)
         if not self.step:
-            self.first.offer(0.0)
+            self.first.update(0.0)
 
     def _restore(self, step, state):
-        self._check_weights(state["done"])
-        set_model_state(self.network, state["variables"])
-        self.kept.set_state(state["episodes"])
-        self.step = step
-        self.rounds = natural("done.rounds", state["done"]["rounds"])
-        self.updates = natural("done.updates", state["done"]["updates"])
-
-    def _check_weights(self, done):
-        """The network is as it was before the run, or as the run has left it."""
-        first, last = done["first_weights"], done["last_weights"]
-        if (received := self.first_weights) not in (first, last):
+        counters = state["counters"]
+        first, last = counters["first_weights"], counters["last_weights"]
+        if self.first_weights not in (first, last):
             raise InvalidInput(
-                "the network must have the weights that the fine-tuning began with, as training "
-                f"left them ({first}), or those of this checkpoint ({last}), so load or train it "
-                f"anew; received {received}"
+                "the network must have the weights from before the fine-tuning or those of the "
+                f"last checkpoint, with the checksum {first} or {last}; received "
+                f"{self.first_weights}. Load or train it again."
             )
         self.first_weights = first
+        set_model_state(self.network, state["variables"])
+        self.buffer.set_state(state["episodes"])
+        self.step, self.rounds, self.updates = step, counters["rounds"], counters["updates"]
 
-    def go_on(self, measure, shutdown):
-        """Plays, learns and saves until the run is over or interrupted."""
-        with tqdm(total=self.run.steps, initial=self.step, unit="step") as bar:
-            while not (self.run.is_over() or shutdown.requested()):
-                before, begun = self.step, time.perf_counter()
-                metrics = self.play()
-                bar.update(self.step - before)
-                metrics |= self.learn(self.step - before)
-                every = self.config.evaluate_every
-                if every and self.step // every > before // every:
-                    metrics |= measure()
-                passed = time.perf_counter() - begun
-                metrics["time/steps_per_second"] = (self.step - before) / passed
-                bar.set_postfix({"return": f"{metrics['rollout/return']:.4g}"})
-                self.run.log.write(self.step, metrics)
-                self.save()
+    def run_round(self, evaluate):
+        """Play a round of episodes, learn from the buffer, evaluate if it is time, and save."""
+        earlier, begin = self.step, time.perf_counter()
+        metrics = self._play()
+        metrics |= self._learn(self.step - earlier)
+        every = self.config.evaluate_every
+        if every and self.step // every > earlier // every:
+            metrics |= evaluate()
+        seconds = time.perf_counter() - begin
+        metrics["time/steps_per_second"] = (self.step - earlier) / seconds
+        self.run.log.write(self.step, metrics)
+        self._save()
+        return metrics
 
-    def before(self, play):
-        """What the policy reached before, in the episodes of the last evaluation."""
-        with self.first.in_place():
-            return play.table(play.targets)
+    def finish(self, evaluator, best):
+        """Evaluate the policy before and after fine-tuning and finish the run."""
+        target, best_return = evaluator.targets[0], self.buffer.best
+        with self.first.restored():
+            before = {"before_fine_tuning": evaluator.table([target])}
+        # The export and the final evaluation use the best return of the buffer.
+        evaluator.policy.scaling = dataclasses.replace(self.scaling, target_return=best_return)
+        if f"{best_return:.3g}" != f"{target:.3g}":
+            evaluator.targets = sorted([target, best_return])
+        finish(self.run, self.data, self.held_out, evaluator, best, before)
 
-    def ask_for_the_best(self, play):
-        """Has the last evaluation and the export ask for the best return that was learned from."""
-        target = self.kept.best
-        play.policy.scaling = dataclasses.replace(self.scaling, target_return=target)
-        if not is_among(target, play.targets):
-            play.targets = sorted([*play.targets, target])
-
-    def play(self):
-        """A round of episodes, each asked for the best return there is to learn from."""
-        seeds = np.random.default_rng((self.config.seed, self.rounds)).integers(
-            2**31, size=len(self.envs)
-        )
-        target = self.kept.best
-        played = play_episodes(self.policy, self.envs, target, seeds.tolist())
-        self.kept.add(env.episode() for env in self.envs)
+    def _play(self):
+        rng = np.random.default_rng((self.config.seed, self.rounds))
+        seeds = rng.integers(2**31, size=len(self.envs)).tolist()
+        target = self.buffer.best
+        played = play_episodes(self.policy, self.envs, target, seeds)
+        self.buffer.add(env.episode() for env in self.envs)
         self.step += int(played["length"].sum())
         self.rounds += 1
         return {
@@ -329,33 +321,31 @@ class _FineTuning:
         }
 
     @functools.cached_property
-    def batches(self):
-        """Of the windows of the round, from the update on that is due; one for all rounds."""
-        return batches_of(
-            lambda: (self.windows, self.updates),
-            *(self.training.batch_size, self.scaling, self.config.seed, output(self.network)),
+    def _batches(self):
+        """Batches of the current windows; one dataset for all rounds."""
+        size, seed = self.training.batch_size, self.config.seed
+        return windows_dataset(
+            lambda: (self.windows, self.updates), size, self.scaling, seed, output(self.network)
         )
 
-    def learn(self, steps):
-        """As many updates as belong to so many steps."""
+    def _learn(self, steps):
         count = max(1, round(steps * self.config.updates_per_step))
-        episodes = dataclasses.replace(self.data, episodes=tuple(self.kept.episodes))
+        episodes = dataclasses.replace(self.training_data, episodes=tuple(self.buffer.episodes))
         self.windows = make_windows(episodes, self.network, self.scaling, self.training)
-        how = {"steps_per_epoch": count, "shuffle": False, "verbose": 0}
-        history = self.network.fit(self.batches, **how).history
+        history = self.network.fit(self._batches, steps_per_epoch=count, shuffle=False, verbose=0)
         self.updates += count
-        metrics = {"train/loss": history["loss"][-1], "train/updates": self.updates}
+        metrics = {"train/loss": history.history["loss"][-1], "train/updates": self.updates}
         require_finite(self.step, metrics)
         return metrics
 
-    def save(self):
+    def _save(self):
         arrays = model_state(self.network)
         require_finite(self.step, arrays)
-        done = {
+        counters = {
             "rounds": self.rounds,
             "updates": self.updates,
             "first_weights": self.first_weights,
             "last_weights": checksum(*self.network.get_weights()),
         }
-        state = {"variables": arrays, "episodes": self.kept.get_state(), "done": done}
+        state = {"variables": arrays, "episodes": self.buffer.get_state(), "counters": counters}
         self.run.save(self.step, state, self.network)

@@ -1,9 +1,10 @@
-"""Play of any policies in any Gymnasium environment, recorded as a Minari data set."""
+"""Recording of episodes as a Minari data set: exploration, players and the recorder."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import math
@@ -12,7 +13,7 @@ import pathlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -23,64 +24,116 @@ from rrl_tf._arguments import finite, number_from, one_of, positive_int
 from rrl_tf._atomic_dir import draft_folder
 from rrl_tf._optional_packages import optional_package
 from rrl_tf.errors import InvalidInput
-from rrl_tf.offline._minari_names import is_minari_id
-from rrl_tf.offline.episodes import _check_action_space
-from rrl_tf.offline.exploration import EXPLORATIONS, Policy
+from rrl_tf.offline.episodes import check_action_space
+from rrl_tf.offline.sources import is_minari_id
+
+Policy = Callable[[Any], Any]
+"""Function from an observation to an action."""
+
+NOISES = ("random", "clipped", "tanh")
+MAX_TANH_MEAN = 0.999
+"""Largest scaled action before tanh noise, since atanh(1) is infinite."""
+
+
+def exploring(
+    policy: Policy | None,
+    space: gymnasium.Space,
+    rng: np.random.Generator,
+    noise: str,
+    level: float,
+) -> Policy:
+    """Return a policy that explores through one episode.
+
+    Args:
+        policy: None plays random actions, or noise around the middle of the action bounds.
+        space: action space; a bounded `Box` of vectors unless `noise` is `"random"`.
+        rng: random generator.
+        noise: `"random"` replaces actions by random actions. `"clipped"` adds normal noise and
+            clips the result to the bounds, where many actions then are. `"tanh"` adds normal noise
+            before a tanh that ends at the bounds, as in SAC.
+        level: fraction of random actions, or standard deviation of the noise in units of half the
+            interval between the bounds.
+    """
+    if noise == "random":
+        space.seed(int(rng.integers(2**31)))
+        return functools.partial(_random_action, policy, space, rng, level)
+    if not isinstance(space, Box) or len(space.shape) != 1 or not space.is_bounded():
+        raise InvalidInput(f"noise needs actions of a bounded Box of vectors; received {space}")
+    low, high = space.low.astype("float64"), space.high.astype("float64")
+    middle, half = (low + high) / 2, (high - low) / 2
+
+    def act(observation: Any) -> Any:
+        mean = middle if policy is None else np.asarray(policy(observation))
+        if mean.shape != middle.shape:
+            raise InvalidInput(
+                f"a policy's action must have the shape {middle.shape}; received {mean.shape}"
+            )
+        normal = rng.normal(size=mean.shape) * level
+        if noise == "clipped":
+            action = mean + normal * half
+        else:
+            scaled = (mean - middle) / np.where(half > 0, half, 1.0)
+            scaled = np.arctanh(np.clip(scaled, -MAX_TANH_MEAN, MAX_TANH_MEAN))
+            action = middle + half * np.tanh(scaled + normal)
+        return np.clip(action.astype(space.dtype), space.low, space.high)
+
+    return act
+
+
+def _random_action(
+    policy: Policy | None,
+    space: gymnasium.Space,
+    rng: np.random.Generator,
+    level: float,
+    observation: Any,
+) -> Any:
+    if rng.random() < level or policy is None:
+        return space.sample()
+    action = policy(observation)
+    if isinstance(space, Box) and np.shape(action) == space.shape:
+        return np.clip(action, space.low, space.high).astype(space.dtype)
+    return action
 
 
 @dataclasses.dataclass(frozen=True)
 class Player:
-    """A policy at one level of skill.
+    """A policy and how it explores.
 
     Attributes:
-        name: of the policy; who has the same one is taken for the same.
-        make: function without arguments → the policy; called when a recording begins. None plays
-            at random: any actions, or nothing but noise.
-        noise: how it explores, one of `EXPLORATIONS`: `"random"` replaces actions by random ones,
-            `"clipped"` and `"tanh"` add noise to continuous ones.
-        level: share of random actions, or the noise's standard deviation in half intervals between
-            the bounds of the actions.
-        share: of a recording's steps, beside the other players' shares.
+        name: identifies the policy in a recording.
+        make: function that makes the policy when a recording begins; None explores only.
+        noise, level: exploration, see `exploring`.
+        fraction: fraction of a recording's steps, relative to the other players.
 
     Raises:
-        ValueError: if a number is not what it should be.
+        InvalidInput: if a number is out of range.
 
     Example:
-
-    >>> players = [Player("random", level=1.0), Player("mine", lambda: lambda observation: 0)]
-    >>> print(*players, sep=", ")
-    random (100% random), mine (0% random)
+        >>> players = [Player("random", level=1.0), Player("mine", lambda: lambda observation: 0)]
+        >>> print(*players, sep=", ")
+        random (100% random), mine (0% random)
     """
 
     name: str
     make: Callable[[], Policy] | None = None
     noise: str = "random"
     level: float = 0.0
-    share: float = 1.0
+    fraction: float = 1.0
 
     def __post_init__(self) -> None:
-        one_of("noise", self.noise, tuple(EXPLORATIONS))
-        if not 0 < self.share < math.inf:
+        one_of("noise", self.noise, NOISES)
+        if not 0 < self.fraction < math.inf:
             raise InvalidInput(
-                f"{self.name}'s share of the steps must be greater than 0; received {self.share!r}"
+                f"{self.name}: `fraction` must be greater than 0; received {self.fraction!r}"
             )
-        if self.noise == "random":
-            least = 1 if self.make is None else 0
-            number_from(f"{self.name}'s share of random actions", self.level, least, 1)
-        else:
-            number_from(f"{self.name}'s noise", self.level, 0)
+        is_random = self.noise == "random"
+        lowest = 1 if is_random and self.make is None else 0
+        number_from(f"{self.name}: `level`", self.level, lowest, 1 if is_random else math.inf)
 
     def __str__(self) -> str:
         if self.noise == "random":
             return f"{self.name} ({100 * self.level:g}% random)"
         return f"{self.name} ({self.noise} noise {self.level:g})"
-
-
-class _Amount(NamedTuple):
-    """The least that a player plays: whole episodes, until there are as many of both."""
-
-    episodes: int = 0
-    steps: int = 0
 
 
 def record_episodes(
@@ -92,61 +145,73 @@ def record_episodes(
     seed: int = 0,
     steps: int | None = None,
 ) -> pathlib.Path:
-    """Records play as a Minari data set; the same recording that is there already stays.
+    """Record episodes as a Minari data set, unless the same recording exists.
 
-    Policies, environment and names are tried before anything is played, every action and number as
-    it comes. The data set appears whole or not at all, whatever kills the process.
+    Policies, environment and names are checked first, and every action, observation and reward
+    during the recording. The data set appears only when complete.
 
     Args:
-        folder: where Minari data sets are kept; `$MINARI_DATASETS_PATH` of others who read it.
+        folder: folder of Minari data sets; other readers use it as `$MINARI_DATASETS_PATH`.
         dataset_id: `NAMESPACE/NAME-vN`.
         make_env: makes the environment; with a `spec`, readers of the data can make it again.
-        players: who plays, one after the other.
-        episodes: of each player.
-        seed: of the environment and the random actions.
-        steps: of all players together, by their shares, in place of `episodes`. An episode that
-            has begun is played to its end.
+        players: play one after the other.
+        episodes: episodes of each player.
+        seed: seed of the environment and the exploration.
+        steps: steps of all players together, instead of `episodes`. Each player plays whole
+            episodes until it has its fraction.
 
     Returns:
-        The data set's folder, `load_episodes("minari:FOLDER")`.
+        The data set's folder, for `load_episodes("minari:FOLDER")`.
 
     Raises:
-        ValueError: if an argument is not what it should be, the play could not be read again, a
-            policy's action is not one of the environment's, or another recording has that name.
+        InvalidInput: if an argument is invalid, `load_episodes` could not read the data, a policy
+            returns an invalid action, or the name belongs to another recording.
 
     Example:
-
-    >>> make_env, players = lambda: gymnasium.make("CartPole-v1"), [Player("random", level=1.0)]
-    >>> folder = record_episodes("data", "me/random-v0", make_env, players, 100)  # doctest: +SKIP
+        >>> make_env, players = lambda: gymnasium.make("CartPole-v1"), [Player("random", level=1.0)]
+        >>> folder = record_episodes("data", "me/random-v0", make_env, players, 9)  # doctest: +SKIP
     """
     check_dataset_id(dataset_id)
-    amounts = _amounts(players, episodes, steps)
+    quotas, unit = _quotas(players, episodes, steps)
     folder = pathlib.Path(folder)
+    target = folder / dataset_id
     with contextlib.closing(make_env()) as env:
-        _recordable(env)
+        _check_env(env)
+        amount = f"{episodes} episodes of each policy" if episodes else f"{_listed(quotas)} steps"
         details = {
-            "algorithm_name": ", ".join(map(str, players)),
-            "description": f"{_amounts_in_words(amounts)} in {_described(env)}, seed {seed}",
+            "algorithm_name": _listed(players),
+            "description": f"{amount} in {_describe(env)}, seed {seed}",
         }
-        if (folder / dataset_id).exists():
-            _check_same(folder / dataset_id, details)
-            print(f"{folder / dataset_id} is there already")
-            return folder / dataset_id
-        policies = [_tried(player, env) for player in players]
+        if target.exists():
+            _check_same(target, details)
+            print(f"{target} exists already")
+            return target
+        policies = [_make_policy(player, env) for player in players]
     folder.mkdir(parents=True, exist_ok=True)
     with draft_folder(folder) as draft, _minari_folder(draft):
-        parts = list(zip(players, policies, amounts))
-        returns = _record(dataset_id, make_env, parts, seed, details)
+        parts = list(zip(players, policies, quotas))
+        returns = _record(dataset_id, make_env, parts, unit, seed, details)
         _move(draft, folder, dataset_id, details)
-    for player, its in zip(players, returns):
-        print(f"{player}: {_returns_in_words(its)}")
-    print(f"all: {_returns_in_words(list(itertools.chain(*returns)))}")
-    print(f"written: {folder / dataset_id}")
-    return folder / dataset_id
+    for player, reached in [*zip(players, returns), ("all", list(itertools.chain(*returns)))]:
+        _print_returns(str(player), reached)
+    print(f"written: {target}")
+    return target
 
 
-def _amounts(players: Sequence[Player], episodes: int | None, steps: int | None) -> list[_Amount]:
-    """How much each of the players plays."""
+def _listed(values: Sequence[Any]) -> str:
+    return ", ".join(map(str, values))
+
+
+def _print_returns(name: str, returns: Sequence[float]) -> None:
+    low, mean, high = min(returns), np.mean(returns), max(returns)
+    count = f"{len(returns):,} episodes"
+    print(f"{name}: {count}, mean return {mean:.4g} ({low:.4g} to {high:.4g})")
+
+
+def _quotas(
+    players: Sequence[Player], episodes: int | None, steps: int | None
+) -> tuple[list[int], str]:
+    """Return the number of episodes or steps of each player, and the unit."""
     if not players:
         raise InvalidInput("a recording must have players; received none")
     if (episodes is None) == (steps is None):
@@ -154,29 +219,18 @@ def _amounts(players: Sequence[Player], episodes: int | None, steps: int | None)
             f"a recording needs either episodes or steps; received {episodes!r} and {steps!r}"
         )
     if steps is None:
-        return [_Amount(episodes=positive_int("episodes", episodes)) for _ in players]
-    steps, whole = positive_int("steps", steps), sum(player.share for player in players)
-    return [_Amount(steps=max(1, int(player.share / whole * steps))) for player in players]
-
-
-def _amounts_in_words(amounts: Sequence[_Amount]) -> str:
-    if amounts[0].episodes:
-        return f"{amounts[0].episodes} episodes of each policy"
-    return ", ".join(str(amount.steps) for amount in amounts) + " steps"
-
-
-def _returns_in_words(returns: Sequence[float]) -> str:
-    low, mean, high = min(returns), np.mean(returns), max(returns)
-    return f"{len(returns):,} episodes, mean return {mean:.4g} ({low:.4g} to {high:.4g})"
+        return [positive_int("episodes", episodes)] * len(players), "episode"
+    steps, total = positive_int("steps", steps), sum(player.fraction for player in players)
+    return [max(1, int(player.fraction / total * steps)) for player in players], "step"
 
 
 def check_dataset_id(dataset_id: str) -> None:
-    """Raises `InvalidInput` unless Minari can name a data set so."""
+    """Raise `InvalidInput` unless Minari can name a data set so."""
     for package in ("minari", "h5py"):
         optional_package(package, "a recording")
     if not is_minari_id(dataset_id):
         raise InvalidInput(
-            "dataset must be NAMESPACE/NAME-vN of letters, digits, - and _; "
+            "the data set's ID must be NAMESPACE/NAME-vN of letters, digits, - and _; "
             f"received {dataset_id!r}"
         )
 
@@ -185,195 +239,166 @@ def _name(env: gymnasium.Env) -> str:
     return env.spec.id if env.spec else type(env.unwrapped).__name__
 
 
-def _described(env: gymnasium.Env) -> str:
-    """Its name, and what is otherwise than where it is registered, such as its time limit."""
+def _describe(env: gymnasium.Env) -> str:
+    """Return the environment's name and the arguments that differ from its registration."""
     if env.spec is None or env.spec.id not in gymnasium.registry:
         return _name(env)
-    registered = gymnasium.spec(env.spec.id)
-    own, usual = (
-        {
-            name: repr(value)
-            for name, value in {**spec.kwargs, "max_episode_steps": spec.max_episode_steps}.items()
-        }
-        for spec in (env.spec, registered)
+    current, registered = (
+        {**spec.kwargs, "max_episode_steps": spec.max_episode_steps}
+        for spec in (env.spec, gymnasium.spec(env.spec.id))
     )
     changed = ", ".join(
-        f"{name}={value}"
-        for name, value in sorted(own.items())
-        # Pictures change no play, and addresses are others every time.
-        if value != usual.get(name) and name != "render_mode" and " at 0x" not in value
+        f"{name}={value!r}"
+        for name, value in sorted(current.items())
+        # Rendering does not change episodes, and addresses change with each process.
+        if repr(value) != repr(registered.get(name))
+        and name != "render_mode"
+        and " at 0x" not in repr(value)
     )
     return f"{_name(env)} with {changed}" if changed else _name(env)
 
 
 def _check_same(dataset: pathlib.Path, details: dict[str, str]) -> None:
-    """Raises `InvalidInput` if what is there is another recording."""
+    """Raise `InvalidInput` if a folder does not hold this recording."""
     try:
-        known = json.loads((dataset / "data" / "metadata.json").read_text())
+        metadata = json.loads((dataset / "data" / "metadata.json").read_text())
     except (OSError, ValueError) as error:
         raise InvalidInput(
-            f"{dataset} is no data set ({error}); choose another name, or remove that folder"
+            f"{dataset} is not a data set ({error}); choose another name or remove the folder"
         ) from error
-    held = {name: known.get(name, "?") for name in details}
-    if held != details:
-        there, here = (
-            "{description}, by {algorithm_name}".format(**each) for each in (held, details)
-        )
+    existing = {name: metadata.get(name, "?") for name in details}
+    if existing != details:
+        text = "{description}, by {algorithm_name}"
         raise InvalidInput(
-            f"{dataset} holds {there}; choose another name, or remove that folder; received {here}"
+            f"{dataset} holds {text.format(**existing)}; choose another name or remove the folder; "
+            f"received {text.format(**details)}"
         )
 
 
-def _recordable(env: gymnasium.Env) -> gymnasium.Env:
-    """The environment, with a spec that Minari can write down.
-
-    Raises:
-        InvalidInput: if its class has no name to import it by, or `load_episodes` could not read
-            its play.
-    """
+def _check_env(env: gymnasium.Env) -> gymnasium.Env:
+    """Return the environment, with a `spec` that Minari can store, or raise `InvalidInput`."""
     spec = env.unwrapped.spec
     if spec and callable(spec.entry_point):
-        # Before a wrapper is asked for its spec, which it keeps from then on.
-        address = _address(spec.entry_point)
+        # Wrappers copy the spec on first access, so it is replaced before.
+        address = _import_path(spec.entry_point)
         env.unwrapped.spec = dataclasses.replace(spec, entry_point=address or spec.entry_point)
+    name = _name(env)
     if env.spec and callable(env.spec.entry_point):
         raise InvalidInput(
-            f"{_name(env)} must be registered by a string such as 'my_worlds:MyWorld', so that "
-            f"others can make it again; received the entry point {env.spec.entry_point}"
+            f"{name} must be registered with a string such as 'my_envs:MyEnv', so that others can "
+            f"make it; received the entry point {env.spec.entry_point}"
         )
     observations, actions = env.observation_space, env.action_space
     if observations.shape is None or 0 in observations.shape:
         raise InvalidInput(
-            f"{_name(env)} must have arrays for observations, through a wrapper such as "
+            f"{name} must have array observations, for instance with "
             f"gymnasium.wrappers.FlattenObservation; received {observations}"
         )
-    _check_action_space(_name(env), actions)
+    check_action_space(name, actions)
     if isinstance(actions, Box) and actions.dtype.kind != "f":
-        raise InvalidInput(f"{_name(env)}: vectors of actions must be floats; received {actions}")
+        raise InvalidInput(f"{name}: continuous actions must be floats; received {actions}")
     return env
 
 
-def _address(function: Callable) -> str | None:
-    """Where others import a class or a function from, if they can."""
+def _import_path(function: Callable) -> str | None:
+    """Return where other processes can import a class or function from, if they can."""
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
-    its_own = getattr(sys.modules.get(module), name, None) is function
-    return f"{module}:{name}" if its_own and module != "__main__" else None
+    importable = getattr(sys.modules.get(module), name, None) is function
+    return f"{module}:{name}" if importable and module != "__main__" else None
 
 
-def _tried(player: Player, env: gymnasium.Env) -> Policy | None:
-    """The player's policy, if its first action is one of the environment's."""
+def _make_policy(player: Player, env: gymnasium.Env) -> Policy | None:
+    """Return the player's policy if its first action is valid."""
     policy = player.make() if player.make else None
     observation, _ = env.reset(seed=0)
-    explore, rng = EXPLORATIONS[player.noise], np.random.default_rng(0)
-    action = explore(policy, env.action_space, rng, 0.0)(observation)
-    _check_action(player, env, action)
+    act = exploring(policy, env.action_space, np.random.default_rng(0), player.noise, 0.0)
+    _check_action(player, env, act(observation))
     return policy
 
 
 def _check_action(player: Player, env: gymnasium.Env, action: Any) -> None:
     if not env.action_space.contains(action):
         raise InvalidInput(
-            f"{player.name} must choose actions of {env.action_space}; received {action!r}"
+            f"{player.name} must return actions in {env.action_space}; received {action!r}"
         )
-
-
-def _check_numbers(env: gymnasium.Env, observation: Any, reward: Any = 0.0) -> None:
-    """Raises `InvalidInput` for numbers that `load_episodes` would refuse."""
-    finite(f"observations of {_name(env)}", np.asarray(observation))
-    finite(f"rewards of {_name(env)}", np.asarray(reward))
 
 
 @contextlib.contextmanager
 def _minari_folder(folder: pathlib.Path) -> Iterator[None]:
-    """Minari keeps what it writes in this folder; it has no other way to be told."""
-    before = os.environ.get("MINARI_DATASETS_PATH")
+    """Set the folder that Minari writes to; an environment variable is its only option."""
+    earlier = os.environ.get("MINARI_DATASETS_PATH")
     os.environ["MINARI_DATASETS_PATH"] = str(folder.resolve())
     try:
         yield
     finally:
         del os.environ["MINARI_DATASETS_PATH"]
-        if before is not None:
-            os.environ["MINARI_DATASETS_PATH"] = before
+        if earlier is not None:
+            os.environ["MINARI_DATASETS_PATH"] = earlier
 
 
 def _record(
     dataset_id: str,
     make_env: Callable[[], gymnasium.Env],
-    parts: Sequence[tuple[Player, Policy | None, _Amount]],
+    parts: Sequence[tuple[Player, Policy | None, int]],
+    unit: str,
     seed: int,
     details: dict[str, str],
 ) -> list[list[float]]:
-    """Plays all parts, writes the data set and returns every player's returns."""
+    """Play all parts, write the data set and return the returns of each player."""
     import minari
 
-    rng = np.random.default_rng(seed)
-    unit = "episode" if parts[0][2].episodes else "step"
-    total = sum(max(amount) for _, _, amount in parts)
-    # Pixels as they were seen: by default, Minari would compress them with a loss.
-    with (
-        contextlib.closing(
-            minari.DataCollector(_recordable(make_env()), jpeg_encoding=False)
-        ) as env,
-        tqdm(total=total, unit=unit, mininterval=0.5) as bar,
-    ):
-        returns = [
-            _play_part(env, player, policy, amount, rng, bar) for player, policy, amount in parts
-        ]
+    rng, returns = np.random.default_rng(seed), []
+    # By default, Minari compresses images with JPEG.
+    collector = minari.DataCollector(_check_env(make_env()), jpeg_encoding=False)
+    total = sum(quota for _, _, quota in parts)
+    with contextlib.closing(collector) as env, tqdm(total=total, unit=unit, mininterval=0.5) as bar:
+        for player, policy, quota in parts:
+            reached, done = [], 0
+            while done < quota:
+                episode_return, length = _play(env, player, policy, rng)
+                reached.append(episode_return)
+                amount = 1 if unit == "episode" else length
+                done += amount
+                bar.update(amount)
+            returns.append(reached)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that nobody signed the data, and the like
+            warnings.simplefilter("ignore")  # Minari warns of missing authors
             env.create_dataset(dataset_id=dataset_id, **details)
-    return returns
-
-
-def _play_part(
-    env: gymnasium.Env,
-    player: Player,
-    policy: Policy | None,
-    amount: _Amount,
-    rng: np.random.Generator,
-    bar: tqdm,
-) -> list[float]:
-    """Plays what is one player's part and returns the returns."""
-    returns: list[float] = []
-    steps = 0
-    while len(returns) < amount.episodes or steps < amount.steps:
-        total, length = _play(env, player, policy, rng)
-        returns.append(total)
-        steps += length
-        bar.update(1 if amount.episodes else length)
     return returns
 
 
 def _play(
     env: gymnasium.Env, player: Player, policy: Policy | None, rng: np.random.Generator
 ) -> tuple[float, int]:
-    """Plays one episode and returns its return and length."""
+    """Play one episode and return its return and length."""
     observation, _ = env.reset(seed=int(rng.integers(2**31)))
-    _check_numbers(env, observation)
-    act = EXPLORATIONS[player.noise](policy, env.action_space, rng, player.level)
-    total, length, over = 0.0, 0, False
-    while not over:
+    name, rewards, ended = _name(env), [], False
+    act = exploring(policy, env.action_space, rng, player.noise, player.level)
+    finite(f"observations of {name}", np.asarray(observation))
+    while not ended:
         action = act(observation)
         _check_action(player, env, action)
         observation, reward, terminated, truncated, _ = env.step(action)
-        _check_numbers(env, observation, reward)
-        total, length, over = total + float(reward), length + 1, terminated or truncated
-    return total, length
+        finite(f"observations of {name}", np.asarray(observation))
+        finite(f"rewards of {name}", np.asarray(reward))
+        rewards.append(float(reward))
+        ended = terminated or truncated
+    return sum(rewards), len(rewards)
 
 
 def _move(
     draft: pathlib.Path, folder: pathlib.Path, dataset_id: str, details: dict[str, str]
 ) -> None:
-    """Moves a data set that is whole to its place, after the marks of its namespaces."""
-    final = folder / dataset_id
-    final.parent.mkdir(parents=True, exist_ok=True)
-    for mark in draft.rglob("namespace_metadata.json"):
-        place = folder / mark.relative_to(draft)
+    """Move a complete data set to its place, after the metadata of its namespaces."""
+    target = folder / dataset_id
+    target.parent.mkdir(parents=True, exist_ok=True)
+    for metadata in draft.rglob("namespace_metadata.json"):
+        place = folder / metadata.relative_to(draft)
         if not place.exists():
-            mark.rename(place)
+            metadata.rename(place)
     try:
-        (draft / dataset_id).rename(final)
+        (draft / dataset_id).rename(target)
     except OSError:
-        if not final.exists():
+        if not target.exists():
             raise
-        _check_same(final, details)  # another process was sooner
+        _check_same(target, details)  # another process was faster

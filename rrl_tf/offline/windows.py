@@ -1,239 +1,70 @@
-"""Windows of the last K steps: the one convention of training and acting, and their drawing.
+"""Windows of the last K steps, for training and for acting.
 
-A window holds K steps of raw values, the newest last. Where an episode has only just begun it is
-padded in front with zeros, and `mask` is 1 where a step is. An agent that acts does not know the
-newest step's action yet; it is zero there, and nothing that is predicted from a state sees it.
+A window holds K steps of raw values, the newest last. If an episode has fewer than K steps so far,
+the window is padded in front with zeros, and `mask` is 1 for real steps. While an agent acts, the
+newest action is still unknown and zero; no prediction from a state sees the action of its step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rrl_tf._arguments import number_from, one_of, positive_int
 from rrl_tf.errors import InvalidInput
-from rrl_tf.offline._batches import batches_of
-from rrl_tf.offline._step_weights import drawn, only_early, step_weights
+from rrl_tf.offline.episodes import OfflineData
+from rrl_tf.offline.scaling import CONDITIONS, Scaling
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from rrl_tf.offline.episodes import Episode, OfflineData
-    from rrl_tf.offline.scaling import Scaling
-
-CONDITIONS = ("return_to_go", "return")
+SAMPLING = ("steps", "returns", "episodes")
 
 Window = dict[str, np.ndarray]
 """`"states"` `(B, K, ...)`, `"actions"` `(B, K, A)`, `"returns_to_go"` `(B, K, 1)`, `"timesteps"`
 `(B, K)` int32 and `"mask"` `(B, K)` float32, 1 for real steps."""
 
 
-def empty_windows(
-    size: int,
-    length: int,
-    state_shape: tuple[int, ...],
-    state_dtype: np.typing.DTypeLike,
-    action_size: int,
-) -> Window:
-    """Windows that hold nothing but padding.
-
-    Args:
-        size: B.
-        length: K.
-        state_shape, state_dtype: of one raw observation.
-        action_size: A.
-
-    Example:
-
-    >>> empty_windows(2, 5, (7, 7, 4), "uint8", 3)["actions"].shape
-    (2, 5, 3)
-    """
-    return {
-        "states": np.zeros((size, length, *state_shape), state_dtype),
-        "actions": np.zeros((size, length, action_size), "float32"),
-        "returns_to_go": np.zeros((size, length, 1), "float32"),
-        "timesteps": np.zeros((size, length), "int32"),
-        "mask": np.zeros((size, length), "float32"),
-    }
-
-
-def write_steps(
-    window: Window,
-    rows: int | slice,
-    begin: int,
-    states: np.ndarray,
-    actions: np.ndarray,
-    returns_to_go: np.ndarray,
-) -> None:
-    """Writes n <= K consecutive steps into empty windows, so that the newest comes last.
-
-    Args:
-        window: from `empty_windows`.
-        rows: number of a window, or a slice of them; where it is a slice, what is written has
-            a dimension of rows in front.
-        begin: number of the first step in its episode.
-        states: `(n, ...)`, raw.
-        actions: `(n, A)`, as `action_vectors` gives them.
-        returns_to_go: `(n,)`.
-
-    Example:
-
-    >>> window = empty_windows(1, 3, (1,), "float32", 2)
-    >>> write_steps(window, 0, 7, np.ones((2, 1)), np.ones((2, 2)), np.array([5.0, 4.0]))
-    >>> window["timesteps"].tolist(), window["mask"].tolist()
-    ([[0, 7, 8]], [[0.0, 1.0, 1.0]])
-    """
-    steps = np.shape(returns_to_go)[-1]
-    place = slice(window["mask"].shape[1] - steps, None)
-    window["states"][rows, place] = states
-    window["actions"][rows, place] = actions
-    window["returns_to_go"][rows, place, 0] = returns_to_go
-    window["timesteps"][rows, place] = np.arange(begin, begin + steps)
-    window["mask"][rows, place] = 1.0
-
-
-def action_vectors(actions: np.ndarray, action_size: int) -> np.ndarray:
-    """Actions as windows hold them: discrete ones, which are integers, become one-hot.
-
-    Args:
-        actions: `(...)` integers below A, or `(..., A)` floats.
-        action_size: A.
-
-    Returns:
-        `(..., A)`.
-
-    Example:
-
-    >>> action_vectors(np.array([2, 0]), 3).tolist()
-    [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
-    """
-    if actions.dtype.kind not in "iu":
-        return actions
-    vectors = np.zeros((*actions.shape, action_size), "float32")
-    np.put_along_axis(vectors, actions[..., None].astype("int64"), 1.0, axis=-1)
-    return vectors
-
-
-class LastSteps:
-    """What an agent that plays episodes side by side has seen of their last K steps.
-
-    Args:
-        target_returns: `(E,)`, the returns that are to be reached.
-        context_length: K.
-        action_size: A.
-        condition: `"return_to_go"`, what is still to be reached, or the whole `"return"`.
-
-    Example:
-
-    >>> steps = LastSteps([10.0, 20.0], context_length=3, action_size=2)
-    >>> for rewards in (None, [1.0, 2.0]):
-    ...     steps.add(np.zeros((2, 4), "float32"), rewards)
-    ...     steps.choose(np.array([1, 0]))
-    >>> steps.window()["returns_to_go"][..., 0].tolist()
-    [[0.0, 10.0, 9.0], [0.0, 20.0, 18.0]]
-    """
-
-    def __init__(
-        self,
-        target_returns: Sequence[float] | np.ndarray,
-        context_length: int,
-        action_size: int,
-        condition: str = "return_to_go",
-    ) -> None:
-        self.context_length, self.action_size = context_length, action_size
-        self.condition = condition
-        self._returns = np.array(target_returns, "float64")
-        self._count = 0
-        self._last: dict[str, np.ndarray] = {}
-
-    def __len__(self) -> int:
-        return len(self._returns)
-
-    def add(self, observations: np.ndarray, rewards: np.ndarray | None = None) -> None:
-        """A new step, whose actions are not known yet.
-
-        Args:
-            observations: `(E, ...)`, raw.
-            rewards: `(E,)`, what the actions before earned; not looked at in a first step.
-        """
-        if self._count and self.condition == "return_to_go":
-            self._returns = self._returns - np.asarray(rewards)
-        new = {
-            "states": np.asarray(observations),
-            "actions": np.zeros((len(self), self.action_size), "float32"),
-            "returns_to_go": self._returns.astype("float32"),
-        }
-        for name, values in new.items():
-            before = self._last.get(name, values[:, None][:, :0])
-            after = np.concatenate([before, values[:, None]], axis=1)
-            self._last[name] = after[:, -self.context_length :]
-        self._count += 1
-
-    def choose(self, actions: np.ndarray) -> None:
-        """The actions of the newest step, `(E,)` indices or `(E, A)`."""
-        self._last["actions"][:, -1] = action_vectors(actions, self.action_size)
-
-    def window(self, length: int | None = None) -> Window:
-        """The last `length` steps of every episode; by default K."""
-        length = self.context_length if length is None else length
-        last = {name: values[:, -length:] for name, values in self._last.items()}
-        states = last["states"]
-        window = empty_windows(len(self), length, states.shape[2:], states.dtype, self.action_size)
-        write_steps(window, slice(None), self._count - states.shape[1], **last)
-        return window
-
-    def keep(self, rows: np.ndarray) -> None:
-        """Goes on with some of the episodes, by mask or indices; the others have ended."""
-        self._returns = self._returns[rows]
-        self._last = {name: values[rows] for name, values in self._last.items()}
-
-
 class Windows:
-    """Draws windows of K steps, padded in front where an episode has only just begun.
+    """Sampler of windows of recorded episodes.
 
-    With `sampling="steps"` every step of the data is equally often the last of a window, so that
-    longer episodes are drawn more often and the network meets the beginnings of episodes as it will
-    when it acts. With `"returns"` a step counts for more the higher its episode's return, from
-    nothing in the data's worst episode to most in its best: the network sees low returns, yet
-    learns most from what it will be asked for (trajectory weighting, Hong et al., 2023). With
-    `"episodes"` all episodes are equally likely, and windows are full wherever
-    the episode is long enough (min-decision-transformer).
-
-    What is drawn depends on the seed and on the batch's number alone, so that a run which resumes
-    goes on with the batches it would have had.
+    A batch depends only on the seed and the batch number, so a resumed run continues with the
+    batches of an uninterrupted run.
 
     Args:
-        data: `OfflineData`; its episodes are copied, one behind the other.
+        data: `OfflineData`; its steps are copied.
         context_length: K.
-        sampling: `"steps"`, `"returns"` or `"episodes"`.
-        starts: share of the windows that end within the first steps of their episode. Every
-            episode that is played begins there, with nothing but the return to go by, and few
-            steps of the data show how.
-        start_steps: how many steps these are; by default 2 K.
-        condition: what a step's `"returns_to_go"` holds: the `"return_to_go"`, or the whole
-            `"return"` of its episode.
-        return_power: of `"returns"`, the power of a return's share by which steps are drawn.
-
-    References:
-        - [Hong et al., 2023](https://arxiv.org/abs/2306.13085), for `"returns"`
+        sampling: how the last step of a window is sampled. `"steps"`: all steps are equally likely,
+            so long episodes are sampled more often. `"returns"`: the probability of a step grows
+            with the return of its episode, from zero for the worst episode to the maximum for the
+            best (trajectory weighting). `"episodes"`: all episodes are equally likely, and windows
+            are full where an episode has K steps (min-decision-transformer).
+        start_fraction: fraction of the windows that end within the first steps of their episode.
+            Every episode begins there, and few recorded steps do.
+        start_steps: number of these first steps; by default 2 K.
+        condition: `"returns_to_go"` of a step: its `"return_to_go"`, or the `"return"` of its
+            episode.
+        return_power: exponent of the probabilities of `sampling="returns"`.
 
     Raises:
-        ValueError: for an argument out of its range.
+        InvalidInput: for an argument out of range.
 
     Example:
+        >>> from gymnasium.spaces import Discrete
+        >>> from rrl_tf.offline import Episode
+        >>> episode = Episode(np.zeros((8, 4)), [0] * 7, [1.0] * 7, True, truncated=False)
+        >>> windows = Windows(OfflineData("mine", (episode,), Discrete(2), "none"), 5)
+        >>> batch = windows.batch(64, seed=0)
+        >>> batch["states"].shape, batch["actions"].shape
+        ((64, 5, 4), (64, 5, 2))
+        >>> windows.reweight(np.eye(7)[2])  # all windows end with the third step from now on
+        >>> windows.batch(1, seed=0)["mask"].tolist()
+        [[0.0, 0.0, 1.0, 1.0, 1.0]]
 
-    >>> from gymnasium.spaces import Discrete
-    >>> from rrl_tf.offline import Episode, OfflineData
-    >>> episode = Episode(np.zeros((8, 4)), [0] * 7, [1.0] * 7, terminated=True, truncated=False)
-    >>> windows = Windows(OfflineData("mine", (episode,), Discrete(2), "none"), context_length=5)
-    >>> batch = windows.batch(64, seed=0)
-    >>> batch["states"].shape, batch["actions"].shape
-    ((64, 5, 4), (64, 5, 2))
-    >>> windows.weigh(np.eye(7)[2])  # from now on all end with the episode's third step
-    >>> windows.batch(1, seed=0)["mask"].tolist()
-    [[0.0, 0.0, 1.0, 1.0, 1.0]]
+    References:
+        - [Hong et al., 2023](https://arxiv.org/abs/2306.13085), trajectory weighting
     """
 
     def __init__(
@@ -241,90 +72,98 @@ class Windows:
         data: OfflineData,
         context_length: int,
         sampling: str = "steps",
-        starts: float = 0.0,
+        start_fraction: float = 0.0,
         start_steps: int | None = None,
         condition: str = "return_to_go",
         return_power: float = 1.0,
     ) -> None:
         self.data, self.context_length = data, positive_int("context_length", context_length)
-        self._starts = number_from("starts", starts, 0, 1)
-        within = 2 * context_length if start_steps is None else start_steps
+        one_of("sampling", sampling, SAMPLING)
+        self._start_fraction = number_from("start_fraction", start_fraction, 0, 1)
+        start_steps = 2 * context_length if start_steps is None else start_steps
+        self._start_steps = positive_int("start_steps", start_steps)
         self._steps = _all_steps(data, one_of("condition", condition, CONDITIONS))
-        self._first_steps = np.cumsum([0, *map(len, data.episodes)])
+        self._lengths = np.array([len(episode) for episode in data.episodes])
+        self._first_steps = np.cumsum(self._lengths) - self._lengths
         power = number_from("return_power", return_power, 0)
-        self._within = positive_int("start_steps", within)
-        self._weigh(step_weights(data, context_length, sampling, power))
+        self._set_weights(self._step_weights(sampling, power))
 
-    def weigh(self, factors: np.ndarray) -> None:
-        """Has steps end windows more often, or less.
+    def _step_weights(self, sampling: str, return_power: float) -> np.ndarray:
+        """Return the relative probability of each step to end a window, `(steps,)`."""
+        if sampling == "steps":
+            return np.ones(self.data.steps)
+        if sampling == "returns":
+            returns = self.data.returns()
+            low, high = returns.min(), returns.max()
+            scaled = (returns - low) / (high - low) if high > low else np.ones_like(returns)
+            return np.repeat(scaled**return_power, self._lengths)
+        skipped = np.minimum(self._lengths, self.context_length) - 1  # steps before a full window
+        weights = np.repeat(1 / (self._lengths - skipped), self._lengths)
+        return np.where(self._timesteps() < np.repeat(skipped, self._lengths), 0.0, weights)
+
+    def _timesteps(self) -> np.ndarray:
+        """Return the number of each step within its episode, `(steps,)`."""
+        return np.arange(self.data.steps) - np.repeat(self._first_steps, self._lengths)
+
+    def reweight(self, factors: np.ndarray) -> None:
+        """Multiply the probabilities of steps to end a window.
 
         Args:
-            factors: `(steps,)` numbers from 0 up, by which they count for more than now; such as
-                `rrl_tf.offline.advantages.advantage_weights` gives.
+            factors: `(steps,)` non-negative numbers, such as those of
+                `rrl_tf.offline.advantages.advantage_weights`.
 
         Raises:
-            InvalidInput: if these are not as many as steps, not finite, negative, too large to be
-                summed, or all 0 where a window may end.
+            InvalidInput: if the number of factors is wrong, a factor is negative or not finite,
+                their sum overflows, or all are 0 where a window may end.
         """
         factors = np.asarray(factors, "float64")
         if factors.shape != (self.data.steps,):
             raise InvalidInput(
-                f"expected a factor for each of {self.data.steps} steps; received {factors.shape}"
+                f"`factors` must have one number per step, {(self.data.steps,)}; received the "
+                f"shape {factors.shape}"
             )
-        wrong = factors[~(np.isfinite(factors) & (factors >= 0))]
-        if wrong.size:
-            raise InvalidInput(f"factors must be finite, from 0 up; received {wrong[0]}")
-        with np.errstate(over="ignore"):  # it is told below
-            weights = self._weights * factors
-        if not weights.any():
-            raise InvalidInput("some factors must be greater than 0; received none")
-        self._weigh(weights)
-
-    def _weigh(self, weights):
         with np.errstate(over="ignore", invalid="ignore"):
-            early = only_early(weights, self._first_steps, self._within)
-            ends, early_ends = np.cumsum(weights), np.cumsum(early)
-        if not np.isfinite([ends[-1], early_ends[-1]]).all():
+            weights = self._weights * factors
+            total = weights.sum()
+        if not (factors >= 0).all() or not 0 < total < np.inf:
             raise InvalidInput(
-                "the sum of the factors must be finite, times those before; received up to "
-                f"{weights.max():.3g}"
+                "`factors` must be at least 0, and their sum positive and finite, also times "
+                f"earlier factors; received {np.min(factors):.3g} to {np.max(factors):.3g}"
             )
-        self._weights, self._ends, self._early_ends = weights, ends, early_ends
+        self._set_weights(weights)
+
+    def _set_weights(self, weights: np.ndarray) -> None:
+        self._weights, self._ends = weights, np.cumsum(weights)
+        self._start_ends = np.cumsum(self._start_weights(weights))
+
+    def _start_weights(self, weights: np.ndarray) -> np.ndarray:
+        """Move the weight of each episode to its first steps."""
+        is_start = self._timesteps() < self._start_steps
+        starts = np.where(is_start, weights, 0.0)
+        if not starts.any():  # full windows end later
+            return weights
+        of_episode, of_start = (np.add.reduceat(w, self._first_steps) for w in (weights, starts))
+        scale = np.divide(of_episode, of_start, out=np.zeros_like(of_start), where=of_start > 0)
+        return starts * np.repeat(scale, self._lengths)
 
     def batch(self, size: int, seed: int | Sequence[int]) -> Window:
-        """`size` windows, as a dict of arrays.
-
-        Args:
-            size: B.
-            seed: int, or a sequence of them.
-
-        Returns:
-            `Window` of raw values; actions are one-hot where they are discrete.
-        """
+        """Sample `size` windows of raw values; discrete actions are one-hot."""
         rng = np.random.default_rng(seed)
-        place, is_early = rng.random(size), rng.random(size) < self._starts
-        step = np.where(is_early, drawn(self._early_ends, place), drawn(self._ends, place))
+        place, is_start = rng.random(size), rng.random(size) < self._start_fraction
+        start, end = (
+            np.searchsorted(ends, place * ends[-1], side="right")
+            for ends in (self._start_ends, self._ends)
+        )
+        step = np.where(is_start, start, end)
         episode = np.searchsorted(self._first_steps, step, side="right") - 1
         return self.windows(episode, step - self._first_steps[episode])
-
-    def check_batch(self, size: int) -> None:
-        """Raises `InvalidInput` if `size` windows do not fit in memory; nothing is drawn."""
-        states = self.data.episodes[0].observations
-        try:
-            empty_windows(
-                size, self.context_length, states.shape[1:], states.dtype, self.data.action_size
-            )
-        except (MemoryError, ValueError, OverflowError) as error:  # ValueError: beyond 64 bits
-            raise InvalidInput(
-                f"batch_size windows must fit in memory ({error}); received {size}"
-            ) from error
 
     def windows(
         self, episodes: Sequence[int] | np.ndarray, last: Sequence[int] | np.ndarray
     ) -> Window:
-        """The windows of given episodes that end with given steps, as `batch` returns them."""
-        numbers, begins = np.asarray(last), self._first_steps[np.asarray(episodes)]
-        timesteps = numbers[:, None] + np.arange(1 - self.context_length, 1)
+        """Return the windows that end with steps `last` of the given episodes."""
+        begins = self._first_steps[np.asarray(episodes)]
+        timesteps = np.asarray(last)[:, None] + np.arange(1 - self.context_length, 1)
         is_real = timesteps >= 0
         timesteps = np.maximum(timesteps, 0)
         window = {name: steps[begins[:, None] + timesteps] for name, steps in self._steps.items()}
@@ -339,36 +178,163 @@ class Windows:
     def dataset(
         self, size: int, scaling: Scaling, seed: int = 0, first: int = 0, output: str = "action"
     ) -> tf.data.Dataset:
-        """An endless `tf.data.Dataset` of `(inputs, targets, weights)` for `fit`.
+        """Return an endless `tf.data.Dataset` of `(inputs, targets, weights)` for `fit`.
 
         Args:
             size: B.
-            scaling: `Scaling` that prepares the windows.
+            scaling: scaling of the windows.
             seed: int.
-            first: number of the first batch: the updates that were made before.
-            output: of the network, that is to tell the actions.
+            first: number of the first batch, which is the number of earlier updates.
+            output: name of the network output that predicts actions.
         """
-        return batches_of(lambda: (self, first), size, scaling, seed, output)
+        return windows_dataset(lambda: (self, first), size, scaling, seed, output)
+
+
+def windows_dataset(
+    current: Callable[[], tuple[Windows, int]],
+    size: int,
+    scaling: Scaling,
+    seed: int = 0,
+    output: str = "action",
+) -> tf.data.Dataset:
+    """Return `Windows.dataset` of windows that change between iterators.
+
+    TensorFlow never frees the generator of a dataset, so a run that makes new windows repeatedly
+    uses one dataset.
+
+    Args:
+        current: function that returns `Windows` and the number of the first batch; each iterator
+            calls it once.
+        size, scaling, seed, output: see `Windows.dataset`.
+    """
+    import tensorflow as tf  # sampling windows works without it
+
+    signature = {
+        name: tf.TensorSpec((size, *values.shape[1:]), values.dtype)
+        for name, values in current()[0].batch(1, 0).items()
+    }
+
+    def batches():
+        windows, number = current()
+        while True:
+            yield windows.batch(size, (seed, number))
+            number += 1
+
+    def fit_arguments(window):
+        inputs = scaling.window(window)
+        return inputs, {output: inputs["actions"]}, {output: inputs["mask"]}
+
+    dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    return dataset.map(fit_arguments, num_parallel_calls=1).prefetch(4)
+
+
+class LastSteps:
+    """The last K steps of episodes that an agent plays at the same time.
+
+    Args:
+        target_returns: `(E,)`, one target return per episode.
+        context_length: K.
+        action_size: A.
+        condition: whether targets decrease by the rewards (`"return_to_go"`) or stay (`"return"`).
+
+    Example:
+        >>> steps = LastSteps([10.0, 20.0], context_length=3, action_size=2)
+        >>> for rewards in (None, [1.0, 2.0]):
+        ...     steps.add(np.zeros((2, 4), "float32"), rewards)
+        ...     steps.choose(np.array([1, 0]))
+        >>> steps.window()["returns_to_go"][..., 0].tolist()
+        [[0.0, 10.0, 9.0], [0.0, 20.0, 18.0]]
+    """
+
+    def __init__(
+        self,
+        target_returns: Sequence[float] | np.ndarray,
+        context_length: int,
+        action_size: int,
+        condition: str = "return_to_go",
+    ) -> None:
+        self.context_length, self.action_size = context_length, action_size
+        self.condition = condition
+        self._returns = np.array(target_returns, "float64")
+        self._count = 0
+        self._window: Window = {}
+
+    def __len__(self) -> int:
+        return len(self._returns)
+
+    def add(self, observations: np.ndarray, rewards: np.ndarray | None = None) -> None:
+        """Add a step whose actions are not known yet.
+
+        Args:
+            observations: `(E, ...)`, raw.
+            rewards: `(E,)` rewards of the previous actions; ignored in the first step.
+        """
+        if self._count and self.condition == "return_to_go":
+            self._returns = self._returns - np.asarray(rewards)
+        size = len(self)
+        step = {
+            "states": np.asarray(observations),
+            "actions": np.zeros((size, self.action_size), "float32"),
+            "returns_to_go": self._returns.astype("float32")[:, None],
+            "timesteps": np.full(size, self._count, "int32"),
+            "mask": np.ones(size, "float32"),
+        }
+        for name, values in step.items():
+            if not self._count:
+                shape = (size, self.context_length, *values.shape[1:])
+                self._window[name] = np.zeros(shape, values.dtype)
+            earlier = self._window[name][:, 1:]
+            self._window[name] = np.concatenate([earlier, values[:, None]], axis=1)
+        self._count += 1
+
+    def choose(self, actions: np.ndarray) -> None:
+        """Set the actions of the newest step, `(E,)` indices or `(E, A)`."""
+        self._window["actions"][:, -1] = action_vectors(actions, self.action_size)
+
+    def window(self) -> Window:
+        """Return the windows that end with the newest step."""
+        return dict(self._window)
+
+    def keep(self, rows: np.ndarray) -> None:
+        """Keep some of the episodes, by mask or indices; the others have ended."""
+        self._returns = self._returns[rows]
+        self._window = {name: values[rows] for name, values in self._window.items()}
+
+
+def action_vectors(actions: np.ndarray, action_size: int) -> np.ndarray:
+    """Return actions as windows hold them, with integers as one-hot vectors.
+
+    Args:
+        actions: `(...)` integers below A, or `(..., A)` floats.
+        action_size: A.
+
+    Returns:
+        `(..., A)`.
+
+    Example:
+        >>> action_vectors(np.array([2, 0]), 3).tolist()
+        [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    """
+    if actions.dtype.kind not in "iu":
+        return actions
+    vectors = np.zeros((*actions.shape, action_size), "float32")
+    np.put_along_axis(vectors, actions[..., None].astype("int64"), 1.0, axis=-1)
+    return vectors
 
 
 def _all_steps(data: OfflineData, condition: str) -> dict[str, np.ndarray]:
-    """What a window shows of every step of the data, `(steps, ...)` each."""
+    """Return the window entries of every recorded step, `(steps, ...)` each."""
     actions = np.concatenate([episode.actions for episode in data.episodes])
-    returns = np.concatenate([_conditions(episode, condition) for episode in data.episodes])
-    largest, most = np.abs(returns).max(), np.finfo("float32").max
-    if largest > most:
-        raise InvalidInput(
-            f"{data.name}: returns must be within {most:.3g}; received {largest:.3g}"
-        )
+    returns = np.concatenate(
+        [
+            np.full(len(episode), episode.total)
+            if condition == "return"
+            else episode.returns_to_go()
+            for episode in data.episodes
+        ]
+    )
     return {
         "states": np.concatenate([episode.observations[:-1] for episode in data.episodes]),
         "actions": action_vectors(actions, data.action_size).astype("float32"),
         "returns_to_go": returns.astype("float32")[:, None],
     }
-
-
-def _conditions(episode: Episode, condition: str) -> np.ndarray:
-    """What every step of an episode is told, `(T,)`."""
-    if condition == "return":
-        return np.full(len(episode), episode.total)
-    return episode.returns_to_go()

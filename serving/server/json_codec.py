@@ -12,6 +12,7 @@ import functools
 import itertools
 import json
 import math
+import sys
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -84,7 +85,7 @@ def decompress(body: bytes, encoding: str, limit: int) -> bytes:
         raise invalid(f"Content-Encoding must be gzip or deflate; received {encoding!r}")
     decompressor = zlib.decompressobj(_GZIP_OR_ZLIB)
     try:
-        text = decompressor.decompress(body, limit + 1)
+        text = decompressor.decompress(body, min(limit + 1, sys.maxsize))
     except zlib.error as error:
         raise invalid(f"the body is not valid {encoding}: {error}") from error
     if len(text) > limit:

@@ -163,12 +163,17 @@ def reserved_port(host: str, port: int) -> Iterator[int]:
     Raises:
         OSError: If another program listens on it.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((host, port))
-        port = probe.getsockname()[1]
-    with socket.socket(family) as held:
+    check_port(host, port)
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.bind((host, port))
-        yield port
+        yield held.getsockname()[1]
+
+
+def check_port(host: str, port: int) -> None:
+    """Raise OSError with the reason if this process cannot listen on a TCP port."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    family, kind, protocol, _, address = found[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)

@@ -36,6 +36,7 @@ from serving.server.flags import Flags
 from serving.server.grpc_service import add_services
 from serving.server.inference import Inference
 from serving.server.metrics import Metrics
+from serving.server.process_group import check_port
 from serving.server.repository import Repository
 from serving.server.versions import read_models
 
@@ -133,15 +134,17 @@ class Server:
             for name in ("", "ModelService", "PredictionService"):
                 await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         if flags.grpc_socket_path and self._place[1] == 0:
-            self._listen_grpc(f"unix:{flags.grpc_socket_path}")
+            path = flags.grpc_socket_path
+            self._listen_grpc(f"unix:{path}", lambda: _check_socket(path))
         if flags.port or not flags.grpc_socket_path:
-            self.grpc_port = self._listen_grpc(format_address(flags.host, flags.port))
+            address = format_address(flags.host, flags.port)
+            self.grpc_port = self._listen_grpc(address, lambda: check_port(flags.host, flags.port))
         await self._grpc.start()
 
-    def _listen_grpc(self, address):
+    def _listen_grpc(self, address, check):
         try:
             if not self._shares_ports:
-                _check_free(address)
+                check()  # gRPC does not report the reason of its failure
             if self._credentials is None:
                 return self._grpc.add_insecure_port(address)
             return self._grpc.add_secure_port(address, self._credentials)
@@ -191,25 +194,13 @@ def format_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _check_free(address):
-    """Raise OSError with the reason if this process cannot listen on an address.
-
-    gRPC itself does not report the reason, and takes a Unix socket away from another server.
-    """
-    scheme, _, path = address.partition(":")
-    if scheme == "unix":
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.settimeout(1.0)
-            with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
-                probe.connect(path)
-                raise OSError("another server listens there")
-        return
-    host, _, port = address.rpartition(":")
-    found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
-    family, kind, protocol, _, place = found[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(place)
+def _check_socket(path):
+    """Raise OSError if another server listens on a Unix socket, which gRPC would take away."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1.0)
+        with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+            probe.connect(path)
+            raise OSError("another server listens there")
 
 
 def _max_descriptors():

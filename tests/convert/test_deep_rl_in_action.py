@@ -87,7 +87,7 @@ def ours(state_dict, x):
     return ops.convert_to_numpy(q), ops.convert_to_numpy(attention["round_1"])
 
 
-def test_the_network_is_the_books():
+def test_output_equals_the_book():
     q, attention = ours(random_state_dict(), observations())
     expected_q, expected_attention = numpy_book(random_state_dict(), observations())
     assert np.ptp(expected_q) > 0.5  # the comparison says something
@@ -132,7 +132,7 @@ def torch_book(torch):
     return Book()
 
 
-def test_the_network_is_pytorchs():
+def test_output_equals_pytorch():
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     book = torch_book(torch)
@@ -149,7 +149,7 @@ def test_the_network_is_pytorchs():
     np.testing.assert_allclose(q, expected_q.numpy(), atol=1e-5, rtol=1e-5)
 
 
-def test_the_model_is_filled_in_place_and_returned():
+def test_model_is_filled_in_place_and_returned():
     model = book_network()
     assert deep_rl_in_action(model, random_state_dict()) is model
     np.testing.assert_allclose(
@@ -157,13 +157,13 @@ def test_the_model_is_filled_in_place_and_returned():
     )
 
 
-def test_unused_layers_of_the_class_may_be_there():
+def test_unused_layers_of_the_original_are_ignored():
     leftovers = {"conv3.weight": np.zeros((24, 20, 4, 4)), "conv4.bias": np.zeros(30)}
     q, _ = ours({**random_state_dict(), **leftovers}, observations())
     np.testing.assert_array_equal(q, ours(random_state_dict(), observations())[0])
 
 
-def test_every_misfit_is_listed_and_nothing_is_assigned():
+def test_error_lists_every_misfit_and_assigns_nothing():
     state_dict = random_state_dict()
     del state_dict["k_norm.weight"], state_dict["linear2.bias"]
     state_dict["q_proj.weight"] = state_dict["q_proj.weight"].T
@@ -199,21 +199,21 @@ def test_every_misfit_is_listed_and_nothing_is_assigned():
         ({"conv_filters": (16, 20, 24)}, "conv_kernel_size=.1, 1"),
     ],
 )
-def test_a_model_that_computes_something_else_is_refused(overrides, message):
+def test_model_with_another_computation_is_an_error(overrides, message):
     model = RelationalQNetwork.from_preset("book", **overrides)
     model.build((None, 7, 7, 3))
     with pytest.raises(ValueError, match=message):
         deep_rl_in_action(model, random_state_dict())
 
 
-def test_other_sizes_fit():
+def test_other_sizes():
     model = RelationalQNetwork.from_preset("book", num_actions=7, block={"num_heads": 2})
     model.build((None, 7, 7, 3))
     with pytest.raises(ValueError, match=r"linear2.bias is \(5,\), expected \(7,\)"):
         deep_rl_in_action(model, random_state_dict())
 
 
-def test_unbuilt_or_foreign_models_are_refused():
+def test_unbuilt_or_other_models_are_errors():
     with pytest.raises(ValueError, match="must be built first"):
         deep_rl_in_action(RelationalQNetwork.from_preset("book"), random_state_dict())
     with pytest.raises(ValueError, match=r"RelationalQNetwork.*; received 'book'"):

@@ -110,7 +110,7 @@ def built(**arguments):
     return model
 
 
-def test_converted_weights_give_the_originals_predictions():
+def test_output_equals_the_original():
     weights, x = random_state_dict(), window()
     predictions = hugging_face_decision_transformer(built(), weights)(x)
     expected = numpy_original(weights, x)
@@ -121,7 +121,7 @@ def test_converted_weights_give_the_originals_predictions():
         )
 
 
-def test_the_original_itself_agrees():
+def test_output_equals_transformers():
     """Skipped where transformers is not installed (`pip install transformers torch`)."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
@@ -166,7 +166,7 @@ def test_masks_of_older_versions_are_ignored():
     assert all((a == b).all() for a, b in zip(new.get_weights(), plain.get_weights()))
 
 
-def test_errors_list_everything_and_change_nothing():
+def test_error_lists_every_misfit_and_assigns_nothing():
     weights = random_state_dict()
     del weights["encoder.wpe.weight"], weights["encoder.ln_f.weight"]
     weights["encoder.h.7.ln_1.weight"] = np.zeros(H)
@@ -185,6 +185,6 @@ def test_errors_list_everything_and_change_nothing():
     assert all((new == old).all() for new, old in zip(model.get_weights(), before))
 
 
-def test_another_model_is_refused():
+def test_other_models_are_errors():
     with pytest.raises(ValueError, match="norm='pre'"):
         hugging_face_decision_transformer(built(norm="post"), random_state_dict())

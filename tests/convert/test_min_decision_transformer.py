@@ -96,7 +96,7 @@ def built(**arguments):
     return model
 
 
-def test_converted_weights_give_the_originals_predictions():
+def test_output_equals_the_original():
     weights, x = random_state_dict(), window()
     model = min_decision_transformer(built(), weights)
     predictions = model(x)
@@ -108,7 +108,7 @@ def test_converted_weights_give_the_originals_predictions():
         )
 
 
-def test_all_weights_are_taken():
+def test_all_weights_are_assigned():
     taken = {name for name in random_state_dict() if not name.endswith("attention.mask")}
     model = built()
     before = model.get_weights()
@@ -126,7 +126,7 @@ def test_the_published_size():
     assert model.count_params() == 1_123_599
 
 
-def test_errors_list_everything_and_change_nothing():
+def test_error_lists_every_misfit_and_assigns_nothing():
     weights = random_state_dict()
     del weights["embed_ln.bias"]
     weights["embed_extra.weight"] = np.zeros(3)
@@ -152,6 +152,6 @@ def test_errors_list_everything_and_change_nothing():
         (lambda: "a string", "must be a DecisionTransformer; received 'a string'"),
     ],
 )
-def test_another_model_is_refused(model, message):
+def test_other_models_are_errors(model, message):
     with pytest.raises(ValueError, match=message):
         min_decision_transformer(model(), random_state_dict())

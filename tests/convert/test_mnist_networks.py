@@ -134,7 +134,7 @@ ORIGINALS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_network_is_pytorchs(name):
+def test_output_equals_pytorch(name):
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     original = ORIGINALS[name](torch)
@@ -166,7 +166,7 @@ def random_blog_weights(seed=0):
     return {name: rng.normal(0, 0.2, size=shape) for name, shape in shapes.items()}
 
 
-def test_the_blogs_attention_is_its_formula():
+def test_attention_equals_the_formula_of_the_blog():
     """The same in numpy, where there is no PyTorch."""
     w, x = random_blog_weights(), images().astype("float64")
     cut = [
@@ -189,7 +189,7 @@ def test_the_blogs_attention_is_its_formula():
     np.testing.assert_allclose(ops.convert_to_numpy(scores["round_1"])[:, 0], attention, atol=1e-5)
 
 
-def test_every_misfit_is_listed_and_nothing_is_assigned():
+def test_error_lists_every_misfit_and_assigns_nothing():
     weights = random_blog_weights()
     del weights["fc.bias"]
     weights["attn.key.weight"] = np.zeros((49, 7))
@@ -219,13 +219,13 @@ def test_every_misfit_is_listed_and_nothing_is_assigned():
         (ConvolutionalClassifier.from_preset("book", hidden_units=()), "one hidden layer"),
     ],
 )
-def test_a_model_that_computes_something_else_is_refused(model, message):
+def test_model_with_another_computation_is_an_error(model, message):
     model.build((None, 28, 28, 1))
     with pytest.raises(ValueError, match=message):
         deep_rl_in_action(model, {})
 
 
-def test_unbuilt_or_foreign_models_are_refused():
+def test_unbuilt_or_other_models_are_errors():
     with pytest.raises(ValueError, match="must be built first"):
         deep_rl_in_action(MODELS["relational"](), {})
     with pytest.raises(ValueError, match="must be built first"):

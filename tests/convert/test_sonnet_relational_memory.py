@@ -31,7 +31,7 @@ def arrays(case):
 
 
 @recorded
-def test_the_layer_is_sonnets(case):
+def test_layer_equals_sonnet(case):
     variables, inputs, outputs = arrays(case)
     layer = RelationalMemory(**case["arguments"], return_sequences=True)
     layer.build(inputs.shape)
@@ -40,14 +40,14 @@ def test_the_layer_is_sonnets(case):
 
 
 @recorded
-def test_the_oracle_of_the_other_tests_is_sonnets(case):
+def test_oracle_equals_sonnet(case):
     variables, inputs, outputs = arrays(case)
     np.testing.assert_allclose(
         Oracle(variables, **case["arguments"]).run(inputs)[0], outputs, atol=5e-6
     )
 
 
-def test_the_cell_is_filled_in_place_and_returned():
+def test_cell_is_filled_in_place_and_returned():
     cell = built_cell()
     variables = random_variables(ARGUMENTS, 5)
     assert sonnet_relational_memory(cell, variables) is cell
@@ -73,7 +73,7 @@ def test_every_weight_is_filled():
         assert not np.isclose(new, old).any()
 
 
-def test_a_learned_start_stays():
+def test_learned_start_does_not_change():
     cell = built_cell(learned_start=True)
     start = ops.convert_to_numpy(cell.initial_memory)
     sonnet_relational_memory(cell, random_variables(ARGUMENTS, 5))
@@ -91,7 +91,7 @@ def test_another_scope():
         np.testing.assert_array_equal(one, other)
 
 
-def test_every_misfit_is_listed_and_nothing_is_assigned():
+def test_error_lists_every_misfit_and_assigns_nothing():
     variables = random_variables(ARGUMENTS, 5)
     del variables["relational_memory/layer_norm_2/gamma"]
     variables["relational_memory/linear/w"] = variables["relational_memory/linear/w"].T
@@ -111,12 +111,12 @@ def test_every_misfit_is_listed_and_nothing_is_assigned():
         np.testing.assert_array_equal(new, old)
 
 
-def test_a_cell_of_other_sizes_is_refused():
+def test_cell_of_other_sizes_is_an_error():
     with pytest.raises(ValueError, match=r"linear_2/w is \(4, 8\), expected \(4, 2\)"):
         sonnet_relational_memory(built_cell(gate_style="memory"), random_variables(ARGUMENTS, 5))
 
 
-def test_unbuilt_or_foreign_layers_are_refused():
+def test_unbuilt_or_other_layers_are_errors():
     with pytest.raises(ValueError, match="must be built first"):
         sonnet_relational_memory(RelationalMemoryCell(**ARGUMENTS), {})
     with pytest.raises(ValueError, match="a RelationalMemoryCell; received <RelationalMemory "):

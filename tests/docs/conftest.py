@@ -19,8 +19,7 @@ from code_blocks import ROOT
 from gymnasium.spaces import Box
 from keras import ops
 
-from rrl_tf.agents import double_dqn_run as double_dqn
-from rrl_tf.agents import recurrent_double_dqn_run as recurrent_double_dqn
+from rrl_tf.agents import train as agents_train
 from rrl_tf.data import clean
 from rrl_tf.envs import doorkey_task
 from rrl_tf.envs.preprocessing import as_float
@@ -203,8 +202,8 @@ def shorten(monkeypatch, module, name, numbers):
     train = getattr(module, name)
 
     @functools.wraps(train)
-    def short(task, network, config):
-        return train(task, network, dataclasses.replace(config, **numbers))
+    def short(task, network, config, **options):
+        return train(task, network, dataclasses.replace(config, **numbers), **options)
 
     monkeypatch.setattr(module, name, short)
 
@@ -212,10 +211,10 @@ def shorten(monkeypatch, module, name, numbers):
 @pytest.fixture
 def short_training(monkeypatch):
     """Trainings in Python with the numbers of `TOY`, films of a few frames."""
-    shorten(monkeypatch, double_dqn, "train_double_dqn", TOY)
+    shorten(monkeypatch, agents_train, "train_double_dqn", TOY)
     recurrent = {name: each for name, each in TOY.items() if name != "jit_compile"}
     recurrent |= {"batch_size": 2, "learning_starts": 96}  # whole sequences
-    shorten(monkeypatch, recurrent_double_dqn, "train_recurrent_double_dqn", recurrent)
+    shorten(monkeypatch, agents_train, "train_recurrent_double_dqn", recurrent)
     monkeypatch.setattr(pictures, "LONGEST_FILM", 3)
 
 

@@ -42,7 +42,7 @@ def network(**arguments):
 
 
 @functools.cache
-def answerer():
+def vqa_model():
     model = RelationalVQA.from_preset(
         "fast", num_classes=4, conv_filters=(4, 8), cell_units=(8,), width=8, hidden_units=(8,)
     )
@@ -114,8 +114,8 @@ def test_removed_cell_equals_a_cell_out_of_sight(seed):
 
 @settings(max_examples=10)
 @given(seed=st.integers(0, 99), cells=st.sets(st.integers(0, CELLS - 1)))
-def test_removed_cells_equal_absent_ones_in_an_answerer(seed, cells):
-    model, inputs, present = answerer(), some_pictures(seed, count=1), sorted(cells)
+def test_removed_cells_equal_absent_ones_in_a_vqa_model(seed, cells):
+    model, inputs, present = vqa_model(), some_pictures(seed, count=1), sorted(cells)
     removed = ~np.isin(np.arange(CELLS), present)[None]
     logits, attention = model(inputs, return_attention_scores=True, removed=removed)
     x = inputs["images"]
@@ -141,7 +141,7 @@ def test_cells_are_removed_for_all_questions_of_one_picture_only():
     inputs["questions"] = inputs["questions"].repeat(2, axis=1)
     removed = np.zeros((3, CELLS), bool)
     removed[1, :4] = True
-    with_all, without = array(answerer()(inputs)), array(answerer()(inputs, removed=removed))
+    with_all, without = array(vqa_model()(inputs)), array(vqa_model()(inputs, removed=removed))
     np.testing.assert_allclose(without[:, 0], without[:, 1], atol=1e-5)
     differs = np.abs(with_all - without).max(axis=(1, 2)) > 1e-3
     assert differs.tolist() == [False, True, False]
@@ -149,11 +149,11 @@ def test_cells_are_removed_for_all_questions_of_one_picture_only():
 
 @settings(max_examples=5)
 @given(seed=st.integers(0, 99))
-def test_drop_of_an_answerer_is_that_of_probability_and_accuracy(seed):
+def test_drop_of_a_vqa_model_is_that_of_probability_and_accuracy(seed):
     inputs, right = some_pictures(seed, count=8), np.arange(8) % 4
-    found = measure_faithfulness(answerer(), inputs, answers=right, counts=(0, CELLS), draws=2)
-    alone = answerer()(inputs, removed=np.ones((8, CELLS), bool))
-    before, after = (array(ops.softmax(each))[:, 0] for each in (answerer()(inputs), alone))
+    found = measure_faithfulness(vqa_model(), inputs, answers=right, counts=(0, CELLS), draws=2)
+    alone = vqa_model()(inputs, removed=np.ones((8, CELLS), bool))
+    before, after = (array(ops.softmax(each))[:, 0] for each in (vqa_model()(inputs), alone))
     said, later = before.argmax(axis=1), after.argmax(axis=1)
     for order, drop in found.drop.items():
         np.testing.assert_allclose(drop[0], 0.0, atol=1e-6)
@@ -292,10 +292,10 @@ def test_wrong_arguments_for_an_agent_raise_one_error(changes, message):
         ({"questions": np.full((3, 1, BITS), np.inf)}, "questions must be finite"),
     ],
 )
-def test_wrong_arguments_for_an_answerer_raise_one_error(changes, message):
+def test_wrong_arguments_for_a_vqa_model_raise_one_error(changes, message):
     inputs = {**some_pictures(0), **{n: changes.pop(n) for n in ["questions"] if n in changes}}
     with pytest.raises(InvalidInput, match=message):
-        measure_faithfulness(**{"network": answerer(), "inputs": inputs, **changes})
+        measure_faithfulness(**{"network": vqa_model(), "inputs": inputs, **changes})
 
 
 def test_integer_observations_equal_float_ones():

@@ -66,7 +66,7 @@ def test_bad_arguments():
 
 
 @pytest.mark.parametrize("shape", [(2, 1, 3), (2, 6, 1), (2, 5, 3), (6, 3)])
-def test_learned_places_are_those_that_were_built(shape):
+def test_positions_of_another_size_are_an_error(shape):
     """Once, one entity became as many as there are places."""
     layer = PositionEmbedding()
     layer(np.ones((2, 6, 3), "float32"))

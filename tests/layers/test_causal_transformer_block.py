@@ -72,7 +72,7 @@ def oracle(block, x, mask=None):
     end=st.booleans(),
     seed=st.integers(0, 9),
 )
-def test_block_is_the_oracle(norm, lengths, end, seed):
+def test_block_equals_numpy(norm, lengths, end, seed):
     block = built(seed, norm=norm)
     steps = np.arange(STEPS)
     lengths = np.array(lengths)[:, None]
@@ -96,7 +96,7 @@ def test_without_padding(norm):
 
 @NORMS
 @given(step=st.integers(0, STEPS - 1), ask=st.booleans())
-def test_the_future_never_leaks(norm, step, ask):
+def test_output_does_not_depend_on_later_positions(norm, step, ask):
     block = built(norm=norm)
 
     def outputs(x):
@@ -129,7 +129,7 @@ def test_padding_changes_no_real_position(norm, length, front, back):
 @given(
     rows=st.sampled_from([slice(1, None, 3), slice(-1, None), slice(0, 4), slice(None, None, 2)])
 )
-def test_rows_are_those_of_all(norm, rows):
+def test_rows_equal_the_rows_of_the_full_output(norm, rows):
     block = built(norm=norm)
     mask = np.arange(STEPS) >= np.array([[0], [3], [6]])
     output, scores = block(X, mask=mask, return_attention_scores=True)
@@ -141,7 +141,7 @@ def test_rows_are_those_of_all(norm, rows):
     assert symbol.shape[1:] == some.shape[1:]
 
 
-def test_one_position_attends_to_itself_without_a_warning():
+def test_single_position_gives_no_warning():
     block = built()
     output, scores = block(X[:, :1], return_attention_scores=True)
     np.testing.assert_array_equal(array(scores), 1.0)
@@ -149,7 +149,7 @@ def test_one_position_attends_to_itself_without_a_warning():
 
 
 @pytest.mark.parametrize("placement", ["output", "probabilities"])
-def test_dropout_is_for_training(placement):
+def test_dropout_acts_in_training_only(placement):
     block = built(dropout=0.5, dropout_placement=placement)
     without = built()
     without.set_weights(block.get_weights()[: len(without.weights)])
@@ -160,7 +160,7 @@ def test_dropout_is_for_training(placement):
 
 
 @pytest.mark.parametrize("placement", ["output", "probabilities"])
-def test_dropout_placement_is_what_is_dropped(placement):
+def test_dropout_placement_selects_the_dropped_tensor(placement):
     """Equal values gathered by any attention are these values: 0 or 2 after dropping half."""
     block = CausalTransformerBlock(1, dropout=0.5, dropout_placement=placement, seed=1)
     block.build((None, STEPS, WIDTH))
@@ -169,7 +169,7 @@ def test_dropout_placement_is_what_is_dropped(placement):
     assert (len(np.unique(array(heads).round(3))) > 1) == (placement == "probabilities")
 
 
-def test_keras_mask_is_padding():
+def test_mask_of_keras_is_padding():
     x = np.where(np.arange(STEPS)[:, None] >= 3, X, 0)
     masked = keras.layers.Masking()(x)
     block = built()

@@ -1,4 +1,4 @@
-"""Distributions whose tails lie on the bounds, beside numpy with the standard library's erfc."""
+"""CensoredNormal and its loss, compared with NumPy and the standard library's erfc."""
 
 import math
 
@@ -36,7 +36,7 @@ def distribution(locations, scale):
 
 @settings(max_examples=50)
 @given(locations=numbers, scale=st.floats(0.3, 3), seed=st.integers(0, 99))
-def test_the_loss_is_the_likelihood_of_what_was_clipped(locations, scale, seed):
+def test_loss_equals_the_likelihood_of_clipped_values(locations, scale, seed):
     rng = np.random.default_rng(seed)
     actions = np.clip(rng.normal(size=len(locations)) * 2, -1, 1).astype("float32")
     expected = np.mean(
@@ -48,7 +48,7 @@ def test_the_loss_is_the_likelihood_of_what_was_clipped(locations, scale, seed):
 
 @settings(max_examples=50)
 @given(locations=numbers, scale=scales)
-def test_the_mean_is_that_of_clipped_draws(locations, scale):
+def test_mean_equals_the_mean_of_clipped_draws(locations, scale):
     z = np.linspace(-8, 8, 20_001)
     density = np.exp(-0.5 * z * z)
     expected = [np.sum(np.clip(m + scale * z, -1, 1) * density) / density.sum() for m in locations]
@@ -57,12 +57,12 @@ def test_the_mean_is_that_of_clipped_draws(locations, scale):
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.5, math.nan])
-def test_a_share_of_the_noise_is_from_0_to_1(share):
+def test_noise_scale_outside_0_to_1_is_an_error(share):
     with pytest.raises(InvalidInput, match="noise_scale must be from 0 to 1; received"):
         CensoredNormal(noise_scale=share)
 
 
-def test_far_beyond_a_bound_there_is_a_loss_and_a_gradient_still():
+def test_loss_and_gradient_are_finite_far_beyond_a_bound():
     far = np.array([-30.0, 30.0], "float32")
     loss = loss_of_each(ops.array(np.ones(2, "float32")), ops.array(distribution(far, 0.5)))
     # log Φ(x) is about -x² / 2 - log(-x sqrt(2 pi)): of x = -62, and of 58, where it is 0.
@@ -71,7 +71,7 @@ def test_far_beyond_a_bound_there_is_a_loss_and_a_gradient_still():
 
 
 @pytest.mark.tf_only
-def test_the_noise_that_was_clipped_is_found_again():
+def test_fit_recovers_location_and_scale_of_clipped_values():
     """A squared error would find the clipped draws' mean, 0.8, and not the location, 1."""
     import tensorflow as tf
 
@@ -97,7 +97,7 @@ def test_the_noise_that_was_clipped_is_found_again():
 
 
 @pytest.mark.parametrize("share, expected", [(0.0, 1.0), (1.0, 0.8405)])
-def test_an_action_is_played_with_a_share_of_the_noise(share, expected):
+def test_action_is_the_mean_for_a_noise_scale(share, expected):
     outputs = CensoredNormal(noise_scale=share, initial_scale=0.4)(ops.array([[1.0]]))
     assert float(outputs["action"][0, 0]) == pytest.approx(expected, abs=1e-4)
     np.testing.assert_allclose(
@@ -105,8 +105,6 @@ def test_an_action_is_played_with_a_share_of_the_noise(share, expected):
     )
 
 
-def test_what_does_not_belong_together_is_refused():
-    with pytest.raises(
-        InvalidInput, match=r"must be 6, twice .*received the shape \(2, 3\)"
-    ):
+def test_loss_of_other_shapes_is_an_error():
+    with pytest.raises(InvalidInput, match=r"must be 6, twice .*received the shape \(2, 3\)"):
         loss_of_each(ops.zeros((2, 3)), ops.zeros((2, 3)))

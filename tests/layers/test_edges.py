@@ -1,4 +1,4 @@
-"""Graphs and relative positions in the relational layers, against NumPy and plain loops."""
+"""Graphs and relative positions in the relational layers, compared with NumPy."""
 
 import re
 
@@ -54,7 +54,7 @@ def expected(block, x, allowed, bias):
 
 
 @given(seed=SEEDS)
-def test_attention_goes_along_the_edges(seed):
+def test_attention_follows_the_edges(seed):
     edges = random_graph(seed)
     block = RelationalBlock(HEADS, KEY)
     output, attention = block(X, edges=edges, return_attention_scores=True)
@@ -66,7 +66,7 @@ def test_attention_goes_along_the_edges(seed):
 
 
 @given(seed=SEEDS)
-def test_features_of_edges_are_a_bias_of_every_head(seed):
+def test_edge_features_bias_the_scores_of_every_head(seed):
     features = np.random.default_rng(seed).normal(size=(2, 6, 6, 3)).astype("float32")
     there = random_graph(seed + 1)
     block = RelationalBlock(HEADS, KEY, edge_size=3)
@@ -79,8 +79,8 @@ def test_features_of_edges_are_a_bias_of_every_head(seed):
 
 @given(seed=SEEDS)
 @settings(max_examples=5)
-def test_a_node_learns_of_those_that_rounds_reach(seed):
-    """What is more than so many edges away cannot change a node, and what is nearer does."""
+def test_nodes_depend_on_nodes_within_as_many_edges_as_rounds(seed):
+    """Farther nodes do not change a node, and nearer nodes do."""
     edges = random_graph(seed, 0.25)
     module = RelationalModule(RelationalBlock(HEADS, KEY), num_rounds=2, share_weights=True)
     before = array(module(X, edges=edges))
@@ -94,7 +94,7 @@ def test_a_node_learns_of_those_that_rounds_reach(seed):
         np.testing.assert_array_equal(differs, within_reach)
 
 
-def test_a_mask_and_a_graph_hold_together():
+def test_mask_and_edges_combine():
     edges, counts = random_graph(3), np.array([[True] * 4 + [False] * 2] * 2)
     block = RelationalBlock(HEADS, KEY)
     both = array(block(X, mask=counts, edges=edges))
@@ -103,7 +103,7 @@ def test_a_mask_and_a_graph_hold_together():
 
 
 @pytest.mark.parametrize("arguments", [{}, {"edge_size": 3}, {"max_offset": 1}])
-def test_one_entity_alone_is_the_row_of_all(arguments):
+def test_one_entity_equals_its_row_of_all(arguments):
     graph = {"edges": RNG.normal(size=(2, 6, 6, 3)).astype("float32")}
     graph = graph if "edge_size" in arguments else {"edges": random_graph(1)}
     if "max_offset" in arguments:
@@ -124,7 +124,7 @@ def filled(bias):
 
 
 @given(rows=st.integers(1, 5), columns=st.integers(1, 5), reach=st.integers(1, 4))
-def test_a_bias_is_of_the_way_from_cell_to_cell(rows, columns, reach):
+def test_position_bias_depends_on_the_clipped_offset(rows, columns, reach):
     layer = RelativePositionBias(HEADS, reach)
     table = filled(layer).reshape(2 * reach + 1, 2 * reach + 1, HEADS)
     bias = array(layer(grid=(rows, columns)))
@@ -136,7 +136,7 @@ def test_a_bias_is_of_the_way_from_cell_to_cell(rows, columns, reach):
             np.testing.assert_array_equal(bias[0, :, i, j], table[reach + dy, reach + dx])
 
 
-def test_relative_positions_are_a_bias_of_every_head():
+def test_relative_positions_bias_the_scores_of_every_head():
     block = RelationalBlock(HEADS, KEY, max_offset=2)
     block.build(X.shape)
     filled(block.position_bias)
@@ -146,7 +146,7 @@ def test_relative_positions_are_a_bias_of_every_head():
     np.testing.assert_allclose(array(attention), known[1], atol=1e-6)
 
 
-def test_entities_behind_the_grid_have_no_place():
+def test_entities_after_the_grid_have_no_position_bias():
     block = RelationalBlock(HEADS, KEY, max_offset=2)
     block.build(X.shape)
     filled(block.position_bias)
@@ -156,7 +156,7 @@ def test_entities_behind_the_grid_have_no_place():
     np.testing.assert_allclose(array(attention), expected(block, X, np.True_, bias)[1], atol=1e-6)
 
 
-def test_a_shifted_grid_gives_shifted_attention():
+def test_shifted_grid_gives_shifted_attention():
     """The same cells in another corner of a larger grid attend to each other as before."""
     block = RelationalBlock(HEADS, KEY, max_offset=4)
     block.build((None, None, 8))
@@ -178,7 +178,7 @@ def test_a_shifted_grid_gives_shifted_attention():
         np.testing.assert_allclose(array(within)[:, :, cells][..., cells], array(scores), atol=1e-5)
 
 
-def test_any_bias_is_added_to_the_scores():
+def test_bias_is_added_to_the_scores():
     layer = MultiHeadDotProductAttention(HEADS, KEY)
     layer.build(X.shape)
     layer.query_key_value.kernel.assign(np.zeros(layer.query_key_value.kernel.shape))
@@ -188,7 +188,7 @@ def test_any_bias_is_added_to_the_scores():
     np.testing.assert_allclose(array(attention), known, atol=1e-6)
 
 
-def test_a_functional_model_of_graphs_of_any_size_is_saved(tmp_path):
+def test_functional_model_of_graphs_saves_and_loads(tmp_path):
     nodes, edges = keras.Input((None, 8)), keras.Input((None, None, 3))
     module = RelationalModule(RelationalBlock(HEADS, KEY, edge_size=3), num_rounds=2)
     output, scores = module(nodes, edges=edges, return_attention_scores=True)
@@ -201,7 +201,7 @@ def test_a_functional_model_of_graphs_of_any_size_is_saved(tmp_path):
         np.testing.assert_array_equal(array(again(graph)), array(model(graph)))
 
 
-def test_every_bias_is_trained():
+def test_fit_changes_every_bias():
     for arguments, graph in (
         ({"edge_size": 3}, {"edges": RNG.normal(size=(2, 6, 6, 3)).astype("float32")}),
         ({"max_offset": 2}, {"grid": (2, 3)}),
@@ -262,8 +262,7 @@ def test_every_bias_is_trained():
         ),
     ],
 )
-def test_graphs_that_do_not_fit_are_named(arguments, graph, message):
-    """A mask of three axes was once taken for one of the heads, where there were edges."""
+def test_bad_graphs_and_grids_are_errors(arguments, graph, message):
     with pytest.raises(ValueError, match=message):
         RelationalBlock(HEADS, KEY, **arguments)(X, **graph)
     if "mask" not in graph:
@@ -274,12 +273,12 @@ def test_graphs_that_do_not_fit_are_named(arguments, graph, message):
 
 
 @pytest.mark.parametrize("entity", [-1, 6, True])
-def test_attention_has_no_other_entities_than_there_are(entity):
+def test_entity_out_of_range_is_an_error(entity):
     with pytest.raises(ValueError, match=f"`entity` must be .*; received {entity}"):
         MultiHeadDotProductAttention(HEADS, KEY)(X, entity=entity)
 
 
-def test_rounds_of_their_own_drop_other_attention():
+def test_rounds_have_consecutive_dropout_seeds():
     block = RelationalBlock(HEADS, KEY, dropout=0.5, seed=3)
     module = RelationalModule(block, num_rounds=3)
     assert [each.seed for each in module.rounds] == [3, 4, 5]

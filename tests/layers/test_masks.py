@@ -1,4 +1,4 @@
-"""Masks that Keras carries along, in every kind of model: padding changes nothing."""
+"""Padding masks that Keras carries, in every kind of model."""
 
 import keras
 import numpy as np
@@ -118,14 +118,14 @@ def test_padding_changes_nothing(name, make):
 @pytest.mark.parametrize("name", ["attention", "module"])
 @settings(max_examples=6)
 @given(batch=st.integers(1, 5), length=st.integers(1, 5), front=st.booleans())
-def test_nor_does_it_in_any_batch(name, batch, length, front):
+def test_padding_changes_nothing_in_batches_of_any_size(name, batch, length, front):
     model = functional(LAYERS[name]())
     assert_padding_changes_nothing(model, padded_tokens(batch, length, front))
 
 
 @relational
 @pytest.mark.parametrize("make", [sequential, functional, nested], ids=lambda m: m.__name__)
-def test_a_saved_model_hides_the_same(name, make, tmp_path):
+def test_saved_model_applies_the_same_mask(name, make, tmp_path):
     model, tokens = make(LAYERS[name]()), padded_tokens(5, 5)
     model(tokens)
     model.save(tmp_path / "model.keras")
@@ -135,7 +135,7 @@ def test_a_saved_model_hides_the_same(name, make, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["attention", "module"])
-def test_fit_and_predict_do_not_see_padding(name):
+def test_padding_does_not_change_fit_and_predict(name):
     tokens = np.where(padded_tokens(6, 4) == 0, 0, RNG.integers(1, 5, (6, 4)))
     tokens[1, 0] = 1
     targets = RNG.normal(size=(6, 1))
@@ -159,7 +159,7 @@ def test_fit_and_predict_do_not_see_padding(name):
 
 
 @pytest.mark.parametrize("length", [5, 7])
-def test_with_a_context_its_mask_counts(length):
+def test_mask_of_the_context_applies_to_the_keys(length):
     """Five queries, some of them padding themselves, and as many keys or more."""
     questions, tokens = padded_tokens(5, 5), padded_tokens(5, length, front=True)
     x, y = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
@@ -179,7 +179,7 @@ def test_with_a_context_its_mask_counts(length):
 
 
 @relational
-def test_what_a_caller_hides_is_hidden_beside_the_padding(name):
+def test_mask_of_the_caller_combines_with_padding(name):
     tokens, layer = padded_tokens(5, 5), LAYERS[name]()
     causal = np.tril(np.ones((5, 5), bool))[None, None]
     entities = embedding()(tokens)
@@ -193,7 +193,7 @@ def test_what_a_caller_hides_is_hidden_beside_the_padding(name):
 
 
 @relational
-def test_the_mask_goes_on_to_what_follows(name):
+def test_padding_mask_passes_to_the_next_layer(name):
     """Averaging afterwards leaves out what was padding, also after a mask of the caller's."""
     tokens, layer, average = (
         padded_tokens(4, 5),
@@ -211,7 +211,7 @@ def test_the_mask_goes_on_to_what_follows(name):
 
 @pytest.mark.parametrize("symbolic", [False, True])
 @relational
-def test_the_output_of_one_entity_carries_its_own_mask(name, symbolic):
+def test_output_of_one_entity_carries_its_mask(name, symbolic):
     tokens, layer = padded_tokens(4, 5), LAYERS[name]()
     last = {"entity": 4, "return_attention_scores": True}
     memory = RelationalMemory(2, 3, 2)  # keeps its start where a step is hidden
@@ -226,7 +226,7 @@ def test_the_output_of_one_entity_carries_its_own_mask(name, symbolic):
     np.testing.assert_array_equal((result == start).all(axis=-1), hidden)
 
 
-def test_positions_pass_the_mask_on():
+def test_position_embedding_passes_the_mask():
     tokens = padded_tokens(5, 5)
     model = keras.Sequential([embedding(), PositionEmbedding(), RelationalBlock(2, 3)])
     before = array(model(tokens))
@@ -239,7 +239,7 @@ def test_positions_pass_the_mask_on():
 
 @pytest.mark.parametrize("shape", [(1, 1, 1, 5), (1, 1, 5, 5), (2, 1, 5, 5), (2, 2, 1, 5)])
 @pytest.mark.tf_only
-def test_one_entity_in_a_graph_that_knows_no_sizes(shape):
+def test_one_entity_in_a_graph_with_unknown_sizes(shape):
     import tensorflow as tf
 
     layer, x = LAYERS["module"](), RNG.normal(size=(2, 5, WIDTH)).astype("float32")

@@ -117,7 +117,7 @@ sizes = st.integers(2, 4)
     nodes=sizes,
     masked=st.booleans(),
 )
-def test_self_attention_is_the_oracle(
+def test_self_attention_equals_numpy(
     score, qkv_norm, heads, key_size, value_size, output_size, nodes, masked
 ):
     layer = MultiHeadDotProductAttention(
@@ -136,7 +136,7 @@ def test_self_attention_is_the_oracle(
     keys=sizes,
     masked=st.booleans(),
 )
-def test_cross_attention_is_the_oracle(score, qkv_norm, nodes, keys, masked):
+def test_cross_attention_equals_numpy(score, qkv_norm, nodes, keys, masked):
     layer = MultiHeadDotProductAttention(2, 3, 4, score=score, qkv_norm=qkv_norm)
     randomised(layer, (None, nodes, 3), (None, keys, 5))
     x = RNG.normal(size=(2, nodes, 3)).astype("float32")
@@ -154,7 +154,7 @@ def test_symbolic_shapes_of_cross_attention():
     assert scores.shape == (None, 2, 6, 5)
 
 
-def test_cross_attention_survives_a_saved_file(tmp_path):
+def test_cross_attention_saves_and_loads(tmp_path):
     x, context = keras.Input((6, 3)), keras.Input((5, 7))
     model = keras.Model([x, context], MultiHeadDotProductAttention(2, 3)(x, context=context))
     model.save(tmp_path / "model.keras")
@@ -208,7 +208,7 @@ def test_dropout_acts_on_the_probabilities_in_training_only():
     np.testing.assert_allclose(mean, array(still), atol=0.2)
 
 
-def test_projections_do_not_start_alike():
+def test_projections_have_different_initial_weights():
     layer = MultiHeadDotProductAttention(1, 3, output_size=3, score="additive")
     layer.build((None, 6, 3))
     kernels = [array(layer.score_query.kernel), array(layer.score_key.kernel)]
@@ -282,7 +282,7 @@ def test_bad_shapes(arguments, shapes, message):
 @pytest.mark.parametrize(
     "shape", [(6, 6), (2, 5), (6,), (2, 6, 6), (1, 1, 1, 1, 6), (3, 1, 6, 6), (2, 2, 5, 6)]
 )
-def test_a_mask_that_does_not_broadcast_is_refused(shape):
+def test_mask_that_does_not_broadcast_is_an_error(shape):
     layer = MultiHeadDotProductAttention(2, 3)
     message = r"\(B, S\), here \(2, 6\).*\(B, H, N, S\), here \(2, 2, 6, 6\); received the shape"
     with pytest.raises(InvalidInput, match=message):
@@ -293,13 +293,13 @@ def test_a_mask_that_does_not_broadcast_is_refused(shape):
     "shape", [(6, 6), (2, 6, 6), (6,), (3, 1, 6, 6), (2, 2, 5, 6), (1, 1, 1, 1, 6)]
 )
 @pytest.mark.parametrize("entity", [None, 2])
-def test_a_bias_that_does_not_broadcast_is_refused(shape, entity):
+def test_bias_that_does_not_broadcast_is_an_error(shape, entity):
     layer = MultiHeadDotProductAttention(2, 3)
     with pytest.raises(InvalidInput, match=r"bias.*here \(2, 2, 6, 6\); received the shape"):
         layer(np.ones((2, 6, 3), "float32"), bias=np.ones(shape, "float32"), entity=entity)
 
 
-def test_a_layer_is_built_for_one_kind_of_attention():
+def test_context_after_building_without_one_is_an_error():
     x = np.ones((1, 6, 3), "float32")
     layer = MultiHeadDotProductAttention(2, 3)
     layer(x)
@@ -309,15 +309,14 @@ def test_a_layer_is_built_for_one_kind_of_attention():
 
 @pytest.mark.parametrize("arguments", [{"qkv_norm": "joint"}, {"score": "book_additive"}], ids=repr)
 @pytest.mark.parametrize("nodes", [1, 5])
-def test_weights_for_every_entity_take_no_other_number_of_them(arguments, nodes):
-    """Once, one entity became as many as there are weights."""
+def test_other_number_of_entities_than_weights_is_an_error(arguments, nodes):
     layer = MultiHeadDotProductAttention(2, 3, **arguments)
     layer(np.ones((1, 6, 3), "float32"))
     with pytest.raises(InvalidInput, match=rf"\(6, 6\); received \({nodes}, {nodes}\)"):
         layer(np.ones((1, nodes, 3), "float32"))
 
 
-def test_one_entity_attends_to_itself_without_a_warning():
+def test_single_entity_gives_no_warning():
     layer = MultiHeadDotProductAttention(num_heads=2, key_size=3)
     for mask in (None, np.ones((2, 1, 1, 1), bool)):
         _, scores = layer(np.ones((2, 1, 5), "float32"), mask=mask, return_attention_scores=True)

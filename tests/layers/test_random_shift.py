@@ -1,4 +1,4 @@
-"""RandomShift moves every picture by a shift of its own, and fills with the border."""
+"""RandomShift shifts every image separately and fills with border pixels."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def moved(picture, dy, dx):
     return padded[3 + dy : 3 + dy + height, 3 + dx : 3 + dx + width]
 
 
-def test_every_picture_is_moved_by_one_of_the_shifts_and_all_occur():
+def test_every_image_gets_one_of_all_shifts():
     pictures = np.random.default_rng(0).random((400, 5, 6, 2)).astype("float32")
     shifted = ops.convert_to_numpy(RandomShift(2, seed=1)(pictures, training=True))
     shifts = [(dy, dx) for dy in range(-2, 3) for dx in range(-2, 3)]
@@ -27,17 +27,17 @@ def test_every_picture_is_moved_by_one_of_the_shifts_and_all_occur():
     assert {each[0] for each in found} == {*shifts}
 
 
-def test_nothing_moves_outside_of_training():
+def test_images_do_not_shift_outside_training():
     pictures = np.random.default_rng(0).random((3, 5, 6, 2)).astype("float32")
     np.testing.assert_array_equal(RandomShift(2)(pictures), pictures)
 
 
 @pytest.mark.parametrize("cells", [0, -1, 1.5])
-def test_bad_numbers_are_named(cells):
+def test_bad_arguments(cells):
     with pytest.raises(InvalidInput, match=f"`cells`.*received {cells}"):
         RandomShift(cells)
 
 
-def test_what_is_no_picture_is_refused():
+def test_bad_shapes():
     with pytest.raises(InvalidInput, match=r"images.*\(2, 3, 4\)"):
         RandomShift(1).build((2, 3, 4))

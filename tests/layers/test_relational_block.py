@@ -79,7 +79,7 @@ def test_shared_rounds_are_the_same_block_repeated():
     assert len(module.weights) == len(block.weights)
 
 
-def test_own_rounds_have_weights_of_their_own():
+def test_unshared_rounds_have_separate_weights():
     module = RelationalModule(RelationalBlock(2, 5), num_rounds=2)
     module.build(X.shape)
     first, second = (array(block.attention.query_key_value.kernel) for block in module.blocks)
@@ -87,12 +87,12 @@ def test_own_rounds_have_weights_of_their_own():
     assert len({weight.path for weight in module.weights}) == len(module.weights)
 
 
-def test_own_rounds_may_change_the_size():
+def test_unshared_rounds_may_change_the_size():
     module = RelationalModule(RelationalBlock(2, 5, units=(3,), residual=False), num_rounds=2)
     assert module(X).shape == (2, 6, 3)
 
 
-def test_mask_holds_in_every_round():
+def test_mask_applies_in_every_round():
     module = RelationalModule(RelationalBlock(2, 5), num_rounds=3)
     mask = np.array([True] * 4 + [False] * 2)
     hidden = array(module(X, mask=mask[None, None, None, :]))[:, :4]

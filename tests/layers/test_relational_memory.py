@@ -39,7 +39,7 @@ from rrl_tf.layers import RelationalMemory, RelationalMemoryCell
     masked=st.booleans(),
     given_start=st.booleans(),
 )
-def test_a_sequence_is_the_oracles(
+def test_sequence_equals_the_oracle(
     sizes, num_rows, steps, go_backwards, unroll, masked, given_start
 ):
     layer = random_layer(
@@ -76,7 +76,7 @@ def test_a_sequence_is_the_oracles(
 
 
 @pytest.mark.parametrize("unroll", [False, True])
-def test_forty_steps_are_the_oracles(unroll):
+def test_forty_steps_equal_the_oracle(unroll):
     layer = random_layer(return_sequences=True, unroll=unroll)
     x = random_inputs(steps=40)
     outputs, scores = layer(x, return_attention_scores=True)
@@ -87,7 +87,7 @@ def test_forty_steps_are_the_oracles(unroll):
 
 @pytest.mark.parametrize("return_sequences", [False, True])
 @pytest.mark.parametrize("return_state", [False, True])
-def test_what_comes_back(return_sequences, return_state):
+def test_returned_tuple(return_sequences, return_state):
     layer = random_layer(return_sequences=return_sequences, return_state=return_state)
     x = random_inputs()
     everything = random_layer(return_sequences=True)(x)
@@ -102,7 +102,7 @@ def test_what_comes_back(return_sequences, return_state):
             assert_equal(flat[1], everything[:, -1])
 
 
-def test_a_masked_tail_changes_nothing_before_it():
+def test_masked_tail_does_not_change_earlier_outputs():
     layer = random_layer(return_sequences=True)
     x = random_inputs(steps=6)
     mask = np.arange(6) < np.array([[4], [6]])
@@ -115,7 +115,7 @@ def test_a_masked_tail_changes_nothing_before_it():
 
 
 @pytest.mark.parametrize("unroll", [False, True])
-def test_padding_at_the_front_with_a_mask_is_no_padding(unroll):
+def test_masked_front_padding_does_not_change_the_output(unroll):
     layer = random_layer(return_sequences=True, unroll=unroll)
     x = random_inputs(steps=4)
     padded = np.concatenate([np.full((2, 3, FEATURES), 7.0, "float32"), x], axis=1)
@@ -128,12 +128,12 @@ def test_padding_at_the_front_with_a_mask_is_no_padding(unroll):
     assert (array(scores["block_1"])[:, :3] == 0).all()
 
 
-def test_a_sequence_without_a_step_that_counts_leaves_the_start():
+def test_fully_masked_sequence_keeps_the_initial_memory():
     mask = np.zeros((2, 5), bool)
     assert_equal(random_layer()(random_inputs(), mask=mask), np.stack(2 * [START]))
 
 
-def test_masked_steps_may_be_zero():
+def test_zero_output_for_mask():
     mask = RNG.random((2, 5)) < 0.5
     layer = random_layer(return_sequences=True, return_state=True, zero_output_for_mask=True)
     x = random_inputs()
@@ -143,7 +143,7 @@ def test_masked_steps_may_be_zero():
     assert_equal(state, plain[:, -1])
 
 
-def test_a_mask_that_keras_carries_counts_with_a_start_too():
+def test_carried_mask_applies_with_an_initial_state():
     x = random_inputs()
     x[0, 3:] = 0.0
     masked = keras.layers.Masking()(x)
@@ -155,7 +155,7 @@ def test_a_mask_that_keras_carries_counts_with_a_start_too():
     assert random_layer().compute_mask(masked, "the mask") is None
 
 
-def test_a_state_goes_on_where_it_ended():
+def test_returned_state_continues_a_sequence():
     layer = random_layer(return_sequences=True, return_state=True)
     x = random_inputs(steps=6)
     whole, _ = layer(x)
@@ -165,7 +165,7 @@ def test_a_state_goes_on_where_it_ended():
 
 
 @pytest.mark.parametrize("learned_start", [False, True])
-def test_stateful_layers_go_on_until_they_are_reset(learned_start):
+def test_stateful_layer_continues_until_reset(learned_start):
     options = {"return_sequences": True, "learned_start": learned_start}
     layer, plain = random_layer(stateful=True, **options), random_layer(**options)
     if learned_start:
@@ -190,18 +190,18 @@ def test_bad_arguments(name):
 
 
 @pytest.mark.parametrize("shape", [(2, 5), (2, 5, 2, 2, FEATURES)])
-def test_sequences_of_another_rank_are_refused(shape):
+def test_sequences_of_another_rank_are_an_error(shape):
     with pytest.raises(ValueError, match=r"\(B, T, F\) or matrices.*; received the shape"):
         RelationalMemory(**ARGUMENTS)(np.ones(shape))
 
 
-def test_sequences_of_another_size_are_refused():
+def test_sequences_of_another_size_are_an_error():
     with pytest.raises(ValueError, match=r"shape=\(None, None, 3\)"):
         random_layer()(np.ones((2, 5, FEATURES + 1)))
 
 
 @pytest.mark.parametrize("shape", [(2, 5), (2, 3, 4), (STATE,), (3, STATE)])
-def test_a_start_of_another_shape_is_refused(shape):
+def test_initial_state_of_another_shape_is_an_error(shape):
     layer = random_layer()
     message = r"`initial_state` must be a flat memory.*here \({}, 12\); received the shape"
     with pytest.raises(ValueError, match=message.format(2)):
@@ -212,19 +212,19 @@ def test_a_start_of_another_shape_is_refused(shape):
         )
 
 
-def test_two_starts_are_refused():
+def test_two_initial_states_are_an_error():
     start = np.ones((2, STATE), "float32")
     with pytest.raises(ValueError, match=r"one memory; received 2"):
         random_layer()(random_inputs(), initial_state=[start, start])
 
 
 @pytest.mark.parametrize("shape", [(2, 5, 1), (5,), (2, 4)])
-def test_a_mask_of_another_shape_is_refused(shape):
+def test_mask_of_another_shape_is_an_error(shape):
     with pytest.raises(ValueError, match=r"`mask` must be \(B, T\).*; received the shape"):
         random_layer()(random_inputs(), mask=np.ones(shape, bool))
 
 
-def test_a_stateful_layer_needs_a_known_batch():
+def test_stateful_layer_needs_a_known_batch():
     with pytest.raises(ValueError, match="batch size must be static"):
         RelationalMemory(**ARGUMENTS, stateful=True)(keras.Input((5, FEATURES)))
     with pytest.raises(ValueError, match=r"batch of 2; received a batch of 3"):
@@ -236,7 +236,7 @@ def test_unrolling_needs_a_known_number_of_steps():
         RelationalMemory(**ARGUMENTS, unroll=True)(keras.Input((None, FEATURES)))
 
 
-def test_the_cell_of_the_layer_is_the_cell():
+def test_cell_equals_the_cell_of_the_layer():
     layer = random_layer(key_size=5)
     assert isinstance(layer.cell, RelationalMemoryCell)
     assert layer.cell.key_size == 5

@@ -55,7 +55,7 @@ def random_inputs(num_rows=None, steps=1, batch=2, features=FEATURES):
 @example(
     arguments={"mem_slots": 8, "head_size": 32, "num_heads": 8}, num_rows=None, random_memory=False
 )
-def test_a_step_is_the_oracles(arguments, num_rows, random_memory):
+def test_step_equals_the_oracle(arguments, num_rows, random_memory):
     cell, oracle = cell_and_oracle(arguments, num_rows)
     x = random_inputs(num_rows)
     memory = array(cell.get_initial_state(batch_size=2)[0])
@@ -71,7 +71,7 @@ def test_a_step_is_the_oracles(arguments, num_rows, random_memory):
 
 
 @pytest.mark.parametrize("gate_style", ["unit", "memory", None])
-def test_forty_steps_are_the_oracles(gate_style):
+def test_forty_steps_equal_the_oracle(gate_style):
     arguments = {"mem_slots": 4, "head_size": 5, "num_heads": 2, "gate_style": gate_style}
     cell, oracle = cell_and_oracle(arguments)
     x = random_inputs(steps=40)
@@ -96,7 +96,7 @@ def test_forty_steps_are_the_oracles(gate_style):
     ],
     ids=["unit", "memory", "no-gates"],
 )
-def test_gradients_are_the_oracles_finite_differences(options, num_rows):
+def test_gradients_equal_finite_differences_of_the_oracle(options, num_rows):
     import tensorflow as tf
 
     arguments = {"mem_slots": 3, "head_size": 3, "num_heads": 2, **options}
@@ -138,14 +138,14 @@ def _array_of_oracle(oracle, weight):
 
 
 @pytest.mark.parametrize(("slots", "head_size", "heads"), [(4, 3, 2), (6, 2, 2), (4, 2, 2)])
-def test_the_memory_starts_as_the_identity_cut_or_padded(slots, head_size, heads):
+def test_initial_memory_is_a_truncated_or_padded_identity(slots, head_size, heads):
     cell = RelationalMemoryCell(slots, head_size, heads)
     (memory,) = cell.get_initial_state(batch_size=3)
     wanted = identity(slots, head_size * heads).reshape(-1)
     np.testing.assert_array_equal(array(memory), np.stack(3 * [wanted]))
 
 
-def test_a_learned_start_begins_as_the_identity_and_is_a_weight():
+def test_learned_start_is_a_weight_initialised_to_the_identity():
     cell = RelationalMemoryCell(4, 3, learned_start=True)
     cell.build((None, FEATURES))
     np.testing.assert_array_equal(
@@ -163,18 +163,18 @@ def _parameters(cell, shape=(None, FEATURES)):
     return cell.count_params()
 
 
-def test_parameters_are_the_originals():
+def test_number_of_parameters_equals_the_original():
     assert _parameters(RelationalMemoryCell(8, 32, 8), (None, 40)) == 605_184
 
 
-def test_a_block_adds_its_attention_and_norms_but_no_dense_network():
+def test_another_block_adds_attention_and_norms_only():
     one, two = (_parameters(RelationalMemoryCell(4, 3, 2, num_blocks=n)) for n in (1, 2))
     assert two - one == (6 * 18 + 18) + 2 * (18 + 6 + 6)
 
 
 @pytest.mark.parametrize("gate_style", ["unit", "memory"])
 @pytest.mark.parametrize("num_rows", [None, 2])
-def test_an_infinite_forget_bias_keeps_the_memory(gate_style, num_rows):
+def test_infinite_forget_bias_keeps_the_memory(gate_style, num_rows):
     cell, _ = cell_and_oracle(
         {
             "mem_slots": 4,
@@ -196,14 +196,14 @@ def test_an_infinite_forget_bias_keeps_the_memory(gate_style, num_rows):
 
 @pytest.mark.parametrize("slots", [1, 2, 5])
 @pytest.mark.parametrize("head_size", [1, 3])
-def test_odd_sizes_mix(slots, head_size):
+def test_odd_sizes(slots, head_size):
     cell = RelationalMemoryCell(slots, head_size, num_heads=3, key_size=2)
     assert cell.state_size == cell.output_size == slots * head_size * 3
     output, (state,) = cell(np.ones((2, FEATURES)), cell.get_initial_state(batch_size=2))
     assert tuple(output.shape) == tuple(state.shape) == (2, cell.state_size)
 
 
-def test_a_matrix_of_one_row_is_a_vector():
+def test_matrix_of_one_row_equals_a_vector():
     arguments = {"mem_slots": 3, "head_size": 2, "num_heads": 2}
     vectors, _ = cell_and_oracle(arguments)
     matrices, _ = cell_and_oracle(arguments, num_rows=1)
@@ -213,12 +213,12 @@ def test_a_matrix_of_one_row_is_a_vector():
     )
 
 
-def test_weights_start_as_sonnets():
+def test_initial_weights_are_distributed_as_in_sonnet():
     cell = RelationalMemoryCell(4, 16, 4)
     cell.build((None, 100))
     for dense, features in ((cell.input_projection, 100), (cell.mlp[0], 64), (cell.mlp[1], 64)):
         kernel = array(dense.kernel)
-        # Cut at two standard deviations, a normal distribution keeps 0.88 of its own.
+        # Truncated at two standard deviations, the standard deviation is 0.88 of the normal one.
         assert kernel.std() == pytest.approx(0.8796 / np.sqrt(features), rel=0.05)
         assert 1.9 < np.abs(kernel).max() * np.sqrt(features) <= 2.0001
         assert (array(dense.bias) == 0).all()
@@ -228,7 +228,7 @@ def test_weights_start_as_sonnets():
     assert (array(cell.attentions[0].fused_norm.gamma) == 1).all()
 
 
-def test_the_initializer_is_an_argument():
+def test_kernel_initializer():
     cell = RelationalMemoryCell(4, 16, 4, kernel_initializer=keras.initializers.Constant(0.25))
     cell = RelationalMemoryCell.from_config(cell.get_config())
     cell.build((None, FEATURES))
@@ -285,7 +285,7 @@ def test_bad_shapes(shape):
 
 
 @pytest.mark.parametrize("shape", [(2, 2, 3), (2, 5), (6,)])
-def test_a_memory_of_another_shape_is_refused(shape):
+def test_memory_of_another_shape_is_an_error(shape):
     cell = RelationalMemoryCell(2, 3)
     with pytest.raises(ValueError, match=r"here \(B, 6\); received the shape"):
         cell(np.ones((2, FEATURES)), [np.ones(shape)])
@@ -293,7 +293,7 @@ def test_a_memory_of_another_shape_is_refused(shape):
 
 @settings(max_examples=10)
 @given(num_blocks=st.integers(1, 3), seen=st.lists(st.booleans(), min_size=3, max_size=3))
-def test_rows_out_of_sight_might_as_well_not_be_there(num_blocks, seen):
+def test_invisible_rows_equal_absent_rows(num_blocks, seen):
     arguments = {"mem_slots": 2, "head_size": 3, "num_heads": 2, "num_blocks": num_blocks}
     arguments["gate_style"] = None  # gates have weights for every row
     cell, _ = cell_and_oracle(arguments, num_rows=3)
@@ -317,7 +317,7 @@ def test_rows_out_of_sight_might_as_well_not_be_there(num_blocks, seen):
 
 
 @pytest.mark.parametrize("gate_style", ["unit", "memory", None])
-def test_gates_say_what_a_step_keeps(gate_style):
+def test_gates_explain_the_memory_after_a_step(gate_style):
     arguments = {"mem_slots": 2, "head_size": 3, "gate_style": gate_style}
     cell, _ = cell_and_oracle(arguments)
     memory = RNG.normal(size=(2, 6)).astype("float32")
@@ -327,7 +327,7 @@ def test_gates_say_what_a_step_keeps(gate_style):
         assert gates == {}
         return
     assert {gate.shape for gate in gates.values()} == {(2, 2, 3 if gate_style == "unit" else 1)}
-    # What is not kept was let in, and lies between -1 and 1.
+    # The new part lies between -1 and 1.
     after = array(cell.update(projected, memory)[0]).reshape(2, 2, 3)
     let_in = (after - gates["forget"] * memory.reshape(2, 2, 3)) / gates["input"]
     assert np.abs(let_in).max() < 1

@@ -24,14 +24,14 @@ from random_relational_memory import (
 from rrl_tf.layers import RelationalMemory
 
 
-def test_a_learned_start_learns():
+def test_fit_changes_a_learned_start():
     model = keras.Sequential([RelationalMemory(**ARGUMENTS, learned_start=True)])
     model.compile(keras.optimizers.SGD(1.0), "mse", run_eagerly=True)
     model.fit(random_inputs(), np.ones((2, STATE)), verbose=0)
     assert (array(model.layers[0].cell.initial_memory) != START).any()
 
 
-def test_keras_own_rnn_runs_the_cell():
+def test_keras_rnn_runs_the_cell():
     layer = random_layer(return_sequences=True)
     x = random_inputs()
     assert_equal(keras.layers.RNN(layer.cell, return_sequences=True)(x), layer(x))
@@ -93,7 +93,7 @@ def functional_reader():
 
 # The conformance tests fit functional models as a graph; here they are eager, which is sooner done.
 @pytest.mark.parametrize(("make", "eager"), [(Reader, False), (functional_reader, True)])
-def test_fit_save_load_and_go_on_give_the_same_numbers(make, eager, tmp_path):
+def test_fit_after_loading_equals_fit_without_saving(make, eager, tmp_path):
     tokens = RNG.integers(0, 5, (8, 3))
     tokens[:, 0] = 1
     targets = RNG.normal(size=(8, 2))
@@ -113,7 +113,7 @@ def test_fit_save_load_and_go_on_give_the_same_numbers(make, eager, tmp_path):
     assert losses[-1] < first[0]
 
 
-def test_arguments_survive_a_saved_file(tmp_path):
+def test_saved_file_keeps_the_arguments(tmp_path):
     symbol = keras.Input((5, FEATURES))
     layer = RelationalMemory(
         **ARGUMENTS,
@@ -220,7 +220,7 @@ trainer.fit(x[:, :2], np.ones((2, 2, stateful.cell.state_size)), verbose=0)
 
 
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_other_backends_give_sonnets_numbers(backend):
+def test_other_backends_give_the_numbers_of_sonnet(backend):
     if importlib.util.find_spec(backend) is None:
         pytest.skip(f"{backend} is not installed")
     recorded = os.path.join(

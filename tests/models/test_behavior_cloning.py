@@ -1,4 +1,4 @@
-"""BehaviorCloning looks at the states, and at the return where it is told one."""
+"""BehaviorCloning, and predictions that it shares with DecisionTransformer."""
 
 import keras
 import numpy as np
@@ -8,7 +8,7 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.models import BehaviorCloning, DecisionTransformer
 
 
-def test_states_are_all_it_needs():
+def test_states_alone_suffice():
     model = BehaviorCloning(state_size=4, action_size=3, hidden_units=(6,))
     real = model({"states": np.ones((2, 5, 4), "float32")})["action"]
     symbol = model({"states": keras.Input((5, 4))})["action"]
@@ -29,7 +29,7 @@ def windows(steps, seed=0):
 
 
 @pytest.mark.parametrize("return_conditioned", [False, True])
-def test_the_return_makes_a_difference_where_it_is_told(return_conditioned):
+def test_return_matters_if_conditioned(return_conditioned):
     model = BehaviorCloning(4, 3, (6,), return_conditioned=return_conditioned)
     window = windows(5)
     other = {**window, "returns_to_go": window["returns_to_go"] + 1.0}
@@ -39,7 +39,7 @@ def test_the_return_makes_a_difference_where_it_is_told(return_conditioned):
 
 @pytest.mark.parametrize("last_action", [False, True])
 @pytest.mark.parametrize("model", [BehaviorCloning, DecisionTransformer])
-def test_a_distribution_comes_with_the_action_that_is_played(model, last_action):
+def test_distribution_and_action_are_returned(model, last_action):
     network = model(4, 3, distribution="censored_normal", noise_scale=0.0)
     window = windows(5)
     predicted = network(window, last_action=last_action)

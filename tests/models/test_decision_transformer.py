@@ -73,7 +73,7 @@ def test_padding_changes_no_real_step(preset, front, steps, ask):
 @PRESETS
 @settings(max_examples=8)
 @given(step=st.integers(0, K - 1), name=st.sampled_from(["states", "actions", "returns_to_go"]))
-def test_an_action_sees_nothing_later(preset, step, name):
+def test_action_does_not_depend_on_later_steps(preset, step, name):
     model, x = built(preset), window()
     changed = {**x, name: x[name].copy()}
     changed[name][:, step] += 3.0
@@ -84,7 +84,7 @@ def test_an_action_sees_nothing_later(preset, step, name):
 
 
 @PRESETS
-def test_asking_for_less_gives_the_same(preset):
+def test_last_action_equals_the_last_of_all(preset):
     model, x = built(preset), padded(window(4), 2)
     all_heads = built(preset, heads=("action", "state", "return"))
     all_heads.set_weights([*model.get_weights(), *all_heads.get_weights()[len(model.weights) :]])
@@ -115,7 +115,7 @@ def test_heads_may_be_left_out(heads, wanted):
 
 @settings(max_examples=10)
 @given(front=st.integers(0, 3), steps=st.integers(1, K), first=st.integers(0, 2000))
-def test_places_in_the_window_are_counted_from_its_newest_step(front, steps, first):
+def test_window_positions_count_from_the_newest_step(front, steps, first):
     model, x = built("fast", positions="window"), window(steps)
     embedding = model.embedding
     embedding.norm.set_weights([weight + 0.5 for weight in embedding.norm.get_weights()])
@@ -136,7 +136,7 @@ def test_places_in_the_window_are_counted_from_its_newest_step(front, steps, fir
     np.testing.assert_allclose(array(result), expected, atol=1e-4)
 
 
-def test_steps_before_the_context_share_its_last_place():
+def test_steps_before_the_context_share_the_last_position():
     model, x = built("fast", positions="window", context_length=2), window(4, batch=1)
     alike = {name: np.repeat(values[:, :1], 4, axis=1) for name, values in x.items()}
     first, second, third, newest = array(model.embedding(alike)).reshape(4, -1)
@@ -162,7 +162,7 @@ def test_continuous_actions_stay_in_range_and_discrete_ones_are_logits():
 
 
 @PRESETS
-def test_saved_file_and_config_give_the_same(preset, tmp_path):
+def test_saved_file_and_config_give_the_same_output(preset, tmp_path):
     model, x = built(preset), window()
     again = DecisionTransformer.from_config(model.get_config())
     assert again.get_config() == model.get_config()
@@ -189,7 +189,7 @@ def test_symbolic_shapes():
     assert model(symbols, last_action=True)["action"].shape == (None, A)
 
 
-def test_mixed_precision_predicts_in_full():
+def test_mixed_precision_predicts_in_float32():
     model, x = built(dtype="mixed_bfloat16"), window()
     predictions, attention = model(x, return_attention_scores=True)
     full = built()

@@ -84,7 +84,7 @@ def test_pixels_of_a_patch_keep_their_order():
         np.testing.assert_array_equal(patches[node], expected)
 
 
-def test_a_single_image_is_a_batch_of_one():
+def test_single_image_equals_its_row_of_a_batch():
     model = RelationalClassifier.from_preset("book")
     x = images(3)
     whole = numbers(model(x))

@@ -1,4 +1,4 @@
-"""The memories of RecurrentQNetwork: what each is, where it begins, what it looks at."""
+"""The cores of RecurrentQNetwork."""
 
 import keras
 import numpy as np
@@ -12,7 +12,7 @@ from rrl_tf.layers import RelationalMemory
 from rrl_tf.models import RecurrentQNetwork
 
 
-def test_a_relational_memory_is_put_back_to_the_identity():
+def test_reset_returns_a_relational_memory_to_the_identity():
     model = shared("relational-memory")
     identity = np.eye(3, 8).reshape(1, 24)
     np.testing.assert_array_equal(array(model.initial_memory(2)), np.tile(identity, (2, 1)))
@@ -25,7 +25,7 @@ def test_a_relational_memory_is_put_back_to_the_identity():
     assert np.abs(array(q) - array(other)).max() > 1e-4
 
 
-def test_a_learned_start_is_what_an_episode_begins_with():
+def test_episode_starts_with_the_learned_start():
     model = network("relational-memory", core_arguments={"learned_start": True})
     start = array(model.core_layer.cell.initial_memory)
     np.testing.assert_array_equal(array(model.initial_memory(1))[0], start)
@@ -37,7 +37,7 @@ def test_a_learned_start_is_what_an_episode_begins_with():
     np.testing.assert_allclose(array(q), array(model.unroll(inputs, np.tile(start, (2, 1)))[0]))
 
 
-def test_a_window_forgets_what_is_further_back():
+def test_window_depends_on_the_last_steps_only():
     model, inputs = shared("window"), sequences(times=7)
     changed = {**inputs, "observation": inputs["observation"].copy()}
     changed["observation"][:, 1] = 1 - changed["observation"][:, 1]
@@ -47,14 +47,14 @@ def test_a_window_forgets_what_is_further_back():
 
 
 def fed(model, inputs):
-    """What goes into a memory fed with vectors, `(B, T, F)`, made by hand."""
+    """Return the input of a memory fed with vectors, `(B, T, F)`."""
     views = inputs["observation"].reshape(-1, *GRID)
     vector = array(model.encoder_layer(views)[0]).reshape(2, 5, -1)
     action = np.eye(ACTIONS + 1)[inputs["previous_action"]][..., :ACTIONS]  # -1 is the last
     return np.concatenate([vector, action, inputs["previous_reward"][..., None]], axis=-1)
 
 
-def test_an_lstm_is_keras_lstm():
+def test_lstm_equals_keras_lstm():
     model, inputs = shared("lstm"), sequences()
     layer = keras.layers.LSTM(6, return_sequences=True, return_state=True)
     x = fed(model, inputs).astype("float32")
@@ -70,7 +70,7 @@ def test_an_lstm_is_keras_lstm():
     np.testing.assert_allclose(memories[:, -1, 6:], array(cell), atol=1e-5)
 
 
-def test_an_lstm_begins_to_forget_nothing():
+def test_lstm_has_an_initial_forget_bias_of_1():
     model = RecurrentQNetwork.from_preset("lstm-dense", core_arguments={"units": 2})
     model.build({"observation": (None, 4)})
     bias = array(model.core_layer.input_projection.bias)
@@ -79,7 +79,7 @@ def test_an_lstm_begins_to_forget_nothing():
 
 @settings(max_examples=10)
 @given(units=st.integers(1, 30), time_scale=st.integers(3, 200))
-def test_an_lstm_with_a_time_scale_begins_to_forget_after_up_to_so_many_steps(units, time_scale):
+def test_time_scale_sets_the_initial_gates_of_an_lstm(units, time_scale):
     core = {"units": units, "time_scale": time_scale}
     model = RecurrentQNetwork.from_preset("lstm-long-dense", core_arguments=core)
     model.build({"observation": (None, 4)})
@@ -99,7 +99,7 @@ def test_an_lstm_with_a_time_scale_begins_to_forget_after_up_to_so_many_steps(un
     time_scale=st.integers(3, 200),
     gate_style=st.sampled_from(("unit", "memory")),
 )
-def test_so_does_a_relational_memory(units, time_scale, gate_style):
+def test_time_scale_sets_the_initial_gates_of_a_relational_memory(units, time_scale, gate_style):
     core = {"head_size": units, "num_heads": 1, "time_scale": time_scale, "gate_style": gate_style}
     model = RecurrentQNetwork.from_preset("relational-memory-long-dense", core_arguments=core)
     model.build({"observation": (None, 4)})
@@ -115,26 +115,26 @@ def test_so_does_a_relational_memory(units, time_scale, gate_style):
 
 @pytest.mark.parametrize("network", ["lstm-long-dense", "relational-memory-long-dense"])
 @pytest.mark.parametrize("time_scale", [2, 2.5, "40"])
-def test_a_time_scale_too_short_to_remember_is_refused(network, time_scale):
+def test_time_scale_below_3_is_an_error(network, time_scale):
     core = {"time_scale": time_scale}
     with pytest.raises(InvalidInput, match=r"time_scale.*received"):
         RecurrentQNetwork.from_preset(network, core_arguments=core)
 
 
 @pytest.mark.parametrize("bias", ["forget_bias", "input_bias"])
-def test_a_time_scale_takes_the_place_of_other_biases(bias):
+def test_time_scale_with_gate_biases_is_an_error(bias):
     with pytest.raises(InvalidInput, match=f"time_scale.*{bias}.*received"):
         core = {bias: 1.0}
         RecurrentQNetwork.from_preset("relational-memory-long-dense", core_arguments=core)
 
 
-def test_a_time_scale_without_gates_is_refused():
+def test_time_scale_without_gates_is_an_error():
     with pytest.raises(InvalidInput, match="needs gates; received gate_style=None"):
         core = {"gate_style": None}
         RecurrentQNetwork.from_preset("relational-memory-long-dense", core_arguments=core)
 
 
-def test_a_relational_memory_is_the_layer():
+def test_relational_memory_core_equals_the_layer():
     model, inputs = shared("relational-memory"), sequences()
     x = fed(model, inputs).astype("float32")
     layer = RelationalMemory(3, 4, 2, return_sequences=True)
@@ -148,7 +148,7 @@ def test_a_relational_memory_is_the_layer():
 
 
 @pytest.mark.parametrize("blocks", [1, 2])
-def test_entities_in_sight_are_the_rows_a_memory_attends_to(blocks):
+def test_memory_attends_to_visible_entities(blocks):
     """The layer on rows made by hand, everything in sight."""
     core = {"mem_slots": 3, "head_size": 4, "num_blocks": blocks, "forget_bias": 1.0}
     model, inputs = network("relational-memory-entities", core_arguments=core), sequences()
@@ -168,7 +168,7 @@ def test_entities_in_sight_are_the_rows_a_memory_attends_to(blocks):
         np.testing.assert_allclose(array(attention[name]), array(score), atol=1e-5)
 
 
-def test_slots_attend_to_nothing_out_of_sight():
+def test_slots_do_not_attend_to_invisible_entities():
     model, inputs = shared("relational-memory-entities"), sequences()
     unseen = inputs["observation"][..., 0].reshape(2, 5, 9) > 0
     changed = {**inputs, "observation": inputs["observation"].copy()}
@@ -194,7 +194,7 @@ def test_slots_attend_to_nothing_out_of_sight():
         ("none", {}),
     ],
 )
-def test_gates_are_between_zero_and_one_and_asking_changes_nothing(preset, expected):
+def test_gates_are_in_0_to_1_and_do_not_change_the_output(preset, expected):
     model, inputs = shared(preset), sequences()
     q, memories, gates = model.unroll(inputs, return_gates=True)
     assert {name: tuple(gate.shape) for name, gate in gates.items()} == {
@@ -211,7 +211,7 @@ def test_gates_are_between_zero_and_one_and_asking_changes_nothing(preset, expec
     assert all(array(scores).shape[0] == 2 for scores in attention.values())
 
 
-def test_gates_say_what_is_kept_of_a_memory():
+def test_gates_explain_the_next_memory():
     model = network("relational-memory")
     cell = model.core_layer.cell
     for dense in (cell.input_gates, cell.memory_gates):
@@ -223,7 +223,7 @@ def test_gates_say_what_is_kept_of_a_memory():
 
 
 @pytest.mark.parametrize("preset", ["relational-memory-entities", "lstm", "window", "none"])
-def test_a_loop_is_its_steps_written_out(preset):
+def test_loop_equals_unrolled_steps(preset):
     models = [
         network(preset, core_arguments={**CORES[preset], "unroll": unroll})
         for unroll in (False, True)

@@ -30,7 +30,7 @@ def array(tensor):
 
 
 @each_core
-def test_the_answer_depends_on_every_step(core):
+def test_logits_depend_on_every_step(core):
     model, x = small(core), sequences(2, 5, 4)
     before = array(model(x))
     for step in range(5):
@@ -40,14 +40,14 @@ def test_the_answer_depends_on_every_step(core):
 
 
 @pytest.mark.parametrize("core", ["relational_memory", "lstm"])
-def test_a_masked_tail_changes_nothing(core):
+def test_masked_tail_changes_nothing(core):
     model, x = small(core), sequences(2, 5, 4)
     mask = np.arange(5) < 3
     masked = model(x, mask=np.stack([mask, mask]))
     np.testing.assert_allclose(array(masked), array(model(x[:, :3])), atol=1e-6)
 
 
-def test_a_transformer_does_not_read_masked_steps():
+def test_transformer_ignores_masked_steps():
     model, x = small("transformer"), sequences(2, 5, 4)
     mask = np.array([[False, True, True, False, True]] * 2)
     changed = np.where(mask[..., None], x, 7.0)
@@ -56,7 +56,7 @@ def test_a_transformer_does_not_read_masked_steps():
     )
 
 
-def test_the_core_is_the_layer_and_the_attention_is_its():
+def test_attention_equals_that_of_the_layer():
     model, x = small("relational_memory"), sequences(2, 5, 4)
     logits, attention = model(x, return_attention_scores=True)
     layer = RelationalMemory(**CORES["relational_memory"])
@@ -70,12 +70,12 @@ def test_the_core_is_the_layer_and_the_attention_is_its():
     np.testing.assert_allclose(array(model.head(hidden)), array(logits), rtol=1e-5, atol=1e-5)
 
 
-def test_an_lstm_does_not_attend():
+def test_lstm_returns_no_attention():
     _, attention = small("lstm")(sequences(2, 5, 4), return_attention_scores=True)
     assert attention == {}
 
 
-def test_baselines_have_the_parameters_of_the_memory_they_are_compared_with():
+def test_baselines_have_as_many_parameters_as_the_memory():
     for preset, features in (("fast", 16), ("five", 19), ("paper", 40)):
         counts = []
         for core in ("", "-lstm", "-transformer"):
@@ -85,7 +85,7 @@ def test_baselines_have_the_parameters_of_the_memory_they_are_compared_with():
         assert max(counts) <= 1.02 * min(counts), counts
 
 
-def test_the_paper_s_core_has_its_605_184_parameters():
+def test_core_of_the_paper_has_605_184_parameters():
     model = MemorySequenceClassifier.from_preset("paper")
     model.build((None, 8, 40))
     assert model.core_layer.count_params() == 605_184
@@ -118,7 +118,7 @@ def test_bad_arguments():
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_it_learns_which_label_came_last(policy):
+def test_fit_learns_which_label_came_last(policy):
     keras.utils.set_random_seed(0)
     rng = np.random.default_rng(0)
     answers = rng.integers(3, size=(512, 4))

@@ -1,4 +1,4 @@
-"""What no Q value depends on is left out: the same numbers as computing all."""
+"""Computing one entity or visible entities only gives the same Q values."""
 
 import keras
 import numpy as np
@@ -23,7 +23,7 @@ def same(actual, expected):
 @pytest.mark.parametrize("entity", [0, 3, 6])
 @pytest.mark.parametrize("share_weights", [False, True])
 @pytest.mark.parametrize("mask_shape", [(2, 7), (2, 1, 1, 7), (2, 1, 7, 7), (1, 2, 7, 7)])
-def test_the_output_of_one_entity_is_its_row_of_all(entity, share_weights, mask_shape):
+def test_output_of_one_entity_equals_its_row_of_all(entity, share_weights, mask_shape):
     block = RelationalBlock(2, 4, norm="entity", qkv_norm="joint", score="additive")
     module = RelationalModule(block, num_rounds=2, share_weights=share_weights)
     x, mask = random(2, 7, 8), random(*mask_shape) > -1
@@ -46,7 +46,7 @@ def test_q_values_are_the_same_with_and_without_the_attention(block):
     same(model(x), q)
 
 
-def test_what_needs_all_entities_refuses_one():
+def test_one_entity_with_joint_norm_or_book_score_is_an_error():
     with pytest.raises(ValueError, match="norm='joint' needs all entities"):
         RelationalBlock(2, 4, norm="joint")(random(2, 7, 8), entity=0)
     with pytest.raises(ValueError, match="no row for one entity; received entity=0"):
@@ -82,7 +82,7 @@ def sparse_grid(cells):
 
 
 @given(st.lists(st.integers(0, 19), min_size=1, max_size=5, unique=True))
-def test_entities_that_nothing_attends_to_may_be_left_out(cells):
+def test_max_entities_does_not_change_q_values_with_feature_readout(cells):
     everything, bounded = sparse_networks(5)
     grid = sparse_grid(cells)
     same(bounded(grid), everything(grid))
@@ -92,7 +92,7 @@ def test_entities_that_nothing_attends_to_may_be_left_out(cells):
 
 
 @given(st.lists(st.integers(0, 19), max_size=4, unique=True))
-def test_entities_may_be_left_out_where_one_cell_is_read(cells):
+def test_max_entities_does_not_change_q_values_with_cell_readout(cells):
     everything, bounded = sparse_networks(5, VIEW)
     grid = sparse_grid([13, *cells])
     same(bounded(grid), everything(grid))
@@ -101,7 +101,7 @@ def test_entities_may_be_left_out_where_one_cell_is_read(cells):
     assert tuple(attention["round_2"].shape) == (1, 2, 20, 20)
 
 
-def test_beyond_the_bound_the_last_cells_are_left_out_and_never_the_agents():
+def test_cells_beyond_max_entities_are_left_out_except_the_agents():
     everything, bounded = sparse_networks(3)
     same(bounded(sparse_grid([19, 2, 8, 11])), everything(sparse_grid([19, 2, 8])))
     everything_read, bounded_read = sparse_networks(3, VIEW)
@@ -111,7 +111,7 @@ def test_beyond_the_bound_the_last_cells_are_left_out_and_never_the_agents():
 
 
 @given(st.lists(st.integers(0, 19), min_size=2, max_size=20, unique=True))
-def test_beyond_the_bound_attention_is_shown_of_what_is_related(cells):
+def test_attention_beyond_max_entities_is_zero(cells):
     for bounded, grid in (
         (sparse_networks(3)[1], sparse_grid(cells)),
         (sparse_networks(3, VIEW)[1], sparse_grid([13, *(c for c in cells if c != 13)])),
@@ -122,7 +122,7 @@ def test_beyond_the_bound_attention_is_shown_of_what_is_related(cells):
         assert attended.sum() <= 3
 
 
-def test_where_no_agent_is_a_bound_changes_nothing_either():
+def test_max_entities_does_not_change_q_values_without_an_agent():
     everything, bounded = sparse_networks(5)
     grid = sparse_grid([4, 2, 8])
     grid[..., 1] = 0
@@ -130,7 +130,7 @@ def test_where_no_agent_is_a_bound_changes_nothing_either():
     same(bounded(grid, return_attention_scores=True)[0], everything(grid))
 
 
-def test_a_bound_survives_saving(tmp_path):
+def test_max_entities_survives_saving(tmp_path):
     _, network = sparse_networks(4)
     network.save(tmp_path / "network.keras")
     loaded = keras.saving.load_model(tmp_path / "network.keras")
@@ -149,6 +149,6 @@ def test_a_bound_survives_saving(tmp_path):
         ({"block": {"max_offset": 3}}, "received block=.*max_offset"),
     ],
 )
-def test_a_bound_where_all_entities_are_needed_is_refused(arguments, message):
+def test_max_entities_with_other_arguments_is_an_error(arguments, message):
     with pytest.raises(ValueError, match=message):
         RelationalQNetwork.from_preset("fast", **{**SPARSE, "max_entities": 3, **arguments})

@@ -1,4 +1,4 @@
-"""RelationalQNetwork on pictures, of which convolutions make patches."""
+"""RelationalQNetwork on images, whose entities are patches."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def observation(shape):
     side=st.integers(40, 44),
 )
 @settings(max_examples=10, deadline=None)
-def test_pictures_become_patches(kernel, strides, pool, side):
+def test_number_of_patches(kernel, strides, pool, side):
     """As many as the arithmetic of convolutions and pooling has, and as attention has rows."""
     model = RelationalQNetwork(
         3, (2, 4), conv_kernel_size=kernel, conv_strides=strides, conv_pool=pool
@@ -39,7 +39,7 @@ def test_pictures_become_patches(kernel, strides, pool, side):
     assert scores["round_1"].shape[1:] == (2, grid[0] * grid[1], grid[0] * grid[1])
 
 
-def test_a_shift_is_learned_from_and_not_acted_by():
+def test_random_shift_acts_in_training_only():
     model = RelationalQNetwork.from_preset("atari", num_actions=3)
     model.build((None, 36, 36, 4))
     seen = observation((36, 36, 4))
@@ -57,7 +57,7 @@ def test_a_shift_is_learned_from_and_not_acted_by():
         {"random_shift": -1},
     ],
 )
-def test_bad_convolutions_are_named(arguments):
+def test_bad_convolutions_are_errors(arguments):
     [name] = arguments
     with pytest.raises(InvalidInput, match=rf"\b{name}\b"):
         RelationalQNetwork(3, (2, 4), **arguments)

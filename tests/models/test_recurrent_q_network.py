@@ -50,7 +50,7 @@ def step_by_step(model, inputs, memory, first):
     often=st.sampled_from([0.0, 0.3, 1.0]),
     seed=st.integers(0, 100),
 )
-def test_a_sequence_is_its_steps(preset, batch, times, often, seed):
+def test_unroll_equals_steps(preset, batch, times, often, seed):
     model = shared(preset)
     inputs = sequences(batch, times, seed)
     first = np.random.default_rng(seed).random((batch, times)) < often
@@ -62,7 +62,7 @@ def test_a_sequence_is_its_steps(preset, batch, times, often, seed):
 
 
 @every_core
-def test_nothing_from_before_a_first_step_counts_after_it(preset):
+def test_first_step_ignores_everything_before_it(preset):
     model, inputs = shared(preset), sequences()
     first = np.zeros((2, 5), bool)
     first[:, 2] = True
@@ -77,7 +77,7 @@ def test_nothing_from_before_a_first_step_counts_after_it(preset):
 
 @every_core
 @pytest.mark.parametrize("name", ["observation", "previous_action", "previous_reward"])
-def test_what_came_before_matters_to_those_who_remember(preset, name):
+def test_memory_makes_earlier_steps_matter(preset, name):
     model, inputs = shared(preset), sequences()
     changed = {**inputs, name: inputs[name].copy()}
     changed[name][:, 0] = sequences(seed=9)[name][:, 0]
@@ -87,7 +87,7 @@ def test_what_came_before_matters_to_those_who_remember(preset, name):
     assert (np.abs(before - after)[:, 3].max() > 1e-6) == (preset != "none")
 
 
-def test_a_head_of_zeros_values_nothing_in_the_beginning():
+def test_zero_head_gives_zero_q_values():
     model = RecurrentQNetwork.from_preset(
         "relational-memory", SEEN, head_initializer="zeros", **SMALL
     )
@@ -96,7 +96,7 @@ def test_a_head_of_zeros_values_nothing_in_the_beginning():
 
 @pytest.mark.tf_only
 @pytest.mark.parametrize("activation", ["relu", "leaky_relu"])
-def test_with_units_that_leak_values_are_of_the_view_where_all_are_off(activation):
+def test_leaky_relu_keeps_a_gradient(activation):
     import tensorflow as tf
 
     model = RecurrentQNetwork.from_preset("lstm", SEEN, hidden_activation=activation, **SMALL)
@@ -115,7 +115,7 @@ def test_with_units_that_leak_values_are_of_the_view_where_all_are_off(activatio
 @pytest.mark.parametrize(
     ("preset", "arguments"), [*((core, {}) for core in CORES), ("lstm", LEAKY)]
 )
-def test_a_network_saved_by_itself_gives_the_same_output(preset, arguments, tmp_path):
+def test_saved_network_gives_the_same_output(preset, arguments, tmp_path):
     model, inputs = network(preset, **arguments), sequences()
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
@@ -127,7 +127,7 @@ def test_a_network_saved_by_itself_gives_the_same_output(preset, arguments, tmp_
     ("dtype", "expected"),
     [("mixed_bfloat16", "float32"), pytest.param("float64", "float64", marks=pytest.mark.tf_only)],
 )
-def test_values_and_memories_are_of_the_variables_precision(dtype, expected):
+def test_q_values_and_memories_have_the_variables_dtype(dtype, expected):
     """Not of half of it; and a window of float64 could not be computed."""
     for preset in CORES:
         arguments = {**SMALL, "core_arguments": CORES[preset]}
@@ -139,7 +139,7 @@ def test_values_and_memories_are_of_the_variables_precision(dtype, expected):
 
 
 @pytest.mark.parametrize("preset", [p for p in RecurrentQNetwork.presets if p.endswith("dense")])
-def test_a_dense_encoder_takes_any_observation(preset):
+def test_dense_encoder_takes_observations_of_any_shape(preset):
     for shape in ((4,), (3, 3, 5)):
         model = RecurrentQNetwork.from_preset(preset, SEEN, num_actions=2)
         inputs = {
@@ -153,7 +153,7 @@ def test_a_dense_encoder_takes_any_observation(preset):
 
 @pytest.mark.tf_only
 @pytest.mark.parametrize("preset", REMEMBERING)
-def test_gradients_go_back_in_time_to_the_first_step_and_no_further(preset):
+def test_gradients_stop_at_the_first_step_of_an_episode(preset):
     import tensorflow as tf
 
     model, inputs = shared(preset), sequences(times=4)
@@ -170,7 +170,7 @@ def test_gradients_go_back_in_time_to_the_first_step_and_no_further(preset):
 
 @pytest.mark.tf_only
 @every_core
-def test_a_graph_takes_any_batch(preset):
+def test_graph_with_a_free_batch_dimension(preset):
     import tensorflow as tf
 
     model, inputs = shared(preset), sequences(3, 2)
@@ -238,7 +238,7 @@ def test_bad_inputs(change, message):
 
 
 @pytest.mark.parametrize("shape", [(2, 4), (3, 5), (2,)])
-def test_first_steps_of_other_sequences_are_refused(shape):
+def test_first_of_another_shape_is_an_error(shape):
     with pytest.raises(InvalidInput, match=r"(?s)`first`.*\(2, 5\).*received"):
         shared("lstm").unroll(sequences(), first=np.zeros(shape, bool))
     with pytest.raises(InvalidInput, match=r"(?s)`observation`.*received the shape"):
@@ -246,7 +246,7 @@ def test_first_steps_of_other_sequences_are_refused(shape):
 
 
 @pytest.mark.parametrize(("name", "value"), [("observation", None), ("previous_reward", [0.0])])
-def test_what_is_no_array_is_told_by_its_name(name, value):
+def test_inputs_that_are_not_arrays_are_errors(name, value):
     message = f"`{name}` must be an array.*; received {type(value).__name__}"
     not_built = RecurrentQNetwork.from_preset("lstm", SEEN, **SMALL)
     for model in (not_built, shared("lstm")):
@@ -254,7 +254,7 @@ def test_what_is_no_array_is_told_by_its_name(name, value):
             model.unroll({**sequences(), name: value})
 
 
-def test_a_sequence_of_unknown_length_is_refused():
+def test_sequence_of_unknown_length_is_an_error():
     inputs = {
         "observation": keras.Input((None, *GRID)),
         "previous_action": keras.Input((None,), dtype="int32"),
@@ -266,7 +266,7 @@ def test_a_sequence_of_unknown_length_is_refused():
         shared("lstm").unroll({name: value[:, :0] for name, value in sequences().items()})
 
 
-def test_what_only_the_observation_can_tell_is_refused_at_building():
+def test_building_for_bad_observations_is_an_error():
     with pytest.raises(InvalidInput, match="grid of known size"):
         RecurrentQNetwork.from_preset(
             "relational-memory-entities", encoder_arguments={"position_embedding": False}

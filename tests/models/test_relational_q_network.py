@@ -1,4 +1,4 @@
-"""RelationalQNetwork: its presets, what its readouts and heads compute, what it sees."""
+"""RelationalQNetwork: architectures, readouts, heads and visible cells."""
 
 from types import SimpleNamespace
 
@@ -101,15 +101,13 @@ def marked(preprocessor, **overrides):
         (AGENT, {"readout": "feature"}, ("feature", None, 4)),
     ],
 )
-def test_an_agent_that_a_feature_marks_is_read_where_its_cell_is_not_known(
-    cell, overrides, expected
-):
+def test_preprocessor_with_an_agent_feature_sets_the_feature_readout(cell, overrides, expected):
     model = marked(SimpleNamespace(unseen_feature=None, agent_cell=cell), **overrides)
     assert (model.readout, model.readout_cell, model.readout_feature) == expected
 
 
 @pytest.mark.parametrize("cell", [(0, 0), (2, 5), (6, 6)])
-def test_reading_the_marked_cell_is_reading_that_cell(cell):
+def test_feature_readout_equals_cell_readout(cell):
     x = observation((7, 7, 20))
     x[..., 4] = 0
     x[:, cell[0], cell[1], 4] = 1
@@ -132,23 +130,10 @@ def test_weights_fit_with_and_without_a_preprocessor():
 
 
 @pytest.mark.parametrize("preset", RELATIONAL_Q_NETWORK)
-def test_presets_name_their_source_and_describe_themselves(preset):
+def test_architectures_have_source_and_description(preset):
     entry = RELATIONAL_Q_NETWORK[preset]
     assert len(entry["source"]) > 20
     assert RelationalQNetwork.presets[preset] == entry["description"]
-
-
-def test_overrides_replace_single_entries_of_a_dict_and_leave_the_preset_alone():
-    model = RelationalQNetwork.from_preset("fast", num_actions=7, block={"num_heads": 4})
-    assert model.num_actions == 7
-    assert model.block == {"num_heads": 4, "key_size": 16}
-    assert RelationalQNetwork.from_preset("fast").block == {"num_heads": 2, "key_size": 16}
-    assert RelationalQNetwork.from_preset("book", coordinates=None).coordinates is None
-
-
-def test_unknown_preset_lists_the_known_ones():
-    with pytest.raises(ValueError, match=r"'fast-relative', 'atari'.*'doorkey-5x5'.* 'bok'"):
-        RelationalQNetwork.from_preset("bok")
 
 
 def test_book_values_stay_above_minus_one():
@@ -165,7 +150,7 @@ def test_dueling_head_is_value_plus_centred_advantage():
     np.testing.assert_allclose(q, 0.5 + np.tile([-2.0, -1.0, 0.0, 1.0, 2.0], (2, 1)), atol=1e-5)
 
 
-def test_max_readout_forgets_the_order_of_nodes_and_flatten_keeps_it():
+def test_max_readout_ignores_the_order_of_nodes_and_flatten_does_not():
     x = observation((7, 7, 3))
     for readout, forgets in (("max", True), ("flatten", False)):
         model = network(
@@ -186,7 +171,7 @@ def test_zambaldi_takes_grids_of_any_size():
     assert attention["round_1"].shape == (2, 2, 20, 20)
 
 
-def test_relative_positions_take_grids_of_any_size_and_tell_cells_apart():
+def test_relative_positions_take_grids_of_any_size():
     model = network("fast-relative", (7, 7, 3), preprocessor=None)
     assert not model.position_embedding
     for block in model.relations.blocks:
@@ -212,7 +197,7 @@ def test_zambaldi_pads_above_and_to_the_left():
 
 
 @pytest.mark.parametrize(("padding", "known"), [("top_left", {0, 1}), ("same", {-1, 0, 1})])
-def test_padding_says_which_neighbours_a_cell_knows_before_any_round(padding, known):
+def test_padding_determines_the_neighbours_of_a_cell(padding, known):
     kernel = len(known)
     model = network("fast", conv_kernel_size=kernel, conv_padding=padding)
     x = observation(SHAPES["fast"])
@@ -264,7 +249,7 @@ def test_moving_the_key_changes_the_agents_attention(preset, overrides):
     assert change[AGENT[0] * 7 + AGENT[1]] > 1e-3
 
 
-def test_moving_the_key_changes_nothing_for_the_agent_with_the_books_score():
+def test_moving_the_key_does_not_change_the_agents_attention_with_book_score():
     # Without the joint norm, which mixes all nodes a little, node by node exactly.
     change = attention_rows_when_the_key_moves("book", block={"qkv_norm": None})
     moved = [x * 7 + KEY[1] for x in (KEY[0], KEY[0] + 2)]
@@ -272,7 +257,7 @@ def test_moving_the_key_changes_nothing_for_the_agent_with_the_books_score():
     assert np.delete(change, moved).max() < 1e-6
 
 
-def test_what_is_out_of_sight_changes_nothing_and_is_not_attended_to():
+def test_invisible_cells_get_no_attention_and_change_nothing():
     model = network("fast")
     x = observation((7, 7, 20), seed=1)
     x[..., 0] = 0
@@ -289,7 +274,7 @@ def test_what_is_out_of_sight_changes_nothing_and_is_not_attended_to():
     assert np.abs(array(model(x)) - array(model(changed))).max() > 1e-4
 
 
-def test_the_cell_readout_knows_of_others_by_attention_alone():
+def test_cell_readout_depends_on_other_cells_by_attention_only():
     model = network("fast")
     x = observation((7, 7, 20), seed=2)
     x[..., 0] = 0
@@ -317,13 +302,13 @@ def test_the_cell_readout_knows_of_others_by_attention_alone():
         ({"conv_kernel_size": 2}, "keep the size.*conv_kernel_size=.2,"),
     ],
 )
-def test_what_only_the_grid_can_tell_is_refused_at_building(arguments, message):
+def test_building_with_bad_features_and_cells_is_an_error(arguments, message):
     with pytest.raises(InvalidInput, match=f"(?s){message}"):
         network("fast", **arguments)
 
 
 @pytest.mark.parametrize("preset", SHAPES)
-def test_one_observation_is_as_good_as_a_batch(preset):
+def test_single_observation_equals_its_row_of_a_batch(preset):
     model, x = network(preset), observation(SHAPES[preset], batch=4)
     alone = np.concatenate([array(model(x[i : i + 1])) for i in range(4)])
     np.testing.assert_allclose(alone, array(model(x)), atol=1e-5)
@@ -352,14 +337,14 @@ def test_bad_arguments(arguments, message):
 
 
 @pytest.mark.parametrize("shape", [(7, 7, 20), (1, 7, 20), (1, 7, 7, 3), (1, 6, 7, 20)])
-def test_an_observation_of_another_shape_is_refused(shape):
+def test_observation_of_another_shape_is_an_error(shape):
     model = network("fast")
     with pytest.raises(ValueError, match="incompatible") as error:
         model(np.zeros(shape, "float32"))
     assert str(shape) in str(error.value)
 
 
-def test_a_first_observation_that_is_no_grid_is_refused():
+def test_building_for_another_rank_is_an_error():
     with pytest.raises(ValueError, match=r"\(B, height, width, F\).*\(7, 3\)"):
         RelationalQNetwork.from_preset("book").build((7, 3))
     with pytest.raises(ValueError, match="known size"):

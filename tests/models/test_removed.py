@@ -1,4 +1,4 @@
-"""Entities that a call removes are attended to by nothing, whatever network it is of."""
+"""The `removed` argument: removed entities get no attention."""
 
 import re
 
@@ -31,7 +31,7 @@ def removed_cells(batch=3):
 
 
 @pytest.mark.parametrize("preset", ["relational-memory-entities", "lstm"])
-def test_to_a_network_that_remembers_what_is_removed_is_out_of_sight(preset):
+def test_removed_entities_equal_invisible_ones_in_a_recurrent_network(preset):
     model, step, removed = shared(preset), a_step(), removed_cells()
     hidden = step["observation"].copy()
     hidden.reshape(3, CELLS, -1)[removed, 0] = 1.0
@@ -43,7 +43,7 @@ def test_to_a_network_that_remembers_what_is_removed_is_out_of_sight(preset):
 
 
 @pytest.mark.parametrize("preset", ["relational-memory-entities", "relational-memory"])
-def test_nothing_attends_to_what_is_removed(preset):
+def test_removed_entities_get_no_attention(preset):
     removed = removed_cells()
     _, _, attention = shared(preset)(a_step(), return_attention_scores=True, removed=removed)
     for name, scores in attention.items():
@@ -64,7 +64,7 @@ NETWORKS = {
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_nothing_attends_to_what_is_removed_of_any_grid(name):
+def test_removed_entities_get_no_attention_in_any_grid(name):
     model = RelationalQNetwork.from_preset("fast", **NETWORKS[name])
     model.build((None, 4, 5, 6))
     nodes = np.prod(model.grid_shape(VIEWS.shape))
@@ -77,7 +77,7 @@ def test_nothing_attends_to_what_is_removed_of_any_grid(name):
 
 
 @pytest.mark.parametrize("name", [name for name in NETWORKS if name != "narrow"])
-def test_what_is_removed_does_not_count(name):
+def test_removed_entities_do_not_change_the_output(name):
     model = RelationalQNetwork.from_preset("fast", **NETWORKS[name])
     model.build((None, 4, 5, 6))
     changed = VIEWS.copy()
@@ -101,14 +101,14 @@ def test_what_is_removed_does_not_count(name):
 
 
 @pytest.mark.parametrize("argument", ["norm", "qkv_norm"])
-def test_through_a_joint_norm_it_would_count(argument):
+def test_removing_with_a_joint_norm_is_an_error(argument):
     block = {"num_heads": 2, "key_size": 4, argument: "joint"}
     model = RelationalQNetwork.from_preset("fast", block=block, readout_cell=(1, 2))
     with pytest.raises(InvalidInput, match=f"without a joint norm.*'{argument}': 'joint'"):
         model(VIEWS, removed=REMOVED)
 
 
-def test_the_cell_that_is_read_may_be_removed_or_out_of_sight_with_a_bound_as_without():
+def test_removed_readout_cell_with_max_entities_gives_the_same_output():
     views, removed = VIEWS.copy(), np.zeros((2, 20), bool)
     views[..., 0], removed[:, 13] = 0.0, True
     hidden = views.copy()
@@ -142,7 +142,7 @@ def vqa_inputs():
     ],
 )
 @pytest.mark.parametrize("shape", [(2, 7), (3, 20), (20,), (2, 4, 5), (2, 4)])
-def test_a_shape_that_does_not_fit_is_told(model, inputs, wanted, shape):
+def test_removed_of_another_shape_is_an_error(model, inputs, wanted, shape):
     told = f"`removed` must be an array of bools (B, N), one for each entity, here {wanted}"
     with pytest.raises(InvalidInput, match=re.escape(f"{told}; received {shape}")):
         model()(inputs(), removed=np.zeros(shape, bool))
@@ -157,20 +157,20 @@ def test_a_shape_that_does_not_fit_is_told(model, inputs, wanted, shape):
         (True, "received bool"),
     ],
 )
-def test_what_is_no_array_of_bools_is_refused(removed, told):
+def test_removed_of_another_dtype_is_an_error(removed, told):
     model = RelationalQNetwork.from_preset("fast")
     with pytest.raises(InvalidInput, match=f"must be an array of bools .*{told}"):
         model(VIEWS, removed=removed)
 
 
-def test_an_encoder_without_entities_removes_none():
+def test_removing_with_a_dense_encoder_is_an_error():
     model = RecurrentQNetwork.from_preset("lstm-dense", num_actions=2)
     step = {"observation": ops.ones((1, 4)), "previous_action": ops.zeros((1,), "int32")}
     with pytest.raises(InvalidInput, match="no entities to remove"):
         model({**step, "previous_reward": ops.zeros((1,))}, removed=np.zeros((1, 4), bool))
 
 
-def test_a_call_that_removes_can_be_traced_for_any_batch():
+def test_functional_model_with_removed_entities():
     model = RelationalQNetwork.from_preset("fast", unseen_feature=0, readout_cell=(1, 2))
     view = keras.Input((4, 5, 6))
     removed = keras.Input((20,), dtype="bool")

@@ -1,4 +1,4 @@
-"""What the models that answer questions take, and that an answer is a question's own."""
+"""Models that answer questions about images."""
 
 import re
 
@@ -38,7 +38,7 @@ def asked(pictures, questions, batch=None):
     score=st.sampled_from(["dot", "additive"]),
 )
 @settings(max_examples=6, deadline=None)
-def test_an_answer_is_the_same_whatever_else_is_asked(norm, qkv_norm, score):
+def test_answer_does_not_depend_on_other_questions(norm, qkv_norm, score):
     model = relational(block={**BLOCK, "norm": norm, "qkv_norm": qkv_norm, "score": score})
     inputs = asked(2, 3)
     alone = {**inputs, "questions": inputs["questions"][:, 1:2]}
@@ -49,8 +49,7 @@ def test_an_answer_is_the_same_whatever_else_is_asked(norm, qkv_norm, score):
 @pytest.mark.parametrize(
     "wrong", [{"norm": "joint"}, {"qkv_norm": "joint"}, {"score": "book_additive"}], ids=repr
 )
-def test_a_block_that_relates_all_is_refused(wrong):
-    """With a joint norm an answer changed with the other questions."""
+def test_block_that_relates_all_entities_is_an_error(wrong):
     with pytest.raises(InvalidInput, match=r"`block` must have no 'joint' norms.*; received .*"):
         relational(block={**BLOCK, **wrong})
 
@@ -65,12 +64,12 @@ def test_a_block_that_relates_all_is_refused(wrong):
         ({"coordinates": 3}, "`coordinates` must be a dict; received 3"),
     ],
 )
-def test_an_argument_of_another_kind_is_named(arguments, message):
+def test_bad_arguments(arguments, message):
     with pytest.raises(InvalidInput, match=message):
         relational(**arguments)
 
 
-def test_arguments_of_a_block_win_over_the_models_own():
+def test_arguments_of_a_block_replace_those_of_the_model():
     model = relational(block={**BLOCK, "dtype": "float64", "name": "mine"})
     assert model.relations.block.name == "mine"
     assert model.relations.block.compute_dtype == "float64"
@@ -78,7 +77,7 @@ def test_arguments_of_a_block_win_over_the_models_own():
 
 @pytest.mark.parametrize("make", [relational, convolutional])
 @pytest.mark.parametrize("built", [False, True])
-def test_a_batch_that_does_not_fit_is_told(make, built):
+def test_bad_inputs_are_errors(make, built):
     model = make()
     if built:
         model(asked(2, 3))
@@ -92,7 +91,7 @@ def test_a_batch_that_does_not_fit_is_told(make, built):
             model(inputs)
 
 
-def test_batches_of_any_size_are_taken_also_in_a_functional_model():
+def test_functional_model_takes_batches_of_any_size():
     inputs = {
         "images": keras.Input((12, 12, 3), name="images"),
         "questions": keras.Input((None, 5), name="questions"),
@@ -101,7 +100,7 @@ def test_batches_of_any_size_are_taken_also_in_a_functional_model():
     assert [model(asked(n, 4 - n)).shape for n in (1, 2)] == [(1, 3, 4), (2, 2, 4)]
 
 
-def test_hidden_units_are_several():
+def test_bad_hidden_units_are_errors():
     for units, message in (
         (5, "must be a sequence of positive"),
         ((), "`the number of hidden_units`"),

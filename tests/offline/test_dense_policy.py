@@ -1,4 +1,4 @@
-"""Dense policies of NumPy arrays, held against the same networks of Keras."""
+"""Dense policies of NumPy arrays, compared with the same networks in Keras."""
 
 import itertools
 
@@ -21,7 +21,7 @@ def layers_of(sizes, seed):
 
 
 def keras_network(layers, activation, end):
-    """The network in float64, by other code."""
+    """The network in float64."""
     names = [activation] * (len(layers) - 1) + [end]
     dense = [
         keras.layers.Dense(len(bias), name, dtype="float64")
@@ -33,7 +33,7 @@ def keras_network(layers, activation, end):
 
 
 def torch_arrays(layers, hidden, last):
-    """As PyTorch names them: numbers skip the activations, weights are (out, in)."""
+    """Arrays with PyTorch's names: numbers skip the activations, weights are (out, in)."""
     names = [f"{hidden}.{2 * i}" for i in range(len(layers) - 1)] + [last]
     arrays = {}
     for name, (weights, bias) in zip(names, layers):
@@ -69,7 +69,7 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 @given(sizes=sizes, seed=seeds)
-def test_a_policy_is_the_network_it_was(form, sizes, seed):
+def test_a_policy_equals_the_network_in_keras(form, sizes, seed):
     layers, (arrays, activations) = layers_of(sizes, seed), FORMS[form]
     policy = DensePolicy(arrays(layers))
     observations = np.random.default_rng(seed + 1).normal(size=(4, sizes[0]))
@@ -77,7 +77,7 @@ def test_a_policy_is_the_network_it_was(form, sizes, seed):
     np.testing.assert_allclose([policy(each) for each in observations], expected, atol=1e-12)
 
 
-def test_more_than_ten_layers_stay_in_their_order():
+def test_more_than_ten_layers_keep_their_order():
     layers = layers_of([2] * 14, 0)
     for form in ("off policy", "own"):
         arrays, activations = FORMS[form]
@@ -85,14 +85,14 @@ def test_more_than_ten_layers_stay_in_their_order():
         np.testing.assert_allclose(DensePolicy(arrays(layers))(np.ones(2)), expected, atol=1e-12)
 
 
-def test_a_linear_policy_has_no_bias():
+def test_a_linear_policy_without_a_bias():
     weights = np.arange(6.0).reshape(2, 3)
     for name in ("action_net.weight", "action_net.0.weight"):
         policy = DensePolicy({name: weights})
         np.testing.assert_array_equal(policy(np.array([1.0, 10.0, 100.0])), [210.0, 543.0])
 
 
-def test_a_searched_policy_with_hidden_layers_ends_in_a_tanh():
+def test_an_ars_policy_with_hidden_layers_ends_in_a_tanh():
     layers = layers_of([3, 4, 2], 0)
     policy = DensePolicy(torch_arrays(layers, "action_net", "action_net.2"))
     expected = np.array(keras_network(layers, "relu", "tanh")(np.ones((1, 3))))[0]
@@ -100,7 +100,7 @@ def test_a_searched_policy_with_hidden_layers_ends_in_a_tanh():
 
 
 @given(seed=seeds)
-def test_observations_are_standardised(seed):
+def test_standardised_observations(seed):
     rng = np.random.default_rng(seed)
     linear = {"W0": np.eye(3), "b0": np.zeros(3)}
     mean, deviation, observation = rng.normal(size=3), rng.uniform(0.1, 2, 3), rng.normal(size=3)
@@ -111,8 +111,8 @@ def test_observations_are_standardised(seed):
     np.testing.assert_allclose(DensePolicy({**linear, **variance})(observation), expected)
 
 
-def test_a_tanh_spans_the_bounds_of_the_actions():
-    """Stable-Baselines3 scales what such a policy's network says to the environment's bounds."""
+def test_a_tanh_spans_the_action_bounds():
+    """As in Stable-Baselines3."""
     arrays = {"actor.mu.weight": np.array([[1.0], [1.0]]), "actor.mu.bias": np.array([0.0, 50.0])}
     bounds = {"action_low": np.array([-2.0, 0.0]), "action_high": np.array([2.0, 10.0])}
     policy = DensePolicy({**arrays, **bounds})
@@ -120,7 +120,7 @@ def test_a_tanh_spans_the_bounds_of_the_actions():
     np.testing.assert_allclose(DensePolicy(arrays)(np.array([0.5])), [np.tanh(0.5), 1.0])
 
 
-def test_a_policy_is_read_from_its_file(tmp_path):
+def test_load_returns_the_policy_of_a_file(tmp_path):
     layers = layers_of([3, 4, 2], 0)
     arrays = {name: value.astype("float32") for name, value in own_arrays(layers).items()}
     np.savez(tmp_path / "mine.npz", **arrays)
@@ -150,21 +150,22 @@ WHOLE = own_arrays(layers_of([3, 4, 2], 0))
         {"W0": np.ones((3, 4), "complex64"), "obs_mean": np.zeros(3)},
     ],
 )
-def test_weights_that_are_no_policy(tmp_path, changes):
+def test_invalid_weights(tmp_path, changes):
     arrays = {**WHOLE, **changes}
     arrays = {name: value for name, value in arrays.items() if value is not None}
     np.savez(tmp_path / "mine.npz", **arrays)
-    with pytest.raises(InvalidInput, match=r"mine\.npz must hold .*weights.*; received .*b0"):
+    with pytest.raises(
+        InvalidInput, match=r"mine\.npz must hold finite .*weights.*; received .*b0"
+    ):
         DensePolicy.load(tmp_path / "mine.npz")
 
 
-def test_weights_that_are_no_real_numbers_are_named_by_their_kind():
-    """NumPy drops what is imaginary, with a warning of its own."""
+def test_complex_weights_are_named_by_their_dtype():
     with pytest.raises(InvalidInput, match=r"received W0 complex128\(3, 4\), b0 float64\(4,\)"):
         DensePolicy({**WHOLE, "W0": WHOLE["W0"] + 1j})
 
 
-def test_a_file_that_is_none(tmp_path):
+def test_invalid_files(tmp_path):
     np.save(tmp_path / "array.npz.npy", np.zeros(3))
     (tmp_path / "text.npz").write_text("no weights")
     (tmp_path / "empty.npz").write_text("")
@@ -173,7 +174,7 @@ def test_a_file_that_is_none(tmp_path):
             DensePolicy.load(tmp_path / name)
 
 
-def test_an_observation_of_another_environment():
+def test_an_observation_of_another_shape():
     policy = DensePolicy(WHOLE, "mine.npz")
-    with pytest.raises(InvalidInput, match=r"mine.npz is for .* \(3,\); received the shape \(4,\)"):
+    with pytest.raises(InvalidInput, match=r"mine.npz needs .* \(3,\); received the shape \(4,\)"):
         policy(np.zeros(4))

@@ -1,4 +1,4 @@
-"""Episodes and data sets of them: what belongs together, and what is refused."""
+"""Episodes and data sets of episodes: values, splits and errors."""
 
 import gymnasium
 import numpy as np
@@ -8,38 +8,45 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.offline.episodes import Episode, OfflineData
+from rrl_tf.offline import Episode, OfflineData, RecordedEnv
+
+DISCRETE = gymnasium.spaces.Discrete(3)
 
 
 @given(rewards=st.lists(st.floats(-10, 10), min_size=1, max_size=20))
 def test_returns_to_go(rewards):
-    part = Episode(
-        np.zeros((len(rewards) + 1, 1)), np.zeros((len(rewards), 1)), np.array(rewards), True, False
-    )
+    part = Episode(np.zeros((len(rewards) + 1, 1)), np.zeros(len(rewards)), rewards, True, False)
     expected = [sum(rewards[i:]) for i in range(len(rewards))]
     np.testing.assert_allclose(part.returns_to_go(), expected, atol=1e-9)
     assert part.total == pytest.approx(expected[0], abs=1e-9)
 
 
-@given(lengths=lengths, share=st.floats(0.05, 1.0))
-def test_the_best_episodes_hold_the_share(lengths, share):
-    data = offline(lengths)
-    best = data.best(share)
-    assert best.steps >= share * data.steps - 1e-9
-    assert best.steps - len(best.episodes[-1]) < share * data.steps
-    rest = [e.total for e in data.episodes if not any(e is b for b in best.episodes)]
-    assert not rest or min(e.total for e in best.episodes) >= max(rest)
+def test_an_episode_converts_lists_and_does_not_copy_arrays():
+    part = Episode([[0.0, 1.0], [1.0, 2.0]], [1], [2.5], True, False)
+    assert isinstance(part.actions, np.ndarray) and part.total == 2.5
+    array = np.zeros((2, 1), "float32")
+    assert Episode(array, [0], [1], True, False).observations is array
+    with pytest.raises(InvalidInput, match="observations must be numbers; received"):
+        Episode([[0.0, 1.0], [1.0]], [1], [2.5], True, False)
 
 
-def bad(**changes):
-    arrays = {
-        "observations": np.zeros((4, 2), "float32"),
-        "actions": np.zeros((3, 2), "float32"),
-        "rewards": np.zeros(3),
-    }
-    for name, change in changes.items():
-        arrays[name] = change(arrays[name].copy())
-    return Episode(**arrays, terminated=True, truncated=False)
+def test_recorded_env_returns_the_episode():
+    env, replay = (gymnasium.make("CartPole-v1") for _ in range(2))
+    env = RecordedEnv(env)
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    over = False
+    while not over:
+        _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+        over = terminated or truncated
+    recorded = env.episode()
+    observation, _ = replay.reset(seed=0)
+    np.testing.assert_array_equal(recorded.observations[0], observation)
+    for t, action in enumerate(recorded.actions):
+        observation, reward, terminated, truncated, _ = replay.step(action)
+        np.testing.assert_array_equal(recorded.observations[t + 1], observation)
+        assert recorded.rewards[t] == reward
+    assert (terminated, truncated) == (recorded.terminated, recorded.truncated)
 
 
 def with_nan(values):
@@ -50,42 +57,29 @@ def with_nan(values):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"observations": with_nan}, r"observations must be finite .*; received nan at \[1, 0\]"),
-        ({"rewards": with_nan}, r"rewards must be finite .*; received nan at \[1\]"),
-        ({"rewards": lambda r: r + 1e300}, r"in float32; received 1e\+300 at \[0\]"),
+        ({"observations": with_nan}, r"observations must be finite in float32; received nan"),
+        ({"rewards": with_nan}, r"rewards must be finite in float32; received nan"),
+        ({"rewards": lambda r: r + 1e300}, r"in float32; received 1e\+300"),
         ({"observations": lambda o: o.astype(object)}, "observations must be numbers .* object"),
         ({"observations": lambda o: np.array({"a": o})}, r"observations must be .* shape \(\)"),
         ({"observations": lambda o: o[:, :0]}, r"observations must be .* shape \(4, 0\)"),
         ({"actions": lambda a: a.astype(str)}, "actions must be numbers .* dtype <U"),
         ({"rewards": lambda r: r + 1j}, "rewards must be numbers .* dtype complex128"),
-        ({"rewards": lambda r: np.array(["1.0"] * 3)}, "rewards must be numbers .* dtype <U3"),
         ({"actions": lambda a: a[1:]}, "needs 4 observations and 3 actions"),
         ({"observations": lambda a: a[1:]}, "received 3 and 3"),
         ({"rewards": lambda a: a[:0]}, "at least one step"),
         ({"rewards": lambda a: a[:, None]}, "rewards must be"),
     ],
 )
-def test_bad_episodes(changes, message):
-    with pytest.raises(ValueError, match=message):
-        bad(**changes)
-
-
-@pytest.mark.parametrize(
-    ("episodes", "space", "message"),
-    [
-        ((), BOX, "must have episodes; received none"),
-        ((episode(2), episode(2, discrete=True)), BOX, "of episode 1 must have the shapes"),
-        ((episode(2),), gymnasium.spaces.Discrete(3), "must be of the space"),
-        ((episode(4, discrete=True),), gymnasium.spaces.Discrete(2), "must be of the space"),
-        ((episode(2),), gymnasium.spaces.Box(-np.inf, np.inf, (2,)), "bounded Box"),
-        ((episode(2),), gymnasium.spaces.MultiBinary(2), "bounded Box"),
-        ((episode(2),), gymnasium.spaces.Box(-1, 1, (3,)), "must be of the space"),
-        ((episode(2, discrete=True),), gymnasium.spaces.Discrete(2**40), "at most 65536 of them"),
-    ],
-)
-def test_data_that_does_not_belong_together(episodes, space, message):
-    with pytest.raises(ValueError, match=message):
-        OfflineData("test", episodes, space, "none")
+def test_invalid_episodes(changes, message):
+    arrays = {
+        "observations": np.zeros((4, 2), "float32"),
+        "actions": np.zeros((3, 2), "float32"),
+        "rewards": np.zeros(3),
+    }
+    arrays |= {name: change(arrays[name].copy()) for name, change in changes.items()}
+    with pytest.raises(InvalidInput, match=message):
+        Episode(**arrays, terminated=True, truncated=False)
 
 
 def with_action(value, step, discrete=False):
@@ -96,22 +90,29 @@ def with_action(value, step, discrete=False):
 
 
 @pytest.mark.parametrize(
-    ("episodes", "space", "told"),
+    ("episodes", "space", "message"),
     [
-        (with_action([1.0, 7.0], 3), BOX, r"Box\(.*; received 7.0 in dimension 1 of step 3"),
+        ((), BOX, "must have episodes; received none"),
+        ((episode(2), episode(2, discrete=True)), BOX, "of episode 1 must have the shapes"),
+        ((episode(2),), DISCRETE, r"actions must be in Discrete\(3\), \(T,\) integers"),
+        ((episode(2),), gymnasium.spaces.Box(-np.inf, np.inf, (2,)), "bounded Box"),
+        ((episode(2),), gymnasium.spaces.MultiBinary(2), "bounded Box"),
+        ((episode(2),), gymnasium.spaces.Box(-1, 1, (3,)), r"actions must be in Box.* \(T, A\)"),
+        ((episode(2, discrete=True),), gymnasium.spaces.Discrete(2**40), "at most 65536 actions"),
+        (with_action([1.0, 7.0], 3), BOX, r"episode 1: .*; received 7.0 in dimension 1 of step 3"),
         (with_action([-2.5, 0.0], 0), BOX, "received -2.5 in dimension 0 of step 0"),
         (with_action([4.0001, 0.0], 0), BOX, "received 4.0001 in dimension 0"),
-        (with_action(9, 2, True), gymnasium.spaces.Discrete(3), r"Discrete\(3\); received 9 in s"),
-        (with_action(-1, 4, True), gymnasium.spaces.Discrete(3), "received -1 in step 4"),
+        (with_action(9, 2, True), DISCRETE, r"episode 1: .*Discrete\(3\); received 9 in step 2"),
+        (with_action(-1, 4, True), DISCRETE, "received -1 in step 4"),
     ],
 )
-def test_actions_outside_of_their_space_are_refused_where_they_are(episodes, space, told):
-    with pytest.raises(InvalidInput, match=f"test, episode 1: actions must be of the .*{told}"):
+def test_invalid_data(episodes, space, message):
+    with pytest.raises(InvalidInput, match=message):
         OfflineData("test", episodes, space, "none")
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-20, 1e20])
-def test_rounding_may_leave_the_bounds(scale):
+def test_actions_may_exceed_their_bounds_by_rounding(scale):
     high = np.array([0.1, 1000.0]) * scale
     space = gymnasium.spaces.Box((high - 1e-4 * high).astype("float32"), high.astype("float32"))
     parts = with_action(high * (1 + 1e-7), 3)
@@ -122,15 +123,25 @@ def test_rounding_may_leave_the_bounds(scale):
         OfflineData("test", parts, space, "none")
 
 
-@given(lengths=lengths, share=st.floats(0, 1))
-def test_what_is_held_out_is_not_trained_on(lengths, share):
+@given(lengths=lengths, fraction=st.floats(0.05, 1.0))
+def test_best_holds_a_fraction_of_the_steps(lengths, fraction):
     data = offline(lengths)
-    count = max(1, round(share * len(lengths)))
+    best = data.best(fraction)
+    assert best.steps >= fraction * data.steps - 1e-9
+    assert best.steps - len(best.episodes[-1]) < fraction * data.steps
+    rest = [e.total for e in data.episodes if not any(e is b for b in best.episodes)]
+    assert not rest or min(e.total for e in best.episodes) >= max(rest)
+
+
+@given(lengths=lengths, fraction=st.floats(0, 1))
+def test_split_is_a_fixed_partition(lengths, fraction):
+    data = offline(lengths)
+    count = max(1, round(fraction * len(lengths)))
     if count >= len(lengths):
-        with pytest.raises(ValueError, match=f"needs more of them; received {len(lengths)}"):
-            data.split(share)
+        with pytest.raises(InvalidInput, match=f"must have more .* received {len(lengths)}"):
+            data.split(fraction)
         return
-    parts = data.split(share)
+    parts = data.split(fraction)
     numbers = [
         [next(i for i, each in enumerate(data.episodes) if each is e) for e in part.episodes]
         for part in parts
@@ -138,19 +149,23 @@ def test_what_is_held_out_is_not_trained_on(lengths, share):
     assert len(numbers[1]) == count
     assert sorted(numbers[0] + numbers[1]) == list(range(len(lengths)))
     assert numbers == [sorted(part) for part in numbers]
-    again = data.split(share)
+    again = data.split(fraction)
     assert all(a is b for x, y in zip(parts, again) for a, b in zip(x.episodes, y.episodes))
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.1, np.nan])
-def test_what_is_held_out_is_a_share(share):
-    with pytest.raises(ValueError, match=f"held_out must be from 0 to 1; received {share}"):
-        offline([2, 3]).split(share)
-
-
-def test_scores_are_for_d4rls_data():
-    with pytest.raises(ValueError, match="only D4RL's data have scores; received test"):
-        offline([3]).score(1.0)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda data: data.split(-0.1), "held_out must be from 0 to 1; received -0.1"),
+        (lambda data: data.split(np.nan), "held_out must be from 0 to 1; received nan"),
+        (lambda data: data.best(0.0), r"`fraction` must be in \(0, 1\]; received 0.0"),
+        (lambda data: data.score(1.0), "only D4RL data sets have scores; received test"),
+        (lambda data: data.actions_at_bounds(), "only continuous actions have bounds; received te"),
+    ],
+)
+def test_invalid_calls(call, message):
+    with pytest.raises(InvalidInput, match=message):
+        call(offline([3, 2], discrete=True))
 
 
 def with_actions(actions, low, high):
@@ -169,22 +184,21 @@ def with_actions(actions, low, high):
     low=st.floats(-100, -1, width=32),
     high=st.floats(1, 100, width=32),
 )
-def test_how_many_actions_sit_at_their_bounds(places, low, high):
-    """The second dimension is the first one's mirror; neither is the third, which stays inside."""
+def test_actions_at_bounds(places, low, high):
     value = {
         "low": low,
         "high": high,
         "beyond": (1 + 5e-7) * high,
         "inside": high - 1e-3 * (high - low),
     }
-    actions = [[(value[p], -value[p], 0.0) for p in part] for part in places]
-    data = with_actions(actions, [low, -high, -1], [high, -low, 1])
+    actions = [[(value[p], -value[p], 0.0, 3.0) for p in part] for part in places]
+    data = with_actions(actions, [low, -high, -1, 3], [high, -low, 1, 3])
     flat = [p != "inside" for part in places for p in part]
-    share = sum(flat) / len(flat)
-    np.testing.assert_allclose(data.actions_at_bounds(), [share, share, 0.0], atol=1e-12)
+    fraction = sum(flat) / len(flat)
+    np.testing.assert_allclose(data.actions_at_bounds(), [fraction, fraction, 0, 0], atol=1e-12)
 
 
-def test_many_actions_at_their_bounds_are_worth_a_line(recwarn):
+def test_more_than_5_percent_of_the_actions_at_bounds_warn(recwarn):
     inside = [[(0.1 * i, 0.5)] * 19 for i in range(5)]
     with_actions([*inside, [(1.0, 0.0)] * 5], [-1, -1], [1, 1]).warn_of_bounds()  # 5 of 100
     offline([3], discrete=True).warn_of_bounds()
@@ -193,46 +207,21 @@ def test_many_actions_at_their_bounds_are_worth_a_line(recwarn):
         with_actions([*inside, [(1.0, 0.0)] * 6], [-1, -1], [1, 1]).warn_of_bounds()
 
 
-def test_a_dimension_of_a_single_value_has_no_bounds(recwarn):
-    data = with_actions([[(0.0, 3.0)] * 9], [-1, 3], [1, 3])
-    assert data.actions_at_bounds().tolist() == [0.0, 0.0]
-    data.warn_of_bounds()
-    assert not recwarn
-
-
-def test_discrete_actions_have_no_bounds():
-    with pytest.raises(ValueError, match="only continuous actions have bounds; received test"):
-        offline([3], discrete=True).actions_at_bounds()
-
-
-def test_lists_are_episodes_too():
-    """Once, they gave an AttributeError."""
-    part = Episode([[0.0, 1.0], [1.0, 2.0]], [1], [2.5], True, False)
-    assert isinstance(part.actions, np.ndarray) and part.total == 2.5
-    assert OfflineData("lists", (part,), gymnasium.spaces.Discrete(2), "none").steps == 1
-    array = np.zeros((2, 1), "float32")
-    assert Episode(array, [0], [1], True, False).observations is array
-    with pytest.raises(InvalidInput, match="observations must be numbers of every step; received"):
-        Episode([[0.0, 1.0], [1.0]], [1], [2.5], True, False)
-
-
 @pytest.mark.parametrize(
-    ("ended", "told"),
+    ("flags", "text"),
     [
         ((True, False), "terminated"),
-        ((False, True), "truncated"),
         ((True, True), "terminated and truncated"),
-        ((False, False), "under way"),
+        ((False, False), "unfinished"),
     ],
 )
-def test_an_episode_is_shown_in_a_line(ended, told):
-    part = Episode(np.zeros((301, 4)), np.zeros((300, 2)), np.full(300, -5.0), *ended)
-    assert repr(part) == f"<Episode of 300 steps, return -1500, {told}>"
+def test_repr_of_an_episode(flags, text):
+    part = Episode(np.zeros((301, 4)), np.zeros((300, 2)), np.full(300, -5.0), *flags)
+    assert repr(part) == f"<Episode of 300 steps, return -1500, {text}>"
 
 
-def test_data_are_shown_in_a_line():
-    data = offline([300, 4])
-    assert repr(data) == (
+def test_repr_of_data():
+    assert repr(offline([300, 4])) == (
         "<OfflineData 'test' of none: 2 episodes, 304 steps, mean return 22580, best 45150, "
         "2 continuous actions>"
     )

@@ -1,4 +1,4 @@
-"""Returns that are asked for, the weights that did best, and errors on recorded episodes."""
+"""Target returns, best weights, the noise scale and errors on recorded episodes."""
 
 import contextlib
 import dataclasses
@@ -15,18 +15,19 @@ from rrl_tf.models import BehaviorCloning
 from rrl_tf.offline import Scaling, TrajectoryPolicy, Windows
 from rrl_tf.offline.evaluation import (
     BestWeights,
-    TargetReturns,
+    ReturnEvaluator,
     action_error_by_return,
+    choose_noise_scale,
     default_targets,
-    is_among,
     make_envs,
+    set_noise_scale,
     validation_windows,
 )
 
 pytestmark = pytest.mark.tf_only
 
 
-def imitator(discrete=False, seed=0):
+def behavior_cloning(discrete=False, seed=0):
     model = BehaviorCloning(2, 3 if discrete else 2, hidden_units=(4,), discrete=discrete)
     model.build()
     rng = np.random.default_rng(seed)
@@ -35,12 +36,12 @@ def imitator(discrete=False, seed=0):
 
 
 @given(returns=st.lists(st.floats(-1e6, 1e6), min_size=1))
-def test_targets_go_from_the_worst_return_to_the_best(returns):
+def test_default_targets_span_the_returns(returns):
     returns = np.array(returns)
     targets = default_targets(returns)
     assert list(targets) == sorted(set(targets))
     expected = np.linspace(returns.min(), returns.max(), 5) if len(targets) > 1 else returns[:1]
-    if len(targets) in (1, 5):  # or there are fewer numbers between
+    if len(targets) in (1, 5):  # or float64 has fewer numbers between
         np.testing.assert_allclose(targets, expected, rtol=5.1e-3, atol=1e-6)
 
 
@@ -52,31 +53,17 @@ def test_targets_go_from_the_worst_return_to_the_best(returns):
         ([-2.8214, 4171.8], (-2.82, 1040, 2080, 3130, 4170)),
     ],
 )
-def test_targets_differ(returns, targets):
+def test_default_targets_have_three_digits_if_these_differ(returns, targets):
     assert default_targets(np.array(returns)) == targets
 
 
-@pytest.mark.parametrize(
-    ("target", "targets", "found"),
-    [
-        (-0.0632314, [-0.0632], True),
-        (4171.8, [2080.0, 4170.0], True),
-        (20.12345678, [20.12345612], True),  # six digits are shown
-        (-100_012.0, [-100_010.0], False),
-        (0.9748, [0.95], False),
-    ],
-)
-def test_a_return_is_one_that_is_asked_for_if_it_is_shown_alike(target, targets, found):
-    assert is_among(target, targets) == found
-
-
 class Lasting(gymnasium.Env):
-    """Lasts as many steps as the last digit of its seed says; a step earns 1."""
+    """The last digit of the seed is the number of steps minus 1; a step has the reward 1."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (2,))
     action_space = gymnasium.spaces.Box(-2, 4, (2,))
 
-    def __init__(self, reports):
+    def __init__(self, reports=False):
         self.reports = reports
 
     def reset(self, *, seed=None, options=None):
@@ -90,16 +77,16 @@ class Lasting(gymnasium.Env):
 
 
 @pytest.mark.parametrize("reports", [True, False])
-def test_means_are_those_of_the_episodes_played(reports):
-    policy = TrajectoryPolicy(imitator(), Scaling.of(offline([4])))
-    play = TargetReturns(policy, [Lasting(reports) for _ in range(10)], [1.0, 2.0])
+def test_means_are_those_of_the_played_episodes(reports):
+    policy = TrajectoryPolicy(behavior_cloning(), Scaling.of(offline([4])))
+    evaluator = ReturnEvaluator(policy, [Lasting(reports) for _ in range(10)], [1.0, 2.0])
     expected = {"return": 5.5, "return_deviation": np.arange(1, 11).std(), "length": 5.5}
     expected |= {"success": 0.5} if reports else {}
-    assert play.table(play.targets, seed=20) == {"1": expected, "2": expected}
-    alike = play.table([1234567.0, 1234569.0, 1234567.0], seed=20)
-    assert alike == {"1234567.0": expected, "1234569.0": expected}
-    few = play.means(1.0, seed=3, episodes=2)
-    assert few["return"] == 4.5 and few["return_deviation"] == 0.5
+    assert evaluator.table(evaluator.targets, seed=20) == {"1": expected, "2": expected}
+    similar = evaluator.table([1234567.0, 1234569.0, 1234567.0], seed=20)
+    assert similar == {"1234567.0": expected, "1234569.0": expected}
+    two = evaluator.means(1.0, seed=3, episodes=2)
+    assert two["return"] == 4.5 and two["return_deviation"] == 0.5
 
 
 def test_an_environment_that_cannot_be_made_is_named_with_its_extra():
@@ -107,63 +94,107 @@ def test_an_environment_that_cannot_be_made_is_named_with_its_extra():
         raise ImportError("no module named mujoco")
 
     data = dataclasses.replace(offline([3]), environment="Walker2d-v5", make_env=broken)
-    with pytest.raises(InvalidInput, match=r"Walker2d-v5 .*'gymnasium\[mujoco\]'.*; received "):
+    with pytest.raises(InvalidInput, match=r"Walker2d-v5; .*'gymnasium\[mujoco\]', or evaluation"):
         make_envs(data, 2)
     assert make_envs(offline([3]), 2) == []
 
 
 @pytest.mark.parametrize(
-    ("space", "said"),
+    ("space", "message"),
     [
         ({"observation_space": gymnasium.spaces.Box(-1, 1, (7,))}, r"observations \(7,\)"),
         ({"action_space": gymnasium.spaces.Box(-1, 1, (1,))}, r"actions of Box\(.*\(1,\)"),
         ({"action_space": gymnasium.spaces.Discrete(4)}, r"actions of Discrete\(4\)"),
     ],
 )
-def test_data_of_another_environment_are_refused_before_anything_is_trained(space, said):
-    recorded = offline([3])
-    data = dataclasses.replace(recorded, make_env=lambda: Lasting(False))
+def test_an_environment_with_other_spaces_is_an_error(space, message):
+    data = dataclasses.replace(offline([3]), make_env=Lasting)
     assert len(make_envs(data, 2)) == 2
-    other = type("Other", (Lasting,), space)
-    data = dataclasses.replace(recorded, make_env=lambda: other(False))
-    with pytest.raises(InvalidInput, match=said + r".*received observations \(2,\) and actions"):
+    data = dataclasses.replace(data, make_env=type("Other", (Lasting,), space))
+    with pytest.raises(InvalidInput, match=message + r".*received observations \(2,\) and actions"):
         make_envs(data, 2)
 
 
-@pytest.mark.parametrize(("actions", "fits"), [(2, False), (3, True), (4, True)])
-def test_an_environment_may_have_actions_that_were_not_recorded(actions, fits):
-    space = {"action_space": gymnasium.spaces.Discrete(actions)}
-    other = type("Other", (Lasting,), space)
-    data = dataclasses.replace(offline([3], discrete=True), make_env=lambda: other(False))
+@pytest.mark.parametrize(("actions", "matches"), [(2, False), (3, True), (4, True)])
+def test_an_environment_may_have_actions_that_were_not_recorded(actions, matches):
+    other = type("Other", (Lasting,), {"action_space": gymnasium.spaces.Discrete(actions)})
+    data = dataclasses.replace(offline([3], discrete=True), make_env=other)
     assert data.action_space.n == 3
-    with contextlib.nullcontext() if fits else pytest.raises(InvalidInput, match="Discrete"):
+    with contextlib.nullcontext() if matches else pytest.raises(InvalidInput, match="Discrete"):
         assert len(make_envs(data, 2)) == 2
 
 
+class Distance(gymnasium.Env):
+    """One step, whose reward is minus the distance of the action to `goal`."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,))
+    action_space = gymnasium.spaces.Box(-1, 1, (1,))
+
+    def __init__(self, goal):
+        self.goal = goal
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, "float32"), {}
+
+    def step(self, action):
+        return np.zeros(2, "float32"), -abs(float(action[0]) - self.goal), True, False, {}
+
+
+@pytest.mark.parametrize(("goal", "scale"), [(1.0, 0.0), (0.84, 1.0)])
+def test_choose_noise_scale_sets_the_best_scale(goal, scale):
+    model = BehaviorCloning(2, 1, (4,), distribution="censored_normal", noise_scale=0.0)
+    model.build()
+    model.networks[0].layers[-1].bias.assign([1.0])  # action 1, or 0.84 with all of the noise
+    scaling = Scaling(np.zeros(2, "float32"), np.ones(2, "float32"), 1.0, -np.ones(1), np.ones(1))
+    evaluator = ReturnEvaluator(TrajectoryPolicy(model, scaling), [Distance(goal)] * 2, [0.0])
+    evaluator.means(0.0)  # traces the policy with the old scale
+    tried = choose_noise_scale(evaluator, (0.0, 0.5, 1.0), episodes=2)
+    assert float(max(tried, key=tried.get)) == scale == model.noise_scale
+    assert evaluator.means(0.0)["return"] == pytest.approx(0.0, abs=0.01)
+    again = BehaviorCloning.from_config(model.get_config())
+    assert again.action_distribution.noise_scale == scale
+    with pytest.raises(InvalidInput, match=r"noise_scale must be from 0 to 1; received 1.5"):
+        set_noise_scale(model, 1.5)
+
+
 @settings(max_examples=8)
-@given(scores=st.lists(st.integers(0, 5), min_size=1, max_size=8), first=st.integers(-1, 5))
-def test_the_best_weights_are_kept_and_given_back(tmp_path_factory, scores, first):
-    model = imitator()
-    best = BestWeights(tmp_path_factory.mktemp("run") / "best.npz", model, first)
-    kept = None
+@given(scores=st.lists(st.integers(0, 5), min_size=1, max_size=8))
+def test_best_weights_are_those_of_the_last_best_score(tmp_path_factory, scores):
+    model = behavior_cloning()
+    best = BestWeights(tmp_path_factory.mktemp("run") / "best.npz", model)
+    assert not best.exists()
     for i, score in enumerate(scores):
         model.set_weights([np.full(w.shape, i) for w in model.get_weights()])
-        best.offer(score)
-        if score >= max([first, *scores[:i]]):
-            kept = i
-    assert best.exist() == (kept is not None)
-    if kept is None:
-        return
-    with pytest.raises(KeyError), best.in_place():
-        assert all((w == kept).all() for w in model.get_weights())
+        best.update(score)
+    expected = max(i for i, score in enumerate(scores) if score == max(scores))
+    assert best.exists() and best.score == max(scores)
+    with pytest.raises(KeyError), best.restored():
+        assert all((w == expected).all() for w in model.get_weights())
         raise KeyError
     assert all((w == len(scores) - 1).all() for w in model.get_weights())
 
 
+def test_scores_of_another_target_do_not_count(tmp_path):
+    model = behavior_cloning()
+    BestWeights(tmp_path / "best.npz", model, target=20.0).update(5.0)
+    same = BestWeights(tmp_path / "best.npz", model, 20.0)
+    assert (same.score, same.kept_target) == (5.0, 20.0)
+    other = BestWeights(tmp_path / "best.npz", model, 30.0)
+    assert (other.score, other.kept_target) == (-np.inf, 20.0)
+    other.update(1.0)
+    assert (other.score, other.kept_target) == (1.0, 30.0)
+
+
+def test_best_weights_that_cannot_be_read_are_one_error(tmp_path):
+    (tmp_path / "best.npz").write_bytes(b"PK none")
+    with pytest.raises(InvalidInput, match=r"best.npz cannot be read .*remove it"):
+        BestWeights(tmp_path / "best.npz", behavior_cloning())
+
+
 @pytest.mark.parametrize("discrete", [True, False])
-def test_errors_are_those_of_the_last_actions_by_return(discrete):
+def test_action_errors_are_those_of_the_last_actions(discrete):
     data = offline([3, 8, 5, 12], discrete)
-    scaling, model = Scaling.of(data), imitator(discrete)
+    scaling, model = Scaling.of(data), behavior_cloning(discrete)
     found = action_error_by_return(model, data, scaling, count=40)
     window = scaling.window(Windows(data, 1).batch(40, seed=0))
     predicted = np.asarray(model(window, last_action=True)["action"])
@@ -178,7 +209,7 @@ def test_errors_are_those_of_the_last_actions_by_return(discrete):
     np.testing.assert_allclose(list(found.values()), expected, rtol=1e-5)
 
 
-def test_validation_is_the_same_every_time():
+def test_validation_windows_are_always_the_same():
     data = offline([3, 8])
     scaling = Scaling.of(data)
     first, again = (validation_windows(data, scaling, 4, count=5) for _ in range(2))
@@ -189,20 +220,3 @@ def test_validation_is_the_same_every_time():
     assert inputs["states"].shape == (5, 4, 2)
     np.testing.assert_array_equal(targets["action"], inputs["actions"])
     np.testing.assert_array_equal(weights["action"], inputs["mask"])
-
-
-def test_best_weights_that_cannot_be_read_are_one_error(tmp_path):
-    (tmp_path / "best.npz").write_bytes(b"PK none")
-    with pytest.raises(InvalidInput, match=r"best.npz cannot be read .*remove it"):
-        BestWeights(tmp_path / "best.npz", imitator())
-
-
-def test_who_is_asked_for_another_return_has_not_been_best_yet(tmp_path):
-    model = imitator()
-    BestWeights(tmp_path / "best.npz", model, target=20.0).offer(5.0)
-    again = BestWeights(tmp_path / "best.npz", model, -np.inf, 20.0)
-    assert (again.score, again.kept_target) == (5.0, 20.0)
-    other = BestWeights(tmp_path / "best.npz", model, 7.0, 30.0)
-    assert (other.score, other.kept_target) == (-np.inf, 20.0)
-    other.offer(1.0)
-    assert (other.score, other.kept_target) == (1.0, 30.0)

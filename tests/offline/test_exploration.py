@@ -1,4 +1,4 @@
-"""Exploration: what becomes of a policy's action, held against the formulas."""
+"""Exploration, compared with its formulas."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.offline.exploration import EXPLORATIONS, clipped_noise, random_actions, tanh_noise
+from rrl_tf.offline.recording import exploring
 
 bounds = st.tuples(st.floats(-50, 49, width=32), st.floats(0.5, 50)).map(
     lambda drawn: (drawn[0], drawn[0] + drawn[1])
@@ -19,7 +19,7 @@ places = st.lists(st.floats(-1.5, 1.5), min_size=3, max_size=3)
 
 
 def action_at(space, place):
-    """Between the bounds at -1 and 1, and beyond."""
+    """Scale a place to the space; -1 and 1 are the bounds."""
     middle, half = (space.low + space.high) / 2.0, (space.high - space.low) / 2.0
     return middle + half * np.array(place[: len(middle)])
 
@@ -29,65 +29,64 @@ def unit(space, action):
 
 
 @given(space=spaces, place=places, level=st.floats(0, 3), seed=st.integers(0, 2**20))
-def test_noise_is_what_the_formulas_say(space, place, level, seed):
+def test_noise_follows_its_formula(space, place, level, seed):
     mean = action_at(space, place)
     normal = np.random.default_rng(seed).normal(size=(5, *space.shape)) * level
-    clipped = clipped_noise(lambda o: mean, space, np.random.default_rng(seed), level)
-    squashed = tanh_noise(lambda o: mean, space, np.random.default_rng(seed), level)
+    clipped = exploring(lambda o: mean, space, np.random.default_rng(seed), "clipped", level)
+    squashed = exploring(lambda o: mean, space, np.random.default_rng(seed), "tanh", level)
     inside = np.clip(place[: len(mean)], -0.999, 0.999)
     for noise in normal:
-        action = clipped(None)
-        assert space.contains(action)
-        expected = np.clip(place[: len(mean)] + noise, -1, 1)
-        np.testing.assert_allclose(unit(space, action), expected, atol=1e-4)
-        action = squashed(None)
-        assert space.contains(action)
-        expected = np.tanh(np.arctanh(inside) + noise)
-        np.testing.assert_allclose(unit(space, action), expected, atol=1e-4)
+        for act, expected in (
+            (clipped, np.clip(place[: len(mean)] + noise, -1, 1)),
+            (squashed, np.tanh(np.arctanh(inside) + noise)),
+        ):
+            action = act(None)
+            assert space.contains(action)
+            np.testing.assert_allclose(unit(space, action), expected, atol=1e-4)
 
 
-def test_a_dimension_of_one_value_keeps_it():
+def test_a_dimension_with_equal_bounds_keeps_its_value():
     space = Box(np.array([-1, 0.5], "float32"), np.array([1, 0.5], "float32"))
-    for make in (clipped_noise, tanh_noise):
+    for noise in ("clipped", "tanh"):
         for policy in (None, lambda observation: np.array([0.2, 0.5])):
-            action = make(policy, space, np.random.default_rng(0), 0.3)(None)
+            action = exploring(policy, space, np.random.default_rng(0), noise, 0.3)(None)
             assert space.contains(action) and action[1] == 0.5
 
 
 @given(space=spaces, place=places)
-def test_without_noise_a_policy_plays_its_own_actions(space, place):
+def test_level_0_plays_the_policy(space, place):
     mean = action_at(space, place)
-    for explore in (clipped_noise, random_actions):
-        action = explore(lambda o: mean, space, np.random.default_rng(0), 0.0)(None)
+    for noise in ("clipped", "random"):
+        rng = np.random.default_rng(0)
+        action = exploring(lambda o: mean, space, rng, noise, 0.0)(None)
         assert space.contains(action)
         np.testing.assert_allclose(action, np.clip(mean, space.low, space.high), rtol=1e-6)
 
 
-def test_clipped_noise_piles_up_at_the_bounds_and_tanh_noise_does_not():
+def test_clipped_noise_reaches_the_bounds_and_tanh_noise_does_not():
     space, rng = Box(-1, 1, (1,)), np.random.default_rng(0)
-    shares = {}
+    fractions = {}
     for name in ("clipped", "tanh"):
-        act = EXPLORATIONS[name](None, space, rng, 1.0)
-        shares[name] = np.mean([abs(act(None)[0]) == 1 for _ in range(2000)])
-    assert 0.28 < shares["clipped"] < 0.36  # a normal number is beyond 1 in 0.317 of the cases
-    assert shares["tanh"] == 0
+        act = exploring(None, space, rng, name, 1.0)
+        fractions[name] = np.mean([abs(act(None)[0]) == 1 for _ in range(2000)])
+    assert 0.28 < fractions["clipped"] < 0.36  # P(|normal| > 1) is 0.317
+    assert fractions["tanh"] == 0
 
 
 @given(level=st.floats(0, 1), seed=st.integers(0, 2**20))
-def test_a_share_of_the_actions_is_random(level, seed):
-    asked = []
-    act = random_actions(
-        lambda o: asked.append(o) or 0, Discrete(1000), np.random.default_rng(seed), level
-    )
+def test_level_is_the_fraction_of_random_actions(level, seed):
+    calls = []
+    rng = np.random.default_rng(seed)
+    act = exploring(lambda o: calls.append(o) or 0, Discrete(1000), rng, "random", level)
     actions = np.array([act(i) for i in range(400)])
-    chosen = np.isin(np.arange(400), asked)
+    chosen = np.isin(np.arange(400), calls)
     assert (actions[chosen] == 0).all()
-    assert np.sum(actions[~chosen] == 0) < 5  # of 1,000 actions, nearly always others
+    assert np.sum(actions[~chosen] == 0) < 5
     assert abs((~chosen).mean() - level) < 0.12
 
 
 @pytest.mark.parametrize("space", [Discrete(3), Dict({"a": Box(0, 1)}), Box(-np.inf, 1, (2,))])
 def test_noise_needs_bounds(space):
-    for explore in (clipped_noise, tanh_noise):
+    for noise in ("clipped", "tanh"):
         with pytest.raises(InvalidInput, match="a bounded Box of vectors; received"):
-            explore(None, space, np.random.default_rng(0), 1.0)
+            exploring(None, space, np.random.default_rng(0), noise, 1.0)

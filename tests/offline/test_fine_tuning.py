@@ -1,4 +1,4 @@
-"""Learning on from one's own play: what is kept, what is recorded, and a run that is stopped."""
+"""Online fine-tuning: the episode buffer, exploration, resume, and the evaluation."""
 
 import dataclasses
 import gc
@@ -14,11 +14,20 @@ from hypothesis import strategies as st
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import BehaviorCloning
-from rrl_tf.offline import Episode, OfflineData, RecordedEnv, Scaling, fine_tuning
-from rrl_tf.offline.decision_transformer import DecisionTransformerConfig, make_windows
-from rrl_tf.offline.evaluation import TargetReturns, make_envs
-from rrl_tf.offline.fine_tuning import FineTuningConfig, KeptEpisodes, fine_tune
-from rrl_tf.offline.trajectory_policy import TrajectoryPolicy
+from rrl_tf.offline import (
+    DecisionTransformerConfig,
+    Episode,
+    FineTuningConfig,
+    OfflineData,
+    RecordedEnv,
+    Scaling,
+    TrajectoryPolicy,
+    fine_tune,
+    fine_tuning,
+)
+from rrl_tf.offline.decision_transformer import make_windows
+from rrl_tf.offline.evaluation import ReturnEvaluator, make_envs
+from rrl_tf.offline.fine_tuning import EpisodeBuffer
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]
 
@@ -34,37 +43,37 @@ LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=12)
 
 @settings(max_examples=60, deadline=None)
 @given(LENGTHS, st.lists(LENGTHS, max_size=3), st.integers(1, 30))
-def test_the_newest_episodes_are_kept(recorded, rounds, most):
-    """Of recorded ones the best count as the newest."""
-    kept = KeptEpisodes((episode(n) for n in recorded), most)
+def test_the_buffer_keeps_the_newest_episodes(recorded, rounds, max_steps):
+    """Of the first episodes, the best count as the newest."""
+    buffer = EpisodeBuffer((episode(n) for n in recorded), max_steps)
     ages = sorted(recorded)
     for lengths in rounds:
-        kept.add(episode(n) for n in lengths)
+        buffer.add(episode(n) for n in lengths)
         ages += lengths
     expected = [ages[-1]]
     for n in reversed(ages[:-1]):
-        if sum(expected) + n > most:
+        if sum(expected) + n > max_steps:
             break
         expected.insert(0, n)
-    assert [len(each) for each in kept.episodes] == expected
-    assert kept.best == max(expected)
+    assert [len(each) for each in buffer.episodes] == expected
+    assert buffer.best == max(expected)
 
 
 @settings(max_examples=30, deadline=None)
 @given(LENGTHS)
-def test_kept_episodes_come_back_from_their_state(lengths):
-    kept = KeptEpisodes((episode(n, seed=i) for i, n in enumerate(lengths)), 1000)
-    other = KeptEpisodes([episode(3)], 1000)
-    other.set_state(kept.get_state())
-    assert len(other.episodes) == len(kept.episodes)
-    for a, b in zip(other.episodes, kept.episodes):
+def test_the_buffer_restores_its_state(lengths):
+    buffer = EpisodeBuffer((episode(n, seed=i) for i, n in enumerate(lengths)), 1000)
+    other = EpisodeBuffer([episode(3)], 1000)
+    other.set_state(buffer.get_state())
+    assert len(other.episodes) == len(buffer.episodes)
+    for a, b in zip(other.episodes, buffer.episodes):
         for name in ("observations", "actions", "rewards"):
             np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
         assert (a.terminated, a.truncated) == (b.terminated, b.truncated)
 
 
 def cartpole(episodes=6):
-    """Random play."""
+    """Episodes of random actions."""
     env, played = RecordedEnv(gymnasium.make("CartPole-v1")), []
     for seed in range(episodes):
         env.reset(seed=seed)
@@ -85,21 +94,7 @@ def dense(data, **options):
     return network
 
 
-def test_an_episode_is_what_was_played():
-    data = cartpole(1)
-    env = gymnasium.make("CartPole-v1")
-    [played] = data.episodes
-    observation, _ = env.reset(seed=0)
-    np.testing.assert_array_equal(played.observations[0], observation)
-    for t, action in enumerate(played.actions):
-        observation, reward, terminated, truncated, _ = env.step(action)
-        np.testing.assert_array_equal(played.observations[t + 1], observation)
-        assert played.rewards[t] == reward
-    assert (terminated, truncated) == (played.terminated, played.truncated)
-
-
-def test_actions_are_drawn_as_often_as_the_network_says():
-    """At temperature 1, by the softmax of its logits."""
+def test_exploration_1_samples_discrete_actions_from_the_softmax():
     data = cartpole()
     network = dense(data, return_conditioned=True)
     scaling = Scaling.of(data)
@@ -118,13 +113,15 @@ def test_actions_are_drawn_as_often_as_the_network_says():
             }
         )
     )["action"]
-    share = float(keras.ops.softmax(logits)[0, 0, 1])
-    assert drawn.mean() == pytest.approx(share, abs=4 * np.sqrt(share * (1 - share) / 4000))
+    probability = float(keras.ops.softmax(logits)[0, 0, 1])
+    assert drawn.mean() == pytest.approx(
+        probability, abs=4 * np.sqrt(probability * (1 - probability) / 4000)
+    )
     policy.begin(np.full(4000, 10.0), seed=[1, 2])
     np.testing.assert_array_equal(policy.act(states), drawn)
     greedy = TrajectoryPolicy(network, scaling)
     greedy.begin(np.full(4000, 10.0))
-    assert (greedy.act(states) == int(share > 0.5)).all()
+    assert (greedy.act(states) == int(probability > 0.5)).all()
 
 
 TRAINING = DecisionTransformerConfig(
@@ -137,7 +134,7 @@ def config(tmp_path, **changes):
     return FineTuningConfig(runs=str(tmp_path), **(numbers | changes))
 
 
-def test_a_stopped_run_ends_with_the_same_bits(tmp_path):
+def test_resume_is_bit_exact(tmp_path):
     data = cartpole()
     scaling = Scaling.of(data)
     training = dataclasses.replace(TRAINING, targets=(3.0, 12.0))
@@ -150,7 +147,7 @@ def test_a_stopped_run_ends_with_the_same_bits(tmp_path):
     whole = run()
     summary = json.loads((tmp_path / "tuned" / "evaluation.json").read_text())
     assert summary["step"] >= 120
-    assert "12" in summary["last"]  # as the training asked, and the best that was learned from
+    assert "12" in summary["last"]  # the training's target
     assert max(map(float, summary["last"])) >= data.returns().max()
     assert list((tmp_path / "tuned" / "export" / "1").iterdir())
     run(name="parts", steps=50)
@@ -164,8 +161,8 @@ def test_a_stopped_run_ends_with_the_same_bits(tmp_path):
 
 
 @pytest.mark.slow  # it trains
-def test_a_policy_learns_to_balance_from_its_own_play(tmp_path):
-    """Random play lasts 22 steps on average; what is learned from it and on, several times that."""
+def test_fine_tuning_learns_cart_pole(tmp_path):
+    """The return is more than three times that of random actions."""
     data = cartpole(60)
     network = dense(data, return_conditioned=True)
     training = dataclasses.replace(TRAINING, return_power=2.0, evaluation_episodes=10)
@@ -176,16 +173,16 @@ def test_a_policy_learns_to_balance_from_its_own_play(tmp_path):
     assert best > 3 * data.returns().mean()
 
 
-def test_windows_of_rounds_that_are_over_are_let_go(tmp_path, monkeypatch):
-    """Once, TensorFlow held them all: fifty thousand steps of short episodes took 12 GB."""
+def test_windows_of_earlier_rounds_are_freed(tmp_path, monkeypatch):
+    """TensorFlow keeps the generator of every dataset."""
     made = []
 
-    def noted(*arguments):
+    def recorded(*arguments):
         windows = make_windows(*arguments)
         made.append(weakref.ref(windows))
         return windows
 
-    monkeypatch.setattr(fine_tuning, "make_windows", noted)
+    monkeypatch.setattr(fine_tuning, "make_windows", recorded)
     data = cartpole()
     network = dense(data, return_conditioned=True)
     fine_tune(data, network, Scaling.of(data), TRAINING, config(tmp_path, episodes=1))
@@ -197,48 +194,44 @@ def summary_of(tmp_path, name="tuned"):
     return json.loads((tmp_path / name / "evaluation.json").read_text())
 
 
-def test_the_summary_tells_what_the_policy_reached_before(tmp_path, capsys):
-    """Also in a run that was stopped; once, nothing told what the fine-tuning had brought."""
+def test_the_summary_has_the_returns_before_fine_tuning(tmp_path, capsys):
+    """Also in a resumed run."""
     data = cartpole()
     scaling = Scaling.of(data)
     training = dataclasses.replace(TRAINING, targets=(3.0, 12.0))
     network = dense(data, return_conditioned=True)
     envs = make_envs(data, 3)
-    expected = TargetReturns(TrajectoryPolicy(network, scaling), envs, [12.0]).table([12.0])
+    expected = ReturnEvaluator(TrajectoryPolicy(network, scaling), envs, [12.0]).table([12.0])
     numbers = {"learning_rate": 0.1, "evaluate_every": 20}
     fine_tune(data, network, scaling, training, config(tmp_path, steps=20, **numbers))
     network = dense(data, return_conditioned=True)
     fine_tune(data, network, scaling, training, config(tmp_path, steps=60, **numbers))
     found = summary_of(tmp_path)
     assert found["before_fine_tuning"] == expected
-    # Once, the best weights were asked for the best return that was played, which chose none.
+    # The best weights play the target that selected them.
     assert found["last"].keys() > {"12"} and found["best"].keys() == {"12"}
-    assert "  before the fine-tuning, asked for 12: " in capsys.readouterr().out
-    assert "before the fine-tuning, asked for" in (tmp_path / "tuned" / "report.html").read_text()
+    assert "  before the fine-tuning, target 12: " in capsys.readouterr().out
+    assert "before the fine-tuning, target" in (tmp_path / "tuned" / "report.html").read_text()
 
 
-def test_a_run_goes_on_with_the_network_that_it_has_trained(tmp_path, capsys):
-    """Once, a notebook's cell could not be run again: its network had other weights by then."""
+def test_a_run_resumes_with_the_first_or_the_last_weights(tmp_path):
     data = cartpole()
     scaling, network = Scaling.of(data), dense(data, return_conditioned=True)
     fine_tune(data, network, scaling, TRAINING, config(tmp_path, steps=20))
     trained = network.get_weights()
-    fine_tune(data, network, scaling, TRAINING, config(tmp_path, steps=20))
-    assert "is trained already" in capsys.readouterr().out
     fine_tune(data, network, scaling, TRAINING, config(tmp_path))
     again = dense(data, return_conditioned=True)
     fine_tune(data, again, scaling, TRAINING, config(tmp_path))
     for a, b in zip(network.get_weights(), again.get_weights()):
         np.testing.assert_array_equal(a, b)
     network.set_weights(trained)  # neither the first ones nor the last
-    with pytest.raises(InvalidInput, match="must have the weights that the fine-tuning began with"):
+    with pytest.raises(InvalidInput, match="must have the weights from before the fine-tuning or"):
         fine_tune(data, network, scaling, TRAINING, config(tmp_path))
     for a, b in zip(network.get_weights(), trained):
         np.testing.assert_array_equal(a, b)
 
 
 def test_other_numbers_or_other_data_are_another_run(tmp_path):
-    """Once, the data's checksum took the place of the number of episodes."""
     data = cartpole()
     scaling, network = Scaling.of(data), dense(data, return_conditioned=True)
     fine_tune(data, network, scaling, TRAINING, config(tmp_path, steps=20))
@@ -246,38 +239,25 @@ def test_other_numbers_or_other_data_are_another_run(tmp_path):
     with pytest.raises(InvalidInput, match="episodes is 2 there and 3 here"):
         fine_tune(data, network, scaling, TRAINING, config(tmp_path, steps=20, episodes=3))
     others = cartpole(7)
-    with pytest.raises(InvalidInput, match=r"recorded is '.*' there and '.*' here"):
+    with pytest.raises(InvalidInput, match=r"dataset is '.*' there and '.*' here"):
         fine_tune(others, network, scaling, TRAINING, config(tmp_path, steps=20))
     other = dataclasses.replace(TRAINING, batch_size=16)
     with pytest.raises(InvalidInput, match=r"training\.batch_size is 32 there and 16"):
         fine_tune(data, network, scaling, other, config(tmp_path, steps=20))
 
 
-def test_a_run_older_than_a_field_of_its_training_goes_on(tmp_path, capsys):
-    """Once, it was another run, and the error showed all numbers of both."""
-    data = cartpole()
-    scaling, network = Scaling.of(data), dense(data, return_conditioned=True)
-    fine_tune(data, network, scaling, TRAINING, config(tmp_path, steps=20))
-    file = tmp_path / "tuned" / "config.json"
-    known = json.loads(file.read_text())
-    del known["training"]["advantage_rounds"], known["ends"], known["scaling"]
-    file.write_text(json.dumps(known))
-    fine_tune(data, network, scaling, TRAINING, config(tmp_path, steps=20))
-    assert "is trained already" in capsys.readouterr().out
-
-
-def test_a_return_that_was_rounded_is_asked_for_once(tmp_path):
-    """And what a finished run is asked for may change, with no more training."""
+def test_a_finished_run_is_evaluated_again_for_other_targets(tmp_path):
+    """A target that equals the best return of the buffer, but for rounding, is played once."""
     data = cartpole()
     rewards = [e.rewards * 1.00012345 for e in data.episodes]
     episodes = [dataclasses.replace(e, rewards=r) for e, r in zip(data.episodes, rewards)]
     data = dataclasses.replace(data, episodes=tuple(episodes))
     scaling, network = Scaling.of(data), dense(data, return_conditioned=True)
     best = data.returns().max()
-    asked = float(f"{best:.3g}")
+    rounded = float(f"{best:.3g}")
     training = dataclasses.replace(TRAINING, held_out=0.0)
     fine_tune(data, network, scaling, training, config(tmp_path, steps=1, episodes=1))
-    assert best != asked and summary_of(tmp_path)["last"].keys() == {f"{asked:g}"}
+    assert best != rounded and summary_of(tmp_path)["last"].keys() == {f"{rounded:g}"}
     weights, rows = network.get_weights(), (tmp_path / "tuned" / "metrics.csv").read_text()
     training = dataclasses.replace(training, targets=(12.0,), evaluation_episodes=4)
     fine_tune(data, network, scaling, training, config(tmp_path, steps=1, episodes=1))
@@ -293,21 +273,21 @@ def test_a_return_that_was_rounded_is_asked_for_once(tmp_path):
     ("changes", "message"),
     [
         ({"steps": 0}, "steps must be greater than 0; received 0"),
-        ({"kept_steps": -1}, "kept_steps must be greater than 0; received -1"),
+        ({"buffer_steps": -1}, "buffer_steps must be greater than 0; received -1"),
         ({"exploration": -0.1}, "exploration must be a number from 0 up; received -0.1"),
     ],
 )
-def test_a_number_out_of_range_is_named(tmp_path, changes, message):
+def test_invalid_config(tmp_path, changes, message):
     with pytest.raises(InvalidInput, match=message):
         config(tmp_path, **changes)
 
 
-def test_what_cannot_be_tuned_is_refused_and_nothing_written(tmp_path):
+def test_errors_before_the_run_leave_no_folder(tmp_path):
     data = cartpole()
     scaling = Scaling.of(data)
-    with pytest.raises(InvalidInput, match="needs a policy that is told returns"):
+    with pytest.raises(InvalidInput, match="needs a DecisionTransformer or a return_conditioned"):
         fine_tune(data, dense(data), scaling, TRAINING, config(tmp_path))
-    with pytest.raises(InvalidInput, match=r"need a network with .*; received state_size=5, "):
+    with pytest.raises(InvalidInput, match=r"needs a network with .*; received .'state_size': 5, "):
         network = BehaviorCloning(5, 2, (16,), discrete=True, return_conditioned=True)
         fine_tune(data, network, scaling, TRAINING, config(tmp_path))
     alone = dataclasses.replace(data, make_env=None)

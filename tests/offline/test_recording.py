@@ -1,4 +1,4 @@
-"""Recordings: what is played is what is read, and nothing is there by half."""
+"""Recordings: equality with what was played, errors, and atomic writes."""
 
 import functools
 import itertools
@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.offline.recording import Player, record_episodes
-from rrl_tf.offline.sources import load_episodes
+from rrl_tf.offline import Player, load_episodes, record_episodes
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # h5py's and Minari's own
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # of h5py and Minari
 
 RANDOM = Player("random", level=1.0)
 
@@ -31,7 +30,7 @@ def pendulum():
 
 
 class Noise(gymnasium.Env):
-    """Pictures of noise, and a reward of 1, for three steps; as large as Minari's JPEGs begin."""
+    """Images of noise for three steps, large enough for Minari to compress by default."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (40, 40, 3), "uint8")
     action_space = gymnasium.spaces.Discrete(2)
@@ -39,19 +38,19 @@ class Noise(gymnasium.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.left = 3
-        return self._picture(), {}
+        return self._image(), {}
 
     def step(self, action):
         self.left -= 1
-        return self._picture(), 1.0, self.left == 0, False, {}
+        return self._image(), 1.0, self.left == 0, False, {}
 
-    def _picture(self):
+    def _image(self):
         return self.np_random.integers(0, 256, (40, 40, 3), np.uint8)
 
 
 @settings(max_examples=3)
 @given(seed=st.integers(0, 2**20), episodes=st.integers(1, 4))
-def test_what_is_read_is_what_was_played(tmp_path_factory, seed, episodes):
+def test_loaded_episodes_equal_played_episodes(tmp_path_factory, seed, episodes):
     played = []
 
     def policy(observation):
@@ -69,7 +68,7 @@ def test_what_is_read_is_what_was_played(tmp_path_factory, seed, episodes):
     for episode in greedy:
         np.testing.assert_array_equal(episode.actions, episode.observations[:-1, 2] > 0)
     seen = np.concatenate([episode.observations[:-1] for episode in greedy])
-    np.testing.assert_array_equal(played[2 : 2 + len(seen)], seen)  # the first two were trials
+    np.testing.assert_array_equal(played[2 : 2 + len(seen)], seen)  # after two checks
     assert sorted(path.name for path in folder.iterdir()) == ["me"]
 
 
@@ -79,11 +78,11 @@ def turned(observation):
 
 @settings(max_examples=3)
 @given(seed=st.integers(0, 2**20))
-def test_noisy_play_draws_one_number_after_the_other(tmp_path_factory, seed):
-    """The generator gives the seed of an episode, then a normal number for each action."""
+def test_noisy_actions_follow_the_random_generator(tmp_path_factory, seed):
+    """It draws the seed of an episode, then one normal number per action."""
     players = [
-        Player("random", None, "clipped", 1.0, share=0.25),
-        Player("turned", lambda: turned, "clipped", 0.4, share=0.75),
+        Player("random", None, "clipped", 1.0, fraction=0.25),
+        Player("turned", lambda: turned, "clipped", 0.4, fraction=0.75),
     ]
     folder = tmp_path_factory.mktemp("data")
     path = record_episodes(folder, "me/turned-v0", pendulum, players, seed=seed, steps=1000)
@@ -102,19 +101,18 @@ def test_noisy_play_draws_one_number_after_the_other(tmp_path_factory, seed):
 
 
 @settings(max_examples=3)
-@given(steps=st.integers(5, 200), shares=st.lists(st.floats(0.1, 9.0), min_size=1, max_size=3))
-def test_every_player_plays_its_share_of_the_steps(tmp_path_factory, steps, shares):
-    """It plays whole episodes, and begins none that it need not."""
-    actions = [0, 1, 0]  # the same until the pole falls, so that neighbours are told apart
+@given(steps=st.integers(5, 200), fractions=st.lists(st.floats(0.1, 9.0), min_size=1, max_size=3))
+def test_every_player_plays_its_fraction_of_the_steps(tmp_path_factory, steps, fractions):
+    actions = [0, 1, 0]  # neighbours differ
     players = [
-        Player(f"player {i}", lambda action=action: lambda observation: action, share=share)
-        for i, (share, action) in enumerate(zip(shares, actions))
+        Player(f"player {i}", lambda action=action: lambda observation: action, fraction=fraction)
+        for i, (fraction, action) in enumerate(zip(fractions, actions))
     ]
     folder = tmp_path_factory.mktemp("data")
     path = record_episodes(folder, "me/cart-v0", cart_pole, players, steps=steps)
     episodes = list(load_episodes(f"minari:{path}").episodes)
-    for share, action in zip(shares, actions):
-        needed = max(1, int(share / sum(shares) * steps))
+    for fraction, action in zip(fractions, actions):
+        needed = max(1, int(fraction / sum(fractions) * steps))
         while needed > 0:
             episode = episodes.pop(0)
             np.testing.assert_array_equal(episode.actions, action)
@@ -122,18 +120,18 @@ def test_every_player_plays_its_share_of_the_steps(tmp_path_factory, steps, shar
     assert not episodes
 
 
-def test_pictures_are_kept_as_they_were_seen(tmp_path):
+def test_images_are_stored_without_loss(tmp_path):
     data = load_episodes(f"minari:{record_episodes(tmp_path, 'noise-v0', Noise, [RANDOM], 1)}")
     reset, _ = Noise().reset(seed=int(np.random.default_rng(0).integers(2**31)))
     np.testing.assert_array_equal(data.episodes[0].observations[0], reset)
 
 
-def test_the_same_recording_stays_and_another_is_refused(tmp_path, capsys):
+def test_an_existing_recording_stays_and_another_is_an_error(tmp_path, capsys):
     arguments = tmp_path, "me/cart/random-v0", cart_pole, [RANDOM]
     folder = record_episodes(*arguments, episodes=2)
     before = (folder / "data" / "main_data.hdf5").read_bytes()
     assert record_episodes(*arguments, episodes=2) == folder
-    assert "is there already" in capsys.readouterr().out
+    assert "exists already" in capsys.readouterr().out
     with pytest.raises(InvalidInput, match=r"holds 2 episodes .* received 3 episodes"):
         record_episodes(*arguments, episodes=3)
     with pytest.raises(InvalidInput, match=r"holds 2 episodes .* received 90 steps"):
@@ -144,7 +142,7 @@ def test_the_same_recording_stays_and_another_is_refused(tmp_path, capsys):
         record_episodes(tmp_path, "me/cart/random-v0", Noise, [RANDOM], episodes=2)
     assert (folder / "data" / "main_data.hdf5").read_bytes() == before
     (tmp_path / "other-v0").mkdir()
-    with pytest.raises(InvalidInput, match="other-v0 is no data set"):
+    with pytest.raises(InvalidInput, match="other-v0 is not a data set"):
         record_episodes(tmp_path, "other-v0", cart_pole, [RANDOM], episodes=2)
 
 
@@ -159,18 +157,18 @@ def failing():
         ({"steps": 10}, "either episodes or steps; received 1000000000 and 10"),
         ({"episodes": None}, "either episodes or steps; received None and None"),
         ({"episodes": None, "steps": 0}, "`steps` must be a positive integer; received 0"),
-        ({"dataset_id": "me/cart"}, "dataset must be NAMESPACE/NAME-vN .* received 'me/cart'"),
+        ({"dataset_id": "me/cart"}, "ID must be NAMESPACE/NAME-vN .* received 'me/cart'"),
         ({"dataset_id": "a b-v0"}, "received 'a b-v0'"),
         ({"dataset_id": "../up-v0"}, "received '../up-v0'"),
         ({"players": []}, "must have players; received none"),
         ({"players": [RANDOM, Player("broken", failing)]}, "no policy"),
-        ({"players": [RANDOM, Player("lost", lambda: lambda o: 7)]}, "lost must choose .* 7"),
-        # Though nearly all of its actions are random ones.
-        ({"players": [Player("lost", lambda: lambda o: 7, level=0.99)]}, "lost must choose .* 7"),
-        ({"players": [Player("noisy", None, "tanh", 1.0)]}, "noise is for .* received Discrete"),
+        ({"players": [RANDOM, Player("lost", lambda: lambda o: 7)]}, "lost must return .* 7"),
+        # Even if nearly all of its actions are random.
+        ({"players": [Player("lost", lambda: lambda o: 7, level=0.99)]}, "lost must return .* 7"),
+        ({"players": [Player("noisy", None, "tanh", 1.0)]}, "noise needs .* received Discrete"),
     ],
 )
-def test_mistakes_are_found_before_anything_is_played(tmp_path, changes, message):
+def test_errors_before_the_recording_leave_no_folder(tmp_path, changes, message):
     arguments = {"dataset_id": "me/cart-v0", "players": [RANDOM], "episodes": 10**9, **changes}
     with pytest.raises(InvalidInput, match=message):
         record_episodes(tmp_path / "data", make_env=cart_pole, **arguments)
@@ -178,10 +176,10 @@ def test_mistakes_are_found_before_anything_is_played(tmp_path, changes, message
 
 
 @pytest.mark.parametrize("noise", ["clipped", "tanh"])
-def test_a_policy_that_noise_cannot_be_added_to(tmp_path, noise):
+def test_a_policy_with_invalid_means(tmp_path, noise):
     for action, message in [
         (np.zeros(3), r"must have the shape \(1,\); received \(3,\)"),
-        (np.array([np.nan]), "mine must choose actions of .*nan"),
+        (np.array([np.nan]), "mine must return actions in .*nan"),
     ]:
         players = [Player("mine", lambda action=action: lambda observation: action, noise, 0.1)]
         with pytest.raises(InvalidInput, match=message):
@@ -189,8 +187,8 @@ def test_a_policy_that_noise_cannot_be_added_to(tmp_path, noise):
     assert not (tmp_path / "data").exists()
 
 
-def from_then_on(good, bad):
-    """Makes a policy whose fourth action is another one, long after it was tried."""
+def fourth_action(good, bad):
+    """Return a maker of a policy whose fourth action is `bad`."""
 
     def make():
         played = itertools.count()
@@ -205,32 +203,29 @@ NOTHING = np.zeros(1)
 @pytest.mark.parametrize(
     ("make_env", "good", "bad", "noise", "message"),
     [
-        (cart_pole, 0, 9, "random", r"of Discrete\(2\); received 9"),
-        (cart_pole, 0, 1.0, "random", r"of Discrete\(2\); received 1.0"),
-        (cart_pole, 0, np.nan, "random", r"of Discrete\(2\); received nan"),
-        (pendulum, NOTHING, np.array([np.nan]), "random", r"of Box.*; received .*nan"),
-        (pendulum, NOTHING, np.array([np.nan]), "clipped", r"of Box.*; received .*nan"),
-        (pendulum, NOTHING, np.array([np.nan]), "tanh", r"of Box.*; received .*nan"),
-        (pendulum, NOTHING, np.zeros(2), "random", r"of Box.*; received array\(\[0., 0.\]\)"),
+        (cart_pole, 0, 9, "random", r"in Discrete\(2\); received 9"),
+        (cart_pole, 0, 1.0, "random", r"in Discrete\(2\); received 1.0"),
+        (cart_pole, 0, np.nan, "random", r"in Discrete\(2\); received nan"),
+        (pendulum, NOTHING, np.array([np.nan]), "random", r"in Box.*; received .*nan"),
+        (pendulum, NOTHING, np.array([np.nan]), "clipped", r"in Box.*; received .*nan"),
+        (pendulum, NOTHING, np.array([np.nan]), "tanh", r"in Box.*; received .*nan"),
+        (pendulum, NOTHING, np.zeros(2), "random", r"in Box.*; received array\(\[0., 0.\]\)"),
     ],
 )
-def test_a_later_action_that_is_none_ends_the_recording(
-    tmp_path, make_env, good, bad, noise, message
-):
-    """Once, it was recorded to its end and reported as good, and nobody could read it."""
-    players = [RANDOM, Player("fickle", from_then_on(good, bad), noise)]
-    with pytest.raises(InvalidInput, match=f"fickle must choose actions {message}"):
+def test_an_invalid_action_ends_the_recording(tmp_path, make_env, good, bad, noise, message):
+    players = [RANDOM, Player("fickle", fourth_action(good, bad), noise)]
+    with pytest.raises(InvalidInput, match=f"fickle must return actions {message}"):
         record_episodes(tmp_path, "me/fickle-v0", make_env, players, 2)
     assert not list(tmp_path.iterdir())
 
 
-class Given(gymnasium.Env):
-    """What it shows, earns and takes is given; three steps, of which the last is what counts."""
+class Custom(gymnasium.Env):
+    """Three steps with given spaces, whose last observation and reward are given."""
 
-    def __init__(self, seen=0.0, earned=1.0, shown=None, taken=None):
-        self.seen, self.earned = seen, earned
-        self.observation_space = shown or gymnasium.spaces.Box(-1, 1, (2,))
-        self.action_space = taken or gymnasium.spaces.Discrete(2)
+    def __init__(self, observation=0.0, reward=1.0, observations=None, actions=None):
+        self.observation, self.reward = observation, reward
+        self.observation_space = observations or gymnasium.spaces.Box(-1, 1, (2,))
+        self.action_space = actions or gymnasium.spaces.Discrete(2)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -241,22 +236,22 @@ class Given(gymnasium.Env):
         self.left -= 1
         if self.left:
             return self.observation_space.sample(), 1.0, False, False, {}
-        return np.full(2, self.seen, "float32"), self.earned, True, False, {}
+        return np.full(2, self.observation, "float32"), self.reward, True, False, {}
 
 
 @pytest.mark.filterwarnings("ignore:Observation is not in observation space")  # Minari's
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seen": np.nan}, "observations of Given must be finite in float32; received nan"),
-        ({"seen": np.inf}, "observations of Given must be finite in float32; received inf"),
-        ({"earned": np.nan}, "rewards of Given must be finite in float32; received nan"),
-        ({"earned": 1e39}, r"rewards of Given must be finite in float32; received 1e\+39"),
+        ({"observation": np.nan}, "observations of Custom must be finite in float32; received nan"),
+        ({"observation": np.inf}, "observations of Custom must be finite in float32; received inf"),
+        ({"reward": np.nan}, "rewards of Custom must be finite in float32; received nan"),
+        ({"reward": 1e39}, r"rewards of Custom must be finite in float32; received 1e\+39"),
     ],
 )
-def test_numbers_that_cannot_be_read_end_the_recording(tmp_path, changes, message):
+def test_numbers_that_are_not_finite_end_the_recording(tmp_path, changes, message):
     with pytest.raises(InvalidInput, match=message):
-        record_episodes(tmp_path, "me/given-v0", lambda: Given(**changes), [RANDOM], 2)
+        record_episodes(tmp_path, "me/custom-v0", lambda: Custom(**changes), [RANDOM], 2)
     assert not list(tmp_path.iterdir())
 
 
@@ -267,41 +262,50 @@ box, discrete = gymnasium.spaces.Box, gymnasium.spaces.Discrete
     ("changes", "message"),
     [
         (
-            {"shown": gymnasium.spaces.Dict({"at": discrete(3)})},
-            r"Given must have arrays for observations, .*; received Dict\('at': Discrete\(3\)\)",
+            {"observations": gymnasium.spaces.Dict({"at": discrete(3)})},
+            r"Custom must have array observations, .*; received Dict\('at': Discrete\(3\)\)",
         ),
-        ({"shown": gymnasium.spaces.Tuple([discrete(3)])}, r"arrays .*; received Tuple\(Discrete"),
-        ({"shown": box(-1, 1, (0,))}, r"arrays .*; received Box\("),
-        ({"shown": gymnasium.spaces.Text(3)}, r"arrays .*; received Text\("),
-        ({"taken": gymnasium.spaces.MultiDiscrete([2, 3])}, r"Given: actions .*; received Multi"),
-        ({"taken": discrete(2, start=1)}, r"starts at 0.*; received Discrete\(2, start=1\)"),
-        ({"taken": box(-np.inf, np.inf, (2,))}, r"bounded Box .*; received Box\(-inf, inf"),
-        ({"taken": box(0, 9, (2,), "int64")}, r"actions must be floats; received Box.* int64\)"),
+        (
+            {"observations": gymnasium.spaces.Tuple([discrete(3)])},
+            r"array .*; received Tuple\(Discrete",
+        ),
+        ({"observations": box(-1, 1, (0,))}, r"array .*; received Box\("),
+        ({"observations": gymnasium.spaces.Text(3)}, r"array .*; received Text\("),
+        (
+            {"actions": gymnasium.spaces.MultiDiscrete([2, 3])},
+            r"Custom: the action space .*; received Multi",
+        ),
+        ({"actions": discrete(2, start=1)}, r"starts at 0.*; received Discrete\(2, start=1\)"),
+        ({"actions": box(-np.inf, np.inf, (2,))}, r"bounded Box .*; received Box\(-inf, inf"),
+        (
+            {"actions": box(0, 9, (2,), "int64")},
+            r"continuous actions must be floats; received Box.* int64\)",
+        ),
     ],
 )
-def test_what_cannot_be_read_is_not_played(tmp_path, changes, message):
+def test_spaces_that_load_episodes_does_not_support(tmp_path, changes, message):
     with pytest.raises(InvalidInput, match=message):
-        record_episodes(tmp_path / "data", "me/g-v0", lambda: Given(**changes), [RANDOM], 10**9)
+        record_episodes(tmp_path / "data", "me/g-v0", lambda: Custom(**changes), [RANDOM], 10**9)
     assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((None, "random", 0.5), "me's share of random actions must be from 1 to 1; received 0.5"),
-        ((failing, "random", 1.1), "share of random actions must be from 0 to 1; received 1.1"),
-        ((failing, "clipped", -0.1), "me's noise must be at least 0 and finite; received -0.1"),
-        ((failing, "tanh", np.inf), "me's noise must be at least 0 and finite; received inf"),
+        ((None, "random", 0.5), "me: `level` must be from 1 to 1; received 0.5"),
+        ((failing, "random", 1.1), "`level` must be from 0 to 1; received 1.1"),
+        ((failing, "clipped", -0.1), "me: `level` must be at least 0 and finite; received -0.1"),
+        ((failing, "tanh", np.inf), "me: `level` must be at least 0 and finite; received inf"),
         ((failing, "loud", 1.0), "`noise` must be one of .*'tanh'.*; received 'loud'"),
-        ((failing, "tanh", 1.0, 0.0), "me's share of the steps must be greater than 0; received 0"),
+        ((failing, "tanh", 1.0, 0.0), "me: `fraction` must be greater than 0; received 0"),
     ],
 )
-def test_nobody_can_play_like_this(arguments, message):
+def test_invalid_players(arguments, message):
     with pytest.raises(InvalidInput, match=message):
         Player("me", *arguments)
 
 
-def test_a_missing_package_is_named_before_anything_is_played(tmp_path, monkeypatch):
+def test_a_missing_package_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(InvalidInput, match=r"needs h5py: pip install '\.\[data\]'; received a"):
         record_episodes(tmp_path / "data", "me/cart-v0", cart_pole, [RANDOM], 10**9)
@@ -309,8 +313,8 @@ def test_a_missing_package_is_named_before_anything_is_played(tmp_path, monkeypa
 
 KILLED = """
 import os, signal, sys, gymnasium
-from rrl_tf.offline.recording import Player, record_episodes
-signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background ignores it
+from rrl_tf.offline import Player, record_episodes
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background process ignores it
 steps = 0
 def policy(observation):
     global steps
@@ -324,7 +328,7 @@ record_episodes(sys.argv[1], "me/cart-v0", make_env, [Player("mortal", lambda: p
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_a_killed_recording_leaves_nothing_that_counts(tmp_path, number):
+def test_a_killed_recording_leaves_no_data_set(tmp_path, number):
     command = [sys.executable, "-c", KILLED, str(tmp_path), str(int(number))]
     ended = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONPATH": "."})
     assert ended.returncode in (-number, 130, 1), ended.stderr.decode()[-500:]
@@ -340,20 +344,95 @@ def changed_cart_pole(**options):
 
 
 @pytest.mark.parametrize(
-    ("level", "make_env", "said"),
+    ("level", "make_env", "message"),
     [
         (0.505, cart_pole, r"mine \(49.5% random\).*received .*mine \(50.5% random\)"),
         (0.495, changed_cart_pole(max_episode_steps=5), "CartPole-v1 with max_episode_steps=5,"),
         (0.495, changed_cart_pole(sutton_barto_reward=True), "with sutton_barto_reward=True,"),
     ],
 )
-def test_a_recording_that_differs_a_little_is_another(tmp_path, level, make_env, said):
-    """Once, it was said to be there already."""
+def test_a_similar_recording_is_another_recording(tmp_path, level, make_env, message):
     record = functools.partial(record_episodes, tmp_path, "me/cart-v0", episodes=1)
     record(cart_pole, [Player("mine", lambda: lambda _: 0, level=0.495)])
-    with pytest.raises(InvalidInput, match=said):
+    with pytest.raises(InvalidInput, match=message):
         record(make_env, [Player("mine", lambda: lambda _: 0, level=level)])
     record(
         changed_cart_pole(render_mode="rgb_array"),
         [Player("mine", lambda: lambda _: 0, level=0.495)],
     )
+
+
+REGISTRATIONS = """
+import gymnasium
+from gymnasium.envs.classic_control import PendulumEnv
+
+class Swing(PendulumEnv):
+    pass
+
+class Heavy(PendulumEnv):
+    def __init__(self, weights):
+        super().__init__()
+
+def wrapped():
+    return gymnasium.wrappers.FlattenObservation(Swing())
+
+class Swings:
+    class Small(PendulumEnv):
+        pass
+
+gymnasium.register("Swing-v0", Swing, max_episode_steps=5)
+gymnasium.register("Lambda-v0", lambda: Swing(), max_episode_steps=5)
+gymnasium.register("Nested-v0", Swings.Small, max_episode_steps=5)
+gymnasium.register("Late-v0", wrapped, max_episode_steps=5)
+gymnasium.register("Odd-v0", Heavy, max_episode_steps=5, kwargs={"weights": range(3)})
+"""
+
+
+@pytest.fixture
+def registered(tmp_path, monkeypatch):
+    """A module that registers environments for one test."""
+    (tmp_path / "envs_to_record.py").write_text(REGISTRATIONS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(gymnasium.envs.registration, "registry", dict(gymnasium.registry))
+    yield "envs_to_record"
+    sys.modules.pop("envs_to_record", None)
+
+
+def test_load_episodes_makes_an_environment_registered_by_its_class(tmp_path, registered):
+    def make_env():
+        return gymnasium.make(f"{registered}:Swing-v0")
+
+    path = record_episodes(tmp_path / "data", "me/swing-v0", make_env, [RANDOM], 2)
+    data = load_episodes(f"minari:{path}")
+    assert data.environment == "Swing-v0" and data.steps == 10
+    again = data.make_env()
+    assert again.spec.entry_point == f"{registered}:Swing"
+    assert type(again.unwrapped) is type(make_env().unwrapped)
+    assert again.spec.max_episode_steps == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "received"),
+    [("Lambda-v0", "<function <lambda>"), ("Nested-v0", "<class .*Small'>"), ("Late-v0", "<func")],
+)
+def test_an_entry_point_that_cannot_be_imported(tmp_path, registered, name, received):
+    message = f"{name} must be registered with .*'my_envs:MyEnv'.* entry point {received}"
+    with pytest.raises(InvalidInput, match=message):
+        record_episodes(
+            tmp_path / "data",
+            "me/a-v0",
+            lambda: gymnasium.make(f"{registered}:{name}"),
+            [RANDOM],
+            10**9,
+        )
+    assert not (tmp_path / "data").exists()
+
+
+def test_an_environment_that_minari_cannot_store_is_unknown(tmp_path, registered):
+    def make_env():
+        return gymnasium.make(f"{registered}:Odd-v0")
+
+    with pytest.warns(UserWarning, match="will not be able to recover the environment"):
+        path = record_episodes(tmp_path / "data", "me/odd-v0", make_env, [RANDOM], 2)
+    data = load_episodes(f"minari:{path}")
+    assert data.environment == "unknown environment" and data.make_env is None

@@ -1,6 +1,4 @@
-"""What the network gets to see of raw values, and what becomes of its answers."""
-
-import re
+"""Scaling of raw values for a network, and of its predictions."""
 
 import keras
 import numpy as np
@@ -9,12 +7,10 @@ from counting_episodes import BOX, offline
 from gymnasium.spaces import Box
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.offline.episodes import Episode, OfflineData
-from rrl_tf.offline.scaling import Scaling
-from rrl_tf.offline.windows import Windows
+from rrl_tf.offline import Episode, OfflineData, Scaling, Windows
 
 
-def test_scaling_standardises_states_and_returns_and_maps_actions_back():
+def test_scaling_standardises_states_and_inverts_actions():
     data = offline([5, 9])
     scaling = Scaling.of(data)
     states = np.concatenate([e.observations[:-1] for e in data.episodes])
@@ -32,9 +28,9 @@ def test_scaling_standardises_states_and_returns_and_maps_actions_back():
     np.testing.assert_allclose(beyond, [[4.0, -2.0]])
 
 
-def test_scaling_of_prepared_and_discrete_data():
+def test_scaling_of_preprocessed_and_discrete_data():
     data = offline([4], discrete=True)
-    scaling = Scaling.of(data, prepare=lambda states: states[..., None] * np.ones(3, "float32"))
+    scaling = Scaling.of(data, preprocessor=lambda states: states[..., None] * np.ones(3, "f"))
     assert scaling.state_size == 6
     window = scaling.window(Windows(data, 4).windows([0], [3]))
     assert tuple(window["states"].shape) == (1, 4, 6)
@@ -45,70 +41,29 @@ def test_scaling_of_prepared_and_discrete_data():
     assert np.asarray(scaling.action(logits)).tolist() == [1, 0]
 
 
-def test_a_state_that_never_changes_is_no_division_by_zero():
-    constant = Episode(
-        np.ones((4, 2), "float32"), np.zeros((3, 2), "float32"), np.ones(3), True, False
-    )
+def test_a_constant_feature_keeps_its_scale():
+    constant = Episode(np.ones((4, 2), "f"), np.zeros((3, 2), "f"), np.ones(3), True, False)
     scaling = Scaling.of(OfflineData("test", (constant,), BOX, "none"))
     assert np.abs(np.asarray(scaling.states(np.full((1, 1, 2), 1.001, "float32")))).max() < 0.01
 
 
-class Doubled:
-    """A preprocessor that also tells its shape."""
-
-    shape = (2, 2)
-
-    def __call__(self, states):
-        return np.stack([states, 2 * states], axis=-1)
-
-
-def test_any_callable_prepares():
-    """A function, or a value with more to tell: the numbers are the same."""
-    data = offline([4])
-    scalings = [Scaling.of(data, prepare=each) for each in (Doubled(), Doubled().__call__)]
-    assert [each.state_size for each in scalings] == [4, 4]
-    states = data.episodes[0].observations[None]
-    one, other = (np.asarray(each.states(states)) for each in scalings)
-    np.testing.assert_array_equal(one, other)
-    np.testing.assert_array_equal(one[..., 1::2], 2 * states)
-
-
-def test_observations_that_are_no_vectors_need_a_preprocessor():
-    images = Episode(np.zeros((3, 7, 7)), np.zeros((2, 2), "float32"), np.zeros(2), True, False)
-    with pytest.raises(ValueError, match=r"need a `prepare` .*`--preprocessor one_hot` of the"):
+def test_observations_that_are_not_vectors_need_a_preprocessor():
+    images = Episode(np.zeros((3, 7, 7)), np.zeros((2, 2), "f"), np.zeros(2), True, False)
+    with pytest.raises(InvalidInput, match=r"need `preprocessor`, .*`--preprocessor one_hot`"):
         Scaling.of(OfflineData("test", (images,), BOX, "none"))
 
 
-@pytest.mark.parametrize(
-    "value", [0, -1.0, float("nan"), float("inf"), 1e-300, 1e-39, 1e300, 5e-324]
-)
-def test_returns_are_divided_by_a_positive_number(value):
-    told = rf"return_scale must be greater than 0 and .*; received {re.escape(str(float(value)))}$"
-    with pytest.raises(ValueError, match=told):
+@pytest.mark.parametrize("value", [0, -1.0, float("nan"), float("inf")])
+def test_return_scale_must_be_positive_and_finite(value):
+    with pytest.raises(InvalidInput, match=f"`return_scale` must be positive .*; received {value}"):
         Scaling.of(offline([4]), return_scale=value)
-
-
-@pytest.mark.parametrize("value", [1e-36, 9e-18])
-def test_returns_stay_small_enough_to_compute_with(value):
-    told = rf"test: returns of 10, divided by .* at most 1e\+18; received return_scale={value}"
-    with pytest.raises(InvalidInput, match=told):
-        Scaling.of(offline([4]), return_scale=value)
-    assert Scaling.of(offline([4]), return_scale=1e-16).return_scale == 1e-16
-
-
-def test_returns_that_cancel_out_are_too_large_all_the_same():
-    rewards = np.array([1e30, -1e30])
-    part = Episode(np.zeros((3, 2)), np.zeros((2, 2), "float32"), rewards, True, False)
-    with pytest.raises(InvalidInput, match=r"returns of 1e\+30, .*; received return_scale=1.0"):
-        Scaling.of(OfflineData("test", (part,), BOX, "none"))
 
 
 @pytest.mark.parametrize(
     ("low", "high"),
     [([-1.0, 3.0], [1.0, 3.0]), ([-3.4e38, 0.0], [3.4e38, 0.0]), ([2e38, -5.0], [3.4e38, -5.0])],
 )
-def test_bounds_that_are_equal_or_far_apart_are_no_division_by_zero(low, high):
-    """A component of a single value becomes 0, and that value whatever is predicted for it."""
+def test_equal_and_distant_bounds_give_finite_actions(low, high):
     low, high = np.array(low, "float32"), np.array(high, "float32")
     actions = np.stack([low, high / 2 + low / 2, high])
     part = Episode(np.zeros((4, 2)), actions, np.ones(3), True, False)

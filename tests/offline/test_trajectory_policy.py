@@ -1,4 +1,4 @@
-"""Acting with a Decision Transformer, and playing episodes side by side."""
+"""Acting with a Decision Transformer, one or several episodes at the same time."""
 
 import dataclasses
 
@@ -8,8 +8,7 @@ import pytest
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import BehaviorCloning, DecisionTransformer
-from rrl_tf.offline.scaling import Scaling
-from rrl_tf.offline.trajectory_policy import TrajectoryPolicy, play_episodes
+from rrl_tf.offline import Scaling, TrajectoryPolicy, play_episodes
 
 pytestmark = pytest.mark.tf_only
 
@@ -55,7 +54,7 @@ class Countdown(gymnasium.Env):
 
 
 def windows_by_hand(model, scaling, episode, target):
-    """The actions of one episode, from windows that are put together anew at every step."""
+    """The actions of one episode, with a new window at every step."""
     states, rewards, actions = episode
     chosen = []
     for t in range(len(actions)):
@@ -73,7 +72,7 @@ def windows_by_hand(model, scaling, episode, target):
     return np.array(chosen)
 
 
-def test_actions_are_those_of_windows_put_together_by_hand():
+def test_actions_equal_those_of_windows_made_by_hand():
     model, scale = transformer(), scaling()
     envs = [Countdown() for _ in range(3)]
     policy = TrajectoryPolicy(model, scale)
@@ -97,7 +96,7 @@ def test_discrete_actions_are_indices():
         assert action.shape == (2,) and set(action) <= {0, 1}
 
 
-def test_a_new_episode_remembers_nothing():
+def test_begin_clears_the_window():
     policy = TrajectoryPolicy(transformer(), scaling())
     observations = np.random.default_rng(0).normal(size=(4, 1, S)).astype("float32")
 
@@ -108,14 +107,14 @@ def test_a_new_episode_remembers_nothing():
     np.testing.assert_array_equal(play(), play())
 
 
-def test_the_target_return_matters():
+def test_actions_depend_on_the_target_return():
     policy = TrajectoryPolicy(transformer(), scaling())
     policy.begin([0.0, 30.0])
     low, high = policy.act(np.zeros((2, S), "float32"))
     assert np.abs(low - high).max() > 1e-4
 
 
-def test_behavior_cloning_is_played_alike():
+def test_behavior_cloning_plays():
     model = BehaviorCloning(S, A, hidden_units=(8,))
     model.build()
     envs = [Countdown()]
@@ -123,10 +122,10 @@ def test_behavior_cloning_is_played_alike():
     np.testing.assert_allclose(envs[0].actions, [envs[0].actions[0]] * 3, atol=1e-6)
 
 
-def test_bad_arguments():
-    with pytest.raises(ValueError, match="target_return must be given"):
+def test_invalid_arguments():
+    with pytest.raises(ValueError, match="`target_return` must be a number"):
         play_episodes(TrajectoryPolicy(transformer(), scaling()), [Countdown()], None, [1])
-    with pytest.raises(ValueError, match="a seed for each environment"):
+    with pytest.raises(ValueError, match="one seed per environment"):
         play_episodes(TrajectoryPolicy(transformer(), scaling()), [Countdown()], 0.0, [1, 2])
 
 
@@ -136,42 +135,40 @@ def policy():
 
 
 @pytest.mark.parametrize("wrong", [-5.0, [[1.0], [2.0]], [], ["best"], [np.nan], None])
-def test_one_return_is_asked_for_in_each_episode(policy, wrong):
+def test_target_returns_must_be_a_list_of_numbers(policy, wrong):
     with pytest.raises(InvalidInput, match=r"^target_returns .*received"):
         policy.begin(wrong)
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5])
-def test_a_seed_is_a_whole_number_from_0_up(policy, seed):
+def test_invalid_seeds(policy, seed):
     with pytest.raises(InvalidInput, match=f"`seed` must be .*; received {seed}"):
         policy.begin([1.0], seed=seed)
 
 
-def test_an_episode_has_to_begin():
+def test_act_and_keep_need_begin():
     policy = TrajectoryPolicy(transformer(), scaling())
-    for ask in (lambda: policy.act(np.zeros((1, S))), lambda: policy.keep(np.array([True]))):
-        with pytest.raises(InvalidInput, match="call begin with a return for each of them; rec"):
-            ask()
+    for call in (lambda: policy.act(np.zeros((1, S))), lambda: policy.keep(np.array([True]))):
+        with pytest.raises(InvalidInput, match=r"`begin` must be called .* before `act` or `keep`"):
+            call()
 
 
 @pytest.mark.parametrize(
     ("shape", "episodes"), [((S,), 1), ((S,), S), ((2,), 1), ((2, S), 1), ((2, 1), 2), ((), 1)]
 )
-def test_each_episode_has_an_observation(policy, shape, episodes):
-    """In the first step, and in those after it; what is refused leaves the window as it is."""
-    told = (
+def test_observations_of_another_shape_do_not_change_the_window(policy, shape, episodes):
+    message = (
         rf"observations must be \({episodes}, {S}\), .* received the shape \({str(shape)[1:-1]}\)"
     )
     policy.begin(np.ones(episodes))
     for _ in range(2):
-        with pytest.raises(InvalidInput, match=told):
+        with pytest.raises(InvalidInput, match=message):
             policy.act(np.zeros(shape, "float32"), np.zeros(episodes))
         policy.act(np.zeros((episodes, S), "float32"), np.zeros(episodes))
 
 
-def test_prepared_observations_keep_their_shape():
-    """What a function prepares may be of any shape, and is of one."""
-    scale = Scaling(np.zeros(S), np.ones(S), 1.0, prepare=lambda grids: grids[:, :, 0])
+def test_preprocessed_observations_have_the_shape_of_the_first_step():
+    scale = Scaling(np.zeros(S), np.ones(S), 1.0, preprocessor=lambda grids: grids[:, :, 0])
     policy = TrajectoryPolicy(transformer(discrete=True), scale)
     policy.begin([1.0])
     policy.act(np.zeros((1, S, 2), "float32"))
@@ -182,19 +179,21 @@ def test_prepared_observations_keep_their_shape():
 
 
 @pytest.mark.parametrize("wrong", [None, 0.0, [1.0], [1.0, 2.0, 3.0], [[1.0], [2.0]]])
-def test_each_episode_has_a_reward(policy, wrong):
+def test_rewards_must_be_one_per_episode_after_the_first_step(policy, wrong):
     observations = np.zeros((2, S), "float32")
     policy.begin([1.0, 2.0])
-    policy.act(observations, wrong)  # not looked at in a first step
+    policy.act(observations, wrong)  # ignored in the first step
     with pytest.raises(InvalidInput, match=r"rewards must be \(2,\), .* received "):
         policy.act(observations, wrong)
-    unasked = TrajectoryPolicy(transformer(), dataclasses.replace(scaling(), condition="return"))
-    unasked.begin([1.0, 2.0])
+    whole_return = TrajectoryPolicy(
+        transformer(), dataclasses.replace(scaling(), condition="return")
+    )
+    whole_return.begin([1.0, 2.0])
     for _ in range(2):
-        unasked.act(observations, wrong)
+        whole_return.act(observations, wrong)
 
 
 @pytest.mark.parametrize(("envs", "seeds"), [(Countdown(), [1]), ([Countdown()], 1), ([], [])])
-def test_environments_come_with_a_seed_each(policy, envs, seeds):
-    with pytest.raises(InvalidInput, match="a list of environments and a seed for each environmen"):
+def test_play_episodes_needs_one_seed_per_environment(policy, envs, seeds):
+    with pytest.raises(InvalidInput, match="a list of environments and one seed per environment"):
         play_episodes(policy, envs, 0.0, seeds)

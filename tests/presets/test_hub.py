@@ -1,4 +1,4 @@
-"""Presets of the Hugging Face Hub: what its client is told to fetch, and what it gives."""
+"""Trained models on the Hugging Face Hub."""
 
 import fnmatch
 import json
@@ -59,7 +59,7 @@ def test_model_and_policy_come_from_the_hub(hub):
     assert held == {"metadata.json", *metadata["sha256"]}  # and nothing else of the repository
 
 
-def test_files_of_git_are_none_of_the_preset(hub):
+def test_hidden_files_of_git_are_ignored(hub):
     _, cache, _ = hub
     folder = preset_folder("hf://owner/name")
     (cache / ".gitattributes").write_text("*.h5 filter=lfs")
@@ -70,7 +70,7 @@ def test_files_of_git_are_none_of_the_preset(hub):
 
 
 @pytest.mark.parametrize("load", [RelationalQNetwork.from_preset, rrl_tf.load_policy])
-def test_what_else_was_downloaded_counts_where_it_would_be_loaded(hub, load):
+def test_other_downloaded_policies_are_errors(hub, load):
     _, cache, _ = hub
     cache.mkdir()
     (cache / "samples.mp4").write_bytes(b"a film")
@@ -90,7 +90,7 @@ def test_a_damaged_file_is_named(hub, load, damage):
 
 
 @pytest.mark.parametrize("load", [RelationalQNetwork.from_preset, rrl_tf.load_policy])
-def test_what_goes_wrong_is_one_sentence(hub, load, monkeypatch):
+def test_errors_are_one_sentence(hub, load, monkeypatch):
     with pytest.raises(InvalidInput, match=r"be reach.*received 'hf://a/b' \(Local.*reached\)$"):
         load("hf://a/b")
     for address in ("hf://owner", "hf://owner/name@", "hf://owner/name/file", "hf://"):
@@ -104,7 +104,7 @@ def test_what_goes_wrong_is_one_sentence(hub, load, monkeypatch):
         load("hf://owner/name")
 
 
-def test_the_hub_itself_is_told_to_be_out_of_reach(tmp_path, monkeypatch):
+def test_unreachable_hub_is_an_error(tmp_path, monkeypatch):
     constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -112,19 +112,19 @@ def test_the_hub_itself_is_told_to_be_out_of_reach(tmp_path, monkeypatch):
         rrl_tf.load_policy("hf://owner/name")
 
 
-def test_a_model_of_another_class_is_refused(hub):
+def test_model_of_another_class_is_an_error(hub):
     with pytest.raises(InvalidInput, match="must hold a MLPClassifier; received a Relational"):
         MLPClassifier.from_preset("hf://owner/name")
 
 
-def test_it_is_served_under_its_name(hub):
+def test_model_is_served_under_its_name(hub):
     _, cache, _ = hub
     assert _base_and_name(Flags(preset="hf://owner/name@v1")) == (cache / "policy", "name")
     assert _base_and_name(Flags(preset="hf://owner/name", model_name="mine"))[1] == "mine"
     assert preset_name(pathlib.Path("presets/ours")) == "ours"
 
 
-def test_nothing_is_written_to_the_hub(tmp_path, monkeypatch):
+def test_saving_to_the_hub_is_an_error(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = MLPClassifier.from_preset("patch-mnist", hidden_units=(8,))
     model.build((None, 28, 28, 1))

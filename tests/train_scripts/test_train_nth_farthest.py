@@ -161,10 +161,3 @@ def test_schedule_without_warm_up_starts_at_the_peak(tmp_path, preset):
         )
         optimizer = make_optimizer(config.optimizer, **config.optimizer_options(config.steps))
         assert optimizer.learning_rate == config.learning_rate
-
-
-def test_accuracy_of_a_rank_without_questions_is_none():
-    from train_scripts.train_nth_farthest import accuracy_of_each
-
-    right, ranks = np.array([True, False, True]), np.array([0, 0, 2])
-    assert accuracy_of_each(right, ranks, 4) == [0.5, None, 1.0, None]

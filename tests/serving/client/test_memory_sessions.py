@@ -209,7 +209,7 @@ def test_a_memory_of_another_shape_raises(client, tools):
     for changes in ({"memory": before[:1]}, {"reward": np.zeros(1, np.float32)}):
         with pytest.raises(refusal(client), match=r"one batch; received|one size along axis 0"):
             client.predict({**inputs, **changes}, "act")
-    with pytest.raises(refusal(client), match=r"'memory'.* shape .*\d"):
+    with pytest.raises(refusal(client), match=r"memory.* shape .*\d"):
         client.predict({**inputs, "memory": before[:, :-1]}, "act")
 
 

@@ -1,7 +1,10 @@
 """JSON codec: the REST rules, value by value."""
 
 import base64
+import gzip
 import json
+import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -231,6 +234,15 @@ def test_valid_values(document, dtype, expected):
 )
 def test_invalid_values_are_refused(document, dtype):
     assert code_of(document, x=dtype) == "INVALID_ARGUMENT"
+
+
+def test_compressed_bodies_within_the_limit():
+    text = b'{"instances": [1, 2]}'
+    for encoding, packed in (("gzip", gzip.compress(text)), ("deflate", zlib.compress(text))):
+        for limit in (len(text), sys.maxsize):
+            assert json_codec.decompress(packed, encoding, limit) == text
+        with pytest.raises(ServingError, match=f"larger than {len(text) - 1} bytes"):
+            json_codec.decompress(packed, encoding, len(text) - 1)
 
 
 def test_body_must_be_utf8():
