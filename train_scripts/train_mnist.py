@@ -29,9 +29,19 @@ from rrl_tf.models import (
     PatchAttentionClassifier,
     RelationalClassifier,
 )
-from rrl_tf.training import EarlyStop, FitRun, checksum, make_replicas
-from rrl_tf.training.config import MUTABLE, require_not_negative, require_positive
-from train_scripts import command_line, supervised
+from rrl_tf.training import (
+    EarlyStop,
+    FitRun,
+    LogFigures,
+    SupervisedConfig,
+    checksum,
+    compile_classifier,
+    make_replicas,
+    require_not_negative,
+    require_positive,
+)
+from rrl_tf.training.config import MUTABLE
+from train_scripts import command_line
 
 IMAGE_SHAPE = (28, 28, 1)
 SHOWN_MISTAKES = 10
@@ -44,7 +54,7 @@ MODELS: dict[str, Any] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(supervised.SupervisedConfig):
+class Config(SupervisedConfig):
     """Options of a run. A step is one update."""
 
     runs: str = "runs/mnist"
@@ -122,9 +132,12 @@ def main(config: Config) -> FitRun:
             f"received {config.batch_size}"
         )
     keras.utils.set_random_seed(config.seed)
-    run = supervised.open_run(
+    run = FitRun(
         config,
         make_model(config),
+        steps=config.steps,
+        steps_per_epoch=config.log_every,
+        checkpoint_every=config.checkpoint_every,
         identity={"data_checksum": checksum(*splits["train"])},
         stop=EarlyStop("eval/accuracy", config.patience, mode="max"),
         replicas=replicas,
@@ -138,9 +151,7 @@ def main(config: Config) -> FitRun:
             validation_data=preprocessed(validation, perturb, config.test_seed),
             validation_batch_size=250,
             callbacks=[
-                supervised.log_figures(
-                    run, lambda m: attention_figures(m, *shown), config.draw_every
-                )
+                LogFigures(run.log, lambda m: attention_figures(m, *shown), config.draw_every)
             ],
         )
         run.by_chief(finish, run, splits["test"])
@@ -177,7 +188,8 @@ def finish(run: FitRun, test: Split) -> None:
         f"test accuracy {summary['test/perturbed']:.2%} on perturbed and "
         f"{summary['test/clean']:.2%} on clean images ({len(test.labels):,} each); "
         f"{summary['parameters']:,} parameters",
-        [*supervised.save_figures(figures, run.folder.figures), version],
+        [version],
+        figures,
     )
 
 
@@ -185,7 +197,7 @@ def make_model(config: Config) -> keras.Model:
     """Return a compiled classifier with new weights."""
     model = MODELS[config.model].from_preset(config.network, dtype=config.dtype)
     model.build((None, *IMAGE_SHAPE))
-    return supervised.compile_classifier(model, config, config.steps, config.optimizer)
+    return compile_classifier(model, config)
 
 
 def perturbations(config: Config) -> dict[str, Callable[..., Any]]:
