@@ -16,14 +16,8 @@ from matplotlib.figure import Figure
 from rrl_tf import viz
 from rrl_tf.data.graphs import Graphs, RandomGraphs, connected, random_graphs
 from rrl_tf.layers import RelationalBlock, RelationalModule
-from rrl_tf.training import (
-    FitRun,
-    LogFigures,
-    SupervisedConfig,
-    compile_classifier,
-    make_replicas,
-    require_positive,
-)
+from rrl_tf.training import FitRun, LogFigures, compile_classifier, make_replicas
+from rrl_tf.training.config import SupervisedConfig, require_positive
 from train_scripts import command_line
 
 TEST_SEED, VALIDATION_SEED = 2**32 - 1, 2**32 - 2

@@ -9,7 +9,6 @@ python -m train_scripts.train_mnist --preset patch-mnist    # the blog's attenti
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -33,14 +32,11 @@ from rrl_tf.training import (
     EarlyStop,
     FitRun,
     LogFigures,
-    SupervisedConfig,
     checksum,
     compile_classifier,
     make_replicas,
-    require_not_negative,
-    require_positive,
 )
-from rrl_tf.training.config import MUTABLE
+from rrl_tf.training.config import MUTABLE, SupervisedConfig, require_not_negative, require_positive
 from train_scripts import command_line
 
 IMAGE_SHAPE = (28, 28, 1)
@@ -51,6 +47,7 @@ MODELS: dict[str, Any] = {
     "patch_attention": PatchAttentionClassifier,
     "mlp": MLPClassifier,
 }
+ATTENDING = RelationalClassifier, PatchAttentionClassifier
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +166,10 @@ def finish(run: FitRun, test: Split) -> None:
     summary = {
         "step": run.step,
         "parameters": model.count_params(),
-        **{f"test/{name}": accuracy(each, test.labels) for name, each in logits.items()},
+        **{
+            f"test/{name}": float((each.argmax(-1) == test.labels).mean())
+            for name, each in logits.items()
+        },
     }
     kind = "perturbed" if config.perturbed else "clean"
     figures = attention_figures(model, *one_of_each(inputs[kind], test.labels))
@@ -218,11 +218,6 @@ def held_out(split: Split, count: int) -> list[Split]:
     return [Split(split.images[part], split.labels[part]) for part in parts]
 
 
-def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Return the fraction of rows whose largest logit is the label's."""
-    return float((logits.argmax(-1) == labels).mean())
-
-
 def one_of_each(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return one image of every class, always the same, and its label."""
     order = np.random.default_rng(0).permutation(len(labels))
@@ -237,19 +232,16 @@ def most_confident_mistakes(logits: np.ndarray, labels: np.ndarray) -> np.ndarra
     return wrong[np.argsort(-confidence[wrong], kind="stable")]
 
 
-def attends(model: keras.Model) -> bool:
-    """Whether the model has attention to draw."""
-    return "return_attention_scores" in inspect.signature(model.call).parameters
-
-
 def attention_figures(model: keras.Model, images: Any, labels: np.ndarray) -> dict[str, Figure]:
     """Return the figure of a model's attention; none for a model without attention."""
-    return {"attention": digits_figure(model, images, labels)} if attends(model) else {}
+    if not isinstance(model, ATTENDING):
+        return {}
+    return {"attention": digits_figure(model, images, labels)}
 
 
 def digits_figure(model: keras.Model, images: Any, labels: np.ndarray) -> Figure:
     """Draw images `(M, height, width, 1)` with the model's answers and its attention, if any."""
-    if attends(model):
+    if isinstance(model, ATTENDING):
         logits, scores = model(images, return_attention_scores=True)
     else:
         logits, scores = model(images), {}

@@ -19,16 +19,8 @@ from rrl_tf import viz
 from rrl_tf.data.nth_farthest import NthFarthest, nth_farthest_floors, sample_nth_farthest
 from rrl_tf.export import export_classifier
 from rrl_tf.models import MemorySequenceClassifier
-from rrl_tf.training import (
-    FitRun,
-    LogFigures,
-    MetricsLog,
-    SupervisedConfig,
-    compile_classifier,
-    make_replicas,
-    require_fraction,
-    require_positive,
-)
+from rrl_tf.training import FitRun, LogFigures, MetricsLog, compile_classifier, make_replicas
+from rrl_tf.training.config import SupervisedConfig, require_fraction, require_positive
 from train_scripts import command_line
 
 EVALUATION_SEED = 2**32 - 1

@@ -31,14 +31,8 @@ from rrl_tf.data.sort_of_clevr import (
 )
 from rrl_tf.export import export_vqa
 from rrl_tf.models import ConvolutionalVQA, RelationalVQA
-from rrl_tf.training import (
-    FitRun,
-    LogFigures,
-    SupervisedConfig,
-    compile_classifier,
-    make_replicas,
-    require_positive,
-)
+from rrl_tf.training import FitRun, LogFigures, compile_classifier, make_replicas
+from rrl_tf.training.config import SupervisedConfig, require_positive
 from train_scripts import command_line
 
 IMAGE_SHAPE = (IMAGE_SIZE, IMAGE_SIZE, 3)

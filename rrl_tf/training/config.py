@@ -129,10 +129,8 @@ class FitConfig(RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive(self, "learning_rate")
+        require_positive(self, "learning_rate", "clip_norm")
         require_not_negative(self, "learning_rate_end", "warmup_steps")
-        if self.clip_norm is not None:
-            require_positive(self, "clip_norm")
 
     def optimizer_options(self, steps: int) -> dict[str, Any]:
         """Return the keyword arguments of a Keras optimizer for a run of `steps` steps."""
@@ -177,7 +175,10 @@ class SupervisedConfig(FitConfig):
 
 
 def require_positive(config: Any, *names: str) -> None:
-    """Raise `InvalidInput` for the first field that is not a finite number greater than 0."""
+    """Raise `InvalidInput` for the first field that is not a finite number greater than 0.
+
+    A field that is `None`, as options without a value are, passes this check and the next two.
+    """
     _require(config, names, lambda value: 0 < value < math.inf, "greater than 0")
 
 
@@ -194,7 +195,7 @@ def require_fraction(config: Any, *names: str) -> None:
 def _require(config, names, is_valid, expected):
     for name in names:
         value = getattr(config, name)
-        if not is_valid(value):
+        if value is not None and not is_valid(value):
             raise InvalidInput(f"{name} must be {expected}; received {value}")
 
 
