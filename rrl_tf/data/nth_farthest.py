@@ -180,6 +180,7 @@ class NthFarthest(FreshBatches):
 
     Example:
 
+    >>> import keras
     >>> model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(4, "softmax")])
     >>> model.compile("adam", "sparse_categorical_crossentropy")
     >>> data = NthFarthest(batch_size=8, steps=5, num_vectors=4, dimension=4)

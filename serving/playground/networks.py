@@ -22,7 +22,7 @@ _ONE_HOT_VIEW = (7, 7, sum(_CODES))
 _EXAMPLES = 8
 _Q_NETWORK = {
     "input_shape": _ONE_HOT_VIEW,
-    "conv_kernel_size": 1,
+    "conv_kernel_size": (1,),
     "conv_activation": "relu",
     "coordinates": None,
     "position_embedding": True,

@@ -29,19 +29,31 @@ pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore::ResourceW
 NO_CODE = {"text", "nginx"}
 INLINE = re.compile(r"`((?:\w+=\S+ )*(?:(?:\.venv/bin/)?python -m|rrl-\w+|make|pip)\s[^`]+)`")
 ASSIGNMENT = re.compile(r"\w+=")
+BENCHMARK = re.compile(r"python -m\s+benchmarks\s+((?:speed|reproductions)/\w+)")
+REVISION = re.compile(r"\b[aA]t revision ([0-9a-f]{7,40})\b")
 
 
 def shown_commands():
-    """Every command of a `sh` block, and those that a sentence names."""
+    """Every command of a `sh` block, and those that a sentence names.
+
+    A benchmark that the page gives with the revision that measured it is not among them.
+    """
     for page in PAGES:
         for block in blocks(page):
             if block.language == "sh":
                 yield from commands(block)
         prose = FENCE.sub(lambda block: "\n" * block[0].count("\n"), page.read_text())
         for shown in INLINE.finditer(prose):
+            if BENCHMARK.search(shown[1]) and REVISION.search(paragraph_of(prose, shown)):
+                continue
             words = [word for word in shlex.split(shown[1]) if not ASSIGNMENT.match(word)]
             line = prose.count("\n", 0, shown.start()) + 1
             yield Command(page, line, shown[1], (tuple(words),))
+
+
+def paragraph_of(text, match):
+    first = text.rfind("\n\n", 0, match.start()) + 1
+    return text[first : text.find("\n\n", match.end())]
 
 
 COMMANDS = list(shown_commands())
@@ -56,6 +68,24 @@ def test_there_is_something_to_run():
 def test_every_block_says_what_it_is(page):
     assert {block.language for block in blocks(page)} <= {"python", "sh", *NO_CODE}
     assert len(re.findall(r"^ *```", page.read_text(), re.MULTILINE)) == 2 * len(blocks(page))
+
+
+def test_benchmarks_of_older_revisions_exist_there():
+    for page in PAGES:
+        for paragraph in page.read_text().split("\n\n"):
+            for revision in set(REVISION.findall(paragraph)):
+                names = BENCHMARK.findall(paragraph)
+                assert names, f"{page.name}: revision {revision} without a benchmark"
+                files = subprocess.run(
+                    ["git", "ls-tree", "-r", "--name-only", revision, "benchmarks/"],
+                    cwd=ROOT,
+                    capture_output=True,
+                    text=True,
+                )
+                if files.returncode:
+                    pytest.skip(f"this copy of the repository has no revision {revision}")
+                for name in names:
+                    assert f"benchmarks/{name}.py" in files.stdout.splitlines(), page.name
 
 
 WITH_PYTHON = [page for page in PAGES if any(b.language == "python" for b in blocks(page))]
@@ -221,7 +251,7 @@ def known_options():
     names = {"help"}
     for file in itertools.chain.from_iterable(
         (ROOT / room).rglob("*.py")
-        for room in ("train_scripts", "rrl_tf/training", "benchmarks", "serving")
+        for room in ("train_scripts", "rrl_tf", "benchmarks", "serving")
     ):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ClassDef) and node.name.endswith(("Config", "Flags")):
