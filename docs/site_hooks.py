@@ -59,8 +59,15 @@ def _place(module, name):
         return value.__name__
     home = getattr(value, "__module__", None)
     if not str(home).startswith("rrl_tf") or not hasattr(value, "__qualname__"):
-        return f"{module.__name__}.{name}"  # a constant
+        return f"{_home_of_constant(module, name)}.{name}"
     return f"{home}.{value.__qualname__}"
+
+
+def _home_of_constant(module, name):
+    """The module that a package takes a constant from."""
+    lazy = getattr(module, "_MODULES", {})
+    homes = [home for home, names in lazy.items() if name in names.split()]
+    return ".".join([module.__name__, *homes])
 
 
 def page(package):
