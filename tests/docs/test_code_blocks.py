@@ -250,8 +250,7 @@ def known_options():
 
     names = {"help"}
     for file in itertools.chain.from_iterable(
-        (ROOT / room).rglob("*.py")
-        for room in ("train_scripts", "rrl_tf", "benchmarks", "serving")
+        (ROOT / room).rglob("*.py") for room in ("train_scripts", "rrl_tf", "benchmarks", "serving")
     ):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ClassDef) and node.name.endswith(("Config", "Flags")):
