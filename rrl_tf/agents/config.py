@@ -133,7 +133,7 @@ class DoubleDQNConfig(AgentConfig):
     """Hyper-parameters of a double DQN. Steps are environment steps over all environments."""
 
     select_at_t: bool = False
-    """Choose the action evaluated at t + 1 from the values at t, as the book's code does."""
+    """Choose the action evaluated at t + n from the values at t, as the book's code does."""
     jit_compile: bool = True
     """Compile the update with XLA."""
     positive_copies: int = 1
