@@ -54,10 +54,8 @@ def nth_farthest(runs):
     from train_scripts import train_nth_farthest as script
 
     sizes = {"num_vectors": 3, "dimension": 2, "stages": ((2, 1), (3, 1)), "optimizer": "adam"}
-    epochs = {"epochs": 4, "steps_per_epoch": 5, "evaluate_every": 2, "evaluation_questions": 100}
-    rest = {"batch_size": 8, "learning_rate": 1e-4, "warmup_steps": 2, "stage_epochs": 1}
-    rest["jit_compile"] = False
-    return script.main, dataclasses.replace(script.FAST, **sizes, **epochs, **rest)
+    rest = {"draw_every": 10, "evaluation_questions": 100, "stage_rows": 1, "jit_compile": False}
+    return script.main, dataclasses.replace(script.FAST, **FIT, **sizes, **rest)
 
 
 def text(runs):

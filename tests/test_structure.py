@@ -87,6 +87,24 @@ def test_results_are_few_and_docs_are_small():
     assert sum(path.stat().st_size for path in docs) < LARGEST_DOCS
 
 
+def test_training_a_double_dqn_loads_few_modules():
+    parts = ("double_dqn", "loop", "collector", "environments", "replay")
+    found = set().union(*(structure.closure(f"rrl_tf.agents.{part}", MODULES) for part in parts))
+    assert len(found) <= 20
+    assert sum(len(MODULES[name].path.read_text().splitlines()) for name in found) <= 3500
+
+
+def test_an_episode_becomes_a_loss_without_returning_to_a_module():
+    """Each module on the way imports only the modules before it."""
+    way = [
+        *("rrl_tf.offline.episodes", "rrl_tf.offline.sources", "rrl_tf.offline.scaling"),
+        *("rrl_tf.offline.windows", "rrl_tf.offline.decision_transformer"),
+    ]
+    for place, name in enumerate(way):
+        assert not structure.imported_modules(MODULES[name], MODULES) & {*way[place + 1 :]}, name
+    assert "rrl_tf.models.decision_transformer" in MODULES  # the sixth file
+
+
 @pytest.mark.parametrize("limit", [18_500])
 def test_statements_are_at_most(limit):
     assert structure.count_statements(MODULES)["total"] <= limit

@@ -22,13 +22,14 @@ import gymnasium
 from rrl_tf._arguments import one_of
 from rrl_tf.envs.doorkey import doorkey_spec
 from rrl_tf.errors import InvalidInput
+from rrl_tf.export import load_policy
 from rrl_tf.offline import RECIPES, DensePolicy, Player, record_episodes
 from rrl_tf.offline.recipes import name_with_digest
 from rrl_tf.offline.recording import Policy, check_dataset_id
 from rrl_tf.offline.sources import RECORDINGS
-from rrl_tf.presets import METADATA, POLICY
 from rrl_tf.training.config import require_not_negative, require_positive
-from train_scripts import command_line
+from serving import client
+from train_scripts import command_line, train_doorkey
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,9 +69,7 @@ class Config:
 
     def __post_init__(self) -> None:
         require_not_negative(self, "seed")
-        for name in ("episodes", "steps"):
-            if getattr(self, name) is not None:
-                require_positive(self, name)
+        require_positive(self, "episodes", "steps")
         if self.episodes is not None and self.steps is not None:
             raise InvalidInput(
                 f"give either episodes or steps; received {self.episodes} and {self.steps}"
@@ -155,8 +154,10 @@ def _policy(name: str, config: Config) -> tuple[str, Callable[[], Policy]]:
     if name.endswith(".npz"):
         policy = DensePolicy.load(name)
         return name_with_digest(name, [pathlib.Path(name)]), lambda: policy
-    if pathlib.Path(name).is_dir():
-        return name_with_digest(name, policy_files(name)), functools.partial(loaded_policy, name)
+    folder = pathlib.Path(name)
+    if folder.is_dir():
+        graph_and_weights = (*folder.rglob("saved_model.pb"), *sorted(folder.rglob("variables/*")))
+        return name_with_digest(name, graph_and_weights), lambda: load_policy(name).act
     raise InvalidInput(
         "a policy must be random, agent, the folder of an export, the .npz file of a dense policy, "
         f"or an address such as grpc://localhost:8500/doorkey; received {name!r}"
@@ -165,50 +166,27 @@ def _policy(name: str, config: Config) -> tuple[str, Callable[[], Policy]]:
 
 def trained_agent(seed: int) -> Policy:
     """Return the DoorKey agent, trained first if it has no export."""
-    from train_scripts import train_doorkey  # only this policy needs it
-
     training = dataclasses.replace(train_doorkey.FAST, seed=seed, stop_after_perfect=3)
     exports = training.path / "export"
     if not exports.exists():
         exports = train_doorkey.main(training)[0].folder.export
-    return loaded_policy(exports)
-
-
-def policy_files(folder: str) -> list[pathlib.Path]:
-    """Return the graph and weights that `loaded_policy` loads from a folder."""
-    from rrl_tf.export import newest_version  # loads TensorFlow
-
-    version = pathlib.Path(folder)
-    if (version / METADATA).exists():  # a trained preset
-        version /= POLICY
-    if not (version / "saved_model.pb").exists():
-        version = newest_version(version)
-    return [*version.glob("saved_model.pb"), *sorted(version.glob("variables/*"))]
-
-
-def loaded_policy(folder: str | pathlib.Path) -> Policy:
-    """Load the newest version in the folder of an export, or one version."""
-    from rrl_tf.export import load_policy
-
-    return load_policy(folder).act
+    return load_policy(exports).act
 
 
 def served_policy(address: str) -> Policy:
     """Return the policy that a server at `grpc://HOST:PORT/NAME` serves."""
-    from serving.client import ServingError, connect
-
     host, _, model = address.rpartition("/")
 
     def call(request, *arguments):
         try:
             return request(*arguments)
-        except (ServingError, ValueError) as error:
+        except (client.ServingError, ValueError) as error:
             raise InvalidInput(
                 f"{address} returns no action; a policy's address is grpc://HOST:PORT/NAME or "
                 f"http://HOST:PORT/NAME; received {error}"
             ) from error
 
-    return functools.partial(call, call(connect, host, model).act)
+    return functools.partial(call, call(client.connect, host, model).act)
 
 
 if __name__ == "__main__":

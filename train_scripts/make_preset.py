@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import functools
 import json
 import pathlib
 from typing import Any
@@ -25,6 +26,8 @@ from train_scripts import command_line
 
 HIDDEN = {"draw_every", *RunConfig().mutable_fields()}
 """Settings that a model card leaves out."""
+DESCRIPTIONS = ("environment", "action_names", "data", "class_names")
+"""Keys of `policy.json` that describe inputs and outputs."""
 CARD = """# {name}
 
 {description}
@@ -106,15 +109,12 @@ class Config:
 def main(config: Config) -> pathlib.Path:
     """Makes a trained preset of a finished run."""
     run = pathlib.Path(config.run)
-    checkpoints = sorted((run / "checkpoints").glob("*/model.keras"))
-    if not checkpoints:
-        raise InvalidInput(f"run must have a checkpoint; received {config.run!r}")
-    model, version = (
-        keras.models.load_model(checkpoints[-1], compile=False),
-        newest_version(run / "export"),
-    )
+    settings, outcome = read(run / "config.json"), read(run / "evaluation.json")
+    checkpoint = max((run / "checkpoints").glob("*/model.keras"))
+    model = keras.models.load_model(checkpoint, compile=False)
+    version = newest_version(run / "export")
     details = version / "assets.extra" / "policy.json"
-    settings, outcome, policy = map(read, (run / "config.json", run / "evaluation.json", details))
+    policy = read(details)
     files: dict[str, Any] = {
         f"{POLICY}/1/{path.relative_to(version).as_posix()}": path.read_bytes()
         for path in sorted(version.rglob("*"))
@@ -122,7 +122,12 @@ def main(config: Config) -> pathlib.Path:
     }
     documents = {
         f"{POLICY}/1/{details.relative_to(version).as_posix()}": policy,
-        "preprocessor.json": preprocessor(policy),
+        "preprocessor.json": {
+            "inputs": policy["signatures"]["serving_default"]["inputs"],
+            "outputs": policy["signatures"]["serving_default"]["outputs"],
+            **{name: policy[name] for name in DESCRIPTIONS if name in policy},
+            "preprocessing": f"inside {POLICY}/1, which takes raw values",
+        },
         "evaluation.json": outcome,
     }
     files |= {name: json.dumps(each, indent=2) + "\n" for name, each in documents.items()}
@@ -162,13 +167,12 @@ def read(file: pathlib.Path) -> dict[str, Any]:
         InvalidInput: if the run is not finished.
     """
     try:
-        document = json.loads(file.read_text())
+        return without_path(json.loads(file.read_text()))
     except (OSError, ValueError) as error:
         raise InvalidInput(
             f"run must be the folder of a finished run; {str(file)!r} cannot be read "
             f"({type(error).__name__})"
         ) from error
-    return without_path(document)
 
 
 def without_path(document: dict[str, Any]) -> dict[str, Any]:
@@ -190,23 +194,9 @@ def without_path(document: dict[str, Any]) -> dict[str, Any]:
 
 def cpu_minutes(metrics: pathlib.Path) -> str:
     """Return the CPU time of a run as part of a sentence; empty if the log has none."""
-    with metrics.open(newline="") as file:
-        minutes = [
-            row["time/cpu_minutes"] for row in csv.DictReader(file) if row.get("time/cpu_minutes")
-        ]
+    rows = csv.DictReader(metrics.read_text().splitlines())
+    minutes = [row["time/cpu_minutes"] for row in rows if row.get("time/cpu_minutes")]
     return f", {float(minutes[-1]):.0f} CPU minutes" if minutes else ""
-
-
-def preprocessor(policy: dict[str, Any]) -> dict[str, Any]:
-    """Return shapes and dtypes of the policy's raw inputs and outputs, and the action names."""
-    signature = policy["signatures"]["serving_default"]
-    names = ("environment", "action_names", "data", "class_names")
-    return {
-        "inputs": signature["inputs"],
-        "outputs": signature["outputs"],
-        **{name: policy[name] for name in names if name in policy},
-        "preprocessing": f"inside {POLICY}/1, which takes raw values",
-    }
 
 
 def usage(name: str, policy: dict[str, Any], targets: list[float]) -> str:
@@ -216,19 +206,15 @@ def usage(name: str, policy: dict[str, Any], targets: list[float]) -> str:
         ((raw, spec),) = inputs.items()
         shape = tuple(spec["shape"][1:])
         return CLASSIFY.format(name=name, input=raw, shape=shape, dtype=spec["dtype"])
-    session, arguments = "", "policy"
-    if "returns_to_go" in inputs:
-        session = "WindowSession"
-        arguments += f", target_return={max(targets)}" if targets else ""
-    elif "memory" in inputs:
-        session = "MemorySession"
-    start = f"session = {session}({arguments})  # one for each episode\nreward = 0.0\n"
-    return PLAY.format(
-        name=name,
-        environment=environment_id(policy),
-        imports=f"\nfrom serving.sessions import {session}" if session else "",
-        start=start if session else "",
-        act="session.act(observation, reward)" if session else "policy.act(observation)",
+    play = functools.partial(PLAY.format, name=name, environment=environment_id(policy))
+    if not {"returns_to_go", "memory"} & inputs.keys():
+        return play(imports="", start="", act="policy.act(observation)")
+    session = "WindowSession" if "returns_to_go" in inputs else "MemorySession"
+    target = f", target_return={max(targets)}" if "returns_to_go" in inputs and targets else ""
+    return play(
+        imports=f"\nfrom serving.sessions import {session}",
+        start=f"session = {session}(policy{target})  # one for each episode\nreward = 0.0\n",
+        act="session.act(observation, reward)",
     )
 
 

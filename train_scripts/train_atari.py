@@ -69,8 +69,9 @@ def main(config: Config):
     replicas = make_replicas(config, config.batch_size)
     task = atari_task(config.env, frames=config.frames)
     keras.utils.set_random_seed(config.seed)
-    network = make_network(config, task)
-    return train_double_dqn(task, network, config, replicas, draw_episode=draw_episode)
+    return train_double_dqn(
+        task, make_network(config, task), config, replicas, draw_episode=draw_episode
+    )
 
 
 def make_network(config: Config, task: Task) -> keras.Model:

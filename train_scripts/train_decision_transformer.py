@@ -25,6 +25,7 @@ from rrl_tf.offline.decision_transformer import (
 )
 from rrl_tf.offline.fine_tuning import FineTuningConfig, fine_tune
 from rrl_tf.training.config import (
+    MUTABLE,
     require_fraction,
     require_multiple,
     require_not_negative,
@@ -80,25 +81,20 @@ class Config(DecisionTransformerConfig):
     noise_scale: float = 1.0
     """Scale of the clipped noise over which played actions are averaged."""
 
-    fine_tune: int = 0
+    fine_tune: int = dataclasses.field(default=0, metadata=MUTABLE)
     """Environment steps of online fine-tuning after the training, in a run of its own whose name
     ends in `-fine-tuned`."""
-    exploration: float | None = None
+    exploration: float | None = dataclasses.field(default=None, metadata=MUTABLE)
     """Exploration of the fine-tuning: noise in units of half the interval between the action
     bounds, by default 0.1; for discrete actions the temperature, by default 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "members", "width", "num_blocks", "num_heads", "context_length")
-        require_not_negative(self, "fine_tune")
+        require_positive(self, "return_scale")
+        require_not_negative(self, "fine_tune", "exploration")
         require_fraction(self, "dropout", "noise_scale")
         require_multiple(self, ("batch_size",), "members")
-        for name, require in (
-            ("exploration", require_not_negative),
-            ("return_scale", require_positive),
-        ):
-            if getattr(self, name) is not None:
-                require(self, name)
         is_transformer = self.model == "decision_transformer"
         needs = {
             "noise_scale": (self.noise_scale != 1, "distribution", self.distribution != "point"),
@@ -116,11 +112,6 @@ class Config(DecisionTransformerConfig):
                     f"{name} needs {requirement}; received {name} {getattr(self, name)} without it"
                 )
 
-    def settings(self) -> dict[str, Any]:
-        """Return all fields but those of the fine-tuning, which is a run of its own."""
-        own = super().settings()
-        return {name: own[name] for name in own if name not in ("fine_tune", "exploration")}
-
     @property
     def default_name(self) -> str:
         """The preset, other data than the preset's, and the seed."""
@@ -133,12 +124,12 @@ class Config(DecisionTransformerConfig):
 TRANSFORMER_FIELDS = ("network", "width", "num_blocks", "num_heads", "positions")
 """Fields without an effect on behavior cloning."""
 MAX_RETURN_SCALE = 1000.0
-RECORDED: dict[str, dict[str, Any]] = {
-    "doorkey": {},
-    "pendulum": {"recipe": "pendulum"},
-    "cartpole": {"recipe": "cartpole"},
+RECORDED = {
+    "doorkey": collect_dataset.Config(),
+    "pendulum": collect_dataset.Config(recipe="pendulum"),
+    "cartpole": collect_dataset.Config(recipe="cartpole"),
 }
-"""Data that is recorded on first use: name -> fields of `collect_dataset.Config`."""
+"""Data that is recorded on first use: name -> configuration of `collect_dataset`."""
 
 # Random episodes are the longest, so most steps of DoorKey's data are random.
 DOORKEY = Config(sampling="episodes", targets=(0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95))
@@ -287,25 +278,22 @@ def load(config: Config) -> OfflineData:
             f"{config.preprocessor}"
         )
     if source in RECORDED:
-        source = f"minari:{collect_dataset.main(collect_dataset.Config(**RECORDED[source]))}"
+        source = f"minari:{collect_dataset.main(RECORDED[source])}"
     return load_episodes(source)
 
 
 def make_scaling(config: Config, data: OfflineData) -> Scaling:
     """Return the scaling of the training episodes."""
     training, _ = config.split(data)
-    scale = config.return_scale
-    if scale is None:
-        scale = min(MAX_RETURN_SCALE, float(np.abs(training.returns()).max())) or None
-    preprocessor = None
-    if config.preprocessor == "one_hot":
-        if data.observation_space is None:
-            raise InvalidInput(
-                "preprocessor one_hot needs data with an observation space, such as Minari's; "
-                f"received {data.name}"
-            )
-        preprocessor = preprocessing.one_hot(data.observation_space)
-    return Scaling.of(training, scale, preprocessor, config.condition)
+    largest = min(MAX_RETURN_SCALE, float(np.abs(training.returns()).max())) or None
+    one_hot = config.preprocessor == "one_hot"
+    if one_hot and data.observation_space is None:
+        raise InvalidInput(
+            "preprocessor one_hot needs data with an observation space, such as Minari's; "
+            f"received {data.name}"
+        )
+    preprocessor = preprocessing.one_hot(data.observation_space) if one_hot else None
+    return Scaling.of(training, config.return_scale or largest, preprocessor, config.condition)
 
 
 def make_network(

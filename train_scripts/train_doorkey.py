@@ -119,8 +119,9 @@ def main(config: Config):
     replicas = make_replicas(config, config.batch_size)
     task = make_task(config)
     keras.utils.set_random_seed(config.seed)
-    network = make_network(config, task)
-    return train_double_dqn(task, network, config, replicas, draw_episode=draw_episode)
+    return train_double_dqn(
+        task, make_network(config, task), config, replicas, draw_episode=draw_episode
+    )
 
 
 def make_task(config: Config) -> Task:

@@ -73,8 +73,9 @@ def main(config: Config):
         actions=config.actions,
     )
     keras.utils.set_random_seed(config.seed)
-    network = make_network(config, task)
-    return train_double_dqn(task, network, config, replicas, draw_episode=draw_episode)
+    return train_double_dqn(
+        task, make_network(config, task), config, replicas, draw_episode=draw_episode
+    )
 
 
 def make_network(config: Config, task: Task) -> keras.Model:

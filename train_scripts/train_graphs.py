@@ -16,15 +16,16 @@ from matplotlib.figure import Figure
 from rrl_tf import viz
 from rrl_tf.data.graphs import Graphs, RandomGraphs, connected, random_graphs
 from rrl_tf.layers import RelationalBlock, RelationalModule
-from rrl_tf.training import FitRun, make_replicas, require_positive
-from train_scripts import command_line, supervised
+from rrl_tf.training import FitRun, LogFigures, compile_classifier, make_replicas
+from rrl_tf.training.config import SupervisedConfig, require_positive
+from train_scripts import command_line
 
 TEST_SEED, VALIDATION_SEED = 2**32 - 1, 2**32 - 2
 """Seeds of the graphs for evaluation; training never draws these graphs."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(supervised.SupervisedConfig):
+class Config(SupervisedConfig):
     """Options of a run. A step is one update."""
 
     runs: str = "runs/graphs"
@@ -70,11 +71,17 @@ def main(config: Config) -> FitRun:
     """Trains message passing on small graphs; the same command again resumes."""
     replicas = make_replicas(config, config.batch_size)
     keras.utils.set_random_seed(config.seed)
-    model = make_model(config)
     data = RandomGraphs(
         config.batch_size, config.log_every, config.num_nodes, config.neighbors, config.seed
     )
-    run = supervised.open_run(config, model, replicas=replicas)
+    run = FitRun(
+        config,
+        make_model(config),
+        steps=config.steps,
+        steps_per_epoch=config.log_every,
+        checkpoint_every=config.checkpoint_every,
+        replicas=replicas,
+    )
     if not run.is_finished():
         data.epoch = run.step // config.log_every
         larger = make_network(config, 2 * config.num_rounds)
@@ -82,14 +89,14 @@ def main(config: Config) -> FitRun:
         small, large = (draw_graphs(config, times, count, VALIDATION_SEED) for times in (1, 2))
 
         def measure(step):
-            larger.set_weights(model.get_weights())
-            right, on_larger = is_right(model, small), is_right(larger, large)
+            larger.set_weights(run.model.get_weights())
+            right, on_larger = is_right(run.model, small), is_right(larger, large)
             return {"eval/accuracy": float(right.mean()), "eval/larger": float(on_larger.mean())}
 
-        draw = supervised.log_figures(
-            run, lambda model: attention_figures(model, large, config), config.draw_every
-        )
-        run.fit(data, measure=measure, callbacks=[draw])
+        def draw(model):
+            return attention_figures(model, large, config)
+
+        run.fit(data, measure=measure, callbacks=[LogFigures(run.log, draw, config.draw_every)])
         run.by_chief(finish, run)
     return run
 
@@ -115,8 +122,7 @@ def make_network(config: Config, num_rounds: int) -> keras.Model:
 
 def make_model(config: Config) -> keras.Model:
     """Return a compiled network with new weights."""
-    model = make_network(config, config.num_rounds)
-    return supervised.compile_classifier(model, config, config.steps, config.optimizer)
+    return compile_classifier(make_network(config, config.num_rounds), config)
 
 
 def draw_graphs(config: Config, times: int, count: int, seed: int) -> Graphs:
@@ -201,13 +207,12 @@ def finish(run: FitRun) -> None:
         "floor": floor(large),
         "training_minutes": sum(row["time/epoch"] for row in run.log.rows) / 60,
     }
-    figures = attention_figures(model, large, config)
     run.finish(
         summary,
         f"node accuracy {right.mean():.1%} on {len(right):,} new graphs of {right.shape[1]} nodes, "
         f"{summary['test/accuracy']:.1%} on graphs of {config.num_nodes}; at most "
         f"{summary['floor']:.1%} without the edges. {summary['parameters']:,} parameters",
-        supervised.save_figures(figures, run.folder.figures),
+        figures=attention_figures(model, large, config),
     )
 
 

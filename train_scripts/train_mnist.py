@@ -9,7 +9,6 @@ python -m train_scripts.train_mnist --preset patch-mnist    # the blog's attenti
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -29,9 +28,16 @@ from rrl_tf.models import (
     PatchAttentionClassifier,
     RelationalClassifier,
 )
-from rrl_tf.training import EarlyStop, FitRun, checksum, make_replicas
-from rrl_tf.training.config import MUTABLE, require_not_negative, require_positive
-from train_scripts import command_line, supervised
+from rrl_tf.training import (
+    EarlyStop,
+    FitRun,
+    LogFigures,
+    checksum,
+    compile_classifier,
+    make_replicas,
+)
+from rrl_tf.training.config import MUTABLE, SupervisedConfig, require_not_negative, require_positive
+from train_scripts import command_line
 
 IMAGE_SHAPE = (28, 28, 1)
 SHOWN_MISTAKES = 10
@@ -41,10 +47,11 @@ MODELS: dict[str, Any] = {
     "patch_attention": PatchAttentionClassifier,
     "mlp": MLPClassifier,
 }
+ATTENDING = RelationalClassifier, PatchAttentionClassifier
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(supervised.SupervisedConfig):
+class Config(SupervisedConfig):
     """Options of a run. A step is one update."""
 
     runs: str = "runs/mnist"
@@ -122,9 +129,12 @@ def main(config: Config) -> FitRun:
             f"received {config.batch_size}"
         )
     keras.utils.set_random_seed(config.seed)
-    run = supervised.open_run(
+    run = FitRun(
         config,
         make_model(config),
+        steps=config.steps,
+        steps_per_epoch=config.log_every,
+        checkpoint_every=config.checkpoint_every,
         identity={"data_checksum": checksum(*splits["train"])},
         stop=EarlyStop("eval/accuracy", config.patience, mode="max"),
         replicas=replicas,
@@ -138,9 +148,7 @@ def main(config: Config) -> FitRun:
             validation_data=preprocessed(validation, perturb, config.test_seed),
             validation_batch_size=250,
             callbacks=[
-                supervised.log_figures(
-                    run, lambda m: attention_figures(m, *shown), config.draw_every
-                )
+                LogFigures(run.log, lambda m: attention_figures(m, *shown), config.draw_every)
             ],
         )
         run.by_chief(finish, run, splits["test"])
@@ -158,7 +166,10 @@ def finish(run: FitRun, test: Split) -> None:
     summary = {
         "step": run.step,
         "parameters": model.count_params(),
-        **{f"test/{name}": accuracy(each, test.labels) for name, each in logits.items()},
+        **{
+            f"test/{name}": float((each.argmax(-1) == test.labels).mean())
+            for name, each in logits.items()
+        },
     }
     kind = "perturbed" if config.perturbed else "clean"
     figures = attention_figures(model, *one_of_each(inputs[kind], test.labels))
@@ -177,7 +188,8 @@ def finish(run: FitRun, test: Split) -> None:
         f"test accuracy {summary['test/perturbed']:.2%} on perturbed and "
         f"{summary['test/clean']:.2%} on clean images ({len(test.labels):,} each); "
         f"{summary['parameters']:,} parameters",
-        [*supervised.save_figures(figures, run.folder.figures), version],
+        [version],
+        figures,
     )
 
 
@@ -185,7 +197,7 @@ def make_model(config: Config) -> keras.Model:
     """Return a compiled classifier with new weights."""
     model = MODELS[config.model].from_preset(config.network, dtype=config.dtype)
     model.build((None, *IMAGE_SHAPE))
-    return supervised.compile_classifier(model, config, config.steps, config.optimizer)
+    return compile_classifier(model, config)
 
 
 def perturbations(config: Config) -> dict[str, Callable[..., Any]]:
@@ -206,11 +218,6 @@ def held_out(split: Split, count: int) -> list[Split]:
     return [Split(split.images[part], split.labels[part]) for part in parts]
 
 
-def accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Return the fraction of rows whose largest logit is the label's."""
-    return float((logits.argmax(-1) == labels).mean())
-
-
 def one_of_each(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return one image of every class, always the same, and its label."""
     order = np.random.default_rng(0).permutation(len(labels))
@@ -225,19 +232,16 @@ def most_confident_mistakes(logits: np.ndarray, labels: np.ndarray) -> np.ndarra
     return wrong[np.argsort(-confidence[wrong], kind="stable")]
 
 
-def attends(model: keras.Model) -> bool:
-    """Whether the model has attention to draw."""
-    return "return_attention_scores" in inspect.signature(model.call).parameters
-
-
 def attention_figures(model: keras.Model, images: Any, labels: np.ndarray) -> dict[str, Figure]:
     """Return the figure of a model's attention; none for a model without attention."""
-    return {"attention": digits_figure(model, images, labels)} if attends(model) else {}
+    if not isinstance(model, ATTENDING):
+        return {}
+    return {"attention": digits_figure(model, images, labels)}
 
 
 def digits_figure(model: keras.Model, images: Any, labels: np.ndarray) -> Figure:
     """Draw images `(M, height, width, 1)` with the model's answers and its attention, if any."""
-    if attends(model):
+    if isinstance(model, ATTENDING):
         logits, scores = model(images, return_attention_scores=True)
     else:
         logits, scores = model(images), {}

@@ -19,20 +19,21 @@ from rrl_tf import viz
 from rrl_tf.data.nth_farthest import NthFarthest, nth_farthest_floors, sample_nth_farthest
 from rrl_tf.export import export_classifier
 from rrl_tf.models import MemorySequenceClassifier
-from rrl_tf.training import FitRun, MetricsLog, make_replicas
-from rrl_tf.training.config import FitConfig, require_fraction, require_positive
-from rrl_tf.training.optimizers import OptimizerName
-from train_scripts import command_line, supervised
+from rrl_tf.training import FitRun, LogFigures, MetricsLog, compile_classifier, make_replicas
+from rrl_tf.training.config import SupervisedConfig, require_fraction, require_positive
+from train_scripts import command_line
 
 EVALUATION_SEED = 2**32 - 1
 """Seed of the questions for evaluation; training never draws these questions."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(FitConfig):
-    """Options of a run. A step is one update, an epoch `steps_per_epoch` of them."""
+class Config(SupervisedConfig):
+    """Options of a run. A step is one update."""
 
     runs: str = "runs/nth_farthest"
+    network: str = "fast"
+    """Preset of `MemorySequenceClassifier`."""
 
     num_vectors: int = 4
     """Vectors in a question, and possible answers."""
@@ -44,54 +45,44 @@ class Config(FitConfig):
     """A curriculum from easy to hard: pairs of the number of vectors and the number of their
     components that differ. The whole task follows the last stage; empty trains on it alone."""
     stage_passed: float = 0.3
-    """Passes a stage when an epoch's accuracy is this fraction of the way from that of a policy
-    without geometry to 1."""
-    stage_epochs: int = 15
-    """Epochs after which a stage ends without being passed."""
-
-    network: str = "fast"
-    """Preset of `MemorySequenceClassifier`."""
-    optimizer: OptimizerName = "muon"
-    """Muon updates matrices by the orthogonal part of their momentum, and the rest as Adam."""
-    learning_rate_end: float = 5e-5
-    warmup_steps: int = 500
-    jit_compile: bool = True
-
-    epochs: int = 80
-    """Epochs of the whole run."""
-    steps_per_epoch: int = 200
-    """Updates of an epoch, one row of the log."""
-    batch_size: int = 256
-    """Questions in a batch."""
-    evaluate_every: int = 10
-    """Epochs between evaluations and checkpoints."""
+    """Passes a stage when the accuracy in a row of the log is this fraction of the way from that of
+    a policy without geometry to 1."""
+    stage_rows: int = 15
+    """Rows of the log after which a stage ends without being passed."""
     evaluation_questions: int = 20_000
-    """Questions of the whole task for evaluation; the same for every run."""
+    """Questions of the whole task, the same for every run. They are evaluated at checkpoints."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive(self, "epochs", "steps_per_epoch", "batch_size", "stage_epochs")
-        require_positive(self, "evaluate_every", "evaluation_questions")
+        require_positive(self, "stage_rows", "evaluation_questions")
         require_fraction(self, "stage_passed")
-        self.optimizer_options(self.steps)  # raises if the schedule has no steps left
-
-    @property
-    def steps(self) -> int:
-        """Updates of the whole run."""
-        return self.epochs * self.steps_per_epoch
 
 
-FAST = Config(preset="fast", stages=((3, 1), (4, 1), (4, 2), (4, 3)))
+FAST = Config(
+    preset="fast",
+    stages=((3, 1), (4, 1), (4, 2), (4, 3)),
+    optimizer="muon",
+    learning_rate_end=5e-5,
+    warmup_steps=500,
+    jit_compile=True,
+    steps=16_000,
+    batch_size=256,
+    log_every=200,
+    checkpoint_every=2000,
+    draw_every=2000,
+)
 FIVE = dataclasses.replace(
     FAST,
     preset="five",
     num_vectors=5,
     stages=((3, 1), (4, 1), (5, 1), (5, 2), (5, 3)),
     network="five",
-    epochs=100,
+    steps=20_000,
 )
-PAPER = Config(
+PAPER = dataclasses.replace(
+    FAST,
     preset="paper",
+    stages=(),
     num_vectors=8,
     dimension=16,
     network="paper",
@@ -99,7 +90,7 @@ PAPER = Config(
     learning_rate=1e-4,
     learning_rate_end=1e-4,
     clip_norm=0.1,
-    epochs=10_000,
+    steps=2_000_000,
     batch_size=1600,
 )
 PRESETS = {
@@ -117,25 +108,24 @@ def main(config: Config) -> FitRun:
     questions = evaluation_questions(config)
     data = training_questions(config)
     keras.utils.set_random_seed(config.seed)
-    evaluate_every = config.evaluate_every * config.steps_per_epoch
     run = FitRun(
         config,
         make_model(config, questions[0].shape),
         steps=config.steps,
-        steps_per_epoch=config.steps_per_epoch,
-        checkpoint_every=evaluate_every,
+        steps_per_epoch=config.log_every,
+        checkpoint_every=config.checkpoint_every,
         replicas=replicas,
     )
     if not run.is_finished():
-        data.epoch = run.step // config.steps_per_epoch
+        data.epoch = run.step // config.log_every
         run.fit(
             data,
             validation_data=questions,
             validation_batch_size=2000,
-            validation_freq=config.evaluate_every,
+            validation_freq=config.checkpoint_every // config.log_every,
             callbacks=[
                 RaiseStage(run.log, data, config),
-                supervised.log_figures(run, lambda m: attention_figures(m, config), evaluate_every),
+                LogFigures(run.log, lambda m: attention_figures(m, config), config.draw_every),
             ],
         )
         run.by_chief(finish, run, questions)
@@ -154,15 +144,15 @@ class RaiseStage(keras.callbacks.Callback):
         self.on_epoch_end(0)
 
     def on_epoch_end(self, epoch, logs=None):
-        stage = epochs = 0
+        stage = rows = 0
         for row in self._log.rows:
-            epochs += 1
+            rows += 1
             vectors = self._data.stages[stage][0] or self._data.num_vectors
             # The accuracy of knowing that the last rank is vector m, and guessing the rest.
             floor = 2 / vectors
             passed = row["train/accuracy"] >= floor + self._config.stage_passed * (1 - floor)
-            if passed or epochs == self._config.stage_epochs:
-                stage, epochs = min(stage + 1, len(self._data.stages) - 1), 0
+            if passed or rows == self._config.stage_rows:
+                stage, rows = min(stage + 1, len(self._data.stages) - 1), 0
         self._data.stage = stage
 
 
@@ -170,7 +160,7 @@ def training_questions(config: Config) -> NthFarthest:
     """Return fresh questions of the stages and then of the whole task."""
     return NthFarthest(
         config.batch_size,
-        config.steps_per_epoch,
+        config.log_every,
         config.num_vectors,
         config.dimension,
         config.order,
@@ -196,7 +186,7 @@ def make_model(config: Config, shape: tuple[int, ...]) -> keras.Model:
         config.network, num_classes=config.num_vectors, dtype=config.dtype
     )
     model.build((None, *shape[1:]))
-    return supervised.compile_classifier(model, config, config.steps, config.optimizer)
+    return compile_classifier(model, config)
 
 
 def finish(run: FitRun, questions: tuple[np.ndarray, np.ndarray]) -> None:
@@ -217,7 +207,6 @@ def finish(run: FitRun, questions: tuple[np.ndarray, np.ndarray]) -> None:
         "floors": floors,
         "training_minutes": sum(row["time/epoch"] for row in run.log.rows) / 60,
     }
-    figures = supervised.save_figures(attention_figures(model, config), run.folder.figures)
     version = export_classifier(
         run.folder.export,
         model,
@@ -237,7 +226,8 @@ def finish(run: FitRun, questions: tuple[np.ndarray, np.ndarray]) -> None:
         f"{', '.join(f'{name} {v:.1%}' for name, v in floors.items())}\n"
         f"{summary['parameters']:,} parameters, {summary['training_minutes']:.0f} minutes of "
         "training",
-        [*figures, version],
+        [version],
+        attention_figures(model, config),
     )
 
 

@@ -31,8 +31,9 @@ from rrl_tf.data.sort_of_clevr import (
 )
 from rrl_tf.export import export_vqa
 from rrl_tf.models import ConvolutionalVQA, RelationalVQA
-from rrl_tf.training import FitRun, make_replicas, require_positive
-from train_scripts import command_line, supervised
+from rrl_tf.training import FitRun, LogFigures, compile_classifier, make_replicas
+from rrl_tf.training.config import SupervisedConfig, require_positive
+from train_scripts import command_line
 
 IMAGE_SHAPE = (IMAGE_SIZE, IMAGE_SIZE, 3)
 TEST_SEED, VALIDATION_SEED = 2**32 - 1, 2**32 - 2
@@ -43,7 +44,7 @@ MODELS: dict[str, Any] = {"relational": RelationalVQA, "convolutional": Convolut
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(supervised.SupervisedConfig):
+class Config(SupervisedConfig):
     """Options of a run. A step is one update."""
 
     runs: str = "runs/sort_of_clevr"
@@ -86,7 +87,14 @@ def main(config: Config) -> FitRun:
     """Trains a model that answers questions about pictures; the same command again resumes."""
     replicas = make_replicas(config, config.batch_size)
     keras.utils.set_random_seed(config.seed)
-    run = supervised.open_run(config, make_model(config), replicas=replicas)
+    run = FitRun(
+        config,
+        make_model(config),
+        steps=config.steps,
+        steps_per_epoch=config.log_every,
+        checkpoint_every=config.checkpoint_every,
+        replicas=replicas,
+    )
     if not run.is_finished():
         validation = sample_sort_of_clevr(config.validation_pictures, seed=VALIDATION_SEED)
         run.fit(
@@ -99,9 +107,7 @@ def main(config: Config) -> FitRun:
             ),
             measure=lambda step: accuracies("eval", is_right(run.model, validation), validation),
             callbacks=[
-                supervised.log_figures(
-                    run, lambda model: attention_figures(model, validation), config.draw_every
-                )
+                LogFigures(run.log, lambda m: attention_figures(m, validation), config.draw_every)
             ],
         )
         run.by_chief(finish, run)
@@ -112,7 +118,7 @@ def make_model(config: Config) -> keras.Model:
     """Return a compiled model with new weights."""
     model = MODELS[config.model].from_preset(config.network, dtype=config.dtype)
     model.build({"images": (None, *IMAGE_SHAPE), "questions": (None, None, QUESTION_SIZE)})
-    return supervised.compile_classifier(model, config, config.steps, config.optimizer)
+    return compile_classifier(model, config)
 
 
 def is_right(model: keras.Model, shown: Pictures) -> np.ndarray:
@@ -144,7 +150,6 @@ def finish(run: FitRun) -> None:
         },
         "cpu_minutes": sum(row["time/epoch_cpu"] for row in run.log.rows) / 60,
     }
-    figures = supervised.save_figures(attention_figures(model, test), run.folder.figures)
     version = export_vqa(
         run.folder.export,
         model,
@@ -158,7 +163,8 @@ def finish(run: FitRun) -> None:
         f"test accuracy {summary['test/relational']:.1%} on relational and "
         f"{summary['test/non_relational']:.1%} on other questions ({right.size:,} questions about "
         f"{len(right):,} new pictures); {summary['parameters']:,} parameters",
-        [*figures, version],
+        [version],
+        attention_figures(model, test),
     )
 
 

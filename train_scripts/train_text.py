@@ -24,9 +24,9 @@ from rrl_tf.data.text import (
     split_text,
 )
 from rrl_tf.layers import RelationalMemory
-from rrl_tf.training import FitRun, atomic_file, checksum, make_replicas
+from rrl_tf.training import FitRun, atomic_file, checksum, make_optimizer, make_replicas
 from rrl_tf.training.config import MUTABLE, FitConfig, require_positive
-from train_scripts import command_line, supervised
+from train_scripts import command_line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,8 +157,13 @@ def make_network(config: Config, num_characters: int, lanes: int) -> keras.Model
 def make_model(config: Config, num_characters: int, steps_per_epoch: int) -> keras.Model:
     """Return a compiled network with new weights."""
     model = make_network(config, num_characters, config.lanes)
-    steps = config.epochs * steps_per_epoch
-    return supervised.compile_classifier(model, config, steps, metrics=[bits_per_character])
+    model.compile(
+        make_optimizer("adam", **config.optimizer_options(config.epochs * steps_per_epoch)),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=[bits_per_character],
+        jit_compile=config.jit_compile,
+    )
+    return model
 
 
 def bits_per_character(targets: Any, logits: Any) -> Any:

@@ -19,7 +19,7 @@ SCRIPT = "train_nth_farthest"
 TASKS = {"fast": "4 vectors of 4 numbers", "five": "5 vectors of 4 numbers"}
 CORES = {"": "Relational Memory Core", "-lstm": "LSTM", "-transformer": "causal transformer"}
 STUDY = {
-    name: Training(label, SCRIPT, "fast", ("--batch-size=128", "--epochs=30", *options))
+    name: Training(label, SCRIPT, "fast", ("--batch-size=128", "--steps=6000", *options))
     for name, label, options in (
         # `--stages` without a value: the whole task from the start
         ("study-adam", "Adam", ("--optimizer=adam", "--stages")),

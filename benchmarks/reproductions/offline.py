@@ -35,8 +35,7 @@ class Config(runner.Config):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.updates is not None:
-            require_positive(self, "updates")
+        require_positive(self, "updates")
 
     def options(self, data):
         """Return the options of the training script."""

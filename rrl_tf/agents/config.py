@@ -96,16 +96,14 @@ class AgentConfig(RunConfig):
             self,
             *("steps", "num_envs", "batch_size", "replay_capacity", "n_step", "learning_rate"),
             *("learning_rate_updates", "clip_norm", "evaluation_episodes"),
-            *("log_every", "evaluate_every", "checkpoint_every", "target_period"),
+            *("log_every", "evaluate_every", "checkpoint_every", "target_period", "actors"),
         )
         require_not_negative(
             self,
             *("updates_per_step", "learning_starts", "epsilon_steps", "stop_after_perfect"),
             *("learning_rate_end", "learning_rate_hold", "priority_exponent", "draw_every"),
+            "epsilon_exponent",
         )
-        for name in ("actors", "epsilon_exponent"):
-            if getattr(self, name) is not None:
-                (require_positive if name == "actors" else require_not_negative)(self, name)
         if self.learning_rate_hold >= self.learning_rate_updates:
             raise InvalidInput(
                 "`learning_rate_hold` must be less than "
@@ -135,7 +133,7 @@ class DoubleDQNConfig(AgentConfig):
     """Hyper-parameters of a double DQN. Steps are environment steps over all environments."""
 
     select_at_t: bool = False
-    """Choose the action evaluated at t + 1 from the values at t, as the book's code does."""
+    """Choose the action evaluated at t + n from the values at t, as the book's code does."""
     jit_compile: bool = True
     """Compile the update with XLA."""
     positive_copies: int = 1

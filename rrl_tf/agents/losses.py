@@ -23,6 +23,8 @@ def double_dqn_target(
     `target_t = return_t + discount_t * q_tpn_evaluate[argmax_a q_tpn_select[a]]`: one network
     chooses the action at `t + n`, another one evaluates it.
 
+    All shapes may have further axes after B, such as time.
+
     Args:
         q_tpn_select: `(B, A)`, Q values that choose the action: the online network's at `t + n`.
         q_tpn_evaluate: `(B, A)`, Q values that evaluate it: the target network's at `t + n`.
@@ -76,7 +78,7 @@ def double_dqn_loss(
     """
     if loss not in LOSSES:
         raise InvalidInput(f"`loss` must be one of {LOSSES}; received {loss!r}.")
-    error = target_t - _pick(q_t, action_t)
+    error = target_t - _pick(ops.convert_to_tensor(q_t), action_t)
     if loss == "huber":
         size = ops.abs(error)
         per_item = ops.where(size <= 1.0, 0.5 * error * error, size - 0.5)

@@ -41,7 +41,8 @@ class RecurrentDoubleDQN(DoubleDQN):
         priority_max_weight: η.
         stored_state: begin a sequence with the memory it was played with; otherwise with the
             initial one.
-        **options: further arguments of `DoubleDQN`.
+        **options: further arguments of `DoubleDQN`. `jit_compile` applies to acting only: XLA takes
+            minutes to compile an update that is unrolled step by step.
 
     Raises:
         InvalidInput: if an argument is out of range or the network is not built.
@@ -61,7 +62,7 @@ class RecurrentDoubleDQN(DoubleDQN):
     (2019), without its rescaled values.
     """
 
-    _jit_update = False  # XLA takes minutes to compile an update that is unrolled step by step
+    _jit_update = False
 
     def __init__(
         self,
@@ -177,7 +178,7 @@ class RecurrentDoubleDQN(DoubleDQN):
             counted *= 1.0 - continues * cut[:, later]
             continues *= 1.0 - over[:, later]
         target_t = double_dqn_target(
-            q_online[:, n:],
+            q_online[:, :-n] if self.select_at_t else q_online[:, n:],
             q_target[:, n:],
             return_t,
             self.discount**n * continues,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
+from rrl_tf._arguments import integer, number_from
 from rrl_tf.errors import InvalidInput
 
 
@@ -69,7 +70,8 @@ def one_hot(
         the codes of its first channel, then those of its second, and so on.
 
     Raises:
-        InvalidInput: if the space is not a grid of codes, or does not hold whole frames.
+        InvalidInput: if the space is not a grid of codes or does not hold whole frames, or a code
+            is not one of the first channel.
 
     Example:
         >>> preprocessor = one_hot(Box(0, 2, (4, 4, 1), "uint8"))
@@ -79,6 +81,9 @@ def one_hot(
     from keras import ops
 
     codes = codes_per_channel(space, frames)
+    for name, each in (("unseen_code", unseen_code), ("agent_code", agent_code)):
+        if each is not None:
+            number_from(name, integer(name, each), 0, codes[0] - 1)
     # One matrix product repeats every channel once per code and leaves one comparison. On a CPU
     # this is faster than one-hot encodings of all channels and a concatenation.
     repeat = np.repeat(np.eye(len(codes)), codes, axis=1)

@@ -129,7 +129,6 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
         self.num_blocks = positive_int("num_blocks", num_blocks)
         self.heads = _checked_heads(heads)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.block_initializer = keras.initializers.get(block_initializer)
         self.embedding = self._embedding(
             width,
             positions,
@@ -146,7 +145,7 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
                 dropout=dropout,
                 dropout_placement=dropout_placement,
                 epsilon=epsilon,
-                kernel_initializer=self.block_initializer.clone(),
+                kernel_initializer=keras.initializers.get(block_initializer).clone(),
                 dtype=self.dtype_policy,
                 name=f"block_{i}",
             )
@@ -170,6 +169,7 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
         """Store the arguments that the layers have checked."""
         for name in _OF_A_BLOCK:
             setattr(self, name, getattr(self.blocks[0], name))
+        self.block_initializer = self.blocks[0].kernel_initializer
         self.width, self.positions = self.embedding.width, self.embedding.positions
         self.embedding_dropout = self.embedding.dropout
         self.embeddings_initializer = self.embedding.embeddings_initializer

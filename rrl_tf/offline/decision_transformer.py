@@ -119,7 +119,7 @@ class DecisionTransformerConfig(FitConfig):
         require_positive(
             self,
             *("steps", "batch_size", "log_every", "checkpoint_every", "best_fraction"),
-            *("progress_episodes", "advantage_rounds"),
+            *("progress_episodes", "advantage_rounds", "start_steps"),
         )
         require_not_negative(
             self,
@@ -130,8 +130,6 @@ class DecisionTransformerConfig(FitConfig):
         require_multiple(self, ("steps", "checkpoint_every", "evaluate_every"), "log_every")
         if not all(0 <= scale <= 1 for scale in self.noise_scales):
             raise InvalidInput(f"noise_scales must be from 0 to 1; received {self.noise_scales}")
-        if self.start_steps is not None:
-            require_positive(self, "start_steps")
         if not all(map(math.isfinite, self.targets)):
             raise InvalidInput(f"targets must be finite; received {self.targets}")
         self.optimizer_options(self.steps)  # raises if the warm-up exceeds the steps

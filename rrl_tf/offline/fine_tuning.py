@@ -91,8 +91,7 @@ class FineTuningConfig(RunConfig):
             self, "steps", "episodes", "updates_per_step", "learning_rate", "buffer_steps"
         )
         require_not_negative(self, "evaluate_every")
-        if self.exploration is not None:
-            require_not_negative(self, "exploration")
+        require_not_negative(self, "exploration")
 
 
 class EpisodeBuffer:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box
-from keras import ops
 
 from rrl_tf._arguments import one_of
 from rrl_tf.errors import InvalidInput
@@ -80,7 +80,7 @@ class Scaling:
         if preprocessor is None:
             offset, factor = _standardisation(data)
         else:
-            size = ops.size(preprocessor(data.episodes[0].observations[:1]))
+            size = math.prod(preprocessor(data.episodes[0].observations[:1]).shape)
             offset, factor = np.zeros(int(size), "float32"), np.ones(int(size), "float32")
         returns = data.returns()
         scale = return_scale if return_scale is not None else np.abs(returns).max() or 1.0
@@ -97,6 +97,8 @@ class Scaling:
 
     def states(self, states: Any) -> Any:
         """Return scaled states `(B, K, S)` of raw states `(B, K, ...)`."""
+        from keras import ops  # windows are sampled without Keras
+
         _, steps, *shape = ops.shape(states)
         if self.preprocessor is not None:
             states = self.preprocessor(ops.reshape(states, (-1, *shape)))
@@ -105,6 +107,8 @@ class Scaling:
 
     def window(self, window: Mapping[str, Any]) -> dict[str, Any]:
         """Return the network's input for a window of raw values."""
+        from keras import ops  # windows are sampled without Keras
+
         actions = ops.cast(window["actions"], "float32")
         if self.action_low is not None and self.action_high is not None:
             middle, half = _middle_and_half(self.action_low, self.action_high)
@@ -119,6 +123,8 @@ class Scaling:
 
     def action(self, prediction: Any) -> Any:
         """Return the environment's action `(B,)` or `(B, A)` for a prediction `(B, A)`."""
+        from keras import ops  # windows are sampled without Keras
+
         if self.action_low is None or self.action_high is None:
             return ops.argmax(prediction, axis=-1)
         middle, half = _middle_and_half(self.action_low, self.action_high)

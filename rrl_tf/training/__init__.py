@@ -3,10 +3,10 @@
 from rrl_tf._lazy import lazy_attributes
 
 _MODULES = {
-    "config": "FitConfig RunConfig require_fraction require_multiple "
-    "require_not_negative require_positive",
+    "config": "FitConfig RunConfig SupervisedConfig require_fraction "
+    "require_multiple require_not_negative require_positive",
     "devices": "Replicas make_replicas",
-    "fit": "FitRun LogImages LogMetrics",
+    "fit": "FitRun LogFigures LogMetrics compile_classifier",
     "loggers": "Logger MetricsLog make_loggers",
     "optimizers": "make_optimizer",
     "profiling": "Profile profiled",

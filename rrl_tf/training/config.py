@@ -7,8 +7,11 @@ import math
 import pathlib
 from typing import Any, Literal
 
+import keras
+
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training.loggers import LoggerName, check_loggers
+from rrl_tf.training.optimizers import OptimizerName, make_optimizer
 from rrl_tf.training.schedules import Schedule, learning_rate_schedule
 
 ClusterKind = Literal["tf_config", "slurm"]
@@ -126,10 +129,8 @@ class FitConfig(RunConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive(self, "learning_rate")
+        require_positive(self, "learning_rate", "clip_norm")
         require_not_negative(self, "learning_rate_end", "warmup_steps")
-        if self.clip_norm is not None:
-            require_positive(self, "clip_norm")
 
     def optimizer_options(self, steps: int) -> dict[str, Any]:
         """Return the keyword arguments of a Keras optimizer for a run of `steps` steps."""
@@ -139,8 +140,45 @@ class FitConfig(RunConfig):
         return {"learning_rate": rate, "global_clipnorm": self.clip_norm}
 
 
+@dataclasses.dataclass(frozen=True)
+class SupervisedConfig(FitConfig):
+    """Settings of a run of `keras.Model.fit` on labelled data. A step is one update.
+
+    Example:
+        >>> config = SupervisedConfig(steps=200, warmup_steps=50, optimizer="muon")
+        >>> type(config.make_optimizer()).__name__
+        'Muon'
+    """
+
+    optimizer: OptimizerName = "adam"
+    """Muon updates matrices by the orthogonal part of their momentum, and the rest as Adam."""
+    steps: int = 1000
+    """Updates, a multiple of `log_every`."""
+    batch_size: int = 32
+    """Examples in a batch."""
+    log_every: int = 50
+    """Steps between rows of the log; a divisor of `steps`."""
+    checkpoint_every: int = 100
+    """Steps between checkpoints, a multiple of `log_every`."""
+    draw_every: int = dataclasses.field(default=500, metadata=MUTABLE)
+    """Steps between figures in TensorBoard, a multiple of `log_every`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "steps", "batch_size", "log_every", "checkpoint_every", "draw_every")
+        require_multiple(self, ("steps", "checkpoint_every", "draw_every"), "log_every")
+        self.optimizer_options(self.steps)  # raises if the schedule has no steps left
+
+    def make_optimizer(self) -> keras.optimizers.Optimizer:
+        """Return a new optimizer for the whole run."""
+        return make_optimizer(self.optimizer, **self.optimizer_options(self.steps))
+
+
 def require_positive(config: Any, *names: str) -> None:
-    """Raise `InvalidInput` for the first field that is not a finite number greater than 0."""
+    """Raise `InvalidInput` for the first field that is not a finite number greater than 0.
+
+    A field that is `None`, as options without a value are, passes this check and the next two.
+    """
     _require(config, names, lambda value: 0 < value < math.inf, "greater than 0")
 
 
@@ -157,7 +195,7 @@ def require_fraction(config: Any, *names: str) -> None:
 def _require(config, names, is_valid, expected):
     for name in names:
         value = getattr(config, name)
-        if not is_valid(value):
+        if value is not None and not is_valid(value):
             raise InvalidInput(f"{name} must be {expected}; received {value}")
 
 

@@ -26,9 +26,10 @@ import numpy as np
 from tqdm import tqdm
 from tqdm.keras import TqdmCallback
 
+from rrl_tf import viz
 from rrl_tf._arguments import not_finite
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.config import RunConfig
+from rrl_tf.training.config import RunConfig, SupervisedConfig
 from rrl_tf.training.loggers import MetricsLog
 from rrl_tf.training.profiling import WARM_UP, Profile
 from rrl_tf.training.run import Run
@@ -236,29 +237,26 @@ class LogMetrics(keras.callbacks.Callback):
         self._log.write(step, metrics)
 
 
-class LogImages(keras.callbacks.Callback):
-    """Logs pictures of the model, such as its attention, at regular steps.
+class LogFigures(keras.callbacks.Callback):
+    """Logs figures of the model, such as its attention, at regular steps.
 
     Args:
         log: `MetricsLog`.
-        draw: function of the model that returns a dict name → uint8 RGB `(height, width, 3)`.
-        every: steps between pictures, a multiple of the epoch's steps.
+        draw: function of the model that returns a dict name → `matplotlib.figure.Figure`.
+        every: steps between figures, a multiple of the epoch's steps.
 
     Example:
         >>> model = keras.Sequential([keras.layers.Dense(1)])
         >>> model.compile("sgd", "mse")
-        >>> log = MetricsLog("runs/drawn")
-        >>> def draw(model):  # a grey square, brighter for a larger bias
-        ...     return {"bias": np.full((4, 4, 3), abs(model.get_weights()[1]) * 255, "uint8")}
-        >>> pictures = LogImages(log, draw, every=1)
-        >>> _ = model.fit(np.ones((8, 2)), np.ones((8, 1)), verbose=0, callbacks=[pictures])
+        >>> def draw(model):
+        ...     bias = float(model.get_weights()[1][0])
+        ...     return {"bias": viz.learning_curves({"bias": ([0, 1], [[0, bias]])}, "bias")}
+        >>> figures = LogFigures(MetricsLog("runs/drawn"), draw, every=1)
+        >>> _ = model.fit(np.ones((8, 2)), np.ones((8, 1)), verbose=0, callbacks=[figures])
     """
 
     def __init__(
-        self,
-        log: MetricsLog,
-        draw: Callable[[keras.Model], Mapping[str, np.ndarray]],
-        every: int,
+        self, log: MetricsLog, draw: Callable[[keras.Model], Mapping[str, Any]], every: int
     ) -> None:
         super().__init__()
         self._log, self._draw, self._every = log, draw, every
@@ -266,8 +264,8 @@ class LogImages(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
         step = _step(self, epoch)
         if step % self._every == 0:
-            for name, image in self._draw(self.model).items():
-                self._log.image(step, name, image)
+            for name, figure in self._draw(self.model).items():
+                self._log.image(step, name, viz.figure_to_image(figure))
 
 
 def _step(callback, epoch):
@@ -279,6 +277,23 @@ def _log_key(name):
     if name.startswith("val_"):
         return f"eval/{name.removeprefix('val_')}"
     return f"train/{name}"
+
+
+def compile_classifier(model: keras.Model, config: SupervisedConfig) -> keras.Model:
+    """Compile a model whose outputs are logits of classes, and return it.
+
+    Example:
+        >>> model = keras.Sequential([keras.layers.Dense(3)])
+        >>> compile_classifier(model, SupervisedConfig()).optimizer.name
+        'adam'
+    """
+    model.compile(
+        config.make_optimizer(),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+        jit_compile=config.jit_compile,
+    )
+    return model
 
 
 def model_state(model: keras.Model) -> dict[str, np.ndarray]:

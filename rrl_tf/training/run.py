@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rrl_tf import viz
 from rrl_tf.training.config import RunConfig
 from rrl_tf.training.devices import Replicas
 from rrl_tf.training.loggers import MetricsLog, make_loggers
@@ -134,20 +135,29 @@ class Run:
         self.replicas.any(False)
 
     def finish(
-        self, summary: Mapping[str, Any], report: str = "", written: Iterable[object] = ()
+        self,
+        summary: Mapping[str, Any],
+        report: str = "",
+        written: Iterable[object] = (),
+        figures: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write `report.html` and then `evaluation.json`, and print the outcome.
+        """Write the figures, `report.html` and then `evaluation.json`, and print the outcome.
 
         Args:
             summary: JSON-serialisable outcome; the step is added.
             report: the outcome in a sentence.
             written: paths of pictures and exports, which must be complete by now.
+            figures: name -> `matplotlib.figure.Figure`, written as PNG files.
         """
+        drawn = [
+            viz.save_figure(figure, self.folder.figures / f"{name}.png")
+            for name, figure in (figures or {}).items()
+        ]
         outcome = {"step": self.step, **summary}
         page = write_report(self.folder, report, outcome, self.config.settings(), self.log.rows)
         self.log.close()
         self.folder.finish(outcome)  # last: it marks the run as finished
-        paths = [*written, self.folder.path / "evaluation.json", page]
+        paths = [*drawn, *written, self.folder.path / "evaluation.json", page]
         print(f"step {self.step:,}: {report}\nwritten: {', '.join(map(str, paths))}")
 
 

@@ -218,7 +218,7 @@ def test_an_error_of_an_environment_is_raised_unchanged(method, error, expected)
 def test_an_error_of_tensorflow_is_not_replaced_by_an_earlier_one():
     env = make_loop(python=True).collector.env
     env.begin(0)
-    with pytest.raises(InvalidInput, match="Expected 4 actions"), env.errors_as_raised():
+    with pytest.raises(InvalidInput, match="expected 4 actions"), env.errors_as_raised():
         tf.function(env.step_and_reset)((), tf.constant([0]), None, None)
     with pytest.raises(tf.errors.UnknownError, match="other"), env.errors_as_raised():
         raise tf.errors.UnknownError(None, None, "other")

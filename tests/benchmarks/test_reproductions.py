@@ -126,7 +126,7 @@ def test_pieces_of_doorkey_end_or_start_with_the_key(monkeypatch, tmp_path):
     recording = collect_dataset.Config(
         policies=("random",), episodes=12, folder=str(tmp_path / "datasets")
     )
-    monkeypatch.setitem(stitching.script.RECORDED, "doorkey", dataclasses.asdict(recording))
+    monkeypatch.setitem(stitching.script.RECORDED, "doorkey", recording)
     data, returns = stitching.doorkey_pieces()
     carries = [
         [

@@ -26,8 +26,8 @@ TOY = {
     "train_atari": DQN.replace("episodes=3", "episodes=1"),
     "train_mnist": "--steps=2 --batch-size=4 --held-out=4 --log-every=2 --checkpoint-every=2 "
     "--draw-every=2 --warmup-steps=1 --data=mnist",
-    "train_nth_farthest": "--epochs=2 --steps-per-epoch=2 --batch-size=4 --warmup-steps=1 "
-    "--evaluate-every=1 --evaluation-questions=20 --no-jit-compile",
+    "train_nth_farthest": "--steps=4 --log-every=2 --batch-size=4 --warmup-steps=1 "
+    "--checkpoint-every=2 --draw-every=2 --evaluation-questions=20 --no-jit-compile",
     "train_sort_of_clevr": "--steps=2 --batch-size=2 --log-every=1 --checkpoint-every=1 "
     "--draw-every=2 --warmup-steps=1 --validation-pictures=3 --test-pictures=4",
     "train_graphs": "--steps=2 --batch-size=4 --log-every=1 --checkpoint-every=1 "

@@ -332,7 +332,7 @@ def test_levels_share_spaces_and_evaluate_every_start():
         ({"sizes": (5,)}, "size must be an integer of at least 6; received 5"),
         ({"kinds": ()}, "kinds must be two or more"),
         ({"kinds": (["blue key"], "blue box")}, r"kinds must be .*\['blue key'\]"),
-        ({"reward": "book"}, "`reward` must be one of"),
+        ({"reward": "dense"}, "`reward` must be one of"),
         ({"frames": 0}, "`frames` must be a positive integer"),
         ({"max_steps": 0}, "`max_steps` must be a positive integer"),
     ],

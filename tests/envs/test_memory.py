@@ -265,7 +265,7 @@ def test_lengths_of_easier_levels_are_not_held_out(sizes, seed):
         ({"sizes": (7.0,)}, r"sizes must be an integer .*received \(7.0,\)"),
         ({"sizes": (7, 10), "random_length": True}, "size must be odd"),
         ({"held_out": True}, "held_out needs random_length"),
-        ({"reward": "book"}, "`reward` must be one of"),
+        ({"reward": "dense"}, "`reward` must be one of"),
         ({"frames": 0}, "`frames` must be a positive integer"),
     ],
 )

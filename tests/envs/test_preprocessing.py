@@ -126,3 +126,12 @@ def test_spaces_without_codes_raise(space, frames, message):
 def test_pixels_without_a_bound_raise():
     with pytest.raises(ValueError, match="finite bounds"):
         scaled(Box(-np.inf, np.inf, (4, 4, 3)))
+
+
+@pytest.mark.parametrize("name", ["unseen_code", "agent_code"])
+@pytest.mark.parametrize("code", [-1, 4])
+def test_a_code_outside_of_the_first_channel_is_refused(name, code):
+    """A code of 4 selected a feature of the second channel."""
+    space = Box(0, np.tile(np.uint8([3, 1]), (7, 7, 1)), dtype=np.uint8)
+    with pytest.raises(InvalidInput, match=f"{name} must be from 0 to 3; received {code}"):
+        one_hot(space, **{name: code})

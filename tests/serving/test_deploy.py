@@ -117,7 +117,7 @@ def check_probe(command, port):
 
 
 def test_the_model_is_the_same_everywhere():
-    (model,) = config_files.read_models(DEPLOY / "config" / "models.config")
+    (model,) = config_files.read_model_list(DEPLOY / "config" / "models.config")
     (export,) = [v for v in COMPOSE["services"]["serving"]["volumes"] if "EXPORT" in v]
     assert export.split(":")[-2] == model.base_path == f"/models/{model.name}"
     assert f"/v1/models/{model.name} " in COMPOSE["services"]["serving"]["healthcheck"]["test"][-1]

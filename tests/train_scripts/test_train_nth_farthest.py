@@ -26,11 +26,12 @@ def toy_config(tmp_path, **changes):
         "num_vectors": 3,
         "dimension": 2,
         "stages": ((2, 1), (3, 1)),
-        "epochs": 4,
-        "steps_per_epoch": 3,
+        "steps": 12,
+        "log_every": 3,
+        "checkpoint_every": 6,
+        "draw_every": 6,
         "batch_size": 8,
         "warmup_steps": 2,
-        "evaluate_every": 2,
         "evaluation_questions": 200,
         "jit_compile": False,
         "runs": str(tmp_path),
@@ -74,7 +75,8 @@ def test_run_writes_log_evaluation_figures_and_export(tmp_path, capsys, network)
 @pytest.mark.slow  # test_train_doorkey has the same of a smaller network
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signal_saves_a_checkpoint(tmp_path, number, code):
-    few = ["--steps-per-epoch=2", "--epochs=5000", "--evaluate-every=5000", "--batch-size=4"]
+    every = [f"--{name}-every=10000" for name in ("checkpoint", "draw")]
+    few = ["--log-every=2", "--steps=10000", *every, "--batch-size=4"]
     process = subprocess.Popen(
         [*COMMAND, f"--runs={tmp_path}", "--name=toy", *few, "--no-jit-compile"],
         cwd=ROOT,
@@ -93,10 +95,10 @@ def test_signal_saves_a_checkpoint(tmp_path, number, code):
     assert int(checkpoint.name) == int(metrics(tmp_path / "toy")[-1]["step"]) > 0
 
 
-def test_stage_is_passed_by_accuracy_or_after_stage_epochs(tmp_path):
+def test_stage_is_passed_by_accuracy_or_after_stage_rows(tmp_path):
     from train_scripts.train_nth_farthest import RaiseStage, training_questions
 
-    config = toy_config(tmp_path, stage_passed=0.3, stage_epochs=3)
+    config = toy_config(tmp_path, stage_passed=0.3, stage_rows=3)
     data = training_questions(config)
 
     class Log:
@@ -110,7 +112,7 @@ def test_stage_is_passed_by_accuracy_or_after_stage_epochs(tmp_path):
         callback.on_epoch_end(len(Log.rows) - 1)
         reached.append(data.stage)
     assert reached == [0, 1, 1, 1, 2, 2, 2]
-    impatient = dataclasses.replace(config, stage_epochs=2)
+    impatient = dataclasses.replace(config, stage_rows=2)
     Log.rows = [{"train/accuracy": 0.1}] * 3
     RaiseStage(Log, data, impatient)
     assert data.stage == 1
@@ -138,7 +140,7 @@ def test_vector_names_mark_m_and_the_answer(tmp_path):
     [
         (["--num-vectors=0"], "num_vectors.*received:? 0"),
         (["--stages", "9", "1"], "active_vectors.*received:? 9"),
-        (["--epochs=2"], "warmup_steps must be less than the 400 steps.*; received 500"),
+        (["--steps=400"], "warmup_steps must be less than the 400 steps.*; received 500"),
         (["--stage-passed=1.5"], "stage_passed must be from 0 to 1; received 1.5"),
         (["--network=nope"], "nope"),
     ],
@@ -152,12 +154,10 @@ def test_wrong_option_writes_nothing(rejected, arguments, message):
 
 @pytest.mark.parametrize("preset", ["fast", "five", "paper"])
 def test_schedule_without_warm_up_starts_at_the_peak(tmp_path, preset):
-    from rrl_tf.training import make_optimizer
     from train_scripts import train_nth_farthest
 
     for schedule in ("constant", "cosine"):
         config = dataclasses.replace(
             train_nth_farthest.PRESETS[preset], warmup_steps=0, schedule=schedule
         )
-        optimizer = make_optimizer(config.optimizer, **config.optimizer_options(config.steps))
-        assert optimizer.learning_rate == config.learning_rate
+        assert config.make_optimizer().learning_rate == config.learning_rate

@@ -262,7 +262,7 @@ def test_tls(exported, tmp_path, tools):
         plain = connect(address.replace("grpcs", "grpc"), "tiny", retries=0, timeout=2)
         with plain as client, pytest.raises(ServingError):
             client.act(raw)
-    with pytest.raises(ValueError, match="need grpcs"):
+    with pytest.raises(ValueError, match="need an address with grpcs"):
         connect("http://localhost:1", "tiny", certificates=certificate)
 
 
@@ -315,7 +315,7 @@ def test_client_verify(exported, tmp_path, tools):
                 with pytest.raises(ServingError) as refusal:
                     client.act(raw)
                 assert refusal.value.code == "UNAVAILABLE"
-    with pytest.raises(ValueError, match="identity need"):
+    with pytest.raises(ValueError, match="`identity` need"):
         connect("grpc://localhost:1", "tiny", identity=identity)
 
 
