@@ -284,8 +284,8 @@ def compile_classifier(model: keras.Model, config: SupervisedConfig) -> keras.Mo
 
     Example:
         >>> model = keras.Sequential([keras.layers.Dense(3)])
-        >>> compile_classifier(model, SupervisedConfig()).optimizer.name
-        'adam'
+        >>> type(compile_classifier(model, SupervisedConfig()).optimizer).__name__
+        'Adam'
     """
     model.compile(
         config.make_optimizer(),
