@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rrl_tf.envs import doorkey_task, make_doorkey
 from rrl_tf.envs.preprocessing import as_float, codes_per_channel, frame_maximum, one_hot, scaled
+from rrl_tf.errors import InvalidInput
 
 
 def grid(codes, frames=1, size=(5, 4)):
