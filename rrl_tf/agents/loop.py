@@ -65,7 +65,7 @@ class Loop:
         InvalidInput: if a number is out of range, or replay and collector differ in E.
 
     Example:
-        >>> from rrl_tf.agents import DoubleDQN, PythonEnvs
+        >>> from rrl_tf.agents import Collector, DoubleDQN, PythonEnvs
         >>> from rrl_tf.envs import SeededVectorEnv, gymnasium_task
         >>> from rrl_tf.models import dense_q_network
         >>> task, network = gymnasium_task("CartPole-v1"), dense_q_network(2)

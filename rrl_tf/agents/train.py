@@ -95,7 +95,7 @@ def train_double_dqn(
         ... )
         >>> network = dense_q_network(task.num_actions)
         >>> run, agent = train_double_dqn(task, network, config)  # doctest: +ELLIPSIS
-        step 192: greedy: mean return ... in 2 episodes; ...
+        step 192: greedy: 0/2 solved, mean return ...
         >>> observation, _ = task.make_env().reset(seed=0)
         >>> agent.greedy(observation[None]).shape
         (1,)
@@ -133,10 +133,10 @@ def train_recurrent_double_dqn(
         ...     "lstm-dense", num_actions=task.num_actions, core_arguments={"units": 4}
         ... )
         >>> config = RecurrentDoubleDQNConfig(
-        ...     name="cartpole", steps=32, burn_in=0, unroll_length=2, evaluation_episodes=2
+        ...     name="cartpole-lstm", steps=32, burn_in=0, unroll_length=2, evaluation_episodes=2
         ... )
         >>> run, agent = train_recurrent_double_dqn(task, network, config)  # doctest: +ELLIPSIS
-        step 32: greedy: mean return 5 in 2 episodes; ...
+        step 32: greedy: 0/2 solved, mean return 5; ...
     """
     replicas = replicas or make_replicas(config, config.batch_size)
     loop = make_loop(task, network, config, replicas)
