@@ -65,7 +65,7 @@ def test_run_writes_evaluation_figures_and_export(tmp_path, network, loop):
     told = json.loads((run.folder.path / "evaluation.json").read_text())["generalization"]
     assert list(told) == RESULTS
     page = (run.folder.path / "report.html").read_text()
-    assert all(f"<td>generalization, {name}</td>" in page for name in RESULTS)
+    assert all(f"<td>generalization.{name}</td>" in page for name in RESULTS)
     assert all(0 <= share <= 1 for share in told.values())
     pictures = {"episode.gif"} | ({"attention.png"} if network == "fast" else set())
     drawn = {path.name for path in run.folder.figures.iterdir()}
