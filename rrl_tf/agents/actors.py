@@ -258,14 +258,9 @@ class ActorCollector:
         ]
 
     def _wait(self, future):
-        while True:
-            try:
-                return future.result(timeout=PATIENCE)
-            except concurrent.futures.TimeoutError:
-                print(
-                    f"\nNo rollout has arrived for {PATIENCE:.0f} s; still waiting.",
-                    file=sys.stderr,
-                )
+        while not concurrent.futures.wait([future], PATIENCE).done:
+            print(f"\nNo rollout has arrived for {PATIENCE:.0f} s; still waiting.", file=sys.stderr)
+        return future.result()
 
     def _note_restarts(self, rollouts):
         for index, rollout in enumerate(rollouts):
@@ -414,6 +409,8 @@ class RayPool:
                 "to resume from the last checkpoint."
             )
             result.set_exception(lost)
+        except Exception as error:  # otherwise the learner would wait forever
+            result.set_exception(error)
 
 
 def _new_agent(agent_class, network_class, network_config, build_config, preprocess):

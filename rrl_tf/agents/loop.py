@@ -208,7 +208,9 @@ class Loop:
         Each part is a dict of arrays and JSON-compatible values. A loop restored from it in another
         process continues bit for bit (with actors: without the steps that they had not sent).
         """
-        self._carry, _ = self.collector.prepare(self._carry, self.epsilon(self._step), 0)
+        self._carry, _ = self.collector.prepare(
+            self._carry, self.epsilon(self._step), self._updates
+        )
         return {
             "loop": {
                 "step": self._step,

@@ -242,13 +242,23 @@ def test_a_state_of_actors_holds_their_options_and_resumes():
         second.set_state(state)
 
 
-def test_an_error_of_an_actor_reaches_the_caller():
+def test_a_state_taken_between_rollouts_does_not_reset_the_version_of_the_weights():
+    pool = LocalPool()
+    loop = make_loop(pool, length=3)
+    for _ in loop.run(60):
+        loop.get_state()
+    versions = [order.version for _, order in pool.orders]
+    assert versions == sorted(versions) and versions[-1] > 0
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, TimeoutError])
+def test_an_error_of_an_actor_reaches_the_caller(error):
     class Failing(LocalPool):
         def submit(self, index, order):
             future = concurrent.futures.Future()
-            future.set_exception(ZeroDivisionError("in the environment"))
+            future.set_exception(error("in the environment"))
             self.publish([0])
             return future
 
-    with pytest.raises(ZeroDivisionError, match="in the environment"):
+    with pytest.raises(error, match="in the environment"):
         list(make_loop(Failing()).run(20))
