@@ -274,6 +274,6 @@ def headlines():
     rows = []
     for description, page, table, cells, column in HEADLINES:
         [row] = [row for row in rows_of(table) if cells.items() <= row.items()]
-        link = f"[{page.replace('_', ' ')}](docs/{page}.md)"
+        link = f"[{page.replace('_', ' ')}](docs/tasks/{page}.md)"
         rows.append({"": description, "result": row[column], "seeds": row["seeds"], "page": link})
     return rows

@@ -1,13 +1,14 @@
-"""What mkdocs does beside Markdown: the reference, formulas, the playground, links out of docs.
+"""Hooks of mkdocs: reference pages, formulas, the playground, links that leave `docs`.
 
-The pages of the reference are not files: each is made of a package's `__all__`, so that whatever
-is public is in it.
+Reference pages are generated from the `__all__` of each package, so that they list every public
+name.
 """
 
 import html
 import importlib
 import inspect
 import pathlib
+import posixpath
 import re
 
 from latex2mathml.converter import convert
@@ -24,13 +25,13 @@ PACKAGES = (
 )
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 # The playground's page in the repository, and in the site, where networks run in the browser.
-_PAGE, _PLAY = "../serving/playground/static/index.html", "play/index.html"
+_PLAYGROUND = "../serving/playground/static/index.html"
+_SITE_PLAYGROUND = "play/index.html"
 SHOWN = (
     *("doorkey-5x5", "doorkey-6x6", "doorkey-8x8", "doorkey-16x16"),
     *("dt-doorkey", "mnist-relational"),
 )
-_IMAGE_OUT_OF_DOCS = re.compile(r"(!\[[^\]\[]*\]\()\.\./(?!docs/)([^)\s]+)")
-_OUT_OF_DOCS = re.compile(r"\[([^\]\[]+)\]\(\.\./(?!docs/)[^)]*\)")
+_LINK = re.compile(r"(!?)\[([^\]\[]*)\]\((\.\./[^)\s]+)\)")
 
 
 def public(package):
@@ -78,25 +79,53 @@ def page(package):
 
 
 def on_files(files, config):
-    """Adds the reference, the playground, and images that pages show from out of docs."""
+    """Add reference pages, the playground, and images that pages show from outside `docs`."""
     root = pathlib.Path(config.docs_dir).parent
-    shown = [
-        _IMAGE_OUT_OF_DOCS.findall(page.content_string) for page in files.documentation_pages()
-    ]
-    for image in sorted({image for images in shown for _, image in images}):
+    images = set()
+    for file in files.documentation_pages():
+        for is_image, _, target in _LINK.findall(file.content_string):
+            path = _path_in_docs(file.src_uri, target)
+            if is_image and path.startswith("../"):
+                images.add(path.removeprefix("../"))
+    for image in sorted(images):
         files.append(File.generated(config, image, abs_src_path=str(root / image)))
     for package in PACKAGES:
         name = f"reference/{package}.md"
         files.append(File.generated(config, name, content=page(package)))
-    for name, content in page_files(SHOWN, about="../playground/").items():
+    for name, content in page_files(SHOWN, about="../how_to/playground/").items():
         files.append(File.generated(config, f"play/{name}", content=content))
     return files
 
 
-def on_page_markdown(markdown, **_):
-    """Links to the playground lead to the site's, as images; to other files they stay as text."""
-    markdown = _IMAGE_OUT_OF_DOCS.sub(r"\1\2", markdown.replace(_PAGE, _PLAY))
-    return _OUT_OF_DOCS.sub(r"\1", markdown)
+def on_page_markdown(markdown, page, **_):
+    """Redirect links that leave `docs`: to the site's playground, to copied images, or to text."""
+    return links_inside_site(markdown, page.file.src_uri)
+
+
+def links_inside_site(markdown, page):
+    """Return the Markdown of a page without links to files outside the site.
+
+    Args:
+        markdown: text of the page.
+        page: path of the page in `docs`.
+    """
+
+    def redirected(link):
+        is_image, text, target = link.groups()
+        path = _path_in_docs(page, target)
+        if not path.startswith("../"):
+            return link[0]
+        if not is_image and path != _PLAYGROUND:
+            return text
+        path = _SITE_PLAYGROUND if path == _PLAYGROUND else path.removeprefix("../")
+        return f"{is_image}[{text}]({posixpath.relpath(path, posixpath.dirname(page) or '.')})"
+
+    return _LINK.sub(redirected, markdown)
+
+
+def _path_in_docs(page, target):
+    """Return the target of a page's link relative to `docs`."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
 
 
 def on_page_content(content, **_):

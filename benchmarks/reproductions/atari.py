@@ -22,7 +22,7 @@ TRAININGS = {
 EPSILONS = {"0.0": "score, greedy", str(NOISE): f"score, ε = {NOISE}"}
 GAMES = 100
 PUBLISHED = {"random play, published": 227.8, "CURL": 558.2, "DrQ": 771.2}
-"""Scores of other agents; docs/atari.md cites the sources."""
+"""Scores of other agents; docs/tasks/atari.md cites the sources."""
 
 
 def measure(run):

@@ -47,7 +47,7 @@ def main(config):
     if config.device not in names:
         raise InvalidInput(
             f"device must be one of {', '.join(names)}, the devices that TensorFlow finds (see "
-            f"docs/gpu.md for the requirements of a GPU); received {config.device!r}"
+            f"docs/how_to/gpu.md for the requirements of a GPU); received {config.device!r}"
         )
     rates = {name: measured_rates(name, config) for name in PRECISIONS}
     rows = [row for task in config.tasks for row in task_rows(task, config, rates)]

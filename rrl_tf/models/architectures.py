@@ -84,7 +84,7 @@ RELATIONAL_Q_NETWORK: dict[str, Architecture] = {
             "of dot-product attention among the visible cells, and a dueling head that reads only "
             "the agent's cell, so that all information about other cells reaches it by attention."
         ),
-        "source": "rrl_tf, chosen by measurement; see docs/doorkey.md",
+        "source": "rrl_tf, chosen by measurement; see docs/tasks/doorkey.md",
         # `unseen_feature`, `readout_cell` and `readout_feature` come from the preprocessor.
         "takes_preprocessor": True,
         "config": {
@@ -117,7 +117,7 @@ RELATIONAL_Q_NETWORK["atari"] = {
     ),
     "source": (
         "Zambaldi et al., Deep Reinforcement Learning with Relational Inductive Biases (2019), and "
-        "figure 10.25 of Zai and Brown (2020), in sizes for a CPU; see docs/atari.md"
+        "figure 10.25 of Zai and Brown (2020), in sizes for a CPU; see docs/tasks/atari.md"
     ),
     "config": {
         "num_actions": 18,
@@ -156,7 +156,7 @@ def _sequence_classifiers(name, task, memory, lstm_units, transformer, hidden_un
                 "Santoro et al., Relational recurrent neural networks (2018), sizes as in "
                 "github.com/L0SG/relational-rnn-pytorch"
                 if name + suffix == "paper"
-                else "rrl_tf; see docs/relational_memory.md"
+                else "rrl_tf; see docs/tasks/relational_memory.md"
             ),
             "config": {
                 "num_classes": memory["mem_slots"],
@@ -228,7 +228,7 @@ RELATIONAL_CLASSIFIER: dict[str, Architecture] = {
             "rounds of four heads, and norms over the features of each entity, so that it takes "
             "images of any size."
         ),
-        "source": "rrl_tf, chosen by measurement; see docs/mnist.md",
+        "source": "rrl_tf, chosen by measurement; see docs/tasks/mnist.md",
         "config": {
             "conv_filters": (32, 48, 64),
             "conv_kernel_size": (5, 3, 3),
@@ -326,7 +326,7 @@ DECISION_TRANSFORMER: dict[str, Architecture] = {
             "Ours: pre-norm blocks that predict only the action, so that the last block updates a "
             "third of the tokens."
         ),
-        "source": "rrl_tf; see docs/decision_transformer.md",
+        "source": "rrl_tf; see docs/tasks/decision_transformer.md",
         "config": {
             "max_timestep": 1024,
             "norm": "pre",
@@ -343,7 +343,7 @@ RELATIONAL_VQA: dict[str, Architecture] = {
             "that nearly every object covers the centre of a cell, sines and cosines of their "
             "positions, and three rounds of four heads among cells and questions."
         ),
-        "source": "rrl_tf, chosen by measurement; see docs/sort_of_clevr.md",
+        "source": "rrl_tf, chosen by measurement; see docs/tasks/sort_of_clevr.md",
         "config": {
             "coordinates": {"frequencies": [math.pi / 4 * w for w in (1, 2, 4, 8)]},
             "block": {"num_heads": 4, "key_size": 16, "qkv_norm": "entity", "norm": "entity"},

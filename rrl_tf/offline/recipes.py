@@ -82,7 +82,7 @@ class Recipe:
         if missing:
             raise InvalidInput(
                 f"the folder of policies must hold {' and '.join(missing)} for {self.environment}, "
-                f"each with {CONTENTS} (see docs/your_data.md); received {folder}"
+                f"each with {CONTENTS} (see docs/tutorials/your_data.md); received {folder}"
             )
 
 

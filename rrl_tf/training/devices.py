@@ -370,7 +370,7 @@ def _connect(cluster, devices):
 
 def _require_devices(wanted, found, kind):
     if wanted > found:
-        hint = "; docs/scale.md explains virtual CPU devices" if kind == "CPU" else ""
+        hint = "; docs/how_to/scale.md explains virtual CPU devices" if kind == "CPU" else ""
         raise InvalidInput(
             f"devices must be at most the {found} {kind} devices of this host{hint}; received "
             f"{wanted}"

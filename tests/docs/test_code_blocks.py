@@ -64,7 +64,7 @@ def test_there_is_something_to_run():
     assert sum(block.language == "python" for page in PAGES for block in blocks(page)) > 10
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_block_says_what_it_is(page):
     assert {block.language for block in blocks(page)} <= {"python", "sh", *NO_CODE}
     assert len(re.findall(r"^ *```", page.read_text(), re.MULTILINE)) == 2 * len(blocks(page))
@@ -89,7 +89,7 @@ def test_benchmarks_of_older_revisions_exist_there():
 
 
 WITH_PYTHON = [page for page in PAGES if any(b.language == "python" for b in blocks(page))]
-each_page = pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.name)
+each_page = pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: str(page.relative_to(ROOT)))
 
 
 @each_page
@@ -220,7 +220,7 @@ def test_curl_is_answered(command, addresses, tmp_path):
     assert answer.stdout.lstrip().startswith("{")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", page.read_text()):
         file = (page.parent / target).resolve() if target else page
@@ -233,7 +233,7 @@ def anchors(page):
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_names_and_options_exist(page):
     options = known_options()
     for text in re.findall(r"`([^`\n]+)`", page.read_text()):

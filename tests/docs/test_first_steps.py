@@ -1,4 +1,4 @@
-"""A newcomer's path, as docs/first_steps.md has it: each line as it stands, on ports of its own."""
+"""A newcomer's path, as docs/tutorials/first_agent.md has it: each line as it stands, on ports of its own."""
 
 import json
 import os

@@ -48,11 +48,11 @@ def test_every_public_name_is_in_the_reference(site):
 def test_every_image_is_shown(site):
     """Those out of docs were their description after an exclamation mark."""
     pages = [html.unescape(file.read_text()) for file in site.rglob("*.html")]
-    written = {file: file.read_text() for file in (ROOT / "docs").glob("*.md")}
+    written = {file: file.read_text() for file in (ROOT / "docs").rglob("*.md")}
     described = {alt for text in written.values() for alt in re.findall(r"!\[([^\]]+)\]\(", text)}
     assert len(described) > 5
     assert not [alt for alt in described for page in pages if f"!{alt}" in page]
-    page = site / "relational_memory" / "index.html"
+    page = site / "tasks" / "relational_memory" / "index.html"
     images = re.findall(r'<img [^>]*src="([^"]*)"', page.read_text())
     assert any("relational_memory_scaling" in image for image in images)
     assert all((page.parent / image).is_file() for image in images)
@@ -68,16 +68,16 @@ def test_nothing_is_fetched_from_elsewhere(site):
 
 def test_the_site_holds_the_playground(site):
     hooks = loaded("site_hooks")
-    for name, content in hooks.page_files(hooks.SHOWN, about="../playground/").items():
+    for name, content in hooks.page_files(hooks.SHOWN, about="../how_to/playground/").items():
         assert (site / "play" / name).read_bytes() == content
     sizes = re.findall(r'<option value="(\d+)">', (site / "play" / "index.html").read_text())
     sized = [name for name in hooks.SHOWN if name.startswith("doorkey-")]
     assert [f"doorkey-{size}x{size}" for size in sizes] == sized
-    for page in ("", "gallery", "playground"):
+    for page in ("", "gallery", "how_to/playground"):
         text = (site / page / "index.html").read_text()
         (link,) = re.findall(r'<a href="([^"]*)">Play in your browser</a>', text)
         assert (site / page / link / "index.html").resolve() == site / "play" / "index.html"
-    assert (site / "play" / "../playground/index.html").exists()
+    assert (site / "play" / "../how_to/playground/index.html").exists()
 
 
 def test_its_policy_plays_below_a_path(site, web_server, open_page):
@@ -91,18 +91,29 @@ def test_its_policy_plays_below_a_path(site, web_server, open_page):
     page.get_by_role("heading", name="Without a server").wait_for()
 
 
-def test_links_out_of_the_docs_stay_text():
-    hooks = loaded("site_hooks")
+def test_links_that_leave_docs_become_text():
+    convert = loaded("site_hooks").links_inside_site
     text = "see [`a.py`](../rrl_tf/a.py), [b](b.md) and [c](https://x.org/../c)"
-    assert hooks.on_page_markdown(text) == "see `a.py`, [b](b.md) and [c](https://x.org/../c)"
-    image = "![a](../benchmarks/a.png) of [`a.py`](../benchmarks/a.py)"
-    assert hooks.on_page_markdown(image) == "![a](benchmarks/a.png) of `a.py`"
-    play = "[play](../serving/playground/static/index.html)"
-    assert hooks.on_page_markdown(play) == "[play](play/index.html)"
+    assert convert(text, "d.md") == "see `a.py`, [b](b.md) and [c](https://x.org/../c)"
+    text = "[`a.py`](../../rrl_tf/a.py), [b](../b.md)"
+    assert convert(text, "tasks/d.md") == "`a.py`, [b](../b.md)"
+
+
+def test_images_outside_docs_are_shown_from_the_site():
+    convert = loaded("site_hooks").links_inside_site
+    assert convert("![a](../benchmarks/a.png)", "d.md") == "![a](benchmarks/a.png)"
+    assert convert("![a](../../benchmarks/a.png)", "tasks/d.md") == "![a](../benchmarks/a.png)"
+    assert convert("![a](../results/a.png)", "tasks/d.md") == "![a](../results/a.png)"
+
+
+def test_playground_links_lead_to_the_playground_of_the_site():
+    convert = loaded("site_hooks").links_inside_site
+    link = "[play](../../serving/playground/static/index.html)"
+    assert convert(link, "how_to/d.md") == "[play](../play/index.html)"
 
 
 def test_formulas_are_drawn_by_the_browser_alone(site):
-    for page in ("explain_attention", "explain_memory"):
+    for page in ("explanations/attention", "explanations/relational_memory_core"):
         text = (site / page / "index.html").read_text()
         assert text.count('display="block"') >= 2 and text.count('display="inline"') > 3
         assert "arithmatex" not in text and "$$" not in text

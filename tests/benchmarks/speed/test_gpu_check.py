@@ -79,4 +79,4 @@ def test_missing_gpu_is_an_error_that_lists_the_devices(monkeypatch, capsys):
     assert ended.value.code == 1
     error = capsys.readouterr().err
     assert error.startswith("error: device must be one of CPU:0")
-    assert "docs/gpu.md" in error and error.endswith("received 'GPU:0'\n")
+    assert "docs/how_to/gpu.md" in error and error.endswith("received 'GPU:0'\n")
