@@ -89,7 +89,9 @@ def test_benchmarks_of_older_revisions_exist_there():
 
 
 WITH_PYTHON = [page for page in PAGES if any(b.language == "python" for b in blocks(page))]
-each_page = pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: str(page.relative_to(ROOT)))
+each_page = pytest.mark.parametrize(
+    "page", WITH_PYTHON, ids=lambda page: str(page.relative_to(ROOT))
+)
 
 
 @each_page
