@@ -25,14 +25,10 @@ class Step(NamedTuple):
     Attributes:
         train: function that does the step and returns the loss.
         optimizer: Keras optimizer of the step.
-        graph: function that returns the step's graph.
-        loop_steps: number of iterations of a loop in that graph.
     """
 
     train: Callable[[], float]
     optimizer: Any
-    graph: Callable[[], tf.Graph]
-    loop_steps: int
 
 
 def make(task, dtype, jit_compile, small=False):
@@ -65,7 +61,7 @@ def nth_farthest(options, small):
     size = 4 if small else config.batch_size
     batch = make_questions(size, config.num_vectors, config.dimension, config.order)
     model = train_nth_farthest.make_model(config, batch[0].shape)
-    return fit_step(model, batch, loop_steps=config.num_vectors)
+    return fit_step(model, batch)
 
 
 def text(options, small):
@@ -75,7 +71,7 @@ def text(options, small):
     model = train_text.make_model(config, characters, steps_per_epoch=100)
     shape = config.lanes, config.length + 1
     codes = np.random.default_rng(0).integers(characters, size=shape, dtype=np.int32)
-    return fit_step(model, (codes[:, :-1], codes[:, 1:]), loop_steps=config.length)
+    return fit_step(model, (codes[:, :-1], codes[:, 1:]))
 
 
 def decision_transformer(options, small):
@@ -118,25 +114,15 @@ def double_dqn(options, small):
         "weight_t": np.ones(size, np.float32),
     }
     batch = tf.nest.map_structure(tf.constant, arrays)
-    return Step(
-        lambda: float(agent.update(batch)[0]["loss"]),
-        agent.optimizer,
-        lambda: agent.update.get_concrete_function(batch).graph,
-        loop_steps=1,
-    )
+    return Step(lambda: float(agent.update(batch)[0]["loss"]), agent.optimizer)
 
 
-def fit_step(model, batch, loop_steps=1):
+def fit_step(model, batch):
     """Return the step of `fit` for a batch that is already on the device."""
     batch = tf.nest.map_structure(tf.constant, batch)
     step = functools.partial(train_step, model)
     compiled = tf.function(step, jit_compile=model.jit_compile, autograph=False)
-    return Step(
-        lambda: float(compiled(batch)["loss"]),
-        model.optimizer,
-        lambda: compiled.get_concrete_function(batch).graph,
-        loop_steps,
-    )
+    return Step(lambda: float(compiled(batch)["loss"]), model.optimizer)
 
 
 MAKERS = {

@@ -1,9 +1,8 @@
 """The structure of the code: sizes, import cycles, and the direction of imports."""
 
 import pytest
+import structure
 from code_blocks import ROOT
-
-from benchmarks import structure
 
 LONGEST_FUNCTION = 60
 MOST_RESULT_FILES, LARGEST_DOCS = 150, 8e6

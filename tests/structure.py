@@ -1,7 +1,7 @@
 """The size and structure of the code: statements per package, import cycles, import closures.
 
-    python -m benchmarks.structure                           # statements, and import cycles
-    python -m benchmarks.structure --closure rrl_tf.agents   # what `import rrl_tf.agents` loads
+    python tests/structure.py                           # statements, and import cycles
+    python tests/structure.py --closure rrl_tf.agents   # what `import rrl_tf.agents` loads
 
 A statement is an `ast.stmt` node that is no docstring, so formatting and documentation do not
 count. For cycles, every import counts, also under `TYPE_CHECKING` and inside functions. A closure
