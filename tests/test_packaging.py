@@ -24,19 +24,19 @@ def lines(text):
     return [line for line in bare if line]
 
 
-def test_the_tested_set_is_what_is_declared():
+def test_requirements_equal_the_declared_extras():
     extras = [EXTRAS[name] for name in ("serving", "data", "atari", "dev")]
     declared = [*PROJECT["dependencies"], *itertools.chain(*extras)]
     assert lines((ROOT / "requirements.txt").read_text()) == declared
 
 
-def test_all_is_every_extra_that_runs():
+def test_extra_all_holds_every_runtime_extra():
     (everything,) = EXTRAS["all"]
     named = everything.removeprefix("rrl_tf[").removesuffix("]").split(",")
     assert set(named) == EXTRAS.keys() - {"all", "dev"}
 
 
-def test_running_needs_no_tool_of_development():
+def test_runtime_needs_no_development_tool():
     tools = {name.partition(">")[0] for name in EXTRAS["dev"]}
     for extra in EXTRAS.keys() - {"dev"}:
         assert not tools & {name.partition(">")[0] for name in EXTRAS[extra]}
@@ -60,7 +60,7 @@ def wheel(tmp_path_factory):
         yield archive
 
 
-def test_the_wheel_holds_every_file_of_the_packages(wheel):
+def test_wheel_holds_every_file_of_the_packages(wheel):
     ours = {
         path.relative_to(ROOT).as_posix()
         for name in PACKAGES
@@ -73,7 +73,7 @@ def test_the_wheel_holds_every_file_of_the_packages(wheel):
     assert "serving/deploy/docker-compose.yml" in packed
 
 
-def test_the_wheel_names_version_commands_and_licence(wheel):
+def test_wheel_names_version_commands_and_licence(wheel):
     info = f"rrl_tf-{rrl_tf.__version__}.dist-info"
     metadata = wheel.read(f"{info}/METADATA").decode()
     assert f"\nVersion: {rrl_tf.__version__}\n" in metadata

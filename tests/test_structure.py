@@ -23,7 +23,7 @@ COMMON = {"errors", "presets"}
 """Modules of rrl_tf that all packages may import, as well as those with an underscore."""
 
 
-def test_modules_do_not_import_each_other_in_a_circle():
+def test_there_are_no_import_cycles():
     assert structure.import_cycle(MODULES) == []
 
 
@@ -93,7 +93,7 @@ def test_training_a_double_dqn_loads_few_modules():
     assert sum(len(MODULES[name].path.read_text().splitlines()) for name in found) <= 3500
 
 
-def test_an_episode_becomes_a_loss_without_returning_to_a_module():
+def test_episode_becomes_a_loss_without_returning_to_a_module():
     """Each module on the way imports only the modules before it."""
     way = [
         *("rrl_tf.offline.episodes", "rrl_tf.offline.sources", "rrl_tf.offline.scaling"),

@@ -29,11 +29,11 @@ def loaded(**options):
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, **options)
 
 
-def test_what_is_said_while_it_loads_is_not_heard():
+def test_loading_tensorflow_prints_nothing():
     run = loaded(stderr=subprocess.PIPE)
     assert (run.stdout, run.stderr) == ("which a failed import says\n", "still heard\n")
 
 
-def test_a_service_without_standard_error_loads_it_too():
+def test_tensorflow_loads_without_standard_error():
     run = loaded(preexec_fn=lambda: os.close(2))
     assert run.stdout.startswith("which a failed import says\n")

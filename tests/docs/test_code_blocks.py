@@ -59,13 +59,13 @@ def paragraph_of(text, match):
 COMMANDS = list(shown_commands())
 
 
-def test_there_is_something_to_run():
+def test_docs_hold_commands_and_code():
     assert len(COMMANDS) > 50
     assert sum(block.language == "python" for page in PAGES for block in blocks(page)) > 10
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_block_says_what_it_is(page):
+def test_every_code_block_names_its_language(page):
     assert {block.language for block in blocks(page)} <= {"python", "sh", *NO_CODE}
     assert len(re.findall(r"^ *```", page.read_text(), re.MULTILINE)) == 2 * len(blocks(page))
 
@@ -95,13 +95,13 @@ each_page = pytest.mark.parametrize(
 
 
 @each_page
-def test_python_runs(page, addresses, at_hand, short_training, served_here, elsewhere):
+def test_python_blocks_run(page, addresses, at_hand, short_training, served_here, elsewhere):
     run_page(page, addresses, at_hand, elsewhere)
 
 
 @pytest.mark.slow
 @each_page
-def test_python_runs_with_servers_of_its_own(page, addresses, at_hand, short_training, elsewhere):
+def test_python_blocks_run_with_their_own_servers(page, addresses, at_hand, short_training, elsewhere):
     run_page(page, addresses, at_hand, elsewhere)
 
 
@@ -141,7 +141,7 @@ def with_addresses(text, addresses):
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=str)
-def test_commands_are_understood(command, read_options, elsewhere):
+def test_commands_are_parsed(command, read_options, elsewhere):
     for program, *arguments in command.programs:
         understood = PROGRAMS.get(program)
         assert understood, f"nobody here knows {program!r}"
@@ -209,7 +209,7 @@ PROGRAMS = {
 @pytest.mark.parametrize(
     "command", [c for c in COMMANDS if any("curl" in each for each in c.programs)], ids=str
 )
-def test_curl_is_answered(command, addresses, tmp_path):
+def test_curl_commands_get_json(command, addresses, tmp_path):
     (tmp_path / ".curlrc").write_text("fail-with-body\nsilent\nshow-error\nmax-time = 60\n")
     text = with_addresses(command.text, addresses).replace(".venv/bin/python", sys.executable)
     answer = subprocess.run(
@@ -223,7 +223,7 @@ def test_curl_is_answered(command, addresses, tmp_path):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page):
+def test_links_and_anchors_exist(page):
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", page.read_text()):
         file = (page.parent / target).resolve() if target else page
         assert file.exists(), target

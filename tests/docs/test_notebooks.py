@@ -29,7 +29,7 @@ def printed(tmp_path, monkeypatch):
     return run
 
 
-def test_they_are_kept_without_what_they_print():
+def test_notebooks_are_stored_without_outputs():
     assert len(BOOKS) == 3
     for book in BOOKS:
         cells = nbformat.read(book, 4).cells

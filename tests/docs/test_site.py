@@ -58,7 +58,7 @@ def test_every_image_is_shown(site):
     assert all((page.parent / image).is_file() for image in images)
 
 
-def test_nothing_is_fetched_from_elsewhere(site):
+def test_site_loads_no_external_files(site):
     for file in site.rglob("*.html"):
         fetched = re.findall(
             r'<(?:script|img|link)[^>]*?(?:src|href)="(https?://[^"]*)"', file.read_text()
@@ -66,7 +66,7 @@ def test_nothing_is_fetched_from_elsewhere(site):
         assert not [url for url in fetched if "canonical" not in url], file
 
 
-def test_the_site_holds_the_playground(site):
+def test_site_contains_the_playground(site):
     hooks = loaded("site_hooks")
     for name, content in hooks.page_files(hooks.SHOWN, about="../how_to/playground/").items():
         assert (site / "play" / name).read_bytes() == content
@@ -80,7 +80,7 @@ def test_the_site_holds_the_playground(site):
     assert (site / "play" / "../how_to/playground/index.html").exists()
 
 
-def test_its_policy_plays_below_a_path(site, web_server, open_page):
+def test_playground_policy_plays_below_a_path(site, web_server, open_page):
     page = open_page(f"{web_server(site.parent)}/{site.name}/", "a:text('Play in your browser')")
     page.click("a:text('Play in your browser')")
     page.wait_for_selector(".action.chosen")
@@ -112,14 +112,14 @@ def test_playground_links_lead_to_the_playground_of_the_site():
     assert convert(link, "how_to/d.md") == "[play](../play/index.html)"
 
 
-def test_formulas_are_drawn_by_the_browser_alone(site):
+def test_formulas_become_mathml(site):
     for page in ("explanations/attention", "explanations/relational_memory_core"):
         text = (site / page / "index.html").read_text()
         assert text.count('display="block"') >= 2 and text.count('display="inline"') > 3
         assert "arithmatex" not in text and "$$" not in text
 
 
-def test_examples_become_blocks_of_code():
+def test_examples_become_code_blocks():
     text = (
         "One sentence.\n\nExample:\n\n>>> a\n1\n>>> b\n\nAfter.\n\nArgs:\n    x: y\n\n    >>> c\n"
     )

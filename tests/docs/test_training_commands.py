@@ -63,7 +63,7 @@ def training(page):
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if any(training(page))], ids=lambda page: page.name
 )
-def test_what_is_trained_is_served(page, elsewhere):
+def test_training_commands_run_and_their_exports_are_served(page, elsewhere):
     reader_has(elsewhere)
     for block in blocks(page):
         if block.file:

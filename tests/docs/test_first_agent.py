@@ -75,7 +75,7 @@ class Newcomer:
             self._server.wait(60)
 
 
-def test_a_newcomer_comes_to_a_served_policy_of_their_own(tmp_path):
+def test_first_agent_tutorial_ends_with_a_served_policy(tmp_path):
     newcomer = Newcomer(tmp_path)
     try:
         newcomer.read(PAGE)
