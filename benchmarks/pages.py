@@ -239,7 +239,7 @@ HEADLINES = (
         "decision_transformer",
         _STITCHING,
         {
-            "pieces of": "crossing",
+            "data": "crossing",
             "agent": "advantage-weighted behavior cloning",
         },
         "success",
@@ -248,7 +248,7 @@ HEADLINES = (
         "the same: Decision Transformer, K = 10",
         "decision_transformer",
         _STITCHING,
-        {"pieces of": "crossing", "agent": "Decision Transformer, K = 10"},
+        {"data": "crossing", "agent": "Decision Transformer, K = 10"},
         "success",
     ),
     (
@@ -256,14 +256,14 @@ HEADLINES = (
         "imitation by advantage",
         "decision_transformer",
         _STITCHING,
-        {"pieces of": "fork", "agent": "advantage-weighted behavior cloning"},
+        {"data": "fork", "agent": "advantage-weighted behavior cloning"},
         "success",
     ),
     (
         "through `fork`: Decision Transformer, K = 10",
         "decision_transformer",
         _STITCHING,
-        {"pieces of": "fork", "agent": "Decision Transformer, K = 10"},
+        {"data": "fork", "agent": "Decision Transformer, K = 10"},
         "success",
     ),
 )

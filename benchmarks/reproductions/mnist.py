@@ -1,4 +1,4 @@
-"""MNIST: relations, convolutions and patches on moved, turned and spotted digits."""
+"""MNIST: relational, convolutional, patch-attention and dense classifiers of perturbed digits."""
 
 import functools
 

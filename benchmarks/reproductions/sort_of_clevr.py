@@ -1,4 +1,4 @@
-"""Sort-of-CLEVR: questions about pictures, by relations and by convolutions."""
+"""Sort-of-CLEVR: questions about pictures, with a relational and a convolutional network."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Pieces of episodes: agents that have to combine what no recorded episode does as a whole.
+"""Stitching: agents that must combine pieces of recorded episodes.
 
 In the data of the mazes, an episode that starts at A takes exit 2 (or, in the fork, 3). Exit 1,
 which pays best, is only taken from B; both ways share one cell. The data of DoorKey hold either
@@ -165,7 +165,7 @@ def table(results):
         target = max(found[0]["last"], key=float)
         last = [each["last"][target] for each in found]
         row = {
-            "pieces of": training.task,
+            "data": training.task,
             "recorded from the start: mean, best": "{mean:.2f}, {best:.2f}".format(
                 **found[0]["recorded"]
             ),
