@@ -52,7 +52,7 @@ def filled(text):
 
 
 _MEMORY = "reproductions/memory/table"
-_OFFLINE = "reproductions/offline/table"
+_OFFLINE = "reproductions/offline/walker2d"
 _STITCHING = "reproductions/stitching/table"
 _WALKER2D = {"data (environment)": "local walker2d/medium-replay-v0 (Walker2d-v5)"}
 HEADLINES = (
@@ -166,29 +166,29 @@ HEADLINES = (
         "digits moved, turned and spotted: relations",
         "mnist",
         "reproductions/mnist/table",
-        {"classifier": "ours", "learns from": "perturbed digits"},
-        "10,000 perturbed test images",
+        {"classifier": "ours", "trained on": "perturbed digits"},
+        "accuracy, perturbed test digits",
     ),
     (
         "the same: the book's convolutions",
         "mnist",
         "reproductions/mnist/table",
-        {"classifier": "book, convolutional", "learns from": "perturbed digits"},
-        "10,000 perturbed test images",
+        {"classifier": "book, convolutional", "trained on": "perturbed digits"},
+        "accuracy, perturbed test digits",
     ),
     (
         "relational questions about pictures, Sort-of-CLEVR: relations",
         "sort_of_clevr",
         "reproductions/sort_of_clevr/table",
-        {"network": "relations"},
-        "relational",
+        {"network": "relational"},
+        "relational questions",
     ),
     (
         "the same: convolutions of that size",
         "sort_of_clevr",
         "reproductions/sort_of_clevr/table",
-        {"network": "convolutions and dense layers"},
-        "relational",
+        {"network": "convolutional"},
+        "relational questions",
     ),
     (
         "which of 4 vectors is the n-th farthest: Relational Memory Core",
@@ -208,7 +208,7 @@ HEADLINES = (
         "which nodes are connected, on graphs twice as large as those of training",
         "graphs",
         "reproductions/graphs/table",
-        {"attention goes": "along the edges"},
+        {"attention": "along the edges"},
         "24 nodes",
     ),
     (
@@ -216,22 +216,22 @@ HEADLINES = (
         "dense layers",
         "decision_transformer",
         _OFFLINE,
-        {**_WALKER2D, "agent": "dense"},
-        "last weights",
+        {**_WALKER2D, "preset": "dense"},
+        "return, last weights",
     ),
     (
         "the same: Decision Transformer",
         "decision_transformer",
         _OFFLINE,
-        {**_WALKER2D, "agent": "transformer"},
-        "last weights",
+        {**_WALKER2D, "preset": "transformer"},
+        "return, last weights",
     ),
     (
         "the same: imitation of the best tenth",
         "decision_transformer",
         _OFFLINE,
-        {**_WALKER2D, "agent": "bc-10"},
-        "last weights",
+        {**_WALKER2D, "preset": "bc-10"},
+        "return, last weights",
     ),
     (
         "a way through a maze of which only pieces were recorded, `crossing`: "
@@ -239,32 +239,32 @@ HEADLINES = (
         "decision_transformer",
         _STITCHING,
         {
-            "pieces of": "crossing",
-            "agent": "imitation of the steps that brought more than others",
+            "data": "crossing",
+            "agent": "advantage-weighted behavior cloning",
         },
-        "whole way",
+        "success",
     ),
     (
         "the same: Decision Transformer, K = 10",
         "decision_transformer",
         _STITCHING,
-        {"pieces of": "crossing", "agent": "Decision Transformer, K = 10"},
-        "whole way",
+        {"data": "crossing", "agent": "Decision Transformer, K = 10"},
+        "success",
     ),
     (
         "the same through `fork`, where another recorded way pays too, but less: "
         "imitation by advantage",
         "decision_transformer",
         _STITCHING,
-        {"pieces of": "fork", "agent": "imitation of the steps that brought more than others"},
-        "whole way",
+        {"data": "fork", "agent": "advantage-weighted behavior cloning"},
+        "success",
     ),
     (
         "through `fork`: Decision Transformer, K = 10",
         "decision_transformer",
         _STITCHING,
-        {"pieces of": "fork", "agent": "Decision Transformer, K = 10"},
-        "whole way",
+        {"data": "fork", "agent": "Decision Transformer, K = 10"},
+        "success",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""MNIST: relations, convolutions and patches on moved, turned and spotted digits."""
+"""MNIST: relational, convolutional, patch-attention and dense classifiers of perturbed digits."""
 
 import functools
 
@@ -111,11 +111,11 @@ def table(results):
             {
                 "classifier": training.label,
                 "parameters": f"{found[0]['parameters']:,}",
-                "learns from": learns_from(training),
+                "trained on": learns_from(training),
                 "updates × batch": f"{found[0]['step']:,} × {batch_size}",
                 "seeds": len(found),
-                "10,000 perturbed test images": percent(found, "test/perturbed", ".2f"),
-                "the same, clean": percent(found, "test/clean", ".2f"),
+                "accuracy, perturbed test digits": percent(found, "test/perturbed", ".2f"),
+                "accuracy, clean test digits": percent(found, "test/clean", ".2f"),
             }
         )
     return rows
@@ -146,7 +146,7 @@ def robustness(results):
     """Return the accuracy under the strongest perturbations of training and beyond."""
     rows = []
     for label, kind, found in robust_runs(results):
-        row = {"classifier": label, "learns from": kind}
+        row = {"classifier": label, "trained on": kind}
         for axis, strengths in STRENGTHS.items():
             for strength in (strengths[2], strengths[4], strengths[-1]):
                 mean = np.mean([each["robustness"][axis][str(strength)] for each in found])
@@ -167,7 +167,7 @@ def robustness_figure(results):
         }
         for axis, strengths in STRENGTHS.items()
     }
-    ylabel = "share of 10,000 test images right"
+    ylabel = "accuracy on 10,000 test images"
     return viz.robustness_figure(panels, ylabel, SEEN_IN_TRAINING)
 
 
@@ -183,7 +183,7 @@ REPRODUCTION = Reproduction(
     trainings=TRAININGS,
     tables={"table": table, "seeds": seeds, "robustness": robustness},
     figures={
-        "curves": curves("eval/accuracy", "accuracy on images kept from training"),
+        "curves": curves("eval/accuracy", "validation accuracy"),
         "loss": curves("train/loss", "training loss"),
         "robustness": robustness_figure,
     },

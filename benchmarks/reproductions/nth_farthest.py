@@ -24,8 +24,8 @@ STUDY = {
         # `--stages` without a value: the whole task from the start
         ("study-adam", "Adam", ("--optimizer=adam", "--stages")),
         ("study-muon", "Muon", ("--stages",)),
-        ("study-adam-stages", "Adam, stages", ("--optimizer=adam",)),
-        ("study-muon-stages", "Muon, stages", ()),
+        ("study-adam-stages", "Adam, curriculum", ("--optimizer=adam",)),
+        ("study-muon-stages", "Muon, curriculum", ()),
     )
 }
 TRAININGS = {
@@ -60,7 +60,7 @@ def table(results):
                     "seeds": len(found),
                     "updates": last_step(found),
                     accuracy: percent(found, "eval/accuracy"),
-                    "minutes of training": minutes(found),
+                    "training minutes": minutes(found),
                 }
             )
         rows += [
@@ -92,8 +92,8 @@ def plateau(results):
                 "training": training.label,
                 "seeds": len(found),
                 "accuracy": percent(found, "eval/accuracy"),
-                "first evaluation above *norms only*, updates": first,
-                "minutes of training": minutes(found),
+                "first update above *norms only*": first,
+                "training minutes": minutes(found),
             }
         )
     return rows + [

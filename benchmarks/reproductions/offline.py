@@ -84,30 +84,58 @@ def grouped(results):
     return dict(sorted(found.items()))
 
 
-def table(results):
-    """Return the return at the highest target of every data set and preset, and at the best one."""
+def group_of(data):
+    """Return the group of tables that shows a data set, such as `walker2d` or `tanh`."""
+    return "tanh" if "-tanh-" in data else data.removeprefix("local ").partition("/")[0]
+
+
+def table(results, *groups):
+    """Return the return at the highest target of every data set and preset, and at the best one.
+
+    Args:
+        results: `Results`.
+        groups: groups of data sets, see `group_of`.
+    """
     rows = []
     for (data, preset, _), found in grouped(results).items():
+        if group_of(data) not in groups:
+            continue
         played = [each for each in found if "last" in each]
         targets = common_targets(played)
         highest, best = (targets[-1], best_target(played)) if targets else (None, None)
+        errors = [list(each["action_error"].values()) for each in found]
         rows.append(
             {
                 "data (environment)": f"{data} ({found[0]['environment']})",
-                "mean return, best": recorded(found[0]),
-                "agent": preset,
+                "recorded return: mean, best": recorded(found[0]),
+                "preset": preset,
                 "updates": f"{found[0]['step']:,}",
                 "seeds": len(found),
-                "asked for": highest if len(targets) > 1 else None,
-                "last weights": returns(played, "last", highest),
-                "best weights": returns(played, "best", highest),
-                "did best asked for": f"{best}: {returns(played, 'last', best)}"
+                "target return": highest if len(targets) > 1 else None,
+                "return, last weights": returns(played, "last", highest),
+                "return, best weights": returns(played, "best", highest),
+                "best target: return": f"{best}: {returns(played, 'last', best)}"
                 if best != highest
                 else None,
-                "action error": f"{np.mean([list(e['action_error'].values()) for e in found]):.3g}",
+                "held-out action error": f"{np.mean(errors):.3g}",
             }
         )
     return rows
+
+
+def walker2d_summary(results):
+    """Return one row per preset: the return at the highest target on each Walker2d data set."""
+    references = {"mean": {"preset": "*mean of the data*"}, "max": {"preset": "*best episode*"}}
+    rows = {}
+    for (data, preset, _), found in grouped(results).items():
+        if group_of(data) != "walker2d":
+            continue
+        column = data.rpartition("/")[-1].removesuffix("-v0")
+        row = rows.setdefault(preset, {"preset": preset, "seeds": len(found)})
+        row[column] = returns(found, "last", common_targets(found)[-1])
+        for name, reference in references.items():
+            reference[column] = f"{found[0]['data_return'][name]:,.0f}"
+    return [*rows.values(), *references.values()]
 
 
 def recorded(evaluation):
@@ -156,7 +184,13 @@ def returns_figure(results, name):
 REPRODUCTION = Reproduction(
     page="decision_transformer",
     trainings=trainings,
-    tables={"table": table},
+    tables={
+        "walker2d_summary": walker2d_summary,
+        "doorkey": lambda results: table(results, "doorkey"),
+        "walker2d": lambda results: table(results, "walker2d"),
+        "walker2d_tanh": lambda results: table(results, "tanh"),
+        "hopper_halfcheetah": lambda results: table(results, "hopper", "halfcheetah"),
+    },
     figures={
         f"{name}-returns": functools.partial(returns_figure, name=name)
         for name in ("doorkey", "walker2d", "hopper", "halfcheetah")

@@ -16,42 +16,42 @@ from rrl_tf.offline import load_episodes
 SQUARED = ("--distribution=point", "--noise-scales")
 VARIANTS = {
     # variant: label, preset, further options
-    "whole": ("dense: all of it", "dense", ()),
-    "squared": ("dense: a squared error of the actions", "dense", SQUARED),
-    "one-noise": ("dense: played as recorded, no share chosen", "dense", ("--noise-scales",)),
-    "no-advantages": ("dense: no advantages", "dense", ("--advantage-power=0",)),
+    "whole": ("dense", "dense", ()),
+    "squared": ("dense, squared error loss", "dense", SQUARED),
+    "one-noise": ("dense, noise scale 1, not chosen by playing", "dense", ("--noise-scales",)),
+    "no-advantages": ("dense, no advantage weights", "dense", ("--advantage-power=0",)),
     "even-returns": (
-        "dense: returns do not count in what is drawn",
+        "dense, no return weights in sampling",
         "dense",
         ("--sampling=steps",),
     ),
-    "no-starts": ("dense: no more of the first steps", "dense", ("--start-fraction=0",)),
-    "not-told": ("dense: told no return", "dense", ("--no-return-conditioned",)),
-    "return-to-go": ("dense: told the return to come", "dense", ("--condition=return_to_go",)),
+    "no-starts": ("dense, no extra windows at the start", "dense", ("--start-fraction=0",)),
+    "not-told": ("dense, no return input", "dense", ("--no-return-conditioned",)),
+    "return-to-go": ("dense, return-to-go as input", "dense", ("--condition=return_to_go",)),
     "one-network": (
-        "dense: one network, a quarter of a batch",
+        "dense, one network, batch size 256",
         "dense",
         ("--members=1", "--batch-size=256"),
     ),
-    "transformer": ("transformer: all of it", "transformer", ()),
+    "transformer": ("transformer", "transformer", ()),
     "transformer-episode": (
-        "transformer: an embedding of the time in the episode",
+        "transformer, embedding of the episode step",
         "transformer",
         ("--positions=episode",),
     ),
-    "transformer-squared": ("transformer: a squared error of the actions", "transformer", SQUARED),
+    "transformer-squared": ("transformer, squared error loss", "transformer", SQUARED),
     "transformer-no-advantages": (
-        "transformer: no advantages",
+        "transformer, no advantage weights",
         "transformer",
         ("--advantage-power=0",),
     ),
     "transformer-return-to-go": (
-        "transformer: told the return to come",
+        "transformer, return-to-go as input",
         "transformer",
         ("--condition=return_to_go",),
     ),
     "transformer-one-step": (
-        "transformer: one step, four times as many windows",
+        "transformer, K = 1, batch size 256",
         "transformer",
         ("--context-length=1", "--batch-size=256"),
     ),
@@ -98,14 +98,14 @@ def table(results):
         rows.append(
             {
                 "data (environment)": f"{key[0]} ({found[0]['environment']})",
-                "mean return, best": offline.recorded(found[0]),
-                "agent": VARIANTS[key[1]][0],
+                "recorded return: mean, best": offline.recorded(found[0]),
+                "variant": VARIANTS[key[1]][0],
                 "updates": f"{found[0]['step']:,}",
                 "seeds": len(found),
                 "return": spread(
                     [next(iter(each["last"].values()))["return"] for each in found], ",.4g"
                 ),
-                "noise played": ", ".join(f"{noise:g}" for noise in sorted(noises)),
+                "chosen noise scales": ", ".join(f"{noise:g}" for noise in sorted(noises)),
             }
         )
     return rows

@@ -1,4 +1,4 @@
-"""Sort-of-CLEVR: questions about pictures, by relations and by convolutions."""
+"""Sort-of-CLEVR: questions about pictures, with a relational and a convolutional network."""
 
 import numpy as np
 
@@ -13,8 +13,8 @@ from benchmarks.reproduction import (
 from rrl_tf.data.sort_of_clevr import TEXTS
 
 TRAININGS = {
-    "fast": Training("relations", "train_sort_of_clevr", "fast"),
-    "cnn": Training("convolutions and dense layers", "train_sort_of_clevr", "cnn"),
+    "fast": Training("relational", "train_sort_of_clevr", "fast"),
+    "cnn": Training("convolutional", "train_sort_of_clevr", "cnn"),
 }
 # The most frequent answer to each kind of question: a shape or a half has probability 1/2, and of
 # six objects most often three or four have the same shape (that object and 2 or 3 of 5 others).
@@ -33,13 +33,13 @@ def table(results):
                 "parameters": f"{found[0]['parameters']:,}",
                 "seeds": len(found),
                 "updates": last_step(found),
-                "relational": percent(found, "test/relational"),
-                "non-relational": percent(found, "test/non_relational"),
+                "relational questions": percent(found, "test/relational"),
+                "non-relational questions": percent(found, "test/non_relational"),
                 "CPU minutes": spread(minutes, ".0f") if minutes else None,
             }
         )
-    blind = {name: f"{100 * fraction:.1f} %" for name, fraction in BLIND.items()}
-    return [*rows, {"network": "*without looking at the picture*", **blind}]
+    blind = {f"{name} questions": f"{100 * fraction:.1f} %" for name, fraction in BLIND.items()}
+    return [*rows, {"network": "*most frequent answer, no picture*", **blind}]
 
 
 def kinds(results):
@@ -64,7 +64,7 @@ REPRODUCTION = Reproduction(
             "accuracy on relational questions",
             {name: training.label for name, training in TRAININGS.items()},
             xlabel="updates",
-            references={"without looking": BLIND["relational"]},
+            references={"most frequent answer": BLIND["relational"]},
             ylim=(0, 1),
         )
     },

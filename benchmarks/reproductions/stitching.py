@@ -1,4 +1,4 @@
-"""Pieces of episodes: agents that have to combine what no recorded episode does as a whole.
+"""Stitching: agents that must combine pieces of recorded episodes.
 
 In the data of the mazes, an episode that starts at A takes exit 2 (or, in the fork, 3). Exit 1,
 which pays best, is only taken from B; both ways share one cell. The data of DoorKey hold either
@@ -24,13 +24,13 @@ MAZE = {"preprocessor": "standardise", "sampling": "steps", "steps": 1000, "targ
 DENSE = {"model": "behavior_cloning", "context_length": 1, "batch_size": 256}
 AGENTS = {
     # label, changes of the preset `doorkey`
-    "bc": ("imitation", DENSE),
+    "bc": ("behavior cloning", DENSE),
     "dense": (
-        "dense, told the return",
+        "return-conditioned dense network",
         {**DENSE, "return_conditioned": True, "condition": "return"},
     ),
     "advantages": (
-        "imitation of the steps that brought more than others",
+        "advantage-weighted behavior cloning",
         {**DENSE, "advantage_power": 2.0, "advantage_trace": 0.5, "advantage_rounds": 20},
     ),
     "k1": ("Decision Transformer, K = 1", {"context_length": 1}),
@@ -158,24 +158,24 @@ TRAININGS = {
 
 
 def table(results):
-    """Return the return at the highest target, and how often agents go the whole way."""
+    """Return the return at the highest target, and the success rate of the whole path."""
     rows = []
     for variant, training in TRAININGS.items():
         found = results.of(variant)
         target = max(found[0]["last"], key=float)
         last = [each["last"][target] for each in found]
         row = {
-            "pieces of": training.task,
-            "recorded from there, mean, best": "{mean:.2f}, {best:.2f}".format(
+            "data": training.task,
+            "recorded from the start: mean, best": "{mean:.2f}, {best:.2f}".format(
                 **found[0]["recorded"]
             ),
             "agent": training.label,
             "seeds": len(found),
-            "asked for": None if variant.endswith(("bc", "advantages")) else target,
+            "target return": None if variant.endswith(("bc", "advantages")) else target,
             "return": spread([each["return"] for each in last], ".2f"),
         }
         if "success" in last[0]:
-            row["whole way"] = percent(last, "success", ".0f")
+            row["success"] = percent(last, "success", ".0f")
         rows.append(row)
     return rows
 

@@ -25,13 +25,13 @@ def table(results):
                 "parameters": f"{found[0]['parameters']:,}",
                 "seeds": len(found),
                 "epochs": found[0]["epochs"],
-                "bits per character: training, last epoch": bits(found, "train"),
-                "validation": bits(found, "validation"),
-                "test": bits(found, "test"),
+                "training bits per character, last epoch": bits(found, "train"),
+                "validation bits": bits(found, "validation"),
+                "test bits": bits(found, "test"),
             }
         )
     floor = f"{results.of('rmc')[0]['test/bits_of_frequencies']:.3f}"
-    return [*rows, {"model": "frequencies of the characters", "test": floor}]
+    return [*rows, {"model": "*character frequencies alone*", "test bits": floor}]
 
 
 def bits(found, part):

@@ -43,21 +43,21 @@ def main(config):
     seconds = take_turns({name: step for name, (step, _) in sides.items()}, config)
     rows = [
         {
-            "step of": name,
+            "layer": name,
             "parameters": f"{parameters:,}",
             "ms": 1e3 * median(seconds[name]),
             "10 to 90 %": middle(1e3 * seconds[name]),
-            "of the port's": median(seconds[name] / seconds[PORT]),
+            "time relative to the port": median(seconds[name] / seconds[PORT]),
         }
         for name, (_, parameters) in sides.items()
     ]
     notes = (
         "CPU time of a training step (forward, backward, Adam), one thread, medians. The last "
-        "column is the median of the ratios to the port's steps in the same turns.",
+        "column is the median of the ratios to the time of the port in the same rounds.",
         f"B = {config.batch}, T = {config.steps}, {config.features} features, {config.mem_slots} "
         f"slots, {config.num_heads} heads of {config.head_size}, a dense layer to {CLASSES} "
         "classes; float32.",
-        "Target: at most 0.6 of the port's.",
+        "Target: at most 0.6 of the time of the port.",
     )
     return Report("Cost of a training step of a memory", rows, notes)
 

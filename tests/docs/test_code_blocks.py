@@ -101,7 +101,9 @@ def test_python_blocks_run(page, addresses, at_hand, short_training, served_here
 
 @pytest.mark.slow
 @each_page
-def test_python_blocks_run_with_their_own_servers(page, addresses, at_hand, short_training, elsewhere):
+def test_python_blocks_run_with_their_own_servers(
+    page, addresses, at_hand, short_training, elsewhere
+):
     run_page(page, addresses, at_hand, elsewhere)
 
 
