@@ -3,8 +3,8 @@
 The structure is that of [L0SG's port](https://github.com/L0SG/relational-rnn-pytorch): a loop over
 the steps in Python, one vector per step, and in each step the projection of the input, the gates
 and one round of attention. Its results differ from DeepMind's original, see
-docs/experiments/relational_memory_ports.md. Except for the norms, its cost does not depend on these
-differences; `norm_rows=True` replaces the norms.
+docs/experiments/relational_memory_ports.md. Except for the norms, its cost does not depend on
+these differences; `norm_rows=True` replaces the norms.
 """
 
 import torch
