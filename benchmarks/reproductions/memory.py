@@ -87,6 +87,17 @@ AGENTS = {
         ("--no-use-return-lower-bound",),
     ),
 }
+SUMMARY = {
+    "memory-s7": "lstm-dense",
+    "memory-s17": "lstm-long-dense",
+    "memory-s17-random": "lstm-long-dense",
+    "doorkey-6x6": "lstm",
+    "doorkey-8x8": "lstm-long",
+    "doorkey-16x16": "lstm",
+    "key-corridor-s3r3": "lstm-long",
+    "comparison": "lstm-long-dense",
+}
+"""Task → the agent that the summary compares with agents without a memory."""
 ZERO_SHOT = ("zero_shot/level", "zero_shot/success", "zero_shot/last_success")
 """Columns of the log: the curriculum's next and last level before they are trained on."""
 
@@ -154,6 +165,27 @@ def table(results):
     ]
 
 
+def summary(results):
+    """Return one agent per task, and the success of the same encoder without a memory."""
+    rows = []
+    for task, agent in SUMMARY.items():
+        agents = results.of(f"{task}-{agent}")
+        encoder = "-dense" if agent.endswith("-dense") else ""
+        row = {
+            "task": TASKS[task][0],
+            "agent": AGENTS[agent][0],
+            "seeds": len(agents),
+            "steps": last_step(agents),
+            "greedy success": percent(agents, "eval/success"),
+            f"success, ε = {NOISE}": percent(agents, f"eval/success_epsilon_{NOISE}"),
+        }
+        for title, name in (("no memory", "none"), ("four frames", "four-frames")):
+            compared = results.of(f"{task}-{name}{encoder}")
+            row[title] = percent(compared, "eval/success") if compared else ""
+        rows.append(row | {"CPU minutes": spread([a["cpu_minutes"] for a in agents], ".0f")})
+    return rows
+
+
 def zero_shot(results):
     """Return the success on the next and the last level before they are trained on."""
     rows = []
@@ -197,7 +229,12 @@ def curves(task):
 REPRODUCTION = Reproduction(
     page="memory",
     trainings=TRAININGS,
-    tables={"table": table, "zero_shot": zero_shot, "without_memory": without_memory},
+    tables={
+        "table": table,
+        "summary": summary,
+        "zero_shot": zero_shot,
+        "without_memory": without_memory,
+    },
     figures={
         task: curves(task) for task in TASKS if task not in ("memory-s7", "memory-s17-random")
     },
