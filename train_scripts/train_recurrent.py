@@ -142,7 +142,7 @@ PRESETS = {
         DOORKEY,
         preset="doorkey-8x8",
         sizes=(5, 6, 8),
-        network="lstm-long",  # a little better than `lstm`, see docs/tasks/memory.md
+        network="lstm-long",  # a little better than `lstm`, see docs/experiments/memory_results.md
         bound_entities=False,  # from 8x8 on a whole view can be in sight
         steps=100_000,
         updates_per_step=0.125,

@@ -1,4 +1,4 @@
-"""Box-World: a relational and a convolutional agent."""
+"""Box-World: two relational agents and a convolutional one."""
 
 import json
 
@@ -21,9 +21,9 @@ def variant(label, network, *options, seeds=(0, 1, 2)):
 
 
 TRAININGS = {
-    "fast": variant("relational, ours", "fast"),
+    "fast": variant("fast (relational)", "fast"),
     "convolutional": variant("convolutional", "convolutional"),
-    "zambaldi": variant("the paper's", "zambaldi", "--steps=2000000", seeds=(0,)),
+    "zambaldi": variant("zambaldi (relational)", "zambaldi", "--steps=2000000", seeds=(0,)),
 }
 
 

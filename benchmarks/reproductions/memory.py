@@ -1,4 +1,4 @@
-"""Agents with a memory on MiniGrid's Memory, DoorKey and KeyCorridor.
+"""Recurrent agents on MiniGrid's Memory, DoorKey and KeyCorridor, and on Comparison.
 
     python -m benchmarks reproductions/memory --variants "memory-s7-*"
 
@@ -35,12 +35,12 @@ TASKS = {
         range(3),
     ),
     "doorkey-6x6": (
-        "DoorKey-6x6, new layouts",
+        "DoorKey-6x6, held-out layouts",
         "lstm lstm-dense none none-dense four-frames",
         range(3),
     ),
     "doorkey-8x8": (
-        "DoorKey-8x8, new layouts",
+        "DoorKey-8x8, held-out layouts",
         "lstm lstm-long rmc-entities rmc none four-frames no-floor",
         range(3),
     ),
@@ -55,35 +55,59 @@ TASKS = {
 DENSE = ("--batch-size=16",)  # dense layers make an update cheap
 FOUR_FRAMES = ("--frames=4", "--loop=python")  # environments in the graph do not stack frames
 AGENTS = {
-    # label, preset of `RecurrentQNetwork`, further options
-    "lstm": ("LSTM, relations", "lstm", ()),
-    "lstm-dense": ("LSTM, dense layers", "lstm-dense", DENSE),
-    "lstm-long": ("LSTM for long spans, relations", "lstm-long", ()),
-    "lstm-long-dense": ("LSTM for long spans, dense layers", "lstm-long-dense", DENSE),
-    "rmc-entities": ("Relational Memory of the cells in view", "relational-memory-entities", ()),
-    "rmc": ("Relational Memory of one vector, relations", "relational-memory", ()),
+    # label, architecture of `RecurrentQNetwork`, further options. "chrono" names gates that are
+    # initialised to remember for up to 40 steps.
+    "lstm": ("LSTM, relational encoder", "lstm", ()),
+    "lstm-dense": ("LSTM, dense encoder", "lstm-dense", DENSE),
+    "lstm-long": ("chrono LSTM, relational encoder", "lstm-long", ()),
+    "lstm-long-dense": ("chrono LSTM, dense encoder", "lstm-long-dense", DENSE),
+    "rmc-entities": ("Relational Memory over cells", "relational-memory-entities", ()),
+    "rmc": ("Relational Memory, relational encoder", "relational-memory", ()),
     "rmc-dense": (
-        "Relational Memory of one vector, dense layers",
+        "Relational Memory, dense encoder",
         "relational-memory-dense",
         DENSE,
     ),
     "rmc-long-dense": (
-        "Relational Memory for long spans, dense layers",
+        "chrono Relational Memory, dense encoder",
         "relational-memory-long-dense",
         ("--batch-size=64",),  # with 16 it solved half of S11 after 190,000 steps
     ),
-    "none": ("no memory, relations", "none", ()),
-    "none-dense": ("no memory, dense layers", "none-dense", DENSE),
-    "four-frames": ("no memory, relations, four frames", "none", FOUR_FRAMES),
+    "none": ("no memory, relational encoder", "none", ()),
+    "none-dense": ("no memory, dense encoder", "none-dense", DENSE),
+    "four-frames": ("four frames, relational encoder", "none", FOUR_FRAMES),
     "four-frames-dense": (
-        "no memory, dense layers, four frames",
+        "four frames, dense encoder",
         "none-dense",
         (*DENSE, *FOUR_FRAMES),
     ),
-    "no-floor": ("LSTM, relations; no floor", "lstm", ("--no-use-return-lower-bound",)),
+    "no-floor": (
+        "LSTM, relational encoder, no return lower bound",
+        "lstm",
+        ("--no-use-return-lower-bound",),
+    ),
 }
+SUMMARY = {
+    "memory-s7": "lstm-dense",
+    "memory-s17": "lstm-long-dense",
+    "memory-s17-random": "lstm-long-dense",
+    "doorkey-6x6": "lstm",
+    "doorkey-8x8": "lstm-long",
+    "doorkey-16x16": "lstm",
+    "key-corridor-s3r3": "lstm-long",
+    "comparison": "lstm-long-dense",
+}
+"""Task → the agent that the summary compares with agents without a memory."""
 ZERO_SHOT = ("zero_shot/level", "zero_shot/success", "zero_shot/last_success")
 """Columns of the log: the curriculum's next and last level before they are trained on."""
+
+CHANGED_MEMORY = {
+    "unchanged": "trained",
+    "zeros": "zeroed",
+    "another episode's": "shuffled",
+    "uniform attention": "uniform attention",
+}
+"""Column title → name in `memory_ablations`."""
 
 
 def training(task, agent, seeds):
@@ -141,13 +165,37 @@ def table(results):
     ]
 
 
+def summary(results):
+    """Return one agent per task, and the success of the same encoder without a memory."""
+    rows = []
+    for task, agent in SUMMARY.items():
+        agents = results.of(f"{task}-{agent}")
+        encoder = "-dense" if agent.endswith("-dense") else ""
+        row = {
+            "task": TASKS[task][0],
+            "agent": AGENTS[agent][0],
+            "seeds": len(agents),
+            "steps": last_step(agents),
+            "greedy success": percent(agents, "eval/success"),
+            f"success, ε = {NOISE}": percent(agents, f"eval/success_epsilon_{NOISE}"),
+        }
+        for title, name in (("no memory", "none"), ("four frames", "four-frames")):
+            compared = results.of(f"{task}-{name}{encoder}")
+            row[title] = percent(compared, "eval/success") if compared else ""
+        rows.append(row | {"CPU minutes": spread([a["cpu_minutes"] for a in agents], ".0f")})
+    return rows
+
+
 def zero_shot(results):
     """Return the success on the next and the last level before they are trained on."""
     rows = []
     for names, agents in found(results):
         for levels in zip(*(agent["zero_shot"] for agent in agents)):
-            row = {**names, "trained up to level": int(levels[0][0]) - 1}
-            for title, place in (("the next, untrained", 1), ("the last, untrained", 2)):
+            row = {**names, "last trained level": int(levels[0][0]) - 1}
+            for title, place in (
+                ("success on the next level", 1),
+                ("success on the last level", 2),
+            ):
                 # Earlier runs did not log the last level.
                 row[title] = optional([each[place] for each in levels if len(each) > place])
             rows.append(row)
@@ -160,10 +208,10 @@ def without_memory(results):
     for names, agents in found(results):
         if changed := [agent["without"] for agent in agents if "without" in agent]:
             row = {**names, "seeds": len(changed)}
-            for name in ("trained", "zeroed", "shuffled", "uniform attention"):
-                row[f"greedy, {name}"] = optional([each[name] for each in changed if name in each])
+            for title, name in CHANGED_MEMORY.items():
+                row[title] = optional([each[name] for each in changed if name in each])
             swapped = [agent["swapped"]["outcome"] for agent in agents if "swapped" in agent]
-            rows.append(row | {"follows a swapped memory": optional(swapped, ".0f")})
+            rows.append(row | {"follows the swapped memory": optional(swapped, ".0f")})
     return rows
 
 
@@ -181,7 +229,12 @@ def curves(task):
 REPRODUCTION = Reproduction(
     page="memory",
     trainings=TRAININGS,
-    tables={"table": table, "zero_shot": zero_shot, "without_memory": without_memory},
+    tables={
+        "table": table,
+        "summary": summary,
+        "zero_shot": zero_shot,
+        "without_memory": without_memory,
+    },
     figures={
         task: curves(task) for task in TASKS if task not in ("memory-s7", "memory-s17-random")
     },

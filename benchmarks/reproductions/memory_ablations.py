@@ -32,24 +32,24 @@ def variant(label, *options):
 
 RELATIONAL_MEMORY = "--network=relational-memory-long-dense"
 TRAININGS = {
-    "whole": variant("all of it"),
-    "short-gates": variant("an LSTM whose forget bias begins at 1", "--network=lstm-dense"),
+    "whole": variant("no change"),
+    "short-gates": variant("LSTM with a forget bias of 1, not chrono", "--network=lstm-dense"),
     "one-epsilon": variant(
-        "the same ε, 0.15, in all environments", "--epsilon-end=0.15", "--epsilon-exponent=0"
+        "ε = 0.15 in all environments", "--epsilon-end=0.15", "--epsilon-exponent=0"
     ),
-    "no-hold": variant("a step size that falls from the start", "--learning-rate-hold=0"),
-    "empty-memory": variant("sequences that begin with an empty memory", "--no-stored-state"),
+    "no-hold": variant("learning rate decays from the start", "--learning-rate-hold=0"),
+    "empty-memory": variant("replayed sequences start with zeros", "--no-stored-state"),
     "no-burn-in": variant("no burn-in", "--burn-in=0"),
-    "short-sequences": variant("16 learned steps, not 24", "--unroll-length=16"),
-    "discount": variant("a discount of 0.95, not 0.98", "--discount=0.95"),
-    "leaky": variant("units after the memory that leak", "--hidden-activation=leaky_relu"),
-    "relational-memory": variant("a Relational Memory for long spans", RELATIONAL_MEMORY),
+    "short-sequences": variant("unroll length 16, not 24", "--unroll-length=16"),
+    "discount": variant("discount 0.95, not 0.98", "--discount=0.95"),
+    "leaky": variant("leaky ReLU after the memory", "--hidden-activation=leaky_relu"),
+    "relational-memory": variant("chrono Relational Memory", RELATIONAL_MEMORY),
     "relational-memory-leaky": variant(
-        "a Relational Memory for long spans, and units after it that leak",
+        "chrono Relational Memory, leaky ReLU",
         RELATIONAL_MEMORY,
         "--hidden-activation=leaky_relu",
     ),
-    "four-frames": variant("no memory, but four frames", "--network=none-dense", "--frames=4"),
+    "four-frames": variant("four frames instead of a memory", "--network=none-dense", "--frames=4"),
     "no-memory": variant("no memory", "--network=none-dense"),
 }
 
@@ -64,12 +64,12 @@ def table(results):
     """Return the last evaluations."""
     return [
         {
-            "trained with": training.label,
+            "change": training.label,
             "seeds": len(found),
             "steps": last_step(found),
-            "came to S11 after": first_steps([each["reached"] for each in found]),
-            "greedy success there": percent(found, "eval/success"),
-            f"ε = {NOISE}": percent(found, f"eval/success_epsilon_{NOISE}"),
+            "first step on S11": first_steps([each["reached"] for each in found]),
+            "greedy success on S11": percent(found, "eval/success"),
+            f"success, ε = {NOISE}": percent(found, f"eval/success_epsilon_{NOISE}"),
             "CPU minutes": spread([each["cpu_minutes"] for each in found], ".0f"),
         }
         for name, training in TRAININGS.items()

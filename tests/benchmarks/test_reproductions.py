@@ -8,6 +8,7 @@ import tyro
 
 from benchmarks.reproductions import (
     doorkey,
+    memory,
     memory_ablations,
     mnist,
     offline,
@@ -54,6 +55,11 @@ def named_fields(options):
     """Names of the fields that options name."""
     names = (option.split("=")[0].lstrip("-").removeprefix("no-") for option in options)
     return {name.replace("-", "_") for name in names}
+
+
+def test_summary_of_memory_tasks_names_trained_agents():
+    assert memory.SUMMARY.keys() == memory.TASKS.keys()
+    assert {f"{task}-{agent}" for task, agent in memory.SUMMARY.items()} <= {*memory.TRAININGS}
 
 
 def test_memory_ablations_differ_in_the_named_fields_alone():
