@@ -233,16 +233,16 @@ def make_rows(policy, results):
         rows.append(
             {
                 "policy": policy,
-                "what": side,
+                "side": side,
                 "clients": clients,
                 "requests/s": rate,
-                "10 to 90 % of turns": middle(rates[side, clients], ",.0f"),
+                "10 to 90 % of rounds": middle(rates[side, clients], ",.0f"),
                 "p50 ms": p50,
                 "p99 ms": p99,
                 "p99 / p50": p99 / p50,
-                "µs of server CPU": 1e6 * sum(times) / len(latencies) if times else None,
-                "of signature in process": rate / median(rates[SIGNATURE, 1]),
-                "of gRPC echo": rate / median(rates[ECHO, clients]) if has_echo else None,
+                "server CPU µs/request": 1e6 * sum(times) / len(latencies) if times else None,
+                "relative to signature": rate / median(rates[SIGNATURE, 1]),
+                "relative to echo": rate / median(rates[ECHO, clients]) if has_echo else None,
             }
         )
     return rows

@@ -12,12 +12,10 @@ import sys
 import warnings
 
 import gymnasium
-import keras
 import numpy as np
 import pytest
 from code_blocks import ROOT
 from gymnasium.spaces import Box
-from keras import ops
 
 from rrl_tf.agents import train as agents_train
 from rrl_tf.data import clean
@@ -50,23 +48,6 @@ TOY = {
 }
 
 
-class Recurrent(keras.Model):
-    """Q values of DoorKey's views, and a memory."""
-
-    def __init__(self):
-        super().__init__()
-        self.cell = keras.layers.GRUCell(8)
-        self.head = keras.layers.Dense(5)
-
-    def call(self, inputs, memory):
-        output, state = self.cell(ops.reshape(inputs, (-1, 7 * 7 * 4)), memory)
-        return self.head(output), state
-
-
-def scaled(observation):
-    return ops.cast(observation, "float32") / 10
-
-
 def export_doorkey(folder):
     task = doorkey_task()
     network = RelationalQNetwork.from_preset("fast", task.preprocessor, num_actions=5, num_rounds=1)
@@ -91,20 +72,15 @@ def export_windows(states, actions, bound, dtype, folder):
     export_decision_transformer(folder, model, scaling, (states,), dtype)
 
 
-def export_maze(folder):
-    model = Recurrent()
-    export_policy(folder, model, scaled, (7, 7, 4), initial_memory=model.cell.get_initial_state)
-
-
 MODELS = {
     "doorkey": export_doorkey,
     "doorkey-5x5": functools.partial(shutil.copytree, FOLDER / "doorkey-5x5" / POLICY),
+    "doorkey-8x8": functools.partial(shutil.copytree, FOLDER / "doorkey-8x8" / POLICY),
     "cartpole": functools.partial(export_vector, 4),
     "corridor": functools.partial(export_vector, 9),
     "mnist": export_mnist,
     "walker2d": functools.partial(export_windows, 17, 6, 1.0, "float64"),
     "pendulum": functools.partial(export_windows, 3, 1, 2.0, "float32"),
-    "maze": export_maze,
 }
 
 
@@ -169,10 +145,6 @@ def at_hand(tmp_path, open_clients):
         (tmp_path / name).write_text("")
     rng = np.random.default_rng(0)
     return {
-        "serving.md": {
-            "env": gymnasium.wrappers.TimeLimit(doorkey_task().make_env(), 5),
-            "over": False,
-        },
         "mnist.md": {"images": rng.integers(0, 256, (2, 28, 28), np.uint8)},
         "relational_memory.md": {"sequences": rng.normal(size=(2, 3, 5)).astype("float32")},
         "decision_transformer.md": {"env": Walker()},
