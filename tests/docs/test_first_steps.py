@@ -14,7 +14,7 @@ from serving.local import free_ports, wait_until_ready
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.slow]
 
-PAGE = ROOT / "docs" / "first_steps.md"
+PAGE = ROOT / "docs" / "tutorials" / "first_agent.md"
 PROGRAMS = {"rrl-serve": "serving.server", "rrl-train": "train_scripts"}
 
 
