@@ -139,7 +139,7 @@ HEADLINES = (
         {"doorkey-8x8-none": "no memory"},
     ),
     Headline(
-        "DoorKey-16x16",
+        "DoorKey-16x16, stock time limit",
         _SUCCESS,
         "memory",
         "doorkey-16x16-lstm",
