@@ -1,4 +1,4 @@
-"""A newcomer's path, as docs/tutorials/first_agent.md has it: each line as it stands, on ports of its own."""
+"""Run every line of docs/tutorials/first_agent.md, on other ports."""
 
 import json
 import os
