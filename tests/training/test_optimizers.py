@@ -6,6 +6,8 @@ import pytest
 
 from rrl_tf.training import learning_rate_schedule, make_optimizer, optimizers
 
+pytestmark = pytest.mark.tf_only  # as all training is
+
 
 class Counting(keras.optimizers.schedules.LearningRateSchedule):
     """A constant learning rate that counts its calls."""
