@@ -22,7 +22,7 @@ docs: .venv/installed
 
 # The trained presets of the package, from the runs of `make results`,
 # and of KeyCorridor that of the command below.
-MAKE_PRESET := $(RUN) -m train_scripts.make_preset --folder rrl_tf/presets
+MAKE_PRESET := $(RUN) -m train_scripts.make_preset --folder rrl_tf/pretrained
 LOOPS := Played greedily, agents that are trained like this go round in a loop in some rooms; with 5 % of random actions hardly ever.
 SMALL := Trained on 5x5 alone: for larger rooms take a preset of their size.
 DIGITS := White digits on black, laid out like MNIST's, up to 6 pixels from the middle and 30 degrees from upright; beyond that it \

@@ -18,9 +18,8 @@ import keras
 import rrl_tf.envs
 import rrl_tf.models  # noqa: F401 - Keras finds the classes of stored networks
 from rrl_tf.errors import InvalidInput
-from rrl_tf.export.versions import newest_version
-from rrl_tf.models.trained import write_preset
-from rrl_tf.presets import POLICY
+from rrl_tf.export import newest_version
+from rrl_tf.pretrained import POLICY
 from rrl_tf.training import RunConfig
 from train_scripts import command_line
 
@@ -155,7 +154,7 @@ def main(config: Config) -> pathlib.Path:
             indent=2,
         ),
     )
-    folder = write_preset(model, pathlib.Path(config.folder) / config.name, description, files)
+    folder = model.save_to_preset(pathlib.Path(config.folder) / config.name, description, files)
     print(f"written: {folder}")
     return folder
 

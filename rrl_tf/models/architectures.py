@@ -2,7 +2,7 @@
 
 An architecture is a dict with a `description`, a `source` and a `config`: keyword arguments of the
 model. `Model.from_preset(name)` builds it with new weights. Trained models have names too, which
-`from_preset` takes as well; they are folders of `rrl_tf/presets`.
+`from_preset` takes as well; they are folders of `rrl_tf/pretrained`.
 """
 
 from __future__ import annotations

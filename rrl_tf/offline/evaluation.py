@@ -381,9 +381,7 @@ def _export(
         "scores": summary.get("last", {}),
     }
     shape, dtype = observations.shape[1:], observations.dtype
-    return export_decision_transformer(
-        run.folder.export, model, scaling, shape, dtype, policy=details
-    )
+    return export_decision_transformer(run.folder.export, model, scaling, shape, dtype, details)
 
 
 def _action_names(data: OfflineData) -> dict[str, list[str]]:

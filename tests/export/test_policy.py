@@ -51,7 +51,7 @@ def exported(tmp_path_factory):
     model = make_model()
     base = tmp_path_factory.mktemp("export")
     details = {"environment": "tiny", "action_names": ["a", "b", "c", "d"], "scores": {"train": 1}}
-    return model, export_policy(base, model, prepare, SHAPE, policy=details)
+    return model, export_policy(base, model, prepare, SHAPE, details=details)
 
 
 def test_signatures_return_the_model_outputs_for_any_batch_size(exported):
@@ -149,7 +149,7 @@ def test_a_sequential_model_on_vectors_is_a_policy(tmp_path, dtype):
     model = keras.Sequential([keras.layers.Dense(8, activation="relu"), keras.layers.Dense(2)])
     names = {"action_names": ["left", "right"]}
     folder = export_policy(
-        tmp_path, model, lambda x: ops.cast(x, "float32"), (4,), dtype, policy=names
+        tmp_path, model, lambda x: ops.cast(x, "float32"), (4,), dtype, details=names
     )
     policy = load_policy(folder)
     assert set(policy.signatures) == {"act", "serving_default"}
@@ -168,13 +168,13 @@ def test_a_sequential_model_on_vectors_is_a_policy(tmp_path, dtype):
         ({"version": "1"}, "positive integer"),
         ({"version": -1}, "positive integer"),
         ({"version": True}, "positive integer; received True"),
-        ({"policy": {"scores": np.nan}}, "JSON"),
-        ({"policy": {"action_names": ["left"]}}, r"4 actions; received \['left'\]"),
+        ({"details": {"scores": np.nan}}, "JSON"),
+        ({"details": {"action_names": ["left"]}}, r"4 actions; received \['left'\]"),
         ({"model": keras.layers.Identity()}, r"\(B, A\); received shape \(2, 3, 3, 2\)"),
     ],
 )
 def test_an_invalid_argument_raises_and_writes_nothing(tmp_path, arguments, message):
-    defaults = {"model": make_model(), "prepare": prepare, "observation_shape": SHAPE}
+    defaults = {"model": make_model(), "preprocessor": prepare, "observation_shape": SHAPE}
     with pytest.raises(ValueError, match=message):
         export_policy(tmp_path / "base", **(defaults | arguments))
     assert not list(tmp_path.glob("base/*"))

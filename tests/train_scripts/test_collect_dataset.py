@@ -14,7 +14,7 @@ from rrl_tf.export import export_decision_transformer, export_policy, load_polic
 from rrl_tf.models import DecisionTransformer
 from rrl_tf.offline import RECIPES, DensePolicy, Recipe, Scaling, load_episodes
 from rrl_tf.offline.recipes import swing_up
-from rrl_tf.presets import preset_folder
+from rrl_tf.pretrained import pretrained_folder
 from serving import client
 from train_scripts import collect_dataset
 
@@ -177,7 +177,7 @@ def test_the_folder_of_an_export(tmp_path):
 
 
 def test_the_folder_of_a_trained_preset(tmp_path):
-    folder = str(preset_folder("doorkey-5x5"))
+    folder = str(pretrained_folder("doorkey-5x5"))
     config = dataclasses.replace(
         CARTS,
         env="DoorKey-5x5",

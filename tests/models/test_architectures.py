@@ -5,7 +5,7 @@ import pytest
 from rrl_tf import models
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models.base import architecture_config
-from rrl_tf.presets import trained_presets
+from rrl_tf.pretrained import pretrained_models
 
 MODELS = [getattr(models, name) for name in models.__all__ if name[0].isupper()]
 NAMED = [kind for kind in MODELS if kind is not models.BehaviorCloning]
@@ -20,7 +20,7 @@ def test_every_preset_has_one_sentence_and_builds_its_class(kind):
     for name, description in kind.presets.items():
         assert description.endswith(".") and ". " not in description, name
         assert len(description) > 30
-        arguments = {} if name in trained_presets() else ARGUMENTS.get(kind, {})
+        arguments = {} if name in pretrained_models() else ARGUMENTS.get(kind, {})
         assert type(kind.from_preset(name, **arguments)) is kind
 
 

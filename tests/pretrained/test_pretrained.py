@@ -25,8 +25,8 @@ from rrl_tf.models import (
     RecurrentQNetwork,
     RelationalQNetwork,
 )
-from rrl_tf.models.trained import read_preset
-from rrl_tf.presets import FOLDER, POLICY, preset_folder, trained_presets
+from rrl_tf.models.base import read_pretrained
+from rrl_tf.pretrained import FOLDER, POLICY, pretrained_folder, pretrained_models
 from serving.sessions import MemorySession, WindowSession
 from train_scripts import make_preset, train_box_world, train_nth_farthest, train_recurrent
 
@@ -46,7 +46,7 @@ def card(name):
 
 
 def test_package_is_small_and_lists_its_trained_models():
-    names = trained_presets()
+    names = pretrained_models()
     assert {"doorkey-5x5", "doorkey-6x6", "doorkey-8x8", "doorkey-16x16"} <= names.keys()
     assert {"memory-s17", "key-corridor-s3r3", "box-world"} <= names.keys()
     assert {"mnist-relational", "dt-doorkey", "nth-farthest"} <= names.keys()
@@ -95,7 +95,7 @@ def test_mnist_relational_reaches_the_results_of_its_card():
     if source is None and not pathlib.Path("~/tensorflow_datasets/mnist").expanduser().exists():
         pytest.skip("needs MNIST: its four files in the folder $MNIST_DATA, or TensorFlow Datasets")
     test = load_mnist(source)["test"]
-    policy, model = rrl_tf.load_policy("mnist-relational"), read_preset("mnist-relational")
+    policy, model = rrl_tf.load_policy("mnist-relational"), read_pretrained("mnist-relational")
     right = policy.classify(test.images) == test.labels
     assert right.mean() == pytest.approx(card("mnist-relational")["test/clean"], abs=3e-4)
     digits, labels = preprocessed(test, Perturbation(), 0)
@@ -130,7 +130,7 @@ def test_dt_doorkey_reaches_the_results_of_its_card():
     assert earned.mean() == pytest.approx(expected, abs=0.01)
 
 
-@pytest.mark.parametrize("name", sorted(trained_presets()))
+@pytest.mark.parametrize("name", sorted(pretrained_models()))
 def test_model_and_policy_of_a_preset_have_the_same_weights(name):
     class_name = json.loads((FOLDER / name / "metadata.json").read_text())["class"]
     model = getattr(rrl_tf.models, class_name).from_preset(name)
@@ -232,7 +232,7 @@ def test_damaged_file_is_an_error(copied, file, damage):
 def test_new_file_is_an_error(copied):
     (copied / "more.txt").write_text("?")
     with pytest.raises(InvalidInput, match=r"damaged, missing or new: more\.txt"):
-        preset_folder(copied)
+        pretrained_folder(copied)
 
 
 @pytest.mark.parametrize("place", ["policy/2", "policy/1/assets", "more"])
@@ -251,8 +251,8 @@ DEEP = "[" * 100_000 + "]" * 100_000
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"class": "x"}', DEEP], ids=shortened)
 def test_bad_metadata_is_an_error(copied, content):
     (copied / "metadata.json").write_text(content)
-    with pytest.raises(InvalidInput, match=r"metadata\.json must be as save_to_preset writes it"):
-        preset_folder(copied)
+    with pytest.raises(InvalidInput, match=r"metadata\.json .*must be as save_to_preset writes"):
+        pretrained_folder(copied)
 
 
 DENSE = json.dumps(keras.saving.serialize_keras_object(keras.layers.Dense(1)))
@@ -279,14 +279,14 @@ def test_wrong_names_and_arguments_are_errors(copied, tmp_path):
         RecurrentQNetwork.from_preset(copied)
     with pytest.raises(InvalidInput, match="no other arguments; received \\['num_actions'\\]"):
         RelationalQNetwork.from_preset("doorkey-5x5", num_actions=3)
-    with pytest.raises(InvalidInput, match="load_weights needs a trained preset; received 'fast'"):
+    with pytest.raises(InvalidInput, match="must be None or False for an arch.*received 'fast'"):
         RelationalQNetwork.from_preset("fast", load_weights=True)
     for name in ("fast", "doorkey-5x5"):
         with pytest.raises(InvalidInput, match="must be True, False or None; received 'no'"):
             RelationalQNetwork.from_preset(name, load_weights="no")
     with pytest.raises(InvalidInput, match=r"doorkey-5x5.*received 'doorkey-4x4'$"):
         RelationalQNetwork.from_preset("doorkey-4x4")
-    with pytest.raises(InvalidInput, match=r"'doorkey-8x8', a preset of RecurrentQNetwork$"):
+    with pytest.raises(InvalidInput, match=r"'doorkey-8x8', a pretrained RecurrentQNetwork$"):
         RelationalQNetwork.from_preset("doorkey-8x8")
     with pytest.raises(
         InvalidInput, match=r"or one of box-world, doorkey-16x16.*received 'doorkey-4x4'"
@@ -294,7 +294,7 @@ def test_wrong_names_and_arguments_are_errors(copied, tmp_path):
         rrl_tf.load_policy("doorkey-4x4")
     with pytest.raises(InvalidInput, match="must be new"):
         RelationalQNetwork.from_preset(copied).save_to_preset(copied)
-    with pytest.raises(InvalidInput, match="needs a built model"):
+    with pytest.raises(InvalidInput, match="must be built; received"):
         MLPClassifier.from_preset("patch-mnist").save_to_preset(tmp_path / "unbuilt")
 
 
@@ -305,7 +305,7 @@ def test_make_preset_needs_a_finished_run(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-@pytest.mark.parametrize("name", sorted(trained_presets()))
+@pytest.mark.parametrize("name", sorted(pretrained_models()))
 def test_code_on_a_card_runs(name):
     text = (FOLDER / name / "README.md").read_text()
     assert "runs/" not in text  # local paths of the training

@@ -12,7 +12,7 @@ import pytest
 import rrl_tf
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import MLPClassifier, RelationalQNetwork
-from rrl_tf.presets import FOLDER, preset_folder, preset_name
+from rrl_tf.pretrained import FOLDER, pretrained_folder, pretrained_name
 from serving.server.flags import Flags
 from serving.server.versions import _base_and_name
 
@@ -61,12 +61,12 @@ def test_model_and_policy_come_from_the_hub(hub):
 
 def test_hidden_files_of_git_are_ignored(hub):
     _, cache, _ = hub
-    folder = preset_folder("hf://owner/name")
+    folder = pretrained_folder("hf://owner/name")
     (cache / ".gitattributes").write_text("*.h5 filter=lfs")
-    assert preset_folder(folder) == folder
+    assert pretrained_folder(folder) == folder
     (cache / "policy" / ".hidden").write_text("?")
     with pytest.raises(InvalidInput, match=r"damaged, missing or new: policy/\.hidden"):
-        preset_folder(folder)
+        pretrained_folder(folder)
 
 
 @pytest.mark.parametrize("load", [RelationalQNetwork.from_preset, rrl_tf.load_policy])
@@ -121,13 +121,15 @@ def test_model_is_served_under_its_name(hub):
     _, cache, _ = hub
     assert _base_and_name(Flags(preset="hf://owner/name@v1")) == (cache / "policy", "name")
     assert _base_and_name(Flags(preset="hf://owner/name", model_name="mine"))[1] == "mine"
-    assert preset_name(pathlib.Path("presets/ours")) == "ours"
+    assert pretrained_name(pathlib.Path("presets/ours")) == "ours"
 
 
 def test_saving_to_the_hub_is_an_error(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     model = MLPClassifier.from_preset("patch-mnist", hidden_units=(8,))
     model.build((None, 28, 28, 1))
-    with pytest.raises(InvalidInput, match=r"hf upload .* copies to the Hub; received 'hf://a/b'"):
+    with pytest.raises(
+        InvalidInput, match=r"hf upload .* copies it to the Hub; received 'hf://a/b'"
+    ):
         model.save_to_preset("hf://a/b")
     assert not list(tmp_path.iterdir())
