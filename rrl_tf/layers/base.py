@@ -95,11 +95,6 @@ def softmax(scores: Tensor) -> Tensor:
     return ops.ones_like(scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
 
 
-def tensor_spec(layer: keras.layers.Layer, shape: Shape) -> keras.KerasTensor:
-    """Return a symbolic tensor of `shape` in the layer's compute dtype."""
-    return keras.KerasTensor(shape, dtype=layer.compute_dtype)
-
-
 def same_shape(shape: Shape, expected: Shape, broadcast: bool = False) -> bool:
     """Return whether two shapes may be equal, where None is any size.
 

@@ -65,8 +65,9 @@ class MemoryCore(keras.layers.Layer):
         initial = self.initial_memory(ops.shape(memory)[0])
 
         def advance(memory, inputs):
-            step, is_first = (inputs, None) if first is None else inputs
-            if is_first is not None:
+            step = inputs
+            if first is not None:
+                step, is_first = inputs
                 memory = ops.where(is_first[:, None], initial, memory)
             memory = self.advance(step, memory)
             return memory, memory
@@ -289,9 +290,9 @@ class WindowCore(MemoryCore):
         return self._transform(steps, before)[0]
 
     def inspect(self, steps: Tensor, before: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        return self._transform(steps, before, return_attention_scores=True)[1], {}
+        return self._transform(steps, before)[1], {}
 
-    def _transform(self, steps, before, return_attention_scores=False):
+    def _transform(self, steps, before):
         """Return output and attention of the current steps, with all windows in one batch."""
         times = before.shape[1]
         windows = ops.concatenate([before, steps], axis=-1)
@@ -299,11 +300,8 @@ class WindowCore(MemoryCore):
         tokens, is_real = ops.split(windows, [self.width], axis=-1)
         x, attention = self.positions(tokens), {}
         for block in self.blocks:
-            options = {"return_attention_scores": return_attention_scores}
-            x = block(x, mask=is_real[..., 0] > 0.5, **options)
-            if return_attention_scores:
-                x, scores = x
-                attention[block.name] = split_time(scores, times)
+            x, scores = block(x, mask=is_real[..., 0] > 0.5, return_attention_scores=True)
+            attention[block.name] = split_time(scores, times)
         return split_time(self.norm(x[:, -1]), times), attention
 
 

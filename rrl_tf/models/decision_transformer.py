@@ -129,13 +129,16 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
         self.num_blocks = positive_int("num_blocks", num_blocks)
         self.heads = _checked_heads(heads)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.embedding = self._embedding(
+        self.embedding = TrajectoryEmbedding(
             width,
-            positions,
+            self.context_length if positions == "window" else self.max_timestep,
+            positions=positions,
             dropout=embedding_dropout,
             epsilon=epsilon,
             kernel_initializer=kernel_initializer,
             embeddings_initializer=embeddings_initializer,
+            dtype=self.dtype_policy,
+            name="embedding",
         )
         self.blocks = [
             CausalTransformerBlock(
@@ -152,18 +155,22 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
             for i in range(1, self.num_blocks + 1)
         ]
         self._take_arguments()
-        self.final_norm = self._final_norm() if self.norm == "pre" else None
-        self.predictors = {head: self._predictor(head) for head in self.heads}
-
-    def _final_norm(self):
-        return LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name="final_norm")
-
-    def _embedding(self, width, positions, **arguments):
-        count = self.context_length if positions == "window" else self.max_timestep
-        dtype = self.dtype_policy
-        return TrajectoryEmbedding(
-            width, count, positions=positions, dtype=dtype, name="embedding", **arguments
-        )
+        self.final_norm = None
+        if self.norm == "pre":
+            self.final_norm = LayerNormalization(
+                epsilon=self.epsilon, dtype=self.dtype_policy, name="final_norm"
+            )
+        sizes = {"action": self.action_size, "state": self.state_size, "return": 1}
+        self.predictors = {
+            head: make_dense(
+                self,
+                f"predict_{head}",
+                sizes[head],
+                activation=self._action_activation if head == "action" else None,
+                full_precision=True,
+            )
+            for head in self.heads
+        }
 
     def _take_arguments(self):
         """Store the arguments that the layers have checked."""
@@ -173,16 +180,6 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
         self.width, self.positions = self.embedding.width, self.embedding.positions
         self.embedding_dropout = self.embedding.dropout
         self.embeddings_initializer = self.embedding.embeddings_initializer
-
-    def _predictor(self, head):
-        sizes = {"action": self.action_size, "state": self.state_size, "return": 1}
-        return make_dense(
-            self,
-            f"predict_{head}",
-            sizes[head],
-            activation=self._action_activation if head == "action" else None,
-            full_precision=True,
-        )
 
     def build(self, inputs_shape: dict[str, Shape] | None = None) -> None:
         if inputs_shape is not None:
@@ -241,13 +238,13 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
         few = (last_action or self.heads == ("action",)) and not return_attention_scores
         attention = {}
         for block in self.blocks:
-            some = {"rows": rows} if few and block is self.blocks[-1] else {}
-            if return_attention_scores:
-                x, attention[block.name] = block(
-                    x, mask=mask, training=training, return_attention_scores=True
-                )
-            else:
-                x = block(x, mask=mask, training=training, **some)
+            x, attention[block.name] = block(
+                x,
+                mask=mask,
+                rows=rows if few and block is self.blocks[-1] else None,
+                training=training,
+                return_attention_scores=True,
+            )
         x = x if self.final_norm is None else self.final_norm(x)
         states = x if few else x[:, rows]
         states = states[:, 0] if last_action else states

@@ -318,36 +318,42 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
     Args:
         num_actions: A, the number of actions.
         conv_filters: channels of each convolution.
-        conv_kernel_size: edge of the kernels in cells: one for all convolutions, or one for each.
-        conv_padding: `"valid"`; or, to keep the size, `"same"` (zeros on all sides) or `"top_left"`
-            (zeros above and to the left).
-        conv_activation: activation of the convolutions.
-        coordinates: arguments of `AppendCoordinates`, or `None` for no coordinates.
-        position_embedding: whether to add a learned vector for every cell.
-        block: arguments of `RelationalBlock`. With a `max_offset`, positions are relative: a
-            learned bias for the offset between two cells, on grids of any size.
-        num_rounds: number of rounds of message passing.
-        share_weights: whether the rounds share their weights.
-        unseen_feature: index of the observation's feature that is 1 in an invisible cell. Entities
-            attend to visible cells only. `None` if all cells are visible.
-        readout: `"max"` (maximum of every feature over the entities, of any number), `"flatten"`,
-            `"cell"` (`readout_cell` only, so that information about other cells must reach it by
-            attention) or `"feature"` (only the cell that `readout_feature` marks).
-        readout_cell: (row, column) of that cell, after the convolutions.
         hidden_units: sizes of the ReLU layers after the readout.
         dueling: whether the Q values are `V + A - mean(A)` of a state value and advantages (Wang
             et al., 2016).
         output_activation: activation of the Q values.
-        kernel_initializer: initialiser of every matrix.
-        readout_feature: index of the observation's feature that is 1 in one cell, that of the
-            agent, and 0 elsewhere.
-        max_entities: upper bound of the number of visible cells, which needs an `unseen_feature`.
-            Only that many entities are computed, with the same Q values, unless the call returns
-            attention. Visible cells beyond the bound, in the order of the entities, are left out.
-        conv_strides: step of the kernels: one for all convolutions, or one for each.
-        conv_pool: edge of the max-pooling after a convolution: one for all, or one for each; 1 for
-            no pooling.
-        random_shift: largest random shift of observations in training, in cells (`RandomShift`).
+        **kwargs: other arguments of the encoder:
+
+            - `conv_kernel_size`: edge of the kernels in cells: one for all convolutions, or one
+              for each.
+            - `conv_padding`: `"valid"`; or, to keep the size, `"same"` (zeros on all sides) or
+              `"top_left"` (zeros above and to the left).
+            - `conv_activation`: activation of the convolutions.
+            - `coordinates`: arguments of `AppendCoordinates`, or `None` for no coordinates.
+            - `position_embedding`: whether to add a learned vector for every cell.
+            - `block`: arguments of `RelationalBlock`. With a `max_offset`, positions are relative:
+              a learned bias for the offset between two cells, on grids of any size.
+            - `num_rounds`: number of rounds of message passing.
+            - `share_weights`: whether the rounds share their weights.
+            - `unseen_feature`: index of the observation's feature that is 1 in an invisible cell.
+              Entities attend to visible cells only. `None` if all cells are visible.
+            - `readout`: `"max"` (maximum of every feature over the entities, of any number),
+              `"flatten"`, `"cell"` (`readout_cell` only, so that information about other cells
+              must reach it by attention) or `"feature"` (only the cell that `readout_feature`
+              marks).
+            - `readout_cell`: (row, column) of that cell, after the convolutions.
+            - `kernel_initializer`: initialiser of every matrix.
+            - `readout_feature`: index of the observation's feature that is 1 in one cell, that of
+              the agent, and 0 elsewhere.
+            - `max_entities`: upper bound of the number of visible cells, which needs an
+              `unseen_feature`. Only that many entities are computed, with the same Q values, unless
+              the call returns attention. Visible cells beyond the bound, in the order of the
+              entities, are left out.
+            - `conv_strides`: step of the kernels: one for all convolutions, or one for each.
+            - `conv_pool`: edge of the max-pooling after a convolution: one for all, or one for
+              each; 1 for no pooling.
+            - `random_shift`: largest random shift of observations in training, in cells
+              (`RandomShift`).
 
     Call arguments:
         observation: preprocessed observation `(B, height, width, F)`.
@@ -380,49 +386,13 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
         self,
         num_actions: int,
         conv_filters: Sequence[int] = (32,),
-        conv_kernel_size: int | Sequence[int] = 1,
-        conv_padding: str = "valid",
-        conv_activation: Activation = "relu",
-        coordinates: Mapping[str, Any] | None = None,
-        position_embedding: bool = False,
-        block: Mapping[str, Any] | None = None,
-        num_rounds: int = 1,
-        share_weights: bool = False,
-        unseen_feature: int | None = None,
-        readout: str = "max",
-        readout_cell: Sequence[int] | None = None,
+        *,
         hidden_units: Sequence[int] = (64,),
         dueling: bool = False,
         output_activation: Activation = None,
-        kernel_initializer: Initializer = "glorot_uniform",
-        readout_feature: int | None = None,
-        max_entities: int | None = None,
-        conv_strides: int | Sequence[int] = 1,
-        conv_pool: int | Sequence[int] = 1,
-        random_shift: int = 0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            conv_filters,
-            conv_kernel_size,
-            conv_padding,
-            conv_activation,
-            coordinates,
-            position_embedding,
-            block,
-            num_rounds,
-            share_weights,
-            unseen_feature,
-            readout,
-            readout_cell,
-            kernel_initializer,
-            readout_feature,
-            max_entities,
-            conv_strides,
-            conv_pool,
-            random_shift,
-            **kwargs,
-        )
+        super().__init__(conv_filters, **kwargs)
         self.num_actions = positive_int("num_actions", num_actions)
         self.hidden_units = positive_ints("hidden_units", hidden_units)
         self.dueling = dueling
