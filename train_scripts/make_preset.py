@@ -25,8 +25,6 @@ from train_scripts import command_line
 
 HIDDEN = {"draw_every", *RunConfig().mutable_fields()}
 """Settings that a model card leaves out."""
-DESCRIPTIONS = ("environment", "action_names", "data", "class_names")
-"""Keys of `policy.json` that describe inputs and outputs."""
 CARD = """# {name}
 
 {description}
@@ -121,12 +119,6 @@ def main(config: Config) -> pathlib.Path:
     }
     documents = {
         f"{POLICY}/1/{details.relative_to(version).as_posix()}": policy,
-        "preprocessor.json": {
-            "inputs": policy["signatures"]["serving_default"]["inputs"],
-            "outputs": policy["signatures"]["serving_default"]["outputs"],
-            **{name: policy[name] for name in DESCRIPTIONS if name in policy},
-            "preprocessing": f"inside {POLICY}/1, which takes raw values",
-        },
         "evaluation.json": outcome,
     }
     files |= {name: json.dumps(each, indent=2) + "\n" for name, each in documents.items()}
@@ -180,8 +172,6 @@ def without_path(document: dict[str, Any]) -> dict[str, Any]:
     Example:
         >>> without_path({"data": "minari:/home/me/secret/me/x-v0", "seed": 1})
         {'data': 'secret/me/x-v0', 'seed': 1}
-        >>> without_path({"data": "hdf5:/home/me/walker2d.hdf5"})
-        {'data': 'walker2d.hdf5'}
     """
     source = document.get("data")
     if not isinstance(source, str):
