@@ -95,7 +95,7 @@ def test_array_of_integers_keeps_the_values(values, dtype):
     whole = values.dtype.kind in "biu"
     limits = np.iinfo(dtype)
     if values.size and not (whole and limits.min <= values.min() <= values.max() <= limits.max):
-        with pytest.raises(InvalidInput, match=f"x takes .*{dtype}.*; received"):
+        with pytest.raises(InvalidInput, match=f"x must be .*{dtype}.*; received"):
             array_of("x", given, dtype)
         return
     found = array_of("x", given, dtype)

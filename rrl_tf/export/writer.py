@@ -57,8 +57,8 @@ def model_endpoints(
     """
     if keras.backend.backend() != "tensorflow":
         raise InvalidInput(
-            "an export needs Keras' TensorFlow backend; "
-            f"received the backend {keras.backend.backend()!r}."
+            "Keras' backend must be TensorFlow for an export; received "
+            f"{keras.backend.backend()!r}."
         )
 
     def plain(*tensors):

@@ -99,7 +99,7 @@ class CausalTransformerBlock(BaseLayer):
     def build(self, inputs_shape: Shape) -> None:
         if len(inputs_shape) != 3 or inputs_shape[-1] is None:
             raise InvalidInput(
-                "CausalTransformerBlock takes sequences (B, T, F) with a known F; "
+                "`inputs` must be sequences (B, T, F) with a known F; "
                 f"received the shape {tuple(inputs_shape)}"
             )
         width = inputs_shape[-1]

@@ -131,7 +131,7 @@ class RelationalMemoryCell(BaseLayer):
     def build(self, inputs_shape: Shape) -> None:
         if len(inputs_shape) not in (2, 3) or None in inputs_shape[1:]:
             raise InvalidInput(
-                "A step's `inputs` must be vectors (B, F) or matrices (B, n, F) of known sizes; "
+                "`inputs` of a step must be vectors (B, F) or matrices (B, n, F) of known sizes; "
                 f"received the shape {tuple(inputs_shape)}"
             )
         self.input_spec = keras.layers.InputSpec(shape=(None, *inputs_shape[1:]))
@@ -219,7 +219,7 @@ class RelationalMemoryCell(BaseLayer):
     def _check_memory(self, memory):
         if len(memory.shape) != 2 or memory.shape[-1] != self.state_size:
             raise InvalidInput(
-                "A memory is flat, (B, mem_slots * num_heads * head_size), here "
+                "the memory must be flat, (B, mem_slots * num_heads * head_size), here "
                 f"(B, {self.state_size}); received the shape {tuple(memory.shape)}"
             )
 

@@ -122,11 +122,12 @@ class RelationalMemoryCore(MemoryCore):
             biases = {"forget_bias": 0.0, "input_bias": 0.0}
             if given := sorted(biases.keys() & arguments.keys()):
                 raise InvalidInput(
-                    f"`time_scale` replaces {given}; received both, time_scale={time_scale!r}"
+                    f"`time_scale` must be None with {given}, which it replaces; received "
+                    f"{time_scale!r}"
                 )
             if arguments.get("gate_style", "unit") is None:
                 raise InvalidInput(
-                    f"`time_scale` needs gates; received gate_style=None, time_scale={time_scale!r}"
+                    f"`time_scale` must be None without gates; received {time_scale!r}"
                 )
             initializer = functools.partial(_long_gates, time_scale=_time_scale(time_scale))
             arguments |= {**biases, "gate_bias_initializer": initializer}

@@ -105,8 +105,8 @@ class BaseModel(BaseLayer, keras.Model):
             )
         if overrides:
             raise InvalidInput(
-                f"a pretrained model takes no other arguments; received {sorted(overrides)} for "
-                f"{name!r}"
+                f"{name!r}, a pretrained model, must be loaded without other arguments; received "
+                f"{sorted(overrides)}"
             )
         model = read_pretrained(name, load_weights is not False)
         if not isinstance(model, cls):

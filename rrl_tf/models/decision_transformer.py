@@ -208,9 +208,7 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
         }
         if not isinstance(shapes, dict) or shapes.keys() != wanted.keys():
             names = sorted(shapes) if isinstance(shapes, dict) else shapes
-            raise InvalidInput(
-                f"DecisionTransformer takes a dict of {', '.join(wanted)}; received {names}"
-            )
+            raise InvalidInput(f"`inputs` must be a dict of {', '.join(wanted)}; received {names}")
         for name, last in wanted.items():
             if len(shapes[name]) != 2 + len(last) or tuple(shapes[name][2:]) != last:
                 raise InvalidInput(

@@ -98,7 +98,7 @@ class MemorySequenceClassifier(BaseModel, architectures=MEMORY_SEQUENCE_CLASSIFI
     def build(self, sequences_shape: Shape) -> None:
         if len(sequences_shape) != 3 or sequences_shape[-1] is None:
             raise InvalidInput(
-                "MemorySequenceClassifier takes sequences (B, T, F) with a known F; "
+                "`sequences` must be (B, T, F) with a known F; "
                 f"received the shape {tuple(sequences_shape)}"
             )
         build_in_turn([self.core_layer, *self.hidden, self.head], sequences_shape)

@@ -117,8 +117,8 @@ class RelationalEncoder(GridModel):
         }
         for name in (name for name, is_unfit in unfit.items() if is_unfit):
             raise InvalidInput(
-                "`max_entities` needs an `unseen_feature`, a readout of 'cell' or 'feature', "
-                "and a block without joint norm, additive scores or `max_offset`; "
+                "`max_entities` must be None without an `unseen_feature`, a readout of 'cell' or "
+                "'feature', and a block without joint norm, additive scores and `max_offset`; "
                 f"received {name}={getattr(self, name)!r}"
             )
 
@@ -175,7 +175,7 @@ class RelationalEncoder(GridModel):
         height, width = self.grid_shape(observation_shape)
         if None in (height, width):
             raise InvalidInput(
-                f"readout={self.readout!r} needs a grid of known size; "
+                f"readout={self.readout!r} must have a grid of known size; "
                 f"received the shape {tuple(observation_shape)}"
             )
         if self.readout == "cell":
@@ -200,7 +200,7 @@ class RelationalEncoder(GridModel):
             narrowing.update(self.conv_kernel_size)
         if narrowing != {1}:
             raise InvalidInput(
-                f"`{argument}` needs convolutions that keep the size of the grid; received "
+                f"`{argument}` must have convolutions that keep the size of the grid; received "
                 f"conv_kernel_size={self.conv_kernel_size}, conv_padding={self.conv_padding!r}, "
                 f"conv_strides={self.conv_strides}, conv_pool={self.conv_pool}"
             )
@@ -245,8 +245,8 @@ class RelationalEncoder(GridModel):
             return visible
         if self._norms_all:
             raise InvalidInput(
-                "`removed` needs a block without a joint norm, through which removed entities "
-                f"would still have an effect; received block={self.block!r}"
+                "`removed` must be None for a block with a joint norm, through which removed "
+                f"entities would still have an effect; received block={self.block!r}"
             )
         return without_removed(visible, removed, self._nodes_shape(observation.shape)[:2])
 

@@ -61,7 +61,7 @@ def check_network(data: OfflineData, network: keras.Model, scaling: Scaling) -> 
     }
     received = {name: getattr(network, name) for name in expected}
     if received != expected:
-        raise InvalidInput(f"{data.name} needs a network with {expected}; received {received}")
+        raise InvalidInput(f"the network for {data.name} must have {expected}; received {received}")
 
 
 def make_envs(data: OfflineData, count: int) -> list[gymnasium.Env]:

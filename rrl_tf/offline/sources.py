@@ -143,7 +143,7 @@ def _check_rlds(source, kinds, features):
     steps = dict(dict(features).get("steps", {}))
     needed = ("observation", "action", "reward", "is_last", "is_terminal")
     if missing := [name for name in needed if name not in steps]:
-        raise InvalidInput(f"{source} is not in RLDS form: its steps lack {missing}")
+        raise InvalidInput(f"{source} must be in RLDS form; received steps without {missing}")
     for name in needed:
         feature = steps[name]
         if not isinstance(feature, kinds.Tensor) or np.dtype(feature.np_dtype).kind not in "biuf":

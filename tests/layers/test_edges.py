@@ -231,7 +231,7 @@ def test_fit_changes_every_bias():
         ({}, {"edges": np.ones((2, 6, 5))}, r"\(B, N, N\), here \((2|None), 6, 6\).*6, 5\)"),
         ({}, {"edges": np.ones((2, 6, 6, 3))}, r"edge_size=None; received.*\(2, 6, 6, 3\)"),
         ({"edge_size": 3}, {"edges": np.ones((2, 6, 6))}, r"\(B, N, N, E\).*edge_size=3"),
-        ({"edge_size": 3}, {}, r"edge_size=3 needs `edges` \(B, N, N, E\); received none"),
+        ({"edge_size": 3}, {}, r"\(B, N, N, E\) with edge_size=3; received None"),
         ({"max_offset": 2}, {}, r"need the `grid`.*6 of them; received None"),
         ({"max_offset": 2}, {"grid": (2, 4)}, r"6 of them; received \(2, 4\)"),
         *(

@@ -15,6 +15,7 @@ from rrl_tf.layers import (
     RelationalMemory,
     RelationalModule,
 )
+from rrl_tf.layers.masks import keras_mask_functions
 
 # Keras suspects a mistake where one entity attends to itself alone; and a model within a model
 # passes a mask on to its layers, but says that it does not to what follows.
@@ -106,6 +107,16 @@ def assert_padding_changes_nothing(model, tokens):
         if real.any():
             alone = array(model(sequence[real][None]))[0]
             np.testing.assert_allclose(output[real], alone, atol=2e-5)
+
+
+def test_private_mask_functions_exist_in_keras_3_15():
+    """Check `keras_mask_functions` before you add a version here and in pyproject.toml."""
+    assert keras.version().startswith("3.15.")
+    get_mask, set_mask = keras_mask_functions()
+    tensor, mask = ops.ones((1, 2, 3)), ops.ones((1, 2), "bool")
+    assert get_mask(tensor) is None
+    set_mask(tensor, mask)
+    assert get_mask(tensor) is mask
 
 
 @each_model

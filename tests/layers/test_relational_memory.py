@@ -227,7 +227,7 @@ def test_mask_of_another_shape_is_an_error(shape):
 def test_stateful_layer_needs_a_known_batch():
     with pytest.raises(ValueError, match="batch size must be static"):
         RelationalMemory(**ARGUMENTS, stateful=True)(keras.Input((5, FEATURES)))
-    with pytest.raises(ValueError, match=r"batch of 2; received a batch of 3"):
+    with pytest.raises(ValueError, match=r"memories, 2; received 3"):
         random_layer(stateful=True)(random_inputs(batch=3))
 
 

@@ -216,7 +216,7 @@ def test_bad_arguments(arguments, message):
 
 def test_bad_inputs():
     x = window()
-    with pytest.raises(ValueError, match="takes a dict of states"):
+    with pytest.raises(ValueError, match="must be a dict of states"):
         DecisionTransformer(S, A)({name: x[name] for name in ("states", "actions")})
     with pytest.raises(ValueError, match="`actions` must be of the shape"):
         DecisionTransformer(S, A + 1)(x)

@@ -109,7 +109,7 @@ def test_single_image_equals_its_row_of_a_batch():
         (lambda: PatchAttentionClassifier().build((None, 30, 28, 1)), r"7 x 7.*\(None, 30, 28, 1"),
         (lambda: MLPClassifier().build((None, None, 28, 1)), "must be known"),
         (lambda: ConvolutionalClassifier().build((None, None, 28, 1)), "must be known"),
-        (lambda: RelationalClassifier().build((None, 28, 28)), r"takes images.*\(None, 28, 28\)"),
+        (lambda: RelationalClassifier().build((None, 28, 28)), r"images must be.*\(None, 28, 28\)"),
         (
             lambda: RelationalClassifier(block={"numheads": 2}),
             "`block` must be a dict of arguments",

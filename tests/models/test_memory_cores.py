@@ -129,7 +129,7 @@ def test_time_scale_with_gate_biases_is_an_error(bias):
 
 
 def test_time_scale_without_gates_is_an_error():
-    with pytest.raises(InvalidInput, match="needs gates; received gate_style=None"):
+    with pytest.raises(InvalidInput, match="must be None without gates; received"):
         core = {"gate_style": None}
         RecurrentQNetwork.from_preset("relational-memory-long-dense", core_arguments=core)
 

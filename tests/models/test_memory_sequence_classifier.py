@@ -109,7 +109,7 @@ def test_bad_arguments():
         ValueError, match=r"`preset` must be one of .*'paper-lstm'.*; received 'slow'"
     ):
         MemorySequenceClassifier.from_preset("slow")
-    with pytest.raises(ValueError, match=r"takes sequences \(B, T, F\).*\(2, 4\)"):
+    with pytest.raises(ValueError, match=r"sequences. must be \(B, T, F\).*\(2, 4\)"):
         small("lstm").build((2, 4))
     with pytest.raises(ValueError, match="expected shape"):
         model = small("lstm")

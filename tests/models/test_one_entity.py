@@ -47,9 +47,9 @@ def test_q_values_are_the_same_with_and_without_the_attention(block):
 
 
 def test_one_entity_with_joint_norm_or_book_score_is_an_error():
-    with pytest.raises(ValueError, match="norm='joint' needs all entities"):
+    with pytest.raises(ValueError, match="norm='joint', which needs all entities"):
         RelationalBlock(2, 4, norm="joint")(random(2, 7, 8), entity=0)
-    with pytest.raises(ValueError, match="no row for one entity; received entity=0"):
+    with pytest.raises(ValueError, match="no row for one entity; received 0"):
         MultiHeadDotProductAttention(2, 4, score="book_additive")(random(2, 7, 8), entity=0)
 
 

@@ -214,10 +214,10 @@ def without(inputs, name):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda x: (x["observation"],), "takes a dict of .*previous_reward.*received"),
-        (lambda x: (without(x, "observation"),), "takes a dict of .*received.*previous_action"),
+        (lambda x: (x["observation"],), "must be a dict of .*previous_reward.*received"),
+        (lambda x: (without(x, "observation"),), "must be a dict of .*received.*previous_action"),
         (lambda x: (without(x, "previous_action"),), r"received \['observation', 'previous_reward"),
-        (lambda x: ({**x, "done": x["previous_reward"]},), "takes a dict of .*'done'"),
+        (lambda x: ({**x, "done": x["previous_reward"]},), "must be a dict of .*'done'"),
         (lambda x: ({**x, "observation": x["observation"][..., 1:]},), r"`observation`.*3, 3, 4\)"),
         (lambda x: ({**x, "previous_action": np.zeros(3, int)},), r"`previous_action`.*\(2,.*\(3,"),
         (
@@ -225,7 +225,7 @@ def without(inputs, name):
             "`previous_action`.*integers.*float32",
         ),
         (lambda x: ({**x, "previous_reward": np.zeros((2, 2))},), r"`previous_reward`.*\(2, 2\)"),
-        (lambda x: ({**x, 1: x["previous_reward"]},), "takes a dict of .*received"),
+        (lambda x: ({**x, 1: x["previous_reward"]},), "must be a dict of .*received"),
         (lambda x: (x, np.zeros((3, 12))), r"`memory`.*\(2, 12\).*received.*\(3, 12\)"),
         (lambda x: (x, np.zeros((2, 24))), r"`memory`.*\(2, 12\).*received.*\(2, 24\)"),
         (lambda x: (x, np.zeros((2, 1, 12))), r"`memory`.*\(2, 12\).*received.*\(2, 1, 12\)"),
@@ -271,11 +271,11 @@ def test_building_for_bad_observations_is_an_error():
         RecurrentQNetwork.from_preset(
             "relational-memory-entities", encoder_arguments={"position_embedding": False}
         ).build({"observation": (None, None, None, 5)})
-    with pytest.raises(InvalidInput, match="dense encoder takes observations"):
+    with pytest.raises(InvalidInput, match="dense encoder dense encoder must be"):
         RecurrentQNetwork.from_preset("lstm-dense").build({"observation": (None, None)})
     with pytest.raises(InvalidInput, match=r"\(B, height, width, F\)"):
         RecurrentQNetwork.from_preset("lstm").build({"observation": (None, 4)})
-    with pytest.raises(InvalidInput, match="takes a dict of"):
+    with pytest.raises(InvalidInput, match="must be a dict of"):
         RecurrentQNetwork.from_preset("lstm").build((None, 4))
 
 

@@ -104,7 +104,7 @@ def test_removed_entities_do_not_change_the_output(name):
 def test_removing_with_a_joint_norm_is_an_error(argument):
     block = {"num_heads": 2, "key_size": 4, argument: "joint"}
     model = RelationalQNetwork.from_preset("fast", block=block, readout_cell=(1, 2))
-    with pytest.raises(InvalidInput, match=f"without a joint norm.*'{argument}': 'joint'"):
+    with pytest.raises(InvalidInput, match=f"with a joint norm.*'{argument}': 'joint'"):
         model(VIEWS, removed=REMOVED)
 
 

@@ -87,7 +87,7 @@ def test_bad_inputs_are_errors(make, built):
         (asked(0, 3), "the shapes (0, 12, 12, 3) and (0, 3, 5)"),
         (list(asked(2, 3).values()), "a list" if built else "the shapes [(2, 12, 12, 3), (2, "),
     ):
-        with pytest.raises(InvalidInput, match=f"takes .*; received {re.escape(received)}"):
+        with pytest.raises(InvalidInput, match=f"must be .*; received {re.escape(received)}"):
             model(inputs)
 
 

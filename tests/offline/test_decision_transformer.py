@@ -92,7 +92,7 @@ def test_a_network_for_other_data_is_an_error(tmp_path, make, wrong):
     data = offline(LENGTHS)
     sizes = {"state_size": 2, "action_size": data.action_size, "discrete": False}
     sizes[wrong] = True if wrong == "discrete" else sizes[wrong] + 1
-    with pytest.raises(InvalidInput, match=f"needs a network with .*received .*{wrong}"):
+    with pytest.raises(InvalidInput, match=f"must have .*received .*{wrong}"):
         train_decision_transformer(data, make(**sizes), Scaling.of(data), config(tmp_path))
     assert not list(tmp_path.iterdir())
 

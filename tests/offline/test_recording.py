@@ -165,7 +165,10 @@ def failing():
         ({"players": [RANDOM, Player("lost", lambda: lambda o: 7)]}, "lost must return .* 7"),
         # Even if nearly all of its actions are random.
         ({"players": [Player("lost", lambda: lambda o: 7, level=0.99)]}, "lost must return .* 7"),
-        ({"players": [Player("noisy", None, "tanh", 1.0)]}, "noise needs .* received Discrete"),
+        (
+            {"players": [Player("noisy", None, "tanh", 1.0)]},
+            "for noise; received Discrete",
+        ),
     ],
 )
 def test_errors_before_the_recording_leave_no_folder(tmp_path, changes, message):

@@ -220,7 +220,7 @@ def odd_features():
         "dict": ({"observation": both}, "observation must be .* FeaturesDict"),
         "image": ({"observation": tfds.features.Image()}, r"images, .* received Image\("),
         "text": ({"reward": tfds.features.Text()}, r"reward must be .* received Text\("),
-        "nothing": ({"observation": both, "is_last": None}, r"steps lack \['is_last'\]"),
+        "nothing": ({"observation": both, "is_last": None}, r"steps without \['is_last'\]"),
     }
 
 

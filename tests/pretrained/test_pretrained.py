@@ -277,7 +277,7 @@ def test_configuration_of_no_model_is_an_error(copied, content, load_weights):
 def test_wrong_names_and_arguments_are_errors(copied, tmp_path):
     with pytest.raises(InvalidInput, match="must hold a RecurrentQNetwork; received a Relational"):
         RecurrentQNetwork.from_preset(copied)
-    with pytest.raises(InvalidInput, match="no other arguments; received \\['num_actions'\\]"):
+    with pytest.raises(InvalidInput, match="without other arguments; received \\['num_actions'\\]"):
         RelationalQNetwork.from_preset("doorkey-5x5", num_actions=3)
     with pytest.raises(InvalidInput, match=r"must be None or False for an arch.*received 'fast'"):
         RelationalQNetwork.from_preset("fast", load_weights=True)

@@ -83,7 +83,7 @@ def test_a_recipe_uses_the_policies_of_a_folder(tmp_path, monkeypatch):
     with pytest.raises(InvalidInput, match=r"must hold mine.npz .* received .*"):
         collect_dataset.main(config)
     write_policy(tmp_path / "mine.npz", 17, 6)
-    with pytest.raises(InvalidInput, match=r"mine.npz needs observations of the shape \(17,\)"):
+    with pytest.raises(InvalidInput, match=r"mine.npz must have the shape \(17,\)"):
         collect_dataset.main(config)
     write_policy(tmp_path / "mine.npz", 3, 2)
     with pytest.raises(InvalidInput, match=r"must have the shape \(1,\); received \(2,\)"):
