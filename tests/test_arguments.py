@@ -52,7 +52,7 @@ def test_number_from_refuses_other_types(value):
 
 
 @given(st.integers() | st.floats() | st.text() | st.none() | st.booleans())
-def test_natural(value):
+def test_natural_takes_integers_from_0(value):
     if type(value) is int and value >= 0:
         assert natural("seed", value) == value
     else:
@@ -61,7 +61,7 @@ def test_natural(value):
 
 
 @given(st.lists(st.integers(-3, 9) | st.sampled_from([1.0, "1", None, True])), st.integers(0, 3))
-def test_integers_from(values, least):
+def test_integers_from_takes_one_or_several_integers(values, least):
     if values and all(type(each) is int and each >= least for each in values):
         assert integers_from("boxes", iter(values), least) == tuple(values)
         assert integers_from("boxes", np.int64(values[0]), least) == (values[0],)

@@ -206,7 +206,7 @@ def test_model_with_another_computation_is_an_error(overrides, message):
         deep_rl_in_action(model, random_state_dict())
 
 
-def test_other_sizes():
+def test_models_of_other_sizes_are_filled():
     model = RelationalQNetwork.from_preset("book", num_actions=7, block={"num_heads": 2})
     model.build((None, 7, 7, 3))
     with pytest.raises(ValueError, match=r"linear2.bias is \(5,\), expected \(7,\)"):

@@ -117,7 +117,7 @@ def test_all_weights_are_assigned():
     assert sum(random_state_dict()[name].size for name in taken) == model.count_params()
 
 
-def test_the_published_size():
+def test_model_has_the_published_number_of_parameters():
     model = DecisionTransformer.from_preset("min-dt", state_size=17, action_size=6)
     model.build()
     assert model.count_params() == 1_125_912

@@ -80,7 +80,7 @@ def test_learned_start_does_not_change():
     np.testing.assert_array_equal(ops.convert_to_numpy(cell.initial_memory), start)
 
 
-def test_another_scope():
+def test_scope_is_the_prefix_of_the_names():
     variables = random_variables(ARGUMENTS, 5)
     renamed = {f"agent/core/{name.split('/', 1)[1]}": v for name, v in variables.items()}
     cells = [

@@ -24,7 +24,7 @@ def built(model):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-def test_classes_probabilities_and_attention(tmp_path, dtype):
+def test_export_returns_classes_probabilities_and_attention(tmp_path, dtype):
     model = built(PatchAttentionClassifier(patch_size=4, dtype=dtype))
     folder = export_classifier(tmp_path, model, clean, (8, 8), {"class_names": ["zero"]})
     session = SavedModelSession(folder)

@@ -56,7 +56,7 @@ def test_book_stays_short_of_one_and_zambaldi_reaches_both_ends():
     np.testing.assert_allclose(zambaldi, np.linspace(-1, 1, 7), atol=1e-6)
 
 
-def test_bad_arguments():
+def test_bad_arguments_are_errors():
     with pytest.raises(ValueError, match=r"size_minus_one.*'half'"):
         AppendCoordinates(0, 1, "half")
     with pytest.raises(ValueError, match=r"frequencies must be at least 0.*received -1"):

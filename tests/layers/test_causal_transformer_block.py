@@ -85,7 +85,7 @@ def test_block_equals_numpy(norm, lengths, end, seed):
 
 
 @NORMS
-def test_without_padding(norm):
+def test_output_without_padding_equals_numpy(norm):
     block = built(norm=norm)
     expected, expected_scores = oracle(block, X)
     output, scores = block(X, return_attention_scores=True)
@@ -188,7 +188,7 @@ def test_mask_of_keras_is_padding():
         ({"hidden_units": -1}, "`hidden_units` must be a positive integer"),
     ],
 )
-def test_bad_arguments(arguments, message):
+def test_bad_arguments_are_errors(arguments, message):
     with pytest.raises(ValueError, match=message):
         CausalTransformerBlock(**{"num_heads": 2, **arguments})
 
@@ -197,6 +197,6 @@ def test_bad_arguments(arguments, message):
     ("shape", "message"),
     [((None, 5, 9), "must divide F"), ((None, 8), "sequences"), ((None, 5, None), "known F")],
 )
-def test_bad_shapes(shape, message):
+def test_bad_shapes_are_errors(shape, message):
     with pytest.raises(ValueError, match=message):
         CausalTransformerBlock(2).build(shape)

@@ -232,10 +232,10 @@ def test_fit_changes_every_bias():
         ({}, {"edges": np.ones((2, 6, 6, 3))}, r"edge_size=None; received.*\(2, 6, 6, 3\)"),
         ({"edge_size": 3}, {"edges": np.ones((2, 6, 6))}, r"\(B, N, N, E\).*edge_size=3"),
         ({"edge_size": 3}, {}, r"\(B, N, N, E\) with edge_size=3; received None"),
-        ({"max_offset": 2}, {}, r"need the `grid`.*6 of them; received None"),
+        ({"max_offset": 2}, {}, r"`grid` must be.*6 of them; received None"),
         ({"max_offset": 2}, {"grid": (2, 4)}, r"6 of them; received \(2, 4\)"),
         *(
-            ({"max_offset": 2}, {"grid": grid}, "need the `grid`.*6 of them; received")
+            ({"max_offset": 2}, {"grid": grid}, "`grid` must be.*6 of them; received")
             for grid in (
                 (np.int64(3), np.int64(3)),
                 (-1, -2),
@@ -251,7 +251,7 @@ def test_fit_changes_every_bias():
         ({}, {"entity": 6}, "`entity` must be one of 6 from 0 up; received 6"),
         ({}, {"entity": -1}, "`entity` must be one of 6 from 0 up; received -1"),
         ({}, {"entity": 1.0}, "`entity` must be an integer; received 1.0"),
-        ({"norm": "joint"}, {"entity": 1}, "norm='joint' needs all entities"),
+        ({"norm": "joint"}, {"entity": 1}, "norm='joint', which needs all"),
         *(
             (
                 {},
@@ -291,6 +291,6 @@ def test_rounds_have_consecutive_dropout_seeds():
 
 
 @pytest.mark.parametrize("name", ["edge_size", "max_offset"])
-def test_bad_arguments(name):
+def test_bad_arguments_are_errors(name):
     with pytest.raises(ValueError, match=f"`{name}` must be a positive integer; received 0"):
         RelationalBlock(HEADS, KEY, **{name: 0})

@@ -145,7 +145,7 @@ def test_cross_attention_equals_numpy(score, qkv_norm, nodes, keys, masked):
     assert_is_oracle(layer, x, context, mask)
 
 
-def test_symbolic_shapes_of_cross_attention():
+def test_symbolic_shapes_of_cross_attention_are_the_real_shapes():
     layer = MultiHeadDotProductAttention(2, 3, 4)
     output, scores = layer(
         keras.Input((6, 3)), context=keras.Input((5, 7)), return_attention_scores=True
@@ -164,7 +164,7 @@ def test_cross_attention_saves_and_loads(tmp_path):
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 6, 6), (1, 1, 1, 6), (2, 1, 6, 6), (2, 2, 6, 6)])
-def test_mask_broadcasts(shape):
+def test_mask_broadcasts_to_the_scores(shape):
     layer = randomised(MultiHeadDotProductAttention(2, 3), (None, 6, 3))
     mask = RNG.random(shape) < 0.5
     assert_is_oracle(layer, RNG.normal(size=(2, 6, 3)).astype("float32"), mask=mask)
@@ -204,8 +204,8 @@ def test_dropout_acts_on_the_probabilities_in_training_only():
     dropped, scores_in_training = layer(x, training=True, return_attention_scores=True)
     assert not np.allclose(array(dropped), array(still))
     np.testing.assert_array_equal(array(scores_in_training), array(scores))
-    mean = np.mean([array(layer(x, training=True)) for _ in range(400)], axis=0)
-    np.testing.assert_allclose(mean, array(still), atol=0.2)
+    mean = np.mean([array(layer(x, training=True)) for _ in range(100)], axis=0)
+    np.testing.assert_allclose(mean, array(still), atol=0.4)
 
 
 def test_projections_have_different_initial_weights():
@@ -258,7 +258,7 @@ def test_sizes_may_be_numpy_integers():
         ({"seed": "x"}, "seed.*'x'"),
     ],
 )
-def test_bad_arguments(arguments, message):
+def test_bad_arguments_are_errors(arguments, message):
     with pytest.raises(ValueError, match=f"(?s){message}"):
         MultiHeadDotProductAttention(**{"num_heads": 2, "key_size": 3, **arguments})
 
@@ -274,7 +274,7 @@ def test_bad_arguments(arguments, message):
         ({"qkv_norm": "fused"}, [(None, 6, 3), (None, 6, 3)], "no `context`"),
     ],
 )
-def test_bad_shapes(arguments, shapes, message):
+def test_bad_shapes_are_errors(arguments, shapes, message):
     with pytest.raises(ValueError, match=f"(?s){message}"):
         MultiHeadDotProductAttention(2, 3, **arguments).build(*shapes)
 

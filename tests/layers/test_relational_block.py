@@ -108,7 +108,7 @@ def test_mask_applies_in_every_round():
         ({"score": "cosine"}, "score.*'cosine'"),
     ],
 )
-def test_bad_arguments(arguments, message):
+def test_bad_arguments_are_errors(arguments, message):
     with pytest.raises(ValueError, match=f"(?s){message}"):
         RelationalBlock(**{"num_heads": 2, "key_size": 5, **arguments})
 
@@ -118,7 +118,7 @@ def test_residual_needs_equal_sizes():
         RelationalBlock(2, 5, units=(7,)).build(X.shape)
 
 
-def test_bad_modules():
+def test_bad_modules_are_errors():
     with pytest.raises(ValueError, match=r"RelationalBlock not built yet; received 3"):
         RelationalModule(3)
     with pytest.raises(ValueError, match=r"num_rounds.*0"):

@@ -23,7 +23,7 @@ from relational_memory_oracle import Oracle
 from rrl_tf.layers import RelationalMemory, RelationalMemoryCell
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(
     sizes=st.fixed_dictionaries(
         {
@@ -87,7 +87,7 @@ def test_forty_steps_equal_the_oracle(unroll):
 
 @pytest.mark.parametrize("return_sequences", [False, True])
 @pytest.mark.parametrize("return_state", [False, True])
-def test_returned_tuple(return_sequences, return_state):
+def test_call_returns_outputs_state_and_attention(return_sequences, return_state):
     layer = random_layer(return_sequences=return_sequences, return_state=return_state)
     x = random_inputs()
     everything = random_layer(return_sequences=True)(x)
@@ -133,7 +133,7 @@ def test_fully_masked_sequence_keeps_the_initial_memory():
     assert_equal(random_layer()(random_inputs(), mask=mask), np.stack(2 * [START]))
 
 
-def test_zero_output_for_mask():
+def test_zero_output_for_mask_zeroes_masked_steps():
     mask = RNG.random((2, 5)) < 0.5
     layer = random_layer(return_sequences=True, return_state=True, zero_output_for_mask=True)
     x = random_inputs()
@@ -184,7 +184,7 @@ def test_stateful_layer_continues_until_reset(learned_start):
 
 
 @pytest.mark.parametrize("name", ["num_heads", "mem_slots", "num_blocks", "key_size"])
-def test_bad_arguments(name):
+def test_bad_arguments_are_errors(name):
     with pytest.raises(ValueError, match=f"`{name}` must be a positive integer; received 0"):
         RelationalMemory(**{**ARGUMENTS, name: 0})
 

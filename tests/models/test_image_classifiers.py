@@ -33,7 +33,7 @@ def test_fast_has_no_more_parameters_than_book():
 
 
 @given(size=st.integers(16, 40))
-@settings(max_examples=4)
+@settings(max_examples=2)
 def test_fast_takes_images_of_any_size(size):
     model = RelationalClassifier.from_preset("fast")
     model.build((None, 28, 28, 1))

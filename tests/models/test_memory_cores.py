@@ -77,7 +77,7 @@ def test_lstm_has_an_initial_forget_bias_of_1():
     np.testing.assert_array_equal(bias, [0, 0, 1, 1, 0, 0, 0, 0])
 
 
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(units=st.integers(1, 30), time_scale=st.integers(3, 200))
 def test_time_scale_sets_the_initial_gates_of_an_lstm(units, time_scale):
     core = {"units": units, "time_scale": time_scale}
@@ -93,7 +93,7 @@ def test_time_scale_sets_the_initial_gates_of_an_lstm(units, time_scale):
         assert np.ptp(steps) > time_scale / 4
 
 
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(
     units=st.integers(1, 30),
     time_scale=st.integers(3, 200),

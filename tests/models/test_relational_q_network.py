@@ -45,7 +45,7 @@ def observation(shape, batch=2, seed=0):
     ],
 )
 @pytest.mark.parametrize("preprocessor", [None, SEEN])
-def test_parameters(preset, shape, parameters, preprocessor):
+def test_architectures_have_their_number_of_parameters(preset, shape, parameters, preprocessor):
     assert network(preset, shape, preprocessor).count_params() == parameters
 
 
@@ -331,7 +331,7 @@ def test_single_observation_equals_its_row_of_a_batch(preset):
         ({"block": {"num_heads": 0}}, "num_heads.*0"),
     ],
 )
-def test_bad_arguments(arguments, message):
+def test_bad_arguments_are_errors(arguments, message):
     with pytest.raises(InvalidInput, match=f"(?s){message}"):
         RelationalQNetwork.from_preset("fast", **arguments)
 

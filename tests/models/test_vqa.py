@@ -64,7 +64,7 @@ def test_block_that_relates_all_entities_is_an_error(wrong):
         ({"coordinates": 3}, "`coordinates` must be a dict; received 3"),
     ],
 )
-def test_bad_arguments(arguments, message):
+def test_bad_arguments_are_errors(arguments, message):
     with pytest.raises(InvalidInput, match=message):
         relational(**arguments)
 

@@ -175,7 +175,7 @@ def test_a_cosine_schedule_cannot_continue_with_more_steps(tmp_path):
         ),
     ],
 )
-def test_training_without_the_environment(tmp_path, error, message):
+def test_training_needs_no_environment(tmp_path, error, message):
     def fails():
         raise error
 

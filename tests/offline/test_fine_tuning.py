@@ -277,7 +277,7 @@ def test_a_finished_run_is_evaluated_again_for_other_targets(tmp_path):
         ({"exploration": -0.1}, "exploration must be a number from 0 up; received -0.1"),
     ],
 )
-def test_invalid_config(tmp_path, changes, message):
+def test_invalid_config_are_errors(tmp_path, changes, message):
     with pytest.raises(InvalidInput, match=message):
         config(tmp_path, **changes)
 

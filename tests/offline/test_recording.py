@@ -179,7 +179,7 @@ def test_errors_before_the_recording_leave_no_folder(tmp_path, changes, message)
 
 
 @pytest.mark.parametrize("noise", ["clipped", "tanh"])
-def test_a_policy_with_invalid_means(tmp_path, noise):
+def test_a_policy_with_invalid_means_is_an_error(tmp_path, noise):
     for action, message in [
         (np.zeros(3), r"must have the shape \(1,\); received \(3,\)"),
         (np.array([np.nan]), "mine must return actions in .*nan"),
@@ -286,7 +286,7 @@ box, discrete = gymnasium.spaces.Box, gymnasium.spaces.Discrete
         ),
     ],
 )
-def test_spaces_that_load_episodes_does_not_support(tmp_path, changes, message):
+def test_spaces_that_load_episodes_does_not_support_are_errors(tmp_path, changes, message):
     with pytest.raises(InvalidInput, match=message):
         record_episodes(tmp_path / "data", "me/g-v0", lambda: Custom(**changes), [RANDOM], 10**9)
     assert not (tmp_path / "data").exists()
@@ -303,7 +303,7 @@ def test_spaces_that_load_episodes_does_not_support(tmp_path, changes, message):
         ((failing, "tanh", 1.0, 0.0), "me: `fraction` must be greater than 0; received 0"),
     ],
 )
-def test_invalid_players(arguments, message):
+def test_invalid_players_are_errors(arguments, message):
     with pytest.raises(InvalidInput, match=message):
         Player("me", *arguments)
 
@@ -418,7 +418,7 @@ def test_load_episodes_makes_an_environment_registered_by_its_class(tmp_path, re
     ("name", "received"),
     [("Lambda-v0", "<function <lambda>"), ("Nested-v0", "<class .*Small'>"), ("Late-v0", "<func")],
 )
-def test_an_entry_point_that_cannot_be_imported(tmp_path, registered, name, received):
+def test_an_entry_point_that_cannot_be_imported_is_an_error(tmp_path, registered, name, received):
     message = f"{name} must be registered with .*'my_envs:MyEnv'.* entry point {received}"
     with pytest.raises(InvalidInput, match=message):
         record_episodes(

@@ -100,7 +100,7 @@ def test_minari_by_id_and_by_folder(name, minari_folder, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["nope", "no/where", "a b-v0", "n" * 5000, "./cart-v0", "/no-v0"])
-def test_a_name_that_is_neither_a_folder_nor_a_minari_id(minari_folder, name):
+def test_a_name_that_is_neither_a_folder_nor_a_minari_id_is_an_error(minari_folder, name):
     with pytest.raises(InvalidInput, match=r"must be a folder that exists, or an ID NAMESPACE/"):
         load_episodes(f"minari:{name}")
 
@@ -165,14 +165,14 @@ def truncate(folder):
         ),
     ],
 )
-def test_damaged_minari(change, message, minari_folder):
+def test_damaged_minari_data_is_an_error(change, message, minari_folder):
     source = write_minari(minari_folder, made_up(episodes=2, steps=5))
     change(pathlib.Path(source.removeprefix("minari:")) / "data")
     with pytest.raises(InvalidInput, match=f"^{source}, {message}"):
         load_episodes(source)
 
 
-def test_rlds(tmp_path):
+def test_rlds_returns_the_written_episodes(tmp_path):
     played = flat_episodes()
     source = write_rlds(tmp_path, [{**part, "terminated": end} for part, end in played])
     data = load_episodes(source)
@@ -225,7 +225,7 @@ def odd_features():
 
 
 @pytest.mark.parametrize("case", ["dict", "image", "text", "nothing"])
-def test_rlds_without_numbers(tmp_path, case):
+def test_rlds_without_numbers_is_an_error(tmp_path, case):
     changes, message = odd_features()[case]
     source = rlds_source(tmp_path, [[]], **changes)
     with pytest.raises(InvalidInput, match=f"{source}.* {message}"):
@@ -301,7 +301,7 @@ def test_actions_outside_the_implied_space_are_an_error(actions, message):
         ("tfds:{folder}", "cannot be read .*TFDS_DATA_DIR"),
     ],
 )
-def test_sources_without_data(source, message, minari_folder):
+def test_sources_without_data_are_errors(source, message, minari_folder):
     with pytest.raises(InvalidInput, match=message):
         load_episodes(source.format(folder=minari_folder))
 

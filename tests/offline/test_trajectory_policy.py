@@ -122,7 +122,7 @@ def test_behavior_cloning_plays():
     np.testing.assert_allclose(envs[0].actions, [envs[0].actions[0]] * 3, atol=1e-6)
 
 
-def test_invalid_arguments():
+def test_invalid_arguments_are_errors():
     with pytest.raises(ValueError, match="`target_return` must be a number"):
         play_episodes(TrajectoryPolicy(transformer(), scaling()), [Countdown()], None, [1])
     with pytest.raises(ValueError, match="one seed per environment"):
@@ -141,7 +141,7 @@ def test_target_returns_must_be_a_list_of_numbers(policy, wrong):
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5])
-def test_invalid_seeds(policy, seed):
+def test_invalid_seeds_are_errors(policy, seed):
     with pytest.raises(InvalidInput, match=f"`seed` must be .*; received {seed}"):
         policy.begin([1.0], seed=seed)
 

@@ -324,10 +324,11 @@ with running(Flags(preset="doorkey-5x5", port=0)):
 def test_loading_and_serving_print_nothing_from_tensorflow():
     text = (FOLDER / "doorkey-5x5" / "README.md").read_text()
     lines = text.partition("```python\n")[2].partition("```")[0] + SERVED
-    quiet = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    environment = dict(os.environ, PYTHONPATH=".")
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
     shown = subprocess.run(
         [sys.executable, "-c", lines],
-        env={**quiet, "PYTHONPATH": "."},
+        env=environment,
         capture_output=True,
         text=True,
         check=True,
