@@ -1,4 +1,4 @@
-"""Makes a trained preset of a finished run: its network, its policy, and a model card.
+"""Make a pretrained model of a finished run: its network, its policy, and a model card.
 
 python -m train_scripts.make_preset --run runs/doorkey/fast-seed0 --name doorkey-5x5
 """
@@ -92,11 +92,11 @@ class Config:
     run: str
     """Folder of a finished run."""
     name: str
-    """Name of the preset."""
+    """Name of the pretrained model."""
     folder: str = "presets"
-    """Parent folder of the preset's own folder."""
+    """Parent folder of the new folder."""
     description: str = ""
-    """One sentence about the preset."""
+    """One sentence about the model."""
     command: str = ""
     """Command that made the run; by default the card refers to the settings."""
     limits: str = "It was trained for that environment alone."
@@ -104,7 +104,7 @@ class Config:
 
 
 def main(config: Config) -> pathlib.Path:
-    """Makes a trained preset of a finished run."""
+    """Make a pretrained model of a finished run."""
     run = pathlib.Path(config.run)
     settings, outcome = read(run / "config.json"), read(run / "evaluation.json")
     checkpoint = max((run / "checkpoints").glob("*/model.keras"))

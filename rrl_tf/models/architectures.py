@@ -1,8 +1,8 @@
 """Named architectures of the models, and the sources of their numbers.
 
 An architecture is a dict with a `description`, a `source` and a `config`: keyword arguments of the
-model. `Model.from_preset(name)` builds it with new weights. Trained models have names too, which
-`from_preset` takes as well; they are folders of `rrl_tf/pretrained`.
+model. `Model.from_preset(name)` builds it with new weights. It also takes the names of pretrained
+models, which are folders of `rrl_tf/pretrained`.
 """
 
 from __future__ import annotations

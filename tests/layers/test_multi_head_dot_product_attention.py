@@ -236,11 +236,6 @@ def test_initializers_and_epsilon_are_arguments():
     assert again.norm_epsilon == 0.5
 
 
-def test_sizes_may_be_numpy_integers():
-    layer = MultiHeadDotProductAttention(np.int64(2), np.int32(3))
-    assert type(layer.get_config()["num_heads"]) is int
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -194,25 +194,6 @@ def test_infinite_forget_bias_keeps_the_memory(gate_style, num_rows):
     assert again.input_bias == -np.inf
 
 
-@pytest.mark.parametrize("slots", [1, 2, 5])
-@pytest.mark.parametrize("head_size", [1, 3])
-def test_odd_sizes_equal_the_oracle(slots, head_size):
-    cell = RelationalMemoryCell(slots, head_size, num_heads=3, key_size=2)
-    assert cell.state_size == cell.output_size == slots * head_size * 3
-    output, (state,) = cell(np.ones((2, FEATURES)), cell.get_initial_state(batch_size=2))
-    assert tuple(output.shape) == tuple(state.shape) == (2, cell.state_size)
-
-
-def test_matrix_of_one_row_equals_a_vector():
-    arguments = {"mem_slots": 3, "head_size": 2, "num_heads": 2}
-    vectors, _ = cell_and_oracle(arguments)
-    matrices, _ = cell_and_oracle(arguments, num_rows=1)
-    x, state = random_inputs()[:, 0], vectors.get_initial_state(batch_size=2)
-    np.testing.assert_allclose(
-        array(matrices(x[:, None], state)[0]), array(vectors(x, state)[0]), atol=1e-6
-    )
-
-
 def test_initial_weights_are_distributed_as_in_sonnet():
     cell = RelationalMemoryCell(4, 16, 4)
     cell.build((None, 100))
@@ -233,30 +214,6 @@ def test_kernel_initializer_fills_every_matrix():
     cell = RelationalMemoryCell.from_config(cell.get_config())
     cell.build((None, FEATURES))
     assert (array(cell.attentions[0].query_key_value.kernel) == 0.25).all()
-
-
-def test_config_makes_the_same_cell():
-    arguments = {
-        "mem_slots": 3,
-        "head_size": 4,
-        "num_heads": 2,
-        "num_blocks": 3,
-        "forget_bias": 0.5,
-        "input_bias": -2.0,
-        "gate_style": "memory",
-        "attention_mlp_layers": 4,
-        "key_size": 7,
-        "learned_start": True,
-    }
-    cell = RelationalMemoryCell(**arguments)
-    assert arguments.items() <= cell.get_config().items()
-    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(cell))
-    assert again.get_config() == cell.get_config()
-
-
-def test_sizes_may_be_numpy_integers():
-    cell = RelationalMemoryCell(np.int64(2), np.int32(3))
-    assert type(cell.state_size) is int
 
 
 @pytest.mark.parametrize(

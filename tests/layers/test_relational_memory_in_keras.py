@@ -202,7 +202,7 @@ trainer.compile("adam", "mse")
 losses = trainer.fit(x, np.ones((2, 4, 1)), epochs=2, verbose=0).history["loss"]
 assert losses[-1] < losses[0]
 
-# JAX compiles every operation of the rest one by one; `KERAS_BACKEND=jax make test` asks it.
+# JAX compiles every operation of the rest separately; `KERAS_BACKEND=jax make test` covers it.
 if keras.backend.backend() == "jax":
     sys.exit()
 stateful = RelationalMemory(**arguments, return_sequences=True, stateful=True)

@@ -1,4 +1,4 @@
-"""Runs on recorded episodes: what they refuse, resume, and evaluate again."""
+"""Training on recorded episodes: errors, resume and repeated evaluation."""
 
 import dataclasses
 import json

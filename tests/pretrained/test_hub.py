@@ -21,16 +21,16 @@ pytestmark = pytest.mark.tf_only
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A Hub with `owner/name`, which holds doorkey-5x5 and more; its cache, and what was asked."""
+    """The repository `owner/name` of a fake Hub, the cache, and the list of requests."""
     huggingface_hub = pytest.importorskip("huggingface_hub")
     repository, cache = tmp_path / "repository", tmp_path / "cache"
     shutil.copytree(FOLDER / "doorkey-5x5", repository)
     (repository / ".gitattributes").write_text("*.h5 filter=lfs")
     (repository / "optimizer.bin").write_bytes(b"large")
-    asked = []
+    requests = []
 
     def snapshot_download(name, revision=None, allow_patterns=None):
-        asked.append((name, revision))
+        requests.append((name, revision))
         if name != "owner/name":
             raise huggingface_hub.errors.LocalEntryNotFoundError("cannot be reached\nand more")
         for file in repository.rglob("*"):
@@ -41,11 +41,11 @@ def hub(tmp_path, monkeypatch):
         return str(cache)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    return repository, cache, asked
+    return repository, cache, requests
 
 
 def test_model_and_policy_come_from_the_hub(hub):
-    _, cache, asked = hub
+    _, cache, requests = hub
     model = RelationalQNetwork.from_preset("hf://owner/name")
     expected = RelationalQNetwork.from_preset("doorkey-5x5")
     for mine, theirs in zip(model.get_weights(), expected.get_weights(), strict=True):
@@ -53,7 +53,7 @@ def test_model_and_policy_come_from_the_hub(hub):
     policy = rrl_tf.load_policy("hf://owner/name@v1.0")
     observation = np.zeros((7, 7, 4), "uint8")
     assert policy.act(observation) == rrl_tf.load_policy("doorkey-5x5").act(observation)
-    assert set(asked) == {("owner/name", None), ("owner/name", "v1.0")}
+    assert set(requests) == {("owner/name", None), ("owner/name", "v1.0")}
     held = {path.relative_to(cache).as_posix() for path in cache.rglob("*") if path.is_file()}
     metadata = json.loads((FOLDER / "doorkey-5x5" / "metadata.json").read_text())
     assert held == {"metadata.json", *metadata["sha256"]}  # and nothing else of the repository
