@@ -406,8 +406,8 @@ def _recurrent_q_networks():
     relational = {name: grid[name] for name in names}
     dense = ("Two dense layers", "dense", {"hidden_units": (64, 32)})
     cell = ("The cells and relations of `fast`", "relational", relational)
-    # Reading the agent's cell makes networks learn much later what to remember than reading the
-    # maximum of every feature: benchmarks/reproductions/which_way.py.
+    # Networks that read the agent's cell learn much later what to remember than networks that read
+    # the maximum of every feature: docs/memory_experiments.md.
     maximum = (
         "The cells and relations of `fast`, read by the maximum of each feature",
         "relational",

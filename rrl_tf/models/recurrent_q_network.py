@@ -428,7 +428,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
     def from_preset(  # type: ignore[override]  # the preprocessor comes second
         cls, name: str | os.PathLike, preprocessor: Any = None, **overrides: Any
     ) -> Self:
-        """Return a named architecture with new weights, or a trained model.
+        """Return a named architecture with new weights, or a pretrained model.
 
         Args:
             name, preprocessor, **overrides: as in `RelationalQNetwork.from_preset`. The

@@ -424,7 +424,7 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
     def from_preset(  # type: ignore[override]  # the preprocessor comes second
         cls, name: str | os.PathLike, preprocessor: Any = None, **overrides: Any
     ) -> Self:
-        """Return a named architecture with new weights, or a trained model.
+        """Return a named architecture with new weights, or a pretrained model.
 
         The preprocessor knows the features of an observation. With it, `"fast"` attends to visible
         cells only and reads the agent's cell: a fixed cell, or the cell that a feature marks, or by
@@ -433,7 +433,7 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
         than `"fast"` and `"fast-relative"` do not use the preprocessor.
 
         Args:
-            name: name of an architecture or of a trained model, one of `presets`;
+            name: name of an architecture or of a pretrained model, one of `presets`;
                 `rrl_tf.models.architectures` has the numbers and sources of the architectures.
             preprocessor: object with an `unseen_feature` (index or `None`), an `agent_cell` ((row,
                 column) or `None`) and an `agent_feature` (index or `None`), as that of a task.
