@@ -17,8 +17,7 @@ from rrl_tf._arguments import (
 )
 from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers.base import dense_on_rows, make_dense, same_shape, softmax
-from rrl_tf.layers.layer_normalization import make_norm
+from rrl_tf.layers.base import dense_on_rows, make_dense, make_norm, same_shape, softmax
 from rrl_tf.layers.masks import (
     EntityLayer,
     attention_mask,

@@ -14,8 +14,7 @@ from keras import ops
 from rrl_tf._arguments import one_of, optional_positive_int, positive_ints
 from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers.base import dense_on_rows, make_dense, same_shape
-from rrl_tf.layers.layer_normalization import make_norm
+from rrl_tf.layers.base import dense_on_rows, make_dense, make_norm, same_shape
 from rrl_tf.layers.masks import EntityLayer, check_entity, edge_mask
 from rrl_tf.layers.multi_head_dot_product_attention import MultiHeadDotProductAttention
 from rrl_tf.layers.relative_position_bias import RelativePositionBias

@@ -12,8 +12,7 @@ from keras import ops
 from rrl_tf._arguments import one_of, optional_positive_int, positive_int
 from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers.base import BaseLayer, dense_on_rows, make_dense
-from rrl_tf.layers.layer_normalization import make_norm
+from rrl_tf.layers.base import BaseLayer, dense_on_rows, make_dense, make_norm
 from rrl_tf.layers.multi_head_dot_product_attention import MultiHeadDotProductAttention
 
 GATE_STYLES = ("unit", "memory", None)

@@ -12,8 +12,7 @@ from rrl_tf._arguments import integer, number_from, positive_int
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import CausalTransformerBlock, PositionEmbedding
-from rrl_tf.layers.base import dense_on_rows
-from rrl_tf.layers.layer_normalization import LayerNormalization
+from rrl_tf.layers.base import LayerNormalization, dense_on_rows
 from rrl_tf.layers.relational_memory_cell import RelationalMemoryCell
 
 

@@ -1,4 +1,4 @@
-"""The base class of models: named architectures and pretrained models."""
+"""The base classes of models: named architectures and pretrained models, and actions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ import keras
 from keras import ops
 
 import rrl_tf
+from rrl_tf._arguments import one_of, positive_int
 from rrl_tf._atomic_dir import draft_folder
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
+from rrl_tf.layers import CensoredNormal
 from rrl_tf.layers.base import BaseLayer, make_dense
 from rrl_tf.models.architectures import Architecture
 from rrl_tf.pretrained import (
@@ -30,6 +32,7 @@ from rrl_tf.pretrained import (
     read_metadata,
 )
 
+DISTRIBUTIONS = ("point", "censored_normal")
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
 # Errors of JSON and Keras for another or a very deep configuration.
 _UNREADABLE = (ValueError, TypeError, LookupError, OSError, AttributeError, RecursionError)
@@ -198,6 +201,51 @@ class BaseModel(BaseLayer, keras.Model):
             lambda shape: keras.KerasTensor(shape, dtype=self.compute_dtype), inputs_shape
         )
         return keras.tree.map_structure(lambda x: x.shape, self.compute_output_spec(inputs))
+
+
+class ActionModel(BaseModel):
+    """A model with a prediction of an action: its arguments and the activation of its last layer.
+
+    Attributes:
+        action_distribution: a `CensoredNormal` layer, or None. Setting its `noise_scale` affects
+            functions that are traced later.
+    """
+
+    def _set_action(
+        self,
+        state_size: int,
+        action_size: int,
+        discrete: bool,
+        distribution: str,
+        noise_scale: float,
+    ) -> None:
+        """Store the arguments about states and actions and make the distribution's layer.
+
+        Raises:
+            InvalidInput: for an argument out of its range, or a distribution of discrete actions.
+        """
+        self.state_size = positive_int("state_size", state_size)
+        self.action_size = positive_int("action_size", action_size)
+        self.discrete = bool(discrete)
+        self.distribution = one_of("distribution", distribution, DISTRIBUTIONS)
+        self.noise_scale = noise_scale
+        self.action_distribution = None
+        if distribution != "point":
+            if discrete:
+                raise InvalidInput(
+                    "`distribution` must be 'point' for discrete actions; received "
+                    f"{distribution!r}"
+                )
+            self.action_distribution = CensoredNormal(
+                noise_scale, dtype="float32", name="distribution"
+            )
+        self._action_activation = "tanh" if distribution == "point" and not discrete else None
+
+    def _actions(self, prediction: Tensor) -> dict[str, Tensor]:
+        """Return `"action"`, and `"distribution"` if there is one, of a prediction `(..., A)`."""
+        if self.action_distribution is None:
+            return {"action": prediction}
+        return self.action_distribution(prediction)
 
 
 def read_pretrained(name: str | os.PathLike, load_weights: bool = True) -> keras.Model:

@@ -12,10 +12,9 @@ from rrl_tf._arguments import positive_int
 from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import CausalTransformerBlock, TrajectoryEmbedding
-from rrl_tf.layers.base import dense_on_rows, make_dense, same_shape
-from rrl_tf.layers.layer_normalization import LayerNormalization
-from rrl_tf.models.action_model import ActionModel
+from rrl_tf.layers.base import LayerNormalization, dense_on_rows, make_dense, same_shape
 from rrl_tf.models.architectures import DECISION_TRANSFORMER
+from rrl_tf.models.base import ActionModel
 
 HEADS = ("action", "state", "return")
 _OF_A_BLOCK = ("num_heads", "dropout", "dropout_placement", "norm", "activation", "epsilon")

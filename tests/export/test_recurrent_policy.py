@@ -43,12 +43,12 @@ def make_model(**kwargs):
     return model, model.cell.get_initial_state
 
 
-def prepare(observation):
+def preprocess(observation):
     return ops.cast(observation, "float32") / 4.0
 
 
 def export(base, model, initial_memory, **options):
-    return export_policy(base, model, prepare, SHAPE, initial_memory=initial_memory, **options)
+    return export_policy(base, model, preprocess, SHAPE, initial_memory=initial_memory, **options)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,9 @@ def test_a_step_returns_the_next_memory(exported):
     expected = memory
     for seed in range(5):
         raw = np.random.default_rng(seed).integers(0, 9, (3, *SHAPE), np.uint8)
-        q_values, (expected,), scores = model(prepare(raw), expected, return_attention_scores=True)
+        q_values, (expected,), scores = model(
+            preprocess(raw), expected, return_attention_scores=True
+        )
         for name in ("act_with_attention", "act"):
             answer = session.run(name, {"observation": raw, "memory": memory})
             np.testing.assert_allclose(answer["q_values"], q_values, rtol=1e-4, atol=1e-5)

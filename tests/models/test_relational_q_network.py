@@ -202,10 +202,10 @@ def test_padding_determines_the_neighbours_of_a_cell(padding, known):
     model = network("fast", conv_kernel_size=kernel, conv_padding=padding)
     x = observation(SHAPES["fast"])
 
-    def cells(prepared):
+    def cells(x):
         for layer in model.grid_layers:
-            prepared = layer(prepared)
-        return array(prepared)[0]
+            x = layer(x)
+        return array(x)[0]
 
     there = x.copy()
     there[0, 3, 3] += 1.0

@@ -65,7 +65,7 @@ def with_nan(values):
         ({"observations": lambda o: o[:, :0]}, r"observations must be .* shape \(4, 0\)"),
         ({"actions": lambda a: a.astype(str)}, "actions must be numbers .* dtype <U"),
         ({"rewards": lambda r: r + 1j}, "rewards must be numbers .* dtype complex128"),
-        ({"actions": lambda a: a[1:]}, "needs 4 observations and 3 actions"),
+        ({"actions": lambda a: a[1:]}, "must have 4 observations and 3 actions"),
         ({"observations": lambda a: a[1:]}, "received 3 and 3"),
         ({"rewards": lambda a: a[:0]}, "at least one step"),
         ({"rewards": lambda a: a[:, None]}, "rewards must be"),
