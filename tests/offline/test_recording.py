@@ -210,8 +210,6 @@ NOTHING = np.zeros(1)
         (cart_pole, 0, 1.0, "random", r"in Discrete\(2\); received 1.0"),
         (cart_pole, 0, np.nan, "random", r"in Discrete\(2\); received nan"),
         (pendulum, NOTHING, np.array([np.nan]), "random", r"in Box.*; received .*nan"),
-        (pendulum, NOTHING, np.array([np.nan]), "clipped", r"in Box.*; received .*nan"),
-        (pendulum, NOTHING, np.array([np.nan]), "tanh", r"in Box.*; received .*nan"),
         (pendulum, NOTHING, np.zeros(2), "random", r"in Box.*; received array\(\[0., 0.\]\)"),
     ],
 )
@@ -247,8 +245,6 @@ class Custom(gymnasium.Env):
     ("changes", "message"),
     [
         ({"observation": np.nan}, "observations of Custom must be finite in float32; received nan"),
-        ({"observation": np.inf}, "observations of Custom must be finite in float32; received inf"),
-        ({"reward": np.nan}, "rewards of Custom must be finite in float32; received nan"),
         ({"reward": 1e39}, r"rewards of Custom must be finite in float32; received 1e\+39"),
     ],
 )
@@ -268,12 +264,7 @@ box, discrete = gymnasium.spaces.Box, gymnasium.spaces.Discrete
             {"observations": gymnasium.spaces.Dict({"at": discrete(3)})},
             r"Custom must have array observations, .*; received Dict\('at': Discrete\(3\)\)",
         ),
-        (
-            {"observations": gymnasium.spaces.Tuple([discrete(3)])},
-            r"array .*; received Tuple\(Discrete",
-        ),
         ({"observations": box(-1, 1, (0,))}, r"array .*; received Box\("),
-        ({"observations": gymnasium.spaces.Text(3)}, r"array .*; received Text\("),
         (
             {"actions": gymnasium.spaces.MultiDiscrete([2, 3])},
             r"Custom: the action space .*; received Multi",

@@ -1,4 +1,4 @@
-"""Trained models in the package reach the results of their cards; damaged files are errors."""
+"""Pretrained models reach the results of their cards; damaged files are errors."""
 
 import hashlib
 import json
@@ -45,7 +45,7 @@ def card(name):
     return json.loads((FOLDER / name / "evaluation.json").read_text())
 
 
-def test_package_is_small_and_lists_its_trained_models():
+def test_package_is_small_and_lists_its_pretrained_models():
     names = pretrained_models()
     assert {"doorkey-5x5", "doorkey-6x6", "doorkey-8x8", "doorkey-16x16"} <= names.keys()
     assert {"memory-s17", "key-corridor-s3r3", "box-world"} <= names.keys()
@@ -131,7 +131,7 @@ def test_dt_doorkey_reaches_the_results_of_its_card():
 
 
 @pytest.mark.parametrize("name", sorted(pretrained_models()))
-def test_model_and_policy_of_a_preset_have_the_same_weights(name):
+def test_pretrained_model_and_policy_have_the_same_weights(name):
     class_name = json.loads((FOLDER / name / "metadata.json").read_text())["class"]
     model = getattr(rrl_tf.models, class_name).from_preset(name)
     stored = np.concatenate([weight.ravel() for weight in model.get_weights()])
@@ -218,9 +218,7 @@ def flip(file):
     file.write_bytes(content)
 
 
-@pytest.mark.parametrize(
-    "file", ["model.weights.h5", "config.json", "README.md", "policy/1/saved_model.pb"]
-)
+@pytest.mark.parametrize("file", ["model.weights.h5", "policy/1/saved_model.pb"])
 @pytest.mark.parametrize("damage", ["changed", "missing"])
 def test_damaged_file_is_an_error(copied, file, damage):
     flip(copied / file) if damage == "changed" else (copied / file).unlink()
@@ -258,19 +256,18 @@ def test_bad_metadata_is_an_error(copied, content):
 DENSE = json.dumps(keras.saving.serialize_keras_object(keras.layers.Dense(1)))
 
 
-@pytest.mark.parametrize("load_weights", [True, False])
 @pytest.mark.parametrize(
     "content",
-    ['"hello"', "{}", "[]", "null", "3", '{"class_name": 3}', DENSE, DEEP],
+    ['"hello"', "{}", '{"class_name": 3}', DENSE, DEEP],
     ids=shortened,
 )
-def test_configuration_of_no_model_is_an_error(copied, content, load_weights):
+def test_configuration_of_no_model_is_an_error(copied, content):
     (copied / "config.json").write_text(content)
     metadata = json.loads((copied / "metadata.json").read_text())
     metadata["sha256"]["config.json"] = hashlib.sha256(content.encode()).hexdigest()
     (copied / "metadata.json").write_text(json.dumps(metadata))
     with pytest.raises(InvalidInput, match=r"config\.json' was written by.*; received .*") as error:
-        RelationalQNetwork.from_preset(copied, load_weights=load_weights)
+        RelationalQNetwork.from_preset(copied)
     assert len(str(error.value)) < 1000 and "\n" not in str(error.value)
 
 
@@ -349,6 +346,6 @@ def test_card_names_data_without_their_path(source, name):
     assert make_preset.without_path({"data": source, "seed": 1}) == {"data": name, "seed": 1}
 
 
-def test_no_trained_model_contains_local_paths():
+def test_no_pretrained_model_contains_local_paths():
     for file in FOLDER.rglob("*.json"):
         assert "minari:" not in (text := file.read_text()) and "runs/" not in text, file
