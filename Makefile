@@ -1,4 +1,4 @@
-# Every command sets up .venv by itself when requirements.txt is newer than it.
+# Every command creates or updates .venv first if requirements.txt is newer.
 export PYTHON ?= python3.11
 RUN := .venv/bin/python
 export TF_CPP_MIN_LOG_LEVEL ?= 3
@@ -8,15 +8,15 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 demo: .venv/installed
 	$(RUN) -m train_scripts.demo
 
-# One process more than there are cores, as some tests wait for servers and time-outs.
+# Three processes for two cores, because some tests wait for servers and time-outs.
 test: .venv/installed lint
 	$(RUN) -m pytest -n 3 --dist loadfile
 
-# Learning takes long enough for XLA's optimisations, which tests/conftest.py leaves out.
+# Training is faster with XLA's optimisations, which tests/conftest.py disables.
 test-slow: .venv/installed
 	XLA_FLAGS= $(RUN) -m pytest -m slow
 
-# The documentation as a site, in site/; any warning is an error.
+# Builds the documentation as a site, in site/; any warning is an error.
 docs: .venv/installed
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
 
@@ -56,11 +56,11 @@ pretrained: .venv/installed
 	$(MAKE_PRESET) --run runs/nth_farthest/fast-seed0 --name nth-farthest --command "python -m train_scripts.train_nth_farthest" \
 	    --description "Answers which of four vectors is the nth farthest from a given one, with a Relational Memory." --limits "$(QUESTIONS)"
 
-# The wheel in an empty environment, from another folder: downloads TensorFlow, or takes pip's cache.
+# Tests the wheel in an empty environment, from another folder. Downloads TensorFlow unless pip has it.
 package:
 	.ci/package
 
-# Measures the speed tables of the docs, on an idle machine. PyTorch is the other side of some:
+# Measures the speed tables of the docs, on an idle machine. Some compare with PyTorch:
 # pip install torch==2.13.0
 MEASURED := speed/update speed/recurrent_update speed/acting speed/relational_memory speed/serving
 benchmarks: .venv/installed
@@ -71,7 +71,7 @@ TRAINED := doorkey memory memory_ablations mnist nth_farthest text offline stitc
 results: .venv/installed
 	set -e; for name in $(TRAINED); do $(RUN) -m benchmarks reproductions/$$name --jobs 2; done
 
-# Every task's training step on this machine's GPU, and whether it computes what the CPU does.
+# Runs every task's training step on this machine's GPU and compares its numbers with the CPU's.
 gpu-check: .venv/installed
 	$(RUN) -m benchmarks speed/gpu_check
 
