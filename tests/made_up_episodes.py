@@ -1,4 +1,4 @@
-"""Random episodes in the shape of Walker2d, in each format that `load_episodes` reads."""
+"""Random episodes with the sizes of Walker2d, in each format that `load_episodes` reads."""
 
 import os
 import warnings

@@ -1,4 +1,4 @@
-"""What tests of the page without a server share: small presets, and node that runs its files."""
+"""Small models, and Node.js to run the files of the page, for tests of the static page."""
 
 import json
 import pathlib
@@ -28,7 +28,7 @@ def page_with_modules(folder, presets):
 
 
 def save_with_policy(network, version, folder):
-    """A preset with its policy, as `make_preset` makes it of a run."""
+    """Write a pretrained model with its policy, as `make_preset` does."""
     files = [path for path in version.rglob("*") if path.is_file()]
     beside = {f"policy/1/{file.relative_to(version)}": file.read_bytes() for file in files}
     return network.save_to_preset(folder, extra_files=beside)

@@ -1,4 +1,4 @@
-"""The chapter's network: ours against its formulas in numpy, and against PyTorch."""
+"""Converted weights of the book's network give its outputs in NumPy and PyTorch."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""min-decision-transformer's network, its formulas in NumPy under its names, and ours."""
+"""Converted weights of min-decision-transformer give its outputs in NumPy."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The chapter's and the blog's MNIST networks: ours against PyTorch, and against numpy."""
+"""Converted weights of the book's and the blog's MNIST networks give their outputs."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""DeepMind's own outputs: those recorded from Sonnet 1.36, for its variables under its names."""
+"""Converted weights of Sonnet 1.36 give the outputs that were recorded from it."""
 
 import json
 from pathlib import Path

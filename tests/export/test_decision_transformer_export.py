@@ -1,4 +1,4 @@
-"""A served Decision Transformer acts as the one that was trained."""
+"""An exported Decision Transformer acts like the trained one."""
 
 import dataclasses
 import functools

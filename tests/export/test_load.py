@@ -1,4 +1,4 @@
-"""Loading of exports, and the one error of a damaged one."""
+"""Loading of exports, and the error of a damaged export."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""AppendCoordinates against its formula; learned places in their place."""
+"""AppendCoordinates, compared with its formula, and errors of PositionEmbedding."""
 
 import re
 
@@ -67,7 +67,7 @@ def test_bad_arguments_are_errors():
 
 @pytest.mark.parametrize("shape", [(2, 1, 3), (2, 6, 1), (2, 5, 3), (6, 3)])
 def test_positions_of_another_size_are_an_error(shape):
-    """Once, one entity became as many as there are places."""
+    """A single entity must not be broadcast to all positions."""
     layer = PositionEmbedding()
     layer(np.ones((2, 6, 3), "float32"))
     told = rf"built for, \(6, 3\); received the shape {re.escape(str(shape))}"

@@ -1,4 +1,4 @@
-"""CausalTransformerBlock against the same in NumPy, and what it may never do."""
+"""CausalTransformerBlock, compared with NumPy: causality, padding, rows and dropout."""
 
 import math
 
@@ -31,7 +31,7 @@ def built(seed=0, **arguments):
 
 
 def oracle(block, x, mask=None):
-    """The block's output and attention in float64, one query after the other."""
+    """Return output and attention of the block in float64, computed query by query."""
     w = {v.path.split("/", 1)[1]: array(v).astype("float64") for v in block.weights}
     batch, steps, width = x.shape
     heads, size = block.num_heads, width // block.num_heads
@@ -153,7 +153,7 @@ def test_dropout_acts_in_training_only(placement):
 
 @pytest.mark.parametrize("placement", ["output", "probabilities"])
 def test_dropout_placement_selects_the_dropped_tensor(placement):
-    """Equal values gathered by any attention are these values: 0 or 2 after dropping half."""
+    """With equal values, attention returns the value unless its probabilities are dropped."""
     block = CausalTransformerBlock(1, dropout=0.5, dropout_placement=placement, seed=1)
     block.build((None, STEPS, WIDTH))
     ones = np.ones((3, 1, STEPS, WIDTH), "float32")

@@ -31,7 +31,7 @@ def random_graph(seed, share=0.4):
 
 
 def softmax(scores, allowed):
-    """Row by row over the allowed keys alone; a row without any is all zeros."""
+    """Compute the softmax of each row over the allowed keys; a row without any is zeros."""
     result = np.zeros_like(scores)
     for row in np.ndindex(scores.shape[:-1]):
         keys = np.nonzero(allowed[row])[0]
@@ -80,7 +80,7 @@ def test_edge_features_bias_the_scores_of_every_head(seed):
 @given(seed=SEEDS)
 @settings(max_examples=5)
 def test_nodes_depend_on_nodes_within_as_many_edges_as_rounds(seed):
-    """Farther nodes do not change a node, and nearer nodes do."""
+    """Only nodes within as many edges as rounds change a node."""
     edges = random_graph(seed, 0.25)
     module = RelationalModule(RelationalBlock(HEADS, KEY), num_rounds=2, share_weights=True)
     before = array(module(X, edges=edges))

@@ -1,4 +1,4 @@
-"""Padding masks that Keras carries, in every kind of model."""
+"""Padding masks that Keras passes from layer to layer, in every kind of model."""
 
 import keras
 import numpy as np
@@ -17,8 +17,7 @@ from rrl_tf.layers import (
 )
 from rrl_tf.layers.masks import keras_mask_functions
 
-# Keras suspects a mistake where one entity attends to itself alone; and a model within a model
-# passes a mask on to its layers, but says that it does not to what follows.
+# Keras warns of a softmax over one entity, and that a nested model does not pass its mask on.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You are using a softmax"),
     pytest.mark.filterwarnings("ignore:Layer .* does not support masking"),
@@ -44,7 +43,7 @@ def array(tensor):
 
 
 def padded_tokens(batch, length, front=False):
-    """Words 1 to 4, and zeros after (or before) them; the second sequence holds nothing else."""
+    """Return words 1 to 4 with zeros after (or before) them; the second sequence is all zeros."""
     sizes = RNG.integers(1, length + 1, batch)
     sizes[0] = length
     sizes[1:2] = 0
@@ -77,7 +76,7 @@ def nested(layer):
 
 
 def masking(layer):
-    """Vectors instead of words: zeros are hidden."""
+    """Return a model that masks vectors of zeros."""
     tokens = keras.Input((None,), dtype="int32")
     words = keras.layers.Embedding(5, WIDTH)(tokens) * ops.cast(tokens[..., None] > 0, "float32")
     return keras.Model(tokens, layer(keras.layers.Masking()(words)))
@@ -97,7 +96,7 @@ MODELS = [sequential, functional, functional_that_asks, nested, masking, Subclas
 
 
 def assert_padding_changes_nothing(model, tokens):
-    """Every sequence alone and without its padding gives what it gives in the padded batch."""
+    """Compare each sequence, alone and without padding, with its row of the padded batch."""
     together = array(model(tokens))
     assert np.isfinite(together).all()
     for sequence, output in zip(tokens, together):
@@ -125,7 +124,7 @@ def test_private_mask_functions_exist_in_keras_3_15():
     ],
 )
 def test_padding_changes_nothing(name, make):
-    """As many sequences as words: a mask along the wrong axis would fit, and hide others."""
+    """With as many sequences as words, a mask along the wrong axis has a valid shape."""
     assert_padding_changes_nothing(make(LAYERS[name]()), padded_tokens(4, 4))
 
 
@@ -173,7 +172,7 @@ def test_padding_does_not_change_fit_and_predict():
 
 @pytest.mark.parametrize("length", [5, 7])
 def test_mask_of_the_context_applies_to_the_keys(length):
-    """Five queries, some of them padding themselves, and as many keys or more."""
+    """Five queries, some of which are padding, and five or seven keys."""
     questions, tokens = padded_tokens(5, 5), padded_tokens(5, length, front=True)
     x, y = keras.Input((None,), dtype="int32"), keras.Input((None,), dtype="int32")
     attention = MultiHeadDotProductAttention(2, 3)
@@ -207,7 +206,7 @@ def test_mask_of_the_caller_combines_with_padding(name):
 
 @relational
 def test_padding_mask_passes_to_the_next_layer(name):
-    """Averaging afterwards leaves out what was padding, also after a mask of the caller's."""
+    """A later average ignores padding, also after a mask argument."""
     tokens, layer, average = (
         padded_tokens(4, 5),
         LAYERS[name](),

@@ -1,4 +1,4 @@
-"""MultiHeadDotProductAttention against loops in numpy, and what only it can do."""
+"""MultiHeadDotProductAttention, compared with loops in NumPy, and its errors."""
 
 import keras
 import numpy as np
@@ -26,7 +26,7 @@ def randomised(layer, *shapes):
 
 
 def weights_of(layer):
-    """name, without the layer's own -> float64 array."""
+    """Return name, without the layer's name -> float64 array."""
     return {
         "/".join(weight.path.split("/")[-2:]): array(weight).astype("float64")
         for weight in layer.weights
@@ -34,14 +34,14 @@ def weights_of(layer):
 
 
 def normalise(x, gain, bias):
-    """LayerNorm over as many of the last axes as the gain has."""
+    """Normalise over the last axes, as many as the gain has."""
     axes = tuple(range(-gain.ndim, 0))
     mean = x.mean(axis=axes, keepdims=True)
     return gain * (x - mean) / np.sqrt(x.var(axis=axes, keepdims=True) + 1e-5) + bias
 
 
 def one_score(layer, w, q_i, k_i, k_j, j):
-    """The score of key j for query i; `k_i` is the key of entity i itself."""
+    """Return the score of key j for query i; `k_i` is the key of entity i."""
     if layer.score == "dot":
         return q_i @ k_j / np.sqrt(layer.key_size)
     query = q_i @ w["score_query/kernel"] + w["score_query/bias"]
@@ -53,7 +53,7 @@ def one_score(layer, w, q_i, k_i, k_j, j):
 
 
 def oracle(layer, x, context=None, mask=None):
-    """The definition, entity by entity, in float64: output and scores of one (N, F) input."""
+    """Return output and scores of one (N, F) input in float64, computed entity by entity."""
     w = weights_of(layer)
     h_count, k, v = layer.num_heads, layer.key_size, layer.value_size
     if context is None:

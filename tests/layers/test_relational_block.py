@@ -1,4 +1,4 @@
-"""RelationalBlock and RelationalModule against their parts composed by hand."""
+"""RelationalBlock and RelationalModule, compared with a composition of their parts."""
 
 import numpy as np
 import pytest

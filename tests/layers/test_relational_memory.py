@@ -1,4 +1,4 @@
-"""RelationalMemory: sequences against numpy, masks, states, and what it refuses."""
+"""RelationalMemory: sequences compared with NumPy, masks, states and errors."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""RelationalMemoryCell against numpy: over its options, its gradients, and Sonnet's own tests."""
+"""RelationalMemoryCell, compared with NumPy: options, gradients, and the tests of Sonnet."""
 
 import keras
 import numpy as np
@@ -20,7 +20,7 @@ def array(tensor):
 
 
 def cell_and_oracle(arguments, num_rows=None, features=FEATURES, **kwargs):
-    """A cell and the oracle with the same random weights; `num_rows` is None for vectors."""
+    """Return a cell and an oracle with equal random weights; `num_rows` is None for vectors."""
     cell = RelationalMemoryCell(**arguments)
     rows = () if num_rows is None else (num_rows,)
     cell.build((None, *rows, features))
@@ -128,7 +128,7 @@ def test_gradients_equal_finite_differences_of_the_oracle(options, num_rows):
 
 
 def _array_of_oracle(oracle, weight):
-    """The oracle's own array with the values of a weight of the cell."""
+    """Return the oracle's array that has the values of a weight of the cell."""
     (found,) = (
         value
         for value in oracle.variables.values()

@@ -1,4 +1,4 @@
-"""RelationalMemory in the hands of Keras: wrappers, training, files, graphs and other backends."""
+"""RelationalMemory in Keras wrappers, training, files, graphs and other backends."""
 
 import importlib.util
 import os
@@ -69,7 +69,7 @@ def test_time_distributed_runs_the_layer_on_every_sequence():
 
 @keras.saving.register_keras_serializable(package="rrl_tf_tests")
 class Reader(keras.Model):
-    """A subclassed model: an embedding, the core, an answer."""
+    """A subclassed model with an embedding, a memory and a dense layer."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)

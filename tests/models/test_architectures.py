@@ -1,4 +1,4 @@
-"""Architectures and trained models by name."""
+"""Named architectures and pretrained models."""
 
 import pytest
 

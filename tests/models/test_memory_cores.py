@@ -149,7 +149,7 @@ def test_relational_memory_core_equals_the_layer():
 
 @pytest.mark.parametrize("blocks", [1, 2])
 def test_memory_attends_to_visible_entities(blocks):
-    """The layer on rows made by hand, everything in sight."""
+    """Return the layer's output for explicit rows, all of them visible."""
     core = {"mem_slots": 3, "head_size": 4, "num_blocks": blocks, "forget_bias": 1.0}
     model, inputs = network("relational-memory-entities", core_arguments=core), sequences()
     inputs["observation"][..., 0] = 0

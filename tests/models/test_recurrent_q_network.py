@@ -1,4 +1,4 @@
-"""RecurrentQNetwork: steps and sequences, resets, files, graphs, and what it refuses."""
+"""RecurrentQNetwork: steps and sequences, resets, files, graphs and errors."""
 
 import keras
 import numpy as np
@@ -29,7 +29,7 @@ every_core = pytest.mark.parametrize("preset", CORES)
 
 
 def step_by_step(model, inputs, memory, first):
-    """What `call` makes of sequences, the resets done by hand."""
+    """Return the results of one `call` per step, with explicit resets."""
     q, memories = [], []
     for t in range(first.shape[1]):
         memory = model.reset_memory(memory, first[:, t])
@@ -128,7 +128,7 @@ def test_saved_network_gives_the_same_output(preset, arguments, tmp_path):
     [("mixed_bfloat16", "float32"), pytest.param("float64", "float64", marks=pytest.mark.tf_only)],
 )
 def test_q_values_and_memories_have_the_variables_dtype(dtype, expected):
-    """Not of half of it; and a window of float64 could not be computed."""
+    """Mixed precision returns float32."""
     for preset in CORES:
         arguments = {**SMALL, "core_arguments": CORES[preset]}
         model = RecurrentQNetwork.from_preset(preset, SEEN, dtype=dtype, **arguments)

@@ -1,4 +1,4 @@
-"""Recipes of recordings and their policies without files."""
+"""Recipes of recordings, and the policies that need no files."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Recordings: equality with what was played, errors, and atomic writes."""
+"""Recordings equal the played episodes; errors; atomic writes."""
 
 import functools
 import itertools

@@ -1,4 +1,4 @@
-"""Trained models on the Hugging Face Hub."""
+"""Pretrained models on the Hugging Face Hub."""
 
 import fnmatch
 import json
