@@ -5,7 +5,7 @@ import math
 import keras
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from keras import ops
 
@@ -67,6 +67,7 @@ def oracle(block, x, mask=None):
 
 
 @NORMS
+@settings(max_examples=8)
 @example(lengths=[STEPS] * 3, end=True, seed=0)
 @given(
     lengths=st.lists(st.integers(0, STEPS), min_size=3, max_size=3),
@@ -87,6 +88,7 @@ def test_block_equals_numpy(norm, lengths, end, seed):
 
 
 @NORMS
+@settings(max_examples=5)
 @given(step=st.integers(0, STEPS - 1), ask=st.booleans())
 def test_output_does_not_depend_on_later_positions(norm, step, ask):
     block = built(norm=norm)

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
@@ -107,6 +107,7 @@ def assert_is_oracle(layer, x, context=None, mask=None):
 sizes = st.integers(2, 4)
 
 
+@settings(max_examples=10)
 @given(
     score=st.sampled_from(["dot", "additive", "book_additive"]),
     qkv_norm=st.sampled_from([None, "entity", "joint", "fused"]),
@@ -129,6 +130,7 @@ def test_self_attention_equals_numpy(
     assert_is_oracle(layer, x, mask=mask)
 
 
+@settings(max_examples=8)
 @given(
     score=st.sampled_from(["dot", "additive"]),
     qkv_norm=st.sampled_from([None, "entity", "joint"]),
@@ -204,8 +206,8 @@ def test_dropout_acts_on_the_probabilities_in_training_only():
     dropped, scores_in_training = layer(x, training=True, return_attention_scores=True)
     assert not np.allclose(array(dropped), array(still))
     np.testing.assert_array_equal(array(scores_in_training), array(scores))
-    mean = np.mean([array(layer(x, training=True)) for _ in range(100)], axis=0)
-    np.testing.assert_allclose(mean, array(still), atol=0.4)
+    mean = np.mean([array(layer(x, training=True)) for _ in range(50)], axis=0)
+    np.testing.assert_allclose(mean, array(still), atol=0.5)
 
 
 def test_projections_have_different_initial_weights():
@@ -265,8 +267,8 @@ def test_bad_arguments_are_errors(arguments, message):
         ({}, [(None, 6, None)], "known F"),
         ({"score": "book_additive"}, [(None, None, 3)], "number of entities must be known"),
         ({"qkv_norm": "joint"}, [(None, None, 3)], "number of entities must be known"),
-        ({"score": "book_additive"}, [(None, 6, 3), (None, 6, 3)], "no `context`"),
-        ({"qkv_norm": "fused"}, [(None, 6, 3), (None, 6, 3)], "no `context`"),
+        ({"score": "book_additive"}, [(None, 6, 3), (None, 6, 3)], "`context` must be None"),
+        ({"qkv_norm": "fused"}, [(None, 6, 3), (None, 6, 3)], "`context` must be None"),
     ],
 )
 def test_bad_shapes_are_errors(arguments, shapes, message):

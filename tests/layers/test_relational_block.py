@@ -114,7 +114,7 @@ def test_bad_arguments_are_errors(arguments, message):
 
 
 def test_residual_needs_equal_sizes():
-    with pytest.raises(ValueError, match=r"size of the entities, 8.*\(7,\)"):
+    with pytest.raises(ValueError, match=r"residual connection, 8.*\(7,\)"):
         RelationalBlock(2, 5, units=(7,)).build(X.shape)
 
 
