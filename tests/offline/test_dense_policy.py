@@ -176,5 +176,7 @@ def test_invalid_files_are_errors(tmp_path):
 
 def test_an_observation_of_another_shape_is_an_error():
     policy = DensePolicy(WHOLE, "mine.npz")
-    with pytest.raises(InvalidInput, match=r"mine.npz needs .* \(3,\); received the shape \(4,\)"):
+    with pytest.raises(
+        InvalidInput, match=r"mine.npz must have .* \(3,\); received the shape \(4,\)"
+    ):
         policy(np.zeros(4))

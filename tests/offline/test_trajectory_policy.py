@@ -195,5 +195,5 @@ def test_rewards_must_be_one_per_episode_after_the_first_step(policy, wrong):
 
 @pytest.mark.parametrize(("envs", "seeds"), [(Countdown(), [1]), ([Countdown()], 1), ([], [])])
 def test_play_episodes_needs_one_seed_per_environment(policy, envs, seeds):
-    with pytest.raises(InvalidInput, match="a list of environments and one seed per environment"):
+    with pytest.raises(InvalidInput, match=r"one seed per environment; received"):
         play_episodes(policy, envs, 0.0, seeds)
