@@ -159,17 +159,7 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
             self.final_norm = LayerNormalization(
                 epsilon=self.epsilon, dtype=self.dtype_policy, name="final_norm"
             )
-        sizes = {"action": self.action_size, "state": self.state_size, "return": 1}
-        self.predictors = {
-            head: make_dense(
-                self,
-                f"predict_{head}",
-                sizes[head],
-                activation=self._action_activation if head == "action" else None,
-                full_precision=True,
-            )
-            for head in self.heads
-        }
+        self.predictors = self._make_predictors()
 
     def _take_arguments(self):
         """Store the arguments that the layers have checked."""
@@ -179,6 +169,19 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
         self.width, self.positions = self.embedding.width, self.embedding.positions
         self.embedding_dropout = self.embedding.dropout
         self.embeddings_initializer = self.embedding.embeddings_initializer
+
+    def _make_predictors(self):
+        sizes = {"action": self.action_size, "state": self.state_size, "return": 1}
+        return {
+            head: make_dense(
+                self,
+                f"predict_{head}",
+                sizes[head],
+                activation=self._action_activation if head == "action" else None,
+                full_precision=True,
+            )
+            for head in self.heads
+        }
 
     def build(self, inputs_shape: dict[str, Shape] | None = None) -> None:
         if inputs_shape is not None:
