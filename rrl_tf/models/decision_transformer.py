@@ -154,11 +154,7 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
             for i in range(1, self.num_blocks + 1)
         ]
         self._take_arguments()
-        self.final_norm = None
-        if self.norm == "pre":
-            self.final_norm = LayerNormalization(
-                epsilon=self.epsilon, dtype=self.dtype_policy, name="final_norm"
-            )
+        self.final_norm = self._make_final_norm() if self.norm == "pre" else None
         self.predictors = self._make_predictors()
 
     def _take_arguments(self):
@@ -169,6 +165,9 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
         self.width, self.positions = self.embedding.width, self.embedding.positions
         self.embedding_dropout = self.embedding.dropout
         self.embeddings_initializer = self.embedding.embeddings_initializer
+
+    def _make_final_norm(self):
+        return LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name="final_norm")
 
     def _make_predictors(self):
         sizes = {"action": self.action_size, "state": self.state_size, "return": 1}
