@@ -20,7 +20,7 @@ load_tensorflow()
 
 PACKAGES = (
     *("layers", "models", "convert", "envs", "data", "export", "training", "agents"),
-    *("offline", "interpret", "presets", "viz"),
+    *("offline", "interpret", "pretrained", "viz"),
 )
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
 # The playground relative to `docs`, and in the site, where the networks run in the browser.

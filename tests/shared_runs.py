@@ -1,4 +1,4 @@
-"""Tiny runs of every task for processes of their own: `python shared_runs.py RUNS RUN ...`.
+"""Tiny runs of every task in separate processes: `python shared_runs.py RUNS RUN ...`.
 
 A RUN is `TASK:DEVICES:NAME`, or `TASK:DEVICES:NAME:JSON` with fields of its configuration. In the
 environment, `LOGICAL_DEVICES` is how many virtual CPU devices there are, and `SIGNAL` a signal and

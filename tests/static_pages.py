@@ -1,4 +1,4 @@
-"""What tests of the page without a server share: small presets, and node that runs its files."""
+"""Small models, and Node.js to run the files of the page, for tests of the static page."""
 
 import json
 import pathlib
@@ -12,7 +12,6 @@ from rrl_tf.data.perturb import clean
 from rrl_tf.envs import doorkey_task
 from rrl_tf.export import export_classifier, export_decision_transformer, export_policy
 from rrl_tf.models import DecisionTransformer, RelationalClassifier
-from rrl_tf.models.trained import write_preset
 from rrl_tf.offline import Scaling
 from serving.playground.static_page import write_page
 
@@ -29,15 +28,15 @@ def page_with_modules(folder, presets):
 
 
 def save_with_policy(network, version, folder):
-    """A preset with its policy, as `make_preset` makes it of a run."""
+    """Write a pretrained model with its policy, as `make_preset` does."""
     files = [path for path in version.rglob("*") if path.is_file()]
     beside = {f"policy/1/{file.relative_to(version)}": file.read_bytes() for file in files}
-    return write_preset(network, folder, extra_files=beside)
+    return network.save_to_preset(folder, extra_files=beside)
 
 
 def q_network_preset(folder, network, prepare=ONE_HOT):
     version = export_policy(
-        folder / "export", network, prepare, (7, 7, 4), policy={"action_names": ACTIONS}
+        folder / "export", network, prepare, (7, 7, 4), details={"action_names": ACTIONS}
     )
     return save_with_policy(network, version, folder / "q-network")
 
@@ -61,7 +60,7 @@ def transformer_preset(folder, told=2.0, **arguments):
     )
     details = {"action_names": ACTIONS, **({"return_scale": told} if told else {})}
     version = export_decision_transformer(
-        folder / "export", network, scaling, (7, 7, 4), "uint8", policy=details
+        folder / "export", network, scaling, (7, 7, 4), "uint8", details=details
     )
     return save_with_policy(network, version, folder / "transformer")
 

@@ -19,7 +19,7 @@ ALLOWED = {package: {*ORDER[:place], "viz"} for place, package in enumerate(ORDE
 ALLOWED["envs"] -= {"data", "convert", "models", "layers"}
 ALLOWED["data"] -= {"envs", "convert", "models", "layers"}
 ALLOWED["viz"] = set()
-COMMON = {"errors", "presets"}
+COMMON = {"errors", "pretrained"}
 """Modules of rrl_tf that all packages may import, as well as those with an underscore."""
 
 

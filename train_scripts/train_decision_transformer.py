@@ -48,8 +48,8 @@ class Config(DecisionTransformerConfig):
     """Folder of the runs."""
 
     data: str = "doorkey"
-    """`minari:ID`, `minari:FOLDER`, `tfds:NAME`, `tfds:FOLDER` or `hdf5:FILE`; or `doorkey`,
-    `pendulum` or `cartpole`, which `train_scripts.collect_dataset` records."""
+    """`minari:ID`, `minari:FOLDER`, `tfds:NAME` or `tfds:FOLDER`; or `doorkey`, `pendulum` or
+    `cartpole`, which `train_scripts.collect_dataset` records."""
     preprocessor: Literal["standardise", "one_hot"] = "one_hot"
     """How observations become states: standardised vectors, or one-hot codes of a grid."""
     return_scale: float | None = None

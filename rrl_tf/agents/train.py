@@ -460,7 +460,7 @@ def _finish(
         task.preprocessor,
         space.shape,
         space.dtype,
-        policy={
+        details={
             "environment": task.name,
             "action_names": list(task.action_names),
             "scores": {"step": run.step, **summary},

@@ -30,7 +30,7 @@ from rrl_tf.models import (
     dense_q_network,
 )
 from rrl_tf.offline import Scaling
-from rrl_tf.presets import FOLDER, POLICY
+from rrl_tf.pretrained import FOLDER, POLICY
 from serving import client, local
 from serving.client import connect
 from serving.server import running

@@ -316,7 +316,7 @@ def test_recurrent_inputs_must_be_finite_numbers():
     reward = {"previous_reward": np.array([0.0, np.nan], "float32")}
     with pytest.raises(InvalidInput, match="previous_reward must be finite"):
         measure_faithfulness(**{**step, "inputs": {**step["inputs"], **reward}})
-    with pytest.raises(InvalidInput, match=r"memory takes numbers.*'x'"):
+    with pytest.raises(InvalidInput, match=r"memory must be numbers.*'x'"):
         measure_faithfulness(**{**step, "memory": "x"})
     from_array, from_list = (
         measure_faithfulness(**step),

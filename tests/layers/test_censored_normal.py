@@ -72,7 +72,7 @@ def test_loss_and_gradient_are_finite_far_beyond_a_bound():
 
 @pytest.mark.tf_only
 def test_fit_recovers_location_and_scale_of_clipped_values():
-    """A squared error would find the clipped draws' mean, 0.8, and not the location, 1."""
+    """A squared error would learn the mean of the clipped draws, 0.8, not the location, 1."""
     import tensorflow as tf
 
     rng = np.random.default_rng(0)

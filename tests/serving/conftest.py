@@ -56,7 +56,7 @@ def prepare(observation):
 def export_tiny(base, seed=0, version=None):
     details = {"action_names": ["left", "right", "forward", "toggle"]}
     return export_policy(
-        base, make_policy_model(seed), prepare, SHAPE, policy=details, version=version
+        base, make_policy_model(seed), prepare, SHAPE, details=details, version=version
     )
 
 

@@ -14,7 +14,7 @@ from rrl_tf.export import export_decision_transformer, export_policy, load_polic
 from rrl_tf.models import DecisionTransformer
 from rrl_tf.offline import RECIPES, DensePolicy, Recipe, Scaling, load_episodes
 from rrl_tf.offline.recipes import swing_up
-from rrl_tf.presets import preset_folder
+from rrl_tf.pretrained import pretrained_folder
 from serving import client
 from train_scripts import collect_dataset
 
@@ -83,7 +83,7 @@ def test_a_recipe_uses_the_policies_of_a_folder(tmp_path, monkeypatch):
     with pytest.raises(InvalidInput, match=r"must hold mine.npz .* received .*"):
         collect_dataset.main(config)
     write_policy(tmp_path / "mine.npz", 17, 6)
-    with pytest.raises(InvalidInput, match=r"mine.npz needs observations of the shape \(17,\)"):
+    with pytest.raises(InvalidInput, match=r"mine.npz must have the shape \(17,\)"):
         collect_dataset.main(config)
     write_policy(tmp_path / "mine.npz", 3, 2)
     with pytest.raises(InvalidInput, match=r"must have the shape \(1,\); received \(2,\)"):
@@ -177,7 +177,7 @@ def test_the_folder_of_an_export(tmp_path):
 
 
 def test_the_folder_of_a_trained_preset(tmp_path):
-    folder = str(preset_folder("doorkey-5x5"))
+    folder = str(pretrained_folder("doorkey-5x5"))
     config = dataclasses.replace(
         CARTS,
         env="DoorKey-5x5",

@@ -4,10 +4,10 @@ import dataclasses
 import json
 import shutil
 
-import h5py
 import keras
 import numpy as np
 import pytest
+from made_up_episodes import write_minari
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import load_policy
@@ -349,15 +349,19 @@ def test_a_run_resumes_with_its_own_episodes_and_schedule_only(recorded, tmp_pat
         script.main(config)
 
 
-def write_numbers(path, rewards=1.0, dtype="float32"):
-    """Write a D4RL file without an environment; every fourth step has a reward."""
+def write_numbers(folder, rewards=1.0):
+    """Write a data set without an environment; every fourth step has a reward."""
     rng = np.random.default_rng(0)
-    with h5py.File(path, "w") as file:
-        file["observations"] = rng.normal(size=(60, 3)).astype(dtype)
-        file["actions"] = rng.uniform(-0.5, 0.5, size=(60, 2)).astype("float32")
-        file["rewards"] = (rewards * (np.arange(60) % 4 == 0)).astype("float32")
-        file["terminals"] = np.arange(60) % 10 == 9
-    return f"hdf5:{path}"
+    episodes = [
+        {
+            "observations": rng.normal(size=(11, 3)).astype("float32"),
+            "actions": rng.uniform(-0.5, 0.5, size=(10, 2)).astype("float32"),
+            "rewards": (rewards * (np.arange(first, first + 10) % 4 == 0)).astype("float32"),
+            "terminated": True,
+        }
+        for first in range(0, 60, 10)
+    ]
+    return write_minari(folder, episodes)
 
 
 DENSE = {
@@ -375,22 +379,21 @@ DENSE = {
     [("fast", 0.02, None, 0.06), ("dense", 900.0, None, 1000.0), ("fast", 0.02, 5.0, 5.0)],
 )
 def test_return_scale_is_the_largest_return_up_to_1000(tmp_path, preset, rewards, given, scale):
-    source = write_numbers(tmp_path / "numbers.hdf5", rewards)
+    source = write_numbers(tmp_path / "data", rewards)
     config = dataclasses.replace(script.PRESETS[preset], data=source, return_scale=given)
     scaling = script.make_scaling(config, load_episodes(source))
     np.testing.assert_allclose(scaling.return_scale, scale, rtol=1e-6)
 
 
 def test_fine_tuning_without_an_environment_leaves_no_folder(tmp_path):
-    data = write_numbers(tmp_path / "numbers.hdf5")
-    with pytest.raises(InvalidInput, match="fine_tune needs data with an environment; received hd"):
+    data = write_numbers(tmp_path / "data")
+    with pytest.raises(InvalidInput, match="fine_tune needs data with an environment; received mi"):
         script.main(tiny("", tmp_path / "runs", **DENSE, fine_tune=5, data=data))
     assert not (tmp_path / "runs").exists()
 
 
 def test_noise_scales_without_an_environment_warn(tmp_path):
-    """Boolean observations become numbers, so the policy can be exported."""
-    data = write_numbers(tmp_path / "numbers.hdf5", dtype=bool)
+    data = write_numbers(tmp_path / "data")
     with pytest.warns(UserWarning, match="no effect without an environment; the noise scale .* 1"):
         run = script.main(tiny("", tmp_path, **DENSE, noise_scales=(0.0, 1.0), data=data))
     assert "chosen_noise" not in summary_of(run)

@@ -22,7 +22,7 @@ from static_pages import (
 from rrl_tf import load_policy
 from rrl_tf.envs import DoorKeyStart, enumerate_starts, make_doorkey
 from rrl_tf.models import RelationalQNetwork
-from rrl_tf.presets import preset_name
+from rrl_tf.pretrained import pretrained_name
 from serving.sessions import WindowSession
 
 pytestmark = pytest.mark.tf_only
@@ -161,7 +161,7 @@ def pictures(count):
 def compare_classifiers(page, preset, images, tmp_path):
     """Compare the page's outputs with Python's, and return the latter."""
     answer = load_policy(preset).predict({"image": images}, "classify_with_attention")
-    asked = {"name": preset_name(preset), "images": images.reshape(len(images), -1).tolist()}
+    asked = {"name": pretrained_name(preset), "images": images.reshape(len(images), -1).tolist()}
     done, out = in_page("classify.mjs", page, asked, tmp_path)
     compare(done, out, answer["class"].tolist(), numbers(answer))
     return answer

@@ -29,7 +29,7 @@ from rrl_tf.models import (
     RelationalClassifier,
     RelationalQNetwork,
 )
-from rrl_tf.presets import FOLDER, preset_name
+from rrl_tf.pretrained import FOLDER, pretrained_name
 from serving.playground.static_page import page_files, write_page
 
 pytestmark = pytest.mark.tf_only
@@ -226,14 +226,14 @@ def oddly_named(tmp_path):
 
 def test_a_model_has_the_name_of_its_preset(oddly_named, monkeypatch):
     snapshot = shutil.copytree(oddly_named, oddly_named.with_name("0123abc"))
-    monkeypatch.setattr("rrl_tf.presets.snapshot", lambda *_: snapshot)
+    monkeypatch.setattr("rrl_tf.pretrained.snapshot", lambda *_: snapshot)
     monkeypatch.chdir(oddly_named)
     for preset, name in {"hf://owner/ours@v1": "ours", ".": oddly_named.name}.items():
         files = page_files([preset])
         (model,) = json.loads(files["config.json"])["models"]
         assert model["name"] == name
         assert model["network"]["weights"] == f"{name}.safetensors" in files
-    assert preset_name("policy/..") == oddly_named.name
+    assert pretrained_name("policy/..") == oddly_named.name
 
 
 def test_weights_with_special_characters_in_their_name_load(oddly_named, tmp_path):

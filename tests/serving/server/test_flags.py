@@ -65,7 +65,7 @@ def test_version(capsys):
 
 
 def test_preset_is_served_under_its_name(tmp_path):
-    from rrl_tf.presets import FOLDER
+    from rrl_tf.pretrained import FOLDER
     from serving.server.config_files import StartError
     from serving.server.versions import read_models
 
