@@ -44,8 +44,8 @@ pretrained: .venv/installed
 	$(MAKE_PRESET) --run runs/recurrent/memory-s17-lstm-long-dense-seed0 --name memory-s17 \
 	    --command "python -m train_scripts.train_recurrent --preset memory-s17" \
 	    --description "Solves MiniGrid-MemoryS17: an LSTM remembers which object was at one end of the hallway, and the agent goes to the same object at the other end." --limits "$(HALLWAY)"
-	$(MAKE_PRESET) --run runs/recurrent/key-corridor-s3r3-seed100 --name key-corridor-s3r3 \
-	    --command "python -m train_scripts.train_recurrent --preset key-corridor-s3r3 --seed 100" \
+	$(MAKE_PRESET) --run runs/recurrent/key-corridor-s3r3-lstm-long-seed3 --name key-corridor-s3r3 \
+	    --command "python -m train_scripts.train_recurrent --preset key-corridor-s3r3 --seed 3" \
 	    --description "Solves MiniGrid-KeyCorridorS3R3: finds the key behind a door, unlocks the locked room and picks up the ball." --limits "$(CORRIDOR)"
 	$(MAKE_PRESET) --run runs/box_world/fast-seed0 --name box-world --command "python -m train_scripts.train_box_world" \
 	    --description "Solves Box-World: opens the boxes in the order that leads to the gem, by attention between keys and locks." --limits "$(LOCKS)"
