@@ -310,7 +310,10 @@ def test_a_distractor_looks_like_a_lock():
         ({"held_out_share": -1}, "held_out_share must be from 0 to 1; received -1"),
         ({"held_out_share": "x"}, "held_out_share must be from 0 to 1; received 'x'"),
         ({"held_out_share": None}, "held_out_share must be from 0 to 1; received None"),
-        ({"num_distractors": 40}, "too little room"),
+        # Regression: such numbers hung.
+        ({"num_distractors": 10**6}, "at most 16 boxes, .*; received up to 1000005"),
+        ({"distractor_length": 10**6}, "at most 16 boxes, .*; received up to 4000005"),
+        ({"size": 10**6}, "size must be from 1 to 255; received 1000000"),
         ({"part": "validation"}, "part"),
         ({"part": "test", "goal_length": 1}, "goal_length of 2"),
         ({"part": "train", "goal_length": 4, "held_out_share": 1.0}, "held_out_share"),

@@ -32,7 +32,7 @@ def test_every_valid_environment_can_be_reset(**arguments):
     "arguments",
     [
         {"part": "train", "held_out_share": 0.7},  # 10 % of the draws fail
-        {"size": 11, "goal_length": 4, "num_distractors": 14},
+        {"size": 11, "goal_length": 4, "num_distractors": 11},
     ],
 )
 def test_rare_levels_raise_at_once(arguments):

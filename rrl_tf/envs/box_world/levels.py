@@ -25,6 +25,7 @@ COLOUR_BITS = 5
 COLOURS = 2**COLOUR_BITS - 1
 """Largest number of colours; the authors use 20."""
 
+LARGEST_SIZE = 255
 PARTS = ("all", "train", "test")
 _TRIES = 1000
 _COLOURINGS = 2000
@@ -144,7 +145,7 @@ class BoxWorldLevels:
     because its key opens only further distractors.
 
     Args:
-        size: side of the room in cells, without its walls.
+        size: side of the room in cells, without its walls; at most 255.
         goal_length: number of boxes that lead to the gem, or several numbers to draw from.
         num_distractors: number of branches of distractors, or several numbers to draw from.
         distractor_length: boxes per branch.
@@ -179,7 +180,7 @@ class BoxWorldLevels:
 
     def __post_init__(self):
         keep = functools.partial(object.__setattr__, self)
-        positive_int("size", self.size)
+        number_from("size", positive_int("size", self.size), 1, LARGEST_SIZE)
         positive_int("distractor_length", self.distractor_length)
         pairs = held_out_pairs(self.num_colours, self.held_out_share, self.held_out_seed)
         keep("held_out", pairs)
@@ -201,6 +202,21 @@ class BoxWorldLevels:
                 f"num_colours must be at least {max(self.goal_length) + 1 + needed} for "
                 f"goal_length {max(self.goal_length)} and these distractors; "
                 f"received {self.num_colours}"
+            )
+
+        self._check_room()
+
+    def _check_room(self):
+        """Raise `InvalidInput` for more boxes than a room can hold, which no try would place.
+
+        In two neighbouring rows, boxes are at least three columns apart, or two from the loose key.
+        """
+        boxes = 1 + max(self.goal_length) + max(self.num_distractors) * self.distractor_length
+        most = 1 + -(-max(0, self.size - 2) // 2) * -(-max(0, self.size - 4) // 3)
+        if boxes > most:
+            raise InvalidInput(
+                f"levels must have at most {most} boxes, the loose key included, in a room of size "
+                f"{self.size}; received up to {boxes}, which have too little room"
             )
 
     def checked(self, start: Any) -> BoxWorldStart:
