@@ -166,7 +166,7 @@ def meaning(labels: Iterable[str]) -> str:
 def mark_cells(
     axes: Axes,
     cells: Mapping[str, Cell],
-    looking: Cell | None = None,
+    attending: Cell | None = None,
     weights: np.ndarray | None = None,
     size: float = style.SMALL_SIZE,
     letters: Mapping[str, str] | None = None,
@@ -176,7 +176,7 @@ def mark_cells(
     Args:
         axes: axes whose data coordinates are cells, as after `draw_weights`.
         cells: dict label -> `(x, y)`.
-        looking: `(x, y)` of the attending cell, or `None`.
+        attending: `(x, y)` of the attending cell, or `None`.
         weights: image `(height, width)` scaled to 0..1 under the letters, which are white on dark
             cells; `None` writes no letters.
         size: font size of the letters.
@@ -189,7 +189,7 @@ def mark_cells(
     short = initials(cells) if letters is None else letters
     artists: list[Artist] = []
     for (x, y), label in merged_cells(cells).items():
-        here = (x, y) == looking
+        here = (x, y) == attending
         colour, width = (style.ACCENT, 2.2) if here else (style.TEXT, 1.0)
         box = Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, ec=colour, lw=width)
         box.set_zorder(4 if here else 3)

@@ -228,13 +228,13 @@ def _squares(figure, count):
     return panels[:count]
 
 
-def _draw_map(axes, weights, largest, cells, looking, letters):
+def _draw_map(axes, weights, largest, cells, attending, letters):
     """Draw the attention to the cells of a view."""
     _empty(axes)
     draw_weights(axes, weights, largest)
     box = axes.get_window_extent()
     size = min(style.SMALL_SIZE, 0.62 * 72 * box.width / _DPI / weights.shape[1])
-    mark_cells(axes, cells, looking, weights / largest, size, letters)
+    mark_cells(axes, cells, attending, weights / largest, size, letters)
 
 
 def _draw_bars(axes, title, values, colours, low, high):

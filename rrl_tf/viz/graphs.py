@@ -107,9 +107,9 @@ def _draw(axes, places, edges, attention):
     ones, others = np.nonzero(np.triu(edges))
     lines = np.stack([places[ones], places[others]], axis=1)
     axes.add_collection(LineCollection(list(lines), colors=style.LINE, linewidths=0.8, zorder=1))
-    looking, seen = np.nonzero(attention > 1e-3)
-    halves = np.stack([places[looking], (places[looking] + places[seen]) / 2], axis=1)
-    widths = _WIDEST * attention[looking, seen]
+    attending, seen = np.nonzero(attention > 1e-3)
+    halves = np.stack([places[attending], (places[attending] + places[seen]) / 2], axis=1)
+    widths = _WIDEST * attention[attending, seen]
     collection = LineCollection(list(halves), colors=style.PALETTE[0], linewidths=widths, zorder=2)
     axes.add_collection(collection)
     middle, reach = (places.max(0) + places.min(0)) / 2, np.ptp(places, axis=0).max() / 2 + 0.6

@@ -71,12 +71,12 @@ def test_equal_seeds_give_equal_questions():
 
 
 def test_floors():
-    floors = nth_farthest_floors(8, 16)
+    floors = nth_farthest_floors(8, 16, num_questions=50_000)
     assert list(floors) == ["chance", "no geometry", "norms only"]
-    assert floors["chance"] == pytest.approx(1 / 8, abs=0.005)
-    assert floors["no geometry"] == pytest.approx(2 / 8, abs=0.005)
-    assert floors["norms only"] == pytest.approx(0.309, abs=0.005)  # published by simulation
-    assert nth_farthest_floors(8, 16) == floors
+    assert floors["chance"] == pytest.approx(1 / 8, abs=0.01)
+    assert floors["no geometry"] == pytest.approx(2 / 8, abs=0.01)
+    assert floors["norms only"] == pytest.approx(0.309, abs=0.01)  # published by simulation
+    assert nth_farthest_floors(8, 16, num_questions=50_000) == floors
 
 
 def test_two_vectors_need_no_geometry():
