@@ -15,7 +15,7 @@ from rrl_tf.data.text import (
 )
 
 
-def test_the_packaged_text():
+def test_load_text_reads_the_packaged_text():
     text = load_text()
     assert 250_000 < len(text) < 300_000
     assert SHAKESPEARE.stat().st_size < 300_000

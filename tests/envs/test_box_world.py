@@ -189,7 +189,7 @@ def test_every_level_is_solved_in_the_order_meant(levels, seed):
 
 @given(levels=LEVELS, seed=st.integers(0, 2**63))
 @settings(max_examples=60)
-def test_contents_of_a_level(levels, seed):
+def test_a_level_contains_its_boxes_and_one_loose_key(levels, seed):
     start = levels.draw(np.random.default_rng(seed))
     again = levels.draw(np.random.default_rng(seed))
     assert start == again and hash(start) == hash(again)
@@ -255,7 +255,7 @@ def test_random_play_scores_as_in_the_authors_code():
     assert 0.27 < random_success(300, size=6, goal_length=1, num_distractors=0) < 0.43
 
 
-def test_is_registered():
+def test_box_world_is_registered_with_gymnasium():
     env = gymnasium.make("rrl_tf/BoxWorld-v0", size=8, goal_length=2, num_distractors=1)
     check_env(env.unwrapped, skip_render_check=True)
     observation, _ = env.reset(seed=3)
@@ -275,7 +275,7 @@ def test_state_keys_change_with_the_state():
     assert len(keys) == len(seen) > 10
 
 
-def test_the_picture():
+def test_render_draws_the_walls_and_the_held_key():
     env = BoxWorld(8, 1, 0, render_mode="rgb_array")
     env.reset(seed=0)
     assert env.render().shape == (160, 160, 3) and not env.render()[:16].any()

@@ -182,7 +182,7 @@ def test_returned_observations_are_not_overwritten(trio):
     assert_same(kept, copies)
 
 
-def test_closing():
+def test_close_marks_the_environment_closed():
     vector = DoorKeyVectorEnv(5, 2)
     vector.close()
     assert vector.closed
