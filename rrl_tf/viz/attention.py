@@ -109,7 +109,8 @@ def attention_figure(
     rows = sum(map(len, rounds.values()))
     width, height = _STATE_WIDTH + len(groups) * (panel + 0.15) + 0.9, rows * (panel + 0.5)
     figure = style.new_figure(width, max(_STATE_HEIGHT, height))
-    state, attention = figure.subfigures(1, 2, width_ratios=(_STATE_WIDTH, width - _STATE_WIDTH))
+    ratios = _STATE_WIDTH, width - _STATE_WIDTH
+    state, attention = figure.subfigures(1, 2, width_ratios=ratios, squeeze=False).flat
     _draw_state(state, frame, view, cells, unseen, grid)
     _draw_panels(attention, rounds, groups, cells, unseen, grid)
     return figure

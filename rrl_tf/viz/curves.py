@@ -107,7 +107,9 @@ def returns_figure(
     references = {title: (references or {}).get(title, {}) for title in panels}
     labels = _labels(panels)
     colours = {label: style.colour(i) for i, label in enumerate(labels + _labels(references))}
-    entries = {label: style.line(colours[label], marker="o", markersize=4) for label in labels}
+    entries: dict[str, Artist] = {
+        label: style.line(colours[label], marker="o", markersize=4) for label in labels
+    }
     figure, row = _row_of_panels(len(panels), 4.0)
     for axes, (title, drawn) in zip(row, panels.items()):
         style.title(axes, title)

@@ -150,7 +150,8 @@ def gates_figure(memory: EpisodeMemory, cells: Cells) -> Figure:
     many = len(memory.slots) > _MOST_LINES
     heights = [_PANEL] * len(gates) + [_ROW * len(labels)] * bool(labels)
     figure = style.new_figure(style.FIGURE_WIDTH, sum(heights) + 0.4 * len(heights) + 0.6)
-    panels = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
+    grid = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)
+    panels: list[Axes] = grid[:, 0].tolist()
     for axes in panels:
         style.plain(axes)
     if many:

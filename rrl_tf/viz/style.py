@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
@@ -54,9 +55,8 @@ def new_figure(width: float, height: float, dpi: float = FIGURE_DPI) -> Figure:
 
     Its layout makes room for titles, labels and legends.
     """
-    figure = Figure(figsize=(width, height), dpi=dpi, facecolor="white", layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.08, h_pad=0.08)
-    return figure
+    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08)
+    return Figure(figsize=(width, height), dpi=dpi, facecolor="white", layout=layout)
 
 
 def colour(index: int) -> str:
