@@ -18,7 +18,7 @@ from keras import ops
 
 from rrl_tf.data.text import (
     Characters,
-    TextLanes,
+    TextBatches,
     character_frequencies_bits,
     load_text,
     split_text,
@@ -92,7 +92,7 @@ def main(config: Config) -> FitRun:
     prompt = config.prompt or text[0]
     characters.encode(prompt)  # raises for a character that is not in the text
     parts = {
-        name: TextLanes(codes, config.lanes, config.length)
+        name: TextBatches(codes, config.lanes, config.length)
         for name, codes in split_text(characters.encode(text)).items()
     }
     keras.utils.set_random_seed(config.seed)
@@ -173,7 +173,7 @@ def bits_per_character(targets: Any, logits: Any) -> Any:
     return nats / math.log(2)
 
 
-def finish(run: FitRun, parts: dict[str, TextLanes]) -> None:
+def finish(run: FitRun, parts: dict[str, TextBatches]) -> None:
     """Test the trained model."""
     bits = {
         f"{part}/bits_per_character": run.model.evaluate(

@@ -257,7 +257,7 @@ def test_options_that_json_cannot_store_raise():
             vector.get_state()
 
 
-def test_render_and_close():
+def test_render_returns_an_image_per_environment_and_close_closes_all():
     vector = SeededVectorEnv(functools.partial(make_doorkey, render_mode="rgb_array"), 2, seed=0)
     vector.reset()
     assert [picture.shape for picture in vector.render()] == [(160, 160, 3)] * 2

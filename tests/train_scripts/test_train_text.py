@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from rrl_tf.data.text import TextLanes
+from rrl_tf.data.text import TextBatches
 from rrl_tf.errors import InvalidInput
 from train_scripts import train_text
 
@@ -74,7 +74,7 @@ def test_memory_continues_between_batches_and_resets_at_the_start(tmp_path):
     config = small(tmp_path)
     model = train_text.make_model(config, num_characters=5, steps_per_epoch=1)
     codes = np.random.default_rng(0).integers(5, size=4 * 16 + 1)
-    data = TextLanes(codes, lanes=4, length=8)
+    data = TextBatches(codes, batch_size=4, length=8)
     for _ in range(2):
         in_parts = model.evaluate(
             data, callbacks=[train_text.ResetMemory()], verbose=0, return_dict=True
