@@ -35,15 +35,15 @@ def save_with_policy(network, version, folder):
     return write_preset(network, folder, extra_files=beside)
 
 
-def q_network_preset(folder, network, prepare=ONE_HOT):
+def q_network_preset(folder, network):
     version = export_policy(
-        folder / "export", network, prepare, (7, 7, 4), policy={"action_names": ACTIONS}
+        folder / "export", network, ONE_HOT, (7, 7, 4), policy={"action_names": ACTIONS}
     )
     return save_with_policy(network, version, folder / "q-network")
 
 
-def transformer_preset(folder, told=2.0, **arguments):
-    """A small Decision Transformer, whose `policy.json` tells of a scale of returns."""
+def transformer_preset(folder, **arguments):
+    """Return the folder of a small pretrained Decision Transformer."""
     size = int(np.prod(ONE_HOT.shape))
     arguments = {"width": 8, "num_blocks": 1, "num_heads": 2, "context_length": 3, **arguments}
     network = DecisionTransformer.from_preset(
@@ -59,21 +59,21 @@ def transformer_preset(folder, told=2.0, **arguments):
         condition="return",
         target_return=0.7,
     )
-    details = {"action_names": ACTIONS, **({"return_scale": told} if told else {})}
+    details = {"action_names": ACTIONS, "return_scale": 2.0}
     version = export_decision_transformer(
         folder / "export", network, scaling, (7, 7, 4), "uint8", policy=details
     )
     return save_with_policy(network, version, folder / "transformer")
 
 
-def classifier_preset(folder, prepare=clean, **arguments):
+def classifier_preset(folder, **arguments):
     """A small classifier whose convolutions have no norms."""
     sizes = {"conv_filters": (3, 4), "conv_kernel_size": (4, 3), "conv_strides": (3, 2)}
     arguments = {**sizes, "num_classes": 4, "coordinates": {}, "block": BLOCK, **arguments}
     network = RelationalClassifier(**arguments)
     network.build((None, 28, 28, 1))
     shake(network)
-    version = export_classifier(folder / "export", network, prepare, (28, 28))
+    version = export_classifier(folder / "export", network, clean, (28, 28))
     return save_with_policy(network, version, folder / "classifier")
 
 

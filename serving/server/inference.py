@@ -122,7 +122,7 @@ class Inference:
             read: Function of the servable that returns (signature name, array by input).
             output_filter: Names of the outputs to compute; empty for all.
         """
-        with self.repository.lease(*model) as servable:
+        with self.repository.use(*model) as servable:
             name, inputs = await read(servable)
             signature = servable.signature(name)
             names = signature.choose_outputs(output_filter)
@@ -150,7 +150,7 @@ class Inference:
             examples: Serialized tf.Examples.
         """
         count = len(examples)
-        with self.repository.lease(*model) as servable:
+        with self.repository.use(*model) as servable:
             self.check_rows(max(count, len(heads)))
             found = [Head.find(servable, *head) for head in heads]
             inputs = as_inputs(examples)
@@ -184,7 +184,7 @@ class Inference:
 
     def metadata(self, model: ModelChoice) -> Any:
         """Return the GetModelMetadataResponse of a model."""
-        with self.repository.lease(*model) as servable:
+        with self.repository.use(*model) as servable:
             response = get_model_metadata_pb2.GetModelMetadataResponse()
             fill_spec(response.model_spec, servable)
             signatures = get_model_metadata_pb2.SignatureDefMap()

@@ -108,7 +108,7 @@ class Server:
             try:
                 await self.repository.configure(read_models(self._flags))
             except Exception as error:  # the next version of the file may be valid
-                _log.error("the model list stays as it was: %s", error)
+                _log.error("cannot apply --model_config_file: %s", error)
 
     @property
     def _shares_ports(self):

@@ -76,7 +76,7 @@ def test_output_filter(stub, tools):
 
 def test_outputs_have_one_order_for_any_filter(server):
     """A Session keeps a callable for each order of outputs."""
-    with server.repository.lease("tiny") as servable:
+    with server.repository.use("tiny") as servable:
         signature = servable.signature("act")
     for names in ([], ["action", "q_values"], ["q_values", "action"]):
         assert signature.choose_outputs(names) == ("action", "q_values")
