@@ -54,7 +54,7 @@ def num_bytes(array: np.ndarray) -> int:
 
 
 class Inference:
-    """Runs requests on the loaded models and counts them.
+    """Runs requests on the loaded models, within the limits of a request.
 
     Args:
         repository: `Repository` of the loaded models.
@@ -87,9 +87,30 @@ class Inference:
         self.is_draining = False
         self._num_accepted = 0
 
+    def count_request(
+        self, model: str, code: str, api: str | None, entrypoint: str, start: float
+    ) -> None:
+        """Count a request in `request_count` and, if it succeeded, in `request_latency`.
+
+        As tensorflow_model_server does, the transports count inference requests over gRPC and all
+        requests below `/v1/` over REST, refused ones included.
+
+        Args:
+            model: The requested name; that of no model counts as "".
+            code: The canonical code of the reply.
+            api: "Predict", ... over gRPC, "predict", ... over REST; None without inference.
+            entrypoint: "GRPC" or "REST".
+            start: `time.perf_counter()` when the request arrived.
+        """
+        name = model if model in self.repository.models else ""
+        self.metrics.request_count.labels(name, code).inc()
+        if code == "OK" and api:
+            latency = self.metrics.request_latency.labels(name, api, entrypoint)
+            latency.observe((time.perf_counter() - start) * 1e6)
+
     @contextlib.contextmanager
     def accepted(self) -> Iterator[None]:
-        """Count a request, so that the server does not stop before its reply.
+        """Hold off the end of the server until the reply to a request.
 
         Raises:
             ServingError: UNAVAILABLE if the server is about to stop.

@@ -142,10 +142,6 @@ class Repository:
         numbers = [version] if version is not None else sorted(model.versions, reverse=True)
         return [model.versions[number] for number in numbers]
 
-    def known_name(self, name: str) -> str:
-        """Return the name of a model, or "" if there is none: a label of metrics."""
-        return name if name in self.models else ""
-
     @property
     def ready(self) -> bool:
         """Whether every configured model has an available version."""

@@ -1,5 +1,6 @@
 """Reload, labels, metrics, readiness, health, configuration files and TLS."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -367,3 +368,21 @@ def test_per_model_batching_parameters(exported, tmp_path, tools):
             stub = model_service_pb2_grpc.ModelServiceStub(channel)
             with pytest.raises(grpc.RpcError, match=r"batching_params\.pbtxt"):
                 stub.HandleReloadConfigRequest(reload_request(both), timeout=20)
+
+
+def test_requests_refused_while_draining_count_for_their_model(exported, tools):
+    name = ":tensorflow:serving:request_count"
+    with tools.serve(exported) as server, contextlib.ExitStack() as stack:
+        addresses = [f"grpc://127.0.0.1:{server.grpc_port}", f"http://127.0.0.1:{server.rest_port}"]
+        clients = [
+            stack.enter_context(connect(address, "tiny", retries=0)) for address in addresses
+        ]
+        for client in clients:
+            client.act(tools.observations(1))
+        server._inference.is_draining = True
+        for client in clients:
+            with pytest.raises(ServingError, match="UNAVAILABLE"):
+                client.act(tools.observations(1))
+        counts = server._inference.metrics.collect()[name]["samples"]
+    assert counts[f'{name}{{model_name="tiny",status="UNAVAILABLE"}}'] == 2
+    assert not any('model_name=""' in sample for sample in counts)
