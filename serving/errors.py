@@ -1,4 +1,9 @@
-"""Errors in the canonical codes that both transports carry."""
+"""Errors in the canonical codes that both transports carry.
+
+A `ServingError` describes a request or a reply, as tensorflow_model_server does: names of the
+request in quotes, no full stop. Wrong arguments of a Python function raise `ValueError` or
+`InvalidInput` instead: "`name` must be ...; received ...".
+"""
 
 from __future__ import annotations
 

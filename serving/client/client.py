@@ -264,6 +264,6 @@ def _find(signatures, name):
     if name not in signatures:
         raise ServingError(
             "FAILED_PRECONDITION",
-            f"the model has no signature {name!r}; its signatures are {sorted(signatures)}.",
+            f"the model has no signature {name!r}; its signatures are {sorted(signatures)}",
         )
     return signatures[name]

@@ -11,7 +11,7 @@ from typing import Any
 from rrl_tf.errors import InvalidInput
 
 _SUPPORTED = (
-    "the page computes relational Q networks of one-hot DoorKey views, like the preset 'fast', "
+    "the page computes relational Q networks of one-hot DoorKey views, like the architecture 'fast', "
     "without a memory or with an LSTM; relational classifiers of 28 x 28 pixels, like 'fast'; and "
     "Decision Transformers of such views and discrete actions, like 'fast'; all in float32"
 )
@@ -57,9 +57,9 @@ def check_network(network: Any, name: str) -> None:
 
     kind = type(network).__name__
     if kind not in _SETTINGS or type(network) is not getattr(rrl_tf.models, kind):
-        raise InvalidInput(f"{_SUPPORTED}; received {name!r}, a {kind}")
+        raise InvalidInput(f"{_SUPPORTED}; received {name!r}, a {kind}.")
     if other := _unsupported_settings(network, _SETTINGS[kind]):
-        raise InvalidInput(f"{_SUPPORTED}; received {name!r}, with {other}")
+        raise InvalidInput(f"{_SUPPORTED}; received {name!r}, with {other}.")
 
 
 def _unsupported_settings(network, supported):

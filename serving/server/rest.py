@@ -9,7 +9,6 @@ import functools
 import json
 import logging
 import math
-import pickle
 import re
 import sys
 import time
@@ -184,7 +183,7 @@ class RestServer:
         if len(self.connections) >= self._max_connections:
             idle = [each for each in self.connections.values() if each.idle_since is not None]
             if not idle:
-                _log.warning("refused a REST connection: %d are open", self._max_connections)
+                _log.debug("refused a REST connection: %d are open", self._max_connections)
                 return False
             oldest = min(idle, key=lambda each: each.idle_since or 0.0)
             oldest.idle_since = None
@@ -296,8 +295,7 @@ class RestServer:
         arguments = (body.encoding, self._max_bytes, *arguments)
         if not body.encoding and len(body.data) <= SMALL:
             return function(bytes(body.data), *arguments)
-        data = pickle.PickleBuffer(body.data)
-        return await self._workers.call(function, data, *arguments, peer=body.peer)
+        return await self._workers.call(function, bytes(body.data), *arguments, peer=body.peer)
 
     async def _write(self, function, arrays, *arguments, peer):
         """Write a reply: here if it is small, in a worker process if that may take long."""
