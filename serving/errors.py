@@ -31,7 +31,7 @@ class ServingError(Exception):
 
     Args:
         code: The canonical code.
-        message: What was received, and what was expected.
+        message: The received and the expected value.
         http_status: The status over REST, if it is not that of the code.
     """
 

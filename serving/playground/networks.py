@@ -11,9 +11,10 @@ from typing import Any
 from rrl_tf.errors import InvalidInput
 
 _SUPPORTED = (
-    "the page computes relational Q networks of one-hot DoorKey views, like the architecture 'fast', "
-    "without a memory or with an LSTM; relational classifiers of 28 x 28 pixels, like 'fast'; and "
-    "Decision Transformers of such views and discrete actions, like 'fast'; all in float32"
+    "the page computes relational Q networks of one-hot DoorKey views, like the architecture "
+    "'fast', without a memory or with an LSTM; relational classifiers of 28 x 28 pixels, like "
+    "'fast'; and Decision Transformers of such views and discrete actions, like 'fast'; all in "
+    "float32"
 )
 _ONE_HOT_VIEW = (7, 7, 11 + 6 + 3 + 4)  # one-hot object, color, state, direction
 _Q_NETWORK = {

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class OneLine(logging.Formatter):
-    """Writes a message as one line of limited length, whatever text of a client it has."""
+    """Writes a message as one line of limited length, even if it contains text of a client."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         text = record.message

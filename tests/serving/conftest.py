@@ -1,4 +1,4 @@
-"""A small policy, and servers on loopback ports of their own."""
+"""A small policy, and servers on free loopback ports."""
 
 import contextlib
 import socket
@@ -30,7 +30,7 @@ def make_policy_model(seed=0):
     from keras import ops
 
     class TinyAttention(keras.Model):
-        """Stands in for a relational network: Q values, and attention when asked."""
+        """A small network with Q values and optional attention scores."""
 
         def __init__(self):
             super().__init__()
