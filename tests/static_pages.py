@@ -83,21 +83,21 @@ def shake(network):
     network.set_weights([rng.normal(0, 0.3, weight.shape) for weight in network.get_weights()])
 
 
-def in_page(script, page, asked, tmp_path, *more):
+def in_page(script, page, asked, tmp_path):
     """Runs the page's files; the process that ended, and the file of all that was said."""
     if not (node := shutil.which("node")):
         pytest.skip("needs node, to run the page's network (apt-get install nodejs)")
     question, out = tmp_path / "asked.json", tmp_path / "said"
     question.write_text(json.dumps(asked))
     file = pathlib.Path(__file__).parent / "serving" / "playground" / script
-    command = [node, *map(str, (file, page, question, out, *more))]
+    command = [node, *map(str, (file, page, question, out))]
     return subprocess.run(command, capture_output=True, text=True, timeout=120), out
 
 
-def play_in_page(page, name, starts, limit, tmp_path, insecure="", target=None):
+def play_in_page(page, name, starts, limit, tmp_path, target=None):
     """As `play`, by the page's files."""
     asked = {"name": name, "starts": [*map(vars, starts)], "limit": limit, "target": target}
-    return in_page("play.mjs", page, asked, tmp_path, insecure)
+    return in_page("play.mjs", page, asked, tmp_path)
 
 
 def compare(done, out, expected, said):

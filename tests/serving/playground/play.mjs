@@ -3,8 +3,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
-const [folder, queryFile, out, insecure] = process.argv.slice(2);
-if (insecure) Object.defineProperty(globalThis, "crypto", { value: {} }); // as over plain HTTP
+const [folder, queryFile, out] = process.argv.slice(2);
 globalThis.fetch = async (name) => new Response(readFileSync(join(folder, decodeURIComponent(name))));
 const files = ["episode.js", "policy.js", "server.js", "window_policy.js"];
 const modules = await Promise.all(files.map((file) => import(pathToFileURL(join(folder, file)))));

@@ -235,13 +235,12 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("insecure", ["", "insecure"])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_weights_are_reported(damage, insecure, page, tmp_path):
+def test_damaged_weights_are_reported(damage, page, tmp_path):
     name = "doorkey-5x5"
     copied = shutil.copytree(page, tmp_path / "page")
     weights = copied / f"{name}.safetensors"
     weights.write_bytes(DAMAGES[damage](weights.read_bytes()))
-    done, _ = play_in_page(copied, name, enumerate_starts(5)[:1], 40, tmp_path, insecure)
+    done, _ = play_in_page(copied, name, enumerate_starts(5)[:1], 40, tmp_path)
     assert done.returncode != 0
     assert f"The weights of {name} are damaged: reload the page." in done.stderr

@@ -46,7 +46,7 @@ def add_version(exported, base, name):
     os.rename(base / ".aside", base / name)
 
 
-def scenario(function, options=ONE_TRY):
+def scenario(function, options=QUICK):
     async def main():
         repository = Repository(options)
         try:
@@ -96,10 +96,10 @@ def test_swap_keeps_a_version_with_requests_in_progress(tmp_path, exported):
 
 
 def test_status_forgets_old_versions(tmp_path, exported, monkeypatch):
-    monkeypatch.setattr("serving.server.repository._REMEMBERED", 3)
+    monkeypatch.setattr("serving.server.repository._REMEMBERED", 2)
 
     async def steps(repository):
-        for number in range(1, 7):
+        for number in range(1, 5):
             add_version(exported, tmp_path, str(number))
             await (settle(repository) if number > 1 else start(repository))
             for old in tmp_path.iterdir():
@@ -107,7 +107,7 @@ def test_status_forgets_old_versions(tmp_path, exported, monkeypatch):
                     shutil.rmtree(old)
             await settle(repository)
         await settle(repository)
-        assert states(repository) == {6: State.AVAILABLE} | dict.fromkeys((5, 4, 3), State.END)
+        assert states(repository) == {4: State.AVAILABLE} | dict.fromkeys((3, 2), State.END)
 
     async def start(repository):
         await repository.configure([config_for(tmp_path)])
@@ -142,7 +142,7 @@ def test_a_broken_version_leaves_the_old_one(tmp_path, exported, damage):
         await settle(repository)
         assert states(repository) == {3: State.AVAILABLE, 2: State.END, 1: State.END}
 
-    scenario(steps)
+    scenario(steps, ONE_TRY)
 
 
 def test_failed_load_is_retried(tmp_path, exported):
@@ -159,7 +159,10 @@ def test_failed_load_is_retried(tmp_path, exported):
         assert states(repository) == {2: State.AVAILABLE, 1: State.END}
         assert repository.status("tiny", 2)[0].error is None
 
-    scenario(steps, Flags(max_num_load_retries=1, load_retry_interval_micros=50_000))
+    scenario(
+        steps,
+        Flags(max_num_load_retries=1, load_retry_interval_micros=50_000, enable_model_warmup=False),
+    )
 
 
 def test_replaced_version_is_loaded_at_once(tmp_path, exported):
@@ -176,7 +179,7 @@ def test_replaced_version_is_loaded_at_once(tmp_path, exported):
         await settle(repository)
         assert states(repository) == {2: State.AVAILABLE, 1: State.END}
 
-    scenario(steps, Flags(max_num_load_retries=1))
+    scenario(steps, Flags(max_num_load_retries=1, enable_model_warmup=False))
 
 
 def test_configuration_replaces_the_list_of_models(tmp_path, exported):
@@ -291,7 +294,7 @@ def test_label_on_an_unavailable_version_is_refused_and_the_list_applies(tmp_pat
         await repository.configure([second])
         assert repository.models["tiny"].labels == {"stable": 2}
 
-    scenario(steps, QUICK)
+    scenario(steps)
 
 
 def test_model_with_another_base_path_is_a_new_model(tmp_path, exported):
@@ -316,7 +319,7 @@ def test_model_with_another_base_path_is_a_new_model(tmp_path, exported):
         await settle(repository)
         assert states(repository) == {1: State.AVAILABLE}
 
-    scenario(steps, QUICK)
+    scenario(steps)
 
 
 def test_start_waits_for_a_first_version(tmp_path, exported):
