@@ -32,6 +32,7 @@ from benchmarks.measure import Report, median, middle
 from benchmarks.untrained import double_dqn
 from rrl_tf.export import SavedModelSession, export_policy
 from serving import bench
+from serving.local import free_ports, server_command
 from train_scripts import train_doorkey
 
 SIGNATURE, SESSION, ECHO = "signature in process", "session in process", "gRPC echo"
@@ -153,9 +154,8 @@ def load(described, address, clients, pid):
 def serve(folder, processes):
     """Start a server; yield its gRPC and REST address, and the process if there is only one."""
     grpc, rest = free_ports(2)
-    command = [sys.executable, "-m", "serving.server", "--model_name=policy", "--enable_batching"]
-    command += [f"--model_base_path={folder}", f"--num_processes={processes}"]
-    command += [f"--port={grpc}", f"--rest_api_port={rest}"]
+    flags = ("--enable_batching", f"--num_processes={processes}")
+    command = server_command(folder, "policy", grpc, rest, *flags)
     with tempfile.TemporaryFile() as log:
 
         def is_ready():
@@ -178,15 +178,6 @@ def serve_echo(address):
 
     with started(command, subprocess.DEVNULL, is_ready) as pid:
         yield f"grpc://127.0.0.1:{port}", pid
-
-
-def free_ports(count):
-    """Return port numbers that no process listens on."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 @contextlib.contextmanager

@@ -121,6 +121,6 @@ def _model(name, preset):
         "name": name,
         "version": int(version.name),
         "policy": policy.details,
-        "network": network_description(network, policy, name),
+        "network": network_description(network, policy),
     }
     return model, save(weights)

@@ -110,7 +110,7 @@ def test_the_rest_api_works_next_to_the_page(ask):
     assert ask("/v1/playground/")[0] == 400
 
 
-def test_without_the_flag_there_is_no_page(exported, tools):
+def test_page_is_not_found_without_the_flag(exported, tools):
     with tools.serve(exported) as server:
         connection = http.client.HTTPConnection("127.0.0.1", server.rest_port, timeout=10)
         for path in ("/playground/", "/playground", "/playground/config.json"):
@@ -120,7 +120,7 @@ def test_without_the_flag_there_is_no_page(exported, tools):
         connection.close()
 
 
-def test_the_page_needs_a_port(capsys):
+def test_playground_without_a_rest_port_is_refused(capsys):
     from serving.server.flags import parse
 
     assert parse(["--preset=doorkey-5x5", "--rest_api_port=1", "--playground"])[0].playground
@@ -224,7 +224,7 @@ def replayed(tmp_path_factory):
     return episodes, starts, json.loads(done.stdout)
 
 
-def test_the_pages_doorkey_equals_minigrid(replayed):
+def test_doorkey_of_the_page_equals_minigrid(replayed):
     episodes, _, answer = replayed
     assert answer["differences"] == []
     assert answer["steps"] == sum(len(episode["actions"]) for episode in episodes)
