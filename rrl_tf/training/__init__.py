@@ -7,7 +7,7 @@ _MODULES = {
     "require_multiple require_not_negative require_positive",
     "devices": "Replicas make_replicas",
     "fit": "FitRun LogFigures LogMetrics compile_classifier",
-    "loggers": "Logger MetricsLog make_loggers",
+    "loggers": "Logger MetricsLog TensorBoardLogger",
     "optimizers": "make_optimizer",
     "profiling": "Profile profiled",
     "run": "EarlyStop Run",

@@ -265,7 +265,7 @@ def read_options(monkeypatch, capsys):
             with pytest.raises((Read, SystemExit)) as raised:
                 runpy.run_module(module, run_name="__main__", alter_sys=True)
         said = capsys.readouterr().err
-        for package in ("torch", "jax", "wandb", "mlflow"):  # not among those that are tested
+        for package in ("torch", "jax"):  # not among those that are tested
             wanted = re.search(rf"pip install ('\.\[[\w,]*)?\b{package}\b", said)
             if wanted and importlib.util.find_spec(package) is None:
                 pytest.skip(said)
