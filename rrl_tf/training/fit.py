@@ -103,7 +103,6 @@ class FitRun(Run):
         *,
         callbacks: Iterable[keras.callbacks.Callback] = (),
         measure: Callable[[int], Mapping[str, float]] | None = None,
-        network: keras.Model | None = None,
         **options: Any,
     ) -> None:
         """Train from `step` to the end of the run.
@@ -116,7 +115,6 @@ class FitRun(Run):
                 at `step`. Batches are those of all devices together.
             callbacks: callbacks that run after the row of the log is written.
             measure: function of the step that returns more metrics for the row.
-            network: with several devices, see `train_function`.
             **options: options of `keras.Model.fit`, such as `validation_data`.
 
         Raises:
@@ -129,7 +127,7 @@ class FitRun(Run):
             return
         replicas = self.replicas
         if replicas.count > 1:
-            self.model.train_function = train_function(self.model, replicas, network)
+            self.model.train_function = train_function(self.model, replicas)
         if not replicas.is_chief:
             measure, options = None, options | {"validation_data": None}
         with (

@@ -34,12 +34,12 @@ def train_step(model: keras.Model, data: Any) -> dict[str, Any]:
         ['loss']
     """
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-    loss, gradients, y_pred = _loss_and_gradients(model, model, x, y, sample_weight)
+    loss, gradients, y_pred = _loss_and_gradients(model, x, y, sample_weight)
     return _update(model, x, y, y_pred, sample_weight, loss, gradients)
 
 
 def train_function(
-    model: keras.Model, replicas: Replicas, network: keras.Model | None = None
+    model: keras.Model, replicas: Replicas
 ) -> Callable[[Iterator[Any]], dict[str, Any]]:
     """Return a `model.train_function` that trains each batch on all devices.
 
@@ -48,8 +48,6 @@ def train_function(
     Args:
         model: compiled and built, outside the scope of any strategy.
         replicas: R devices.
-        network: model that computes a part of the batch. It is needed if the batch size is fixed
-            in `model`, and has the same layers for B / R rows. By default `model`.
 
     Example:
         >>> model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
@@ -60,7 +58,6 @@ def train_function(
         >>> sorted(history)
         ['loss']
     """
-    network = network or model
     scale = []  # the loss scale of float16 changes during the training
     if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
         scale = [model.optimizer.dynamic_scale]
@@ -68,17 +65,13 @@ def train_function(
     def compute(part):
         fraction = part["fraction"][0]  # Keras has divided the loss by the devices already
         loss, gradients, y_pred = _loss_and_gradients(
-            model, network, part["x"], part["y"], part.get("sample_weight"), fraction
+            model, part["x"], part["y"], part.get("sample_weight"), fraction
         )
         found = {i: gradient for i, gradient in enumerate(gradients) if gradient is not None}
         return {"loss": loss, "gradients": found}, y_pred
 
-    parallel = replicas.spread(
-        compute,
-        [*_variables(network), *scale],
-        sources=[*_variables(model), *scale],
-        jit_compile=model.jit_compile,
-    )
+    variables = [*model.trainable_variables, *model.non_trainable_variables, *scale]
+    parallel = replicas.spread(compute, variables, jit_compile=model.jit_compile)
 
     @tf.function(autograph=False, reduce_retracing=True)
     def step(iterator):
@@ -93,12 +86,12 @@ def train_function(
     return step
 
 
-def _loss_and_gradients(model, network, x, y, sample_weight, fraction=None):
+def _loss_and_gradients(model, x, y, sample_weight, fraction=None):
     """Return the loss times `fraction`, its scaled gradients, and the predictions."""
-    weights = [variable.value for variable in network.trainable_variables]
+    weights = [variable.value for variable in model.trainable_variables]
     with tf.GradientTape() as tape, tf.name_scope("forward"):
         tape.watch(weights)
-        y_pred = network(x, training=True)
+        y_pred = model(x, training=True)
         loss = model.compute_loss(x, y, y_pred, sample_weight, training=True)
         loss = loss if fraction is None else loss * fraction
         scaled = model.optimizer.scale_loss(loss)
@@ -112,13 +105,6 @@ def _update(model, x, y, y_pred, sample_weight, loss, gradients):
     with tf.name_scope("optimizer"):
         model.optimizer.apply(gradients, model.trainable_variables)
     return model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
-
-
-def _variables(network):
-    """Return the variables that a call reads, including the states of stateful layers."""
-    stateful = [layer for layer in network.layers if getattr(layer, "stateful", False)]
-    states = [state for layer in stateful for state in keras.tree.flatten(layer.states)]
-    return [*network.trainable_variables, *network.non_trainable_variables, *states]
 
 
 def _fractions(model, sample_weight, count):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-import socket
 
 import gymnasium
 import keras
@@ -10,12 +9,11 @@ import numpy as np
 import pytest
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.export import export_decision_transformer, export_policy, load_policy
+from rrl_tf.export import export_decision_transformer, export_policy
 from rrl_tf.models import DecisionTransformer
 from rrl_tf.offline import RECIPES, DensePolicy, Recipe, Scaling, load_episodes
 from rrl_tf.offline.recipes import swing_up
 from rrl_tf.presets import preset_folder
-from serving import client
 from train_scripts import collect_dataset
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -190,31 +188,15 @@ def test_the_folder_of_a_trained_preset(tmp_path):
     assert collect_dataset.make_players(f"{folder}/policy", config)[0].name.startswith(folder)
 
 
-@pytest.fixture(scope="module")
-def transformer_export(tmp_path_factory):
-    """The export of a Decision Transformer for CartPole."""
+def test_a_decision_transformer_cannot_record(tmp_path):
     model = DecisionTransformer.from_preset("fast", state_size=4, action_size=2, discrete=True)
     model.build()
-    folder = tmp_path_factory.mktemp("export")
     scaling = Scaling(np.zeros(4), np.ones(4), 1.0, target_return=500.0)
-    export_decision_transformer(folder, model, scaling, (4,))
-    return str(folder)
-
-
-@pytest.mark.parametrize("address", ["", "grpc://localhost:8500/cart"])
-def test_a_decision_transformer_cannot_record(transformer_export, address, tmp_path, monkeypatch):
-    monkeypatch.setattr(client, "connect", lambda *_: load_policy(transformer_export))
-    name = address or transformer_export
-    config = dataclasses.replace(CARTS, policies=(name,), folder=str(tmp_path / "data"))
+    export_decision_transformer(tmp_path, model, scaling, (4,))
+    config = dataclasses.replace(CARTS, policies=(str(tmp_path),), folder=str(tmp_path / "data"))
     with pytest.raises(InvalidInput, match=r"`act` needs a policy with .* one input"):
         collect_dataset.main(config)
     assert not (tmp_path / "data").exists()
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.mark.parametrize(
@@ -225,9 +207,6 @@ def free_port():
         ({"env": "MiniGrid-DoorKey-5x5-v0"}, "must have array observations"),
         ({"policies": ("nobody",)}, "received 'nobody'"),
         ({"policies": ("random", "agent")}, "the agent is for DoorKey-5x5; .*--policies random"),
-        ({"policies": ("http://localhost/doorkey",)}, "a policy's address is grpc://HOST:PORT/NA"),
-        ({"policies": ("grpc://nowhere/doorkey",)}, "grpc://nowhere/doorkey returns no action"),
-        ({"policies": ("http://127.0.0.1:{port}/doorkey",)}, "returns no action"),
         ({"policies": ("no/mine.npz",)}, r"no/mine.npz must be a file of np\.savez"),
         ({"policies": ("tests",)}, "must hold version folders; received 'tests'"),
         ({"episodes": 0}, "episodes must be greater than 0; received 0"),
@@ -239,8 +218,6 @@ def free_port():
 )
 def test_errors_before_the_recording_leave_no_folder(tmp_path, changes, message):
     changes = {"episodes": 10**9, **changes, "folder": str(tmp_path / "data")}
-    if "policies" in changes:
-        changes["policies"] = tuple(p.format(port=free_port()) for p in changes["policies"])
     with pytest.raises(InvalidInput, match=message):
         collect_dataset.main(dataclasses.replace(CARTS, **changes))
     assert not (tmp_path / "data").exists()
