@@ -21,7 +21,7 @@ from typing import Any, Literal
 import keras
 
 from rrl_tf._arguments import one_of
-from rrl_tf.agents import train_recurrent_double_dqn
+from rrl_tf.agents import train_double_dqn
 from rrl_tf.agents.config import RecurrentDoubleDQNConfig
 from rrl_tf.envs import (
     Task,
@@ -38,7 +38,7 @@ from rrl_tf.models import RecurrentQNetwork
 from rrl_tf.models.architectures import RECURRENT_Q_NETWORK
 from rrl_tf.training import make_replicas
 from train_scripts import command_line
-from train_scripts.gymnasium_config import GymnasiumConfig
+from train_scripts.train_dqn import GymnasiumConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,7 +196,7 @@ def main(config: Config):
     replicas = make_replicas(config, config.batch_size)
     task = make_task(config)
     keras.utils.set_random_seed(config.seed)
-    return train_recurrent_double_dqn(
+    return train_double_dqn(
         task, make_network(config, task), config, replicas, draw_episode=draw_episode
     )
 

@@ -61,6 +61,8 @@ class DoubleDQN:
     Source: van Hasselt, Guez and Silver (2016); Mnih et al. (2015) for the target network.
     """
 
+    _jit_update = True
+
     def __init__(
         self,
         network: keras.Model,
@@ -103,14 +105,9 @@ class DoubleDQN:
             scale = getattr(self.optimizer, "dynamic_scale", None)  # read where losses are scaled
             read = [*network.variables, *self.target.variables, *filter(None, [scale])]
             self._gradients_of_batch = spread(self._gradients, read, jit_compile=jit_compile)
-        self.update = tf.function(
-            self._update, jit_compile=self._jit_update and not spread, autograph=False
-        )
+        jit_update = jit_compile and self._jit_update and not spread
+        self.update = tf.function(self._update, jit_compile=jit_update, autograph=False)
         self._policy_values = tf.function(self.policy_values, reduce_retracing=True)
-
-    @property
-    def _jit_update(self) -> bool:
-        return self.jit_compile
 
     @property
     def policy(self) -> keras.Model:

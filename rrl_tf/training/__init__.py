@@ -8,12 +8,11 @@ _MODULES = {
     "devices": "Replicas make_replicas",
     "fit": "FitRun LogFigures LogMetrics compile_classifier",
     "loggers": "Logger MetricsLog TensorBoardLogger",
-    "optimizers": "make_optimizer",
+    "optimizers": "LinearDecay learning_rate_schedule linear_schedule make_optimizer",
     "profiling": "Profile profiled",
     "run": "EarlyStop Run",
     "run_folder": "RunFolder atomic_file checksum",
     "safeguards": "GracefulShutdown require_finite translate_xla_errors",
-    "schedules": "LinearDecay learning_rate_schedule linear_schedule",
 }
 
 __all__ = sorted(" ".join(_MODULES.values()).split())

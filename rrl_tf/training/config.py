@@ -12,8 +12,12 @@ import keras
 from rrl_tf._arguments import one_of
 from rrl_tf.errors import InvalidInput
 from rrl_tf.training.loggers import LoggerName
-from rrl_tf.training.optimizers import OptimizerName, make_optimizer
-from rrl_tf.training.schedules import Schedule, learning_rate_schedule
+from rrl_tf.training.optimizers import (
+    OptimizerName,
+    Schedule,
+    learning_rate_schedule,
+    make_optimizer,
+)
 
 ClusterKind = Literal["tf_config", "slurm"]
 

@@ -2,7 +2,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rrl_tf.agents.curriculum import Curriculum, CurriculumEnv
+from rrl_tf.agents import Curriculum, CurriculumEnv
 from rrl_tf.envs import SeededVectorEnv, make_doorkey
 from rrl_tf.errors import InvalidInput
 

@@ -19,6 +19,7 @@ from code_blocks import ROOT
 from gymnasium.spaces import Box
 from keras import ops
 
+from rrl_tf.agents import RecurrentDoubleDQNConfig
 from rrl_tf.agents import train as agents_train
 from rrl_tf.data import clean
 from rrl_tf.envs import doorkey_task
@@ -198,23 +199,20 @@ def elsewhere(tmp_path, monkeypatch, models):
             del sys.modules[name]
 
 
-def shorten(monkeypatch, module, name, numbers):
-    train = getattr(module, name)
-
-    @functools.wraps(train)
-    def short(task, network, config, **options):
-        return train(task, network, dataclasses.replace(config, **numbers), **options)
-
-    monkeypatch.setattr(module, name, short)
-
-
 @pytest.fixture
 def short_training(monkeypatch):
     """Trainings in Python with the numbers of `TOY`, films of a few frames."""
-    shorten(monkeypatch, agents_train, "train_double_dqn", TOY)
-    recurrent = {name: each for name, each in TOY.items() if name != "jit_compile"}
-    recurrent |= {"batch_size": 2, "learning_starts": 96}  # whole sequences
-    shorten(monkeypatch, agents_train, "train_recurrent_double_dqn", recurrent)
+    train = agents_train.train_double_dqn
+
+    @functools.wraps(train)
+    def short(task, network, config, **options):
+        numbers = TOY
+        if isinstance(config, RecurrentDoubleDQNConfig):
+            numbers = {name: each for name, each in TOY.items() if name != "jit_compile"}
+            numbers |= {"batch_size": 2, "learning_starts": 96}  # whole sequences
+        return train(task, network, dataclasses.replace(config, **numbers), **options)
+
+    monkeypatch.setattr(agents_train, "train_double_dqn", short)
     monkeypatch.setattr(pictures, "LONGEST_FILM", 3)
 
 
