@@ -1,4 +1,4 @@
-"""Makes a trained preset of a finished run: its network, its policy, and a model card.
+"""Packages a finished run as a pretrained policy: network, exported policy and model card.
 
 python -m train_scripts.make_preset --run runs/doorkey/fast-seed0 --name doorkey-5x5
 """
@@ -95,11 +95,11 @@ class Config:
     run: str
     """Folder of a finished run."""
     name: str
-    """Name of the preset."""
+    """Name of the pretrained policy."""
     folder: str = "presets"
-    """Parent folder of the preset's own folder."""
+    """Parent folder of its folder."""
     description: str = ""
-    """One sentence about the preset."""
+    """One sentence about it."""
     command: str = ""
     """Command that made the run; by default the card refers to the settings."""
     limits: str = "It was trained for that environment alone."
@@ -107,7 +107,7 @@ class Config:
 
 
 def main(config: Config) -> pathlib.Path:
-    """Makes a trained preset of a finished run."""
+    """Packages a finished run as a pretrained policy."""
     run = pathlib.Path(config.run)
     settings, outcome = read(run / "config.json"), read(run / "evaluation.json")
     checkpoint = max((run / "checkpoints").glob("*/model.keras"))

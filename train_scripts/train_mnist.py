@@ -60,7 +60,7 @@ class Config(SupervisedConfig):
     model: Literal["relational", "convolutional", "patch_attention", "mlp"] = "relational"
     """Classifier of `rrl_tf.models`."""
     network: str = "fast"
-    """Preset of that classifier."""
+    """Architecture of that classifier."""
 
     perturbed: bool = True
     """Shift, rotate and spot the digits, in training and in the test; otherwise leave them."""

@@ -58,9 +58,9 @@ class Config(GymnasiumConfig, RecurrentDoubleDQNConfig):
     random_length: bool = False
     """Memory: draw the length of the hallway, in the last size."""
     network: str = "lstm-dense"
-    """Preset of `RecurrentQNetwork`: lstm, lstm-long, relational-memory, relational-memory-long,
-    window or none, each with related cells or, as lstm-dense, with dense layers; or
-    relational-memory-entities."""
+    """Architecture of `RecurrentQNetwork`: lstm, lstm-long, relational-memory,
+    relational-memory-long, window or none, each with related cells or, as lstm-dense, with dense
+    layers; or relational-memory-entities."""
     hidden_activation: Literal["relu", "leaky_relu"] = "relu"
     """Activation after the memory. With rare rewards all units of a ReLU may become inactive."""
     bound_entities: bool = False
@@ -238,9 +238,9 @@ def make_network(config: Config, task: Task) -> RecurrentQNetwork:
         "hidden_activation": config.hidden_activation,
         "dtype": config.dtype,
     }
-    preset = RECURRENT_Q_NETWORK[config.network]["config"]
-    reads_one_cell = "readout" not in preset["encoder_arguments"]
-    if config.bound_entities and preset["encoder"] == "relational" and reads_one_cell:
+    architecture = RECURRENT_Q_NETWORK[config.network]["config"]
+    reads_one_cell = "readout" not in architecture["encoder_arguments"]
+    if config.bound_entities and architecture["encoder"] == "relational" and reads_one_cell:
         arguments["encoder_arguments"] = {"max_entities": most_in_sight(max(config.sizes))}
     return RecurrentQNetwork.from_preset(config.network, task.preprocessor, **arguments)
 

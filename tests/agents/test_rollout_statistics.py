@@ -1,9 +1,9 @@
 """Averages of rollout statistics between rows of the log."""
 
 import pytest
+from rrl_tf.agents.rollout import RolloutStatistics
 
 from rrl_tf.agents.loop import Record
-from rrl_tf.agents.rollout import RolloutStatistics
 
 pytestmark = pytest.mark.tf_only
 

@@ -92,7 +92,7 @@ def weights(agent):
 
 
 @pytest.mark.parametrize(("loop", "whole"), [("python", "trained"), ("graph", "trained_in_graph")])
-def test_a_stopped_run_resumes_bit_for_bit(tmp_path, request, loop, whole):
+def test_resume_after_stop_is_bit_exact(tmp_path, request, loop, whole):
     run, whole = request.getfixturevalue(whole)
     request.getfixturevalue("unfinished")  # not before: that is finished
     changes = {"loop": loop, "task": memory() if loop == "python" else small_doorkey()}
@@ -113,7 +113,7 @@ def small_doorkey():
     return doorkey_task((5,), max_steps=12)
 
 
-def test_a_run_of_another_core_is_not_resumed(tmp_path, unfinished):
+def test_run_of_another_core_is_not_resumed(tmp_path, unfinished):
     train(tmp_path, steps=40)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "toy").rglob("*")}
     with pytest.raises(InvalidInput, match=r"parameters is \d+ there and \d+ here"):
@@ -121,7 +121,7 @@ def test_a_run_of_another_core_is_not_resumed(tmp_path, unfinished):
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "toy").rglob("*")} == before
 
 
-def test_a_run_of_another_network_of_equal_size_is_not_resumed(tmp_path, unfinished):
+def test_run_of_another_network_of_equal_size_is_not_resumed(tmp_path, unfinished):
     train(tmp_path, steps=40)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "toy").rglob("*")}
     config = dataclasses.replace(TOY, runs=str(tmp_path), steps=80)
@@ -191,7 +191,7 @@ def changed(change, folder):
         ({"curriculum/level": 0.0}, "level.* must be an integer; received 0.0"),
     ],
 )
-def test_a_damaged_checkpoint_is_refused_before_anything_is_written(
+def test_damaged_checkpoint_is_rejected_before_anything_is_written(
     tmp_path, stopped, change, message
 ):
     folder = tmp_path / "toy"
@@ -203,7 +203,7 @@ def test_a_damaged_checkpoint_is_refused_before_anything_is_written(
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
-def test_a_checkpoint_of_contradicting_levels_is_refused(tmp_path, unfinished):
+def test_checkpoint_of_contradicting_levels_is_rejected(tmp_path, unfinished):
     levels = doorkey_task((5, 6), max_steps=12)
     run, _ = train(tmp_path, task=levels, steps=40)
     changed({"environment/reset_options": {"level": 1}}, run.folder.path)
@@ -211,7 +211,7 @@ def test_a_checkpoint_of_contradicting_levels_is_refused(tmp_path, unfinished):
         train(tmp_path, task=levels, steps=80)
 
 
-def test_an_exported_agent_acts_like_the_trained_one(trained):
+def test_exported_agent_acts_like_the_trained_one(trained):
     run, agent = trained
     greedy = agent.greedy_policy()
     policy = load_policy(run.folder.export)
@@ -231,7 +231,7 @@ def test_an_exported_agent_acts_like_the_trained_one(trained):
     policy.close()
 
 
-def test_an_exported_agent_reads_its_previous_action_and_reward(trained):
+def test_exported_agent_reads_its_previous_action_and_reward(trained):
     run, agent = trained
     policy = load_policy(run.folder.export)
     observation = memory().observation_space.sample()[None]
@@ -293,9 +293,9 @@ def test_every_environment_explores_with_its_own_epsilon():
     np.testing.assert_allclose(make_loop(task, network(task), alone).epsilon(0), [0.5])
 
 
-def test_a_run_that_cannot_be_trained_is_refused_before_anything_is_written(tmp_path):
+def test_run_that_cannot_be_trained_is_rejected_before_anything_is_written(tmp_path):
     cases = {
-        "capacity. must hold .* 73 steps of each of 2 environments; received 120": {
+        "capacity. must hold 63 steps of each of 2 environments.*; received 120": {
             "unroll_length": 59
         },
         "unroll_length must be greater than 0; received 0": {"unroll_length": 0},

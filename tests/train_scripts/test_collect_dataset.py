@@ -51,7 +51,7 @@ def test_dataset_ids_differ_between_recipes_and_noises():
     assert same.dataset_id == ids["walker2d-medium", None]
 
 
-def test_recipes_without_files(tmp_path):
+def test_recipes_with_own_controllers_record_their_actions(tmp_path):
     """Each of the four players of Pendulum plays episodes of 200 steps."""
     folder = str(tmp_path)
     config = collect_dataset.Config(recipe="pendulum", steps=1200, folder=folder)
@@ -72,7 +72,7 @@ def write_policy(file, observation_size, action_size):
     np.savez(file, W0=rng.normal(size=(observation_size, action_size)), b0=np.zeros(action_size))
 
 
-def test_a_recipe_uses_the_policies_of_a_folder(tmp_path, monkeypatch):
+def test_recipe_uses_the_policies_of_a_folder(tmp_path, monkeypatch):
     lines = ((0.5, None, 1.0), (0.5, "mine", 0.1))
     monkeypatch.setitem(RECIPES, "mine", Recipe("Pendulum-v1", lines, 300, "clipped"))
     config = collect_dataset.Config(
@@ -96,7 +96,7 @@ def test_a_recipe_uses_the_policies_of_a_folder(tmp_path, monkeypatch):
         collect_dataset.main(config)
 
 
-def test_a_dense_policy_without_a_recipe(tmp_path):
+def test_dense_policy_is_recorded_with_noise_and_without(tmp_path):
     write_policy(tmp_path / "mine.npz", 3, 1)
     config = collect_dataset.Config(
         env="Pendulum-v1",
@@ -115,7 +115,7 @@ def test_a_dense_policy_without_a_recipe(tmp_path):
         np.testing.assert_allclose(episode.actions, own, rtol=1e-5)
 
 
-def test_a_recording_with_other_weights_is_another_recording(tmp_path, capsys):
+def test_recording_of_other_weights_is_rejected(tmp_path, capsys):
     file = tmp_path / "mine.npz"
     write_policy(file, 3, 1)
     config = collect_dataset.Config(
@@ -147,7 +147,7 @@ def test_doorkey_data_makes_its_environment(tmp_path):
     env.close()
 
 
-def test_the_folder_of_an_export(tmp_path):
+def test_policy_of_an_export_is_recorded(tmp_path):
     network = keras.Sequential([keras.layers.Dense(2)])
     network.build((None, 4))
     lean = np.array([[0, 0], [0, 0], [-1, 1], [0, 0]])
@@ -174,7 +174,7 @@ def test_the_folder_of_an_export(tmp_path):
         collect_dataset.main(wrong)
 
 
-def test_the_folder_of_a_trained_preset(tmp_path):
+def test_pretrained_policy_is_recorded(tmp_path):
     folder = str(preset_folder("doorkey-5x5"))
     config = dataclasses.replace(
         CARTS,
@@ -188,7 +188,7 @@ def test_the_folder_of_a_trained_preset(tmp_path):
     assert collect_dataset.make_players(f"{folder}/policy", config)[0].name.startswith(folder)
 
 
-def test_a_decision_transformer_cannot_record(tmp_path):
+def test_decision_transformer_cannot_record(tmp_path):
     model = DecisionTransformer.from_preset("fast", state_size=4, action_size=2, discrete=True)
     model.build()
     scaling = Scaling(np.zeros(4), np.ones(4), 1.0, target_return=500.0)
