@@ -105,7 +105,7 @@ def _parse(config_class: type, default: Any = None, **options: Any) -> Any:
         group = next((each for each, names in GROUPS.items() if name in names.split()), rest)
         if group == "agent" and rest == "task":  # the network of a supervised script
             group = rest
-        kind = Annotated[kinds[name], tyro.conf.arg(help=texts.get(name))]
+        kind: Any = Annotated[kinds[name], tyro.conf.arg(help=texts.get(name))]
         groups[group].append((name, kind, getattr(default or config_class, name)))
     parts = {name: dataclasses.make_dataclass(name, each) for name, each in groups.items() if each}
 

@@ -76,8 +76,8 @@ def play_through(
 
     resets = task.evaluation_resets(at_most=episodes)
     with connect(address, "doorkey") as client:
-        success = evaluate(act, task.make_test_env, resets).success
-    solved = f"{success.sum()}/{len(success)} solved"
+        success = evaluate(act, task.make_test_env, resets).summary().get("success", 0.0)
+    solved = f"{success * len(resets):.0f}/{len(resets)} solved"
     print(f"   {address}: {solved}, all actions equal to the local policy's", flush=True)
 
 

@@ -186,9 +186,10 @@ def generalization(agent: Any, config: Config) -> dict[str, float]:
             continue
         play = make_play(agent, task, config.evaluation_episodes)
         for name, epsilon in ((kind, 0.0), (f"{kind}, ε = {NOISE}", NOISE)):
-            success = play(len(task.levels) - 1, epsilon).success
-            results[name] = float(success.mean())
-            print(f"{name}: {success.sum()}/{len(success)} solved")
+            found = play(len(task.levels) - 1, epsilon)
+            results[name] = found.summary()["success"]
+            episodes = len(found.length)
+            print(f"{name}: {results[name] * episodes:.0f}/{episodes} solved")
     return results
 
 

@@ -168,8 +168,15 @@ def with_dropout():
     )
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-@pytest.mark.parametrize("make", [lambda: dense_q_network(2), functional, with_dropout, Subclassed])
+@pytest.mark.parametrize(
+    ("make", "jit_compile"),
+    [
+        (lambda: dense_q_network(2), True),
+        (functional, False),
+        (with_dropout, True),
+        (Subclassed, False),
+    ],
+)
 def test_any_keras_model_can_be_trained(make, jit_compile):
     network = make()
     network.build((None, 4))

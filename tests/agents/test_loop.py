@@ -15,7 +15,9 @@ from rrl_tf.agents import (
     GraphEnvs,
     Loop,
     PythonEnvs,
+    Record,
     ReplayBuffer,
+    RolloutStatistics,
 )
 from rrl_tf.envs import DoorKeyGraph, DoorKeyState, SeededVectorEnv, doorkey_task, make_doorkey
 from rrl_tf.errors import InvalidInput
@@ -281,3 +283,28 @@ def test_lost_life_ends_the_return_but_not_the_episode():
     # Returns up to the next lost life: 1 + 0.5 + ... over that many steps.
     lengths = np.array([3, 2, 1, 2, 1, 2, 1])
     np.testing.assert_allclose(state["return_lower_bound"][:LENGTH], 2 - 0.5 ** (lengths - 1))
+
+
+def record(step, updates, episodes=(), loss=None):
+    metrics = {} if loss is None else {"loss": loss}
+    return Record(step, updates, 0.5, list(episodes), metrics, seconds=4.0)
+
+
+def test_averages_cover_the_records_since_the_last_call():
+    statistics = RolloutStatistics(window=2)
+    for success in (1, 0, 0):
+        episode = {"return": float(success), "length": 10 * success, "success": success}
+        statistics.add(record(10, 1, [episode], loss=success))
+    averages = statistics.averages()
+    assert averages["rollout/success"] == 0  # the last two episodes
+    assert averages["train/loss"] == pytest.approx(1 / 3)
+    assert averages["time/steps_per_second"] == pytest.approx(10 / 12)
+    statistics.add(record(34, 2, loss=5.0))
+    averages = statistics.averages()
+    assert averages["train/loss"] == 5.0
+    assert averages["train/updates"] == 2
+    assert averages["time/steps_per_second"] == pytest.approx(24 / 4)
+    twin = RolloutStatistics(window=2)
+    twin.set_state(statistics.get_state())
+    twin.add(record(40, 3))
+    assert twin.averages()["rollout/success"] == 0

@@ -13,7 +13,6 @@ from rrl_tf.export import export_decision_transformer, export_policy
 from rrl_tf.models import DecisionTransformer
 from rrl_tf.offline import RECIPES, DensePolicy, Recipe, Scaling, load_episodes
 from rrl_tf.offline.recipes import swing_up
-from rrl_tf.presets import preset_folder
 from train_scripts import collect_dataset
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -115,24 +114,6 @@ def test_dense_policy_is_recorded_with_noise_and_without(tmp_path):
         np.testing.assert_allclose(episode.actions, own, rtol=1e-5)
 
 
-def test_recording_of_other_weights_is_rejected(tmp_path, capsys):
-    file = tmp_path / "mine.npz"
-    write_policy(file, 3, 1)
-    config = collect_dataset.Config(
-        env="Pendulum-v1",
-        policies=(str(file),),
-        noise="none",
-        episodes=1,
-        folder=str(tmp_path),
-    )
-    recorded = collect_dataset.main(config)
-    assert collect_dataset.main(config) == recorded
-    assert "exists already" in capsys.readouterr().out
-    np.savez(file, W0=np.ones((3, 1)), b0=np.zeros(1))
-    with pytest.raises(InvalidInput, match=r"mine\.npz [0-9a-f]{8} .*; choose another name"):
-        collect_dataset.main(config)
-
-
 def test_doorkey_data_makes_its_environment(tmp_path):
     config = dataclasses.replace(CARTS, env="DoorKey-5x5", folder=str(tmp_path))
     data = load_episodes(f"minari:{collect_dataset.main(config)}")
@@ -172,20 +153,6 @@ def test_policy_of_an_export_is_recorded(tmp_path):
     wrong = dataclasses.replace(config, env="Acrobot-v1", dataset="tests/wrong-v0")
     with pytest.raises(InvalidInput, match=r"`observation` must have shape .*4"):
         collect_dataset.main(wrong)
-
-
-def test_pretrained_policy_is_recorded(tmp_path):
-    folder = str(preset_folder("doorkey-5x5"))
-    config = dataclasses.replace(
-        CARTS,
-        env="DoorKey-5x5",
-        policies=(folder,),
-        explorations=(0.0,),
-        folder=str(tmp_path),
-    )
-    data = load_episodes(f"minari:{collect_dataset.main(config)}")
-    assert min(data.returns()) > 0.5
-    assert collect_dataset.make_players(f"{folder}/policy", config)[0].name.startswith(folder)
 
 
 def test_decision_transformer_cannot_record(tmp_path):

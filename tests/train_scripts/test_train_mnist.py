@@ -119,7 +119,8 @@ def test_early_stop_holds_after_resume(data, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "preset", ["book", "book-cnn", pytest.param("fast-long", marks=pytest.mark.slow)]
+    "preset",
+    ["book", *(pytest.param(p, marks=pytest.mark.slow) for p in ("book-cnn", "fast-long"))],
 )
 def test_preset_trains(data, tmp_path, preset):
     from train_scripts import train_mnist
