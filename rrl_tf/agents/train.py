@@ -294,7 +294,9 @@ def _identity(task, network):
     if isinstance(network, BaseModel):
         plain = json.dumps(network.get_config(), default=keras.saving.serialize_keras_object)
         architecture = {"class": type(network).__name__, **json.loads(plain)}
-        identity["architecture"] = {k: v for k, v in architecture.items() if k != "name"}
+        identity["architecture"] = {
+            name: value for name, value in architecture.items() if name not in ("name", "dtype")
+        }
     return identity
 
 
