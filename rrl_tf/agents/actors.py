@@ -262,10 +262,7 @@ class ActorCollector:
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore what `get_state` returned; all actors begin new episodes."""
-        options = state["environment"]["reset_options"]
-        if not isinstance(options, dict | None):
-            raise InvalidInput(f"`options` must be a dict or None; received {options!r}.")
-        self.reset_options = options
+        self.reset_options = state["environment"]["reset_options"]
 
 
 class RayPool:

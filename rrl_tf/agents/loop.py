@@ -387,6 +387,9 @@ class Loop:
             InvalidInput: if a part does not fit this loop's agent, replay or environments.
             KeyError, TypeError, ...: if something is missing or of another type.
         """
+        options = state["environment"]["reset_options"]
+        if not isinstance(options, dict | None):
+            raise InvalidInput(f"`reset_options` must be a dict or None; received {options!r}.")
         self.agent.set_state(state["agent"])
         self.replay.set_state(state["replay"])
         self._carry = self.collector.set_state(state)
