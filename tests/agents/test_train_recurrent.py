@@ -91,7 +91,10 @@ def weights(agent):
     return agent.get_state()
 
 
-@pytest.mark.parametrize(("loop", "whole"), [("python", "trained"), ("graph", "trained_in_graph")])
+@pytest.mark.parametrize(
+    ("loop", "whole"),
+    [("python", "trained"), pytest.param("graph", "trained_in_graph", marks=pytest.mark.slow)],
+)
 def test_resume_after_stop_is_bit_exact(tmp_path, request, loop, whole):
     run, whole = request.getfixturevalue(whole)
     request.getfixturevalue("unfinished")  # not before: that is finished
