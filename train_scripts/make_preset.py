@@ -1,4 +1,4 @@
-"""Make a pretrained model of a finished run: its network, its policy, and a model card.
+"""Package a finished run as a pretrained model: network, exported policy and model card.
 
 python -m train_scripts.make_preset --run runs/doorkey/fast-seed0 --name doorkey-5x5
 """
@@ -104,7 +104,7 @@ class Config:
 
 
 def main(config: Config) -> pathlib.Path:
-    """Make a pretrained model of a finished run."""
+    """Package a finished run as a pretrained model."""
     run = pathlib.Path(config.run)
     settings, outcome = read(run / "config.json"), read(run / "evaluation.json")
     checkpoint = max((run / "checkpoints").glob("*/model.keras"))

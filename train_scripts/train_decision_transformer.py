@@ -41,11 +41,7 @@ class Config(DecisionTransformerConfig):
     """Hyper-parameters of the training, the data and the network."""
 
     preset: str = "doorkey"
-    """Preset of the values below."""
-    name: str = ""
-    """Folder under `runs`; by default the preset, other data than the preset's, and the seed."""
     runs: str = "runs/decision_transformer"
-    """Folder of the runs."""
 
     data: str = "doorkey"
     """`minari:ID`, `minari:FOLDER`, `tfds:NAME` or `tfds:FOLDER`; or `doorkey`, `pendulum` or
@@ -62,7 +58,7 @@ class Config(DecisionTransformerConfig):
     return_conditioned: bool = False
     """Whether behavior cloning reads returns; a Decision Transformer always does."""
     network: str = "fast"
-    """Preset of `DecisionTransformer`."""
+    """Architecture of `DecisionTransformer`."""
     width: int = 64
     """Size of a token."""
     num_blocks: int = 2

@@ -17,6 +17,7 @@ import pytest
 from code_blocks import ROOT
 from gymnasium.spaces import Box
 
+from rrl_tf.agents import RecurrentDoubleDQNConfig
 from rrl_tf.agents import train as agents_train
 from rrl_tf.data import clean
 from rrl_tf.envs import doorkey_task
@@ -170,23 +171,20 @@ def elsewhere(tmp_path, monkeypatch, models):
             del sys.modules[name]
 
 
-def shorten(monkeypatch, module, name, numbers):
-    train = getattr(module, name)
-
-    @functools.wraps(train)
-    def short(task, network, config, **options):
-        return train(task, network, dataclasses.replace(config, **numbers), **options)
-
-    monkeypatch.setattr(module, name, short)
-
-
 @pytest.fixture
 def short_training(monkeypatch):
     """Trainings in Python with the numbers of `TOY`, films of a few frames."""
-    shorten(monkeypatch, agents_train, "train_double_dqn", TOY)
-    recurrent = {name: each for name, each in TOY.items() if name != "jit_compile"}
-    recurrent |= {"batch_size": 2, "learning_starts": 96}  # whole sequences
-    shorten(monkeypatch, agents_train, "train_recurrent_double_dqn", recurrent)
+    train = agents_train.train_double_dqn
+
+    @functools.wraps(train)
+    def short(task, network, config, **options):
+        numbers = TOY
+        if isinstance(config, RecurrentDoubleDQNConfig):
+            numbers = {name: each for name, each in TOY.items() if name != "jit_compile"}
+            numbers |= {"batch_size": 2, "learning_starts": 96}  # whole sequences
+        return train(task, network, dataclasses.replace(config, **numbers), **options)
+
+    monkeypatch.setattr(agents_train, "train_double_dqn", short)
     monkeypatch.setattr(pictures, "LONGEST_FILM", 3)
 
 
@@ -237,7 +235,7 @@ def read_options(monkeypatch, capsys):
             with pytest.raises((Read, SystemExit)) as raised:
                 runpy.run_module(module, run_name="__main__", alter_sys=True)
         said = capsys.readouterr().err
-        for package in ("torch", "jax", "wandb", "mlflow"):  # not among those that are tested
+        for package in ("torch", "jax"):  # not among those that are tested
             wanted = re.search(rf"pip install ('\.\[[\w,]*)?\b{package}\b", said)
             if wanted and importlib.util.find_spec(package) is None:
                 pytest.skip(said)

@@ -289,7 +289,7 @@ def test_observations_have_the_dtype_of_their_space():
 
 
 def test_a_curriculum_leaves_the_draws_of_its_environments_alone():
-    from rrl_tf.agents.curriculum import CurriculumEnv
+    from rrl_tf.agents import CurriculumEnv
 
     easy, hard = Halves(), Halves()
     env = CurriculumEnv([easy, hard])

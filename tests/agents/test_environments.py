@@ -2,7 +2,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rrl_tf.agents.curriculum import Curriculum, CurriculumEnv
+from rrl_tf.agents import Curriculum, CurriculumEnv
 from rrl_tf.envs import SeededVectorEnv, make_doorkey
 from rrl_tf.errors import InvalidInput
 
@@ -15,7 +15,7 @@ def make():
     return CurriculumEnv([make_doorkey(5), make_doorkey(6), make_doorkey(8)])
 
 
-def test_levels_are_drawn_in_the_promised_shares():
+def test_levels_are_drawn_with_their_probabilities():
     env = make()
     widths = []
     for seed in range(1000):
@@ -32,7 +32,7 @@ def test_without_a_level_only_the_easiest_is_played():
         assert env.unwrapped.width == 5
 
 
-def test_a_restored_vector_replays_episodes_of_both_levels():
+def test_restored_vector_replays_episodes_of_both_levels():
     env = SeededVectorEnv(make, num_envs=6, seed=3)
     env.reset()
     env.reset_options = {"level": 1}
@@ -61,7 +61,7 @@ def test_promotion_needs_the_success_and_a_next_level():
 
 
 @pytest.mark.parametrize("level", [3, -1, 1.0, True, "x"])
-def test_a_level_that_is_none_is_refused(level):
+def test_unknown_level_is_rejected(level):
     with pytest.raises(InvalidInput, match=f"level.* must be .*; received {level!r}"):
         make().reset(seed=0, options={"level": level})
     curriculum = Curriculum(levels=3)
@@ -70,12 +70,12 @@ def test_a_level_that_is_none_is_refused(level):
     assert curriculum.level == 0
 
 
-def test_an_option_that_is_none_is_refused():
+def test_unknown_reset_option_is_rejected():
     with pytest.raises(InvalidInput, match=r"only option .*'level'; received \['lvel'\]"):
         make().reset(options={"lvel": 1})
 
 
-def test_environments_must_look_alike():
+def test_different_observation_spaces_are_rejected():
     with pytest.raises(ValueError, match=r"\(7, 7, 3\).*\(7, 7, 4\)"):
         CurriculumEnv([make_doorkey(5), make_doorkey(6, observation="compass")])
     with pytest.raises(ValueError, match="none"):
@@ -84,7 +84,7 @@ def test_environments_must_look_alike():
         CurriculumEnv([make_doorkey(5)], current_fraction=float("nan"))
 
 
-def test_environments_must_have_the_same_actions():
+def test_different_action_spaces_are_rejected():
     few, many = gymnasium.make("MiniGrid-Empty-5x5-v0"), gymnasium.make("MiniGrid-Empty-5x5-v0")
     many.action_space = gymnasium.spaces.Discrete(9)
     with pytest.raises(InvalidInput, match=r"one action space; received Discrete\(7\) and .*9"):
@@ -92,12 +92,12 @@ def test_environments_must_have_the_same_actions():
 
 
 @pytest.mark.parametrize(("argument", "value"), [("levels", 0), ("promote_at", float("nan"))])
-def test_a_curriculum_has_tasks_and_a_share(argument, value):
+def test_curriculum_rejects_numbers_out_of_range(argument, value):
     with pytest.raises(ValueError, match=rf"{argument}.* must .*; received {value}"):
         Curriculum(**{"levels": 2, argument: value})
 
 
-def test_all_its_environments_are_closed():
+def test_close_closes_the_environments_of_all_levels():
     class Closing(gymnasium.Wrapper):
         closed = False
 
