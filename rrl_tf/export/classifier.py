@@ -10,7 +10,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from rrl_tf.export.writer import input_spec, model_endpoints, write_version
+from rrl_tf.export.writer import argmax, input_spec, model_endpoints, write_version
 
 
 def export_classifier(
@@ -60,7 +60,7 @@ def export_classifier(
 
     def classify(predict, raw):
         logits = predict(preprocessor(raw))
-        return {"class": ops.argmax(logits, axis=-1), "probabilities": ops.softmax(logits)}
+        return {"class": argmax(logits), "probabilities": ops.softmax(logits)}
 
     inputs = [input_spec(input_name, input_shape, input_dtype)]
     endpoints = model_endpoints("classify", model, classify, inputs)
@@ -112,7 +112,7 @@ def export_vqa(
     def answer(predict, image, question):
         images = preprocessor(ops.cast(image, "float32"))
         logits = predict({"images": images, "questions": question[:, None]})[:, 0]
-        return {"answer": ops.argmax(logits, axis=-1), "probabilities": ops.softmax(logits)}
+        return {"answer": argmax(logits), "probabilities": ops.softmax(logits)}
 
     inputs = [
         input_spec("image", image_shape, "uint8"),

@@ -13,6 +13,7 @@ from keras import ops
 
 from rrl_tf.export.writer import (
     BATCH_SIZE,
+    argmax,
     checked_batch_size,
     input_spec,
     model_endpoints,
@@ -78,11 +79,10 @@ def export_decision_transformer(
 
     def act(predict, *window):
         named = {spec.name: tensor for spec, tensor in zip(inputs, window)}
-        prediction = predict(scaling.window(named), last_action=True)
-        outputs = {"action": scaling.action(prediction["action"])}
+        values = predict(scaling.window(named), last_action=True)["action"]
         if model.discrete:
-            outputs["probabilities"] = ops.softmax(prediction["action"])
-        return outputs
+            return {"action": argmax(values), "probabilities": ops.softmax(values)}
+        return {"action": scaling.action(values)}
 
     def default_target(batch_size):
         rows = tf.reshape(checked_batch_size(batch_size), (1,))

@@ -18,6 +18,7 @@ from rrl_tf.errors import InvalidInput
 from rrl_tf.export.writer import (
     BATCH_SIZE,
     after_checks,
+    argmax,
     checked_batch_size,
     input_spec,
     model_endpoints,
@@ -219,7 +220,7 @@ def _greedy(q_values, action_names):
         raise InvalidInput(
             f"`action_names` must name the model's {shape[1]} actions; received {action_names!r}."
         )
-    return {"action": ops.argmax(q_values, axis=-1), "q_values": q_values}
+    return {"action": argmax(q_values), "q_values": q_values}
 
 
 def _flat_memory(memory):

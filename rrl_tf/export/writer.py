@@ -104,6 +104,14 @@ def input_spec(name: str, shape: Sequence[int], dtype: Any) -> tf.TensorSpec:
     return tf.TensorSpec((None, *sizes), dtype.name, name=name)
 
 
+def argmax(values: Any) -> Any:
+    """Return the index of the largest value of the last axis, int32.
+
+    `keras.ops.argmax` adds bit operations that TFLite and ONNX do not have.
+    """
+    return tf.argmax(values, axis=-1, output_type=tf.int32)
+
+
 def checked_batch_size(batch_size: Any) -> Any:
     """Return a `BATCH_SIZE` after a check that it is between 0 and 4096."""
     message = f"batch_size must be 0 to {_LARGEST_BATCH}"

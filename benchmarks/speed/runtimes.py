@@ -1,0 +1,153 @@
+"""Size, accuracy and time of the pretrained models in TFLite and ONNX Runtime.
+
+Every signature of every pretrained model is converted, and its outputs for random inputs are
+compared with TensorFlow's. The conversion to ONNX needs `pip install tf2onnx onnxruntime`.
+"""
+
+import dataclasses
+import json
+import time
+
+import numpy as np
+import tensorflow as tf
+
+from benchmarks.measure import Report, Rounds, median, take_turns
+from rrl_tf.errors import InvalidInput
+from rrl_tf.pretrained import POLICY, pretrained_folder, pretrained_models
+
+TENSORFLOW, TFLITE, ONNX = "TensorFlow", "TFLite", "ONNX Runtime"
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Rounds):
+    """Which models are converted."""
+
+    models: tuple[str, ...] = tuple(sorted(pretrained_models()))
+    """Names of pretrained models."""
+
+
+def main(config):
+    """Convert the models; compare their outputs, sizes and times."""
+    rows = [row for name in config.models for row in model_rows(name, config)]
+    notes = (
+        "Largest difference from TensorFlow over all outputs for three random inputs; actions and "
+        "classes are equal.",
+        "Wall time of one input in microseconds, median.",
+    )
+    return Report("Pretrained models in other runtimes", rows, notes)
+
+
+def model_rows(name, config):
+    """Yield one row for each signature of a pretrained model, without `serving_default`."""
+    version = pretrained_folder(name) / POLICY / "1"
+    details = json.loads((version / "assets.extra" / "policy.json").read_text())
+    for signature, spec in details["signatures"].items():
+        if signature != "serving_default":
+            runtimes = convert(version, signature, spec["inputs"])
+            yield {"model": name, "signature": signature, **cells(runtimes, spec["inputs"], config)}
+
+
+def convert(version, signature, inputs):
+    """Return dict runtime → (bytes of the model, function of named NumPy inputs).
+
+    Args:
+        version: folder of a SavedModel.
+        signature: name of the signature.
+        inputs: its inputs, dict name → dtype and shape, as in `policy.json`.
+    """
+    function = tf.saved_model.load(str(version)).signatures[signature]
+    return {
+        TENSORFLOW: (b"", lambda arrays: _numpy(function(**_tensors(arrays)))),
+        TFLITE: to_tflite(version, signature),
+        ONNX: to_onnx(function, inputs),
+    }
+
+
+def to_tflite(version, signature):
+    """Return the TFLite model of a signature, and a function that runs it."""
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(version), signature_keys=[signature])
+    model = converter.convert()
+    runner = tf.lite.Interpreter(model_content=model).get_signature_runner(signature)
+    return model, lambda arrays: runner(**arrays)
+
+
+def to_onnx(function, inputs):
+    """Return the ONNX model of a signature, and a function that runs it."""
+    try:
+        import onnxruntime
+        import tf2onnx
+    except ImportError as error:
+        raise InvalidInput(f"ONNX needs pip install tf2onnx onnxruntime; {error}") from error
+    specs = [tf.TensorSpec(each["shape"], each["dtype"], name) for name, each in inputs.items()]
+    traced = tf.function(lambda *arrays: function(**dict(zip(inputs, arrays))))
+    proto, _ = tf2onnx.convert.from_function(
+        traced, input_signature=specs, opset=17, custom_op_handlers={"Erfc": (one_minus_erf, [])}
+    )
+    model = proto.SerializeToString()
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    names = sorted(function.structured_outputs)  # the order in which TensorFlow flattens a dict
+
+    def run(arrays):
+        return dict(zip(names, session.run(None, arrays)))
+
+    return model, run
+
+
+def one_minus_erf(context, node, name, args):
+    """Convert `Erfc`, which TensorFlow's graph optimiser makes of GELU and ONNX does not have."""
+    node.type = "Erf"
+    (output,) = node.output
+    one = context.make_const(f"{name}/one", np.float32(1)).output[0]
+    difference = context.insert_new_node_on_output("Sub", output, name=f"{name}/difference")
+    context.replace_inputs(difference, [one, output])
+    return node
+
+
+def cells(runtimes, inputs, config):
+    """Return the sizes, times and largest difference of a signature's models."""
+    outputs = {name: run(random_inputs(inputs, 3)) for name, (_, run) in runtimes.items()}
+    one = random_inputs(inputs, 1)
+    sides = {name: lambda run=run: run(one) for name, (_, run) in runtimes.items()}
+    seconds = take_turns(sides, config, time.perf_counter)
+    found = {f"{name}, kB": len(runtimes[name][0]) / 1e3 for name in (TFLITE, ONNX)}
+    found |= {f"{name}, µs": 1e6 * median(times) for name, times in seconds.items()}
+    others = (outputs[TFLITE], outputs[ONNX])
+    found["largest difference"] = max(
+        largest_difference(outputs[TENSORFLOW], other) for other in others
+    )
+    return found
+
+
+def random_inputs(inputs, rows, seed=0):
+    """Return random NumPy inputs of a signature; a memory is zero, as before an episode."""
+    rng, arrays = np.random.default_rng(seed), {}
+    for name, spec in inputs.items():
+        shape = [rows if size is None else size for size in spec["shape"]]
+        if not shape:
+            array = np.array(rows)  # `batch_size`
+        elif name == "memory":
+            array = np.zeros(shape)
+        else:
+            array = rng.random(shape) if spec["dtype"] == "float32" else rng.integers(0, 4, shape)
+        arrays[name] = array.astype(spec["dtype"])
+    return arrays
+
+
+def largest_difference(expected, found):
+    """Return the largest difference of named outputs; infinity if integers differ."""
+    if expected.keys() != found.keys():
+        raise ValueError(f"outputs must be {sorted(expected)}; received {sorted(found)}")
+    largest = 0.0
+    for name, array in expected.items():
+        difference = np.abs(array.astype("float64") - found[name]).max(initial=0.0)
+        exact = array.dtype.kind in "iu"
+        largest = max(largest, float("inf") if exact and difference else float(difference))
+    return largest
+
+
+def _tensors(arrays):
+    return {name: tf.constant(array) for name, array in arrays.items()}
+
+
+def _numpy(tensors):
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
