@@ -94,7 +94,7 @@ def positive_ints(name: str, values: Iterable[Any]) -> tuple[int, ...]:
 def number_from(name: str, value: Any, least: float, most: float = math.inf) -> Any:
     """Return `value`, or raise an `InvalidInput` unless it is finite and in [`least`, `most`]."""
     try:
-        is_valid = least <= value <= most and value != math.inf  # false for nan
+        is_valid = least <= value <= most and value != math.inf  # nan makes the comparison false
     except (TypeError, ValueError):  # not comparable with numbers
         is_valid = False
     if not is_valid:
@@ -148,7 +148,7 @@ def path_of(name: str, value: Any) -> pathlib.Path:
 
 def finite(name: str, values: np.ndarray) -> np.ndarray:
     """Return `values`, or raise an `InvalidInput` if a value is nan or too large for float32."""
-    held = np.abs(values) <= np.finfo(np.float32).max  # false for nan
+    held = np.abs(values) <= np.finfo(np.float32).max  # nan makes the comparison false
     if not held.all():
         raise InvalidInput(f"{name} must be finite in float32; received {values[~held][0]}")
     return values

@@ -90,7 +90,7 @@ class DensePolicy:
         # TypeError for a file with a single array; EOFError for an empty file.
         except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
             raise InvalidInput(
-                f"{file} must be a file of np.savez that holds {CONTENTS}; received {error}"
+                f"{file} must be a file of np.savez that contains {CONTENTS}; received {error}"
             ) from error
         return cls(arrays, str(file))
 

@@ -299,7 +299,7 @@ def _numeric_array(name: str, values: Any) -> np.ndarray:
     """Convert values to an array with numbers for each step that are finite in float32."""
     try:
         values = np.asarray(values)
-    except (RuntimeError, TypeError, ValueError) as error:  # rows of different lengths
+    except (RuntimeError, TypeError, ValueError) as error:  # for example, rows of different lengths
         raise InvalidInput(f"{name} must be numbers; received {error}") from error
     if values.dtype.kind not in "biuf" or not values.ndim or 0 in values.shape[1:]:
         raise InvalidInput(

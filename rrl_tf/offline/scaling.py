@@ -101,7 +101,7 @@ class Scaling:
 
     def states(self, states: Any) -> Any:
         """Scale raw states `(B, K, ...)` to `(B, K, S)`."""
-        from keras import ops  # windows are sampled without Keras
+        from keras import ops  # imported here, because sampling windows does not need Keras
 
         _, steps, *shape = ops.shape(states)
         if self.preprocessor is not None:
@@ -111,7 +111,7 @@ class Scaling:
 
     def window(self, window: Mapping[str, Any]) -> dict[str, Any]:
         """Return the input of the network for windows of raw values."""
-        from keras import ops  # windows are sampled without Keras
+        from keras import ops  # imported here, because sampling windows does not need Keras
 
         actions = ops.cast(window["actions"], "float32")
         if self.action_low is not None and self.action_high is not None:
@@ -127,7 +127,7 @@ class Scaling:
 
     def action(self, prediction: Any) -> Any:
         """Convert predictions `(B, A)` to actions of the environment, `(B,)` or `(B, A)`."""
-        from keras import ops  # windows are sampled without Keras
+        from keras import ops  # imported here, because sampling windows does not need Keras
 
         if self.action_low is None or self.action_high is None:
             return ops.argmax(prediction, axis=-1)
