@@ -345,10 +345,10 @@ DECISION_TRANSFORMER: dict[str, Architecture] = {
 RELATIONAL_VQA: dict[str, Architecture] = {
     "fast": {
         "description": (
-            "Our own architecture for Sort-of-CLEVR: two convolutions turn a (75, 75, 3) image "
-            "into 9 x 9 cells, so that nearly every object covers the centre of a cell. Sines and "
-            "cosines encode the positions of the cells. Three rounds of attention with four heads "
-            "relate cells and questions."
+            "Our own architecture for Sort-of-CLEVR: two convolutions that turn a (75, 75, 3) "
+            "image into 9 x 9 cells (nearly every object covers the centre of a cell), sines and "
+            "cosines for the positions of the cells, and three rounds of attention with four heads "
+            "between cells and questions."
         ),
         "source": "rrl_tf, chosen by measurement; see docs/tasks/sort_of_clevr.md",
         "config": {
