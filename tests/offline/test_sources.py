@@ -117,7 +117,7 @@ def test_a_mistyped_folder_is_not_downloaded(minari_folder, monkeypatch):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(minari_folder / "elsewhere"))
     with pytest.raises(InvalidInput, match="must be a folder that exists"):
         load_episodes("minari:runs/datasets/benchmarks/maad-up-v0")
-    with pytest.raises(InvalidInput, match="use minari:runs/datasets/benchmarks/made-up-v0"):
+    with pytest.raises(InvalidInput, match="Use minari:runs/datasets/benchmarks/made-up-v0"):
         load_episodes("minari:benchmarks/made-up-v0")
     with pytest.raises(InvalidInput, match="download of mujoco/walker2d/medium-v0"):
         load_episodes("minari:mujoco/walker2d/medium-v0")
