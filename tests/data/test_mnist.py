@@ -143,7 +143,9 @@ def test_error_without_a_network_names_both_alternatives(tmp_path, monkeypatch):
 
 def test_missing_tensorflow_datasets_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with pytest.raises(InvalidInput, match=r"needs tensorflow_datasets: pip install '\.\[data\]'"):
+    with pytest.raises(
+        InvalidInput, match=r"needs the package tensorflow_datasets, .*pip install '\.\[data\]'"
+    ):
         load_mnist(tmp_path)
 
 

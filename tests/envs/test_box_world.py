@@ -301,7 +301,10 @@ def test_a_distractor_looks_like_a_lock():
         ({"size": 0}, "size"),
         ({"goal_length": 0}, "goal_length"),
         ({"goal_length": ()}, "goal_length"),
-        ({"goal_length": True}, "goal_length must be an integer from 1 up, or several; .*True"),
+        (
+            {"goal_length": True},
+            "goal_length must be an integer of at least 1, or a sequence of these; .*True",
+        ),
         ({"num_distractors": "two"}, "num_distractors"),
         ({"num_colours": 32}, "num_colours"),
         ({"num_colours": 5}, "num_colours"),

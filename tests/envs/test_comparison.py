@@ -328,7 +328,10 @@ def test_levels_share_spaces_and_evaluate_every_start():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"sizes": ()}, r"sizes must be an integer from 1 up, or several; received \(\)"),
+        (
+            {"sizes": ()},
+            r"sizes must be an integer of at least 1, or a sequence of these; received \(\)",
+        ),
         ({"sizes": (5,)}, "size must be an integer of at least 6; received 5"),
         ({"kinds": ()}, "kinds must be two or more"),
         ({"kinds": (["blue key"], "blue box")}, r"kinds must be .*\['blue key'\]"),

@@ -260,7 +260,10 @@ def test_lengths_of_easier_levels_are_not_held_out(sizes, seed):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"sizes": ()}, r"sizes must be an integer from 1 up, or several; received \(\)"),
+        (
+            {"sizes": ()},
+            r"sizes must be an integer of at least 1, or a sequence of these; received \(\)",
+        ),
         ({"sizes": (6,)}, "size must be odd"),
         ({"sizes": (7.0,)}, r"sizes must be an integer .*received \(7.0,\)"),
         ({"sizes": (7, 10), "random_length": True}, "size must be odd"),
@@ -326,8 +329,14 @@ def test_only_the_ball_is_a_success():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rows": ()}, r"rows must be an integer from 1 up, or several; received \(\)"),
-        ({"rows": (0,)}, r"rows must be an integer from 1 up, or several; received \(0,\)"),
+        (
+            {"rows": ()},
+            r"rows must be an integer of at least 1, or a sequence of these; received \(\)",
+        ),
+        (
+            {"rows": (0,)},
+            r"rows must be an integer of at least 1, or a sequence of these; received \(0,\)",
+        ),
         ({"room_size": 2}, "room_size must be at least 3 .*; received 2"),
         ({"reward": "dense"}, "`reward` must be one of .*received 'dense'"),
         ({"frames": 0}, "`frames` must be a positive integer"),

@@ -376,7 +376,7 @@ def test_held_out_layouts_are_tested_and_never_trained_on():
     [
         ({"sizes": (9,), "held_out": True}, "last size of at most 8.*received size 9"),
         ({"sizes": (4,)}, "size must be at least 5"),
-        ({"sizes": ()}, r"from 1 up, or several; received \(\)"),
+        ({"sizes": ()}, r"of at least 1, or a sequence of these; received \(\)"),
         ({"held_out": True, "held_out_seed": -1}, "held_out_seed must be at least 0"),
         ({"sizes": (6,), "held_out": True, "held_out_seed": 1.5}, "held_out_seed.*received 1.5"),
         ({"frames": 1.5}, "`frames` must be a positive integer; received 1.5"),

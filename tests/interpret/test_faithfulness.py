@@ -261,7 +261,10 @@ NAN = np.full((1, HEIGHT, WIDTH, FEATURES), np.nan, "float32")
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"counts": (1.5,)}, r"counts must be an integer from 0 up, or several; received \(1.5,\)"),
+        (
+            {"counts": (1.5,)},
+            r"counts must be an integer of at least 0, or a sequence of these; received \(1.5,\)",
+        ),
         ({"counts": ()}, r"counts must be .*received \(\)"),
         ({"counts": (-1,)}, r"counts must be .*received \(-1,\)"),
         ({"draws": 0}, "`draws` must be a positive integer; received 0"),
