@@ -43,7 +43,7 @@ _LABELLED = ("key", "door", "goal", "ball", "box", "lava")
 _NUMBERED = ("key", "door", "ball", "box")  # not lava, which may fill many cells
 _MARGIN = VIEW_SIZE - 1  # how far a view can extend beyond the grid, where MiniGrid adds walls
 _BITS = 1 << np.arange(VIEW_SIZE)
-_IS_SET = (np.arange(1 << VIEW_SIZE)[:, None] & _BITS) > 0  # row n: the bits of n
+_IS_SET = (np.arange(1 << VIEW_SIZE)[:, None] & _BITS) > 0  # row n has the bits of n
 
 
 def most_in_sight(size: int) -> int:

@@ -176,8 +176,8 @@ class BoxWorldGraph:
 
     def state_key(self, state: BoxWorldState) -> Tensor:
         """Return keys int64 `(E,)`; states of an episode with equal keys have the same future."""
-        # Steps can only empty cells. If two states of an episode have equally many objects, their
-        # cells are equal.
+        # Steps can only empty cells. Two states of an episode with the same number of objects
+        # therefore have the same cells.
         left = tf.math.count_nonzero(state.cells, axis=1)
         key = left * self.size**2 + tf.cast(state.agent, tf.int64)
         return key * (COLOURS + 1) + tf.cast(state.held, tf.int64)

@@ -72,7 +72,7 @@ class BoxWorldStart:
     def __post_init__(self):
         try:
             is_possible = self._is_possible()
-        except (TypeError, ValueError):  # not bytes, or not a pair
+        except (TypeError, ValueError):  # `cells` is not bytes, or `agent` is not a pair
             is_possible = False
         if not is_possible:
             raise InvalidInput(

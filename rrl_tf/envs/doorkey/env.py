@@ -58,7 +58,7 @@ class DoorKeyStart:
     def __post_init__(self):
         try:
             is_possible = self._is_possible()
-        except TypeError:  # not a number, or not a pair
+        except TypeError:  # a cell is not a pair, or has a coordinate that is not a number
             is_possible = False
         if not is_possible:
             raise InvalidInput(
