@@ -266,7 +266,7 @@ NAN = np.full((1, HEIGHT, WIDTH, FEATURES), np.nan, "float32")
         ({"counts": (-1,)}, r"counts must be .*received \(-1,\)"),
         ({"draws": 0}, "`draws` must be a positive integer; received 0"),
         ({"seed": -1}, "seed must be at least 0"),
-        ({"inputs": "views"}, "inputs takes .*received 'views'"),
+        ({"inputs": "views"}, r"inputs must be numbers.*received 'views'"),
         ({"inputs": NAN[:0]}, r"B > 0; received the shape \(0, 2, 4, 5\)"),
         ({"inputs": NAN}, "inputs must be finite"),
         ({"inputs": {"observation": NAN}}, "an array without a `memory` .*; received dict"),
