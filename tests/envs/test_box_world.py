@@ -297,7 +297,7 @@ def test_a_distractor_looks_like_a_lock():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"size": 6, "goal_length": 2}, "too little room"),
+        ({"size": 6, "goal_length": 2}, "the room is too small|`size` must be larger"),
         ({"size": 0}, "size"),
         ({"goal_length": 0}, "goal_length"),
         ({"goal_length": ()}, "goal_length"),
@@ -318,7 +318,7 @@ def test_a_distractor_looks_like_a_lock():
         ({"distractor_length": 10**6}, "at most 16 boxes, .*; received up to 4000005"),
         ({"size": 10**6}, "size must be from 1 to 255; received 1000000"),
         ({"part": "validation"}, "part"),
-        ({"part": "test", "goal_length": 1}, "goal_length of 2"),
+        ({"part": "test", "goal_length": 1}, "`goal_length` must include at least 2"),
         ({"part": "train", "goal_length": 4, "held_out_fraction": 1.0}, "held_out_fraction"),
         ({"max_steps": 0}, "max_steps"),
         ({"render_mode": "human"}, "render_mode"),
