@@ -70,7 +70,7 @@ class _Session:
         sizes = np.array([self._size, *shape])  # -1 stands for any size
         if observation.ndim != len(sizes) or np.any((sizes >= 0) & (sizes != observation.shape)):
             raise InvalidInput(
-                f"`observation` must have the shape {list(shape)} in each of the "
+                f"`observation` must have the shape {list(shape)} in each of "
                 f"{self._size} environments; "
                 f"received the shape {list(observation.shape[self._single :])}."
             )
