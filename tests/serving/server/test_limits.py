@@ -514,7 +514,7 @@ def test_stalled_bodies_make_room_for_others(exported, tools, monkeypatch, stall
         wait_until(lambda: budget.held >= 4 * (LIMIT - 1))
         status, reply = post_document(server, {"instances": tools.observations(300).tolist()})
         assert status == (200 if stalled else 503)
-        assert stalled or f"hold {4 * LIMIT} bytes" in reply["error"]
+        assert stalled or f"at most {4 * LIMIT} bytes" in reply["error"]
         assert post_document(server, {"instances": tools.observations(2).tolist()})[0] == 200
         if stalled:
             assert slow[0].recv(4096).startswith(b"HTTP/1.1 408")
@@ -596,7 +596,7 @@ def test_total_size_of_grpc_requests_is_limited(exported, tools, monkeypatch):
         try:
             wait_until(lambda: len(held) == 4)
             code, details = refusal_of(call, large)
-            assert code == "RESOURCE_EXHAUSTED" and f"hold {4 * limit} bytes" in details
+            assert code == "RESOURCE_EXHAUSTED" and f"at most {4 * limit} bytes" in details
             assert refusal_of(call, small)[0] == "INVALID_ARGUMENT"
         finally:
             free.set()
