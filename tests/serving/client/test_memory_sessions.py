@@ -197,7 +197,7 @@ def test_a_memory_of_another_shape_raises(client, tools):
     before = session.memory
     for memory in (before[:1], np.repeat(before, 2, axis=0), before[:, :-1], before[0]):
         with pytest.raises(
-            ValueError, match=r"`memory` must have the shape \[2, \d+\], for 2 .*; rec"
+            ValueError, match=r"`memory` must have the shape \[2, \d+\].* 2 environments; rec"
         ):
             session.memory = memory
     assert session.memory is before
@@ -207,7 +207,7 @@ def test_a_memory_of_another_shape_raises(client, tools):
         "reward": np.zeros(2, np.float32),
     }
     for changes in ({"memory": before[:1]}, {"reward": np.zeros(1, np.float32)}):
-        with pytest.raises(refusal(client), match=r"one batch; received|one size along axis 0"):
+        with pytest.raises(refusal(client), match=r"one batch; received|the same number of rows"):
             client.predict({**inputs, **changes}, "act")
     with pytest.raises(refusal(client), match=r"memory.* shape .*\d"):
         client.predict({**inputs, "memory": before[:, :-1]}, "act")
