@@ -100,7 +100,7 @@ class Headline:
 
 
 def _minutes(evaluations):
-    """Format the mean training time in CPU minutes, or in wall-clock minutes if CPU time is unknown."""
+    """Format the mean CPU minutes of training, or the wall-clock minutes if these are unknown."""
     for name, unit in (("cpu_minutes", "CPU min"), ("training_minutes", "min")):
         if minutes := [each[name] for each in evaluations if name in each]:
             mean = np.mean(minutes)
