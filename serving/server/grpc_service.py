@@ -162,8 +162,9 @@ class Services:
         for name, proto in protos.items():
             # Before an array is made: a few bytes can demand any shape.
             shape = [dim.size for dim in proto.tensor_shape.dim]
-            signature.inputs[name].check_shape(shape)
-            if signature.inputs[name].has_rows:
+            if signature.checks_shapes:
+                signature.inputs[name].check_shape(shape)
+            if signature.inputs[name].has_rows and shape:
                 self._inference.check_rows(shape[0])
         return {name: tensors.from_proto(proto) for name, proto in protos.items()}
 
