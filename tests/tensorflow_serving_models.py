@@ -186,7 +186,7 @@ def tensors():
 
 
 def save_half_plus_two_tf2(directory):
-    """Save half_plus_two as a `tf.Module`: x is declared [1], and all methods are predict."""
+    """Save half_plus_two as a `tf.Module`: its x has a default and is declared [1]."""
     half, two, three = (tf.Variable(value) for value in (0.5, 2.0, 3.0))
     specs = {"x": tf.io.FixedLenFeature([1], FLOAT)}
     vector, examples = tf.TensorSpec([1], FLOAT, "inputs"), tf.TensorSpec([None], STRING, "inputs")
@@ -197,8 +197,11 @@ def save_half_plus_two_tf2(directory):
     def of_vector(output, added):
         return lambda inputs: {output: half * inputs + added}
 
+    def predict(x=tf.zeros([1])):  # noqa: B008, the default becomes part of the signature
+        return {"y": half * x + two}
+
     functions = {
-        "serving_default": (lambda x: {"y": half * x + two}, tf.TensorSpec([1], FLOAT, "x")),
+        "serving_default": (predict, tf.TensorSpec([1], FLOAT, "x")),
         "regress_x_to_y": (of_examples("outputs", two), examples),
         "regress_x_to_y2": (of_examples("outputs", three), examples),
         "regress_x2_to_y3": (of_vector("outputs", three), vector),

@@ -183,10 +183,18 @@ def test_errors_of_several_inputs(predict, signature, instances, words):
     assert status == 400 and words in reply["error"]
 
 
-def test_text_that_follows_a_body_is_not_read(published):
-    body = b'{"instances": [[1,2],[3,4],[5,6]]}X'
-    status, reply = published.ask("POST", "/v1/models/tensors:predict", body[:-1])
-    assert (status, reply) == (200, {"predictions": PAIRS})
+@pytest.mark.parametrize(
+    "body", ['{"instances": [1]}X', '{"instances": [1]}{}', '\ufeff{"instances": [1]}']
+)
+def test_a_body_is_one_json_document(predict, body):
+    """tensorflow_model_server skips a byte order mark, and ignores text after the document."""
+    status, reply = predict(body.encode())
+    assert status == 400 and "JSON Parse error" in reply["error"]
+
+
+def test_the_last_of_duplicate_keys_counts(predict):
+    """As in Python's `json`; in tensorflow_model_server the first one counts."""
+    assert predict('{"instances": [1], "instances": [2]}') == (200, {"predictions": [2]})
 
 
 def test_nesting_of_unused_keys_is_limited(predict):

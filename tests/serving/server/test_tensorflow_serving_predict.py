@@ -100,6 +100,14 @@ def test_signatures_with_a_state_and_without_inputs(published):
         assert values(response, "output") == expected
 
 
+def test_the_default_of_a_signature_stands_for_a_missing_input(published):
+    response = published.stub.Predict(request_of("half_plus_two_tf2"), timeout=20)
+    assert values(response, "y") == [2.0]
+    body = {"inputs": {}}  # REST has no defaults
+    status, reply = published.ask("POST", "/v1/models/half_plus_two_tf2:predict", body)
+    assert status == 400 and "'inputs' must have the keys ['x']" in reply["error"]
+
+
 @pytest.mark.parametrize(
     ("request_arguments", "code", "words"),
     [
