@@ -1,9 +1,12 @@
 """TensorFlow Serving's published cases of Predict over gRPC."""
 
+import shutil
+
 import numpy as np
 import pytest
+import tensorflow as tf
 from tensorflow.core.framework import tensor_pb2, types_pb2
-from tensorflow_serving.apis import predict_pb2
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 pytestmark = pytest.mark.tf_only
 BOOL = tensor_pb2.TensorProto(dtype=types_pb2.DT_BOOL, bool_val=[True])
@@ -160,3 +163,17 @@ def test_batching_merges_no_request_of_another_shape_than_declared(serve_publish
         assert values(batched.stub.Predict(total, timeout=20), "y") == 10.0
         scalar = request_of(x=2.0)
         assert values(batched.stub.Predict(scalar, timeout=20), "y") == 3.0
+
+
+def test_a_warm_up_request_of_another_shape_than_declared(published_models, tmp_path, tools):
+    directory = tmp_path / "123"
+    shutil.copytree(published_models / "half_plus_two" / "00000123", directory)
+    (directory / "assets.extra").mkdir()
+    log = prediction_log_pb2.PredictionLog()
+    log.predict_log.request.CopyFrom(request_of(x=[2.0, 3.0, 4.0]))
+    path = directory / "assets.extra" / "tf_serving_warmup_requests"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        writer.write(log.SerializeToString())
+    with tools.serve(tmp_path, enable_batching=True) as server:
+        assert [each.number for each in server.repository.status("tiny")] == [123]
+        assert server.repository.ready
