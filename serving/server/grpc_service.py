@@ -38,6 +38,9 @@ from serving.server.model import DEFAULT_SIGNATURE
 
 _log = logging.getLogger("serving")
 _MAX_DETAILS = 1024  # characters of an error, as in tensorflow_model_server
+# Size of a tensor of an undeclared shape that repeats its last value. A few bytes can demand any
+# shape, and TensorFlow takes in strings one by one.
+_MAX_FILLED = 1 << 20
 _COUNTED = {"Predict", "Classify", "Regress", "MultiInference"}
 # Of a request with Examples: protobuf copies each of them several times, without a pause.
 _MAX_EXAMPLE_BYTES = 1 << 25
@@ -166,7 +169,12 @@ class Services:
                 signature.inputs[name].check_shape(shape)
             if signature.inputs[name].has_rows and shape:
                 self._inference.check_rows(shape[0])
-        return {name: tensors.from_proto(proto) for name, proto in protos.items()}
+        return {
+            name: tensors.from_proto(proto)
+            if signature.inputs[name].fits([dim.size for dim in proto.tensor_shape.dim])
+            else tensors.from_proto(proto, _MAX_FILLED)
+            for name, proto in protos.items()
+        }
 
     def _reply(self, servable, signature, outputs):
         response = predict_pb2.PredictResponse()
