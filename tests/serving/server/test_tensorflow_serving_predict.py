@@ -177,3 +177,17 @@ def test_a_warm_up_request_of_another_shape_than_declared(published_models, tmp_
     with tools.serve(tmp_path, enable_batching=True) as server:
         assert [each.number for each in server.repository.status("tiny")] == [123]
         assert server.repository.ready
+
+
+def test_a_few_bytes_demand_few_values_of_an_undeclared_shape(published, refusal):
+    """A list that is shorter than the shape repeats its last value."""
+    for size, is_refused in ((1000, False), (4000, True)):
+        proto = floats(2.0)
+        for _ in range(2):
+            proto.tensor_shape.dim.add(size=size)
+        if is_refused:
+            code, details = refusal(published.stub.Predict, request_of(x=proto))
+            assert code == "INVALID_ARGUMENT" and "holds 1 of 16000000 values" in details
+        else:
+            response = published.stub.Predict(request_of(x=proto), timeout=20)
+            assert set(response.outputs["y"].float_val) == {3.0}
