@@ -1,66 +1,66 @@
-# Every command sets up .venv by itself when requirements.txt is newer than it.
+# Every command creates or updates .venv first if requirements.txt is newer.
 export PYTHON ?= python3.11
 RUN := .venv/bin/python
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test test-slow docs presets package lint format results benchmarks gpu-check
+.PHONY: demo test test-slow docs pretrained package lint format results benchmarks gpu-check
 
 demo: .venv/installed
 	$(RUN) -m train_scripts.demo
 
-# One process more than there are cores, as some tests wait for servers and time-outs.
+# Three processes for two cores, because some tests wait for servers and time-outs.
 test: .venv/installed lint
 	$(RUN) -m pytest -n 3 --dist loadfile
 
-# Learning takes long enough for XLA's optimisations, which tests/conftest.py leaves out.
+# Training is faster with XLA's optimisations, which tests/conftest.py disables.
 test-slow: .venv/installed
 	XLA_FLAGS= $(RUN) -m pytest -m slow
 
-# The documentation as a site, in site/; any warning is an error.
+# Builds the documentation as a site, in site/; any warning is an error.
 docs: .venv/installed
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
 
-# The trained presets of the package, from the runs of `make results`,
-# and of KeyCorridor that of the command below.
-MAKE_PRESET := $(RUN) -m train_scripts.make_preset --folder rrl_tf/presets
-LOOPS := Played greedily, agents that are trained like this go round in a loop in some rooms; with 5 % of random actions hardly ever.
-SMALL := Trained on 5x5 alone: for larger rooms take a preset of their size.
-DIGITS := White digits on black, laid out like MNIST's, up to 6 pixels from the middle and 30 degrees from upright; beyond that it \
-	reads worse the further they are. It knows nothing but digits, and is sure of one in any picture.
-QUESTIONS := Questions of four vectors of four numbers from -1 to 1, laid out as rrl_tf.data.sample_nth_farthest does. It knows nothing of longer ones, nor \
-	of vectors with more numbers.
-HALLWAY := For a hallway of that length, from any start in it; how it does in longer ones was not tried.
-CORRIDOR := For rooms of 3 x 3, walls included, in up to three rows; larger ones were not tried. Trainings with most other seeds had not got there when they were stopped.
-LOCKS := For 8 x 8 with one to three boxes and up to two distractors of one box. Levels one box longer it solves less often.
-ASKED := Trained on 5x5 alone. Asked for 0.8 to 0.95 it earns that; asked for 0.7 or less it never reaches the goal.
-presets: .venv/installed
+# Writes the pretrained models of the package from the runs of `make results`. The run of
+# KeyCorridor is not part of these; its command is below.
+MAKE_PRESET := $(RUN) -m train_scripts.make_preset --folder rrl_tf/pretrained
+LOOPS := In some rooms the greedy policy repeats the same actions without end. With 5 % of random actions this hardly ever happens.
+SMALL := Trained on 5 x 5 rooms only. For larger rooms, use the pretrained policy of that size.
+DIGITS := Takes white digits on black in the layout of MNIST, shifted by up to 6 pixels and rotated by up to 30 degrees. \
+	Larger shifts and rotations lower the accuracy. It returns a digit with high confidence for any image.
+QUESTIONS := Takes four vectors of four numbers from -1 to 1 in the layout of rrl_tf.data.sample_nth_farthest. It was not \
+	trained on more vectors or on larger ones.
+HALLWAY := Trained for a hallway of this length, from every start position. Longer hallways were not tested.
+CORRIDOR := Trained for up to three rows of rooms of 3 x 3 cells, walls included. Larger environments were not tested. With most other seeds, training stopped before it solved the task.
+LOCKS := Trained on 8 x 8 levels with one to three boxes and up to two distractors of one box. It solves levels with one more box less often.
+TARGETS := Trained on 5 x 5 rooms only. It reaches target returns from 0.8 to 0.95. With a target of 0.7 or less, it never reaches the goal.
+pretrained: .venv/installed
 	$(MAKE_PRESET) --run runs/doorkey/fast-seed0 --name doorkey-5x5 --command "python -m train_scripts.train_doorkey" \
-	    --description "Opens the door of MiniGrid-DoorKey-5x5 from every start, without a memory." --limits "$(SMALL)"
+	    --description "Solves MiniGrid-DoorKey-5x5 from every start, without a memory." --limits "$(SMALL)"
 	set -e; for trained in 6x6:lstm 8x8:lstm 16x16:lstm-long; do size=$${trained%:*}; network=$${trained#*:}; \
 	    $(MAKE_PRESET) --run runs/recurrent/doorkey-$$size-$$network-seed0 --name doorkey-$$size \
 	    --command "python -m train_scripts.train_recurrent --preset doorkey-$$size --network $$network" \
-	    --description "Opens the door of MiniGrid-DoorKey-$$size with relations between the cells in view and an LSTM." \
+	    --description "Solves MiniGrid-DoorKey-$$size with attention between the visible cells and an LSTM." \
 	    --limits "$(LOOPS)"; done
 	$(MAKE_PRESET) --run runs/recurrent/memory-s17-lstm-long-dense-seed0 --name memory-s17 \
 	    --command "python -m train_scripts.train_recurrent --preset memory-s17" \
-	    --description "Remembers by an LSTM which object was at the other end of MiniGrid's MemoryS17, and goes to its like." --limits "$(HALLWAY)"
-	$(MAKE_PRESET) --run runs/recurrent/key-corridor-s3r3-seed100 --name key-corridor-s3r3 \
-	    --command "python -m train_scripts.train_recurrent --preset key-corridor-s3r3 --seed 100" \
-	    --description "Finds the key of a locked room behind one of the other doors of MiniGrid-KeyCorridorS3R3, and fetches the ball." --limits "$(CORRIDOR)"
+	    --description "Solves MiniGrid-MemoryS17: an LSTM remembers which object was at one end of the hallway, and the agent goes to the same object at the other end." --limits "$(HALLWAY)"
+	$(MAKE_PRESET) --run runs/recurrent/key-corridor-s3r3-lstm-long-seed3 --name key-corridor-s3r3 \
+	    --command "python -m train_scripts.train_recurrent --preset key-corridor-s3r3 --seed 3" \
+	    --description "Solves MiniGrid-KeyCorridorS3R3: finds the key behind a door, unlocks the locked room and picks up the ball." --limits "$(CORRIDOR)"
 	$(MAKE_PRESET) --run runs/box_world/fast-seed0 --name box-world --command "python -m train_scripts.train_box_world" \
-	    --description "Opens Box-World's boxes in the order that leads to the gem, by relations between keys and locks." --limits "$(LOCKS)"
+	    --description "Solves Box-World: opens the boxes in the order that leads to the gem, by attention between keys and locks." --limits "$(LOCKS)"
 	$(MAKE_PRESET) --run runs/mnist/fast-seed0 --name mnist-relational --command "python -m train_scripts.train_mnist" \
-	    --description "Reads MNIST's digits by two rounds of relations between 49 patches." --limits "$(DIGITS)"
+	    --description "Classifies the digits of MNIST by two rounds of attention between 49 patches." --limits "$(DIGITS)"
 	$(MAKE_PRESET) --run runs/decision_transformer/doorkey-seed0 --name dt-doorkey --command "python -m train_scripts.train_decision_transformer" \
-	    --description "Plays MiniGrid-DoorKey-5x5 for the return that it is asked for, learnt from recorded episodes." --limits "$(ASKED)"
+	    --description "Plays MiniGrid-DoorKey-5x5 for a given target return, trained on recorded episodes." --limits "$(TARGETS)"
 	$(MAKE_PRESET) --run runs/nth_farthest/fast-seed0 --name nth-farthest --command "python -m train_scripts.train_nth_farthest" \
-	    --description "Says which of four vectors is the nth farthest from another one, by a Relational Memory." --limits "$(QUESTIONS)"
+	    --description "Answers which of four vectors is the nth farthest from a given one, with a Relational Memory." --limits "$(QUESTIONS)"
 
-# The wheel in an empty environment, from another folder: downloads TensorFlow, or takes pip's cache.
+# Tests the wheel in an empty environment, from another folder. Downloads TensorFlow unless pip has it.
 package:
 	.ci/package
 
-# Measures the speed tables of the docs, on an idle machine. PyTorch is the other side of some:
+# Measures the speed tables of the docs, on an idle machine. Some compare with PyTorch:
 # pip install torch==2.13.0
 MEASURED := speed/update speed/recurrent_update speed/acting speed/relational_memory speed/serving
 benchmarks: .venv/installed
@@ -71,7 +71,7 @@ TRAINED := doorkey memory memory_ablations mnist nth_farthest text offline stitc
 results: .venv/installed
 	set -e; for name in $(TRAINED); do $(RUN) -m benchmarks reproductions/$$name --jobs 2; done
 
-# Every task's training step on this machine's GPU, and whether it computes what the CPU does.
+# Runs every task's training step on this machine's GPU and compares its numbers with the CPU's.
 gpu-check: .venv/installed
 	$(RUN) -m benchmarks speed/gpu_check
 

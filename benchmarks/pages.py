@@ -1,15 +1,20 @@
 """The tables of the docs: the places where they appear.
 
 A line `<!-- table: SOURCE -->` is followed by a table, up to the line `<!-- end -->`. SOURCE is
-the JSON file of a report, `reproductions/NAME/TABLE`, or `headlines`, the README's own table.
+the JSON file of a report, `reproductions/NAME/TABLE`, or `headlines`, the README's table.
 `python -m benchmarks tables` replaces every table by a new one made from the stored results.
 """
 
+import dataclasses
 import importlib
 import json
 import pathlib
 import re
+from collections.abc import Callable, Mapping
 
+import numpy as np
+
+from benchmarks.reproduction import last_step, percent, spread
 from benchmarks.tables import markdown_table, write_text
 from rrl_tf.errors import InvalidInput
 
@@ -51,229 +56,194 @@ def filled(text):
     return _SLOT.sub(insert, text)
 
 
-_MEMORY = "reproductions/memory/table"
-_OFFLINE = "reproductions/offline/walker2d"
-_STITCHING = "reproductions/stitching/table"
-_WALKER2D = {"data (environment)": "local walker2d/medium-replay-v0 (Walker2d-v5)"}
+@dataclasses.dataclass(frozen=True)
+class Headline:
+    """One row of the README's table: a variant of a reproduction, compared with others.
+
+    Attributes:
+        task: description of the task.
+        metric: what the numbers are.
+        source: name of the module in `benchmarks.reproductions`.
+        ours: our variant, as `Results.of` names it.
+        baselines: dict variant → label of the networks that we trained for comparison.
+        value: function of a variant's evaluations that formats the metric.
+        other: another baseline in words: a published number with its source, or a trivial answer.
+        unit: what `step` of an evaluation counts.
+        page: page in `docs/tasks`; by default the one named like the source.
+    """
+
+    task: str
+    metric: str
+    source: str
+    ours: str
+    baselines: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    value: Callable = lambda found: percent(found, "eval/success")
+    other: str = ""
+    unit: str = "steps"
+    page: str = ""
+
+    def row(self):
+        """Return the cells of the row, computed from the stored results."""
+        module = importlib.import_module(f"benchmarks.reproductions.{self.source}")
+        evaluations = module.REPRODUCTION.results.of
+        baselines = [
+            f"{label}: {self.value(evaluations(name))}" for name, label in self.baselines.items()
+        ]
+        ours = evaluations(self.ours)
+        return {
+            "task": f"[{self.task}](docs/tasks/{self.page or self.source}.md)",
+            "metric": self.metric,
+            "ours": self.value(ours),
+            "baseline": "; ".join([*baselines, *filter(None, [self.other])]),
+            "budget": f"{last_step(ours)} {self.unit}{_minutes(ours)}",
+        }
+
+
+def _minutes(evaluations):
+    """Format the mean training time: CPU minutes, or minutes where only these were measured."""
+    for name, unit in (("cpu_minutes", "CPU min"), ("training_minutes", "min")):
+        if minutes := [each[name] for each in evaluations if name in each]:
+            mean = np.mean(minutes)
+            return f", {mean:.2g} {unit}" if mean < 10 else f", {mean:.0f} {unit}"
+    return ""
+
+
+def _on_levels(kind):
+    return lambda found: percent([each["generalization"] for each in found], kind)
+
+
+def _accuracy(name, form=".1f"):
+    return lambda found: percent(found, name, form)
+
+
+def _score(found):
+    return spread([each["scores"]["0.0"] for each in found], ".0f")
+
+
+def _return_at_highest_target(found):
+    from benchmarks.reproductions.offline import common_targets, returns
+
+    return returns(found, "last", common_targets(found)[-1])
+
+
+_SUCCESS = "greedy success"
 HEADLINES = (
-    # description, docs page, table, cells that identify the row, column of the result
-    (
-        "DoorKey-5x5 from every start, solved greedily",
-        "doorkey",
-        "reproductions/doorkey/table",
-        {"agent": "fast, 5x5"},
-        "greedy success",
+    Headline(
+        "DoorKey-5x5, all 48 starts", _SUCCESS, "doorkey", "fast", {"book": "the book's agent"}
     ),
-    (
-        "the same, the book's agent",
-        "doorkey",
-        "reproductions/doorkey/table",
-        {"agent": "book, 5x5"},
-        "greedy success",
-    ),
-    (
-        "DoorKey-6x6, layouts it was not trained on, with a memory",
+    Headline(
+        "DoorKey-8x8, held-out layouts",
+        _SUCCESS,
         "memory",
-        _MEMORY,
-        {"task": "DoorKey-6x6, held-out layouts", "agent": "LSTM, relational encoder"},
-        "greedy success",
+        "doorkey-8x8-lstm-long",
+        {"doorkey-8x8-none": "no memory"},
     ),
-    (
-        "DoorKey-8x8, the same",
-        "memory",
-        _MEMORY,
-        {"task": "DoorKey-8x8, held-out layouts", "agent": "chrono LSTM, relational encoder"},
-        "greedy success",
-    ),
-    (
+    Headline(
         "DoorKey-16x16, stock time limit",
+        _SUCCESS,
         "memory",
-        _MEMORY,
-        {"task": "DoorKey-16x16", "agent": "LSTM, relational encoder"},
-        "greedy success",
+        "doorkey-16x16-lstm",
+        {"doorkey-16x16-four-frames": "four frames"},
     ),
-    (
-        "KeyCorridorS3R3, new starts",
+    Headline(
+        "KeyCorridorS3R3",
+        _SUCCESS,
         "memory",
-        _MEMORY,
-        {"task": "KeyCorridorS3R3", "agent": "chrono LSTM, relational encoder"},
-        "greedy success",
+        "key-corridor-s3r3-lstm-long",
+        {"key-corridor-s3r3-four-frames": "four frames"},
     ),
-    (
-        "MiniGrid's MemoryS17, every start",
+    Headline(
+        "MemoryS17, all starts",
+        _SUCCESS,
         "memory",
-        _MEMORY,
-        {"task": "MemoryS17", "agent": "chrono LSTM, dense encoder"},
-        "greedy success",
+        "memory-s17-lstm-long-dense",
+        {"memory-s17-none-dense": "no memory"},
     ),
-    (
-        "the same, with a Relational Memory",
+    Headline(
+        "Comparison, width 14 (our task)",
+        _SUCCESS,
         "memory",
-        _MEMORY,
-        {"task": "MemoryS17", "agent": "chrono Relational Memory, dense encoder"},
-        "greedy success",
+        "comparison-lstm-long-dense",
+        {"comparison-none-dense": "no memory"},
     ),
-    (
-        "MiniGrid's MemoryS17Random, starts of all lengths",
-        "memory",
-        _MEMORY,
-        {"task": "MemoryS17Random", "agent": "chrono LSTM, dense encoder"},
-        "greedy success",
-    ),
-    (
-        "two objects seen apart and compared, ours, width 14",
-        "memory",
-        _MEMORY,
-        {"task": "ComparisonS14", "agent": "chrono LSTM, dense encoder"},
-        "greedy success",
-    ),
-    (
-        "the same, with a Relational Memory",
-        "memory",
-        _MEMORY,
-        {"task": "ComparisonS14", "agent": "chrono Relational Memory, dense encoder"},
-        "greedy success",
-    ),
-    (
-        "Box-World 8 x 8, one to three boxes, new levels",
+    Headline(
+        "Box-World 8x8, held-out levels",
+        _SUCCESS,
         "box_world",
-        "reproductions/box_world/table",
-        {"agent": "fast (relational)"},
-        "new levels",
+        "fast",
+        {"convolutional": "CNN"},
+        _on_levels("new levels"),
     ),
-    (
-        "the same, with pairs of colours it never saw together",
+    Headline(
+        "Box-World 8x8, held-out colour pairs",
+        _SUCCESS,
         "box_world",
-        "reproductions/box_world/table",
-        {"agent": "fast (relational)"},
-        "held-out pairs",
+        "fast",
+        {"convolutional": "CNN"},
+        _on_levels("held-out pairs"),
     ),
-    (
-        "Box-World, new levels: convolutions of that size",
-        "box_world",
-        "reproductions/box_world/table",
-        {"agent": "convolutional"},
-        "new levels",
-    ),
-    (
-        "Atari's Alien, score after 100,000 steps",
+    Headline(
+        "Atari 100k, Alien",
+        "game score",
         "atari",
-        "reproductions/atari/table",
-        {"agent": "relational"},
-        "score, greedy",
+        "atari",
+        value=_score,
+        other="DrQ, [published](https://arxiv.org/abs/2004.13649): 771.2",
     ),
-    (
-        "digits moved, turned and spotted: relations",
+    Headline(
+        "MNIST, shifted, rotated and noisy digits",
+        "accuracy",
         "mnist",
-        "reproductions/mnist/table",
-        {"classifier": "ours", "trained on": "perturbed digits"},
-        "accuracy, perturbed test digits",
+        "fast",
+        {"book-cnn": "the book's CNN"},
+        _accuracy("test/perturbed", ".2f"),
+        unit="updates",
     ),
-    (
-        "the same: the book's convolutions",
-        "mnist",
-        "reproductions/mnist/table",
-        {"classifier": "book, convolutional", "trained on": "perturbed digits"},
-        "accuracy, perturbed test digits",
-    ),
-    (
-        "relational questions about pictures, Sort-of-CLEVR: relations",
+    Headline(
+        "Sort-of-CLEVR, relational questions",
+        "accuracy",
         "sort_of_clevr",
-        "reproductions/sort_of_clevr/table",
-        {"network": "relational"},
-        "relational questions",
+        "fast",
+        {"cnn": "CNN"},
+        _accuracy("test/relational"),
+        unit="updates",
     ),
-    (
-        "the same: convolutions of that size",
-        "sort_of_clevr",
-        "reproductions/sort_of_clevr/table",
-        {"network": "convolutional"},
-        "relational questions",
+    Headline(
+        "Nth farthest of 4 vectors, Relational Memory Core",
+        "accuracy",
+        "nth_farthest",
+        "fast",
+        {"fast-lstm": "LSTM", "fast-transformer": "causal transformer"},
+        _accuracy("eval/accuracy"),
+        unit="updates",
+        page="relational_memory",
     ),
-    (
-        "which of 4 vectors is the n-th farthest: Relational Memory Core",
-        "relational_memory",
-        "reproductions/nth_farthest/table",
-        {"task": "4 vectors of 4 numbers", "model": "Relational Memory Core"},
-        "accuracy on 20,000 new questions",
-    ),
-    (
-        "the same: an LSTM of that size",
-        "relational_memory",
-        "reproductions/nth_farthest/table",
-        {"task": "4 vectors of 4 numbers", "model": "LSTM"},
-        "accuracy on 20,000 new questions",
-    ),
-    (
-        "which nodes are connected, on graphs twice as large as those of training",
+    Headline(
+        "Graph connectivity, twice the training size",
+        "accuracy",
         "graphs",
-        "reproductions/graphs/table",
-        {"attention": "along the edges"},
-        "24 nodes",
+        "fast",
+        {"without-edges": "attention without edges"},
+        _accuracy("test/larger", ".2f"),
+        other="best answer without edges: 61.90 %",
+        unit="updates",
     ),
-    (
-        "Walker2d's return, learned from 200,000 steps that we recorded, most of them bad: "
-        "dense layers",
-        "decision_transformer",
-        _OFFLINE,
-        {**_WALKER2D, "preset": "dense"},
-        "return, last weights",
-    ),
-    (
-        "the same: Decision Transformer",
-        "decision_transformer",
-        _OFFLINE,
-        {**_WALKER2D, "preset": "transformer"},
-        "return, last weights",
-    ),
-    (
-        "the same: imitation of the best tenth",
-        "decision_transformer",
-        _OFFLINE,
-        {**_WALKER2D, "preset": "bc-10"},
-        "return, last weights",
-    ),
-    (
-        "a way through a maze of which only pieces were recorded, `crossing`: "
-        "imitation by advantage",
-        "decision_transformer",
-        _STITCHING,
+    Headline(
+        "Walker2d, our own recordings, Decision Transformer",
+        "return",
+        "offline",
+        "transformer-walker2d-medium-replay-v0",
         {
-            "data": "crossing",
-            "agent": "advantage-weighted behavior cloning",
+            "bc-10-walker2d-medium-replay-v0": "behaviour cloning, best 10 %",
+            "dense-walker2d-medium-replay-v0": "dense layers",
         },
-        "success",
-    ),
-    (
-        "the same: Decision Transformer, K = 10",
-        "decision_transformer",
-        _STITCHING,
-        {"data": "crossing", "agent": "Decision Transformer, K = 10"},
-        "success",
-    ),
-    (
-        "the same through `fork`, where another recorded way pays too, but less: "
-        "imitation by advantage",
-        "decision_transformer",
-        _STITCHING,
-        {"data": "fork", "agent": "advantage-weighted behavior cloning"},
-        "success",
-    ),
-    (
-        "through `fork`: Decision Transformer, K = 10",
-        "decision_transformer",
-        _STITCHING,
-        {"data": "fork", "agent": "Decision Transformer, K = 10"},
-        "success",
+        _return_at_highest_target,
+        unit="updates",
+        page="decision_transformer",
     ),
 )
 
 
 def headlines():
-    """Return the rows of the README's table, cells of the tables of the pages."""
-    rows = []
-    for description, page, table, cells, column in HEADLINES:
-        [row] = [row for row in rows_of(table) if cells.items() <= row.items()]
-        link = f"[{page.replace('_', ' ')}](docs/tasks/{page}.md)"
-        rows.append({"": description, "result": row[column], "seeds": row["seeds"], "page": link})
-    return rows
+    """Return the rows of the README's table."""
+    return [headline.row() for headline in HEADLINES]

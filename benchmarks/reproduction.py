@@ -226,20 +226,19 @@ def load_network(run):
     return keras.models.load_model(file)
 
 
-def learning_curves(column, ylabel, labels, draw=viz.learning_curves, **options):
+def learning_curves(column, ylabel, labels, **options):
     """Return a function of `Results` that draws a column, one curve per variant with results.
 
     Args:
         column: name in the log.
         ylabel: label of the vertical axis.
         labels: dict variant → label.
-        draw: function of `rrl_tf.viz`.
-        options: further arguments of `draw`.
+        options: further arguments of `viz.learning_curves`.
     """
 
     def figure(results):
         lines = {labels[name]: results.curve(name, column) for name in labels if results.of(name)}
-        return draw(lines, ylabel, **options)
+        return viz.learning_curves(lines, ylabel, **options)
 
     return figure
 

@@ -13,7 +13,7 @@ from rrl_tf.data.nth_farthest import sample_nth_farthest as make_questions
 from rrl_tf.envs import SeededVectorEnv
 from rrl_tf.models import DecisionTransformer
 from rrl_tf.offline.decision_transformer import DecisionTransformerConfig, compile_network
-from rrl_tf.training.train_function import train_step
+from rrl_tf.training.fit import train_step
 from train_scripts import train_doorkey, train_mnist, train_nth_farthest, train_text
 
 STATES, ACTIONS = 17, 6  # of Walker2d

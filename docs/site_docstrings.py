@@ -1,4 +1,4 @@
-"""What the reference does with docstrings: examples become blocks of code."""
+"""Griffe extension that turns the examples in docstrings into fenced code blocks."""
 
 import re
 
@@ -8,7 +8,7 @@ _EXAMPLE = re.compile(r"^( *)>>> (?:.*\n?)(?:\1.*\S.*\n?)*", re.MULTILINE)
 
 
 def fenced(text):
-    """A docstring whose examples, each up to an empty line, stand between fences.
+    """Return a docstring with fences around each example, which ends at an empty line.
 
     Example:
         >>> print(fenced("Example:"))
@@ -23,9 +23,9 @@ def fenced(text):
 
 
 class Examples(griffe.Extension):
-    """Fences the examples of every docstring."""
+    """Puts fences around the examples of every docstring."""
 
     def on_object(self, *, obj, **_):
-        """Called for every module, class, function and attribute."""
+        """Change the docstring of a module, class, function or attribute."""
         if obj.docstring is not None:
             obj.docstring.value = fenced(obj.docstring.value)

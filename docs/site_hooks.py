@@ -1,7 +1,6 @@
-"""Hooks of mkdocs: reference pages, formulas, the playground, links that leave `docs`.
+"""MkDocs hooks: API pages, formulas, the playground, and links to files outside `docs`.
 
-Reference pages are generated from the `__all__` of each package, so that they list every public
-name.
+The API page of a package lists all names in its `__all__`.
 """
 
 import html
@@ -21,10 +20,10 @@ load_tensorflow()
 
 PACKAGES = (
     *("layers", "models", "convert", "envs", "data", "export", "training", "agents"),
-    *("offline", "interpret", "presets", "viz"),
+    *("offline", "interpret", "pretrained", "viz"),
 )
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
-# The playground's page in the repository, and in the site, where networks run in the browser.
+# The playground relative to `docs`, and in the site, where the networks run in the browser.
 _PLAYGROUND = "../serving/playground/static/index.html"
 _SITE_PLAYGROUND = "play/index.html"
 SHOWN = (
@@ -35,7 +34,7 @@ _LINK = re.compile(r"(!?)\[([^\]\[]*)\]\((\.\./[^)\s]+)\)")
 
 
 def public(package):
-    """Where every public name of a package is defined, `module.name`, in the order of `__all__`.
+    """Return `module.name` for every public name of a package, in the order of `__all__`.
 
     Example:
         >>> public("viz")[0].startswith("rrl_tf.viz.")
@@ -46,7 +45,7 @@ def public(package):
 
 
 def _own(module):
-    """The public functions and classes of a module without `__all__`."""
+    """Return the names of the public functions and classes of a module without `__all__`."""
     return [
         name
         for name, value in vars(module).items()
@@ -55,6 +54,7 @@ def _own(module):
 
 
 def _place(module, name):
+    """Return the module that defines a public name, and the name."""
     value = getattr(module, name)
     if inspect.ismodule(value):
         return value.__name__
@@ -65,21 +65,21 @@ def _place(module, name):
 
 
 def _home_of_constant(module, name):
-    """The module that a package takes a constant from."""
+    """Return the module that defines a constant of a package."""
     lazy = getattr(module, "_MODULES", {})
     homes = [home for home, names in lazy.items() if name in names.split()]
     return ".".join([module.__name__, *homes])
 
 
 def page(package):
-    """The Markdown of a package's page."""
+    """Return the Markdown of a package's API page."""
     module = importlib.import_module(f"rrl_tf.{package}")
     blocks = "\n\n".join(f"::: {place}" for place in public(package))
     return f"# rrl_tf.{package}\n\n{inspect.getdoc(module)}\n\n{blocks}\n"
 
 
 def on_files(files, config):
-    """Add reference pages, the playground, and images that pages show from outside `docs`."""
+    """Add the API pages, the playground, and the images outside `docs` that pages show."""
     root = pathlib.Path(config.docs_dir).parent
     images = set()
     for file in files.documentation_pages():
@@ -98,19 +98,22 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, **_):
-    """Redirect links that leave `docs`: to the site's playground, to copied images, or to text."""
+    """Adapt the links of a page to the site, as `links_inside_site` does."""
     return links_inside_site(markdown, page.file.src_uri)
 
 
 def links_inside_site(markdown, page):
-    """Return the Markdown of a page without links to files outside the site.
+    """Return the Markdown of a page in which every link has a target in the site.
+
+    Images outside `docs` are linked to their copies, and the playground to the one in the site.
+    Other links to files outside `docs` become plain text.
 
     Args:
         markdown: text of the page.
-        page: path of the page in `docs`.
+        page: path of the page relative to `docs`.
     """
 
-    def redirected(link):
+    def adapt(link):
         is_image, text, target = link.groups()
         path = _path_in_docs(page, target)
         if not path.startswith("../"):
@@ -120,19 +123,19 @@ def links_inside_site(markdown, page):
         path = _SITE_PLAYGROUND if path == _PLAYGROUND else path.removeprefix("../")
         return f"{is_image}[{text}]({posixpath.relpath(path, posixpath.dirname(page) or '.')})"
 
-    return _LINK.sub(redirected, markdown)
+    return _LINK.sub(adapt, markdown)
 
 
 def _path_in_docs(page, target):
-    """Return the target of a page's link relative to `docs`."""
+    """Return the path of a link's target relative to `docs`."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(page), target))
 
 
 def on_page_content(content, **_):
-    """Formulas become MathML, which browsers draw without fetching anything."""
+    """Convert formulas to MathML, which browsers draw without a script or font."""
 
-    def drawn(found):
+    def convert_formula(found):
         display = "block" if found[1] == "div" else "inline"
         return convert(html.unescape(found[2]), display=display)
 
-    return _FORMULA.sub(drawn, content)
+    return _FORMULA.sub(convert_formula, content)

@@ -6,7 +6,7 @@
     envs                      gymnasium and numpy
     data                      data sets and generators, numpy in, numpy or tf.data out
     agents, training, export  the double DQN, its runs, and policies as SavedModels
-    presets                   trained models that are part of the package
+    pretrained                trained models that are part of the package
     viz                       pictures of attention, films, learning curves
 
 `rrl_tf.load_policy("doorkey-5x5")` is a trained policy that acts on raw observations.
@@ -26,7 +26,7 @@ _SUBPACKAGES = (
     "layers",
     "models",
     "offline",
-    "presets",
+    "pretrained",
     "training",
     "viz",
 )

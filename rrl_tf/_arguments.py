@@ -157,7 +157,7 @@ def array_of(name: str, value: Any, dtype: Any) -> np.ndarray:
         array = np.asarray(value, None if is_number else dtype)
     except (RuntimeError, TypeError, ValueError) as error:  # Runtime: a symbolic tensor
         raise InvalidInput(
-            f"{name} takes an array of {kind}; received {reprlib.repr(value)}"
+            f"{name} must be an array of {kind}; received {reprlib.repr(value)}"
         ) from error
     if array.dtype == dtype or not array.size:
         return array.astype(dtype, copy=False)
@@ -165,13 +165,13 @@ def array_of(name: str, value: Any, dtype: Any) -> np.ndarray:
         values = array.ravel()
         first = np.argmax(values != np.trunc(values)) if array.dtype.kind == "f" else 0
         received = reprlib.repr(values[first : first + 1].tolist()[0])
-        raise InvalidInput(f"{name} takes {kind}; received {received}")
+        raise InvalidInput(f"{name} must be {kind}; received {received}")
     if is_whole:
         limits = np.iinfo(dtype)
         beyond = array[(array < limits.min) | (array > limits.max)]
         if beyond.size:
             raise InvalidInput(
-                f"{name} takes {dtype}, {limits.min} to {limits.max}; received {beyond[0]}"
+                f"{name} must be {dtype}, {limits.min} to {limits.max}; received {beyond[0]}"
             )
     return array.astype(dtype)
 

@@ -1,4 +1,9 @@
-"""Errors in the canonical codes that both transports carry."""
+"""Errors in the canonical codes that both transports carry.
+
+A `ServingError` describes a request or a reply, as tensorflow_model_server does: names of the
+request in quotes, no full stop. Wrong arguments of a Python function raise `ValueError` or
+`InvalidInput` instead: "`name` must be ...; received ...".
+"""
 
 from __future__ import annotations
 
@@ -26,7 +31,7 @@ class ServingError(Exception):
 
     Args:
         code: The canonical code.
-        message: What was received, and what was expected.
+        message: The received and the expected value.
         http_status: The status over REST, if it is not that of the code.
     """
 

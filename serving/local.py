@@ -61,9 +61,9 @@ def served(
     Example:
 
     >>> import numpy as np
-    >>> from rrl_tf.presets import preset_folder
+    >>> from rrl_tf.pretrained import pretrained_folder
     >>> from serving.client import connect
-    >>> folder = preset_folder("doorkey-5x5") / "policy"
+    >>> folder = pretrained_folder("doorkey-5x5") / "policy"
     >>> with served(folder, "doorkey") as (grpc, rest):  # doctest: +SKIP
     ...     with connect(grpc, "doorkey") as client:
     ...         client.act(np.zeros((3, 7, 7, 4), "uint8")).shape

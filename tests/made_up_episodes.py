@@ -1,10 +1,9 @@
-"""Random episodes in the shape of Walker2d, in each format that `load_episodes` reads."""
+"""Random episodes with the sizes of Walker2d, in each format that `load_episodes` reads."""
 
 import os
 import warnings
 
 import gymnasium
-import h5py
 import numpy as np
 
 STATES, ACTIONS = 17, 6
@@ -23,11 +22,12 @@ def made_up(episodes, steps):
 
 
 def write_minari(folder, episodes):
-    """Write a Minari data set and return its source."""
+    """Write a Minari data set without an environment and return its source."""
     os.environ["MINARI_DATASETS_PATH"] = str(folder)
     import minari  # it reads the variable once
 
-    buffers = []
+    buffers, episodes = [], list(episodes)
+    (states,), (actions,) = (episodes[0][name].shape[1:] for name in ("observations", "actions"))
     for i, episode in enumerate(episodes):
         end = np.arange(len(episode["rewards"])) == len(episode["rewards"]) - 1
         buffers.append(
@@ -45,13 +45,13 @@ def write_minari(folder, episodes):
         minari.create_dataset_from_buffers(
             "benchmarks/made-up-v0",
             buffers,
-            observation_space=gymnasium.spaces.Box(-np.inf, np.inf, (STATES,), "float32"),
-            action_space=gymnasium.spaces.Box(-1, 1, (ACTIONS,), "float32"),
+            observation_space=gymnasium.spaces.Box(-np.inf, np.inf, (states,), "float32"),
+            action_space=gymnasium.spaces.Box(-1, 1, (actions,), "float32"),
         )
     return f"minari:{folder}/benchmarks/made-up-v0"
 
 
-def write_rlds(folder, episodes):
+def write_rlds(folder, episodes, dataset="made_up"):
     """Write a data set of TensorFlow Datasets in RLDS form and return its source."""
     import tensorflow_datasets as tfds
     from tensorflow_datasets.rlds import rlds_base
@@ -70,6 +70,7 @@ def write_rlds(folder, episodes):
     )
 
     class MadeUp(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+        name = dataset
         VERSION = tfds.core.Version("1.0.0")
 
         def _info(self):
@@ -102,24 +103,3 @@ def rlds_steps(observations, actions, rewards, terminated):
         }
         for t in range(count + 1)
     ]
-
-
-def write_hdf5(folder, episodes):
-    """Write a file in D4RL's form and return its source."""
-    flat = {}
-    for episode in episodes:
-        end = np.arange(len(episode["rewards"])) == len(episode["rewards"]) - 1
-        parts = {
-            "observations": episode["observations"][:-1],
-            "next_observations": episode["observations"][1:],
-            "actions": episode["actions"],
-            "rewards": episode["rewards"],
-            "terminals": end & episode["terminated"],
-            "timeouts": end & (not episode["terminated"]),
-        }
-        for name, values in parts.items():
-            flat.setdefault(name, []).append(values)
-    with h5py.File(folder / "made-up.hdf5", "w") as file:
-        for name, values in flat.items():
-            file.create_dataset(name, data=np.concatenate(values), compression="gzip")
-    return f"hdf5:{folder}/made-up.hdf5"

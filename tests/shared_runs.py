@@ -1,4 +1,4 @@
-"""Tiny runs of every task for processes of their own: `python shared_runs.py RUNS RUN ...`.
+"""Tiny runs of every task in separate processes: `python shared_runs.py RUNS RUN ...`.
 
 A RUN is `TASK:DEVICES:NAME`, or `TASK:DEVICES:NAME:JSON` with fields of its configuration. In the
 environment, `LOGICAL_DEVICES` is how many virtual CPU devices there are, and `SIGNAL` a signal and
@@ -58,17 +58,6 @@ def nth_farthest(runs):
     return script.main, dataclasses.replace(script.FAST, **FIT, **sizes, **rest)
 
 
-def text(runs):
-    from train_scripts import train_text as script
-
-    file = runs / "text.txt"
-    runs.mkdir(exist_ok=True)
-    file.write_text("to be or not to be, that is the question. " * 40)
-    sizes = {"embedding": 4, "mem_slots": 2, "head_size": 3, "num_heads": 2, "sample_length": 5}
-    rest = {"text": str(file), "lanes": 8, "length": 8, "epochs": 1, "learning_rate": 1e-4}
-    return script.main, dataclasses.replace(script.PRESETS["rmc"], **sizes, **rest)
-
-
 def decision_transformer(runs):
     import keras
     from counting_episodes import offline
@@ -109,7 +98,7 @@ def double_dqn(runs):
     return (lambda config: script.main(config)[0]), config
 
 
-_TASKS = (mnist, nth_farthest, text, decision_transformer, double_dqn)
+_TASKS = (mnist, nth_farthest, decision_transformer, double_dqn)
 NAMES = tuple(task.__name__ for task in _TASKS)
 
 

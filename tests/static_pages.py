@@ -1,4 +1,4 @@
-"""What tests of the page without a server share: small presets, and node that runs its files."""
+"""Small models, and Node.js to run the files of the page, for tests of the static page."""
 
 import json
 import pathlib
@@ -12,7 +12,6 @@ from rrl_tf.data.perturb import clean
 from rrl_tf.envs import doorkey_task
 from rrl_tf.export import export_classifier, export_decision_transformer, export_policy
 from rrl_tf.models import DecisionTransformer, RelationalClassifier
-from rrl_tf.models.trained import write_preset
 from rrl_tf.offline import Scaling
 from serving.playground.static_page import write_page
 
@@ -29,21 +28,21 @@ def page_with_modules(folder, presets):
 
 
 def save_with_policy(network, version, folder):
-    """A preset with its policy, as `make_preset` makes it of a run."""
+    """Write a pretrained model with its policy, as `make_preset` does."""
     files = [path for path in version.rglob("*") if path.is_file()]
     beside = {f"policy/1/{file.relative_to(version)}": file.read_bytes() for file in files}
-    return write_preset(network, folder, extra_files=beside)
+    return network.save_to_preset(folder, extra_files=beside)
 
 
-def q_network_preset(folder, network, prepare=ONE_HOT):
+def q_network_preset(folder, network):
     version = export_policy(
-        folder / "export", network, prepare, (7, 7, 4), policy={"action_names": ACTIONS}
+        folder / "export", network, ONE_HOT, (7, 7, 4), details={"action_names": ACTIONS}
     )
     return save_with_policy(network, version, folder / "q-network")
 
 
-def transformer_preset(folder, told=2.0, **arguments):
-    """A small Decision Transformer, whose `policy.json` tells of a scale of returns."""
+def transformer_preset(folder, **arguments):
+    """Return the folder of a small pretrained Decision Transformer."""
     size = int(np.prod(ONE_HOT.shape))
     arguments = {"width": 8, "num_blocks": 1, "num_heads": 2, "context_length": 3, **arguments}
     network = DecisionTransformer.from_preset(
@@ -59,21 +58,21 @@ def transformer_preset(folder, told=2.0, **arguments):
         condition="return",
         target_return=0.7,
     )
-    details = {"action_names": ACTIONS, **({"return_scale": told} if told else {})}
+    details = {"action_names": ACTIONS, "return_scale": 2.0}
     version = export_decision_transformer(
-        folder / "export", network, scaling, (7, 7, 4), "uint8", policy=details
+        folder / "export", network, scaling, (7, 7, 4), "uint8", details=details
     )
     return save_with_policy(network, version, folder / "transformer")
 
 
-def classifier_preset(folder, prepare=clean, **arguments):
+def classifier_preset(folder, **arguments):
     """A small classifier whose convolutions have no norms."""
     sizes = {"conv_filters": (3, 4), "conv_kernel_size": (4, 3), "conv_strides": (3, 2)}
     arguments = {**sizes, "num_classes": 4, "coordinates": {}, "block": BLOCK, **arguments}
     network = RelationalClassifier(**arguments)
     network.build((None, 28, 28, 1))
     shake(network)
-    version = export_classifier(folder / "export", network, prepare, (28, 28))
+    version = export_classifier(folder / "export", network, clean, (28, 28))
     return save_with_policy(network, version, folder / "classifier")
 
 
@@ -83,21 +82,21 @@ def shake(network):
     network.set_weights([rng.normal(0, 0.3, weight.shape) for weight in network.get_weights()])
 
 
-def in_page(script, page, asked, tmp_path, *more):
+def in_page(script, page, asked, tmp_path):
     """Runs the page's files; the process that ended, and the file of all that was said."""
     if not (node := shutil.which("node")):
         pytest.skip("needs node, to run the page's network (apt-get install nodejs)")
     question, out = tmp_path / "asked.json", tmp_path / "said"
     question.write_text(json.dumps(asked))
     file = pathlib.Path(__file__).parent / "serving" / "playground" / script
-    command = [node, *map(str, (file, page, question, out, *more))]
+    command = [node, *map(str, (file, page, question, out))]
     return subprocess.run(command, capture_output=True, text=True, timeout=120), out
 
 
-def play_in_page(page, name, starts, limit, tmp_path, insecure="", target=None):
+def play_in_page(page, name, starts, limit, tmp_path, target=None):
     """As `play`, by the page's files."""
     asked = {"name": name, "starts": [*map(vars, starts)], "limit": limit, "target": target}
-    return in_page("play.mjs", page, asked, tmp_path, insecure)
+    return in_page("play.mjs", page, asked, tmp_path)
 
 
 def compare(done, out, expected, said):

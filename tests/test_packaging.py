@@ -1,4 +1,4 @@
-"""What `pip install .` brings: every file, the commands, and what running needs but no more."""
+"""`pip install .` installs every file, the commands and only the packages that they need."""
 
 import itertools
 import pathlib

@@ -19,7 +19,7 @@ ALLOWED = {package: {*ORDER[:place], "viz"} for place, package in enumerate(ORDE
 ALLOWED["envs"] -= {"data", "convert", "models", "layers"}
 ALLOWED["data"] -= {"envs", "convert", "models", "layers"}
 ALLOWED["viz"] = set()
-COMMON = {"errors", "presets"}
+COMMON = {"errors", "pretrained"}
 """Modules of rrl_tf that all packages may import, as well as those with an underscore."""
 
 
@@ -87,7 +87,7 @@ def test_results_are_few_and_docs_are_small():
 
 
 def test_training_a_double_dqn_loads_few_modules():
-    parts = ("double_dqn", "loop", "collector", "environments", "replay")
+    parts = ("double_dqn", "loop", "environments", "replay")
     found = set().union(*(structure.closure(f"rrl_tf.agents.{part}", MODULES) for part in parts))
     assert len(found) <= 20
     assert sum(len(MODULES[name].path.read_text().splitlines()) for name in found) <= 3500
@@ -104,6 +104,6 @@ def test_episode_becomes_a_loss_without_returning_to_a_module():
     assert "rrl_tf.models.decision_transformer" in MODULES  # the sixth file
 
 
-@pytest.mark.parametrize("limit", [18_500])
+@pytest.mark.parametrize("limit", [17_300])
 def test_statements_are_at_most(limit):
     assert structure.count_statements(MODULES)["total"] <= limit

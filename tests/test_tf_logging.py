@@ -1,4 +1,4 @@
-"""Commands that say nothing of what TensorFlow finds, wherever they run."""
+"""Loading TensorFlow without its messages on standard error."""
 
 import os
 import subprocess
@@ -11,16 +11,16 @@ from rrl_tf._tf_logging import load_tensorflow
 class Loader:
     def find_spec(self, name, path=None, target=None):
         if name == "tensorflow":
-            os.system("echo noise >&2")  # from C++, so to say
+            os.system("echo noise >&2")  # as C++ does
             sys.modules[name] = types.ModuleType(name)
-            raise ImportError("which a failed import says")
+            raise ImportError("the import failed")
 
 sys.meta_path.insert(0, Loader())
 try:
     load_tensorflow()
 except ImportError as error:
     print(error)
-    print("still heard", file=sys.stderr)
+    print("later message", file=sys.stderr)
 """
 
 
@@ -29,11 +29,11 @@ def loaded(**options):
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, **options)
 
 
-def test_loading_tensorflow_prints_nothing():
+def test_loading_hides_messages_and_later_ones_are_shown():
     run = loaded(stderr=subprocess.PIPE)
-    assert (run.stdout, run.stderr) == ("which a failed import says\n", "still heard\n")
+    assert (run.stdout, run.stderr) == ("the import failed\n", "later message\n")
 
 
-def test_tensorflow_loads_without_standard_error():
+def test_loading_works_without_standard_error():
     run = loaded(preexec_fn=lambda: os.close(2))
-    assert run.stdout.startswith("which a failed import says\n")
+    assert run.stdout.startswith("the import failed\n")

@@ -57,7 +57,7 @@ class OfTwoSteps(OfOneArray):
         sequences = {
             "observation": ops.stack([0.5 * observation, observation], axis=1),
             "previous_action": ops.cast(before[:, :2], "int32") - np.array([1, 0], "int32"),
-            "previous_reward": before[:, :2] + np.array([0.0, 0.7], "float32"),
+            "previous_reward": before[:, :2] + ops.array([0.0, 0.7], before.dtype),
         }
         q, _, *attention = self.layer.unroll(
             sequences, training=training, return_attention_scores=return_attention_scores

@@ -2,8 +2,6 @@
 
 python -m train_scripts.collect_dataset                        # the DoorKey agent, good to bad
 python -m train_scripts.collect_dataset --env CartPole-v1 --policies random
-python -m train_scripts.collect_dataset --env DoorKey-6x6 --policies \
-    grpc://localhost:8500/doorkey --dataset rrl/doorkey-6x6/served-v0
 python -m train_scripts.collect_dataset --recipe pendulum
 python -m train_scripts.collect_dataset --recipe walker2d-medium --policy-folder FOLDER
 """
@@ -28,7 +26,6 @@ from rrl_tf.offline.recipes import name_with_digest
 from rrl_tf.offline.recording import Policy, check_dataset_id
 from rrl_tf.offline.sources import RECORDINGS
 from rrl_tf.training.config import require_not_negative, require_positive
-from serving import client
 from train_scripts import command_line, train_doorkey
 
 
@@ -40,9 +37,8 @@ class Config:
     """`DoorKey-NxN`, or the ID of a Gymnasium environment."""
     policies: tuple[str, ...] = ("random", "agent")
     """`random`; `agent`, the DoorKey agent, which is trained first; the folder of an export or of
-    one of its versions; the `.npz` file of a dense policy; or the address of a served policy,
-    `grpc://HOST:PORT/NAME` or `http://...`. A policy must take an observation alone, so Decision
-    Transformers and recurrent policies cannot record."""
+    one of its versions; or the `.npz` file of a dense policy. A policy must take an observation
+    alone, so Decision Transformers and recurrent policies cannot record."""
     explorations: tuple[float, ...] = (0.05, 0.3, 0.6)
     """Skill levels of every policy but `random`: fractions of random actions, or standard
     deviations of the noise."""
@@ -149,8 +145,6 @@ def _policy(name: str, config: Config) -> tuple[str, Callable[[], Policy]]:
                 f"an export for {config.env}; received {config.env!r}"
             )
         return name, functools.partial(trained_agent, config.seed)
-    if "://" in name:
-        return name, functools.partial(served_policy, name)
     if name.endswith(".npz"):
         policy = DensePolicy.load(name)
         return name_with_digest(name, [pathlib.Path(name)]), lambda: policy
@@ -159,8 +153,8 @@ def _policy(name: str, config: Config) -> tuple[str, Callable[[], Policy]]:
         graph_and_weights = (*folder.rglob("saved_model.pb"), *sorted(folder.rglob("variables/*")))
         return name_with_digest(name, graph_and_weights), lambda: load_policy(name).act
     raise InvalidInput(
-        "a policy must be random, agent, the folder of an export, the .npz file of a dense policy, "
-        f"or an address such as grpc://localhost:8500/doorkey; received {name!r}"
+        "a policy must be random, agent, the folder of an export, or the .npz file of a dense "
+        f"policy; received {name!r}"
     )
 
 
@@ -171,22 +165,6 @@ def trained_agent(seed: int) -> Policy:
     if not exports.exists():
         exports = train_doorkey.main(training)[0].folder.export
     return load_policy(exports).act
-
-
-def served_policy(address: str) -> Policy:
-    """Return the policy that a server at `grpc://HOST:PORT/NAME` serves."""
-    host, _, model = address.rpartition("/")
-
-    def call(request, *arguments):
-        try:
-            return request(*arguments)
-        except (client.ServingError, ValueError) as error:
-            raise InvalidInput(
-                f"{address} returns no action; a policy's address is grpc://HOST:PORT/NAME or "
-                f"http://HOST:PORT/NAME; received {error}"
-            ) from error
-
-    return functools.partial(call, call(client.connect, host, model).act)
 
 
 if __name__ == "__main__":

@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import dataclasses
+import inspect
+import itertools
 import os
 import pathlib
 import signal
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn, get_type_hints
 
 import tyro
 
 from rrl_tf.errors import InvalidInput
+from rrl_tf.training.config import RunConfig
+
+GROUPS = {
+    "run": "preset seed name runs logger profile steps epochs stop_after_perfect patience "
+    "log_every checkpoint_every draw_every",
+    "agent": "network hidden_activation bound_entities dtype target_period target_rate n_step "
+    "discount select_at_t use_return_lower_bound burn_in unroll_length stored_state",
+    "environment": "env test_env environment loop num_envs",
+    "replay": "replay_capacity learning_starts priority_exponent positive_copies sequence_period "
+    "priority_max_weight",
+    "exploration": "epsilon_start epsilon_end epsilon_steps epsilon_exponent exploration",
+    "optimiser": "optimizer loss batch_size updates_per_step learning_rate schedule warmup_steps "
+    "learning_rate_end learning_rate_updates learning_rate_hold weight_decay clip_norm jit_compile",
+    "evaluation": "evaluation_episodes progress_episodes evaluate_every targets noise_scales "
+    "held_out held_out_seed test_seed test_graphs test_pictures validation_pictures "
+    "evaluation_questions",
+    "distribution": "devices cluster actors",
+}
+"""Groups of options in `--help`. Other options are of the environment or, without one, the task."""
 
 
 def run_preset(main: Callable[[Any], Any], presets: Mapping[str, Any], default: str) -> None:
@@ -58,7 +81,7 @@ def run(main: Callable[[Any], Any], config_class: type, **options: Any) -> None:
     options = {"description": main.__doc__, "prog": program(), **options}
     try:
         try:
-            main(tyro.cli(config_class, **options))
+            main(_parse(config_class, **options))
         finally:
             sys.stdout.flush()
     except BrokenPipeError:  # the reader of standard output has ended, as after `| head -1`
@@ -69,6 +92,45 @@ def run(main: Callable[[Any], Any], config_class: type, **options: Any) -> None:
     except KeyboardInterrupt:
         print("stopped; the same command resumes from the last checkpoint", file=sys.stderr)
         raise SystemExit(128 + signal.SIGINT) from None
+
+
+def _parse(config_class: type, default: Any = None, **options: Any) -> Any:
+    """Return the configuration on the command line; `--help` shows that of a run in groups."""
+    if not issubclass(config_class, RunConfig):
+        return tyro.cli(config_class, default=default, **options)
+    rest = "environment" if hasattr(config_class, "num_envs") else "task"
+    groups: dict[str, list[Any]] = {name: [] for name in (*GROUPS, rest)}
+    kinds, texts = get_type_hints(config_class), _field_docs(config_class)
+    for name in (field.name for field in dataclasses.fields(config_class)):
+        group = next((each for each, names in GROUPS.items() if name in names.split()), rest)
+        if group == "agent" and rest == "task":  # the network of a supervised script
+            group = rest
+        kind: Any = Annotated[kinds[name], tyro.conf.arg(help=texts.get(name))]
+        groups[group].append((name, kind, getattr(default or config_class, name)))
+    parts = {name: dataclasses.make_dataclass(name, each) for name, each in groups.items() if each}
+
+    def merge(self):
+        fields = [part for group in vars(self).values() for part in vars(group).items()]
+        self.config = config_class(**dict(fields))
+
+    grouped = dataclasses.make_dataclass(
+        "Options",
+        [(name, part, dataclasses.field(default_factory=part)) for name, part in parts.items()],
+        namespace={"__post_init__": merge},
+    )
+    return tyro.cli(grouped, config=(tyro.conf.OmitArgPrefixes,), **options).config
+
+
+def _field_docs(config_class: type) -> dict[str, str]:
+    """Return the docstring of every field of a dataclass, of a base class where it has none."""
+    docs = {}
+    for base in filter(dataclasses.is_dataclass, reversed(config_class.__mro__)):
+        (definition,) = ast.parse(inspect.getsource(base)).body
+        for field, doc in itertools.pairwise(ast.iter_child_nodes(definition)):
+            match field, doc:
+                case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                    docs[name] = " ".join(text.split())
+    return docs
 
 
 def program() -> str:

@@ -76,12 +76,9 @@ def play_through(
 
     resets = task.evaluation_resets(at_most=episodes)
     with connect(address, "doorkey") as client:
-        summary = evaluate(act, task.make_test_env, resets).summary()
-    print(
-        f"   {address}: {summary.get('success', 0.0):.0%} of {len(resets)} episodes solved, "
-        "all actions equal to the local policy's",
-        flush=True,
-    )
+        success = evaluate(act, task.make_test_env, resets).summary().get("success", 0.0)
+    solved = f"{success * len(resets):.0f}/{len(resets)} solved"
+    print(f"   {address}: {solved}, all actions equal to the local policy's", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Makes a trained preset of a finished run: its network, its policy, and a model card.
+"""Package a finished run as a pretrained model: network, exported policy and model card.
 
 python -m train_scripts.make_preset --run runs/doorkey/fast-seed0 --name doorkey-5x5
 """
@@ -18,16 +18,13 @@ import keras
 import rrl_tf.envs
 import rrl_tf.models  # noqa: F401 - Keras finds the classes of stored networks
 from rrl_tf.errors import InvalidInput
-from rrl_tf.export.versions import newest_version
-from rrl_tf.models.trained import write_preset
-from rrl_tf.presets import POLICY
+from rrl_tf.export import newest_version
+from rrl_tf.pretrained import POLICY
 from rrl_tf.training import RunConfig
 from train_scripts import command_line
 
 HIDDEN = {"draw_every", *RunConfig().mutable_fields()}
 """Settings that a model card leaves out."""
-DESCRIPTIONS = ("environment", "action_names", "data", "class_names")
-"""Keys of `policy.json` that describe inputs and outputs."""
 CARD = """# {name}
 
 {description}
@@ -95,11 +92,11 @@ class Config:
     run: str
     """Folder of a finished run."""
     name: str
-    """Name of the preset."""
+    """Name of the pretrained model."""
     folder: str = "presets"
-    """Parent folder of the preset's own folder."""
+    """Parent folder of the new folder."""
     description: str = ""
-    """One sentence about the preset."""
+    """One sentence about the model."""
     command: str = ""
     """Command that made the run; by default the card refers to the settings."""
     limits: str = "It was trained for that environment alone."
@@ -107,7 +104,7 @@ class Config:
 
 
 def main(config: Config) -> pathlib.Path:
-    """Makes a trained preset of a finished run."""
+    """Package a finished run as a pretrained model."""
     run = pathlib.Path(config.run)
     settings, outcome = read(run / "config.json"), read(run / "evaluation.json")
     checkpoint = max((run / "checkpoints").glob("*/model.keras"))
@@ -122,12 +119,6 @@ def main(config: Config) -> pathlib.Path:
     }
     documents = {
         f"{POLICY}/1/{details.relative_to(version).as_posix()}": policy,
-        "preprocessor.json": {
-            "inputs": policy["signatures"]["serving_default"]["inputs"],
-            "outputs": policy["signatures"]["serving_default"]["outputs"],
-            **{name: policy[name] for name in DESCRIPTIONS if name in policy},
-            "preprocessing": f"inside {POLICY}/1, which takes raw values",
-        },
         "evaluation.json": outcome,
     }
     files |= {name: json.dumps(each, indent=2) + "\n" for name, each in documents.items()}
@@ -155,7 +146,7 @@ def main(config: Config) -> pathlib.Path:
             indent=2,
         ),
     )
-    folder = write_preset(model, pathlib.Path(config.folder) / config.name, description, files)
+    folder = model.save_to_preset(pathlib.Path(config.folder) / config.name, description, files)
     print(f"written: {folder}")
     return folder
 
@@ -181,8 +172,6 @@ def without_path(document: dict[str, Any]) -> dict[str, Any]:
     Example:
         >>> without_path({"data": "minari:/home/me/secret/me/x-v0", "seed": 1})
         {'data': 'secret/me/x-v0', 'seed': 1}
-        >>> without_path({"data": "hdf5:/home/me/walker2d.hdf5"})
-        {'data': 'walker2d.hdf5'}
     """
     source = document.get("data")
     if not isinstance(source, str):

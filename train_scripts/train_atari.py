@@ -31,7 +31,7 @@ class Config(DoubleDQNConfig):
     frames: int = 4
     """Frames stacked to an observation."""
     network: Literal["atari", "convolutional"] = "atari"
-    """Preset of `RelationalQNetwork`, or a convolutional network."""
+    """Architecture of `RelationalQNetwork`, or a convolutional network."""
 
     @property
     def default_name(self) -> str:

@@ -42,7 +42,7 @@ class Config(DoubleDQNConfig):
     pool: int = 100_000
     """Levels drawn in advance with `--loop graph`."""
     network: Literal["fast", "fast-relative", "zambaldi", "book", "convolutional"] = "fast"
-    """Preset of `RelationalQNetwork`, or a convolutional network."""
+    """Architecture of `RelationalQNetwork`, or a convolutional network."""
 
     @property
     def default_name(self) -> str:
@@ -186,8 +186,10 @@ def generalization(agent: Any, config: Config) -> dict[str, float]:
             continue
         play = make_play(agent, task, config.evaluation_episodes)
         for name, epsilon in ((kind, 0.0), (f"{kind}, ε = {NOISE}", NOISE)):
-            results[name] = play(len(task.levels) - 1, epsilon).summary()["success"]
-            print(f"{name}: {results[name]:.1%} solved")
+            found = play(len(task.levels) - 1, epsilon)
+            results[name] = found.summary()["success"]
+            episodes = len(found.length)
+            print(f"{name}: {results[name] * episodes:.0f}/{episodes} solved")
     return results
 
 

@@ -41,15 +41,11 @@ class Config(DecisionTransformerConfig):
     """Hyper-parameters of the training, the data and the network."""
 
     preset: str = "doorkey"
-    """Preset of the values below."""
-    name: str = ""
-    """Folder under `runs`; by default the preset, other data than the preset's, and the seed."""
     runs: str = "runs/decision_transformer"
-    """Folder of the runs."""
 
     data: str = "doorkey"
-    """`minari:ID`, `minari:FOLDER`, `tfds:NAME`, `tfds:FOLDER` or `hdf5:FILE`; or `doorkey`,
-    `pendulum` or `cartpole`, which `train_scripts.collect_dataset` records."""
+    """`minari:ID`, `minari:FOLDER`, `tfds:NAME` or `tfds:FOLDER`; or `doorkey`, `pendulum` or
+    `cartpole`, which `train_scripts.collect_dataset` records."""
     preprocessor: Literal["standardise", "one_hot"] = "one_hot"
     """How observations become states: standardised vectors, or one-hot codes of a grid."""
     return_scale: float | None = None
@@ -62,7 +58,7 @@ class Config(DecisionTransformerConfig):
     return_conditioned: bool = False
     """Whether behavior cloning reads returns; a Decision Transformer always does."""
     network: str = "fast"
-    """Preset of `DecisionTransformer`."""
+    """Architecture of `DecisionTransformer`."""
     width: int = 64
     """Size of a token."""
     num_blocks: int = 2

@@ -45,7 +45,7 @@ class Config(DoubleDQNConfig):
     max_steps: int | None = None
     """Time limit of an episode; 10 * size² by default."""
     network: str = "fast"
-    """Preset of `RelationalQNetwork`."""
+    """Architecture of `RelationalQNetwork`."""
     bound_entities: bool = False
     """Compute only as many cells as can be in sight in the largest room: the same values, with less
     work, but the network does not fit larger rooms."""

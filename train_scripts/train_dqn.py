@@ -23,11 +23,34 @@ from rrl_tf.models.architectures import RELATIONAL_Q_NETWORK
 from rrl_tf.training import make_replicas
 from rrl_tf.training.config import require_positive
 from train_scripts import command_line
-from train_scripts.gymnasium_config import GymnasiumConfig
 
 SMALLEST_PICTURE = 36
 """Minimum height and width of pictures to convolve; smaller grids get a relational network."""
 NETWORKS = ("dense", "convolutional", *RELATIONAL_Q_NETWORK)
+
+
+@dataclasses.dataclass(frozen=True)
+class GymnasiumConfig:
+    """The environment, and properties that it does not report itself."""
+
+    env: str = ""
+    """Id of the environment, `Name-v0` or `module:Name-v0`."""
+    test_env: str = ""
+    """Id of the environment for evaluation, if it is another one."""
+    success_return: float | None = None
+    """Minimum return of a success, if the environment does not report success; by default its
+    registered threshold, and any reward in MiniGrid."""
+    max_steps: int | None = None
+    """Time limit of an episode; by default the environment's own."""
+    frames: int = 1
+    """Observations stacked."""
+    actions: tuple[int, ...] = ()
+    """Actions to choose from; by default all."""
+
+    @property
+    def env_name(self) -> str:
+        """The id as part of a folder name."""
+        return self.env.rpartition(":")[2].replace("/", "-")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,8 +67,8 @@ class Config(GymnasiumConfig, DoubleDQNConfig):
     evaluation_episodes: int = 100
     evaluate_every: int = 2500
     network: str = ""
-    """dense, convolutional, or a preset of `RelationalQNetwork`; by default relational for grids,
-    convolutional for pictures and dense for vectors."""
+    """dense, convolutional, or an architecture of `RelationalQNetwork`; by default relational for
+    grids, convolutional for pictures and dense for vectors."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -40,7 +40,6 @@ from rrl_tf.training.config import MUTABLE, SupervisedConfig, require_not_negati
 from train_scripts import command_line
 
 IMAGE_SHAPE = (28, 28, 1)
-SHOWN_MISTAKES = 10
 MODELS: dict[str, Any] = {
     "relational": RelationalClassifier,
     "convolutional": ConvolutionalClassifier,
@@ -61,7 +60,7 @@ class Config(SupervisedConfig):
     model: Literal["relational", "convolutional", "patch_attention", "mlp"] = "relational"
     """Classifier of `rrl_tf.models`."""
     network: str = "fast"
-    """Preset of that classifier."""
+    """Architecture of that classifier."""
 
     perturbed: bool = True
     """Shift, rotate and spot the digits, in training and in the test; otherwise leave them."""
@@ -173,9 +172,6 @@ def finish(run: FitRun, test: Split) -> None:
     }
     kind = "perturbed" if config.perturbed else "clean"
     figures = attention_figures(model, *one_of_each(inputs[kind], test.labels))
-    mistakes = most_confident_mistakes(logits[kind], test.labels)[:SHOWN_MISTAKES]
-    if len(mistakes):
-        figures["mistakes"] = digits_figure(model, inputs[kind][mistakes], test.labels[mistakes])
     version = export_classifier(
         run.folder.export,
         model,
@@ -225,26 +221,11 @@ def one_of_each(images: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.
     return images[first], labels[first]
 
 
-def most_confident_mistakes(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return the indices of the wrong answers, the most probable one first."""
-    confidence = ops.convert_to_numpy(ops.softmax(np.asarray(logits, "float64"))).max(-1)
-    wrong = np.flatnonzero(logits.argmax(-1) != labels)
-    return wrong[np.argsort(-confidence[wrong], kind="stable")]
-
-
 def attention_figures(model: keras.Model, images: Any, labels: np.ndarray) -> dict[str, Figure]:
-    """Return the figure of a model's attention; none for a model without attention."""
+    """Draw images `(M, height, width, 1)` with the model's answers and its attention, if any."""
     if not isinstance(model, ATTENDING):
         return {}
-    return {"attention": digits_figure(model, images, labels)}
-
-
-def digits_figure(model: keras.Model, images: Any, labels: np.ndarray) -> Figure:
-    """Draw images `(M, height, width, 1)` with the model's answers and its attention, if any."""
-    if isinstance(model, ATTENDING):
-        logits, scores = model(images, return_attention_scores=True)
-    else:
-        logits, scores = model(images), {}
+    logits, scores = model(images, return_attention_scores=True)
     maps = {
         name.replace("_", " "): viz.most_attended(
             ops.convert_to_numpy(ops.cast(each, "float32")), model.grid_shape(images.shape)
@@ -255,7 +236,7 @@ def digits_figure(model: keras.Model, images: Any, labels: np.ndarray) -> Figure
         f"{label}" if label == answer else f"{label}, predicted {answer}"
         for label, answer in zip(labels, ops.convert_to_numpy(logits).argmax(-1))
     ]
-    return viz.digits_figure(np.asarray(images)[..., 0], titles, maps)
+    return {"attention": viz.digits_figure(np.asarray(images)[..., 0], titles, maps)}
 
 
 if __name__ == "__main__":

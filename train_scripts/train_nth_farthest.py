@@ -33,7 +33,7 @@ class Config(SupervisedConfig):
 
     runs: str = "runs/nth_farthest"
     network: str = "fast"
-    """Preset of `MemorySequenceClassifier`."""
+    """Architecture of `MemorySequenceClassifier`."""
 
     num_vectors: int = 4
     """Vectors in a question, and possible answers."""

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import keras
 
 from rrl_tf._arguments import one_of
-from rrl_tf.agents import train_recurrent_double_dqn
+from rrl_tf.agents import train_double_dqn
 from rrl_tf.agents.config import RecurrentDoubleDQNConfig
 from rrl_tf.envs import (
     Task,
@@ -38,7 +38,7 @@ from rrl_tf.models import RecurrentQNetwork
 from rrl_tf.models.architectures import RECURRENT_Q_NETWORK
 from rrl_tf.training import make_replicas
 from train_scripts import command_line
-from train_scripts.gymnasium_config import GymnasiumConfig
+from train_scripts.train_dqn import GymnasiumConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,9 +58,9 @@ class Config(GymnasiumConfig, RecurrentDoubleDQNConfig):
     random_length: bool = False
     """Memory: draw the length of the hallway, in the last size."""
     network: str = "lstm-dense"
-    """Preset of `RecurrentQNetwork`: lstm, lstm-long, relational-memory, relational-memory-long,
-    window or none, each with related cells or, as lstm-dense, with dense layers; or
-    relational-memory-entities."""
+    """Architecture of `RecurrentQNetwork`: lstm, lstm-long, relational-memory,
+    relational-memory-long, window or none, each with related cells or, as lstm-dense, with dense
+    layers; or relational-memory-entities."""
     hidden_activation: Literal["relu", "leaky_relu"] = "relu"
     """Activation after the memory. With rare rewards all units of a ReLU may become inactive."""
     bound_entities: bool = False
@@ -196,7 +196,7 @@ def main(config: Config):
     replicas = make_replicas(config, config.batch_size)
     task = make_task(config)
     keras.utils.set_random_seed(config.seed)
-    return train_recurrent_double_dqn(
+    return train_double_dqn(
         task, make_network(config, task), config, replicas, draw_episode=draw_episode
     )
 
@@ -238,9 +238,9 @@ def make_network(config: Config, task: Task) -> RecurrentQNetwork:
         "hidden_activation": config.hidden_activation,
         "dtype": config.dtype,
     }
-    preset = RECURRENT_Q_NETWORK[config.network]["config"]
-    reads_one_cell = "readout" not in preset["encoder_arguments"]
-    if config.bound_entities and preset["encoder"] == "relational" and reads_one_cell:
+    architecture = RECURRENT_Q_NETWORK[config.network]["config"]
+    reads_one_cell = "readout" not in architecture["encoder_arguments"]
+    if config.bound_entities and architecture["encoder"] == "relational" and reads_one_cell:
         arguments["encoder_arguments"] = {"max_entities": most_in_sight(max(config.sizes))}
     return RecurrentQNetwork.from_preset(config.network, task.preprocessor, **arguments)
 

@@ -51,7 +51,7 @@ class Config(SupervisedConfig):
     model: Literal["relational", "convolutional"] = "relational"
     """Model of `rrl_tf.models`."""
     network: str = "fast"
-    """Preset of that model."""
+    """Architecture of that model."""
     questions_each: int = 10
     """Non-relational questions about a picture, and as many relational ones."""
     validation_pictures: int = 250

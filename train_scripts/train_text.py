@@ -13,18 +13,18 @@ import pathlib
 from typing import Any, Literal
 
 import keras
-import numpy as np
 from keras import ops
 
 from rrl_tf.data.text import (
     Characters,
-    TextLanes,
+    TextBatches,
     character_frequencies_bits,
     load_text,
     split_text,
 )
+from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import RelationalMemory
-from rrl_tf.training import FitRun, atomic_file, checksum, make_optimizer, make_replicas
+from rrl_tf.training import FitRun, checksum, make_optimizer, make_replicas
 from rrl_tf.training.config import MUTABLE, FitConfig, require_positive
 from train_scripts import command_line
 
@@ -59,17 +59,10 @@ class Config(FitConfig):
     learning_rate: float = 4e-3
     clip_norm: float | None = 1.0
 
-    prompt: str = dataclasses.field(default="", metadata=MUTABLE)
-    """Start of the sample; by default the text's first character."""
-    sample_length: int = dataclasses.field(default=500, metadata=MUTABLE)
-    """Characters of the sample."""
-    temperature: float = dataclasses.field(default=0.8, metadata=MUTABLE)
-    """Divisor of the logits before a character is drawn."""
-
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "embedding", "mem_slots", "head_size", "num_heads", "units")
-        require_positive(self, "epochs", "lanes", "length", "sample_length", "temperature")
+        require_positive(self, "epochs", "lanes", "length")
 
     @property
     def default_name(self) -> str:
@@ -86,13 +79,15 @@ PRESETS = {
 
 def main(config: Config) -> FitRun:
     """Trains a model of the characters of a text; the same command again resumes."""
-    replicas = make_replicas(config, config.lanes)
+    if make_replicas(config, config.lanes).count > 1:
+        raise InvalidInput(
+            "a text model trains on one device, because the batch size of a stateful network is "
+            f"fixed; received {config.devices} devices per host"
+        )
     text = load_text(config.text, min_characters=10 * (config.lanes * config.length + 1))
     characters = Characters(text)
-    prompt = config.prompt or text[0]
-    characters.encode(prompt)  # raises for a character that is not in the text
     parts = {
-        name: TextLanes(codes, config.lanes, config.length)
+        name: TextBatches(codes, config.lanes, config.length)
         for name, codes in split_text(characters.encode(text)).items()
     }
     keras.utils.set_random_seed(config.seed)
@@ -102,20 +97,10 @@ def main(config: Config) -> FitRun:
         steps=config.epochs * len(parts["train"]),
         steps_per_epoch=len(parts["train"]),
         identity={"text_checksum": checksum(text)},
-        replicas=replicas,
     )
     if not run.is_finished():
-        # The batch size of a stateful network is fixed, so each of several devices needs its own.
-        lanes = config.lanes // replicas.count
-        network = make_network(config, len(characters), lanes) if replicas.count > 1 else None
-        run.fit(
-            parts["train"],
-            validation_data=parts["validation"],
-            callbacks=[ResetMemory()],
-            network=network,
-        )
-        run.by_chief(finish, run, parts)
-    run.by_chief(write_sample, run, characters, prompt)  # also for a finished run
+        run.fit(parts["train"], validation_data=parts["validation"], callbacks=[ResetMemory()])
+        finish(run, parts)
     return run
 
 
@@ -173,7 +158,7 @@ def bits_per_character(targets: Any, logits: Any) -> Any:
     return nats / math.log(2)
 
 
-def finish(run: FitRun, parts: dict[str, TextLanes]) -> None:
+def finish(run: FitRun, parts: dict[str, TextBatches]) -> None:
     """Test the trained model."""
     bits = {
         f"{part}/bits_per_character": run.model.evaluate(
@@ -195,32 +180,6 @@ def finish(run: FitRun, parts: dict[str, TextLanes]) -> None:
         f"of test text ({summary['test/bits_of_frequencies']:.3f} from the frequencies of the "
         f"characters alone), {summary['parameters']:,} parameters",
     )
-
-
-def write_sample(run: FitRun, characters: Characters, prompt: str) -> None:
-    """Print and write a sample of the trained model."""
-    file = run.folder.path / "sample.txt"
-    text = sample(run.config, run.model, characters, prompt)
-    with atomic_file(file) as draft:
-        draft.write_text(text + "\n", encoding="utf-8")
-    print(f"{'-' * 40}\n{text}\n{'-' * 40}\nwritten: {file}")
-
-
-def sample(config: Config, model: keras.Model, characters: Characters, prompt: str) -> str:
-    """Return the prompt and characters drawn one by one from the model's probabilities."""
-    network = make_network(config, len(characters), lanes=1)
-    for mine, trained in zip(network.trainable_weights, model.trainable_weights):
-        mine.assign(trained)
-    rng = np.random.default_rng(config.seed)
-    codes = characters.encode(prompt).tolist()
-    read = codes
-    for _ in range(config.sample_length):
-        logits = ops.convert_to_numpy(network(np.array([read], "int32")))[0, -1]
-        scaled = logits.astype("float64") / config.temperature
-        probabilities = np.exp(scaled - scaled.max())
-        read = [int(rng.choice(len(characters), p=probabilities / probabilities.sum()))]
-        codes = codes + read
-    return characters.decode(codes)
 
 
 if __name__ == "__main__":

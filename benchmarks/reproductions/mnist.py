@@ -191,7 +191,7 @@ REPRODUCTION = Reproduction(
     measure=measure,
     pictures={
         "fast-seed0": ("attention.png",),
-        "book-seed0": ("attention.png", "mistakes.png"),
+        "book-seed0": ("attention.png",),
         "patch-mnist-seed0": ("attention.png",),
     },
 )

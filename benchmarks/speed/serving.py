@@ -32,6 +32,7 @@ from benchmarks.measure import Report, median, middle
 from benchmarks.untrained import double_dqn
 from rrl_tf.export import SavedModelSession, export_policy
 from serving import bench
+from serving.local import free_ports, server_command
 from train_scripts import train_doorkey
 
 SIGNATURE, SESSION, ECHO = "signature in process", "session in process", "gRPC echo"
@@ -153,9 +154,8 @@ def load(described, address, clients, pid):
 def serve(folder, processes):
     """Start a server; yield its gRPC and REST address, and the process if there is only one."""
     grpc, rest = free_ports(2)
-    command = [sys.executable, "-m", "serving.server", "--model_name=policy", "--enable_batching"]
-    command += [f"--model_base_path={folder}", f"--num_processes={processes}"]
-    command += [f"--port={grpc}", f"--rest_api_port={rest}"]
+    flags = ("--enable_batching", f"--num_processes={processes}")
+    command = server_command(folder, "policy", grpc, rest, *flags)
     with tempfile.TemporaryFile() as log:
 
         def is_ready():
@@ -178,15 +178,6 @@ def serve_echo(address):
 
     with started(command, subprocess.DEVNULL, is_ready) as pid:
         yield f"grpc://127.0.0.1:{port}", pid
-
-
-def free_ports(count):
-    """Return port numbers that no process listens on."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 @contextlib.contextmanager
@@ -233,16 +224,16 @@ def make_rows(policy, results):
         rows.append(
             {
                 "policy": policy,
-                "what": side,
+                "side": side,
                 "clients": clients,
                 "requests/s": rate,
-                "10 to 90 % of turns": middle(rates[side, clients], ",.0f"),
+                "10 to 90 % of rounds": middle(rates[side, clients], ",.0f"),
                 "p50 ms": p50,
                 "p99 ms": p99,
                 "p99 / p50": p99 / p50,
-                "µs of server CPU": 1e6 * sum(times) / len(latencies) if times else None,
-                "of signature in process": rate / median(rates[SIGNATURE, 1]),
-                "of gRPC echo": rate / median(rates[ECHO, clients]) if has_echo else None,
+                "server CPU µs/request": 1e6 * sum(times) / len(latencies) if times else None,
+                "relative to signature": rate / median(rates[SIGNATURE, 1]),
+                "relative to echo": rate / median(rates[ECHO, clients]) if has_echo else None,
             }
         )
     return rows

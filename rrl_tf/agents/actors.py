@@ -13,15 +13,15 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from rrl_tf._arguments import positive_int
 from rrl_tf._typing import Tensor
-from rrl_tf.agents.collector import Collector
 from rrl_tf.agents.environments import PythonEnvs
+from rrl_tf.agents.loop import Collector
 from rrl_tf.envs.vector import SeededVectorEnv
 from rrl_tf.errors import InvalidInput
 
@@ -145,20 +145,6 @@ class Actor:
         return tf.nest.map_structure(lambda tensor: tensor.numpy(), (transition, episode))
 
 
-class ActorPool(Protocol):
-    """The processes of N actors; a context manager that ends them when it is left."""
-
-    def __enter__(self) -> Any: ...
-
-    def __exit__(self, *exception: object) -> None: ...
-
-    def publish(self, weights: Sequence[np.ndarray]) -> None:
-        """Set the weights that later orders are played with."""
-
-    def submit(self, index: int, order: Order) -> concurrent.futures.Future[Rollout]:
-        """Send an order to an actor; returns at once."""
-
-
 class ActorCollector:
     """Collects the steps of N actors of E environments each, in place of a `Collector`.
 
@@ -169,7 +155,7 @@ class ActorCollector:
 
     Args:
         agent: the learner's agent.
-        pool: `ActorPool` of `count` actors.
+        pool: `RayPool` of `count` actors, or another object with its methods.
         count: N.
         num_envs: E, environments of one actor.
         rollout_length: T, steps of every environment in a rollout.
@@ -182,7 +168,7 @@ class ActorCollector:
     jit_compile = True
 
     def __init__(
-        self, agent: Any, pool: ActorPool, count: int, num_envs: int, rollout_length: int = 16
+        self, agent: Any, pool: Any, count: int, num_envs: int, rollout_length: int = 16
     ) -> None:
         self.agent = agent
         self.pool = pool
@@ -197,11 +183,6 @@ class ActorCollector:
         self._version = 0
         self._steps = 0
         self._running = False
-
-    @property
-    def level(self) -> int:
-        """Number of the curriculum's level that new episodes begin at."""
-        return (self.reset_options or {}).get("level", 0)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -281,10 +262,7 @@ class ActorCollector:
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore what `get_state` returned; all actors begin new episodes."""
-        options = state["environment"]["reset_options"]
-        if not isinstance(options, dict | None):
-            raise InvalidInput(f"`options` must be a dict or None; received {options!r}.")
-        self.reset_options = options
+        self.reset_options = state["environment"]["reset_options"]
 
 
 class RayPool:

@@ -110,11 +110,6 @@ class AgentConfig(RunConfig):
                 f"learning_rate_updates={self.learning_rate_updates}; "
                 f"received {self.learning_rate_hold}."
             )
-        if self.learning_starts >= self.replay_capacity:
-            raise InvalidInput(
-                f"`learning_starts` must be less than replay_capacity={self.replay_capacity}; "
-                f"received {self.learning_starts}."
-            )
         if self.actors and self.loop == "graph":
             raise InvalidInput(
                 f"`actors` play environments in Python; received {self.actors} actors and "
@@ -172,13 +167,6 @@ class RecurrentDoubleDQNConfig(AgentConfig):
         require_positive(self, "unroll_length", "sequence_period")
         require_not_negative(self, "burn_in")
         require_fraction(self, "priority_max_weight")
-        kept = self.replay_capacity // self.all_envs
-        needed = self.sequence_length + self.sequence_period - 1
-        if needed > kept:
-            raise InvalidInput(
-                "`replay_capacity` must hold burn_in + unroll_length + n_step + "
-                f"sequence_period - 1 = {needed} steps of each environment; received {kept}."
-            )
 
     @property
     def sequence_length(self) -> int:

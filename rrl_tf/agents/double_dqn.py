@@ -61,6 +61,8 @@ class DoubleDQN:
     Source: van Hasselt, Guez and Silver (2016); Mnih et al. (2015) for the target network.
     """
 
+    _jit_update = True
+
     def __init__(
         self,
         network: keras.Model,
@@ -103,14 +105,9 @@ class DoubleDQN:
             scale = getattr(self.optimizer, "dynamic_scale", None)  # read where losses are scaled
             read = [*network.variables, *self.target.variables, *filter(None, [scale])]
             self._gradients_of_batch = spread(self._gradients, read, jit_compile=jit_compile)
-        self.update = tf.function(
-            self._update, jit_compile=self._jit_update and not spread, autograph=False
-        )
+        jit_update = jit_compile and self._jit_update and not spread
+        self.update = tf.function(self._update, jit_compile=jit_update, autograph=False)
         self._policy_values = tf.function(self.policy_values, reduce_retracing=True)
-
-    @property
-    def _jit_update(self) -> bool:
-        return self.jit_compile
 
     @property
     def policy(self) -> keras.Model:
@@ -198,7 +195,7 @@ class DoubleDQN:
     def _gradients(self, batch: Mapping[str, Tensor]) -> tuple[dict[str, Any], Tensor]:
         """Return a dict of `loss`, `q_mean` and `gradients`, and each row's error.
 
-        For a part of a batch on one of R devices the sums are this part's share of the whole.
+        For a part of a batch on one of R devices the sums are this part's summands of the whole.
         """
         with tf.name_scope("target"):
             next_input = self.preprocess(batch["observation_tpn"])
@@ -221,11 +218,11 @@ class DoubleDQN:
             loss, error = double_dqn_loss(
                 q_t, batch["action_t"], target_t, batch["weight_t"], self.loss
             )
-            sums, scaled_loss = self._share_of_device(loss, q_t)
+            sums, scaled_loss = self._device_sums(loss, q_t)
         with tf.name_scope("backward"):
             return {**sums, "gradients": tape.gradient(scaled_loss, weights)}, error
 
-    def _share_of_device(self, loss, q_t):
+    def _device_sums(self, loss, q_t):
         """Return what one device adds to the loss and the mean Q value, and the loss to derive."""
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         loss, q_mean = loss / replicas, tf.reduce_mean(q_t) / replicas

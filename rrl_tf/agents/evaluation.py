@@ -342,12 +342,12 @@ def format_summary(scores: Mapping[str, float], episodes: int, levels: int) -> s
     Example:
         >>> found = {"eval/return": 1.0, "eval/success": 1.0, "eval/success_epsilon_0.05": 0.98}
         >>> format_summary(found, episodes=48, levels=1)
-        'greedy: 48/48 solved, mean return 1; with 5 % random actions: 98.0 % solved'
+        'greedy: 48/48 solved, mean return 1.00; with 5 % random actions: 98.0 % solved'
     """
     level = f" (level {levels} of {levels})" if levels > 1 else ""
-    returned = f"mean return {scores['eval/return']:.4g}"
+    returned = f"mean return {scores['eval/return']:.2f}"
     if "eval/success" not in scores:
-        noisy = f"mean return {scores[f'eval/return_epsilon_{NOISE}']:.4g}"
+        noisy = f"mean return {scores[f'eval/return_epsilon_{NOISE}']:.2f}"
         return f"greedy{level}: {returned} in {episodes} episodes; with 5 % random actions: {noisy}"
     solved = f"{round(scores['eval/success'] * episodes)}/{episodes} solved"
     loops = f", {scores['eval/loops'] * episodes:.0f} loops" if "eval/loops" in scores else ""

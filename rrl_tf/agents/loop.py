@@ -1,18 +1,26 @@
-"""The training loop: acting, replay and updates run in TensorFlow between two log rows."""
+"""The training loop: acting, replay and updates run in TensorFlow between two log rows.
+
+`Collector` acts, `Loop` stores and updates, and `RolloutStatistics` averages its records.
+"""
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from rrl_tf._arguments import natural, number_from, positive_int
+from rrl_tf._arguments import natural, number_from, positive_int, stored_arrays
+from rrl_tf._typing import Tensor
 from rrl_tf.agents import random
+from rrl_tf.agents.environments import GraphEnvs, PythonEnvs
 from rrl_tf.agents.replay import ReplayBuffer
 from rrl_tf.errors import InvalidInput
 
@@ -43,6 +51,156 @@ class Record:
     gauges: dict = dataclasses.field(default_factory=dict)
 
 
+class Collector:
+    """Lets an agent act in E environments of this process.
+
+    What a collector carries from step to step is a structure of tensors that `step` takes and
+    returns, so that a `tf.function` can take many steps.
+
+    Args:
+        agent: `DoubleDQN` or `RecurrentDoubleDQN`.
+        env: `GraphEnvs` or `PythonEnvs` of E environments.
+        seed: seed of the random actions and, in the graph, of the episodes.
+
+    Attributes:
+        num_envs: E.
+        jit_compile: whether XLA can compile `step`.
+
+    Example:
+        >>> from rrl_tf.agents import DoubleDQN
+        >>> from rrl_tf.envs import SeededVectorEnv, gymnasium_task
+        >>> from rrl_tf.models import dense_q_network
+        >>> task, network = gymnasium_task("CartPole-v1"), dense_q_network(2)
+        >>> network.build((None, 4))
+        >>> env = PythonEnvs(SeededVectorEnv(task.make_env, num_envs=4, seed=0))
+        >>> collector = Collector(DoubleDQN(network, task.preprocessor), env, seed=0)
+        >>> carry, _ = collector.prepare(None)
+        >>> carry, transition, episode = collector.step(carry, epsilon=0.1, number=0, level=0)
+        >>> transition["observation_tp1"].shape
+        TensorShape([4, 4])
+    """
+
+    def __init__(self, agent: Any, env: GraphEnvs | PythonEnvs, seed: int) -> None:
+        self.agent = agent
+        self.env = env
+        self.seed = seed
+        self.num_envs = env.num_envs
+        self.jit_compile = env.jit_compile
+
+    @property
+    def reset_options(self) -> dict[str, Any] | None:
+        """The options that new episodes begin with; `{"level": number}` chooses the level."""
+        return self.env.reset_options
+
+    @reset_options.setter
+    def reset_options(self, options: dict[str, Any] | None) -> None:
+        self.env.reset_options = options
+
+    def running(self) -> AbstractContextManager[None]:
+        """Return the context to step in; an environment's error leaves it as it was raised."""
+        return self.env.errors_as_raised()
+
+    def gauges(self, updates: int) -> dict[str, float]:
+        """Return values to log after this number of updates: none."""
+        return {}
+
+    def prepare(self, carry: Any, epsilon: Any = 0.0, updates: int = 0) -> tuple[Any, int]:
+        """Return what `step` takes, and how many steps it can take.
+
+        Args:
+            carry: as `step` or `set_state` returned it, or `None` to begin.
+            epsilon, updates: fraction of random actions and number of updates so far; unused here.
+        """
+        if carry is None:
+            carry = self._new_carry(*self.env.begin(self._seed(random.RESETS, -1)))
+        return carry, sys.maxsize
+
+    def _new_carry(self, env_state, observation):
+        return {
+            "env": env_state,
+            "observation": observation,
+            "state": self.agent.initial_state(self.num_envs),
+            "return": tf.zeros((self.num_envs,)),
+            "length": tf.zeros((self.num_envs,)),
+        }
+
+    def step(
+        self, carry: Any, epsilon: Any, number: Any, level: Any
+    ) -> tuple[Any, dict[str, Any], Tensor]:
+        """Take one step in every environment.
+
+        Args:
+            carry: as `prepare` or `step` returned it.
+            epsilon: fraction of random actions, a scalar or `(E,)`.
+            number: number of the step; it seeds the draws.
+            level: level of the episodes that begin.
+
+        Returns:
+            The next carry; the arguments of `ReplayBuffer.add`; and `(4, E)` float32 of whether the
+            episode is over, its return and length so far, and its success (nan if unknown).
+        """
+        observation_t, state_t = carry["observation"], carry["state"]
+        with tf.name_scope("act"):
+            seed = self._seed(random.ACTIONS, number)
+            action_t, memory = self.agent.act(observation_t, state_t, epsilon, seed)
+        with tf.name_scope("environment"):
+            seed = self._seed(random.RESETS, number)
+            env_state, observation, outcome, over, success = self.env.step_and_reset(
+                carry["env"], action_t, seed, level
+            )
+        transition = {
+            "observation_t": observation_t,
+            "action_t": action_t,
+            **outcome,
+            "episode_step": tf.cast(carry["length"], tf.int32),
+            "state": state_t,
+        }
+        reward_t = outcome["reward_t"]
+        returned, length = carry["return"] + reward_t, carry["length"] + 1.0
+        episode = [tf.cast(each, tf.float32) for each in (over, returned, length, success)]
+        carry = {
+            "env": env_state,
+            "observation": observation,
+            "state": self.agent.next_state(memory, action_t, reward_t, over),
+            "return": tf.where(over, 0.0, returned),
+            "length": tf.where(over, 0.0, length),
+        }
+        return carry, transition, tf.stack(episode)
+
+    def _seed(self, stream, number):
+        return random.fold_in((self.seed, stream), number)
+
+    def get_state(self, carry: Any) -> dict[str, dict[str, Any]]:
+        """Return the parts of a loop's state: `environment`, `episodes` and `recurrent_state`."""
+        return {
+            "environment": self.env.get_state(carry["env"]),
+            "episodes": {name: carry[name].numpy() for name in ("return", "length")},
+            "recurrent_state": {name: value.numpy() for name, value in carry["state"].items()},
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> Any:
+        """Restore what `get_state` returned, and return what `step` takes.
+
+        Raises:
+            InvalidInput: if a part does not fit the agent or the environments.
+        """
+        carry = self._new_carry(*self.env.set_state(state["environment"]))
+        episodes = {name: carry[name] for name in ("return", "length")}
+        carry |= _restored("episodes", state["episodes"], episodes)
+        carry["state"] = _restored("recurrent_state", state["recurrent_state"], carry["state"])
+        return carry
+
+
+def _restored(part, stored, example):
+    """Return the stored arrays as tensors, checked against an example."""
+    expected = {
+        name: (tuple(value.shape), value.dtype.as_numpy_dtype) for name, value in example.items()
+    }
+    return {
+        name: tf.constant(array) for name, array in stored_arrays(part, stored, expected).items()
+    }
+
+
 class Loop:
     """Collects experience, stores it, and updates the agent.
 
@@ -65,7 +223,7 @@ class Loop:
         InvalidInput: if a number is out of range, or replay and collector differ in E.
 
     Example:
-        >>> from rrl_tf.agents import Collector, DoubleDQN, PythonEnvs
+        >>> from rrl_tf.agents import DoubleDQN
         >>> from rrl_tf.envs import SeededVectorEnv, gymnasium_task
         >>> from rrl_tf.models import dense_q_network
         >>> task, network = gymnasium_task("CartPole-v1"), dense_q_network(2)
@@ -147,7 +305,7 @@ class Loop:
             tf.constant(updates, tf.int32),
             tf.constant(first, tf.int64),
             tf.constant(self._updates, tf.int64),
-            tf.constant(self.collector.level, tf.int32),
+            tf.constant((self.collector.reset_options or {}).get("level", 0), tf.int32),
         )
         self._step += count * num_envs
         self._updates += sum(updates)
@@ -229,6 +387,9 @@ class Loop:
             InvalidInput: if a part does not fit this loop's agent, replay or environments.
             KeyError, TypeError, ...: if something is missing or of another type.
         """
+        options = state["environment"]["reset_options"]
+        if not isinstance(options, dict | None):
+            raise InvalidInput(f"`reset_options` must be a dict or None; received {options!r}.")
         self.agent.set_state(state["agent"])
         self.replay.set_state(state["replay"])
         self._carry = self.collector.set_state(state)
@@ -246,3 +407,86 @@ def _finished(episodes):
         | ({} if np.isnan(success) else {"success": bool(success)})
         for _, returned, length, success in episodes[steps, :, envs]
     ]
+
+
+class RolloutStatistics:
+    """Averages the records of a loop for the log.
+
+    Episodes are averaged over the last `window` of them, losses and times over the time since the
+    last call of `averages`. CPU minutes are those of this process and of the run's earlier ones.
+
+    Args:
+        window: number of episodes.
+
+    Example:
+        >>> statistics = RolloutStatistics()
+        >>> episodes = [{"return": 1.0, "success": 1.0}, {"return": 0.0, "success": 0.0}]
+        >>> record = {"step": 16, "updates": 4, "epsilon": 0.1, "episodes": episodes}
+        >>> statistics.add(Record(**record, metrics={"loss": 0.25}, seconds=0.3))
+        >>> averages = statistics.averages()
+        >>> averages["rollout/success"], averages["train/loss"]
+        (0.5, 0.25)
+    """
+
+    def __init__(self, window: int = 100) -> None:
+        self._episodes: collections.deque[dict[str, float]] = collections.deque(maxlen=window)
+        self._latest = Record(0, 0, float("nan"), [], {}, 0.0)
+        self._earlier_minutes = 0.0
+        self._clear()
+
+    def _clear(self):
+        self._metrics = collections.defaultdict(list)
+        self._seconds = 0.0
+        self._first_step = self._latest.step
+
+    def add(self, record: Record) -> None:
+        """Add one `Record`."""
+        self._episodes.extend(record.episodes)
+        for name, value in record.metrics.items():
+            self._metrics[name].append(value)
+        self._seconds += record.seconds
+        self._latest = record
+
+    def averages(self) -> dict[str, float]:
+        """Return the metrics under `rollout/`, `train/` and `time/`, and begin a new interval."""
+        averages = {
+            **self._episode_means(),
+            **{f"train/{name}": float(np.mean(values)) for name, values in self._metrics.items()},
+            "train/epsilon": self._latest.epsilon,
+            "train/updates": self._latest.updates,
+            "time/steps_per_second": (self._latest.step - self._first_step)
+            / (self._seconds or 1.0),
+            "time/cpu_minutes": self._cpu_minutes(),
+            **{f"time/{name}": value for name, value in self._latest.gauges.items()},
+        }
+        self._clear()
+        return averages
+
+    def _cpu_minutes(self):
+        return self._earlier_minutes + time.process_time() / 60
+
+    def _episode_means(self):
+        means = {}
+        for name in ("success", "return", "length"):
+            if any(name in episode for episode in self._episodes):
+                values = [episode.get(name, 0.0) for episode in self._episodes]
+                means[f"rollout/{name}"] = float(np.mean(values))
+        return means
+
+    def get_state(self) -> dict[str, Any]:
+        """Return the recent episodes as a JSON-compatible dict; call it after `averages`."""
+        return {
+            "episodes": list(self._episodes),
+            "step": self._latest.step,
+            "cpu_minutes": self._cpu_minutes(),
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what `get_state` returned."""
+        self._episodes.extend(
+            {name: float(value) for name, value in episode.items()} for episode in state["episodes"]
+        )
+        self._latest = Record(int(state["step"]), 0, float("nan"), [], {}, 0.0)
+        self._first_step = self._latest.step
+        # The CPU time that this process used before is not part of the run.
+        self._earlier_minutes = float(state["cpu_minutes"]) - time.process_time() / 60

@@ -148,7 +148,7 @@ class RecurrentDoubleDQN(DoubleDQN):
             q_after, _ = self.network.unroll(*_slice(steps, last, end, None))
             q_online = tf.concat([q_t, tf.stop_gradient(q_after)], axis=1)
             loss, error, counted = self._loss(batch, q_online, q_target[:, begin:], begin, end)
-            sums, scaled_loss = self._share_of_device(loss, q_t)
+            sums, scaled_loss = self._device_sums(loss, q_t)
         with tf.name_scope("backward"):
             sums["gradients"] = tape.gradient(scaled_loss, weights)
         size = tf.abs(error) * counted

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import pathlib
-import zipfile
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -15,11 +14,15 @@ from keras import ops
 from tqdm import tqdm
 
 from rrl_tf.agents.actors import ActorCollector, RayPool
-from rrl_tf.agents.collector import Collector
 from rrl_tf.agents.config import AgentConfig, DoubleDQNConfig, RecurrentDoubleDQNConfig
-from rrl_tf.agents.curriculum import Curriculum, level_of, training_env
 from rrl_tf.agents.double_dqn import DoubleDQN
-from rrl_tf.agents.environments import GraphEnvs, PythonEnvs
+from rrl_tf.agents.environments import (
+    Curriculum,
+    GraphEnvs,
+    PythonEnvs,
+    level_of,
+    training_env,
+)
 from rrl_tf.agents.evaluation import (
     Play,
     first_perfect_step,
@@ -29,10 +32,9 @@ from rrl_tf.agents.evaluation import (
     scores,
     zero_shot_scores,
 )
-from rrl_tf.agents.loop import Loop
+from rrl_tf.agents.loop import Collector, Loop, RolloutStatistics
 from rrl_tf.agents.recurrent_double_dqn import RecurrentDoubleDQN
 from rrl_tf.agents.replay import ReplayBuffer, SequenceReplayBuffer
-from rrl_tf.agents.rollout import RolloutStatistics
 from rrl_tf.envs.task import Task
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export import export_policy, export_recurrent_policy
@@ -40,10 +42,10 @@ from rrl_tf.models import RecurrentQNetwork
 from rrl_tf.models.base import BaseModel
 from rrl_tf.training.devices import Replicas, make_replicas
 from rrl_tf.training.loggers import MetricsLog
+from rrl_tf.training.optimizers import LinearDecay, linear_schedule
 from rrl_tf.training.profiling import WARM_UP, profiled
 from rrl_tf.training.run import Run
 from rrl_tf.training.safeguards import GracefulShutdown, require_finite, translate_xla_errors
-from rrl_tf.training.schedules import LinearDecay, linear_schedule
 
 DrawEpisode: TypeAlias = Callable[
     [keras.Model, Task, pathlib.Path, MetricsLog], "list[pathlib.Path]"
@@ -57,7 +59,7 @@ ExtraEvaluation: TypeAlias = Callable[[Any], Mapping[str, Any]]
 def train_double_dqn(
     task: Task,
     network: keras.Model,
-    config: DoubleDQNConfig,
+    config: AgentConfig,
     replicas: Replicas | None = None,
     *,
     draw_episode: DrawEpisode | None = None,
@@ -71,8 +73,9 @@ def train_double_dqn(
     Args:
         task: task to learn.
         network: any `keras.Model`, preprocessed observations `(B, *task.preprocessor.shape)` -> Q
-            values `(B, A)`, a `keras.Sequential` too. Its weights are trained in place.
-        config: hyper-parameters and run folder.
+            values `(B, A)`, a `keras.Sequential` too; with a `RecurrentDoubleDQNConfig`, a
+            `RecurrentQNetwork`. Its weights are trained in place.
+        config: hyper-parameters and run folder; its class decides which agent is trained.
         replicas: devices and hosts that share every update; by default those that `config` names.
             Several hosts must be connected before the network is made.
         draw_episode: draws figures at the end and every `draw_every` steps, such as
@@ -80,7 +83,7 @@ def train_double_dqn(
         extra_evaluation: computes further results of the trained agent.
 
     Returns:
-        The `Run` and the trained `DoubleDQN`.
+        The `Run` and the trained `DoubleDQN` or `RecurrentDoubleDQN`.
 
     Raises:
         InvalidInput: if a number is out of range, network and task do not fit each other, the
@@ -105,52 +108,13 @@ def train_double_dqn(
     return _train(task, loop, config, replicas, draw_episode, extra_evaluation)
 
 
-def train_recurrent_double_dqn(
-    task: Task,
-    network: RecurrentQNetwork,
-    config: RecurrentDoubleDQNConfig,
-    replicas: Replicas | None = None,
-    *,
-    draw_episode: DrawEpisode | None = None,
-    extra_evaluation: ExtraEvaluation | None = None,
-) -> tuple[Run, RecurrentDoubleDQN]:
-    """Train a recurrent Q network on a task as `train_double_dqn` trains one without memory.
-
-    Args:
-        network: its weights are trained in place.
-        task, config, replicas, draw_episode, extra_evaluation: as for `train_double_dqn`.
-
-    Returns:
-        The `Run` and the trained `RecurrentDoubleDQN`.
-
-    Raises:
-        InvalidInput: as `train_double_dqn`.
-
-    Example:
-        >>> from rrl_tf.envs import gymnasium_task
-        >>> task = gymnasium_task("CartPole-v1", max_steps=5)
-        >>> network = RecurrentQNetwork.from_preset(
-        ...     "lstm-dense", num_actions=task.num_actions, core_arguments={"units": 4}
-        ... )
-        >>> config = RecurrentDoubleDQNConfig(
-        ...     name="cartpole-lstm", steps=32, burn_in=0, unroll_length=2, evaluation_episodes=2
-        ... )
-        >>> run, agent = train_recurrent_double_dqn(task, network, config)  # doctest: +ELLIPSIS
-        step 32: greedy: 0/2 solved, mean return 5; ...
-    """
-    replicas = replicas or make_replicas(config, config.batch_size)
-    loop = make_loop(task, network, config, replicas)
-    return _train(task, loop, config, replicas, draw_episode, extra_evaluation)
-
-
 def make_loop(
     task: Task, network: keras.Model, config: AgentConfig, replicas: Replicas | None = None
 ) -> Loop:
     """Return a new training loop with agent, environments and replay.
 
     Args:
-        task, network, config, replicas: as for `train_double_dqn` or, with a
-            `RecurrentDoubleDQNConfig`, for `train_recurrent_double_dqn`; by default one device.
+        task, network, config, replicas: as for `train_double_dqn`; by default one device.
     """
     agent = make_agent(task, network, config, replicas)
     return Loop(
@@ -304,9 +268,9 @@ def _train(task, loop, config, replicas, draw_episode, extra_evaluation):
     run = Run(
         config,
         config.steps,
-        identity={"task": task.name, "parameters": loop.agent.policy.count_params()},
+        identity=_identity(task, loop.agent.policy),
         stop=lambda rows: is_solved(rows, len(task.levels), config.stop_after_perfect),
-        restore=functools.partial(_restore, loop, curriculum, statistics, config.path),
+        restore=functools.partial(_restore, loop, curriculum, statistics),
         replicas=replicas,
     )
     draw = functools.partial(_draw, draw_episode, loop.agent, task, run)
@@ -321,15 +285,28 @@ def _train(task, loop, config, replicas, draw_episode, extra_evaluation):
     return run, loop.agent
 
 
-def _restore(loop, curriculum, statistics, path, step, state):
+def _identity(task, network):
+    """Return what identifies a run besides its configuration.
+
+    Networks of Keras layers are compared by their size only, because a running counter names them.
+    """
+    identity = {"task": task.name, "parameters": network.count_params()}
+    if isinstance(network, BaseModel):
+        plain = json.dumps(network.get_config(), default=keras.saving.serialize_keras_object)
+        architecture = {"class": type(network).__name__, **json.loads(plain)}
+        identity["architecture"] = {
+            name: value for name, value in architecture.items() if name not in ("name", "dtype")
+        }
+    return identity
+
+
+def _restore(loop, curriculum, statistics, step, state):
     """Restore a checkpoint of `_learn`.
 
     Raises:
         InvalidInput: if a part does not fit, or two parts contradict each other.
         KeyError, TypeError, ...: if something is missing or of another type.
     """
-    file = path / "checkpoints" / f"{step:010d}" / "model.keras"
-    _check_same_network(file, loop.agent.policy)
     loop.set_state(state)
     curriculum.set_state(state["curriculum"])
     statistics.set_state(state["statistics"])
@@ -343,38 +320,6 @@ def _restore(loop, curriculum, statistics, path, step, state):
             "`environment.reset_options` must be of the curriculum's level, "
             f"{curriculum.level}; received {options}."
         )
-
-
-def _check_same_network(file, network):
-    """Raise `InvalidInput` unless the network in a file has the architecture of this one.
-
-    Equal weights are not enough: other activations or heads have the same shapes. Networks of Keras
-    layers are not compared, because a running counter names those.
-    """
-    if not isinstance(network, BaseModel) or not file.exists():
-        return  # hosts other than the chief have no file
-    with zipfile.ZipFile(file) as archive:
-        stored = json.loads(archive.read("config.json"))
-    kind: Any = type(network)
-    if stored["class_name"] != kind.__name__:
-        raise InvalidInput(
-            f"The checkpoint's network is a {stored['class_name']}; received a {kind.__name__}."
-        )
-    # A new instance has defaults for arguments that are newer than the file.
-    known, config = map(_plain_config, (kind.from_config(stored["config"]), network))
-    different = [
-        f"{name} is {known.get(name)!r} there and {value!r} here"
-        for name, value in config.items()
-        if name not in ("name", "dtype") and known.get(name) != value
-    ]
-    if different:
-        raise InvalidInput(f"The checkpoint is of another network: {', '.join(different)}.")
-
-
-def _plain_config(network):
-    """Return a network's arguments as a JSON file holds them."""
-    default = keras.saving.serialize_keras_object
-    return json.loads(json.dumps(network.get_config(), default=default))
 
 
 def _learn(run, loop, play, curriculum, statistics, config, shutdown, draw):
@@ -460,7 +405,7 @@ def _finish(
         task.preprocessor,
         space.shape,
         space.dtype,
-        policy={
+        details={
             "environment": task.name,
             "action_names": list(task.action_names),
             "scores": {"step": run.step, **summary},

@@ -44,6 +44,21 @@ def check_built(model: Any, kinds: Sequence[type[keras.layers.Layer]], build: st
         raise InvalidInput(f"the model must be built first, with `{build}`; received {model!r}")
 
 
+def different_arguments(model: Any, original: Any, names: Collection[str]) -> list[str]:
+    """Return the arguments of `original` that differ from those of `model`, as `name=value`."""
+    config, wanted = model.get_config(), original.get_config()
+    return [f"{name}={wanted[name]!r}" for name in names if config[name] != wanted[name]]
+
+
+def check_same_network(model: Any, original: str, differences: Sequence[str]) -> None:
+    """Raise an `InvalidInput` if a model differs from the network that `original` makes."""
+    if differences:
+        raise InvalidInput(
+            f"the model must be the original's network, {original}, which has "
+            f"{', '.join(differences)}; received {model!r}"
+        )
+
+
 def torch_layer(name: str, layer: keras.layers.Layer, pointwise: bool = False) -> list[Assignment]:
     """Return the assignments of a PyTorch `Linear` or `Conv2d`, whose weight is `(out, in, ...)`.
 

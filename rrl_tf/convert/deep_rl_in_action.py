@@ -9,11 +9,12 @@ from rrl_tf.convert._assign import (
     Assignment,
     assign,
     check_built,
+    check_same_network,
+    different_arguments,
     torch_layer,
     torch_layer_norm,
     torch_query_key_value,
 )
-from rrl_tf.errors import InvalidInput
 from rrl_tf.models import ConvolutionalClassifier, RelationalClassifier, RelationalQNetwork
 
 # Names in the original's class that no forward pass uses.
@@ -117,8 +118,6 @@ def _attention(block, squeeze):
 
 def _convolutional_network(model):
     _check_like_book(ConvolutionalClassifier, model, ("conv_kernel_size", "pool_after"))
-    if len(model.hidden_units) != 1:
-        _raise_unlike("ConvolutionalClassifier", ["one hidden layer"], model)
     (hidden,) = model.hidden
     assignments = [
         _flattened("lin1.weight", hidden.kernel, model.conv_filters[-1]),
@@ -144,23 +143,12 @@ def _flattened(name, kernel, channels):
 def _check_like_book(kind, model, names, block_names=()):
     """Raise an `InvalidInput` for a model that does not compute what the book's does."""
     book = kind.from_preset("book")
-    differences = _differences(model, book, names)
+    differences = different_arguments(model, book, names)
     if block_names:
         block = model.relations.block
-        differences += _differences(block, book.relations.block, block_names)
+        differences += different_arguments(block, book.relations.block, block_names)
         if len(block.dense_layers) != 1:
             differences.append("one dense layer after the attention")
-    if differences:
-        _raise_unlike(kind.__name__, differences, model)
-
-
-def _differences(ours, theirs, names):
-    config, wanted = ours.get_config(), theirs.get_config()
-    return [f"{name}={wanted[name]!r}" for name in names if config[name] != wanted[name]]
-
-
-def _raise_unlike(name, differences, model):
-    raise InvalidInput(
-        f'the model must be the book\'s network, {name}.from_preset("book"), which has '
-        f"{', '.join(differences)}; received {model!r}"
-    )
+    elif len(model.hidden_units) != 1:
+        differences.append("one hidden layer")
+    check_same_network(model, f'{kind.__name__}.from_preset("book")', differences)

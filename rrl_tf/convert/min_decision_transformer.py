@@ -12,10 +12,11 @@ from rrl_tf.convert._assign import (
     Assignment,
     assign,
     check_built,
+    check_same_network,
+    different_arguments,
     torch_layer,
     torch_layer_norm,
 )
-from rrl_tf.errors import InvalidInput
 from rrl_tf.models import DecisionTransformer
 
 
@@ -74,19 +75,13 @@ def min_decision_transformer(
 
 
 def check_model(model: DecisionTransformer, preset: str) -> None:
-    """Raise an `InvalidInput` unless the model is built and computes what the preset does."""
+    """Raise an `InvalidInput` unless the model is built and computes what the architecture does."""
     check_built(model, [DecisionTransformer], "model.build()")
-    wanted = DecisionTransformer.from_preset(preset, state_size=1, action_size=1).get_config()
-    config = model.get_config()
+    original = DecisionTransformer.from_preset(preset, state_size=1, action_size=1)
     # Dropout rates, sizes and initialisers do not change the meaning of the weights.
     names = ("positions", "norm", "activation", "epsilon", "discrete", "distribution", "heads")
-    differences = [f"{name}={wanted[name]!r}" for name in names if config[name] != wanted[name]]
-    if differences:
-        raise InvalidInput(
-            "the model must be the original's network, "
-            f"DecisionTransformer.from_preset({preset!r}, ...), which has "
-            f"{', '.join(differences)}; received {model!r}"
-        )
+    differences = different_arguments(model, original, names)
+    check_same_network(model, f"DecisionTransformer.from_preset({preset!r}, ...)", differences)
 
 
 def table_assignment(name: str, embedding: keras.layers.Layer) -> Assignment:

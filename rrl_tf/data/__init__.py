@@ -8,7 +8,7 @@ _MODULES = {
     "nth_farthest": "NthFarthest nth_farthest_floors sample_nth_farthest",
     "perturb": "Perturbation add_spots brightened clean rotate_and_shift scaled",
     "sort_of_clevr": "Pictures SortOfClevr sample_sort_of_clevr",
-    "text": "Characters TextLanes character_frequencies_bits load_text split_text",
+    "text": "Characters TextBatches character_frequencies_bits load_text split_text",
 }
 
 __all__ = sorted(" ".join(_MODULES.values()).split())

@@ -1,4 +1,4 @@
-"""Texts as sequences of characters, in lanes that continue from batch to batch."""
+"""Texts as sequences of characters, in batches whose rows continue from batch to batch."""
 
 from __future__ import annotations
 
@@ -109,43 +109,44 @@ def split_text(codes: np.ndarray, held_out: float = 0.1) -> dict[str, np.ndarray
     return dict(zip(("train", "validation", "test"), parts))
 
 
-class TextLanes(keras.utils.PyDataset):
-    """A text for `fit`, cut into lanes; a batch is the next few characters of every lane.
+class TextBatches(keras.utils.PyDataset):
+    """A text for `fit`, cut into B rows; a batch is the next T characters of every row.
 
-    A stateful recurrent layer reads every lane from its beginning to its end. Targets are the
+    A stateful recurrent layer reads every row from its beginning to its end. Targets are the
     following characters.
 
     Args:
-        codes: `(M,)` int, the text. Characters at the end of a lane that do not fill a batch are
+        codes: `(M,)` int, the text. Characters at the end of a row that do not fill a batch are
             left out.
-        lanes: B.
-        length: T, characters of every lane in a batch.
+        batch_size: B.
+        length: T, characters of every row in a batch.
 
     Attributes:
-        rows: `(B, M')`, the lanes from beginning to end.
+        rows: `(B, M')`, the rows from beginning to end.
 
     Raises:
         InvalidInput: if the text is too short for one batch.
 
     Example:
 
-    >>> inputs, targets = TextLanes(np.arange(100), lanes=4, length=8)[0]
+    >>> inputs, targets = TextBatches(np.arange(100), batch_size=4, length=8)[0]
     >>> inputs.shape, inputs[1, :3].tolist(), targets[1, :3].tolist()
     ((4, 8), [24, 25, 26], [25, 26, 27])
     """
 
-    def __init__(self, codes: np.ndarray, lanes: int, length: int, **kwargs: Any) -> None:
+    def __init__(self, codes: np.ndarray, batch_size: int, length: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.codes = np.asarray(codes)
-        self.lanes, self.length = positive_int("lanes", lanes), positive_int("length", length)
-        characters = (len(codes) - 1) // self.lanes
+        self.batch_size = positive_int("batch_size", batch_size)
+        self.length = positive_int("length", length)
+        characters = (len(codes) - 1) // self.batch_size
         self.steps = characters // self.length
         if self.steps == 0:
             raise InvalidInput(
-                f"{lanes} lanes of {length} need {lanes * length + 1:,} characters; "
-                f"received {len(codes):,}"
+                f"`codes` must have at least {batch_size * length + 1:,} characters for one batch "
+                f"of {batch_size} rows of {length}; received {len(codes):,}"
             )
-        starts = characters * np.arange(self.lanes)[:, None]
+        starts = characters * np.arange(self.batch_size)[:, None]
         self.rows = self.codes[starts + np.arange(self.steps * self.length + 1)]
 
     def __len__(self) -> int:

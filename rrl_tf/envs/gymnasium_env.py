@@ -45,6 +45,14 @@ def gymnasium_task(
     | any other `Box` | float32, unchanged |
     | `Dict`, `Tuple`, `Discrete`, ... | flattened to a vector |
 
+    Optional attributes of the environment, which wrappers pass on, complete the task:
+
+    | attribute | use |
+    |---|---|
+    | `action_names`, `state_key()` | as in `Task` |
+    | `entities(observation)` | as in `Task`; figures of attention name these cells |
+    | `agent_code`, `unseen_code` | as in `preprocessing.one_hot`; for grids of codes only |
+
     Args:
         env: id of a registered environment, such as `CartPole-v1` or `module:Name-v0`, which
             imports the module first; or a function `make(render_mode=None)` → environment.
@@ -60,7 +68,8 @@ def gymnasium_task(
         A `Task` of one level.
 
     Raises:
-        InvalidInput: if there is no such environment, or its spaces or a number are not supported.
+        InvalidInput: if there is no such environment, its spaces or a number are not supported, or
+            it has an `agent_code` or `unseen_code` that does not fit its observations.
 
     Example:
         >>> task = gymnasium_task("CartPole-v1")
@@ -80,7 +89,7 @@ def gymnasium_task(
     return Task(
         name=name,
         levels=(level,),
-        preprocessor=_preprocessor(example.observation_space, frames),
+        preprocessor=_preprocessor(example, frames),
         success_return=success_return,
         entities=optional_attribute(example, "entities"),
         frames=frames,
@@ -153,11 +162,19 @@ def _wrapped(env, frames, actions):
     return env
 
 
-def _preprocessor(space: Any, frames: int) -> Preprocessor:
+def _preprocessor(env: gymnasium.Env, frames: int) -> Preprocessor:
+    space: Any = env.observation_space
     is_grid = len(space.shape) == 3
     few_codes = space.dtype.kind in "iu" and space.low.min() >= 0 and space.high.max() < MOST_CODES
+    codes = {name: optional_attribute(env, name) for name in ("unseen_code", "agent_code")}
     if is_grid and few_codes:
-        return one_hot(space, frames)
+        return one_hot(space, frames, **codes)
+    for name, code in codes.items():
+        if code is not None:
+            raise InvalidInput(
+                f"an environment with the attribute `{name}` must observe a grid of codes below "
+                f"{MOST_CODES}; received {space}"
+            )
     # The largest float32 stands for no bound.
     is_bounded = max(-float(space.low.min()), float(space.high.max())) < np.finfo(np.float32).max
     if space.dtype == np.uint8 or (is_grid and is_bounded):

@@ -1,13 +1,17 @@
 """Policies as SavedModels: preprocessing, model and choice of the action in one graph."""
 
-from rrl_tf.export.classifier import export_classifier
+from rrl_tf.export.classifier import export_classifier, export_vqa
 from rrl_tf.export.decision_transformer import export_decision_transformer
 from rrl_tf.export.load import load_policy
 from rrl_tf.export.q_policy import export_policy, export_recurrent_policy
 from rrl_tf.export.session import SavedModelSession
-from rrl_tf.export.versions import newest_version, next_version
-from rrl_tf.export.vqa import export_vqa
-from rrl_tf.export.writer import input_spec, model_endpoints, write_version
+from rrl_tf.export.writer import (
+    input_spec,
+    model_endpoints,
+    newest_version,
+    next_version,
+    write_version,
+)
 
 __all__ = [
     "SavedModelSession",

@@ -1,4 +1,4 @@
-"""Export of classifiers."""
+"""Export of classifiers, of one input or of images and questions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rrl_tf.export.writer import input_spec, model_endpoints, write_version
 def export_classifier(
     directory: str | os.PathLike,
     model: keras.Layer,
-    prepare: Callable[[Any], Any],
+    preprocessor: Callable[[Any], Any],
     input_shape: Sequence[int],
     details: Mapping[str, Any] | None = None,
     version: int | None = None,
@@ -34,12 +34,12 @@ def export_classifier(
       (B, T, H, N, S) if a memory reads a sequence.
 
     Args:
-        directory: See `rrl_tf.export.write_version`.
+        directory: See `write_version`.
         model: Keras model, `model(x) -> logits (B, K)` of preprocessed inputs `x`.
-        prepare: Function of tensors, raw inputs (B, ...) to the inputs of the model.
+        preprocessor: Function of tensors, raw inputs (B, ...) to the inputs of the model.
         input_shape: Shape of one raw input.
         details: JSON-able dict for `policy.json`: `class_names`, `scores`, ...
-        version: See `rrl_tf.export.write_version`.
+        version: See `write_version`.
         input_name: Name of the input, such as `"sequence"`.
         input_dtype: Dtype of the input.
 
@@ -47,7 +47,7 @@ def export_classifier(
         The version folder.
 
     Raises:
-        InvalidInput, FileExistsError: See `rrl_tf.export.write_version`; nothing is written.
+        InvalidInput, FileExistsError: See `write_version`; nothing is written.
 
     Example:
 
@@ -59,9 +59,64 @@ def export_classifier(
     """
 
     def classify(predict, raw):
-        logits = predict(prepare(raw))
+        logits = predict(preprocessor(raw))
         return {"class": ops.argmax(logits, axis=-1), "probabilities": ops.softmax(logits)}
 
     inputs = [input_spec(input_name, input_shape, input_dtype)]
     endpoints = model_endpoints("classify", model, classify, inputs)
+    return write_version(directory, model, endpoints, details, version)
+
+
+def export_vqa(
+    directory: str | os.PathLike,
+    model: keras.Layer,
+    preprocessor: Callable[[Any], Any],
+    image_shape: Sequence[int],
+    question_size: int,
+    details: Mapping[str, Any] | None = None,
+    version: int | None = None,
+) -> Path:
+    """Write a model of images and questions as `directory/<version>/`, ready to be served.
+
+    Signatures (free batch dimension, float32 and int32 outputs, no Python, no forced XLA):
+
+    - `answer` and `serving_default`: `{"image" (B, height, width, C) uint8, "question" (B, bits)
+      float32} -> {"answer" (B,), "probabilities" (B, K)}`, one question for each image;
+    - `answer_with_attention`, if the model returns attention scores: the same and one output
+      `attention_<name>` (B, H, N + 1, N + 1) for each entry of the model's dict of scores.
+
+    Args:
+        directory: See `write_version`.
+        model: A relational or convolutional VQA model, of `{"images", "questions"}` to logits.
+        preprocessor: Function of tensors, raw images (B, ...) as float32 to the model's images.
+        image_shape: Shape of one raw image.
+        question_size: Number of bits of a question.
+        details: JSON-able dict for `policy.json`: `answer_names`, `scores`, ...
+        version: See `write_version`.
+
+    Returns:
+        The version folder.
+
+    Raises:
+        InvalidInput, FileExistsError: See `write_version`; nothing is written.
+
+    Example:
+
+    >>> from rrl_tf.data.sort_of_clevr import QUESTION_SIZE, ink
+    >>> from rrl_tf.models import ConvolutionalVQA
+    >>> model = ConvolutionalVQA.from_preset("fast")
+    >>> export_vqa("runs/clevr/export", model, ink, (75, 75, 3), QUESTION_SIZE)
+    PosixPath('runs/clevr/export/1')
+    """
+
+    def answer(predict, image, question):
+        images = preprocessor(ops.cast(image, "float32"))
+        logits = predict({"images": images, "questions": question[:, None]})[:, 0]
+        return {"answer": ops.argmax(logits, axis=-1), "probabilities": ops.softmax(logits)}
+
+    inputs = [
+        input_spec("image", image_shape, "uint8"),
+        input_spec("question", (question_size,), "float32"),
+    ]
+    endpoints = model_endpoints("answer", model, answer, inputs)
     return write_version(directory, model, endpoints, details, version)

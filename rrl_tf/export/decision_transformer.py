@@ -26,7 +26,7 @@ def export_decision_transformer(
     scaling: Any,
     observation_shape: Sequence[int],
     observation_dtype: Any = "float32",
-    policy: Mapping[str, Any] | None = None,
+    details: Mapping[str, Any] | None = None,
     version: int | None = None,
 ) -> Path:
     """Write a Decision Transformer, or a model with its inputs, as `directory/<version>/`.
@@ -49,7 +49,7 @@ def export_decision_transformer(
         scaling: `Scaling` of the data that the model was trained on.
         observation_shape: Shape of one raw observation.
         observation_dtype: Dtype of a raw observation.
-        policy: JSON-able dict for `policy.json`: `environment`, `scores`, ...
+        details: JSON-able dict for `policy.json`: `environment`, `scores`, ...
         version: See `rrl_tf.export.write_version`.
 
     Returns:
@@ -94,5 +94,5 @@ def export_decision_transformer(
     endpoints = dict(model_endpoints("act", model, act, inputs))
     if scaling.target_return is not None:
         endpoints["default_target"] = (default_target, [BATCH_SIZE])
-    details = {"context_length": length, "discrete": model.discrete, **(policy or {})}
+    details = {"context_length": length, "discrete": model.discrete, **(details or {})}
     return write_version(directory, model, endpoints, details, version)

@@ -15,8 +15,8 @@ import tensorflow as tf
 from rrl_tf._arguments import array_of, finite, path_of
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export.session import SavedModelSession
-from rrl_tf.export.versions import newest_version
-from rrl_tf.presets import METADATA, POLICY, is_on_hub, preset_folder, trained_presets
+from rrl_tf.export.writer import newest_version
+from rrl_tf.pretrained import METADATA, POLICY, is_on_hub, pretrained_folder, pretrained_models
 
 # Frozen weights take seven times their memory, and twenty times during freezing. A step of a larger
 # network is mostly arithmetic, which freezing does not reduce.
@@ -174,12 +174,13 @@ def _as_array(name, value, dtype):
 
 
 def load_policy(directory: str | os.PathLike) -> Policy:
-    """Load an exported policy or a trained preset into this process.
+    """Load an exported or a pretrained policy into this process.
 
     Args:
-        directory: The version folder of an export, or a folder of versions, for the newest; or a
-            trained preset: one of `rrl_tf.presets.trained_presets()`, the folder of a preset, or
-            `hf://owner/name` on the Hugging Face Hub, optionally with `@revision`.
+        directory: The version folder of an export, or a folder of versions, for the newest. Or a
+            pretrained policy: one of `rrl_tf.pretrained.pretrained_models()`, a folder that
+            `save_to_preset` wrote, or `hf://owner/name` on the Hugging Face Hub, optionally with
+            `@revision`.
 
     Raises:
         InvalidInput: If there is no exported version, its files are damaged, or the Hub does not
@@ -192,13 +193,13 @@ def load_policy(directory: str | os.PathLike) -> Policy:
     True
     """
     folder = path_of("directory", directory)
-    is_packaged = str(directory) in trained_presets()
+    is_packaged = str(directory) in pretrained_models()
     if is_packaged or is_on_hub(directory) or (folder / METADATA).exists():
-        folder = preset_folder(directory) / POLICY
+        folder = pretrained_folder(directory) / POLICY
     elif not folder.exists():
         raise InvalidInput(
             "`directory` must be the folder of an exported policy, or one of "
-            f"{', '.join(trained_presets())}; received {str(directory)!r}."
+            f"{', '.join(pretrained_models())}; received {str(directory)!r}."
         )
     is_version = (folder / "saved_model.pb").exists()
     return Policy(folder if is_version else newest_version(folder))

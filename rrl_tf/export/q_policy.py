@@ -17,6 +17,7 @@ from keras import ops
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export.writer import (
     BATCH_SIZE,
+    after_checks,
     checked_batch_size,
     input_spec,
     model_endpoints,
@@ -27,17 +28,18 @@ from rrl_tf.export.writer import (
 def export_policy(
     directory: str | os.PathLike,
     model: keras.Layer,
-    prepare: Callable[[Any], Any],
+    preprocessor: Callable[[Any], Any],
     observation_shape: Sequence[int],
     observation_dtype: Any = "uint8",
-    policy: Mapping[str, Any] | None = None,
+    details: Mapping[str, Any] | None = None,
     version: int | None = None,
     initial_memory: Callable[[Any], Any] | None = None,
 ) -> Path:
     """Write a Q network with its preprocessing as `directory/<version>/`, ready to be served.
 
-    `prepare`, the model and the greedy choice of the action become one graph for raw observations.
-    Signatures (free batch dimension, float32 and int32 outputs, no Python, no forced XLA):
+    The preprocessor, the model and the greedy choice of the action become one graph, which takes
+    raw observations. Signatures (free batch dimension, float32 and int32 outputs, no Python, no
+    forced XLA):
 
     - `act` and `serving_default`: `{"observation" (B, ...)} -> {"action" (B,), "q_values" (B, A)}`;
     - `act_with_attention`, if the model returns attention scores: the same and one output
@@ -51,10 +53,10 @@ def export_policy(
         model: Any Keras model, `model(x) -> q_values (B, A)` of preprocessed observations `x`, or a
             recurrent one, `model(x, memory) -> (q_values, next_memory)`. If its `call` has the
             argument `return_attention_scores`, the dict of scores is an additional, last result.
-        prepare: Function of tensors, raw observations (B, ...) to the input of the model.
+        preprocessor: Function of tensors, raw observations (B, ...) to the input of the model.
         observation_shape: Shape of one raw observation.
         observation_dtype: Dtype of a raw observation.
-        policy: JSON-able dict for `policy.json`: `environment`, `action_names`, `scores`, ...
+        details: JSON-able dict for `policy.json`: `environment`, `action_names`, `scores`, ...
         version: See `rrl_tf.export.write_version`.
         initial_memory: Function of a batch size (scalar int32 tensor) to the memory (B, ...) of a
             recurrent model before the first step, alone or in a list, like the state of a cell.
@@ -75,33 +77,33 @@ def export_policy(
     PosixPath('runs/doorkey/mine/export/1')
     """
     observation = input_spec("observation", observation_shape, observation_dtype)
-    action_names = (policy or {}).get("action_names")
+    action_names = (details or {}).get("action_names")
     if initial_memory is None:
 
         def act(predict, observation):
-            return _greedy(predict(prepare(observation)), action_names)
+            return _greedy(predict(preprocessor(observation)), action_names)
 
         endpoints = model_endpoints("act", model, act, [observation])
-        return write_version(directory, model, endpoints, policy, version)
+        return write_version(directory, model, endpoints, details, version)
 
     def act_with_memory(predict, observation, memory):
-        q_values, next_memory = predict(prepare(observation), memory)
+        q_values, next_memory = predict(preprocessor(observation), memory)
         next_memory = tf.ensure_shape(_flat_memory(next_memory), memory.shape)
         return {**_greedy(q_values, action_names), "next_memory": next_memory}
 
     start, memory = _memory_endpoint(initial_memory)
     endpoints = dict(model_endpoints("act", model, act_with_memory, [observation, memory]))
     endpoints["initial_memory"] = start
-    return write_version(directory, model, endpoints, policy, version)
+    return write_version(directory, model, endpoints, details, version)
 
 
 def export_recurrent_policy(
     directory: str | os.PathLike,
     network: keras.Model,
-    prepare: Callable[[Any], Any],
+    preprocessor: Callable[[Any], Any],
     observation_shape: Sequence[int],
     observation_dtype: Any = "uint8",
-    policy: Mapping[str, Any] | None = None,
+    details: Mapping[str, Any] | None = None,
     version: int | None = None,
 ) -> Path:
     """Write a `RecurrentQNetwork` with its preprocessing, as `export_policy` does.
@@ -122,10 +124,10 @@ def export_recurrent_policy(
     Args:
         directory: See `rrl_tf.export.write_version`.
         network: Built `RecurrentQNetwork`.
-        prepare: See `export_policy`, like the following arguments.
+        preprocessor: See `export_policy`, like the following arguments.
         observation_shape: Shape of one raw observation.
         observation_dtype: Dtype of a raw observation.
-        policy: JSON-able dict for `policy.json`.
+        details: JSON-able dict for `policy.json`.
         version: See `rrl_tf.export.write_version`.
 
     Returns:
@@ -144,7 +146,7 @@ def export_recurrent_policy(
     PosixPath('runs/memory/mine/export/1')
     """
     fingerprint = _fingerprint(network)
-    action_names = (policy or {}).get("action_names")
+    action_names = (details or {}).get("action_names")
 
     def start_of(batch_size):
         return _policy_memory(network.initial_memory(batch_size), -1, fingerprint)
@@ -155,7 +157,7 @@ def export_recurrent_policy(
         memory = tf.where(is_first, start_of(1), memory)
         memory, previous_action = memory[:, :-2], memory[:, -2]
         step = {
-            "observation": prepare(observation),
+            "observation": preprocessor(observation),
             "previous_action": ops.cast(previous_action, "int32"),
             "previous_reward": ops.where(previous_action < 0, 0.0, reward),
         }
@@ -172,7 +174,7 @@ def export_recurrent_policy(
     ]
     endpoints = {**model_endpoints("act", network, act, inputs), "initial_memory": start}
     slots = getattr(getattr(network.core_layer, "cell", None), "mem_slots", None)
-    details = {**({} if slots is None else {"memory_slots": slots}), **(policy or {})}
+    details = {**({} if slots is None else {"memory_slots": slots}), **(details or {})}
     return write_version(directory, network, endpoints, details, version)
 
 
@@ -208,13 +210,9 @@ def _checked_memory(memory, fingerprint, *others):
             tf.reduce_all(tf.equal(sizes, sizes[0])),
             ["memory, observation and reward must be one batch; received the sizes", sizes],
         ),
-        tf.debugging.Assert(
-            tf.reduce_all(is_known),
-            [message, found],
-        ),
+        tf.debugging.Assert(tf.reduce_all(is_known), [message, found]),
     ]
-    with tf.control_dependencies([check for check in checks if check is not None]):
-        return tf.identity(memory)
+    return after_checks(checks, memory)
 
 
 def _greedy(q_values, action_names):

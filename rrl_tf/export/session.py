@@ -44,8 +44,8 @@ class SavedModelSession:
 
     Example:
 
-    >>> from rrl_tf.presets import preset_folder
-    >>> session = SavedModelSession(preset_folder("doorkey-5x5") / "policy" / "1")
+    >>> from rrl_tf.pretrained import pretrained_folder
+    >>> session = SavedModelSession(pretrained_folder("doorkey-5x5") / "policy" / "1")
     >>> observations = np.zeros((2, 7, 7, 4), "uint8")
     >>> session.run("act", {"observation": observations})["q_values"].shape
     (2, 5)

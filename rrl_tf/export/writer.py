@@ -1,4 +1,4 @@
-"""Writer of servable SavedModel versions."""
+"""Servable SavedModels in version folders, which are named by numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from rrl_tf._arguments import optional_positive_int
 from rrl_tf._atomic_dir import draft_folder
 from rrl_tf.errors import InvalidInput
 from rrl_tf.export.session import SavedModelSession
-from rrl_tf.export.versions import move_into_place
 
 #: Signature name -> (function of tensors, TensorSpecs of its inputs with their names).
 Endpoints = Mapping[str, tuple[Callable[..., dict[str, Any]], Sequence[tf.TensorSpec]]]
@@ -58,8 +57,8 @@ def model_endpoints(
     """
     if keras.backend.backend() != "tensorflow":
         raise InvalidInput(
-            "an export needs Keras' TensorFlow backend; "
-            f"received the backend {keras.backend.backend()!r}."
+            "Keras' backend must be TensorFlow for an export; received "
+            f"{keras.backend.backend()!r}."
         )
 
     def plain(*tensors):
@@ -112,9 +111,13 @@ def checked_batch_size(batch_size: Any) -> Any:
         tf.debugging.assert_non_negative(batch_size, message),
         tf.debugging.assert_less_equal(batch_size, _LARGEST_BATCH, message),
     ]
-    # Without the dependency, a graph may create the rows before the checks.
-    with tf.control_dependencies([check for check in checks if check is not None]):
-        return tf.identity(batch_size)
+    return after_checks(checks, batch_size)
+
+
+def after_checks(checks: Sequence[Any], tensor: Any) -> Any:
+    """Return the tensor. In a graph, operations that use it run after the checks."""
+    with tf.control_dependencies([check for check in checks if check is not None]):  # None if eager
+        return tf.identity(tensor)
 
 
 def write_version(
@@ -242,3 +245,55 @@ def _write_extras(folder, endpoints, details):
             for key, value in _examples(specs, 1).items():
                 request.inputs[key].CopyFrom(tf.make_tensor_proto(value))
             writer.write(log.SerializeToString(deterministic=True))
+
+
+def next_version(directory: str | os.PathLike) -> int:
+    """Return one more than the highest version in `directory`, or 1 if there is none.
+
+    Example:
+
+    >>> Path("runs/mine/export/7").mkdir(parents=True)
+    >>> next_version("runs/mine/export")
+    8
+    """
+    return max(_versions(directory), default=0) + 1
+
+
+def newest_version(directory: str | os.PathLike) -> Path:
+    """Return the version folder of `directory` with the highest number.
+
+    Raises:
+        InvalidInput: If there is none.
+
+    Example:
+
+    >>> for version in ("9", "10"):
+    ...     Path("runs/newest/export", version).mkdir(parents=True)
+    >>> newest_version("runs/newest/export")
+    PosixPath('runs/newest/export/10')
+    """
+    folders = {number: path for number, path in _versions(directory).items() if path.is_dir()}
+    if not folders:
+        export = Path(directory) / "export"
+        hint = f" Use {str(export)!r}." if _versions(export) else ""
+        raise InvalidInput(
+            f"`directory` must hold version folders; received {str(directory)!r}.{hint}"
+        )
+    return folders[max(folders)]
+
+
+def _versions(directory):
+    """Return number -> path of folders and files: a file also occupies the name of a version."""
+    paths = Path(directory).iterdir() if Path(directory).is_dir() else ()
+    return {int(p.name): p for p in paths if p.name.isascii() and p.name.isdigit()}
+
+
+def move_into_place(draft: Path, directory: Path, version: int | None) -> Path:
+    """Rename a finished draft to its version, by default to the next free number."""
+    while True:
+        target = directory / str(version or next_version(directory))
+        try:
+            return draft.rename(target)
+        except OSError:
+            if version is not None or not target.exists():
+                raise

@@ -10,8 +10,7 @@ from keras import ops
 from rrl_tf._arguments import dropout_rate, one_of, optional_positive_int, positive_int
 from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers.base import BaseLayer, dense_on_rows, make_dense, softmax
-from rrl_tf.layers.layer_normalization import make_norm
+from rrl_tf.layers.base import BaseLayer, dense_on_rows, make_dense, make_norm, softmax
 from rrl_tf.layers.masks import carried_mask, carry_mask
 
 NORMS = ("post", "pre")
@@ -99,7 +98,7 @@ class CausalTransformerBlock(BaseLayer):
     def build(self, inputs_shape: Shape) -> None:
         if len(inputs_shape) != 3 or inputs_shape[-1] is None:
             raise InvalidInput(
-                "CausalTransformerBlock takes sequences (B, T, F) with a known F; "
+                "`inputs` must be sequences (B, T, F) with a known F; "
                 f"received the shape {tuple(inputs_shape)}"
             )
         width = inputs_shape[-1]

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import ops
 
-# The mask that Keras carries along with a tensor. These have no public name, and a tensor of JAX
-# has no attributes that could hold it.
-from keras.src.backend import get_keras_mask as carried_mask
-from keras.src.backend import set_keras_mask
-
 from rrl_tf._arguments import integer
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers.base import BaseLayer, same_shape
+
+
+def keras_mask_functions() -> tuple[Callable[[Tensor], Tensor | None], Callable[..., None]]:
+    """Return Keras' functions that get and set the mask which it carries along with a tensor.
+
+    They have no public name, and a tensor of JAX has no attributes that could hold a mask. A test
+    names the versions of Keras that have them.
+    """
+    from keras.src.backend import get_keras_mask, set_keras_mask
+
+    return get_keras_mask, set_keras_mask
+
+
+def carried_mask(tensor: Tensor) -> Tensor | None:
+    """Return the mask that Keras carries along with a tensor, or None."""
+    get_mask, _ = keras_mask_functions()
+    return get_mask(tensor)
 
 
 def padding_mask(entities: Tensor, mask: Tensor | None) -> Tensor | None:
@@ -107,7 +120,8 @@ def rows_of_entity(pairs: Tensor | None, entity: int) -> Tensor | None:
 def carry_mask(output: Tensor, mask: Tensor | None, rows: slice) -> None:
     """Attach the mask of some `rows` to their output; Keras would attach the mask of all rows."""
     if mask is not None:
-        set_keras_mask(output, mask[:, rows])
+        _, set_mask = keras_mask_functions()
+        set_mask(output, mask[:, rows])
 
 
 class EntityLayer(BaseLayer):

@@ -17,8 +17,7 @@ from rrl_tf._arguments import (
 )
 from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers.base import dense_on_rows, make_dense, same_shape, softmax
-from rrl_tf.layers.layer_normalization import make_norm
+from rrl_tf.layers.base import dense_on_rows, make_dense, make_norm, same_shape, softmax
 from rrl_tf.layers.masks import (
     EntityLayer,
     attention_mask,
@@ -189,8 +188,8 @@ class MultiHeadDotProductAttention(EntityLayer):
             self.score == "book_additive" or self.qkv_norm == "fused"
         ):
             raise InvalidInput(
-                "score='book_additive' and qkv_norm='fused' combine query and key of the same "
-                f"entity, so they take no `context`; received one of the shape {context_shape}"
+                "`context` must be None with score='book_additive' or qkv_norm='fused', which "
+                f"combine query and key of one entity; received the shape {context_shape}"
             )
 
     def _build_norms(self, nodes, keys):
@@ -254,8 +253,8 @@ class MultiHeadDotProductAttention(EntityLayer):
         """Raise an `InvalidInput` for arguments that do not fit scores of `shape`."""
         if (context is not None) != self.is_cross_attention:
             raise InvalidInput(
-                f"{self.name} was built {'with' if self.is_cross_attention else 'without'} a "
-                f"`context`; received {'none' if context is None else 'one'}"
+                f"`context` must be {'given' if self.is_cross_attention else 'None'}, as when "
+                f"{self.name} was built; received {'None' if context is None else 'one'}"
             )
         if bias is not None and not same_shape(bias.shape, shape, broadcast=True):
             raise InvalidInput(
@@ -265,12 +264,13 @@ class MultiHeadDotProductAttention(EntityLayer):
         # A single entity would be broadcast to all weights.
         if self.fixed_entities and not same_shape(shape[2:], self._built_for):
             raise InvalidInput(
-                f"{self.name} has weights for every entity and was built for (N, S) = "
+                f"the numbers of entities (N, S) must be those that {self.name} has weights for, "
                 f"{self._built_for}; received {tuple(shape[2:])}"
             )
         if entity is not None and self.score == "book_additive":
             raise InvalidInput(
-                f"score='book_additive' has no row for one entity; received entity={entity!r}"
+                "`entity` must be None with score='book_additive', which has no row for one "
+                f"entity; received {entity!r}"
             )
 
     def _gather(self, query, key, value, allowed, training, bias=None):

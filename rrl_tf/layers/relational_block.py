@@ -14,8 +14,7 @@ from keras import ops
 from rrl_tf._arguments import one_of, optional_positive_int, positive_ints
 from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers.base import dense_on_rows, make_dense, same_shape
-from rrl_tf.layers.layer_normalization import make_norm
+from rrl_tf.layers.base import dense_on_rows, make_dense, make_norm, same_shape
 from rrl_tf.layers.masks import EntityLayer, check_entity, edge_mask
 from rrl_tf.layers.multi_head_dot_product_attention import MultiHeadDotProductAttention
 from rrl_tf.layers.relative_position_bias import RelativePositionBias
@@ -155,8 +154,8 @@ class RelationalBlock(EntityLayer):
         units = self.units or (inputs_shape[-1],)
         if self.residual and units[-1] != inputs_shape[-1]:
             raise InvalidInput(
-                "A residual connection adds the inputs to the result, so the last of `units` must "
-                f"be the size of the entities, {inputs_shape[-1]}; received {units!r}"
+                "the last of `units` must be the size of the entities for a residual connection, "
+                f"{inputs_shape[-1]}; received {units!r}"
             )
         shape = self.attention.compute_output_shape(inputs_shape)
         self.dense_layers = []
@@ -209,14 +208,14 @@ class RelationalBlock(EntityLayer):
         check_entity(entity, inputs)
         if entity is not None and self.norm == "joint":
             raise InvalidInput(
-                f"norm='joint' needs all entities, so none has an output alone; "
-                f"received entity={entity!r}"
+                f"`entity` must be None with norm='joint', which needs all entities; received "
+                f"{entity!r}"
             )
         if edges is not None:
             self._check_edges(inputs, edges)
         elif self.edge_size is not None:
             raise InvalidInput(
-                f"edge_size={self.edge_size} needs `edges` (B, N, N, E); received none"
+                f"`edges` must be (B, N, N, E) with edge_size={self.edge_size}; received None"
             )
         if self.max_offset is not None:
             _check_grid(grid, inputs.shape[1])
@@ -271,8 +270,8 @@ def _check_grid(grid, nodes):
     fits = len(sizes) == 2 and 0 not in sizes
     if not fits or (nodes and None not in sizes and math.prod(sizes) > nodes):
         raise InvalidInput(
-            f"relative positions need the `grid` (rows, columns) of the entities, here {nodes} of "
-            f"them; received {grid!r}"
+            f"`grid` must be the (rows, columns) of the entities, here {nodes} of them; received "
+            f"{grid!r}"
         )
 
 

@@ -202,12 +202,12 @@ class RelationalMemory(BaseLayer, keras.layers.RNN):
                 )
         if self.stateful and not same_shape(self.states[0].shape[:1], (batch,)):
             raise InvalidInput(
-                f"{self.name} is stateful and keeps the memories of a batch of "
-                f"{self.states[0].shape[0]}; received a batch of {batch}"
+                f"the batch size of the stateful {self.name} must be that of its memories, "
+                f"{self.states[0].shape[0]}; received {batch}"
             )
         if self.unroll and steps is None:
             raise InvalidInput(
-                "unroll=True needs a known number of steps T; "
+                "the number of steps T must be known with unroll=True; "
                 f"received sequences of the shape {tuple(sequences.shape)}"
             )
 

@@ -12,8 +12,7 @@ from keras import ops
 from rrl_tf._arguments import one_of, optional_positive_int, positive_int
 from rrl_tf._typing import Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.layers.base import BaseLayer, dense_on_rows, make_dense
-from rrl_tf.layers.layer_normalization import make_norm
+from rrl_tf.layers.base import BaseLayer, dense_on_rows, make_dense, make_norm
 from rrl_tf.layers.multi_head_dot_product_attention import MultiHeadDotProductAttention
 
 GATE_STYLES = ("unit", "memory", None)
@@ -131,7 +130,7 @@ class RelationalMemoryCell(BaseLayer):
     def build(self, inputs_shape: Shape) -> None:
         if len(inputs_shape) not in (2, 3) or None in inputs_shape[1:]:
             raise InvalidInput(
-                "A step's `inputs` must be vectors (B, F) or matrices (B, n, F) of known sizes; "
+                "`inputs` of a step must be vectors (B, F) or matrices (B, n, F) of known sizes; "
                 f"received the shape {tuple(inputs_shape)}"
             )
         self.input_spec = keras.layers.InputSpec(shape=(None, *inputs_shape[1:]))
@@ -219,7 +218,7 @@ class RelationalMemoryCell(BaseLayer):
     def _check_memory(self, memory):
         if len(memory.shape) != 2 or memory.shape[-1] != self.state_size:
             raise InvalidInput(
-                "A memory is flat, (B, mem_slots * num_heads * head_size), here "
+                "the memory must be flat, (B, mem_slots * num_heads * head_size), here "
                 f"(B, {self.state_size}); received the shape {tuple(memory.shape)}"
             )
 

@@ -100,7 +100,7 @@ class RelationalModule(EntityLayer):
                 block.build(shape)
             elif shape[-1] != inputs_shape[-1]:
                 raise InvalidInput(
-                    "Rounds that share weights must keep the size of the entities, "
+                    "rounds that share weights must keep the size of the entities, "
                     f"{inputs_shape[-1]}; received a block that makes it {shape[-1]}"
                 )
             shape = block.compute_output_shape(shape)

@@ -9,8 +9,7 @@ from keras import ops
 
 from rrl_tf._arguments import dropout_rate, one_of, positive_int
 from rrl_tf._typing import Initializer, Shape, Tensor
-from rrl_tf.layers.base import BaseLayer, dense_on_rows, make_dense
-from rrl_tf.layers.layer_normalization import make_norm
+from rrl_tf.layers.base import BaseLayer, dense_on_rows, make_dense, make_norm
 
 POSITIONS = ("episode", "window")
 

@@ -12,8 +12,7 @@ from rrl_tf._arguments import integer, number_from, positive_int
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import CausalTransformerBlock, PositionEmbedding
-from rrl_tf.layers.base import dense_on_rows
-from rrl_tf.layers.layer_normalization import LayerNormalization
+from rrl_tf.layers.base import LayerNormalization, dense_on_rows
 from rrl_tf.layers.relational_memory_cell import RelationalMemoryCell
 
 
@@ -65,8 +64,9 @@ class MemoryCore(keras.layers.Layer):
         initial = self.initial_memory(ops.shape(memory)[0])
 
         def advance(memory, inputs):
-            step, is_first = (inputs, None) if first is None else inputs
-            if is_first is not None:
+            step = inputs
+            if first is not None:
+                step, is_first = inputs
                 memory = ops.where(is_first[:, None], initial, memory)
             memory = self.advance(step, memory)
             return memory, memory
@@ -121,11 +121,12 @@ class RelationalMemoryCore(MemoryCore):
             biases = {"forget_bias": 0.0, "input_bias": 0.0}
             if given := sorted(biases.keys() & arguments.keys()):
                 raise InvalidInput(
-                    f"`time_scale` replaces {given}; received both, time_scale={time_scale!r}"
+                    f"`time_scale` must be None with {given}, which it replaces; received "
+                    f"{time_scale!r}"
                 )
             if arguments.get("gate_style", "unit") is None:
                 raise InvalidInput(
-                    f"`time_scale` needs gates; received gate_style=None, time_scale={time_scale!r}"
+                    f"`time_scale` must be None without gates; received {time_scale!r}"
                 )
             initializer = functools.partial(_long_gates, time_scale=_time_scale(time_scale))
             arguments |= {**biases, "gate_bias_initializer": initializer}
@@ -289,9 +290,9 @@ class WindowCore(MemoryCore):
         return self._transform(steps, before)[0]
 
     def inspect(self, steps: Tensor, before: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        return self._transform(steps, before, return_attention_scores=True)[1], {}
+        return self._transform(steps, before)[1], {}
 
-    def _transform(self, steps, before, return_attention_scores=False):
+    def _transform(self, steps, before):
         """Return output and attention of the current steps, with all windows in one batch."""
         times = before.shape[1]
         windows = ops.concatenate([before, steps], axis=-1)
@@ -299,11 +300,8 @@ class WindowCore(MemoryCore):
         tokens, is_real = ops.split(windows, [self.width], axis=-1)
         x, attention = self.positions(tokens), {}
         for block in self.blocks:
-            options = {"return_attention_scores": return_attention_scores}
-            x = block(x, mask=is_real[..., 0] > 0.5, **options)
-            if return_attention_scores:
-                x, scores = x
-                attention[block.name] = split_time(scores, times)
+            x, scores = block(x, mask=is_real[..., 0] > 0.5, return_attention_scores=True)
+            attention[block.name] = split_time(scores, times)
         return split_time(self.norm(x[:, -1]), times), attention
 
 

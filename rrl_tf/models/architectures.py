@@ -1,8 +1,8 @@
 """Named architectures of the models, and the sources of their numbers.
 
 An architecture is a dict with a `description`, a `source` and a `config`: keyword arguments of the
-model. `Model.from_preset(name)` builds it with new weights. Trained models have names too, which
-`from_preset` takes as well; they are folders of `rrl_tf/presets`.
+model. `Model.from_preset(name)` builds it with new weights. It also takes the names of pretrained
+models, which are folders of `rrl_tf/pretrained`.
 """
 
 from __future__ import annotations
@@ -406,8 +406,8 @@ def _recurrent_q_networks():
     relational = {name: grid[name] for name in names}
     dense = ("Two dense layers", "dense", {"hidden_units": (64, 32)})
     cell = ("The cells and relations of `fast`", "relational", relational)
-    # Reading the agent's cell makes networks learn much later what to remember than reading the
-    # maximum of every feature: benchmarks/reproductions/which_way.py.
+    # Networks that read the agent's cell learn much later what to remember than networks that read
+    # the maximum of every feature: docs/memory_experiments.md.
     maximum = (
         "The cells and relations of `fast`, read by the maximum of each feature",
         "relational",

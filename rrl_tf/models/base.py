@@ -1,33 +1,52 @@
-"""The base class of models: named architectures and trained models."""
+"""The base classes of models: named architectures and pretrained models, and actions."""
 
 from __future__ import annotations
 
 import copy
+import json
 import os
 import pathlib
+import reprlib
+import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import keras
 from keras import ops
 
+import rrl_tf
+from rrl_tf._arguments import one_of, positive_int
+from rrl_tf._atomic_dir import draft_folder
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
+from rrl_tf.layers import CensoredNormal
 from rrl_tf.layers.base import BaseLayer, make_dense
 from rrl_tf.models.architectures import Architecture
-from rrl_tf.models.trained import read_preset, write_preset
-from rrl_tf.presets import FOLDER, is_on_hub, read_metadata, trained_presets
+from rrl_tf.pretrained import (
+    FOLDER,
+    METADATA,
+    checksums,
+    is_on_hub,
+    pretrained_folder,
+    pretrained_models,
+    read_metadata,
+)
+
+DISTRIBUTIONS = ("point", "censored_normal")
+_CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
+# Errors of JSON and Keras for another or a very deep configuration.
+_UNREADABLE = (ValueError, TypeError, LookupError, OSError, AttributeError, RecursionError)
 
 
 class BaseModel(BaseLayer, keras.Model):
-    """A model that is built from the name of an architecture or of a trained model.
+    """A model that is built from the name of an architecture or of a pretrained model.
 
     A subclass names its table of architectures in its header:
     `class Network(BaseModel, architectures=TABLE)`.
 
     Attributes:
-        presets: dict name -> description in one sentence, of its architectures and of the trained
-            models in the package.
+        presets: dict name -> description in one sentence, of its architectures and of the
+            pretrained models in the package.
     """
 
     presets: ClassVar[dict[str, str]] = {}
@@ -40,20 +59,20 @@ class BaseModel(BaseLayer, keras.Model):
         if architectures is not None:
             cls._architectures = architectures
             cls.presets = {name: each["description"] for name, each in architectures.items()}
-            cls.presets |= trained_presets(cls.__name__)
+            cls.presets |= pretrained_models(cls.__name__)
 
     @classmethod
     def from_preset(
         cls, name: str | os.PathLike, load_weights: bool | None = None, **overrides: Any
     ) -> Self:
-        """Return a named architecture with new weights, or a trained model.
+        """Return a named architecture with new weights, or a pretrained model.
 
         Args:
-            name: name of an architecture or of a trained model, one of `presets`;
+            name: name of an architecture or of a pretrained model, one of `presets`;
                 `rrl_tf.models.architectures` has the numbers and sources of the architectures. Or
                 a folder that `save_to_preset` wrote, or `hf://owner/name` or
                 `hf://owner/name@revision` for such a folder on the Hugging Face Hub.
-            load_weights: whether to load the weights of a trained model; by default True. An
+            load_weights: whether to load the weights of a pretrained model; by default True. An
                 architecture has no weights to load.
             **overrides: for an architecture, arguments that it leaves open or that replace its own.
                 A dict (`block=`, `coordinates=`, `core_arguments=`) replaces single entries of the
@@ -73,11 +92,14 @@ class BaseModel(BaseLayer, keras.Model):
         """
         if not isinstance(load_weights, bool | None):
             raise InvalidInput(
-                f"load_weights must be True, False or None; received {load_weights!r}"
+                f"`load_weights` must be True, False or None; received {load_weights!r}"
             )
         if str(name) in cls._architectures:
             if load_weights:
-                raise InvalidInput(f"load_weights needs a trained preset; received {name!r}")
+                raise InvalidInput(
+                    "`load_weights` must be None or False for an architecture, which has no "
+                    f"weights; received {name!r}"
+                )
             return cls(**architecture_config(cls._architectures, str(name), overrides))
         has_folder = is_on_hub(name) or pathlib.Path(name).is_dir()
         if str(name) not in cls.presets and not has_folder:
@@ -86,32 +108,93 @@ class BaseModel(BaseLayer, keras.Model):
             )
         if overrides:
             raise InvalidInput(
-                f"a trained model takes no other arguments; received {sorted(overrides)} for "
-                f"{name!r}"
+                f"{name!r}, a pretrained model, must be loaded without other arguments; received "
+                f"{sorted(overrides)}"
             )
-        model = read_preset(name, load_weights is not False)
+        model = read_pretrained(name, load_weights is not False)
         if not isinstance(model, cls):
             raise InvalidInput(
                 f"{name!r} must hold a {cls.__name__}; received a {type(model).__name__}"
             )
         return model
 
-    def save_to_preset(self, folder: str | os.PathLike, description: str = "") -> pathlib.Path:
+    def save_to_preset(
+        self,
+        folder: str | os.PathLike,
+        description: str = "",
+        extra_files: Mapping[str, str | bytes] | None = None,
+    ) -> pathlib.Path:
         """Write configuration and weights to a new folder, which `from_preset` reads.
+
+        The folder appears when it is complete.
 
         Args:
             folder: path of a folder that does not exist.
             description: what the model does, in one sentence.
+            extra_files: dict of more files, relative path -> text or bytes.
+
+        Returns:
+            The folder.
 
         Raises:
             InvalidInput: if the model is not built, the folder exists, or it has the name of a
                 known preset, which `from_preset` would return instead.
+            OSError: if the disk is full; nothing is left.
 
         Example:
 
         >>> model.save_to_preset("presets/mine")  # doctest: +SKIP
         """
-        return write_preset(self, folder, description)
+        self._check_folder(folder)
+        folder = pathlib.Path(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with draft_folder(folder.parent) as draft:
+            config = keras.saving.serialize_keras_object(self)
+            (draft / _CONFIG).write_text(json.dumps(config, indent=2) + "\n")
+            self._write_weights(draft)
+            for name, content in (extra_files or {}).items():
+                file = draft / name
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content if isinstance(content, bytes) else content.encode())
+            metadata = {
+                "class": type(self).__name__,
+                "description": description,
+                "parameters": self.count_params(),
+                "rrl_tf_version": rrl_tf.__version__,
+                "keras_version": keras.__version__,
+                "sha256": checksums(draft),
+            }
+            (draft / METADATA).write_text(json.dumps(metadata, indent=2) + "\n")
+            draft.rename(folder)
+        return folder
+
+    def _check_folder(self, folder):
+        """Raise an `InvalidInput` unless `save_to_preset` can write this model to `folder`."""
+        if is_on_hub(folder):
+            raise InvalidInput(
+                "`folder` must be local; `hf upload owner/name FOLDER` copies it to the Hub; "
+                f"received {folder!r}"
+            )
+        if not self.built:
+            raise InvalidInput(f"the model must be built; received {self.name} without weights")
+        known = {**self.presets, **pretrained_models()}
+        if str(pathlib.Path(folder)) in known or pathlib.Path(folder).exists():
+            raise InvalidInput(
+                "`folder` must be new and must not have the name of a known preset, "
+                f"{', '.join(known)}, which `from_preset` would load instead; received "
+                f"{str(folder)!r}"
+            )
+
+    def _write_weights(self, folder):
+        """Write the same file as `save_weights`, which crashes the process if the disk is full.
+
+        For an archive, Keras makes the weights in memory and Python writes them.
+        """
+        archive = folder / "model.keras"
+        self.save(archive)
+        with zipfile.ZipFile(archive) as file:
+            file.extract(_WEIGHTS, folder)
+        archive.unlink()
 
     def compute_output_shape(self, inputs_shape: Any) -> Any:
         inputs = keras.tree.map_shape_structure(
@@ -120,11 +203,85 @@ class BaseModel(BaseLayer, keras.Model):
         return keras.tree.map_structure(lambda x: x.shape, self.compute_output_spec(inputs))
 
 
+class ActionModel(BaseModel):
+    """A model with a prediction of an action: its arguments and the activation of its last layer.
+
+    Attributes:
+        action_distribution: a `CensoredNormal` layer, or None. Setting its `noise_scale` affects
+            functions that are traced later.
+    """
+
+    def _set_action(
+        self,
+        state_size: int,
+        action_size: int,
+        discrete: bool,
+        distribution: str,
+        noise_scale: float,
+    ) -> None:
+        """Store the arguments about states and actions and make the distribution's layer.
+
+        Raises:
+            InvalidInput: for an argument out of its range, or a distribution of discrete actions.
+        """
+        self.state_size = positive_int("state_size", state_size)
+        self.action_size = positive_int("action_size", action_size)
+        self.discrete = bool(discrete)
+        self.distribution = one_of("distribution", distribution, DISTRIBUTIONS)
+        self.noise_scale = noise_scale
+        self.action_distribution = None
+        if distribution != "point":
+            if discrete:
+                raise InvalidInput(
+                    "`distribution` must be 'point' for discrete actions; received "
+                    f"{distribution!r}"
+                )
+            self.action_distribution = CensoredNormal(
+                noise_scale, dtype="float32", name="distribution"
+            )
+        self._action_activation = "tanh" if distribution == "point" and not discrete else None
+
+    def _actions(self, prediction: Tensor) -> dict[str, Tensor]:
+        """Return `"action"`, and `"distribution"` if there is one, of a prediction `(..., A)`."""
+        if self.action_distribution is None:
+            return {"action": prediction}
+        return self.action_distribution(prediction)
+
+
+def read_pretrained(name: str | os.PathLike, load_weights: bool = True) -> keras.Model:
+    """Return a pretrained model of any class.
+
+    Args:
+        name: as for `rrl_tf.pretrained.pretrained_folder`.
+        load_weights: whether to load the trained weights.
+
+    Raises:
+        InvalidInput: as `pretrained_folder`, or if this version of the package cannot make the
+            model.
+    """
+    folder = pretrained_folder(name)
+    try:
+        model = keras.saving.deserialize_keras_object(json.loads((folder / _CONFIG).read_text()))
+        if not isinstance(model, keras.Model):
+            raise TypeError(f"{_CONFIG} describes {reprlib.repr(model)}, not a model")
+        if load_weights:
+            model.load_weights(folder / _WEIGHTS)
+    except _UNREADABLE as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        written = read_metadata(folder).get("rrl_tf_version")
+        raise InvalidInput(
+            f"{str(folder / _CONFIG)!r} was written by rrl_tf {written} and must describe a model "
+            f"of rrl_tf {rrl_tf.__version__}, with weights in {_WEIGHTS}; received another "
+            f"({first})"
+        ) from error
+    return model
+
+
 def _with_class(name):
-    """Return the quoted name, followed by its class if it is a trained model of another class."""
-    if name not in trained_presets():
+    """Return the quoted name, followed by its class if it is a pretrained model of another."""
+    if name not in pretrained_models():
         return repr(name)
-    return f"{name!r}, a preset of {read_metadata(FOLDER / name)['class']}"
+    return f"{name!r}, a pretrained {read_metadata(FOLDER / name)['class']}"
 
 
 def architecture_config(

@@ -11,7 +11,7 @@ from keras import ops
 from rrl_tf._arguments import dropout_rate, positive_int, positive_ints
 from rrl_tf._typing import Shape, Tensor
 from rrl_tf.errors import InvalidInput
-from rrl_tf.models.action_model import ActionModel
+from rrl_tf.models.base import ActionModel
 
 
 @keras.saving.register_keras_serializable(package="rrl_tf")

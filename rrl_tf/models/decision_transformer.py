@@ -12,10 +12,9 @@ from rrl_tf._arguments import positive_int
 from rrl_tf._typing import Activation, Initializer, Shape, Tensor
 from rrl_tf.errors import InvalidInput
 from rrl_tf.layers import CausalTransformerBlock, TrajectoryEmbedding
-from rrl_tf.layers.base import dense_on_rows, make_dense, same_shape
-from rrl_tf.layers.layer_normalization import LayerNormalization
-from rrl_tf.models.action_model import ActionModel
+from rrl_tf.layers.base import LayerNormalization, dense_on_rows, make_dense, same_shape
 from rrl_tf.models.architectures import DECISION_TRANSFORMER
+from rrl_tf.models.base import ActionModel
 
 HEADS = ("action", "state", "return")
 _OF_A_BLOCK = ("num_heads", "dropout", "dropout_placement", "norm", "activation", "epsilon")
@@ -129,13 +128,16 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
         self.num_blocks = positive_int("num_blocks", num_blocks)
         self.heads = _checked_heads(heads)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.embedding = self._embedding(
+        self.embedding = TrajectoryEmbedding(
             width,
-            positions,
+            self.context_length if positions == "window" else self.max_timestep,
+            positions=positions,
             dropout=embedding_dropout,
             epsilon=epsilon,
             kernel_initializer=kernel_initializer,
             embeddings_initializer=embeddings_initializer,
+            dtype=self.dtype_policy,
+            name="embedding",
         )
         self.blocks = [
             CausalTransformerBlock(
@@ -152,18 +154,8 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
             for i in range(1, self.num_blocks + 1)
         ]
         self._take_arguments()
-        self.final_norm = self._final_norm() if self.norm == "pre" else None
-        self.predictors = {head: self._predictor(head) for head in self.heads}
-
-    def _final_norm(self):
-        return LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name="final_norm")
-
-    def _embedding(self, width, positions, **arguments):
-        count = self.context_length if positions == "window" else self.max_timestep
-        dtype = self.dtype_policy
-        return TrajectoryEmbedding(
-            width, count, positions=positions, dtype=dtype, name="embedding", **arguments
-        )
+        self.final_norm = self._make_final_norm() if self.norm == "pre" else None
+        self.predictors = self._make_predictors()
 
     def _take_arguments(self):
         """Store the arguments that the layers have checked."""
@@ -174,15 +166,21 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
         self.embedding_dropout = self.embedding.dropout
         self.embeddings_initializer = self.embedding.embeddings_initializer
 
-    def _predictor(self, head):
+    def _make_final_norm(self):
+        return LayerNormalization(epsilon=self.epsilon, dtype=self.dtype_policy, name="final_norm")
+
+    def _make_predictors(self):
         sizes = {"action": self.action_size, "state": self.state_size, "return": 1}
-        return make_dense(
-            self,
-            f"predict_{head}",
-            sizes[head],
-            activation=self._action_activation if head == "action" else None,
-            full_precision=True,
-        )
+        return {
+            head: make_dense(
+                self,
+                f"predict_{head}",
+                sizes[head],
+                activation=self._action_activation if head == "action" else None,
+                full_precision=True,
+            )
+            for head in self.heads
+        }
 
     def build(self, inputs_shape: dict[str, Shape] | None = None) -> None:
         if inputs_shape is not None:
@@ -211,9 +209,7 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
         }
         if not isinstance(shapes, dict) or shapes.keys() != wanted.keys():
             names = sorted(shapes) if isinstance(shapes, dict) else shapes
-            raise InvalidInput(
-                f"DecisionTransformer takes a dict of {', '.join(wanted)}; received {names}"
-            )
+            raise InvalidInput(f"`inputs` must be a dict of {', '.join(wanted)}; received {names}")
         for name, last in wanted.items():
             if len(shapes[name]) != 2 + len(last) or tuple(shapes[name][2:]) != last:
                 raise InvalidInput(
@@ -241,13 +237,13 @@ class DecisionTransformer(ActionModel, architectures=DECISION_TRANSFORMER):
         few = (last_action or self.heads == ("action",)) and not return_attention_scores
         attention = {}
         for block in self.blocks:
-            some = {"rows": rows} if few and block is self.blocks[-1] else {}
-            if return_attention_scores:
-                x, attention[block.name] = block(
-                    x, mask=mask, training=training, return_attention_scores=True
-                )
-            else:
-                x = block(x, mask=mask, training=training, **some)
+            x, attention[block.name] = block(
+                x,
+                mask=mask,
+                rows=rows if few and block is self.blocks[-1] else None,
+                training=training,
+                return_attention_scores=True,
+            )
         x = x if self.final_norm is None else self.final_norm(x)
         states = x if few else x[:, rows]
         states = states[:, 0] if last_action else states

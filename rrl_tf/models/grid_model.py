@@ -57,13 +57,13 @@ class GridModel(BaseModel):
         name, shape = type(self).__name__, tuple(inputs_shape)
         if len(shape) != 4 or shape[-1] is None:
             raise InvalidInput(
-                f"{name} takes images (B, height, width, F) with a known F; received the shape "
+                f"the images must be (B, height, width, F) with a known F; received the shape "
                 f"{shape}"
             )
         if needs_size and None in shape[1:]:
             raise InvalidInput(
-                f"{name} has weights for every position, so the size of the images must be known; "
-                f"received the shape {shape}"
+                f"the size of the images must be known, because {name} has weights for every "
+                f"position; received the shape {shape}"
             )
         return build_in_turn(self.grid_layers, shape)
 

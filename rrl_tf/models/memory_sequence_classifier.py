@@ -73,7 +73,18 @@ class MemorySequenceClassifier(BaseModel, architectures=MEMORY_SEQUENCE_CLASSIFI
         self.core = one_of("core", core, CORES)
         self.core_arguments = optional_dict("core_arguments", core_arguments, {})
         self.hidden_units = positive_ints("hidden_units", hidden_units)
-        self.core_layer = self._make_core()
+        kinds = {
+            "relational_memory": RelationalMemory,
+            "lstm": keras.layers.LSTM,
+            "transformer": _CausalTransformer,
+        }
+        self.core_layer = make_layer(
+            "core_arguments",
+            kinds[self.core],
+            self.core_arguments,
+            dtype=self.dtype_policy,
+            name="core",
+        )
         self.hidden = [
             keras.layers.Dense(units, "relu", dtype=self.dtype_policy, name=f"hidden_{i}")
             for i, units in enumerate(self.hidden_units, start=1)
@@ -84,24 +95,10 @@ class MemorySequenceClassifier(BaseModel, architectures=MEMORY_SEQUENCE_CLASSIFI
         )
         self.supports_masking = True
 
-    def _make_core(self):
-        kinds = {
-            "relational_memory": RelationalMemory,
-            "lstm": keras.layers.LSTM,
-            "transformer": _CausalTransformer,
-        }
-        return make_layer(
-            "core_arguments",
-            kinds[self.core],
-            self.core_arguments,
-            dtype=self.dtype_policy,
-            name="core",
-        )
-
     def build(self, sequences_shape: Shape) -> None:
         if len(sequences_shape) != 3 or sequences_shape[-1] is None:
             raise InvalidInput(
-                "MemorySequenceClassifier takes sequences (B, T, F) with a known F; "
+                "`sequences` must be (B, T, F) with a known F; "
                 f"received the shape {tuple(sequences_shape)}"
             )
         build_in_turn([self.core_layer, *self.hidden, self.head], sequences_shape)
@@ -157,14 +154,9 @@ class _CausalTransformer(keras.layers.Layer):
     def call(self, inputs, mask=None, training=False, return_attention_scores=False):
         x, attention = dense_on_rows(self.projection, inputs), {}
         for block in self.blocks:
-            x = block(
-                x,
-                mask=mask,
-                training=training,
-                return_attention_scores=return_attention_scores,
+            x, attention[block.name] = block(
+                x, mask=mask, training=training, return_attention_scores=True
             )
-            if return_attention_scores:
-                x, attention[block.name] = x
         x = self.norm(x[:, -1])
         return (x, attention) if return_attention_scores else x
 

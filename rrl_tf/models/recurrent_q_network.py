@@ -58,7 +58,7 @@ class DenseEncoder(keras.layers.Layer):
     def build(self, observation_shape: Shape) -> None:
         if len(observation_shape) < 2 or None in observation_shape[1:]:
             raise InvalidInput(
-                "a dense encoder takes observations (B, ...) of known sizes; "
+                "the observations of a dense encoder must be (B, ...) of known sizes; "
                 f"received the shape {tuple(observation_shape)}"
             )
         flat_shape = (None, math.prod(observation_shape[1:]))
@@ -73,8 +73,8 @@ class DenseEncoder(keras.layers.Layer):
     ) -> tuple[Tensor, None, dict[str, Tensor]]:
         if removed is not None:
             raise InvalidInput(
-                "a dense encoder has no entities to remove; received `removed` of the shape "
-                f"{tuple(removed.shape)}"
+                "`removed` must be None with a dense encoder, which has no entities to remove; "
+                f"received the shape {tuple(removed.shape)}"
             )
         x = ops.reshape(observation, (-1, math.prod(observation.shape[1:])))
         for layer in self.dense:
@@ -185,8 +185,8 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
         self.memory_input = one_of("memory_input", memory_input, MEMORY_INPUTS)
         if memory_input == "entities" and (core, encoder) != ("relational_memory", "relational"):
             raise InvalidInput(
-                "memory_input='entities' needs core='relational_memory' and encoder='relational'; "
-                f"received core={core!r} and encoder={encoder!r}"
+                "`memory_input` must be 'vector' unless core='relational_memory' and "
+                f"encoder='relational'; received 'entities', core={core!r} and encoder={encoder!r}"
             )
         self.hidden_units = positive_ints("hidden_units", hidden_units)
         self.dueling = dueling
@@ -218,7 +218,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
             _, nodes, features = self.encoder_layer.entities_shape(shape)
             if nodes is None:
                 raise InvalidInput(
-                    "memory_input='entities' needs a grid of known size; "
+                    "memory_input='entities' must have a grid of known size; "
                     f"received the shape {shape}"
                 )
             # Action and reward become one more entity, of the size of the others.
@@ -366,7 +366,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
             raise InvalidInput(f"`previous_action` must be integers; received the dtype {dtype}")
         if num_axes == 2 and not leading[1]:
             raise InvalidInput(
-                "`unroll` needs a known number of steps T, at least one; "
+                "`unroll` must have a known number of steps T, at least one; "
                 f"received observations of the shape {tuple(observation.shape)}"
             )
 
@@ -428,7 +428,7 @@ class RecurrentQNetwork(BaseModel, architectures=RECURRENT_Q_NETWORK):
     def from_preset(  # type: ignore[override]  # the preprocessor comes second
         cls, name: str | os.PathLike, preprocessor: Any = None, **overrides: Any
     ) -> Self:
-        """Return a named architecture with new weights, or a trained model.
+        """Return a named architecture with new weights, or a pretrained model.
 
         Args:
             name, preprocessor, **overrides: as in `RelationalQNetwork.from_preset`. The
@@ -461,4 +461,4 @@ def _observation(inputs):
 
 def _not_the_inputs(inputs):
     received = sorted(inputs, key=str) if isinstance(inputs, Mapping) else type(inputs)
-    return InvalidInput(f"RecurrentQNetwork takes a dict of {INPUTS}; received {received}")
+    return InvalidInput(f"`inputs` must be a dict of {INPUTS}; received {received}")

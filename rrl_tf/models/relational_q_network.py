@@ -117,8 +117,8 @@ class RelationalEncoder(GridModel):
         }
         for name in (name for name, is_unfit in unfit.items() if is_unfit):
             raise InvalidInput(
-                "`max_entities` needs an `unseen_feature`, a readout of 'cell' or 'feature', "
-                "and a block without joint norm, additive scores or `max_offset`; "
+                "`max_entities` must be None without an `unseen_feature`, a readout of 'cell' or "
+                "'feature', and a block without joint norm, additive scores and `max_offset`; "
                 f"received {name}={getattr(self, name)!r}"
             )
 
@@ -175,7 +175,7 @@ class RelationalEncoder(GridModel):
         height, width = self.grid_shape(observation_shape)
         if None in (height, width):
             raise InvalidInput(
-                f"readout={self.readout!r} needs a grid of known size; "
+                f"readout={self.readout!r} must have a grid of known size; "
                 f"received the shape {tuple(observation_shape)}"
             )
         if self.readout == "cell":
@@ -200,7 +200,7 @@ class RelationalEncoder(GridModel):
             narrowing.update(self.conv_kernel_size)
         if narrowing != {1}:
             raise InvalidInput(
-                f"`{argument}` needs convolutions that keep the size of the grid; received "
+                f"`{argument}` must have convolutions that keep the size of the grid; received "
                 f"conv_kernel_size={self.conv_kernel_size}, conv_padding={self.conv_padding!r}, "
                 f"conv_strides={self.conv_strides}, conv_pool={self.conv_pool}"
             )
@@ -245,8 +245,8 @@ class RelationalEncoder(GridModel):
             return visible
         if self._norms_all:
             raise InvalidInput(
-                "`removed` needs a block without a joint norm, through which removed entities "
-                f"would still have an effect; received block={self.block!r}"
+                "`removed` must be None for a block with a joint norm, through which removed "
+                f"entities would still have an effect; received block={self.block!r}"
             )
         return without_removed(visible, removed, self._nodes_shape(observation.shape)[:2])
 
@@ -318,36 +318,42 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
     Args:
         num_actions: A, the number of actions.
         conv_filters: channels of each convolution.
-        conv_kernel_size: edge of the kernels in cells: one for all convolutions, or one for each.
-        conv_padding: `"valid"`; or, to keep the size, `"same"` (zeros on all sides) or `"top_left"`
-            (zeros above and to the left).
-        conv_activation: activation of the convolutions.
-        coordinates: arguments of `AppendCoordinates`, or `None` for no coordinates.
-        position_embedding: whether to add a learned vector for every cell.
-        block: arguments of `RelationalBlock`. With a `max_offset`, positions are relative: a
-            learned bias for the offset between two cells, on grids of any size.
-        num_rounds: number of rounds of message passing.
-        share_weights: whether the rounds share their weights.
-        unseen_feature: index of the observation's feature that is 1 in an invisible cell. Entities
-            attend to visible cells only. `None` if all cells are visible.
-        readout: `"max"` (maximum of every feature over the entities, of any number), `"flatten"`,
-            `"cell"` (`readout_cell` only, so that information about other cells must reach it by
-            attention) or `"feature"` (only the cell that `readout_feature` marks).
-        readout_cell: (row, column) of that cell, after the convolutions.
         hidden_units: sizes of the ReLU layers after the readout.
         dueling: whether the Q values are `V + A - mean(A)` of a state value and advantages (Wang
             et al., 2016).
         output_activation: activation of the Q values.
-        kernel_initializer: initialiser of every matrix.
-        readout_feature: index of the observation's feature that is 1 in one cell, that of the
-            agent, and 0 elsewhere.
-        max_entities: upper bound of the number of visible cells, which needs an `unseen_feature`.
-            Only that many entities are computed, with the same Q values, unless the call returns
-            attention. Visible cells beyond the bound, in the order of the entities, are left out.
-        conv_strides: step of the kernels: one for all convolutions, or one for each.
-        conv_pool: edge of the max-pooling after a convolution: one for all, or one for each; 1 for
-            no pooling.
-        random_shift: largest random shift of observations in training, in cells (`RandomShift`).
+        **kwargs: other arguments of the encoder:
+
+            - `conv_kernel_size`: edge of the kernels in cells: one for all convolutions, or one
+              for each.
+            - `conv_padding`: `"valid"`; or, to keep the size, `"same"` (zeros on all sides) or
+              `"top_left"` (zeros above and to the left).
+            - `conv_activation`: activation of the convolutions.
+            - `coordinates`: arguments of `AppendCoordinates`, or `None` for no coordinates.
+            - `position_embedding`: whether to add a learned vector for every cell.
+            - `block`: arguments of `RelationalBlock`. With a `max_offset`, positions are relative:
+              a learned bias for the offset between two cells, on grids of any size.
+            - `num_rounds`: number of rounds of message passing.
+            - `share_weights`: whether the rounds share their weights.
+            - `unseen_feature`: index of the observation's feature that is 1 in an invisible cell.
+              Entities attend to visible cells only. `None` if all cells are visible.
+            - `readout`: `"max"` (maximum of every feature over the entities, of any number),
+              `"flatten"`, `"cell"` (`readout_cell` only, so that information about other cells
+              must reach it by attention) or `"feature"` (only the cell that `readout_feature`
+              marks).
+            - `readout_cell`: (row, column) of that cell, after the convolutions.
+            - `kernel_initializer`: initialiser of every matrix.
+            - `readout_feature`: index of the observation's feature that is 1 in one cell, that of
+              the agent, and 0 elsewhere.
+            - `max_entities`: upper bound of the number of visible cells, which needs an
+              `unseen_feature`. Only that many entities are computed, with the same Q values, unless
+              the call returns attention. Visible cells beyond the bound, in the order of the
+              entities, are left out.
+            - `conv_strides`: step of the kernels: one for all convolutions, or one for each.
+            - `conv_pool`: edge of the max-pooling after a convolution: one for all, or one for
+              each; 1 for no pooling.
+            - `random_shift`: largest random shift of observations in training, in cells
+              (`RandomShift`).
 
     Call arguments:
         observation: preprocessed observation `(B, height, width, F)`.
@@ -380,49 +386,13 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
         self,
         num_actions: int,
         conv_filters: Sequence[int] = (32,),
-        conv_kernel_size: int | Sequence[int] = 1,
-        conv_padding: str = "valid",
-        conv_activation: Activation = "relu",
-        coordinates: Mapping[str, Any] | None = None,
-        position_embedding: bool = False,
-        block: Mapping[str, Any] | None = None,
-        num_rounds: int = 1,
-        share_weights: bool = False,
-        unseen_feature: int | None = None,
-        readout: str = "max",
-        readout_cell: Sequence[int] | None = None,
+        *,
         hidden_units: Sequence[int] = (64,),
         dueling: bool = False,
         output_activation: Activation = None,
-        kernel_initializer: Initializer = "glorot_uniform",
-        readout_feature: int | None = None,
-        max_entities: int | None = None,
-        conv_strides: int | Sequence[int] = 1,
-        conv_pool: int | Sequence[int] = 1,
-        random_shift: int = 0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            conv_filters,
-            conv_kernel_size,
-            conv_padding,
-            conv_activation,
-            coordinates,
-            position_embedding,
-            block,
-            num_rounds,
-            share_weights,
-            unseen_feature,
-            readout,
-            readout_cell,
-            kernel_initializer,
-            readout_feature,
-            max_entities,
-            conv_strides,
-            conv_pool,
-            random_shift,
-            **kwargs,
-        )
+        super().__init__(conv_filters, **kwargs)
         self.num_actions = positive_int("num_actions", num_actions)
         self.hidden_units = positive_ints("hidden_units", hidden_units)
         self.dueling = dueling
@@ -454,7 +424,7 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
     def from_preset(  # type: ignore[override]  # the preprocessor comes second
         cls, name: str | os.PathLike, preprocessor: Any = None, **overrides: Any
     ) -> Self:
-        """Return a named architecture with new weights, or a trained model.
+        """Return a named architecture with new weights, or a pretrained model.
 
         The preprocessor knows the features of an observation. With it, `"fast"` attends to visible
         cells only and reads the agent's cell: a fixed cell, or the cell that a feature marks, or by
@@ -463,7 +433,7 @@ class RelationalQNetwork(RelationalEncoder, architectures=RELATIONAL_Q_NETWORK):
         than `"fast"` and `"fast-relative"` do not use the preprocessor.
 
         Args:
-            name: name of an architecture or of a trained model, one of `presets`;
+            name: name of an architecture or of a pretrained model, one of `presets`;
                 `rrl_tf.models.architectures` has the numbers and sources of the architectures.
             preprocessor: object with an `unseen_feature` (index or `None`), an `agent_cell` ((row,
                 column) or `None`) and an `agent_feature` (index or `None`), as that of a task.

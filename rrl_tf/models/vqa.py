@@ -33,16 +33,15 @@ class _VQA(GridModel):
 
     def _shapes(self, shapes: Any) -> tuple[Shape, Shape]:
         """Return the shapes of images and questions, or raise an `InvalidInput`."""
-        name = type(self).__name__
         if not isinstance(shapes, Mapping) or set(shapes) != set(INPUTS):
-            raise InvalidInput(f"{name} takes a dict of {INPUTS}; received the shapes {shapes!r}")
+            raise InvalidInput(f"`inputs` must be a dict of {INPUTS}; received {shapes!r}")
         images, questions = (tuple(shapes[part]) for part in INPUTS)
         sizes = {*images[1:], *questions[2:]}
         batches = {*images[:1], *questions[:1]} - {None}
         is_empty = 0 in images + questions
         if len(images) != 4 or len(questions) != 3 or None in sizes or len(batches) > 1 or is_empty:
             raise InvalidInput(
-                f"{name} takes images (B, height, width, C) and questions (B, Q, bits) of known "
+                "images and questions must be (B, height, width, C) and (B, Q, bits) of known "
                 f"sizes, of which none is 0; received the shapes {images} and {questions}"
             )
         return images, questions
@@ -50,13 +49,12 @@ class _VQA(GridModel):
     def _check_inputs(self, inputs: Mapping[str, Tensor]) -> None:
         if not isinstance(inputs, Mapping):
             raise InvalidInput(
-                f"{type(self).__name__} takes a dict of {INPUTS}; received a "
-                f"{type(inputs).__name__}"
+                f"`inputs` must be a dict of {INPUTS}; received a {type(inputs).__name__}"
             )
         images, questions = self._shapes({name: x.shape for name, x in inputs.items()})
         if (images[1:], questions[2:]) != self._built_for:
             raise InvalidInput(
-                f"{type(self).__name__} was built for images and questions of the sizes "
+                "images and questions must have the sizes for which the model was built, "
                 f"{self._built_for}; received the shapes {images} and {questions}"
             )
 

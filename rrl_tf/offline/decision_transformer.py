@@ -129,9 +129,9 @@ class DecisionTransformerConfig(FitConfig):
         require_fraction(self, "best_fraction", "held_out", "start_fraction", "advantage_trace")
         require_multiple(self, ("steps", "checkpoint_every", "evaluate_every"), "log_every")
         if not all(0 <= scale <= 1 for scale in self.noise_scales):
-            raise InvalidInput(f"noise_scales must be from 0 to 1; received {self.noise_scales}")
+            raise InvalidInput(f"`noise_scales` must be from 0 to 1; received {self.noise_scales}")
         if not all(map(math.isfinite, self.targets)):
-            raise InvalidInput(f"targets must be finite; received {self.targets}")
+            raise InvalidInput(f"`targets` must be finite; received {self.targets}")
         self.optimizer_options(self.steps)  # raises if the warm-up exceeds the steps
 
     def mutable_fields(self) -> set[str]:
@@ -266,7 +266,10 @@ def _make_evaluator(data, network, scaling, config):
     if network.action_distribution is None:
         data.warn_of_bounds()
         if config.noise_scales:
-            raise InvalidInput("noise_scales need a distribution of actions; received a point")
+            raise InvalidInput(
+                "`noise_scales` must be empty for a network without a distribution of actions; "
+                f"received {config.noise_scales}"
+            )
     observations = data.episodes[0].observations
     input_spec("observation", observations.shape[1:], observations.dtype)  # checks the export
     envs = make_envs(data, config.evaluation_episodes)

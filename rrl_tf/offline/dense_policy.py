@@ -101,7 +101,7 @@ class DensePolicy:
     def __call__(self, observation: np.ndarray) -> np.ndarray:
         if np.shape(observation) != (self.observation_size,):
             raise InvalidInput(
-                f"{self.name} needs observations of the shape ({self.observation_size},); "
+                f"observations of {self.name} must have the shape ({self.observation_size},); "
                 f"received the shape {np.shape(observation)}"
             )
         values = self._normalise(observation)

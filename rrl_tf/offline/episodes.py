@@ -59,7 +59,7 @@ class Episode:
             raise InvalidInput("an episode must have at least one step; received none")
         if len(self.observations) != steps + 1 or len(self.actions) != steps:
             raise InvalidInput(
-                f"an episode of {steps} rewards needs {steps + 1} observations and {steps} "
+                f"an episode of {steps} rewards must have {steps + 1} observations and {steps} "
                 f"actions; received {len(self.observations)} and {len(self.actions)}"
             )
         if self.rewards.ndim != 1:
@@ -207,7 +207,7 @@ class OfflineData:
         """
         space = self.action_space
         if isinstance(space, Discrete):
-            raise InvalidInput(f"only continuous actions have bounds; received {self.name}")
+            raise InvalidInput(f"actions must be continuous to have bounds; received {self.name}")
         actions = np.concatenate([episode.actions for episode in self.episodes]).astype("float64")
         low, high = space.low.astype("float64"), space.high.astype("float64")
         margin = 1e-6 * (high - low)
@@ -269,7 +269,7 @@ class OfflineData:
             InvalidInput: for data without reference returns.
         """
         if self.reference_returns is None:
-            raise InvalidInput(f"only D4RL data sets have scores; received {self.name}")
+            raise InvalidInput(f"the data must be from D4RL to have scores; received {self.name}")
         low, high = self.reference_returns
         return 100.0 * (value - low) / (high - low)
 

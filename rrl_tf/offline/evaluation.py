@@ -61,7 +61,7 @@ def check_network(data: OfflineData, network: keras.Model, scaling: Scaling) -> 
     }
     received = {name: getattr(network, name) for name in expected}
     if received != expected:
-        raise InvalidInput(f"{data.name} needs a network with {expected}; received {received}")
+        raise InvalidInput(f"the network for {data.name} must have {expected}; received {received}")
 
 
 def make_envs(data: OfflineData, count: int) -> list[gymnasium.Env]:
@@ -381,9 +381,7 @@ def _export(
         "scores": summary.get("last", {}),
     }
     shape, dtype = observations.shape[1:], observations.dtype
-    return export_decision_transformer(
-        run.folder.export, model, scaling, shape, dtype, policy=details
-    )
+    return export_decision_transformer(run.folder.export, model, scaling, shape, dtype, details)
 
 
 def _action_names(data: OfflineData) -> dict[str, list[str]]:

@@ -216,14 +216,14 @@ def _evaluation_envs(data, network, scaling, training):
     """Check that the network can be fine-tuned, and make the environments of the evaluation."""
     if not return_conditioned(network):
         raise InvalidInput(
-            "fine-tuning needs a DecisionTransformer or a return_conditioned BehaviorCloning; "
+            "the network must be a DecisionTransformer or a return_conditioned BehaviorCloning; "
             f"received {network.name}"
         )
     check_network(data, network, scaling)
     envs = make_envs(data, training.evaluation_episodes)
     if not envs:
         raise InvalidInput(
-            "fine-tuning needs data with an environment, and evaluation_episodes; received "
+            "fine-tuning must have data with an environment, and evaluation_episodes; received "
             f"{data.name} and evaluation_episodes={training.evaluation_episodes}"
         )
     return envs

@@ -58,7 +58,9 @@ def exploring(
         space.seed(int(rng.integers(2**31)))
         return functools.partial(_random_action, policy, space, rng, level)
     if not isinstance(space, Box) or len(space.shape) != 1 or not space.is_bounded():
-        raise InvalidInput(f"noise needs actions of a bounded Box of vectors; received {space}")
+        raise InvalidInput(
+            f"the action space must be a bounded Box of vectors for noise; received {space}"
+        )
     low, high = space.low.astype("float64"), space.high.astype("float64")
     middle, half = (low + high) / 2, (high - low) / 2
 
@@ -216,7 +218,7 @@ def _quotas(
         raise InvalidInput("a recording must have players; received none")
     if (episodes is None) == (steps is None):
         raise InvalidInput(
-            f"a recording needs either episodes or steps; received {episodes!r} and {steps!r}"
+            f"a recording must have either episodes or steps; received {episodes!r} and {steps!r}"
         )
     if steps is None:
         return [positive_int("episodes", episodes)] * len(players), "episode"

@@ -142,8 +142,8 @@ def _standardisation(data: OfflineData) -> tuple[np.ndarray, np.ndarray]:
     shape = data.episodes[0].observations.shape[1:]
     if len(shape) != 1:
         raise InvalidInput(
-            f"{data.name}: observations of the shape {shape} need `preprocessor`, such as "
-            "`--preprocessor one_hot` of the training script; received None"
+            f"`preprocessor` must be given for observations of the shape {shape}, such as "
+            f"`--preprocessor one_hot` of the training script; received None for {data.name}"
         )
     total, squares = np.zeros(shape), np.zeros(shape)
     for episode in data.episodes:

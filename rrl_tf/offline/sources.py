@@ -1,4 +1,4 @@
-"""Load offline data from Minari, TensorFlow Datasets (RLDS) and D4RL's HDF5 files."""
+"""Load offline data from Minari and TensorFlow Datasets (RLDS)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import os
-import pathlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,16 +17,11 @@ from rrl_tf._optional_packages import INSTALL, optional_package
 from rrl_tf.errors import InvalidInput
 from rrl_tf.offline.episodes import MAX_ACTIONS, Episode, OfflineData
 
-# Returns of a random and of an expert policy, which define D4RL scores.
-D4RL_REFERENCES = {
-    "halfcheetah": (-280.178953, 12135.0),
-    "hopper": (-20.272305, 3234.3),
-    "walker2d": (1.629008, 4592.3),
-}
-_D4RL_ENVIRONMENTS = {
-    "halfcheetah": "HalfCheetah-v4",
-    "hopper": "Hopper-v4",
-    "walker2d": "Walker2d-v4",
+# Environments of D4RL, and the returns of a random and of an expert policy, which define scores.
+_D4RL_TASKS = {
+    "halfcheetah": ("HalfCheetah-v4", (-280.178953, 12135.0)),
+    "hopper": ("Hopper-v4", (-20.272305, 3234.3)),
+    "walker2d": ("Walker2d-v4", (1.629008, 4592.3)),
 }
 RECORDINGS = "runs/datasets"
 """Default folder of the data sets that `train_scripts.collect_dataset` records."""
@@ -43,10 +37,9 @@ def load_episodes(source: str) -> OfflineData:
               the path of a Minari data set. Minari downloads an ID that is not on this machine.
             - `"tfds:NAME"`, such as `tfds:d4rl_mujoco_walker2d/v2-medium`, or `"tfds:FOLDER"` with
               the path of a prepared version. Any data set in RLDS form works.
-            - `"hdf5:FILE"`, a file in D4RL's form.
 
-            TFDS and HDF5 do not store the action space. Integer actions count from 0, and float
-            actions lie in [-1, 1], as in D4RL.
+            RLDS does not store the action space. Integer actions count from 0, and float actions
+            lie in [-1, 1], as in D4RL.
 
     Raises:
         InvalidInput: if the data set does not exist, a package that reads it is missing, or its
@@ -59,8 +52,8 @@ def load_episodes(source: str) -> OfflineData:
     kind, _, name = source.partition(":")
     if kind not in _READERS or not name:
         raise InvalidInput(
-            "a source must be minari:ID, minari:FOLDER, tfds:NAME, tfds:FOLDER or hdf5:FILE; "
-            f"received {source!r}"
+            "`source` must be minari:ID, minari:FOLDER, tfds:NAME or tfds:FOLDER; received "
+            f"{source!r}"
         )
     return _READERS[kind](source, os.path.expanduser(name))  # a shell expands no ~ after a colon
 
@@ -142,7 +135,7 @@ def _read_tfds(source: str, name: str) -> OfflineData:
         )
         parts = [part["steps"] for part in tfds.as_numpy(dataset)]
     episodes = [_rlds_episode(f"{source}, episode {i}", part) for i, part in enumerate(parts)]
-    return _d4rl_data(source, builder.info.full_name, [e for e in episodes if e is not None])
+    return _rlds_data(source, builder.info.full_name, [e for e in episodes if e is not None])
 
 
 def _check_rlds(source, kinds, features):
@@ -150,7 +143,7 @@ def _check_rlds(source, kinds, features):
     steps = dict(dict(features).get("steps", {}))
     needed = ("observation", "action", "reward", "is_last", "is_terminal")
     if missing := [name for name in needed if name not in steps]:
-        raise InvalidInput(f"{source} is not in RLDS form: its steps lack {missing}")
+        raise InvalidInput(f"{source} must be in RLDS form; received steps without {missing}")
     for name in needed:
         feature = steps[name]
         if not isinstance(feature, kinds.Tensor) or np.dtype(feature.np_dtype).kind not in "biuf":
@@ -175,64 +168,6 @@ def _rlds_episode(name, steps):
     )
 
 
-def _read_hdf5(source: str, name: str) -> OfflineData:
-    h5py = optional_package("h5py", source)
-    with _read_errors(source, "a file of D4RL holds arrays with one row per step"):
-        with h5py.File(name, "r") as file:
-            arrays = _hdf5_arrays(source, file)
-        episodes = list(_split_at_ends(source, arrays))
-    return _d4rl_data(source, pathlib.Path(name).stem, episodes)
-
-
-def _hdf5_arrays(source, file):
-    """Return the arrays of a D4RL file, by name."""
-    required = {"observations", "actions", "rewards", "terminals"}
-    if missing := required - file.keys():
-        raise InvalidInput(
-            f"{source} lacks {', '.join(sorted(missing))}; a file of D4RL holds observations, "
-            "actions, rewards, terminals and timeouts"
-        )
-    names = sorted((required | {"timeouts", "next_observations"}) & file.keys())
-    # Whole arrays: slices of compressed arrays would be unpacked once per episode.
-    arrays = {name: np.asarray(file[name][()]) for name in names}
-    steps = len(arrays["observations"])
-    for name, array in arrays.items():
-        is_column = name in ("rewards", "terminals", "timeouts")
-        size = steps if is_column else array.size
-        if array.dtype.kind not in "biuf" or array.shape[:1] != (steps,) or array.size != size:
-            raise InvalidInput(
-                f"{source}: {name} must be {steps} rows of numbers or booleans; received the dtype "
-                f"{array.dtype} and the shape {array.shape}"
-            )
-        if is_column:
-            arrays[name] = array.reshape(-1)
-        if name in ("terminals", "timeouts") and not np.isin(array, (0, 1)).all():
-            raise InvalidInput(f"{source}: {name} must be 0 or 1; received other values")
-    return arrays
-
-
-def _split_at_ends(source, arrays):
-    """Yield the episodes of a D4RL file. As in D4RL, an unfinished last episode is dropped."""
-    terminals = arrays["terminals"].astype(bool)
-    ends = np.flatnonzero(terminals | arrays.get("timeouts", terminals).astype(bool)) + 1
-    if not ends.size:
-        raise InvalidInput(
-            f"{source} must have episodes that end; received {len(terminals)} steps without a "
-            "terminal or timeout"
-        )
-    observations = arrays["observations"]
-    # Training ignores the observation after the last step, so the last observation replaces it.
-    next_observations = arrays.get("next_observations", observations)
-    for i, (begin, end) in enumerate(zip([0, *ends], ends)):
-        yield _episode(
-            f"{source}, episode {i}",
-            np.concatenate([observations[begin:end], next_observations[end - 1 : end]]),
-            arrays["actions"][begin:end],
-            arrays["rewards"][begin:end],
-            bool(terminals[end - 1]),
-        )
-
-
 def _episode(name: str, observations: Any, actions: Any, rewards: Any, terminated: bool) -> Episode:
     if isinstance(observations, (dict, tuple)) or isinstance(actions, (dict, tuple)):
         raise InvalidInput(f"{name}: observations and actions must be arrays; received a dict")
@@ -250,8 +185,8 @@ def _episode(name: str, observations: Any, actions: Any, rewards: Any, terminate
     return dataclasses.replace(episode, **changes)
 
 
-def _d4rl_data(source: str, name: str, episodes: list[Episode]) -> OfflineData:
-    """Return data of a format without an action space; D4RL's names imply the environment."""
+def _rlds_data(source: str, name: str, episodes: list[Episode]) -> OfflineData:
+    """Return episodes of RLDS, which stores no action space; D4RL's names imply the environment."""
     if not episodes:
         raise InvalidInput(f"{source} must have episodes; received none")
     actions = episodes[0].actions
@@ -261,18 +196,14 @@ def _d4rl_data(source: str, name: str, episodes: list[Episode]) -> OfflineData:
         space: Discrete | Box = Discrete(min(max(largest + 1, 1), MAX_ACTIONS))
     else:
         space = Box(-1.0, 1.0, actions.shape[1:] or (1,))
-    is_d4rl = "d4rl" in source
-    tasks = (t for t in D4RL_REFERENCES if name.startswith(f"{t}_") or (is_d4rl and t in name))
-    task = next(tasks, "")
-    environment = _D4RL_ENVIRONMENTS.get(task)
-    return OfflineData(
-        source,
-        tuple(episodes),
-        space,
-        environment or "unknown environment",
-        functools.partial(gymnasium.make, environment) if environment else None,
-        reference_returns=D4RL_REFERENCES.get(task),
-    )
+    data = OfflineData(source, tuple(episodes), space, "unknown environment")
+    for task, (environment, references) in _D4RL_TASKS.items():
+        if name.startswith("d4rl") and task in name:
+            make_env = functools.partial(gymnasium.make, environment)
+            return dataclasses.replace(
+                data, environment=environment, make_env=make_env, reference_returns=references
+            )
+    return data
 
 
 @contextlib.contextmanager
@@ -291,4 +222,4 @@ def _read_errors(source: str, hint: str = "") -> Iterator[None]:
         ) from error
 
 
-_READERS = {"minari": _read_minari, "tfds": _read_tfds, "hdf5": _read_hdf5}
+_READERS = {"minari": _read_minari, "tfds": _read_tfds}

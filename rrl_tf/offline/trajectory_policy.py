@@ -170,7 +170,7 @@ def play_episodes(
     """
     if not isinstance(envs, Sequence) or not envs or np.shape(seeds) != (len(envs),):
         raise InvalidInput(
-            "play_episodes takes a list of environments and one seed per environment; received "
+            "`envs` must be a list of environments and `seeds` one seed per environment; received "
             f"{reprlib.repr(envs)} and {reprlib.repr(seeds)}"
         )
     target = policy.scaling.target_return if target_return is None else target_return

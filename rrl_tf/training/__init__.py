@@ -7,13 +7,12 @@ _MODULES = {
     "require_multiple require_not_negative require_positive",
     "devices": "Replicas make_replicas",
     "fit": "FitRun LogFigures LogMetrics compile_classifier",
-    "loggers": "Logger MetricsLog make_loggers",
-    "optimizers": "make_optimizer",
+    "loggers": "Logger MetricsLog TensorBoardLogger",
+    "optimizers": "LinearDecay learning_rate_schedule linear_schedule make_optimizer",
     "profiling": "Profile profiled",
     "run": "EarlyStop Run",
     "run_folder": "RunFolder atomic_file checksum",
     "safeguards": "GracefulShutdown require_finite translate_xla_errors",
-    "schedules": "LinearDecay learning_rate_schedule linear_schedule",
 }
 
 __all__ = sorted(" ".join(_MODULES.values()).split())

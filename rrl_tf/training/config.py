@@ -5,14 +5,19 @@ from __future__ import annotations
 import dataclasses
 import math
 import pathlib
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import keras
 
+from rrl_tf._arguments import one_of
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.loggers import LoggerName, check_loggers
-from rrl_tf.training.optimizers import OptimizerName, make_optimizer
-from rrl_tf.training.schedules import Schedule, learning_rate_schedule
+from rrl_tf.training.loggers import LoggerName
+from rrl_tf.training.optimizers import (
+    OptimizerName,
+    Schedule,
+    learning_rate_schedule,
+    make_optimizer,
+)
 
 ClusterKind = Literal["tf_config", "slurm"]
 
@@ -71,7 +76,8 @@ class RunConfig:
         if not 0 <= self.seed < 2**32:
             raise InvalidInput(f"seed must be from 0 to 2**32 - 1; received {self.seed}")
         require_positive(self, "devices")
-        check_loggers(self.logger)
+        for name in self.logger:
+            one_of("logger", name, get_args(LoggerName))
 
     @property
     def path(self) -> pathlib.Path:

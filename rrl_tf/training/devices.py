@@ -125,7 +125,6 @@ class Replicas:
         compute: Callable[[Any], tuple[Any, Any]],
         variables: Sequence[keras.Variable],
         *,
-        sources: Sequence[keras.Variable] | None = None,
         jit_compile: bool = False,
     ) -> Callable[[Any], tuple[Any, Any]]:
         """Return a function that computes a batch on all R devices, for use in a `tf.function`.
@@ -137,13 +136,11 @@ class Replicas:
                 tensors to add up over the parts, and tensors with one row per row of the part, to
                 concatenate.
             variables: variables that `compute` reads.
-            sources: variables that hold the values of `variables`; by default `variables`. A source
-                of R times the rows is split like the batch, such as the state of a stateful layer.
             jit_compile: compile `compute` with XLA.
 
         Returns:
             Function of a structure of tensors `(B, ...)`, equal on all hosts, that returns `(sums,
-            rows)` of the whole batch and updates random and recurrent states. R must divide B.
+            rows)` of the whole batch and updates random states. R must divide B.
 
         Example:
             >>> replicas = Replicas(tf.distribute.MirroredStrategy(["CPU:0"]))
@@ -153,7 +150,7 @@ class Replicas:
             (6.0, [0.0, 2.0, 4.0, 6.0])
         """
         assert self._strategy is not None
-        return _SpreadStep(self._strategy, compute, variables, sources or variables, jit_compile)
+        return _SpreadStep(self._strategy, compute, variables, jit_compile)
 
     def any(self, flag: bool) -> bool:
         """Return whether the flag is set on any host; all hosts must call this together."""
@@ -200,27 +197,22 @@ class Replicas:
 class _SpreadStep:
     """The function that `Replicas.spread` returns."""
 
-    def __init__(self, strategy, compute, variables, sources, jit_compile):
+    def __init__(self, strategy, compute, variables, jit_compile):
         self._strategy, self._compute = strategy, compute
         self._count = strategy.num_replicas_in_sync
-        self._variables, self._sources = list(variables), list(sources)
-        self._split = {  # indices of the sources that have rows for the whole batch
-            i
-            for i, (variable, source) in enumerate(zip(self._variables, self._sources))
-            if variable.shape != source.shape
-        }
+        self._variables = list(variables)
         self._compute_with = self._with_values
         if jit_compile:
             self._compute_with = tf.function(self._with_values, jit_compile=True, autograph=False)
 
     def __call__(self, batch):
-        values = [tf.convert_to_tensor(source.value) for source in self._sources]
+        values = [tf.convert_to_tensor(variable.value) for variable in self._variables]
         on_device = tf.autograph.experimental.do_not_convert(self._on_device)
         results, vector, local = self._strategy.run(on_device, (values, batch))
-        sums, (rows, states, slices) = self._add_up(self._first(results), vector)
+        sums, (rows, slices) = self._add_up(self._first(results), vector)
         seeds, shapes = self._first(local)
-        for i, value in {**states, **seeds}.items():
-            self._sources[i].assign(value)
+        for i, value in seeds.items():
+            self._variables[i].assign(value)
         flat = tf.nest.flatten(sums)
         for i, (numbers, indices) in slices.items():
             flat[i] = tf.IndexedSlices(numbers, indices, shapes[i])
@@ -232,13 +224,10 @@ class _SpreadStep:
         with tf.device("CPU:0"):
             part = tf.nest.map_structure(lambda rows: tf.split(rows, self._count)[index], batch)
             for i, variable in enumerate(self._variables):
-                if i in self._split:
-                    values[i] = tf.split(values[i], self._count)[index]
-                elif _is_seed(variable):
+                if _is_seed(variable):
                     values[i] = _shifted_seed(values[i], index)
         sums, rows, changed = self._compute_with(values, part)
-        states = {i: changed[i] for i in changed if i in self._split}
-        seeds = {i: _shifted_seed(changed[i], -index) for i in changed if i not in self._split}
+        seeds = {i: _shifted_seed(seed, -index) for i, seed in changed.items()}
         # The gradient of an embedding stays in rows, because Keras clips them before it adds
         # them up.
         flat = tf.nest.flatten(sums)
@@ -246,9 +235,7 @@ class _SpreadStep:
         slices = {i: (x.values, x.indices) for i, x in sparse.items()}
         shapes = {i: x.dense_shape for i, x in sparse.items()}
         dense = [tf.zeros([]) if i in sparse else x for i, x in enumerate(flat)]
-        padded = tf.nest.map_structure(
-            lambda x: _padded(x, index, self._count), (rows, states, slices)
-        )
+        padded = tf.nest.map_structure(lambda x: _padded(x, index, self._count), (rows, slices))
         results = tf.nest.pack_sequence_as(sums, dense), padded
         numbers = [tf.reshape(tf.cast(x, "float32"), [-1]) for x in tf.nest.flatten(results)]
         return results, tf.concat(numbers, axis=0), (seeds, shapes)
@@ -281,7 +268,7 @@ class _SpreadStep:
             after = [scope.get_current_value(variable) for variable in self._variables]
         changed = {i: new for i, (new, old) in enumerate(zip(after, values)) if new is not old}
         for i in changed:
-            if i not in self._split and not _is_seed(self._variables[i]):
+            if not _is_seed(self._variables[i]):
                 raise InvalidInput(
                     "several devices can only train weights by gradients, but a layer updates "
                     f"{self._variables[i].path} in its call"

@@ -1,33 +1,27 @@
-"""The log of a run: `metrics.csv`, TensorBoard, Weights & Biases and MLflow.
+"""The log of a run: `metrics.csv`, TensorBoard, and loggers of the user.
 
-`MetricsLog` writes the CSV file and calls the loggers. A new logger is a subclass of `Logger` with
-an entry in `LoggerName` and `_LOGGERS`.
+`MetricsLog` writes the CSV file and calls the loggers, which are subclasses of `Logger`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import csv
-import importlib
-import importlib.util
 import math
 import os
 import pathlib
-import time
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any, Literal, TypeAlias, get_args
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from rrl_tf._arguments import one_of
 from rrl_tf.errors import InvalidInput
-from rrl_tf.training.run_folder import atomic_file, read_object, write_json
+from rrl_tf.training.run_folder import atomic_file
 
-LoggerName: TypeAlias = Literal["csv", "tensorboard", "wandb", "mlflow"]
-_PACKAGES = ("wandb", "mlflow")
+LoggerName: TypeAlias = Literal["csv", "tensorboard"]
 
 
 class Logger:
@@ -81,7 +75,8 @@ class TensorBoardLogger(Logger):
         rows = "\n".join(f"| {name} | {value} |" for name, value in config.items())
         with self._step(0):
             tf.summary.text("config", f"| setting | value |\n|---|---|\n{rows}")
-            api.hparams(_plain(config))
+            kinds = bool | int | float | str
+            api.hparams({k: v if isinstance(v, kinds) else str(v) for k, v in config.items()})
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         with self._step(step):
@@ -104,165 +99,6 @@ class TensorBoardLogger(Logger):
 
     def close(self) -> None:
         self._writer.close()
-
-
-class WandbLogger(Logger):
-    """A run of Weights & Biases, in the project named after the parent of the run's folder.
-
-    `WANDB_PROJECT` names another project, and `WANDB_MODE=offline` keeps everything in the run's
-    folder. Rows after the last checkpoint are logged again when a run resumes. A process has one
-    such run at a time; opening another run ends the previous one.
-    """
-
-    def __init__(self, folder: pathlib.Path) -> None:
-        self._wandb = importlib.import_module("wandb")
-        known = _service_ids(folder).get("wandb")
-        self._run = self._wandb.init(
-            project=os.environ.get("WANDB_PROJECT") or _group(folder),
-            name=folder.name,
-            id=known,
-            resume="allow",
-            dir=str(folder),
-            reinit="finish_previous",
-        )
-        if known is None:
-            _store_service_id(folder, "wandb", self._run.id)
-        # The service's own steps cannot decrease, but ours do after a resume.
-        self._run.define_metric("*", step_metric="step")
-
-    def settings(self, config: Mapping[str, Any]) -> None:
-        self._run.config.update(_plain(config), allow_val_change=True)
-
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._run.log({"step": step, **metrics})
-
-    def image(self, step: int, name: str, image: np.ndarray) -> None:
-        self._run.log({"step": step, name: self._wandb.Image(image)})
-
-    def film(self, step: int, name: str, file: pathlib.Path) -> None:
-        self._run.log({"step": step, name: self._wandb.Video(str(file), format="gif")})
-
-    def close(self) -> None:
-        self._run.finish()
-
-
-class MlflowLogger(Logger):
-    """A run of MLflow, in the experiment named after the parent of the run's folder.
-
-    `MLFLOW_EXPERIMENT_NAME` names another experiment, and `MLFLOW_TRACKING_URI` the server.
-    MLflow's parameters keep their first value; the artifact `config.json` has the current one.
-    """
-
-    def __init__(self, folder: pathlib.Path) -> None:
-        self._entities = importlib.import_module("mlflow.entities")
-        self._client = importlib.import_module("mlflow").MlflowClient()
-        self._run_id = _service_ids(folder).get("mlflow")
-        if self._run_id is None:
-            name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or _group(folder)
-            found = self._client.get_experiment_by_name(name)
-            experiment = found.experiment_id if found else self._client.create_experiment(name)
-            self._run_id = self._client.create_run(experiment, run_name=folder.name).info.run_id
-            _store_service_id(folder, "mlflow", self._run_id)
-        self._client.update_run(self._run_id, status="RUNNING")
-
-    def settings(self, config: Mapping[str, Any]) -> None:
-        plain = _plain(config)
-        known = self._client.get_run(self._run_id).data.params
-        new = [self._entities.Param(k, str(v)) for k, v in plain.items() if k not in known]
-        self._client.log_batch(self._run_id, params=new)
-        self._client.log_dict(self._run_id, plain, "config.json")
-
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        now = time.time_ns() // 1_000_000
-        values = [self._entities.Metric(k, float(v), now, step) for k, v in metrics.items()]
-        self._client.log_batch(self._run_id, metrics=values)
-
-    def image(self, step: int, name: str, image: np.ndarray) -> None:
-        self._client.log_image(self._run_id, image, key=name, step=step)
-
-    def film(self, step: int, name: str, file: pathlib.Path) -> None:
-        self._client.log_artifact(self._run_id, str(file), f"films/{step}")
-
-    def close(self) -> None:
-        self._client.set_terminated(self._run_id)
-
-
-# Files come last: a service that refuses the run must not leave an event file behind.
-_LOGGERS: Mapping[str, Any] = {
-    "mlflow": MlflowLogger,
-    "wandb": WandbLogger,
-    "tensorboard": TensorBoardLogger,
-}
-
-
-def check_loggers(names: Collection[str]) -> None:
-    """Raise `InvalidInput` for an unknown logger, or one whose package is not installed."""
-    for name in names:
-        one_of("logger", name, get_args(LoggerName))
-        if name in _PACKAGES:
-            found = importlib.util.find_spec(name)
-            if found is None or found.origin is None:  # a plain folder of that name has no origin
-                raise InvalidInput(f"logger {name} needs pip install '.[{name}]'")
-
-
-def make_loggers(names: Collection[str], folder: str | os.PathLike) -> list[Logger]:
-    """Open the loggers of a run; a resumed run continues in the same run of each service.
-
-    Args:
-        names: of `LoggerName`. `csv` opens nothing, because `MetricsLog` always writes
-            `metrics.csv`.
-        folder: the run's folder.
-
-    Raises:
-        InvalidInput: if a service refuses the run; the loggers opened so far are closed.
-
-    Example:
-
-    >>> loggers = make_loggers(["csv", "tensorboard"], "runs/first")
-    >>> [type(logger).__name__ for logger in loggers]
-    ['TensorBoardLogger']
-    """
-    opened: list[Logger] = []
-    for name, logger in _LOGGERS.items():
-        if name in names:
-            try:
-                opened.append(logger(pathlib.Path(folder)))
-            except Exception as error:  # a service can raise any error
-                for other in opened:
-                    with contextlib.suppress(Exception):
-                        other.close()
-                first_line = (str(error).strip().splitlines() or [""])[0]
-                raise InvalidInput(
-                    f"logger {name} cannot be opened; if its service has lost this run, remove "
-                    f"{_IDS} to start a new log; received {type(error).__name__}: {first_line}"
-                ) from error
-    return opened
-
-
-_IDS = "loggers.json"
-"""File in the run's folder with the id that each service gave the run."""
-
-
-def _service_ids(folder):
-    file = folder / _IDS
-    return read_object(file, "remove it to start a new log") if file.exists() else {}
-
-
-def _store_service_id(folder, name, service_id):
-    write_json(folder / _IDS, {**_service_ids(folder), name: service_id})
-
-
-def _group(folder):
-    """Return `doorkey` for `runs/doorkey/fast-seed0`."""
-    return folder.absolute().parent.name or "runs"
-
-
-def _plain(config):
-    """Return settings as numbers and texts, which every service accepts."""
-    return {
-        name: value if isinstance(value, bool | int | float | str) else str(value)
-        for name, value in config.items()
-    }
 
 
 class MetricsLog:

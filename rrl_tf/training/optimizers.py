@@ -1,4 +1,4 @@
-"""Optimizers of training runs."""
+"""Optimizers of training runs, and the schedules of their learning rates."""
 
 from __future__ import annotations
 
@@ -6,6 +6,113 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import keras
+from keras import ops
+from keras.optimizers import schedules
+
+from rrl_tf._arguments import integer, number_from, one_of, positive_int
+from rrl_tf.errors import InvalidInput
+
+Schedule = Literal["constant", "cosine"]
+
+
+def learning_rate_schedule(
+    schedule: Schedule, peak: float, steps: int, warmup_steps: int = 0, end: float = 0.0
+) -> float | schedules.LearningRateSchedule:
+    """Return a linear warm-up followed by a constant, or by half a cosine down to `end`.
+
+    The cosine is that of [SGDR](https://arxiv.org/abs/1608.03983): at the fraction u of the steps
+    after the warm-up, the learning rate is `end + (peak - end) (1 + cos(pi u)) / 2`. The warm-up
+    starts at 0 before a cosine, and at `peak / warmup_steps` before a constant.
+
+    Args:
+        schedule: `"constant"` or `"cosine"`.
+        peak: maximum learning rate.
+        steps: updates of the whole run, including the warm-up.
+        warmup_steps: updates of the warm-up; 0 starts at `peak`.
+        end: learning rate at the end of a cosine.
+
+    Returns:
+        A number or a Keras schedule.
+
+    Raises:
+        InvalidInput: if the warm-up leaves no steps for a cosine, or the name is unknown.
+
+    Example:
+        >>> optimizer = keras.optimizers.Adam(learning_rate_schedule("cosine", 1e-3, 1000, 50))
+    """
+    if one_of("schedule", schedule, ("constant", "cosine")) == "constant":
+        if warmup_steps == 0:
+            return peak
+        return schedules.PolynomialDecay(peak / warmup_steps, warmup_steps, peak)
+    if steps <= warmup_steps:
+        raise InvalidInput(
+            f"warmup_steps must be less than the {steps:,} steps of the run; "
+            f"received {warmup_steps:,}"
+        )
+    if warmup_steps == 0:
+        return schedules.CosineDecay(peak, steps, alpha=end / peak)
+    return schedules.CosineDecay(
+        0.0,
+        steps - warmup_steps,
+        alpha=end / peak,
+        warmup_target=peak,
+        warmup_steps=warmup_steps,
+    )
+
+
+def linear_schedule(step: int, start: float, end: float, steps: int) -> float:
+    """Return a value that falls linearly from `start` at step 0 to `end` at step `steps`.
+
+    Args:
+        step: current environment step.
+        start: value at step 0.
+        end: value from step `steps` on.
+        steps: length of the fall; 0 returns `end` at once.
+
+    Example:
+        >>> linear_schedule(50, 1.0, 0.0, 100)
+        0.5
+    """
+    if step >= steps:
+        return end
+    return start + (end - start) * step / steps
+
+
+@keras.saving.register_keras_serializable("rrl_tf")
+class LinearDecay(schedules.LearningRateSchedule):
+    """A learning rate that is constant at first and then falls linearly.
+
+    Args:
+        start: learning rate of the first `hold` updates.
+        end: learning rate from update `updates` on.
+        updates: number of updates until `end`, including `hold`.
+        hold: updates before the learning rate falls; less than `updates`.
+
+    Raises:
+        InvalidInput: if a learning rate is negative or not finite, `updates` is not from 1 to
+            2**63 - 1, or `hold` is not from 0 to `updates` - 1.
+
+    Example:
+        >>> schedule = LinearDecay(1e-3, 1e-4, 1000, hold=400)
+        >>> round(float(schedule(400)), 5), round(float(schedule(700)), 5)
+        (0.001, 0.00055)
+    """
+
+    def __init__(self, start: float, end: float, updates: int, hold: int = 0) -> None:
+        super().__init__()
+        self.start, self.end = number_from("start", start, 0), number_from("end", end, 0)
+        self.updates = number_from("updates", positive_int("updates", updates), 1, 2**63 - 1)
+        self.hold = number_from("hold", integer("hold", hold), 0, self.updates - 1)
+        self._decay = schedules.PolynomialDecay(start, self.updates - self.hold, end)
+
+    def __call__(self, step: Any) -> Any:
+        """Return the learning rate of an update; the first update is 0."""
+        return self._decay(ops.maximum(step - self.hold, 0) if self.hold else step)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments."""
+        return {"start": self.start, "end": self.end, "updates": self.updates, "hold": self.hold}
+
 
 OptimizerName = Literal["muon", "adam"]
 

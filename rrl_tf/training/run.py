@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import pathlib
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
@@ -14,7 +11,7 @@ import numpy as np
 from rrl_tf import viz
 from rrl_tf.training.config import RunConfig
 from rrl_tf.training.devices import Replicas
-from rrl_tf.training.loggers import MetricsLog, make_loggers
+from rrl_tf.training.loggers import MetricsLog, TensorBoardLogger
 from rrl_tf.training.report import write_report
 from rrl_tf.training.run_folder import RunFolder, unpack_folder
 
@@ -46,9 +43,8 @@ class Run:
         step: int, step of the newest checkpoint; 0 in a new run.
 
     Raises:
-        InvalidInput: if the folder contains another run or damaged files, the checkpoint cannot be
-            restored, or a logger cannot be opened. A new folder is removed; an existing one is
-            unchanged.
+        InvalidInput: if the folder contains another run or damaged files, or the checkpoint cannot
+            be restored. The folder is unchanged.
         OSError: if the folder cannot be created or written.
 
     Example:
@@ -78,7 +74,6 @@ class Run:
         self.config: Any = config
         self.steps = steps
         self._stop = stop or (lambda rows: False)
-        created = [path for path in (config.path, *config.path.parents) if not path.exists()]
         self.folder = self._open_folder(dict(**config.settings(), **(identity or {})))
         self.step = self.folder.step
         self.log = MetricsLog(self.folder.path, until_step=self.step, loggers=())
@@ -88,8 +83,8 @@ class Run:
         if self.is_finished():
             print(f"{self.folder.path} is trained already, to step {self.step:,}")
         elif self.replicas.is_chief:
-            with _removed_on_error(created):
-                self.log.loggers = make_loggers(config.logger, self.folder.path)
+            if "tensorboard" in config.logger:
+                self.log.loggers = [TensorBoardLogger(self.folder.path)]
             self.folder.write_config()
             self.log.settings(config.settings())
 
@@ -159,20 +154,6 @@ class Run:
         self.folder.finish(outcome)  # last: it marks the run as finished
         paths = [*drawn, *written, self.folder.path / "evaluation.json", page]
         print(f"step {self.step:,}: {report}\nwritten: {', '.join(map(str, paths))}")
-
-
-@contextlib.contextmanager
-def _removed_on_error(created: list[pathlib.Path]):
-    """Remove a new run folder, and the parents that were created with it if they are empty."""
-    try:
-        yield
-    except BaseException:
-        for path in created[:1]:
-            shutil.rmtree(path, ignore_errors=True)
-        with contextlib.suppress(OSError):  # another run has started there
-            for path in created[1:]:
-                path.rmdir()
-        raise
 
 
 @dataclasses.dataclass(frozen=True)

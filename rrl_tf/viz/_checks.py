@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -59,29 +59,3 @@ def checked_cells(
                 f"cells must lie inside the {grid[0]}x{grid[1]} view; received {label!r} at {x, y}"
             )
     return {str(label): (int(x), int(y)) for label, (x, y) in cells.items()}
-
-
-def checked_curve(name: str, places: Any, values: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return a curve's places `(P,)` and its values `(seeds, P)` as floats.
-
-    Raises:
-        InvalidInput: if the shapes differ or do not match; the message contains `name`.
-    """
-    places = shaped(f"{name}[0]", places, "P")
-    return places, shaped(f"{name}[1]", values, "seeds", len(places))
-
-
-def checked_maps(
-    images: np.ndarray, titles: Sequence[str], maps: Mapping[str, Any] | None
-) -> dict[str, np.ndarray]:
-    """Return maps as float arrays `(M, rows, columns)` for M images with M titles.
-
-    Raises:
-        InvalidInput: if the numbers of images, titles and maps differ.
-    """
-    if len(titles) != len(images):
-        raise InvalidInput(f"{len(images)} images need as many titles; received {len(titles)}")
-    return {
-        name: shaped(f"maps[{name!r}]", each, len(images), "rows", "columns")
-        for name, each in (maps or {}).items()
-    }

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.collections import LineCollection
@@ -23,15 +22,10 @@ if TYPE_CHECKING:
     from matplotlib.image import AxesImage
 
     Cell = tuple[int, int]
-_MARGIN = 0.2  # inches, as all lengths here
-_GAP = 0.16
-_HEADING = 0.3
-_LEGEND = 0.52  # below the view, of two lines
-LETTERS_LINE = 0.16
-_COLOUR_BAR = 0.85
-_FRAME_GAP, _FRAME_TITLE, _FRAME_HEIGHT = 0.15, 0.26, 2.6
+_STATE_WIDTH, _STATE_HEIGHT = 2.5, 5.2  # of the two pictures on the left, in inches
 _DIM, _GLOW, _GLOW_COLOUR = 0.4, 0.45, (255, 176, 0)
 _UNBROKEN = "\N{NO-BREAK SPACE}"
+_KEY_LETTERS = 32
 
 
 def attention_grid(weights: Any, grid: Cell = (7, 7)) -> np.ndarray:
@@ -110,10 +104,15 @@ def attention_figure(
     unseen = shaped("unseen", unseen, *grid, dtype=bool)
 
     groups = merged_cells(cells)
-    places = _Places.of(rounds, groups, cells)
-    figure = style.new_figure(places.width, places.height)
-    _draw_state(figure, places, frame, view, cells, unseen, grid)
-    _draw_panels(figure, places, rounds, groups, cells, unseen, grid)
+    widest = style.LETTER * max(len(f"from {label}") for label in groups.values())
+    panel = max(widest, min(1.7, 5.4 / len(groups)))
+    rows = sum(map(len, rounds.values()))
+    width, height = _STATE_WIDTH + len(groups) * (panel + 0.15) + 0.9, rows * (panel + 0.5)
+    figure = style.new_figure(width, max(_STATE_HEIGHT, height))
+    ratios = _STATE_WIDTH, width - _STATE_WIDTH
+    state, attention = figure.subfigures(1, 2, width_ratios=ratios, squeeze=False).flat
+    _draw_state(state, frame, view, cells, unseen, grid)
+    _draw_panels(attention, rounds, groups, cells, unseen, grid)
     return figure
 
 
@@ -157,19 +156,18 @@ def _without_number(label):
     return (words, number) if words and number.isdigit() else (label, "")
 
 
-def meaning(labels: Iterable[str], width: float = math.inf) -> str:
-    """Return the key to the letters in the cells, in lines of at most `width` inches."""
+def meaning(labels: Iterable[str]) -> str:
+    """Return the key to the letters in the cells, in lines of about `_KEY_LETTERS`."""
     words = dict.fromkeys(_without_number(label)[0] for label in labels)
     entries = [f"{short} {word}" for word, short in initials(words).items()]
     whole = "  ".join(entry.replace(" ", _UNBROKEN) for entry in entries)
-    letters = max(1, int(min(width / style.LETTER, len(whole) + 1)))
-    return textwrap.fill(whole, letters, break_long_words=False).replace(_UNBROKEN, " ")
+    return textwrap.fill(whole, _KEY_LETTERS, break_long_words=False).replace(_UNBROKEN, " ")
 
 
 def mark_cells(
     axes: Axes,
     cells: Mapping[str, Cell],
-    looking: Cell | None = None,
+    attending: Cell | None = None,
     weights: np.ndarray | None = None,
     size: float = style.SMALL_SIZE,
     letters: Mapping[str, str] | None = None,
@@ -179,7 +177,7 @@ def mark_cells(
     Args:
         axes: axes whose data coordinates are cells, as after `draw_weights`.
         cells: dict label -> `(x, y)`.
-        looking: `(x, y)` of the attending cell, or `None`.
+        attending: `(x, y)` of the attending cell, or `None`.
         weights: image `(height, width)` scaled to 0..1 under the letters, which are white on dark
             cells; `None` writes no letters.
         size: font size of the letters.
@@ -192,7 +190,7 @@ def mark_cells(
     short = initials(cells) if letters is None else letters
     artists: list[Artist] = []
     for (x, y), label in merged_cells(cells).items():
-        here = (x, y) == looking
+        here = (x, y) == attending
         colour, width = (style.ACCENT, 2.2) if here else (style.TEXT, 1.0)
         box = Rectangle((x - 0.5, y - 0.5), 1, 1, fill=False, ec=colour, lw=width)
         box.set_zorder(4 if here else 3)
@@ -217,119 +215,55 @@ def draw_weights(axes: Axes, weights: np.ndarray, largest: float) -> AxesImage:
     return image
 
 
-def even_share(weights: Any) -> float:
-    """Return the weight of each entity if a row `(..., S)` attended evenly to its entities."""
+def even_weight(weights: Any) -> float:
+    """Return the weight of each entity if a row `(..., S)` attended equally to its entities."""
     return 1.0 / max(1, np.count_nonzero(weights, axis=-1).max())
 
 
 def darkest(weights: np.ndarray, even: float) -> float:
-    """Return the end of the colour scale, at which even attention is at most half as dark."""
+    """Return the end of the colour scale; uniform attention is at most half as dark."""
     return float(max(weights.max(initial=0.0), min(1.0, 2 * even)))
 
 
-class _Places(NamedTuple):
-    """Positions and sizes in inches from the top left corner."""
-
-    width: float
-    height: float
-    side: float  # of the two pictures on the left
-    panel: float  # side of one attention panel
-    top: float  # of the first row of panels
-    left: float  # of the first column of panels
-
-    @classmethod
-    def of(cls, rounds, groups, cells):
-        """Choose sizes so that the two pictures are as tall as the panels next to them."""
-        rows, columns = sum(len(heads) for heads in rounds.values()), len(groups)
-        grouping = 0.28 if len(rounds) > 1 else 0.0
-        gaps = (columns - 1) * _GAP
-        room = style.FIGURE_WIDTH - 2 * _MARGIN - 0.3 - grouping - _COLOUR_BAR - gaps
-        spare = 2 * _HEADING + _LEGEND - rows * _HEADING
-        panel = (room + spare / 2) / (columns + rows / 2)
-        side = float(np.clip((rows * panel - spare) / 2, 1.8, 2.6))
-        # Not so small that titles touch, and not taller than a page with many rows.
-        least = style.LETTER * max(len(_panel_title(1, label)) for label in groups.values()) - _GAP
-        most = max(least, min(1.9, 8.0 / rows))
-        panel = float(np.clip((room - side) / columns, least, most))
-
-        left = _MARGIN + side + 0.3 + grouping
-        stack = 2 * (_HEADING + side) + _LEGEND + LETTERS_LINE * meaning(cells, side).count("\n")
-        panels = rows * (_HEADING + panel)
-        height = max(stack, panels) + 0.5 * _MARGIN + _MARGIN
-        top = 0.5 * _MARGIN + max(0.0, (stack - panels) / 2)
-        width = left + columns * panel + gaps + _COLOUR_BAR + _MARGIN
-        return cls(width, height, side, panel, top, left)
-
-
-def _panel_title(head, label):
-    return f"head {head} · from {label}"
-
-
-def _draw_state(figure, places, frame, view, cells, unseen, grid):
+def _draw_state(figure, frame, view, cells, unseen, grid):
     """Draw the frame, the view below it, and the key to the letters."""
-    top = 0.5 * _MARGIN + _HEADING
-    axes = style.place(figure, _MARGIN, top, places.side, places.side)
-    axes.imshow(frame, interpolation="antialiased")
-    style.bare(axes)
-    style.title(axes, "environment")
-
-    top += places.side + _HEADING
-    axes = style.place(figure, _MARGIN, top, places.side, places.side)
+    above, below = figure.subplots(2, 1)
+    above.imshow(frame, interpolation="antialiased")
+    style.title(above, "environment")
     width, height = grid
     extent = (-0.5, width - 0.5, height - 0.5, -0.5)
-    axes.imshow(view, extent=extent, interpolation="antialiased")
+    below.imshow(view, extent=extent, interpolation="antialiased")
     for x, y in np.argwhere(unseen):
-        axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fc=style.UNSEEN, ec="white", lw=0.6))
-    style.bare(axes)
-    style.title(axes, "view of the agent")
-    mark_cells(axes, cells)
-    top += places.side + 0.08
-    letters = meaning(cells, places.side)
-    style.write(figure, _MARGIN, top, letters, style.SMALL_SIZE, style.MUTED)
-    top += 0.18 + LETTERS_LINE * letters.count("\n")
-    orange = "orange: the cell that attends"
-    style.write(figure, _MARGIN, top, orange, style.SMALL_SIZE, style.ACCENT)
+        below.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, fc=style.UNSEEN, ec="white", lw=0.6))
+    style.title(below, "view of the agent")
+    mark_cells(below, cells)
+    explanation = f"{meaning(cells)}\norange: the cell that attends"
+    below.set_xlabel(explanation, size=style.SMALL_SIZE, color=style.MUTED, loc="left")
+    for axes, side in ((above, "S"), (below, "N")):
+        style.bare(axes)
+        axes.set_anchor(side)
 
 
-def _draw_panels(figure, places, rounds, groups, cells, unseen, grid):
+def _draw_panels(figure, rounds, groups, cells, unseen, grid):
     """Draw the attention of every head from every cell, and the colour bar."""
-    step = places.panel + _HEADING
     entities = [x * grid[1] + y for x, y in groups]
-    drawn = np.concatenate([attention[:, entities] for attention in rounds.values()])
-    even = even_share(drawn)
+    heads = {
+        ", ".join([*filter(None, [name]), f"head {head}"]).replace("_", " "): weights[entities]
+        for name, attention in rounds.items()
+        for head, weights in enumerate(attention, start=1)
+    }
+    drawn = np.stack(list(heads.values()))
+    even = even_weight(drawn)
     largest = darkest(drawn, even)
-    top = places.top
-    for name, attention in rounds.items():
-        if len(rounds) > 1:
-            _name_round(figure, places, name, top + _HEADING, len(attention) * step - _HEADING)
-        for head, of_head in enumerate(attention, start=1):
-            for column, ((x, y), label) in enumerate(groups.items()):
-                left = places.left + column * (places.panel + _GAP)
-                axes = style.place(figure, left, top + _HEADING, places.panel, places.panel)
-                weights = attention_grid(of_head[x * grid[1] + y], grid)
-                image = draw_weights(axes, weights, largest)
-                _outline_seen(axes, unseen)
-                mark_cells(axes, cells, (x, y), weights / largest)
-                style.title(axes, _panel_title(head, label), style.SMALL_SIZE)
-            top += step
-
-    left = places.left + len(groups) * (places.panel + _GAP)
-    rows = top - places.top - _HEADING
-    height = min(rows, 3.0)
-    middle = places.top + _HEADING + rows / 2
-    style.colour_bar(
-        figure, image, left, middle - height / 2, height, f"attention; even would be {even:.2f}"
-    )
-
-
-def _name_round(figure, places, name, top, height):
-    """Write a round's name along its rows of panels."""
-    axes = style.place(figure, places.left - 0.12, top, 0.02, height)
-    axes.set(xticks=[], yticks=[], facecolor=style.LINE)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    name = str(name).replace("_", " ")
-    axes.set_ylabel(name, size=style.LABEL_SIZE, color=style.TEXT, weight="bold", labelpad=5)
+    panels = figure.subplots(len(heads), len(groups), squeeze=False)
+    for row, (name, attention) in zip(panels, heads.items()):
+        for axes, (cell, label), weights in zip(row, groups.items(), attention):
+            weights = attention_grid(weights, grid)
+            image = draw_weights(axes, weights, largest)
+            _outline_seen(axes, unseen)
+            mark_cells(axes, cells, cell, weights / largest)
+            style.title(axes, f"{name}\nfrom {label}")
+    style.colour_bar(figure, image, panels, f"attention; uniform is {even:.2f}")
 
 
 def _outline_seen(axes, unseen):
@@ -426,24 +360,22 @@ def frame_attention_figure(frame: Any, scores: Mapping[str, Any], grid: tuple[in
     frame = checked_images("frame", frame)
     if not scores:
         raise InvalidInput(f"scores must hold at least one round; received {scores!r}")
-    panels = {(0, 0): ("environment", frame)}
-    for row, (name, each) in enumerate(scores.items()):
-        for column, weights in enumerate(attention_paid(each, grid), start=1):
-            title = f"{name.replace('_', ' ')}, head {column}: 0 to {weights.max():.1%}"
-            panels[row, column] = title, overlay(frame, weights)
-    columns = 1 + max(column for _, column in panels)
+    heads = {name: attention_paid(each, grid) for name, each in scores.items()}
+    columns = 1 + max(map(len, heads.values()))
     aspect = frame.shape[0] / frame.shape[1]
-    across = (style.FIGURE_WIDTH - 2 * _MARGIN + _FRAME_GAP) / columns
-    width = min(across - _FRAME_GAP, _FRAME_HEIGHT / aspect)
-    step = width + _FRAME_GAP, _FRAME_TITLE + width * aspect + _FRAME_GAP
-    figure = style.new_figure(
-        2 * _MARGIN + columns * step[0] - _FRAME_GAP,
-        2 * _MARGIN + len(scores) * step[1] - _FRAME_GAP,
-    )
-    for (row, column), (title, image) in panels.items():
-        left, top = _MARGIN + column * step[0], _MARGIN + row * step[1] + _FRAME_TITLE
-        axes = style.place(figure, left, top, width, width * aspect)
-        axes.imshow(image, interpolation="antialiased")
+    width = min(style.FIGURE_WIDTH / columns, 2.6 / aspect)
+    figure = style.new_figure(columns * width, len(heads) * (width * aspect + 0.35))
+    panels = figure.subplots(len(heads), columns, squeeze=False)
+    for axes in panels.flat:
+        axes.set_axis_off()
+    pictures = [(panels[0, 0], "environment", frame)]
+    for row, (name, of_round) in zip(panels, heads.items()):
+        for number, (axes, weights) in enumerate(zip(row[1:], of_round), start=1):
+            title = f"{name.replace('_', ' ')}, head {number}\n0 to {weights.max():.1%}"
+            pictures.append((axes, title, overlay(frame, weights)))
+    for axes, title, picture in pictures:
+        axes.set_axis_on()
+        axes.imshow(picture, interpolation="antialiased")
         style.bare(axes)
-        style.title(axes, title, style.SMALL_SIZE)
+        style.title(axes, title)
     return figure

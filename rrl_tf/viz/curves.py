@@ -2,159 +2,81 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
+from matplotlib.ticker import PercentFormatter, StrMethodFormatter
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
-from rrl_tf.viz._checks import checked_curve
+from rrl_tf.viz._checks import shaped
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Panels = Mapping[str, Mapping[str, tuple[Any, Any]]]
-"""Title → label → a curve."""
+Curve = tuple[Any, Any]
+"""Places `(P,)` and values `(seeds, P)`."""
+Panels = Mapping[str, Mapping[str, Curve]]
+"""Title -> label -> a curve."""
 
-
-def _range(values):
-    return values.min(axis=0), values.max(axis=0)
-
-
-def _deviation(values):
-    mean, deviation = values.mean(axis=0), values.std(axis=0)
-    return mean - deviation, mean + deviation
-
-
-_BANDS = {
-    "range": ("min–max over seeds", _range),
-    "deviation": ("± 1 standard deviation over seeds", _deviation),
-}
-
-_LETTERS_IN_A_ROW = 60  # of the legend, next to its lines
-_LETTERS_IN_TWO_COLUMNS = 100
-_COLUMNS = 3  # of panels
-_WIDEST = 5.2  # a panel of returns, in inches
-_LEGEND_LINE, _TITLE_LINE = 0.18, 0.15
+_BAND = "min–max over seeds"
 
 
 def learning_curves(
-    curves: Mapping[str, tuple[Any, Any]],
+    curves: Mapping[str, Curve],
     ylabel: str,
-    band: str = "range",
     references: Mapping[str, float] | None = None,
     ylim: tuple[float, float] | None = None,
     xlabel: str = "environment steps",
 ) -> Figure:
-    """Draw the mean over seeds of several agents, each with a band, in one figure.
-
-    Colours repeat from the eighth agent on; `learning_curve_panels` separates more of them.
+    """Draw the mean over seeds of several agents, with a band from the lowest to the highest seed.
 
     Args:
         curves: dict label -> `(steps, values)`; `steps` is an array `(P,)` and `values` an array
             `(seeds, P)`.
         ylabel: name of the values, with its unit.
-        band: `"range"` (smallest to largest seed) or `"deviation"` (mean ± one population
-            standard deviation). A single seed gets no band.
-        references: dict label -> height of a dashed horizontal line, or `None`.
+        references: dict label -> height of a dotted horizontal line, or `None`.
         ylim: `(low, high)` of the vertical axis, which becomes wider if a curve or band exceeds
             it; `None` for the range of the data.
         xlabel: name of the steps.
 
     Returns:
-        A `matplotlib.figure.Figure`.
-
-    Raises:
-        InvalidInput: if `band` is unknown, there is no curve, or shapes do not match.
-
-    Example:
-        >>> steps, success = [100, 200], [[0.1, 0.6], [0.3, 0.9]]  # of two seeds
-        >>> references = {"all 48 starts": 1.0}
-        >>> figure = learning_curves({"fast": (steps, success)}, "success", references=references)
-    """
-    if band not in _BANDS:
-        raise InvalidInput(f"band must be one of {sorted(_BANDS)}; received {band!r}")
-    checked = _checked(curves)
-    references = references or {}
-    band_name, edges = _BANDS[band]
-    entries = _legend_entries(checked, band_name)
-    columns = _legend_columns(list(entries))
-    more_rows = max(0, math.ceil(len(entries) / columns) - 2)  # of the legend; two have room
-    top = 0.55 + 0.22 * more_rows
-    figure = style.new_figure(style.FIGURE_WIDTH, 3.85 + top)
-    right = max(0.3, style.references_width(references))
-    axes = style.place(figure, 0.75, top, style.FIGURE_WIDTH - 0.75 - right, 3.25)
-    style.plain(axes)
-    style.name_axes(axes, xlabel, ylabel)
-    axes.xaxis.set_major_formatter(_with_commas())
-    for index, (steps, values) in enumerate(checked.values()):
-        _draw_mean(axes, steps, values, edges, 0.18, color=style.colour(index), linewidth=2)
-    axes.margins(x=0)
-    if ylim is not None:
-        _span([axes], *ylim)
-    style.references(figure, axes, references)
-    look: dict[str, Any] = {"fontsize": style.LABEL_SIZE, "labelcolor": style.TEXT}
-    look |= {"borderaxespad": 0.2, "handlelength": 1.6, "columnspacing": 1.6, "frameon": False}
-    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "ncols": columns}
-    axes.legend(list(entries.values()), list(entries), **place, **look)
-    return figure
-
-
-def learning_curve_panels(
-    curves: Mapping[str, tuple[Any, Any]],
-    ylabel: str,
-    ylim: tuple[float, float] | None = None,
-    xlabel: str = "environment steps",
-) -> Figure:
-    """Draw every seed of several agents, one panel per agent, together with the first one's mean.
-
-    This suits an ablation, in which the first agent is the reference.
-
-    Args:
-        curves: dict label -> `(steps, values)`; `steps` is an array `(P,)` and `values` an array
-            `(seeds, P)`. The label is the panel's title.
-        ylabel: name of the values, with its unit.
-        ylim: `(low, high)` of the vertical axes, which become wider if a curve exceeds them;
-            `None` for the range of the data.
-        xlabel: name of the steps.
-
-    Returns:
-        A `matplotlib.figure.Figure`.
+        A `matplotlib.figure.Figure`. Colours repeat after seven lines.
 
     Raises:
         InvalidInput: if there is no curve, or shapes do not match.
 
     Example:
-
-    >>> whole, less = ([0, 1], [[0.0, 1.0], [0.2, 0.9]]), ([0, 1], [[0.0, 0.5]])
-    >>> figure = learning_curve_panels({"all of it": whole, "no memory": less}, "greedy success")
+        >>> steps, success = [100, 200], [[0.1, 0.6], [0.3, 0.9]]  # of two seeds
+        >>> references = {"random play": 0.2}
+        >>> figure = learning_curves({"fast": (steps, success)}, "success", references)
     """
-    checked = _checked(curves)
-    first, (first_steps, first_values) = next(iter(checked.items()))
-    figure, panels = style.grid_of_panels(checked, _COLUMNS, height=1.5, top=0.3)
-    for axes, (steps, values) in zip(panels, checked.values(), strict=True):
-        axes.xaxis.set_major_formatter(_with_commas())
-        axes.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
-        axes.margins(x=0)
-        axes.plot(first_steps, first_values.mean(axis=0), color=style.MUTED, ls=style.DASHED, lw=1)
-        axes.plot(steps, values.T, color=style.colour(0), linewidth=0.8, alpha=0.5)
-        axes.plot(steps, values.mean(axis=0), color=style.colour(0), linewidth=2)
+    if not curves:
+        raise InvalidInput(f"curves must hold at least one curve; received {curves!r}")
+    figure = style.new_figure(style.FIGURE_WIDTH, 4.4)
+    axes = figure.subplots()
+    style.plain(axes)
+    style.name_axes(axes, xlabel, ylabel)
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.margins(x=0)
+    entries: dict[str, Artist] = {}
+    for index, (label, curve) in enumerate(curves.items()):
+        steps, values = _checked_curve(f"curves[{label!r}]", *curve)
+        seeds = f"mean of {len(values)}" if len(values) > 1 else "1 seed"
+        entries[f"{label} ({seeds})"] = style.line(style.colour(index), lw=2)
+        _draw_mean(axes, steps, values, 0.18, color=style.colour(index), linewidth=2)
+    if axes.collections:
+        entries[_BAND] = style.area()
+    references = references or {}
+    colours = dict(zip(references, map(style.colour, itertools.count(len(curves)))))
+    entries |= _draw_references(axes, references, colours)
     if ylim is not None:
-        _span(panels, *ylim)
-    look: dict[str, Any] = {"size": style.LABEL_SIZE, "color": style.TEXT}
-    figure.supxlabel(xlabel, y=0.1 / figure.get_figheight(), **look)
-    figure.supylabel(ylabel, x=0.01, **look)
-    entries = {
-        "mean of seeds": style.line(style.colour(0), lw=2),
-        "a seed": style.line(style.colour(0), lw=0.8, alpha=0.5),
-        f"mean of: {first}": style.line(style.MUTED, style.DASHED, lw=1),
-    }
-    style.legend(figure, 0.75, 0, entries, len(entries))
+        axes.set_ylim(min(ylim[0], axes.dataLim.y0), max(ylim[1], axes.dataLim.y1))
+    style.legend(figure, entries)
     return figure
 
 
@@ -183,30 +105,22 @@ def returns_figure(
     if not panels or not all(panels.values()):
         raise InvalidInput(f"every panel must hold at least one curve; received {panels!r}")
     references = {title: (references or {}).get(title, {}) for title in panels}
-    curves = _labels(panels)
-    heights = dict.fromkeys(label for each in references.values() for label in each)
-    colours = {label: style.colour(i) for i, label in enumerate([*curves, *heights])}
-    entries = {label: style.line(colours[label], marker="o", markersize=4) for label in curves}
-    entries |= {label: style.line(colours[label], "dotted") for label in heights}
-    entries["target"] = style.line(style.MUTED, style.DASHED, lw=1)
-
-    width = min(style.FIGURE_WIDTH, 0.95 + _WIDEST * len(panels))
-    columns = style.legend_columns(entries, width - 0.75)
-    top = 0.2 + _LEGEND_LINE * -(-len(entries) // columns)
-    top += _TITLE_LINE * max(title.count("\n") + 1 for title in panels)
-    figure, row = style.row_of_panels(len(panels), top, 3.0, 0.55, _WIDEST)
+    labels = _labels(panels)
+    colours = {label: style.colour(i) for i, label in enumerate(labels + _labels(references))}
+    entries: dict[str, Artist] = {
+        label: style.line(colours[label], marker="o", markersize=4) for label in labels
+    }
+    figure, row = _row_of_panels(len(panels), 4.0)
     for axes, (title, drawn) in zip(row, panels.items()):
-        style.title(axes, title, style.SMALL_SIZE)
+        style.title(axes, title)
         style.name_axes(axes, "target return", "return" if axes is row[0] else "")
-        for label, height in references[title].items():
-            axes.axhline(height, color=colours[label], linewidth=1.5, linestyle="dotted", zorder=1)
+        entries |= _draw_references(axes, references[title], colours)
         ends = []
         for label, curve in drawn.items():
-            targets, returns = checked_curve(f"panels[{title!r}][{label!r}]", *curve)
+            targets, returns = _checked_curve(f"panels[{title!r}][{label!r}]", *curve)
             order = np.argsort(targets)
             targets, returns = targets[order], returns[:, order]
-            look: dict[str, Any] = {"color": colours[label], "linewidth": 2}
-            _draw_mean(axes, targets, returns, _range, 0.15, **look)
+            _draw_mean(axes, targets, returns, 0.15, color=colours[label], linewidth=2)
             dots: dict[str, Any] = {"color": colours[label], "markersize": 4, "markeredgewidth": 0}
             axes.plot(targets, returns.T, "o", alpha=0.6, **dots)
             ends += [targets[0], targets[-1]]
@@ -216,7 +130,7 @@ def returns_figure(
             axes.plot([low, high], [low, high], color=style.MUTED, **diagonal)
         else:  # a single target
             axes.axline((low, low), slope=1, color=style.MUTED, **diagonal)
-    style.legend(figure, 0.75, 0, entries, columns)
+    style.legend(figure, entries | {"return = target": style.line(style.MUTED, style.DASHED, lw=1)})
     return figure
 
 
@@ -246,91 +160,70 @@ def robustness_figure(
     >>> figure = robustness_figure({"rotation": lines}, "accuracy", {"rotation": (0, 30)})
     """
     labels = [label.partition(" · ") for label in _labels(panels)]
+    if not labels:
+        raise InvalidInput(f"panels must hold at least one line; received {panels!r}")
     models = list(dict.fromkeys(model for model, _, _ in labels))
     kinds = list(dict.fromkeys(kind for *_, kind in labels))
     colours = {model: style.colour(i) for i, model in enumerate(models)}
     dashes = {kind: (0, (4, 2)) if i else "solid" for i, kind in enumerate(kinds)}
-    meanings: dict[str, Artist] = {kind: style.line(style.MUTED, dashes[kind]) for kind in kinds}
+    entries: dict[str, Artist] = {model: style.line(colours[model]) for model in models}
+    entries |= {kind: style.line(style.MUTED, dashes[kind]) for kind in kinds}
 
-    figure, row = style.row_of_panels(len(panels), 0.6, 3.0, gap=0.25)
+    figure, row = _row_of_panels(len(panels), 4.2, sharey=True)
     for axes, (title, lines) in zip(row, panels.items()):
         for label, curve in lines.items():
-            strengths, values = checked_curve(f"panels[{title!r}][{label!r}]", *curve)
+            strengths, values = _checked_curve(f"panels[{title!r}][{label!r}]", *curve)
             model, _, kind = label.partition(" · ")
             look: dict[str, Any] = {"color": colours[model], "linestyle": dashes[kind], "lw": 1.8}
-            _draw_mean(axes, strengths, values, _range, 0.15, **look)
+            _draw_mean(axes, strengths, values, 0.15, **look)
             if len(values) > 1:
-                meanings["min–max over seeds"] = style.area(alpha=0.35)
+                entries[_BAND] = style.area(alpha=0.35)
         if references and title in references:
             axes.axvspan(*references[title], color=style.GRID, zorder=0, linewidth=0)
-            meanings["range in training"] = style.area(style.GRID, 1)
+            entries["range in training"] = style.area(style.GRID, 1)
         style.name_axes(axes, title, ylabel if axes is row[0] else "")
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         axes.set_ylim(0, 1.01)
         axes.margins(x=0)
-        axes.tick_params(labelleft=axes is row[0])
-    named = {model: style.line(colours[model]) for model in models}
-    style.legend(figure, 0.75, 0, named, len(named))
-    style.legend(figure, 0.75, 0.22, meanings, len(meanings))
+    style.legend(figure, entries)
     return figure
 
 
-def _checked(curves: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return the curves as arrays; there must be at least one."""
-    if not curves:
-        raise InvalidInput(f"curves must hold at least one curve; received {curves!r}")
-    return {label: checked_curve(f"curves[{label!r}]", *curve) for label, curve in curves.items()}
+def _row_of_panels(count: int, height: float, **options: Any) -> tuple[Figure, Sequence[Axes]]:
+    """Return a figure with a row of plain axes, and the axes."""
+    figure = style.new_figure(min(style.FIGURE_WIDTH, 0.95 + 5.2 * count), height)
+    row = figure.subplots(1, count, squeeze=False, **options)[0]
+    for axes in row:
+        style.plain(axes)
+    return figure, row
 
 
-def _legend_entries(curves, band_name):
-    """Return the names of the curves with their numbers of seeds, and that of the band."""
-    entries: dict[str, Artist] = {}
-    for i, (label, (_, values)) in enumerate(curves.items()):
-        seeds = f"mean of {len(values)}" if len(values) > 1 else "1 seed"
-        entries[f"{label} ({seeds})"] = style.line(style.colour(i), lw=2)
-    if any(len(values) > 1 for _, values in curves.values()):
-        entries[band_name] = style.area()
-    return entries
+def _checked_curve(name: str, places: Any, values: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return a curve's places `(P,)` and its values `(seeds, P)` as floats."""
+    places = shaped(f"{name}[0]", places, "P")
+    return places, shaped(f"{name}[1]", values, "seeds", len(places))
 
 
 def _labels(panels: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the labels of all panels, each once."""
-    labels = list(dict.fromkeys(label for lines in panels.values() for label in lines))
-    if not labels:
-        raise InvalidInput(f"panels must hold at least one line; received {panels!r}")
-    return labels
+    return list(dict.fromkeys(label for lines in panels.values() for label in lines))
 
 
 def _draw_mean(
-    axes: Axes, places: np.ndarray, values: np.ndarray, edges: Callable, alpha: float, **look: Any
+    axes: Axes, places: np.ndarray, values: np.ndarray, alpha: float, **look: Any
 ) -> None:
     """Draw the mean of a curve over seeds, and its band if there are several."""
     axes.plot(places, values.mean(axis=0), **look)
     if len(values) > 1:
-        axes.fill_between(places, *edges(values), color=look["color"], alpha=alpha, linewidth=0)
+        edges = values.min(axis=0), values.max(axis=0)
+        axes.fill_between(places, *edges, color=look["color"], alpha=alpha, linewidth=0)
 
 
-def _with_commas() -> FuncFormatter:
-    """Return a formatter of steps; each axis needs its own, which keeps a reference to it."""
-    return FuncFormatter(lambda steps, _: f"{steps:,.0f}")
-
-
-def _span(panels: list[Axes], low: float, high: float) -> None:
-    """Set the vertical limits, wider and with a margin if a curve exceeds them."""
-    lowest = min(axes.dataLim.y0 for axes in panels)
-    highest = max(axes.dataLim.y1 for axes in panels)
-    room = 0.02 * (max(high, highest) - min(low, lowest))
-    for axes in panels:
-        axes.set_ylim(
-            lowest - room if lowest < low else low, highest + room if highest > high else high
-        )
-
-
-def _legend_columns(names: list[str]) -> int:
-    """Return the number of columns that fit: all names in one row, two, or one."""
-    lengths = [len(name) for name in names]
-    if sum(lengths) <= _LETTERS_IN_A_ROW:
-        return len(names)
-    rows = math.ceil(len(names) / 2)  # the first column is filled first
-    fits = max(lengths[:rows]) + max(lengths[rows:], default=0) <= _LETTERS_IN_TWO_COLUMNS
-    return 2 if fits else 1
+def _draw_references(
+    axes: Axes, heights: Mapping[str, float], colours: Mapping[str, str]
+) -> dict[str, Artist]:
+    """Draw dotted horizontal lines and return their entries of the legend."""
+    look: dict[str, Any] = {"linestyle": "dotted", "lw": 1.5}
+    for label, height in heights.items():
+        axes.axhline(height, color=colours[label], zorder=1, **look)
+    return {label: style.line(colours[label], **look) for label in heights}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     Cells = Sequence[Mapping[str, tuple[int, int]]]
 
 VIEW = "view"
+AGENT = "agent"
 
-_TOP, _RIGHT, _BOTTOM = 0.62, 0.2, 0.55  # inches
-_PANEL, _GAP, _ROW = 1.35, 0.42, 0.24
-_LEGEND, _COLOUR_BAR = 0.3, 0.65
+_PANEL, _ROW = 1.35, 0.28  # heights in inches
 _SMALLEST_RANGE = 0.2
 _MOST_LINES = 16
 _TITLES = {
@@ -114,7 +113,7 @@ class EpisodeMemory:
         return np.split(mean, [first, first + self.grid[0] * self.grid[1]], axis=-1)
 
 
-def gates_figure(memory: EpisodeMemory, cells: Cells, source: str = "agent") -> Figure:
+def gates_figure(memory: EpisodeMemory, cells: Cells) -> Figure:
     """Draw how far the gates of a memory are open at each step, and which entities are in view.
 
     Each slot is a line. More than 16 slots, such as an LSTM's units, are rows of an image, in which
@@ -124,8 +123,8 @@ def gates_figure(memory: EpisodeMemory, cells: Cells, source: str = "agent") -> 
 
     Args:
         memory: memory of an episode of T steps, with an `"input"` gate, a `"forget"` gate or both.
-        cells: T dicts label -> `(x, y)` of the entities in view, as for `film`.
-        source: label of the agent itself, which is always in view.
+        cells: T dicts label -> `(x, y)` of the entities in view, as for `film`. The label `"agent"`
+            is not drawn, because the agent is always in view.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -140,42 +139,6 @@ def gates_figure(memory: EpisodeMemory, cells: Cells, source: str = "agent") -> 
         >>> len(figure.axes)  # the gate, and the entities in view
         2
     """
-    gates = _titled_gates(memory, cells)
-    labels = [
-        label for label in dict.fromkeys(x for each in cells for x in each) if label != source
-    ]
-    many = len(memory.slots) > _MOST_LINES
-    left = max(0.75, 0.25 + style.LETTER * max(map(len, labels), default=0))
-    width = style.FIGURE_WIDTH - left - _RIGHT - (_COLOUR_BAR if many else 0.0)
-    in_view = _GAP + _ROW * len(labels) if labels else 0.0
-    top = _TOP - (_LEGEND if many else 0.0)
-    height = top + len(gates) * (_PANEL + _GAP) - _GAP + in_view + _BOTTOM
-    figure = style.new_figure(style.FIGURE_WIDTH, height)
-    panels = []
-    for _ in gates:
-        panels.append(style.place(figure, left, top, width, _PANEL))
-        style.plain(panels[-1])
-        top += _PANEL + _GAP
-    if many:
-        image = _draw_rows(panels, gates)
-        style.colour_bar(figure, image, left + width + 0.12, _TOP - _LEGEND, _PANEL, "")
-    else:
-        for axes, (title, gate) in zip(panels, gates.items()):
-            _draw_lines(axes, gate, title)
-        entries = {name: style.line(style.colour(i)) for i, name in enumerate(memory.slots)}
-        style.legend(figure, left, 0.08, entries, style.legend_columns(entries, width))
-    if labels:
-        panels.append(style.place(figure, left, top, width, _ROW * len(labels)))
-        _draw_in_view(panels, cells, labels, style.ACCENT if many else style.MUTED)
-    for axes in panels:
-        style.number_steps(axes, memory.steps)
-        axes.tick_params(labelbottom=axes is panels[-1])
-    style.name_axes(panels[-1], "step of the episode")
-    return figure
-
-
-def _titled_gates(memory: EpisodeMemory, cells: Cells) -> dict[str, np.ndarray]:
-    """Return title → gate of the gates that are drawn."""
     gates = {title: memory.gates[name] for name, title in _TITLES.items() if name in memory.gates}
     if not gates:
         raise InvalidInput(f"expected a gate of {[*_TITLES]}; received {[*memory.gates]}")
@@ -183,7 +146,29 @@ def _titled_gates(memory: EpisodeMemory, cells: Cells) -> dict[str, np.ndarray]:
         raise InvalidInput(
             f"cells must be {memory.steps} dicts, one per step of the memory; received {len(cells)}"
         )
-    return gates
+    labels = [label for label in dict.fromkeys(x for each in cells for x in each) if label != AGENT]
+    many = len(memory.slots) > _MOST_LINES
+    heights = [_PANEL] * len(gates) + [_ROW * len(labels)] * bool(labels)
+    figure = style.new_figure(style.FIGURE_WIDTH, sum(heights) + 0.4 * len(heights) + 0.6)
+    grid = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)
+    panels: list[Axes] = grid[:, 0].tolist()
+    for axes in panels:
+        style.plain(axes)
+    if many:
+        image = _draw_rows(panels, gates)
+        style.colour_bar(figure, image, panels[: len(gates)], "")
+    else:
+        for axes, (title, gate) in zip(panels, gates.items()):
+            _draw_lines(axes, gate, title)
+        entries = {name: style.line(style.colour(i)) for i, name in enumerate(memory.slots)}
+        style.legend(figure, entries)
+    if labels:
+        _draw_in_view(panels, cells, labels, style.ACCENT if many else style.MUTED)
+    for axes in panels:
+        style.number_steps(axes, memory.steps)
+        axes.tick_params(labelbottom=axes is panels[-1])
+    style.name_axes(panels[-1], "step of the episode")
+    return figure
 
 
 def _draw_rows(panels: Sequence[Axes], gates: Mapping[str, np.ndarray]) -> AxesImage:
@@ -203,7 +188,7 @@ def _draw_rows(panels: Sequence[Axes], gates: Mapping[str, np.ndarray]) -> AxesI
         axes.grid(False)
         axes.set_yticks([])
         title = f"{title}: a row per unit, those that change most first"
-        style.title(axes, title, style.SMALL_SIZE)
+        style.title(axes, title)
     return image
 
 
@@ -215,7 +200,7 @@ def _draw_lines(axes: Axes, gate: np.ndarray, title: str) -> None:
     middle, half = (gate.max() + gate.min()) / 2, (gate.max() - gate.min()) / 2
     half = max(_SMALLEST_RANGE / 2, 1.1 * half)
     axes.set_ylim(middle - half, middle + half)
-    style.title(axes, title, style.SMALL_SIZE)
+    style.title(axes, title)
 
 
 def _draw_in_view(panels: Sequence[Axes], cells: Cells, labels: Sequence[str], colour: str) -> None:
@@ -225,21 +210,16 @@ def _draw_in_view(panels: Sequence[Axes], cells: Cells, labels: Sequence[str], c
     axes.grid(False)
     begins = set()
     for row, label in enumerate(labels):
-        stays = list(_stays(cells, label))
+        seen = np.array([False, *(label in each for each in cells), False])
+        changes = np.flatnonzero(seen[1:] != seen[:-1]) + 1
+        stays = changes.reshape(-1, 2).tolist()  # the first step, and the one after the last
         begins |= {begin for begin, _ in stays}
         bars = [(begin - 0.5, end - begin) for begin, end in stays]
         axes.broken_barh(bars, (row - 0.31, 0.62), color=style.BAR)
     axes.set_ylim(len(labels) - 0.5, -0.5)
     axes.set_yticks(range(len(labels)), labels)
     axes.tick_params(axis="y", length=0, labelcolor=style.TEXT)
-    style.title(axes, "in view (dashed: something comes into view)", style.SMALL_SIZE)
+    style.title(axes, "in view (dashed: something comes into view)")
     for begin in sorted(begins):
         for panel in panels:
             panel.axvline(begin, color=colour, lw=1, linestyle=style.DASHED, zorder=1)
-
-
-def _stays(cells: Cells, label: str) -> Iterator[tuple[int, int]]:
-    """Yield (first step, step after the last) of each period in which an entity is in view."""
-    seen = np.array([False, *(label in each for each in cells), False])
-    changes = np.flatnonzero(seen[1:] != seen[:-1]) + 1
-    yield from zip(changes[::2].tolist(), changes[1::2].tolist())

@@ -16,7 +16,6 @@ from rrl_tf.viz._checks import shaped
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_MARGIN, _GAP, _LEGEND, _HEADING = 0.2, 0.14, 0.36, 0.3
 _NODE, _WIDEST = 42, 3.2  # points² and points
 _ITERATIONS = 300  # of the layout
 
@@ -49,16 +48,14 @@ def graph_attention_figure(
         >>> figure = graph_attention_figure(edges, 0, np.array([True] * 3), rounds)
     """
     edges, connected, drawn = _checked(edges, marked, connected, rounds)
-    panel = (style.FIGURE_WIDTH - 2 * _MARGIN + _GAP) / max(len(drawn), 3) - _GAP
-    width = 2 * _MARGIN + len(drawn) * (panel + _GAP) - _GAP
-    top = _LEGEND + _HEADING
-    figure = style.new_figure(max(width, 6.0), top + panel + _MARGIN)
+    panel = min(3.0, style.FIGURE_WIDTH / len(drawn))
+    figure = style.new_figure(max(6.0, panel * len(drawn)), panel + 0.6)
     places = graph_layout(edges)
-    for number, (title, (attention, share)) in enumerate(drawn.items()):
-        axes = style.place(figure, _MARGIN + number * (panel + _GAP), top, panel, panel)
+    row = figure.subplots(1, len(drawn), squeeze=False)[0]
+    for axes, (title, (attention, probability)) in zip(row, drawn.items()):
         _draw(axes, places, edges, attention)
-        _draw_nodes(axes, places, marked, connected, share)
-        style.title(axes, title, style.SMALL_SIZE)
+        _draw_nodes(axes, places, marked, connected, probability)
+        style.title(axes, title)
     _explain(figure)
     return figure
 
@@ -110,9 +107,9 @@ def _draw(axes, places, edges, attention):
     ones, others = np.nonzero(np.triu(edges))
     lines = np.stack([places[ones], places[others]], axis=1)
     axes.add_collection(LineCollection(list(lines), colors=style.LINE, linewidths=0.8, zorder=1))
-    looking, seen = np.nonzero(attention > 1e-3)
-    halves = np.stack([places[looking], (places[looking] + places[seen]) / 2], axis=1)
-    widths = _WIDEST * attention[looking, seen]
+    attending, seen = np.nonzero(attention > 1e-3)
+    halves = np.stack([places[attending], (places[attending] + places[seen]) / 2], axis=1)
+    widths = _WIDEST * attention[attending, seen]
     collection = LineCollection(list(halves), colors=style.PALETTE[0], linewidths=widths, zorder=2)
     axes.add_collection(collection)
     middle, reach = (places.max(0) + places.min(0)) / 2, np.ptp(places, axis=0).max() / 2 + 0.6
@@ -121,14 +118,14 @@ def _draw(axes, places, edges, attention):
     style.bare(axes)
 
 
-def _draw_nodes(axes, places, marked, connected, share):
+def _draw_nodes(axes, places, marked, connected, probability):
     """Draw the nodes, as dark as their probability, in a ring that shows the correct answer."""
     rings = [style.TEXT if yes else style.LINE for yes in connected]
     widths = [1.2] * len(rings)
     rings[marked], widths[marked] = style.ACCENT, 2.2
     look = {"s": _NODE, "cmap": style.ATTENTION_MAP, "vmin": 0, "vmax": 1, "zorder": 3}
     x, y = places.T
-    axes.scatter(x, y, c=share, edgecolors=rings, linewidths=widths, **look)
+    axes.scatter(x, y, c=probability, edgecolors=rings, linewidths=widths, **look)
 
 
 def _explain(figure):
@@ -142,7 +139,7 @@ def _explain(figure):
         "predicted connected": style.line(yes, **dot),
         "attention": style.line(style.PALETTE[0], lw=_WIDEST),
     }
-    style.legend(figure, _MARGIN, 0.05, entries, len(entries))
+    style.legend(figure, entries)
 
 
 def _checked(edges, marked, connected, rounds):

@@ -9,21 +9,19 @@ import numpy as np
 
 from rrl_tf.errors import InvalidInput
 from rrl_tf.viz import style
-from rrl_tf.viz._checks import checked_maps, shaped
+from rrl_tf.viz._checks import shaped
 from rrl_tf.viz.attention import draw_weights
 
 if TYPE_CHECKING:
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-_MARGIN, _GAP, _NAMES = 0.2, 0.12, 0.35  # inches
+_PER_ROW = 5  # images
 
 
 def digits_figure(
     images: Any,
     titles: Sequence[str],
     maps: Mapping[str, Any] | None = None,
-    per_row: int = 5,
 ) -> Figure:
     """Draw images in rows, each above the maps of the attention in it.
 
@@ -34,7 +32,6 @@ def digits_figure(
         images: array `(M, height, width)`, values in [0, 1].
         titles: M strings, one above each image.
         maps: dict name → array `(M, rows, columns)`, attention per cell; `None` for none.
-        per_row: number of images in a row.
 
     Returns:
         A `matplotlib.figure.Figure`.
@@ -64,13 +61,13 @@ def digits_figure(
         axes.contour(place, place, image, levels=[0.4], colors=style.ACCENT, linewidths=0.7)
         axes.set(xlim=(place[0], place[-1]), ylim=(place[-1], place[0]))
 
-    return _images_over_maps(images, titles, maps, draw, min(per_row, len(images)), 1.5, 0.26)
+    return _images_over_maps(images, titles, maps, draw)
 
 
 def questions_figure(
     images: Any, titles: Sequence[str], maps: Mapping[str, Any], stride: float
 ) -> Figure:
-    """Draw pictures in a row, each above maps of the attention for a question about it.
+    """Draw pictures in rows, each above maps of the attention for a question about it.
 
     The darker a cell, the more attention it receives. The picture's objects cover the cells.
 
@@ -107,7 +104,7 @@ def questions_figure(
         axes.imshow(np.concatenate([image, opaque], axis=-1))
         axes.set(xlim=(-0.5, columns - 0.5), ylim=(rows - 0.5, -0.5))
 
-    return _images_over_maps(images, titles, maps, draw, len(images), 1.6, 0.62)
+    return _images_over_maps(images, titles, maps, draw)
 
 
 def _images_over_maps(
@@ -115,30 +112,32 @@ def _images_over_maps(
     titles: Sequence[str],
     maps: Mapping[str, Any] | None,
     draw: Callable[..., None],
-    per_row: int,
-    largest: float,
-    heading: float,
 ) -> Figure:
     """Place titled images in rows, each above its maps; `draw(axes, image, map or None)`."""
-    checked = checked_maps(images, titles, maps)
-    panel = (style.FIGURE_WIDTH - 2 * _MARGIN - _NAMES - (per_row - 1) * _GAP) / per_row
-    panel = min(panel, largest)
-    block = heading + (1 + len(checked)) * (panel + _GAP)
-    lines = -(-len(images) // per_row)
-    width = 2 * _MARGIN + _NAMES + per_row * (panel + _GAP) - _GAP
-    figure = style.new_figure(width, lines * block + 2 * _MARGIN - _GAP)
+    count = len(images)
+    if len(titles) != count:
+        raise InvalidInput(f"{count} images need as many titles; received {len(titles)}")
+    layers: dict[str, Any] = {"": [None] * count}
+    for name, each in (maps or {}).items():
+        layers[name] = shaped(f"maps[{name!r}]", each, count, "rows", "columns")
+    columns = min(count, _PER_ROW)
+    lines = -(-count // columns)
+    heading = 0.3 + 0.13 * max(title.count("\n") for title in titles)
+    height = lines * (len(layers) * 1.6 + heading) + 0.2
+    figure = style.new_figure(1.7 * columns + 0.4, height)
+    panels = figure.subplots(lines * len(layers), columns, squeeze=False)
+    for axes in panels.flat:
+        axes.set_axis_off()
     for i, (image, title) in enumerate(zip(images, titles)):
-        line, column = divmod(i, per_row)
-        left, top = _MARGIN + _NAMES + column * (panel + _GAP), _MARGIN + line * block + heading
-        for name, weights in [("", None), *((name, each[i]) for name, each in checked.items())]:
-            axes = style.place(figure, left, top, panel, panel)
-            draw(axes, image, weights)
+        line, column = divmod(i, columns)
+        rows = panels[line * len(layers) :, column]
+        for axes, (name, layer) in zip(rows, layers.items()):
+            axes.set_axis_on()
+            draw(axes, image, layer[i])
             style.bare(axes)
-            if weights is None:
-                style.title(axes, title, style.SMALL_SIZE)
-            elif column == 0:
-                axes.set_ylabel(name, size=style.SMALL_SIZE, color=style.MUTED, labelpad=4)
-            top += panel + _GAP
+            if column == 0:
+                axes.set_ylabel(name, size=style.SMALL_SIZE, color=style.MUTED)
+        style.title(rows[0], title)
     return figure
 
 
@@ -193,52 +192,34 @@ def memory_attention_figure(
         >>> names = ["1", "2", "3", "4", "in"]
         >>> figure = memory_attention_figure(scores, names, ["a", "b", "c"], queries=4)
     """
-    scores = _checked_attention(scores, entities, steps, queries)[:, :, :queries]
-    times, heads, rows, columns = scores.shape
-    gap, top, letters = 0.1, 0.62, max(map(len, entities))
-    left = max(0.95, 0.55 + style.LETTER * letters)
-    width = (style.FIGURE_WIDTH - left - 0.8 - gap * (times - 1)) / times
-    height = width * rows / columns
-    upright = letters > 2  # long names are written upright
-    bottom = 0.28 + 0.9 * style.LETTER * letters * upright
-    figure = style.new_figure(style.FIGURE_WIDTH, top + heads * (height + gap) + bottom)
-    largest = float(scores.max()) or 1.0  # masked steps are all zero
-    for t in range(times):
-        for head in range(heads):
-            above = top + head * (height + gap)
-            axes = style.place(figure, left + t * (width + gap), above, width, height)
-            image = axes.imshow(scores[t, head], style.ATTENTION_MAP, vmin=0, vmax=largest)
-            axes.set_aspect("auto")
-            style.bare(axes)
-            if head == 0:
-                style.title(axes, steps[t], style.SMALL_SIZE, loc="center")
-            if head == heads - 1:
-                _name_ticks(axes.xaxis, entities, 90 if upright else 0)
-            if t == 0:
-                _name_ticks(axes.yaxis, entities[:rows])
-                style.write(figure, 0.1, above + height / 2, f"head {head + 1}", va="center")
-    bar = left + times * (width + gap), top, heads * (height + gap) - gap
-    style.colour_bar(figure, image, *bar, "attention")
-    style.write(figure, left, 0.1, "attention at every step: a row attends to the columns")
-    return figure
-
-
-def _checked_attention(scores, entities, steps, queries):
     scores = shaped("scores", scores, "T", "H", "N", "N")
-    for argument, names, size in (("steps", steps, 0), ("entities", entities, 3)):
-        if len(names) != scores.shape[size]:
+    times, heads, size, _ = scores.shape
+    for argument, names, count in (("steps", steps, times), ("entities", entities, size)):
+        if len(names) != count:
             raise InvalidInput(
-                f"{argument} must be {scores.shape[size]} names for scores of shape "
-                f"{scores.shape}; received {names!r}"
+                f"{argument} must be {count} names for scores of shape {scores.shape}; "
+                f"received {names!r}"
             )
-    if queries is not None and not 1 <= queries <= scores.shape[2]:
-        raise InvalidInput(f"queries must be 1 to {scores.shape[2]}; received {queries!r}")
-    return scores
-
-
-def _name_ticks(axis: Axis, names: Sequence[str], rotation: int = 0) -> None:
-    """Write the names of the entities along one side of a panel."""
-    axis.set_ticks(range(len(names)), names, rotation=rotation)
-    axis.set_tick_params(
-        length=0, labelsize=style.SMALL_SIZE - 1.5, labelcolor=style.MUTED, pad=2.5
-    )
+    if queries is not None and not 1 <= queries <= size:
+        raise InvalidInput(f"queries must be 1 to {size}; received {queries!r}")
+    scores = scores[:, :, :queries]
+    rows = scores.shape[2]
+    height = 0.9 + heads * (0.15 + 8 / times * rows / size)
+    figure = style.new_figure(style.FIGURE_WIDTH, height)
+    figure.suptitle("attention at every step: a row attends to the columns", size=style.LABEL_SIZE)
+    panels = figure.subplots(heads, times, squeeze=False, sharex=True, sharey=True)
+    largest = float(scores.max()) or 1.0  # masked steps are all zero
+    look = {"length": 0, "labelsize": style.SMALL_SIZE - 1.5, "labelcolor": style.MUTED}
+    for (head, t), axes in np.ndenumerate(panels):
+        image = axes.imshow(scores[t, head], style.ATTENTION_MAP, vmin=0, vmax=largest)
+        axes.set_aspect("auto")
+        style.bare(axes)
+        axes.set_xticks(range(size), entities, rotation=90 if max(map(len, entities)) > 2 else 0)
+        axes.set_yticks(range(rows), entities[:rows])
+        axes.tick_params(**look)
+        if head == 0:
+            style.title(axes, steps[t], loc="center")
+        if t == 0:
+            axes.set_ylabel(f"head {head + 1}", size=style.LABEL_SIZE, color=style.TEXT)
+    style.colour_bar(figure, image, panels, "attention")
+    return figure

@@ -96,8 +96,7 @@ def as_bytes(name: str, strings: np.ndarray) -> np.ndarray:
         if not isinstance(entry, str | bytes):
             raise ServingError(
                 "INVALID_ARGUMENT",
-                f"the entries of {name!r} must be strings or bytes; "
-                f"received {reprlib.repr(entry)}.",
+                f"the entries of {name!r} must be strings or bytes; received {reprlib.repr(entry)}",
             )
         return entry.encode() if isinstance(entry, str) else entry
 

@@ -18,11 +18,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -67,7 +66,7 @@ def connect(
         split_address(address, _SCHEMES), model, version, label, certificates, identity
     )
     kind = GrpcTransport if address.startswith("grpc") else RestTransport
-    return Client(kind(place), timeout, retries)
+    return Client(AsyncClient(kind(place), timeout, retries, _block))
 
 
 def connect_async(
@@ -100,36 +99,33 @@ def _pauses(deadline, retries):
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-class _BaseClient:
-    """What both clients share: time limits, and the signatures of the model."""
-
-    def __init__(self, transport: Any, timeout: float, retries: int | None) -> None:
-        #: Builds, sends and reads requests; of `serving.client.rest` or `serving.client.grpc`.
-        self.transport = transport
-        self._timeout = timeout
-        self._retries = retries
-        self._signatures: dict[str, Any] | None = None
-
-    def _deadline(self, timeout):
-        return time.monotonic() + (self._timeout if timeout is None else timeout)
-
-    @contextlib.contextmanager
-    def _outdated_after_errors(self) -> Iterator[None]:
-        """Forget the signatures after an error that another version of the model may cause."""
-        try:
-            yield
-        except ServingError as error:
-            if error.code in ("INTERNAL", "INVALID_ARGUMENT"):
-                self._signatures = None
-            raise
+async def _block(seconds):
+    time.sleep(seconds)
 
 
-class Client(_BaseClient):
+def _finish(coroutine):
+    """Return the result of a coroutine that never waits for an event loop."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    raise RuntimeError("a blocking transport must not wait for an event loop")
+
+
+class Client:
     """A served policy; made by `connect`. Several threads may share a client.
 
     Every method raises `ServingError`, with the server's canonical code (INVALID_ARGUMENT,
     NOT_FOUND, UNAVAILABLE, DEADLINE_EXCEEDED, ...) as `code`, and the server's message.
+
+    Args:
+        client: An `AsyncClient` whose transport blocks instead of waiting for an event loop.
     """
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+        #: Builds, sends and reads requests; of `serving.client.rest` or `serving.client.grpc`.
+        self.transport = client.transport
 
     def act(
         self,
@@ -150,11 +146,7 @@ class Client(_BaseClient):
         Raises:
             ValueError: If the policy needs more than an observation; see `serving.sessions`.
         """
-        name = "act_with_attention" if return_attention_scores else "act"
-        deadline = self._deadline(timeout)
-        batch, single = as_batch(observation, _find(self._load_signatures(deadline), name))
-        outputs = self.predict({"observation": batch}, name, deadline - time.monotonic())
-        return split_outputs(outputs, single, return_attention_scores)
+        return _finish(self._client.act(observation, return_attention_scores, timeout=timeout))
 
     def predict(
         self,
@@ -163,11 +155,7 @@ class Client(_BaseClient):
         timeout: float | None = None,
     ) -> dict[str, np.ndarray]:
         """Return name -> array of the outputs of a signature for name -> array of its inputs."""
-        deadline = self._deadline(timeout)
-        specs = _find(self._load_signatures(deadline), signature)
-        request = self.transport.predict_request(inputs, signature, specs)
-        with self._outdated_after_errors():
-            return self.transport.read_outputs(self._send(request, deadline), specs)
+        return _finish(self._client.predict(inputs, signature, timeout))
 
     @property
     def signatures(self) -> dict[str, Any]:
@@ -175,29 +163,11 @@ class Client(_BaseClient):
 
         Requested once, and again after a failure that another version may have caused.
         """
-        return self._load_signatures(self._deadline(None))
-
-    def _load_signatures(self, deadline):
-        signatures = self._signatures  # another thread may reset the attribute
-        if signatures is None:
-            reply = self._send(self.transport.metadata_request(), deadline)
-            signatures = self._signatures = self.transport.read_signatures(reply)
-        return signatures
-
-    def _send(self, request, deadline):
-        pauses = _pauses(deadline, self._retries)
-        while True:
-            try:
-                return self.transport.send(request, max(deadline - time.monotonic(), 1e-3))
-            except ServingError as error:
-                pause = next(pauses, None) if error.code == "UNAVAILABLE" else None
-                if pause is None:
-                    raise
-            time.sleep(pause)
+        return _finish(self._client.signatures())
 
     def close(self) -> None:
         """Close the connections."""
-        self.transport.close()
+        _finish(self._client.close())
 
     def __enter__(self) -> Client:
         return self
@@ -206,11 +176,25 @@ class Client(_BaseClient):
         self.close()
 
 
-class AsyncClient(_BaseClient):
+class AsyncClient:
     """A served policy for the tasks of one event loop; made by `connect_async`.
 
     Every method raises `ServingError`, as those of `Client` do.
     """
+
+    def __init__(
+        self,
+        transport: Any,
+        timeout: float,
+        retries: int | None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.transport = transport
+        self._timeout, self._retries, self._sleep = timeout, retries, sleep
+        self._signatures: dict[str, Any] | None = None
+
+    def _deadline(self, timeout):
+        return time.monotonic() + (self._timeout if timeout is None else timeout)
 
     async def act(
         self,
@@ -236,15 +220,19 @@ class AsyncClient(_BaseClient):
         deadline = self._deadline(timeout)
         specs = _find(await self._load_signatures(deadline), signature)
         request = self.transport.predict_request(inputs, signature, specs)
-        with self._outdated_after_errors():
+        try:
             return self.transport.read_outputs(await self._send(request, deadline), specs)
+        except ServingError as error:
+            if error.code in ("INTERNAL", "INVALID_ARGUMENT"):  # perhaps of another version
+                self._signatures = None
+            raise
 
     async def signatures(self) -> dict[str, Any]:
         """Return name -> {"inputs", "outputs"} of name -> (dtype, shape), as of `Client`."""
         return await self._load_signatures(self._deadline(None))
 
     async def _load_signatures(self, deadline):
-        signatures = self._signatures  # another task may reset the attribute
+        signatures = self._signatures  # another thread or task may reset the attribute
         if signatures is None:
             reply = await self._send(self.transport.metadata_request(), deadline)
             signatures = self._signatures = self.transport.read_signatures(reply)
@@ -259,7 +247,7 @@ class AsyncClient(_BaseClient):
                 pause = next(pauses, None) if error.code == "UNAVAILABLE" else None
                 if pause is None:
                     raise
-            await asyncio.sleep(pause)
+            await self._sleep(pause)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -276,6 +264,6 @@ def _find(signatures, name):
     if name not in signatures:
         raise ServingError(
             "FAILED_PRECONDITION",
-            f"the model has no signature {name!r}; its signatures are {sorted(signatures)}.",
+            f"the model has no signature {name!r}; its signatures are {sorted(signatures)}",
         )
     return signatures[name]

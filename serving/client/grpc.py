@@ -99,21 +99,21 @@ class GrpcMessages:
 
 
 class GrpcTransport(GrpcMessages):
-    """Sends requests over one channel, from any thread."""
+    """Sends requests over one channel, from any thread. Its coroutines block, and never wait."""
 
     def __init__(self, address: ModelAddress) -> None:
         super().__init__(address)
         self._channel = self.make_channel(self._grpc)
         self._stub = self._make_stub(self._channel)
 
-    def send(self, request: tuple[str, Any], timeout: float) -> Any:
+    async def send(self, request: tuple[str, Any], timeout: float) -> Any:
         method, message = request
         try:
             return getattr(self._stub, method)(message, timeout=timeout)
         except self._grpc.RpcError as error:
             raise self.error_of(error) from error
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._channel.close()
 
 

@@ -135,13 +135,16 @@ def _decode_base64(members):
 
 
 class RestTransport(RestMessages):
-    """Sends requests over connections of `http.client`, which stay open for the next request."""
+    """Sends requests over connections of `http.client`, which stay open for the next request.
+
+    Its coroutines block, and never wait.
+    """
 
     def __init__(self, address: ModelAddress) -> None:
         super().__init__(address)
         self._idle: list[http.client.HTTPConnection] = []
 
-    def send(self, request: tuple[str, str, bytes | None], timeout: float) -> Any:
+    async def send(self, request: tuple[str, str, bytes | None], timeout: float) -> Any:
         deadline = time.monotonic() + timeout
         connections = [self._new_connection()]
         with contextlib.suppress(IndexError):  # another thread may take the last idle one
@@ -166,7 +169,7 @@ class RestTransport(RestMessages):
             return http.client.HTTPConnection(*place)
         return http.client.HTTPSConnection(*place, context=self.tls)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         while self._idle:
             self._idle.pop().close()
 

@@ -18,7 +18,7 @@ from safetensors.numpy import save
 from rrl_tf._arguments import path_of
 from rrl_tf._atomic_dir import draft_folder
 from rrl_tf.errors import InvalidInput
-from rrl_tf.presets import POLICY, preset_folder, preset_name
+from rrl_tf.pretrained import POLICY, pretrained_folder, pretrained_name
 from serving.playground.networks import check_network, network_description
 
 __all__ = ["page_files", "write_page"]
@@ -79,7 +79,7 @@ def page_files(presets: Sequence[str | os.PathLike[str]], about: str = "") -> di
         raise InvalidInput(
             f"`presets` must be a list of at least one preset; received {presets!r}."
         )
-    names = [preset_name(preset) for preset in presets]
+    names = [pretrained_name(preset) for preset in presets]
     if len({*names}) < len(names):
         raise InvalidInput(f"`presets` must have different names; received {names}.")
     files = {path.name: path.read_bytes() for path in sorted(_FOLDER.iterdir())}
@@ -104,9 +104,9 @@ def page_files(presets: Sequence[str | os.PathLike[str]], about: str = "") -> di
 def _model(name, preset):
     """Return the entry of a preset in `config.json`, and the content of its file of weights."""
     from rrl_tf.export import load_policy, newest_version  # here, because they load TensorFlow
-    from rrl_tf.models.trained import read_preset
+    from rrl_tf.models.base import read_pretrained
 
-    network = read_preset(preset)
+    network = read_pretrained(preset)
     check_network(network, name)
     # `relations/block/dense_1/kernel`, with a memory or without
     weights = {
@@ -115,12 +115,12 @@ def _model(name, preset):
     }
     if other := [key for key, array in weights.items() if not np.isfinite(array).all()]:
         raise InvalidInput(f"weights must be finite; received {name!r}, where {other} are not.")
-    version = newest_version(preset_folder(preset) / POLICY)
+    version = newest_version(pretrained_folder(preset) / POLICY)
     policy = load_policy(version)
     model = {
         "name": name,
         "version": int(version.name),
         "policy": policy.details,
-        "network": network_description(network, policy, name),
+        "network": network_description(network, policy),
     }
     return model, save(weights)

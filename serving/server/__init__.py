@@ -3,7 +3,7 @@
 It answers in the TensorFlow Serving protocol on one machine, without Docker: a client moves between
 this server and tensorflow_model_server without a change. `--help` lists the flags.
 
-    command                   the command line: signals, exit code, several processes
+    command                   the command line: signals, exit code, log, several processes
     flags, config_files       flags and configuration files of tensorflow_model_server
     server                    `Server` and `running`: one server in an event loop
 
@@ -23,7 +23,7 @@ And these work next to them:
 
     versions, loading         versions on disk; loads and warms up one
     process_group             several processes that share the ports
-    metrics, logs             Prometheus metrics, log lines
+    metrics                   Prometheus metrics
 """
 
 from rrl_tf._lazy import lazy_attributes

@@ -61,15 +61,15 @@ class BatchingParameters:
     def __post_init__(self):
         for name in ("max_batch_size", "max_enqueued_batches", "num_batch_threads"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1; received {getattr(self, name)}")
+                raise ValueError(f"`{name}` must be at least 1; received {getattr(self, name)}.")
         for name in ("batch_timeout_micros", "max_execution_batch_size"):
             if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative; received {getattr(self, name)}")
+                raise ValueError(f"`{name}` must not be negative; received {getattr(self, name)}.")
         sizes = self.allowed_batch_sizes
         if sizes and (list(sizes) != sorted(set(sizes)) or sizes[-1] != self.max_batch_size):
             raise ValueError(
-                f"allowed_batch_sizes must ascend to max_batch_size {self.max_batch_size}; "
-                f"received {list(sizes)}"
+                f"`allowed_batch_sizes` must ascend to `max_batch_size` {self.max_batch_size}; "
+                f"received {list(sizes)}."
             )
 
     def padded(self, rows: int) -> int:

@@ -21,7 +21,6 @@ import tensorflow as tf
 
 from serving.playground.page import ROOT
 from serving.server import flags as flags_module
-from serving.server import logs
 from serving.server.config_files import StartError
 from serving.server.process_group import ProcessGroup, reserved_port, wait_for_parent_to_end
 from serving.server.server import Server, format_address
@@ -29,13 +28,14 @@ from serving.server.server import Server, format_address
 _log = logging.getLogger("serving")
 # Longest that a thread with a result waits for the event loop's thread.
 _SWITCH_SECONDS = 0.001
+_LONGEST, _TAIL = 1000, 100  # characters of a log line, and of its end if it is longer
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the server until SIGTERM or SIGINT; return the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     flags, ignored = flags_module.parse(arguments)
-    logs.set_up()
+    _set_up_logging()
     sys.setswitchinterval(_SWITCH_SECONDS)
     tf.get_logger().setLevel("ERROR")
     for name in ignored:
@@ -49,6 +49,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logging.shutdown()
         os._exit(code)
     return code
+
+
+class OneLine(logging.Formatter):
+    """Writes a message as one line of limited length, even if it contains text of a client."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        text = record.message
+        if len(text) > _LONGEST:
+            cut = f"... ({len(text)} characters) ..."
+            text = text[: _LONGEST - _TAIL] + cut + text[-_TAIL:]
+        record.message = "".join(
+            letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+            for letter in text
+        )
+        return super().formatMessage(record)
+
+
+def _set_up_logging():
+    """Write the log to stderr, one line for each message."""
+    logging.basicConfig(level=logging.INFO)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(OneLine("%(asctime)s %(levelname)s %(message)s"))
+    # aiohttp logs a traceback for each request that is not HTTP.
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
 
 
 async def _serve(flags, arguments):

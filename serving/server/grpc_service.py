@@ -95,14 +95,16 @@ class Services:
         """
         method = getattr(self, described.name)
         request_class = message_factory.GetMessageClass(described.input_type)
+        is_multiple = described.name == "MultiInference"
 
         async def rpc(data, context):
             start, request, response = time.perf_counter(), request_class(), b""
             code, details = "OK", ""
             try:
-                async with self._held(context, data):
+                async with self._within_budget(context, data):
                     request = await in_thread(len(data), _parse, request_class, data)
-                    response = await method(request, len(data))
+                    with self._inference.accepted():
+                        response = await method(request, len(data))
             except ServingError as error:
                 code, details = error.code, error.message
             except DecodeError as error:
@@ -115,7 +117,10 @@ class Services:
                 _log.exception("unexpected error in %s", described.name)
                 code, details = "INTERNAL", f"{type(error).__name__}: {error}"
             finally:
-                self._count(described.name, request, code, start)
+                if described.name in _COUNTED:
+                    spec = next(iter(request.tasks), None) if is_multiple else request
+                    name = spec.model_spec.name if spec else ""
+                    self._inference.count_request(name, code, described.name, "GRPC", start)
             if code == "OK":
                 return response if isinstance(response, bytes) else response.SerializeToString()
             if len(details) > _MAX_DETAILS:
@@ -125,28 +130,16 @@ class Services:
         return grpc.unary_unary_rpc_method_handler(rpc)
 
     @contextlib.asynccontextmanager
-    async def _held(self, context, data):
-        """Count a request as accepted, and its bytes if they are many."""
-        with self._inference.accepted():
-            if len(data) <= LARGE:
-                yield
-                return
-            peer = context.peer()  # ipv4:127.0.0.1:1234, or unix:
-            async with self._budget.lease(peer.rpartition(":")[0] or peer) as lease:
-                lease.complete()
-                lease.grow(len(data))
-                yield
-
-    def _count(self, api, request, code, start):
-        if api not in _COUNTED:
+    async def _within_budget(self, context, data):
+        """Count the bytes of a large request until the block ends."""
+        if len(data) <= LARGE:
+            yield
             return
-        metrics = self._inference.metrics
-        spec = request.tasks[:1] if api == "MultiInference" else [request]
-        name = self._inference.repository.known_name(spec[0].model_spec.name if spec else "")
-        metrics.request_count.labels(name, code).inc()
-        if code == "OK":
-            latency = (time.perf_counter() - start) * 1e6
-            metrics.request_latency.labels(name, api, "GRPC").observe(latency)
+        peer = context.peer()  # ipv4:127.0.0.1:1234, or unix:
+        async with self._budget.lease(peer.rpartition(":")[0] or peer) as lease:
+            lease.complete()
+            lease.grow(len(data))
+            yield
 
     async def Predict(self, request: Any, size: int) -> bytes:
         async def read(servable):

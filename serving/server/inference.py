@@ -54,7 +54,7 @@ def num_bytes(array: np.ndarray) -> int:
 
 
 class Inference:
-    """Runs requests on the loaded models and counts them.
+    """Runs requests on the loaded models, within the limits of a request.
 
     Args:
         repository: `Repository` of the loaded models.
@@ -87,9 +87,30 @@ class Inference:
         self.is_draining = False
         self._num_accepted = 0
 
+    def count_request(
+        self, model: str, code: str, api: str | None, entrypoint: str, start: float
+    ) -> None:
+        """Count a request in `request_count` and, if it succeeded, in `request_latency`.
+
+        As tensorflow_model_server does, the transports count inference requests over gRPC and all
+        requests below `/v1/` over REST, refused ones included.
+
+        Args:
+            model: The requested name; that of no model counts as "".
+            code: The canonical code of the reply.
+            api: "Predict", ... over gRPC, "predict", ... over REST; None without inference.
+            entrypoint: "GRPC" or "REST".
+            start: `time.perf_counter()` when the request arrived.
+        """
+        name = model if model in self.repository.models else ""
+        self.metrics.request_count.labels(name, code).inc()
+        if code == "OK" and api:
+            latency = self.metrics.request_latency.labels(name, api, entrypoint)
+            latency.observe((time.perf_counter() - start) * 1e6)
+
     @contextlib.contextmanager
     def accepted(self) -> Iterator[None]:
-        """Count a request, so that the server does not stop before its reply.
+        """Hold off the end of the server until the reply to a request.
 
         Raises:
             ServingError: UNAVAILABLE if the server is about to stop.
@@ -122,7 +143,7 @@ class Inference:
             read: Function of the servable that returns (signature name, array by input).
             output_filter: Names of the outputs to compute; empty for all.
         """
-        with self.repository.lease(*model) as servable:
+        with self.repository.use(*model) as servable:
             name, inputs = await read(servable)
             signature = servable.signature(name)
             names = signature.choose_outputs(output_filter)
@@ -151,7 +172,7 @@ class Inference:
             examples: Serialized tf.Examples.
         """
         count = len(examples)
-        with self.repository.lease(*model) as servable:
+        with self.repository.use(*model) as servable:
             self.check_rows(max(count, len(heads)))
             found = [Head.find(servable, *head) for head in heads]
             inputs = as_inputs(examples)
@@ -185,7 +206,7 @@ class Inference:
 
     def metadata(self, model: ModelChoice) -> Any:
         """Return the GetModelMetadataResponse of a model."""
-        with self.repository.lease(*model) as servable:
+        with self.repository.use(*model) as servable:
             response = get_model_metadata_pb2.GetModelMetadataResponse()
             fill_spec(response.model_spec, servable)
             signatures = get_model_metadata_pb2.SignatureDefMap()

@@ -55,24 +55,10 @@ class Model:
         self.labels: dict[str, int] = {}
         self.wanted: set[int] = set()  # the versions that the policy chose last
 
-    def with_config(self, config: Any) -> Model:
-        """Return this model as it would be with another config, which may yet be refused.
-
-        Its available versions are shared; changes to others do not reach this model. With another
-        base path it has no versions, because their numbers mean other directories there.
-        """
-        model = Model(config)
-        model.labels = self.labels
-        if config.base_path == self.config.base_path:
-            model.wanted = self.wanted
-            model.versions = {
-                number: version
-                if version.state == State.AVAILABLE
-                else dataclasses.replace(version)
-                for number, version in self.versions.items()
-                if version.state != State.UNLOADING
-            }
-        return model
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+        return self.config.name
 
     @property
     def available(self) -> list[int]:
@@ -106,15 +92,14 @@ class Repository:
     def __init__(self, flags: Flags, metrics: Any = None) -> None:
         self._flags, self._metrics = flags, metrics
         self.loader = Loader(flags, metrics)
-        self._listed: dict[str, Model] = {}
-        #: name -> `Model`, with the new models of a list that is still being loaded.
+        #: name -> `Model`
         self.models: dict[str, Model] = {}
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "loader")
         self._changing = asyncio.Lock()
         self._unloading: set[asyncio.Task] = set()
 
     @contextlib.contextmanager
-    def lease(
+    def use(
         self, name: str, version: int | None = None, label: str | None = None
     ) -> Iterator[Servable]:
         """Give the servable of a request; it stays loaded until the block ends.
@@ -157,91 +142,83 @@ class Repository:
         numbers = [version] if version is not None else sorted(model.versions, reverse=True)
         return [model.versions[number] for number in numbers]
 
-    def known_name(self, name: str) -> str:
-        """Return the name of a model, or "" if there is none: a label of metrics."""
-        return name if name in self.models else ""
-
     @property
     def ready(self) -> bool:
         """Whether every configured model has an available version."""
-        return bool(self._listed) and all(model.available for model in self._listed.values())
+        return bool(self.models) and all(model.available for model in self.models.values())
 
     async def configure(self, configs: Iterable[Any], waits: bool = False) -> None:
-        """Replace the list of models (ModelConfig messages) once its new models are loaded.
+        """Replace the list of models (ModelConfig messages).
 
-        If that fails or is cancelled, the list stays as it was.
+        New models are loaded first. If one of them cannot be loaded, the list stays as it was. Then
+        the new list applies, and models that it does not name are unloaded. A model with another
+        base path is a new model.
 
         Args:
             configs: The new list.
-            waits: Whether to wait for a first version of each model, and to retry.
+            waits: Whether to wait for a first version of each new model, and to retry its load.
 
         Raises:
-            ServingError: INVALID_ARGUMENT for a list that cannot be served, NOT_FOUND for a model
-                without a version, UNKNOWN if a new model cannot be loaded, FAILED_PRECONDITION for
-                a label on a version that is not available.
+            ServingError: INVALID_ARGUMENT for a list that cannot be served, NOT_FOUND for a new
+                model without a version, UNKNOWN if a new model cannot be loaded,
+                FAILED_PRECONDITION for a label on a version that is not available; the new list
+                applies without its labels.
         """
         configs = list(configs)
         check_models(configs, self._flags.model_root)
         async with self._changing:
-            before, after, new = self._listed, {}, []
+            models, new = {}, []
             for config in configs:
-                known = before.get(config.name)
-                model = known.with_config(config) if known else Model(config)
-                after[config.name] = model
-                if known is None or known.config.base_path != config.base_path:
+                model = self.models.get(config.name)
+                if model is None or model.config.base_path != config.base_path:
+                    model = Model(config)
                     new.append(model)
-            self.models = after | before
-            try:
-                for model in () if waits else new:
-                    if not await self._in_thread(wanted_versions, model.config):
-                        base = model.config.base_path
-                        text = f"model {model.config.name!r}: no version to serve in {base!r}"
-                        raise ServingError("NOT_FOUND", text)
-                await self._load_all(after)
-                while waits and not all(model.is_settled for model in new):
-                    await asyncio.sleep(_POLL_SECONDS)
-                    await self._load_all(after)
-                for model in new:
-                    _check_loaded(model)
-                for model in after.values():
-                    self._check_labels(model)
-            except BaseException:
-                self.models = before
-                self._unload_missing(after, before)
-                raise
-            self._accept(before, after)
+                models[config.name] = model
+            await self._load_new(new, waits)
+            for config in configs:
+                models[config.name].config = config
+            dropped = [
+                model for model in self.models.values() if models.get(model.name) is not model
+            ]
+            self.models = models
+            self._unload_models(dropped)
+            await self._update()
+            for model in models.values():
+                self._check_labels(model)
+            for model in models.values():
+                model.labels = dict(model.config.version_labels)
 
-    def _accept(self, before, after):
-        """Move to a list with everything loaded, without a pause."""
-        for name in before.keys() & after.keys():
-            after[name].versions = before[name].versions | after[name].versions
-        self._listed = self.models = after
-        self._unload_missing(before, after)
-        for name, model in after.items():
-            model.labels = dict(model.config.version_labels)
-            self._unload_unwanted(name, model)
+    async def _load_new(self, models, waits):
+        try:
+            await self._load_all(models)
+            while waits and not all(model.is_settled for model in models):
+                await asyncio.sleep(_POLL_SECONDS)
+                await self._load_all(models)
+            for model in models:
+                _check_loaded(model)
+        except BaseException:
+            self._unload_models(models)
+            raise
 
-    def _unload_missing(self, models, kept):
-        """Unload the versions of models that other models do not share."""
-        shared = {version for model in kept.values() for version in model.versions.values()}
-        for name, model in models.items():
+    def _unload_models(self, models):
+        for model in models:
             for version in model.versions.values():
-                if version not in shared:
-                    self._unload(name, version)
+                self._unload(model.name, version)
 
     def _check_labels(self, model):
+        """Raise FAILED_PRECONDITION if a label has no available version."""
         allows = self._flags.allow_version_labels_for_unavailable_models
         for label, number in model.config.version_labels.items():
             if number not in model.available and (label in model.labels or not allows):
                 raise ServingError(
                     "FAILED_PRECONDITION",
                     f"Request to assign label {label!r} to version {number} of model "
-                    f"{model.config.name!r}, which is not currently available for inference",
+                    f"{model.name!r}, which is not currently available for inference",
                 )
 
     async def watch(self, interval: float) -> None:
         """Poll the disk every `interval` seconds; 0 returns when all models are settled."""
-        while interval or not all(model.is_settled for model in self._listed.values()):
+        while interval or not all(model.is_settled for model in self.models.values()):
             await asyncio.sleep(interval or _POLL_SECONDS)
             try:
                 await self.poll()
@@ -251,12 +228,15 @@ class Repository:
     async def poll(self) -> None:
         """Load versions that are new on disk, unload those that the policies no longer choose."""
         async with self._changing:
-            await self._load_all(self._listed)
-            for name, model in self._listed.items():
-                self._unload_unwanted(name, model)
+            await self._update()
+
+    async def _update(self):
+        await self._load_all(self.models.values())
+        for model in self.models.values():
+            self._unload_unwanted(model)
 
     async def _load_all(self, models):
-        for name, model in models.items():
+        for model in models:
             wanted = await self._in_thread(wanted_versions, model.config)
             if wanted is None:  # the base path is missing for now: keep the versions
                 continue
@@ -269,14 +249,14 @@ class Repository:
             for number in sorted(wanted):
                 version = model.versions.setdefault(number, Version(number))
                 if self._should_load(version):
-                    await self._load(name, version, wanted[number])
+                    await self._load(model.name, version, wanted[number])
 
-    def _unload_unwanted(self, name, model):
+    def _unload_unwanted(self, model):
         if model.wanted and not model.wanted & set(model.available):
             return  # the old version answers until a new one can
         for number in model.available:
             if number not in model.wanted:
-                self._unload(name, model.versions[number])
+                self._unload(model.name, model.versions[number])
         ended = {n for n, v in model.versions.items() if v.state == State.END} - model.wanted
         for number in sorted(ended)[:-_REMEMBERED]:
             del model.versions[number]
@@ -336,9 +316,7 @@ class Repository:
 
     async def close(self, seconds: float | None = None) -> bool:
         """Free all models after their requests; return whether that took at most `seconds`."""
-        for name, model in self.models.items():
-            for version in model.versions.values():
-                self._unload(name, version)
+        self._unload_models(self.models.values())
         last = asyncio.ensure_future(self._in_thread(int))  # after the load in progress
         _, late = await asyncio.wait({*self._unloading, last}, timeout=seconds)
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -348,8 +326,12 @@ class Repository:
 def _check_loaded(model):
     if model.available:
         return
-    name = model.config.name
-    for number, error in sorted(model.errors.items(), reverse=True):
-        raise ServingError("UNKNOWN", f"model {name!r}: version {number} failed to load: {error}")
-    # It disappeared while others were loaded.
-    raise ServingError("NOT_FOUND", f"model {name!r} has no version")
+    if model.errors:
+        number = max(model.errors)
+        error = model.errors[number]
+        raise ServingError(
+            "UNKNOWN", f"model {model.name!r}: version {number} failed to load: {error}"
+        )
+    raise ServingError(
+        "NOT_FOUND", f"model {model.name!r} has no version in {model.config.base_path!r}"
+    )

@@ -9,7 +9,6 @@ import functools
 import json
 import logging
 import math
-import pickle
 import re
 import sys
 import time
@@ -40,7 +39,8 @@ _LARGE_REPLY = 1 << 12  # numbers; more take longer to write than a call of a wo
 _BYTES_PER_NUMBER = 16  # of a string, which take as long to write as a number
 _READ_SIZE = 1 << 14
 _IDLE_SECONDS = 600.0
-_HALF_CLOSED_SECONDS = 0.1
+_LINGER_SECONDS = 1.0  # for the rest of a refused body, before the connection closes
+_HALF_CLOSED_SECONDS = 0.1  # for a request that arrived with the end of the connection
 _FULL = json.dumps({"error": "too many connections"}).encode()
 _REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
@@ -52,7 +52,7 @@ class _Connection(asyncio.BufferedProtocol):
     """Limits what a client may do to a connection; aiohttp's protocol does the rest.
 
     The client must send a request's headers and take its reply in time. It may close its half of
-    the connection after the last request.
+    the connection after a request, as `nc -N` does.
     """
 
     def __init__(self, server: RestServer, protocol: Any) -> None:
@@ -60,7 +60,8 @@ class _Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._header_timer: asyncio.TimerHandle | None = None
         self._reply_timer: asyncio.TimerHandle | None = None
-        self._is_half_closed = self.has_body = False
+        #: Whether a whole request is here, and its reply is not complete.
+        self.is_answering = False
         #: When the last request ended, or the connection began; None while there is a request.
         self.idle_since: float | None = self._loop.time()
 
@@ -79,20 +80,14 @@ class _Connection(asyncio.BufferedProtocol):
 
     def begin_request(self) -> None:
         """Note that the headers of a request are here."""
-        self.idle_since, self.has_body = None, False
+        self.idle_since = None
         if self._header_timer is not None:
             self._header_timer.cancel()
             self._header_timer = None
 
     def end_request(self) -> None:
         """Note that a request has its reply."""
-        self.idle_since = self._loop.time()
-        if self._is_half_closed:  # another complete request may be waiting
-            self._loop.call_later(_HALF_CLOSED_SECONDS, self._close_unless_answering)
-
-    def _close_unless_answering(self):
-        if self.idle_since is not None or not self.has_body:
-            self.transport.close()
+        self.idle_since, self.is_answering = self._loop.time(), False
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._server.buffer
@@ -103,9 +98,13 @@ class _Connection(asyncio.BufferedProtocol):
         self._protocol.data_received(bytes(self._server.buffer[:nbytes]))
 
     def eof_received(self) -> bool:
-        self._is_half_closed = True
+        self._protocol.close()  # after the request in progress
         self._loop.call_later(_HALF_CLOSED_SECONDS, self._close_unless_answering)
         return True
+
+    def _close_unless_answering(self):
+        if not self.is_answering:
+            self.transport.close()
 
     def pause_writing(self) -> None:
         self._reply_timer = self._loop.call_later(self._server.patience, self.transport.abort)
@@ -159,10 +158,11 @@ class RestServer:
         self._max_connections = min(self._flags.rest_api_max_connections, max_connections)
         self._workers = Workers(self._flags.rest_api_num_readers)
         self._http = web.Server(
-            self._handle,
+            self._handle_request,
             access_log=None,
             auto_decompress=False,
             keepalive_timeout=_IDLE_SECONDS,
+            lingering_time=_LINGER_SECONDS,
         )
         self._listener = await asyncio.get_running_loop().create_server(
             lambda: _Connection(self, self._http()),
@@ -183,7 +183,7 @@ class RestServer:
         if len(self.connections) >= self._max_connections:
             idle = [each for each in self.connections.values() if each.idle_since is not None]
             if not idle:
-                _log.warning("refused a REST connection: %d are open", self._max_connections)
+                _log.debug("refused a REST connection: %d are open", self._max_connections)
                 return False
             oldest = min(idle, key=lambda each: each.idle_since or 0.0)
             oldest.idle_since = None
@@ -191,17 +191,18 @@ class RestServer:
         self.connections[connection.transport] = connection
         return True
 
-    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _handle_request(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Return the response to a request; aiohttp calls this."""
         connection = self.connections.get(request.transport)
         if connection is None:  # the client is gone
             return web.Response(status=499)
         connection.begin_request()
         try:
-            return await self._respond(request, connection)
+            return await self._route(request)
         finally:
             connection.end_request()
 
-    async def _respond(self, request, connection):
+    async def _route(self, request):
         path = request.raw_path
         if origin := _ORIGIN.match(path):
             path = path[origin.end() :]
@@ -216,11 +217,28 @@ class RestServer:
             found = await self._page.answer(request.method, path, request.headers)
             if found is not None:
                 return found
+        return await self._api_response(request, path)
+
+    async def _api_response(self, request, path):
+        """Return the response to a request of the API, or that of its error; count it."""
         start, known = time.perf_counter(), _PATHS.get(request.method)
         match = known and known.fullmatch(path)
-        body, status, code = await self._outcome(request, path, match, connection)
+        status, code, message = 200, "OK", ""
+        try:
+            body = await self._call_api(request, path, match)
+        except ServingError as error:
+            status, code, message = error.http_status, error.code, error.message
+        except (ConnectionError, aiohttp.ClientPayloadError, web.RequestPayloadError) as error:
+            status, code, message = 400, "CANCELLED", f"the body is incomplete: {error}"
+        except Exception as error:
+            _log.exception("unexpected error in %s %s", request.method, request.raw_path)
+            status, code, message = 500, "INTERNAL", f"{type(error).__name__}: {error}"
+        if code != "OK":
+            body = json.dumps({"error": message}, ensure_ascii=False).encode("utf-8", "replace")
         if path.startswith("/v1/"):
-            self._count(match, code, time.perf_counter() - start)
+            groups = match.groupdict() if match else {}
+            name, verb = urllib.parse.unquote(groups.get("name", "")), groups.get("verb")
+            self._inference.count_request(name, code, verb, "REST", start)
         response = web.Response(
             body=body, status=status, content_type="application/json", headers=self._headers
         )
@@ -228,29 +246,8 @@ class RestServer:
             response.force_close()
         return response
 
-    async def _outcome(self, request, path, match, connection):
-        """Return (body, HTTP status, canonical code)."""
-        try:
-            return await self._answer(request, path, match, connection), 200, "OK"
-        except ServingError as error:
-            message, status, code = error.message, error.http_status, error.code
-        except (ConnectionError, aiohttp.ClientPayloadError, web.RequestPayloadError) as error:
-            message, status, code = f"the body is incomplete: {error}", 400, "CANCELLED"
-        except Exception as error:
-            _log.exception("unexpected error in %s %s", request.method, request.raw_path)
-            message, status, code = f"{type(error).__name__}: {error}", 500, "INTERNAL"
-        body = json.dumps({"error": message}, ensure_ascii=False).encode("utf-8", "replace")
-        return body, status, code
-
-    def _count(self, match, code, seconds):
-        metrics = self._inference.metrics
-        name = match and urllib.parse.unquote(match["name"])
-        name = self._inference.repository.known_name(name)
-        metrics.request_count.labels(name, code).inc()
-        if code == "OK" and match and "verb" in match.re.groupindex:
-            metrics.request_latency.labels(name, match["verb"], "REST").observe(seconds * 1e6)
-
-    async def _answer(self, request, path, match, connection):
+    async def _call_api(self, request, path, match):
+        """Return the body of the reply; raise ServingError."""
         if not path.startswith("/v1/"):
             raise ServingError("NOT_FOUND", f"Not Found: {path}")
         if request.method == "OPTIONS" and self._headers:
@@ -261,14 +258,12 @@ class RestServer:
             raise invalid(f"Malformed request: {request.method} {path}")
         model = _requested_model(match)
         if request.method == "GET":
-            connection.has_body = True
             return await self._metadata(model) if match["metadata"] else await self._status(model)
-        answer = self._predict if match["verb"] == "predict" else self._examples
+        method = self._predict if match["verb"] == "predict" else self._examples
         try:
             with self._inference.accepted():
                 async with asyncio.timeout(self._timeout), self._body(request) as body:
-                    connection.has_body = True
-                    return await answer(body, model, match["verb"])
+                    return await method(body, model, match["verb"])
         except TimeoutError as error:
             raise ServingError(
                 "DEADLINE_EXCEEDED", f"no answer within {self._timeout:g} seconds"
@@ -287,6 +282,8 @@ class RestServer:
                 self._check_size(len(data))
                 lease.grow(len(chunk))
             lease.complete()
+            if connection := self.connections.get(request.transport):
+                connection.is_answering = True
             yield _Body(data, request.headers.get("Content-Encoding", "").lower(), peer)
 
     def _check_size(self, size):
@@ -298,8 +295,7 @@ class RestServer:
         arguments = (body.encoding, self._max_bytes, *arguments)
         if not body.encoding and len(body.data) <= SMALL:
             return function(bytes(body.data), *arguments)
-        data = pickle.PickleBuffer(body.data)
-        return await self._workers.call(function, data, *arguments, peer=body.peer)
+        return await self._workers.call(function, bytes(body.data), *arguments, peer=body.peer)
 
     async def _write(self, function, arrays, *arguments, peer):
         """Write a reply: here if it is small, in a worker process if that may take long."""

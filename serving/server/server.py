@@ -13,7 +13,6 @@ import concurrent.futures
 import contextlib
 import logging
 import resource
-import socket
 import sys
 import threading
 
@@ -108,7 +107,7 @@ class Server:
             try:
                 await self.repository.configure(read_models(self._flags))
             except Exception as error:  # the next version of the file may be valid
-                _log.error("the model list stays as it was: %s", error)
+                _log.error("cannot apply --model_config_file: %s", error)
 
     @property
     def _shares_ports(self):
@@ -134,17 +133,17 @@ class Server:
             for name in ("", "ModelService", "PredictionService"):
                 await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         if flags.grpc_socket_path and self._place[1] == 0:
-            path = flags.grpc_socket_path
-            self._listen_grpc(f"unix:{path}", lambda: _check_socket(path))
+            self._listen_grpc(f"unix:{flags.grpc_socket_path}")
         if flags.port or not flags.grpc_socket_path:
             address = format_address(flags.host, flags.port)
-            self.grpc_port = self._listen_grpc(address, lambda: check_port(flags.host, flags.port))
+            self.grpc_port = self._listen_grpc(address, is_tcp=True)
         await self._grpc.start()
 
-    def _listen_grpc(self, address, check):
+    def _listen_grpc(self, address, is_tcp=False):
         try:
-            if not self._shares_ports:
-                check()  # gRPC does not report the reason of its failure
+            if is_tcp and not self._shares_ports:
+                # gRPC does not report the reason of its failure.
+                check_port(self._flags.host, self._flags.port)
             if self._credentials is None:
                 return self._grpc.add_insecure_port(address)
             return self._grpc.add_secure_port(address, self._credentials)
@@ -192,15 +191,6 @@ class Server:
 def format_address(host: str, port: int) -> str:
     """Return an address in the form that gRPC takes."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _check_socket(path):
-    """Raise OSError if another server listens on a Unix socket, which gRPC would take away."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(1.0)
-        with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
-            probe.connect(path)
-            raise OSError("another server listens there")
 
 
 def _max_descriptors():

@@ -10,7 +10,7 @@ from typing import Any
 from tensorflow_serving.config import model_server_config_pb2
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.presets import POLICY, preset_folder, preset_name
+from rrl_tf.pretrained import POLICY, pretrained_folder, pretrained_name
 from serving.errors import ServingError, invalid
 from serving.server import config_files
 from serving.server.config_files import StartError
@@ -53,11 +53,11 @@ def _base_and_name(flags):
     if not flags.preset:
         return Path(flags.model_base_path).absolute(), flags.model_name
     try:
-        directory = preset_folder(flags.preset).absolute()
+        directory = pretrained_folder(flags.preset).absolute()
     except InvalidInput as error:
         raise StartError(str(error)) from error
     is_named = flags.model_name != type(flags).model_name
-    return directory / POLICY, flags.model_name if is_named else preset_name(flags.preset)
+    return directory / POLICY, flags.model_name if is_named else pretrained_name(flags.preset)
 
 
 def version_directories(base: Path) -> dict[int, Path]:

@@ -14,7 +14,6 @@ import contextlib
 import importlib.util
 import multiprocessing
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -131,28 +130,13 @@ class _Worker:
             self.process = subprocess.Popen(command, stdin=theirs, cwd=_ROOT)
 
     def call(self, function, arguments):
-        _send(self._connection, (function, arguments))
-        return _receive(self._connection)
-
-
-def _send(connection, value):
-    """Send a value; arrays travel as they are in memory."""
-    buffers: list[pickle.PickleBuffer] = []
-    first = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    connection.send(1 + len(buffers))
-    for part in (first, *(buffer.raw() for buffer in buffers)):
-        connection.send_bytes(part)
-
-
-def _receive(connection):
-    first, *buffers = [connection.recv_bytes() for _ in range(connection.recv())]
-    return pickle.loads(first, buffers=buffers)
+        self._connection.send((function, arguments))
+        return self._connection.recv()
 
 
 def _result(function, arguments):
     try:
-        result = function(*arguments)
-        return True, pickle.PickleBuffer(result) if isinstance(result, bytes) else result
+        return True, function(*arguments)
     except ServingError as error:
         return False, error
     except MemoryError:
@@ -178,7 +162,7 @@ def _work(connection):
     for name in (signal.SIGINT, signal.SIGTERM):  # the server ends its workers
         signal.signal(name, signal.SIG_IGN)
     while True:
-        _send(connection, _result(*_receive(connection)))
+        connection.send(_result(*connection.recv()))
 
 
 if __name__ == "__main__":

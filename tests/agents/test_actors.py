@@ -143,7 +143,7 @@ def make_actor(num_envs=1):
     return Actor(CountingAgent, lambda seed: SeededVectorEnv(Counting, num_envs, seed), (0, 1))
 
 
-def test_rollouts_follow_each_other_and_are_what_the_environments_did():
+def test_rollouts_equal_the_steps_of_the_environments():
     actor = make_actor(num_envs=2)
     rollouts = [actor.play(order(steps, 2), lambda: [0]) for steps in (3, 1, 6)]
     columns = {
@@ -226,7 +226,7 @@ def test_orders_are_one_rollout_ahead_and_carry_epsilons_and_versions():
     assert records[-1].gauges["actor_lag"] > 0
 
 
-def test_a_state_of_actors_holds_their_options_and_resumes():
+def test_state_of_actors_holds_their_options_and_resumes():
     loop = make_loop(LocalPool())
     loop.collector.reset_options = {"level": 1}
     for _ in loop.run(60):
@@ -242,7 +242,7 @@ def test_a_state_of_actors_holds_their_options_and_resumes():
         second.set_state(state)
 
 
-def test_a_state_taken_between_rollouts_does_not_reset_the_version_of_the_weights():
+def test_state_taken_between_rollouts_does_not_reset_the_version_of_the_weights():
     pool = LocalPool()
     loop = make_loop(pool, length=3)
     for _ in loop.run(60):
@@ -252,7 +252,7 @@ def test_a_state_taken_between_rollouts_does_not_reset_the_version_of_the_weight
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, TimeoutError])
-def test_an_error_of_an_actor_reaches_the_caller(error):
+def test_error_of_an_actor_reaches_the_caller(error):
     class Failing(LocalPool):
         def submit(self, index, order):
             future = concurrent.futures.Future()

@@ -48,7 +48,7 @@ def optimal_actions(start):
     raise AssertionError("no solution")
 
 
-def test_a_scripted_solution_counts_as_solved_in_its_length():
+def test_scripted_solution_is_solved_in_its_length():
     start = enumerate_starts(5)[7]
     solution = optimal_actions(start)
     script = iter(solution)
@@ -64,7 +64,7 @@ def test_a_scripted_solution_counts_as_solved_in_its_length():
     assert result.summary()["length"] == len(solution)
 
 
-def test_turning_on_the_spot_is_a_failed_loop_of_four_steps():
+def test_turning_in_place_is_a_failed_loop_of_four_steps():
     result = evaluate(lambda observation: np.zeros(len(observation), int), make_doorkey, RESETS)
     assert result.loop.all()
     assert not result.success.any()
@@ -72,7 +72,7 @@ def test_turning_on_the_spot_is_a_failed_loop_of_four_steps():
     assert "length" not in result.summary()
 
 
-def test_random_play_counts_no_loops_and_its_successes():
+def test_random_episodes_have_successes_and_no_loops():
     rng = np.random.default_rng(0)
     result = evaluate(
         lambda observation: rng.integers(5, size=len(observation)),
@@ -88,7 +88,7 @@ def test_random_play_counts_no_loops_and_its_successes():
     assert (result.reward[~result.success] == 0).all()
 
 
-def test_the_seed_decides_the_random_actions():
+def test_seed_decides_the_random_actions():
     def play(seed):
         return evaluate(
             lambda o: np.full(len(o), 2), make_doorkey, RESETS[:5], epsilon=0.9, seed=seed
@@ -122,7 +122,7 @@ def test_any_environment_can_be_evaluated():
     assert result.summary() == {"return": 2.5, "length": 5.0}
 
 
-def test_an_episode_without_reported_success_is_a_failure():
+def test_episode_without_reported_success_is_a_failure():
     class Lucky(Counter):
         def step(self, action):
             *result, info = super().step(action)
@@ -139,7 +139,7 @@ def test_an_episode_without_reported_success_is_a_failure():
     assert result.summary()["length"] == 4.0
 
 
-def test_no_start_is_refused():
+def test_evaluation_without_a_start_is_rejected():
     with pytest.raises(ValueError, match="at least one start"):
         evaluate(lambda o: o, make_doorkey, [])
 
@@ -214,14 +214,16 @@ def test_summary_lines_report_successes_loops_and_returns():
     found = {"eval/return": 0.5, "eval/success": 0.5, "eval/success_epsilon_0.05": 0.25}
     line = format_summary(found | {"eval/loops": 0.25}, episodes=8, levels=2)
     assert line == (
-        "greedy (level 2 of 2): 4/8 solved, mean return 0.5, 2 loops; "
+        "greedy (level 2 of 2): 4/8 solved, mean return 0.50, 2 loops; "
         "with 5 % random actions: 25.0 % solved"
     )
     line = format_summary({"eval/return": 9.5, "eval/return_epsilon_0.05": 9}, 2, 1)
-    assert line == "greedy: mean return 9.5 in 2 episodes; with 5 % random actions: mean return 9"
+    assert (
+        line == "greedy: mean return 9.50 in 2 episodes; with 5 % random actions: mean return 9.00"
+    )
 
 
-def test_a_run_is_solved_after_enough_perfect_evaluations_of_the_last_level():
+def test_run_is_solved_after_enough_perfect_evaluations_of_the_last_level():
     rows = [
         {"step": step, "eval/success": success, "eval/level": level}
         for step, success, level in [(1, 1, 1), (2, 0.5, 2), (3, 1, 2), (4, 1, 2)]

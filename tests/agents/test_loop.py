@@ -15,7 +15,9 @@ from rrl_tf.agents import (
     GraphEnvs,
     Loop,
     PythonEnvs,
+    Record,
     ReplayBuffer,
+    RolloutStatistics,
 )
 from rrl_tf.envs import DoorKeyGraph, DoorKeyState, SeededVectorEnv, doorkey_task, make_doorkey
 from rrl_tf.errors import InvalidInput
@@ -67,7 +69,7 @@ def outcome(record):
 
 
 @pytest.mark.parametrize("python", [False, True])
-def test_a_restored_loop_continues_bit_for_bit(python):
+def test_restored_loop_is_bit_exact(python):
     whole = make_loop(seed=1, python=python)
     if not python:
         whole.collector.reset_options = {"level": 1}
@@ -86,14 +88,14 @@ def test_a_restored_loop_continues_bit_for_bit(python):
             np.testing.assert_array_equal(value, second.get_state()[part][name], err_msg=name)
 
 
-def test_a_state_taken_before_the_first_step_changes_nothing():
+def test_state_taken_before_the_first_step_changes_nothing():
     loop = make_loop(python=True)
     _, first = make_loop(python=True).collector.env.begin(0)
     assert loop.get_state()["environment"] == loop.get_state()["environment"]
     np.testing.assert_array_equal(loop._carry["observation"], first)
 
 
-def test_the_loop_pauses_counts_and_learns_as_configured():
+def test_loop_pauses_counts_and_learns_as_configured():
     loop = make_loop()
     records = list(loop.run(601))
     # Multiples of 100 and 150, and the end, in whole steps of four environments.
@@ -113,7 +115,7 @@ def test_the_loop_pauses_counts_and_learns_as_configured():
 
 
 @pytest.mark.parametrize("python", [False, True])
-def test_the_replay_stores_what_happened(python):
+def test_replay_stores_the_observed_transitions(python):
     loop = make_loop(updates_per_step=0.0, python=python)
     for _ in loop.run(160):
         pass
@@ -134,20 +136,20 @@ def test_the_replay_stores_what_happened(python):
 @pytest.mark.parametrize(
     ("level", "fraction", "expected"), [(0, 0.7, 0.0), (1, 0.7, 0.7), (1, 1.0, 1)]
 )
-def test_the_current_level_has_its_fraction_of_episodes(level, fraction, expected):
+def test_current_level_has_its_fraction_of_episodes(level, fraction, expected):
     env = GraphEnvs([DoorKeyGraph(5), DoorKeyGraph(6)], 4000, fraction)
     state = env.initial_state((3, 4), tf.constant(level))
     assert np.mean(state.size.numpy() == 6) == pytest.approx(expected, abs=0.03)
 
 
-def test_the_easier_levels_have_equal_fractions():
+def test_easier_levels_have_equal_fractions():
     env = GraphEnvs([DoorKeyGraph(size) for size in (5, 6, 8)], 6000, 0.7)
     sizes = env.initial_state((0, 0), tf.constant(2)).size.numpy()
     fractions = [np.mean(sizes == size) for size in (5, 6, 8)]
     np.testing.assert_allclose(fractions, [0.15, 0.15, 0.7], atol=0.03)
 
 
-def test_a_state_of_other_environments_is_refused():
+def test_state_of_other_environments_is_rejected():
     loop, other = make_loop(), make_loop()
     for _ in loop.run(100):
         pass
@@ -174,12 +176,12 @@ def test_a_state_of_other_environments_is_refused():
         ("pauses", (0,)),
     ],
 )
-def test_a_loop_that_cannot_learn_is_refused(argument, value):
+def test_loop_rejects_numbers_out_of_range(argument, value):
     with pytest.raises(InvalidInput, match=f"{argument}.*received"):
         make_loop(**{argument: value})
 
 
-def test_levels_of_different_spaces_are_refused():
+def test_levels_of_different_spaces_are_rejected():
     with pytest.raises(InvalidInput, match=r"levels.*share their spaces.*\(7, 7, 3\)"):
         GraphEnvs([DoorKeyGraph(5), DoorKeyGraph(5, observation="view")], 2)
     with pytest.raises(InvalidInput, match="at least one"):
@@ -206,7 +208,7 @@ def fail(env, method, error):
         ("step", None, "rewards must be finite .*environment 1, step .*received nan"),
     ],
 )
-def test_an_error_of_an_environment_is_raised_unchanged(method, error, expected):
+def test_error_of_an_environment_is_raised_unchanged(method, error, expected):
     loop = make_loop(python=True)
     records = loop.run(10**6)
     next(records)
@@ -215,7 +217,7 @@ def test_an_error_of_an_environment_is_raised_unchanged(method, error, expected)
         list(records)
 
 
-def test_an_error_of_tensorflow_is_not_replaced_by_an_earlier_one():
+def test_error_of_tensorflow_is_not_replaced_by_an_earlier_one():
     env = make_loop(python=True).collector.env
     env.begin(0)
     with pytest.raises(InvalidInput, match="expected 4 actions"), env.errors_as_raised():
@@ -262,7 +264,7 @@ class StepCounter:
         return dict.fromkeys(("loss", "q_mean", "gradient_norm"), 0.0), error
 
 
-def test_a_lost_life_ends_the_return_but_not_the_episode():
+def test_lost_life_ends_the_return_but_not_the_episode():
     agent = StepCounter()
     replay = ReplayBuffer(
         100, (1,), "int64", num_envs=1, discount=0.5, use_return_lower_bound=True,
@@ -281,3 +283,28 @@ def test_a_lost_life_ends_the_return_but_not_the_episode():
     # Returns up to the next lost life: 1 + 0.5 + ... over that many steps.
     lengths = np.array([3, 2, 1, 2, 1, 2, 1])
     np.testing.assert_allclose(state["return_lower_bound"][:LENGTH], 2 - 0.5 ** (lengths - 1))
+
+
+def record(step, updates, episodes=(), loss=None):
+    metrics = {} if loss is None else {"loss": loss}
+    return Record(step, updates, 0.5, list(episodes), metrics, seconds=4.0)
+
+
+def test_averages_cover_the_records_since_the_last_call():
+    statistics = RolloutStatistics(window=2)
+    for success in (1, 0, 0):
+        episode = {"return": float(success), "length": 10 * success, "success": success}
+        statistics.add(record(10, 1, [episode], loss=success))
+    averages = statistics.averages()
+    assert averages["rollout/success"] == 0  # the last two episodes
+    assert averages["train/loss"] == pytest.approx(1 / 3)
+    assert averages["time/steps_per_second"] == pytest.approx(10 / 12)
+    statistics.add(record(34, 2, loss=5.0))
+    averages = statistics.averages()
+    assert averages["train/loss"] == 5.0
+    assert averages["train/updates"] == 2
+    assert averages["time/steps_per_second"] == pytest.approx(24 / 4)
+    twin = RolloutStatistics(window=2)
+    twin.set_state(statistics.get_state())
+    twin.add(record(40, 3))
+    assert twin.averages()["rollout/success"] == 0

@@ -25,7 +25,7 @@ def random_step(seed, batch=7, actions=5):
 
 @given(seeds)
 @settings(max_examples=30, deadline=None)
-def test_target_is_the_formula_row_by_row(seed):
+def test_target_equals_the_formula(seed):
     x = random_step(seed)
     target = double_dqn_target(x["select"], x["evaluate"], x["return_t"], x["discount_t"])
     for b in range(len(x["return_t"])):
@@ -34,7 +34,7 @@ def test_target_is_the_formula_row_by_row(seed):
         np.testing.assert_allclose(ops.convert_to_numpy(target)[b], expected, rtol=1e-6)
 
 
-def test_a_target_below_an_observed_return_is_raised_to_it():
+def test_target_below_an_observed_return_is_raised_to_it():
     x = random_step(3, batch=4)
     floor = np.array([-np.inf, 100.0, -100.0, np.inf], "float32")
     free = double_dqn_target(x["select"], x["evaluate"], x["return_t"], x["discount_t"])
@@ -44,7 +44,7 @@ def test_a_target_below_an_observed_return_is_raised_to_it():
     )
 
 
-def test_choosing_the_action_at_t_is_another_target():
+def test_selecting_at_t_changes_the_target():
     # The book's code takes the argmax of Q(s_t); its formula takes that of Q(s_t+1).
     x = random_step(0, batch=50)
     right = double_dqn_target(x["select"], x["evaluate"], x["return_t"], x["discount_t"])
@@ -57,7 +57,7 @@ def test_choosing_the_action_at_t_is_another_target():
 
 @given(seeds, st.sampled_from(["huber", "mse"]), st.booleans())
 @settings(max_examples=30, deadline=None)
-def test_loss_equals_a_float64_oracle(seed, loss, weighted):
+def test_loss_equals_the_float64_formula(seed, loss, weighted):
     x = random_step(seed)
     weight = x["weight_t"] if weighted else None
     value, error = double_dqn_loss(x["q_t"], x["action_t"], x["return_t"], weight, loss)
@@ -89,7 +89,7 @@ def test_no_gradient_reaches_the_target():
     assert (np.asarray(q_gradient)[chosen] != 0).all()
 
 
-def test_unknown_loss_is_named():
+def test_unknown_loss_is_rejected():
     x = random_step(2)
     with pytest.raises(ValueError, match=r"'huber', 'mse'.*received 'l1'"):
         double_dqn_loss(x["q_t"], x["action_t"], x["return_t"], loss="l1")

@@ -122,7 +122,7 @@ def test_training_continues_when_an_actor_is_killed(tmp_path):
 
 @with_ray
 @pytest.mark.slow
-def test_a_stopped_run_with_actors_resumes(tmp_path):
+def test_stopped_run_with_actors_resumes(tmp_path):
     process = begin(tmp_path, steps=1_000_000)
     wait_for(lambda: any("train/loss" in row for row in rows(tmp_path)))
     processes = psutil.Process(process.pid).children(recursive=True)
@@ -144,7 +144,7 @@ def test_a_stopped_run_with_actors_resumes(tmp_path):
 
 @with_ray
 @pytest.mark.slow
-def test_a_learner_on_two_devices_has_actors(tmp_path):
+def test_learner_on_two_devices_has_actors(tmp_path):
     fields = {"actors": 2, "updates_per_step": 1.0, "steps": 200}
     subprocess.run(
         [
@@ -163,7 +163,7 @@ def test_a_learner_on_two_devices_has_actors(tmp_path):
 
 @with_ray
 @pytest.mark.slow
-def test_a_learner_that_is_killed_leaves_no_process(tmp_path):
+def test_learner_that_is_killed_leaves_no_process(tmp_path):
     process = begin(tmp_path, steps=1_000_000)
     wait_for(lambda: rows(tmp_path))
     processes = psutil.Process(process.pid).children(recursive=True)
@@ -219,7 +219,7 @@ def make_odd(kind, seed):
         ("dies", "ConnectionError: An actor could not begin, or was lost"),
     ],
 )
-def test_an_error_of_an_actor_is_raised_in_the_learner(kind, error):
+def test_error_of_an_actor_is_raised_in_the_learner(kind, error):
     """In its own process, as this one turns warnings of libraries into errors."""
     code = f"import test_ray_actors as t; t.play_odd({kind!r}).result()"
     done = subprocess.run(
@@ -237,7 +237,7 @@ def _search_path():
 
 
 @with_ray
-def test_an_environment_that_cannot_be_pickled_is_refused():
+def test_environment_that_cannot_be_pickled_is_rejected():
     lock = threading.Lock()
     network = dense_q_network(2)
     network.build((None, 2))
@@ -262,7 +262,7 @@ def test_without_ray_there_is_one_clear_error_and_no_folder(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("actors", [0, -1])
-def test_a_number_of_actors_is_positive(actors):
+def test_number_of_actors_must_be_positive(actors):
     with pytest.raises(InvalidInput, match=f"actors must be greater than 0; received {actors}"):
         DoubleDQNConfig(actors=actors)
 
@@ -276,7 +276,7 @@ def test_gauges_of_actors_are_logged():
     assert averages["time/actor_lag"] == 5 and averages["time/actor_restarts"] == 2
 
 
-def test_several_hosts_have_no_actors():
+def test_actors_with_several_hosts_are_rejected():
     task = gymnasium_task("CartPole-v1")
     network = dense_q_network(task.num_actions)
     hosts = types.SimpleNamespace(count=1, hosts=2)
@@ -284,7 +284,7 @@ def test_several_hosts_have_no_actors():
         make_loop(task, network, DoubleDQNConfig(actors=2), hosts)
 
 
-def test_a_run_without_actors_needs_no_ray(monkeypatch):
+def test_run_without_actors_needs_no_ray(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     task = gymnasium_task("CartPole-v1")
     loop = make_loop(task, dense_q_network(task.num_actions), DoubleDQNConfig(num_envs=2))

@@ -187,7 +187,7 @@ def test_updates_fit_fixed_sequences():
     assert losses[-1] < 0.3 * losses[0]
 
 
-def test_a_sequence_too_short_is_refused():
+def test_sequence_too_short_is_rejected():
     agent = make_agent(burn_in=LENGTH - N_STEP)
     sequence = random_sequences()
     sequence["memory"] = np.zeros((5, agent.network.memory_size), "float32")
@@ -195,7 +195,7 @@ def test_a_sequence_too_short_is_refused():
         agent.update({name: tf.constant(value) for name, value in sequence.items()})
 
 
-def test_its_state_fits_no_other_core():
+def test_state_of_another_core_is_rejected():
     with pytest.raises(InvalidInput, match="does not fit"):
         make_agent("lstm").set_state(make_agent("relational-memory").get_state())
 
@@ -242,7 +242,7 @@ def test_next_state_is_the_initial_one_where_an_episode_is_over(core):
     assert initial["previous_action"].tolist() == [-1] * 4
 
 
-def test_the_policy_begins_with_its_own_learned_memory(monkeypatch):
+def test_policy_begins_with_its_own_learned_memory(monkeypatch):
     """The averaged network has another learned initial memory than the online network."""
     agent = make_agent("relational-memory", core_arguments={"learned_start": True})
     start = agent.network.core_layer.cell.initial_memory
@@ -267,6 +267,6 @@ def test_the_policy_begins_with_its_own_learned_memory(monkeypatch):
 
 
 @pytest.mark.parametrize("burn_in", [2.7, -1])
-def test_a_burn_in_is_a_whole_number(burn_in):
+def test_burn_in_that_is_no_integer_is_rejected(burn_in):
     with pytest.raises(InvalidInput, match=f"burn_in.* must be .*; received {burn_in}"):
         make_agent(burn_in=burn_in)

@@ -125,7 +125,7 @@ def test_new_transitions_get_the_largest_priority_so_far():
     assert np.mean(index.numpy() == 2) == pytest.approx(98 / 197, abs=0.02)
 
 
-def test_a_column_of_weight_zero_is_never_chosen():
+def test_column_of_weight_zero_is_never_chosen():
     """XLA's running sum of a long row grows in its last digit where nothing is added."""
     rng = np.random.default_rng(0)
     weight = rng.random((64, 1000), "float32") * rng.integers(2, size=(64, 1000))
@@ -168,7 +168,7 @@ def test_compiled_buffer_equals_the_eager_one():
 
 @given(st.integers(0, 1000), st.integers(1, 4), st.integers(1, 60))
 @settings(max_examples=10, deadline=None)
-def test_a_restored_buffer_draws_the_same_transitions(seed, n, steps):
+def test_restored_buffer_draws_the_same_transitions(seed, n, steps):
     original, restored = prioritised(n_step=n), prioritised(n_step=n)
     play(original, steps, 2, seed)
     restored.set_state(original.get_state())
@@ -179,7 +179,7 @@ def test_a_restored_buffer_draws_the_same_transitions(seed, n, steps):
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_new_episode_truncates_an_unfinished_one():
+def test_new_episode_truncates_an_unfinished_one():
     """An actor that is lost never sends the end of its episodes."""
     replay = buffer(20, 2, n_step=2, discount=0.5)
     no = np.zeros(2, bool)
@@ -244,7 +244,7 @@ def test_stacks_of_single_frames_equal_whole_observations(
     )
 
 
-def test_state_of_another_buffer_is_refused():
+def test_state_of_another_buffer_is_rejected():
     replay, other = buffer(10), buffer(10, shape=(2,))
     play(replay, 3, 1, seed=0)
     with pytest.raises(InvalidInput, match=r"observation_t.*\(3, 2\); received .*\(3, 1\)"):
@@ -263,7 +263,7 @@ def test_state_of_another_buffer_is_refused():
         ("added", 3.0, "3.0"),
     ],
 )
-def test_a_damaged_state_is_refused(name, value, received):
+def test_damaged_state_is_rejected(name, value, received):
     replay, other = buffer(10), buffer(10)
     play(replay, 3, 1, seed=0)
     state = replay.get_state() | {name: value}
@@ -293,13 +293,13 @@ def test_a_damaged_state_is_refused(name, value, received):
         ("frames", 0),
     ],
 )
-def test_numbers_out_of_range_are_refused(argument, value):
+def test_numbers_out_of_range_are_rejected(argument, value):
     arguments = {"capacity": 10, "num_envs": 2, "n_step": 3, argument: value}
     with pytest.raises(InvalidInput, match=f"{argument}.*received"):
         buffer(arguments.pop("capacity"), **arguments)
 
 
-def test_frames_must_divide_the_channels():
+def test_channels_that_frames_do_not_divide_are_rejected():
     with pytest.raises(InvalidInput, match=r"channels of 3 frames; received the shape \(2, 2\)"):
         buffer(20, shape=(2, 2), frames=3)
 
@@ -357,13 +357,13 @@ def test_sequences_are_whole_and_begin_at_multiples_of_the_period(
 
 
 @pytest.mark.parametrize(("length", "period", "kept"), [(6, 4, 8), (5, 1, 4), (1, 3, 2)])
-def test_a_buffer_that_may_hold_no_whole_sequence_is_refused(length, period, kept):
+def test_buffer_shorter_than_a_sequence_is_rejected(length, period, kept):
     sequences(length + period - 1, length, period)
     with pytest.raises(InvalidInput, match=f"capacity` must hold .*received {kept * ENVS}"):
         sequences(kept, length, period)
 
 
 @pytest.mark.parametrize("argument", ["length", "period"])
-def test_sequence_lengths_are_integers(argument):
+def test_sequence_length_that_is_no_integer_is_rejected(argument):
     with pytest.raises(InvalidInput, match=f"`{argument}` must be a positive integer.*2.5"):
         sequences(20, **{"length": 4, "period": 2, argument: 2.5})

@@ -66,7 +66,7 @@ def assert_last_checkpoint_is_whole(path, before):
         assert weights and all(np.isfinite(array).all() for array in weights)
 
 
-def test_a_loss_of_nan_ends_the_run_and_keeps_the_last_checkpoint(tmp_path):
+def test_loss_of_nan_ends_the_run_and_keeps_the_last_checkpoint(tmp_path):
     with pytest.raises(InvalidInput, match=r"diverged at step 16 .*learning_rate.*train/loss must"):
         train(tmp_path, learning_rate=1e30)
     assert_last_checkpoint_is_whole(tmp_path, before=16)
@@ -102,7 +102,7 @@ def places(value, path=()):
 
 @given(st.data())
 @settings(max_examples=60)
-def test_a_damaged_state_is_one_clear_error_or_resumes(trained, data):
+def test_damaged_state_is_one_clear_error_or_resumes(trained, data):
     run, loop, text = trained
     changed = json.loads(text)
     *way, last = data.draw(st.sampled_from([path for path in places(changed) if path]))
@@ -128,7 +128,7 @@ def test_a_damaged_state_is_one_clear_error_or_resumes(trained, data):
     loop.get_state()
 
 
-def test_a_missing_part_of_the_state_is_named(tmp_path):
+def test_missing_part_of_the_state_is_named(tmp_path):
     run, _ = train(tmp_path, steps=40)
     text = json.loads(state_file(run).read_text())
     del text["curriculum"]
@@ -137,7 +137,7 @@ def test_a_missing_part_of_the_state_is_named(tmp_path):
         train(tmp_path, steps=80)
 
 
-def test_a_run_that_the_graph_cannot_train_is_refused_before_anything_is_written(tmp_path):
+def test_run_that_the_graph_cannot_train_is_rejected_before_anything_is_written(tmp_path):
     with pytest.raises(InvalidInput, match=r"make_graph.*received task 'CartPole-v1'.*python"):
         train(tmp_path, loop="graph")
     with pytest.raises(InvalidInput, match=r"2 actors and loop='graph'.*--loop python"):
@@ -152,7 +152,7 @@ def by_python(inputs):
     return inputs + keras.ops.stop_gradient(tf.ensure_shape(through, inputs.shape))
 
 
-def test_an_update_that_xla_cannot_compile_is_one_clear_error(tmp_path):
+def test_update_that_xla_cannot_compile_is_one_clear_error(tmp_path):
     network = keras.Sequential([keras.layers.Dense(2), keras.layers.Activation(by_python)])
     with pytest.raises(InvalidInput, match="use --no-jit-compile; received one of which XLA says"):
         train(tmp_path, network, jit_compile=True)
@@ -184,7 +184,7 @@ def test_drawing_during_training_changes_no_number(tmp_path, loop):
         np.testing.assert_array_equal(a, b)
 
 
-def test_a_failing_figure_does_not_end_a_run(tmp_path, capsys):
+def test_failing_figure_does_not_end_a_run(tmp_path, capsys):
     def draw_episode(*_):
         raise RuntimeError("no display")
 

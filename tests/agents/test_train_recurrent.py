@@ -2,21 +2,20 @@
 
 import dataclasses
 import functools
-import json
-import shutil
-import zipfile
 
 import keras
 import numpy as np
 import pytest
 
 from rrl_tf.agents import (
+    Curriculum,
     GraphEvaluation,
     RecurrentDoubleDQNConfig,
+    RolloutStatistics,
     evaluate,
     make_agent,
     make_loop,
-    train_recurrent_double_dqn,
+    train_double_dqn,
 )
 from rrl_tf.agents import train as agent_train
 from rrl_tf.envs import DoorKeyGraph, doorkey_task, enumerate_starts, make_doorkey, memory_task
@@ -75,7 +74,7 @@ def network(task, preset="lstm-dense", **arguments):
 def train(path, preset="lstm-dense", task=None, **changes):
     task = task or memory()
     config = dataclasses.replace(TOY, runs=str(path), **changes)
-    return train_recurrent_double_dqn(task, network(task, preset), config)
+    return train_double_dqn(task, network(task, preset), config)
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +91,11 @@ def weights(agent):
     return agent.get_state()
 
 
-@pytest.mark.parametrize(("loop", "whole"), [("python", "trained"), ("graph", "trained_in_graph")])
-def test_a_stopped_run_resumes_bit_for_bit(tmp_path, request, loop, whole):
+@pytest.mark.parametrize(
+    ("loop", "whole"),
+    [("python", "trained"), pytest.param("graph", "trained_in_graph", marks=pytest.mark.slow)],
+)
+def test_resume_after_stop_is_bit_exact(tmp_path, request, loop, whole):
     run, whole = request.getfixturevalue(whole)
     request.getfixturevalue("unfinished")  # not before: that is finished
     changes = {"loop": loop, "task": memory() if loop == "python" else small_doorkey()}
@@ -114,7 +116,7 @@ def small_doorkey():
     return doorkey_task((5,), max_steps=12)
 
 
-def test_a_run_of_another_core_is_not_resumed(tmp_path, unfinished):
+def test_run_of_another_core_is_not_resumed(tmp_path, unfinished):
     train(tmp_path, steps=40)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "toy").rglob("*")}
     with pytest.raises(InvalidInput, match=r"parameters is \d+ there and \d+ here"):
@@ -122,55 +124,27 @@ def test_a_run_of_another_core_is_not_resumed(tmp_path, unfinished):
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "toy").rglob("*")} == before
 
 
-def test_a_run_of_another_network_of_equal_size_is_not_resumed(tmp_path, unfinished):
+def test_run_of_another_network_of_equal_size_is_not_resumed(tmp_path, unfinished):
     train(tmp_path, steps=40)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "toy").rglob("*")}
     config = dataclasses.replace(TOY, runs=str(tmp_path), steps=80)
     leaky = network(memory(), "lstm-dense", hidden_activation="leaky_relu")
     with pytest.raises(InvalidInput, match="hidden_activation is 'relu' there and 'leaky_relu' he"):
-        train_recurrent_double_dqn(memory(), leaky, config)
+        train_double_dqn(memory(), leaky, config)
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "toy").rglob("*")} == before
-
-
-def test_a_run_without_a_newer_argument_is_resumed(tmp_path, unfinished):
-    train(tmp_path, steps=40)
-    (file,) = (tmp_path / "toy" / "checkpoints").glob("*/model.keras")
-    with zipfile.ZipFile(file) as archive:
-        parts = {name: archive.read(name) for name in archive.namelist()}
-    config = json.loads(parts["config.json"])
-    del config["config"]["hidden_activation"]
-    parts["config.json"] = json.dumps(config).encode()
-    with zipfile.ZipFile(file, "w") as archive:
-        for name, content in parts.items():
-            archive.writestr(name, content)
-    run, _ = train(tmp_path, steps=60)
-    assert run.step == 60
 
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory):
-    """The folder of a run that was stopped."""
-    path = tmp_path_factory.mktemp("stopped")
+    """A loop, and the state of a stopped run at step 60."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(agent_train, "_finish", lambda *_: None)
-        run, _ = train(path, steps=60)
-    return run.folder.path
+        run, agent = train(tmp_path_factory.mktemp("stopped"), steps=60)
+    return make_loop(memory(), agent.network, run.config), run.load()
 
 
-def changed(change, folder):
-    """Puts other values into the newest checkpoint; those that are None are left out."""
-    (checkpoint,) = (folder / "checkpoints").iterdir()
-    state = json.loads((checkpoint / "state.json").read_text())
-    arrays = dict(np.load(checkpoint / "arrays.npz"))
-    for path, value in change.items():
-        part, _, name = path.partition("/")
-        place, key = (arrays, path) if path in arrays else (state[part], name)
-        if value is None:
-            del place[key]
-        else:
-            place[key] = value(place[key]) if callable(value) else value
-    (checkpoint / "state.json").write_text(json.dumps(state))
-    np.savez(checkpoint / "arrays.npz", **arrays)
+def restore(loop, step, state, levels=1):
+    agent_train._restore(loop, Curriculum(levels), RolloutStatistics(), step, state)
 
 
 @pytest.mark.parametrize(
@@ -207,27 +181,31 @@ def changed(change, folder):
         ({"curriculum/level": 0.0}, "level.* must be an integer; received 0.0"),
     ],
 )
-def test_a_damaged_checkpoint_is_refused_before_anything_is_written(
-    tmp_path, stopped, change, message
-):
-    folder = tmp_path / "toy"
-    shutil.copytree(stopped, folder)
-    changed(change, folder)
-    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    with pytest.raises(InvalidInput, match=rf"checkpoint .*0000000060 .*{message}"):
-        train(tmp_path, steps=80)
-    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+def test_damaged_checkpoint_is_rejected(stopped, change, message):
+    loop, state = stopped
+    state = {part: dict(values) for part, values in state.items()}
+    for path, value in change.items():
+        part, _, name = path.partition("/")
+        if value is None:
+            del state[part][name]
+        else:
+            state[part][name] = value(state[part][name]) if callable(value) else value
+    with pytest.raises(InvalidInput, match=message):
+        restore(loop, 60, state)
 
 
-def test_a_checkpoint_of_contradicting_levels_is_refused(tmp_path, unfinished):
+def test_checkpoint_of_contradicting_levels_is_rejected():
     levels = doorkey_task((5, 6), max_steps=12)
-    run, _ = train(tmp_path, task=levels, steps=40)
-    changed({"environment/reset_options": {"level": 1}}, run.folder.path)
+    loop = make_loop(levels, network(levels), TOY)
+    parts = {"curriculum": Curriculum(2).get_state(), "statistics": RolloutStatistics().get_state()}
+    state = loop.get_state() | parts
+    restore(loop, 0, state, levels=2)
+    state["environment"]["reset_options"] = {"level": 1}
     with pytest.raises(InvalidInput, match=r"of the curriculum's level, 0; received {'level': 1}"):
-        train(tmp_path, task=levels, steps=80)
+        restore(loop, 0, state, levels=2)
 
 
-def test_an_exported_agent_acts_like_the_trained_one(trained):
+def test_exported_agent_acts_like_the_trained_one(trained):
     run, agent = trained
     greedy = agent.greedy_policy()
     policy = load_policy(run.folder.export)
@@ -247,7 +225,7 @@ def test_an_exported_agent_acts_like_the_trained_one(trained):
     policy.close()
 
 
-def test_an_exported_agent_reads_its_previous_action_and_reward(trained):
+def test_exported_agent_reads_its_previous_action_and_reward(trained):
     run, agent = trained
     policy = load_policy(run.folder.export)
     observation = memory().observation_space.sample()[None]
@@ -281,7 +259,9 @@ def test_an_exported_agent_reads_its_previous_action_and_reward(trained):
     policy.close()
 
 
-@pytest.mark.parametrize("preset", CORES)
+@pytest.mark.parametrize(
+    "preset", [c if c == "lstm-dense" else pytest.param(c, marks=pytest.mark.slow) for c in CORES]
+)
 def test_recurrent_evaluation_in_the_graph_equals_that_in_python(preset):
     task = doorkey_task((6,))
     agent = make_agent(task, network(task, preset), TOY)
@@ -309,9 +289,9 @@ def test_every_environment_explores_with_its_own_epsilon():
     np.testing.assert_allclose(make_loop(task, network(task), alone).epsilon(0), [0.5])
 
 
-def test_a_run_that_cannot_be_trained_is_refused_before_anything_is_written(tmp_path):
+def test_run_that_cannot_be_trained_is_rejected_before_anything_is_written(tmp_path):
     cases = {
-        "replay_capacity. must hold .* = 64 steps of each environment; received 60": {
+        "capacity. must hold 63 steps of each of 2 environments.*; received 120": {
             "unroll_length": 59
         },
         "unroll_length must be greater than 0; received 0": {"unroll_length": 0},
@@ -324,7 +304,7 @@ def test_a_run_that_cannot_be_trained_is_refused_before_anything_is_written(tmp_
         with pytest.raises(InvalidInput, match=message):
             train(tmp_path, **{"replay_capacity": 120, **changes})
     with pytest.raises(InvalidInput, match="needs a RecurrentQNetwork; received"):
-        train_recurrent_double_dqn(memory(), dense_q_network(3), TOY)
+        train_double_dqn(memory(), dense_q_network(3), TOY)
     with pytest.raises(InvalidInput, match="must return Q values of shape"):
         make_agent(doorkey_task((5,)), network(memory()), TOY)
     assert not list(tmp_path.iterdir())

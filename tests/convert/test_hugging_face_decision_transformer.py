@@ -1,4 +1,4 @@
-"""The Decision Transformer of transformers, its formulas in NumPy under its names, and ours."""
+"""Converted weights of transformers' Decision Transformer give its outputs in NumPy."""
 
 import math
 

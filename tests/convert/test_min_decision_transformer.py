@@ -1,4 +1,4 @@
-"""min-decision-transformer's network, its formulas in NumPy under its names, and ours."""
+"""Converted weights of min-decision-transformer give its outputs in NumPy."""
 
 import math
 
@@ -117,27 +117,13 @@ def test_all_weights_are_assigned():
     assert sum(random_state_dict()[name].size for name in taken) == model.count_params()
 
 
-def test_the_published_size():
+def test_model_has_the_published_number_of_parameters():
     model = DecisionTransformer.from_preset("min-dt", state_size=17, action_size=6)
     model.build()
     assert model.count_params() == 1_125_912
     model = DecisionTransformer.from_preset("min-dt", state_size=11, action_size=3)
     model.build()
     assert model.count_params() == 1_123_599
-
-
-def test_error_lists_every_misfit_and_assigns_nothing():
-    weights = random_state_dict()
-    del weights["embed_ln.bias"]
-    weights["embed_extra.weight"] = np.zeros(3)
-    weights["predict_action.0.weight"] = np.zeros((A, H + 1))
-    model = built()
-    before = model.get_weights()
-    with pytest.raises(ValueError) as error:
-        min_decision_transformer(model, weights)
-    for part in ("missing: embed_ln.bias", "unknown: embed_extra.weight", "wrong shape: predict_"):
-        assert part in str(error.value)
-    assert all((new == old).all() for new, old in zip(model.get_weights(), before))
 
 
 @pytest.mark.parametrize(

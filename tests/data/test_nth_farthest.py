@@ -34,7 +34,7 @@ def answered_by_a_loop(vectors, labels, n, m, order):
 
 
 @given(task=TASKS, data=st.data())
-def test_answers_and_layout(task, data):
+def test_answers_and_layout_equal_a_loop_over_vectors(task, data):
     count, size = task["num_vectors"], task["dimension"]
     vectors_on = data.draw(st.integers(1, count))
     numbers_on = data.draw(st.integers(1, size))
@@ -70,36 +70,18 @@ def test_equal_seeds_give_equal_questions():
     assert (first == again).all() and (first != other).any()
 
 
-def test_floors():
-    floors = nth_farthest_floors(8, 16)
+def test_floors_equal_published_accuracies():
+    floors = nth_farthest_floors(8, 16, num_questions=50_000)
     assert list(floors) == ["chance", "no geometry", "norms only"]
-    assert floors["chance"] == pytest.approx(1 / 8, abs=0.005)
-    assert floors["no geometry"] == pytest.approx(2 / 8, abs=0.005)
-    assert floors["norms only"] == pytest.approx(0.309, abs=0.005)  # published by simulation
-    assert nth_farthest_floors(8, 16) == floors
+    assert floors["chance"] == pytest.approx(1 / 8, abs=0.01)
+    assert floors["no geometry"] == pytest.approx(2 / 8, abs=0.01)
+    assert floors["norms only"] == pytest.approx(0.309, abs=0.01)  # published by simulation
+    assert nth_farthest_floors(8, 16, num_questions=50_000) == floors
 
 
 def test_two_vectors_need_no_geometry():
     floors = nth_farthest_floors(2, 3, num_questions=5000)
     assert floors["no geometry"] == floors["norms only"] == 1
-
-
-def test_batches_differ_and_resume():
-    arguments = {"batch_size": 4, "steps": 3, "num_vectors": 3, "dimension": 2, "seed": 7}
-    data = NthFarthest(**arguments)
-    first = [data[i][0] for i in range(len(data))]
-    data.on_epoch_end()
-    second = [data[i][0] for i in range(len(data))]
-    batches = [batch.tobytes() for batch in first + second]
-    assert len(set(batches)) == 6
-    continued = NthFarthest(**arguments, epoch=1)
-    assert [continued[i][0].tobytes() for i in range(3)] == batches[3:]
-
-
-def test_first_batch_differs_from_samples_of_its_seed():
-    """Regression: NumPy pads seeds with zeros, so that [seed, 0, 0] equals the seed."""
-    questions, _ = NthFarthest(4, 1, num_vectors=3, dimension=2, seed=7)[0]
-    assert (questions != sample_nth_farthest(4, 3, 2, seed=7)[0]).any()
 
 
 def test_stages_are_easier_tasks_of_the_same_shape():

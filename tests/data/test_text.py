@@ -1,4 +1,4 @@
-"""Texts: reading, errors, and lanes that neither lose nor repeat a character."""
+"""Texts: reading, errors, and rows that neither lose nor repeat a character."""
 
 import numpy as np
 import pytest
@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from rrl_tf.data.text import (
     SHAKESPEARE,
     Characters,
-    TextLanes,
+    TextBatches,
     character_frequencies_bits,
     load_text,
     split_text,
 )
 
 
-def test_the_packaged_text():
+def test_load_text_reads_the_packaged_text():
     text = load_text()
     assert 250_000 < len(text) < 300_000
     assert SHAKESPEARE.stat().st_size < 300_000
@@ -64,21 +64,21 @@ def test_the_parts_join_to_the_text(size):
 
 
 @given(st.integers(1, 5), st.integers(1, 7), st.integers(0, 60))
-def test_lanes_continue_from_batch_to_batch(lanes, length, rest):
-    text = np.arange(lanes * length + 1 + rest)
-    data = TextLanes(text, lanes, length)
+def test_rows_continue_from_batch_to_batch(rows, length, rest):
+    text = np.arange(rows * length + 1 + rest)
+    data = TextBatches(text, rows, length)
     inputs, targets = (
         np.concatenate(parts, axis=1) for parts in zip(*map(data.__getitem__, range(len(data))))
     )
     np.testing.assert_array_equal(inputs + 1, targets)
     np.testing.assert_array_equal(np.diff(inputs, axis=1), 1)
-    assert inputs.shape == (lanes, len(data) * length)
-    assert len(set(inputs.ravel())) == inputs.size > len(text) - 1 - lanes * length
+    assert inputs.shape == (rows, len(data) * length)
+    assert len(set(inputs.ravel())) == inputs.size > len(text) - 1 - rows * length
 
 
 def test_too_few_characters_raise():
-    with pytest.raises(ValueError, match="2 lanes of 4 need 9 characters; received 8"):
-        TextLanes(np.arange(8), lanes=2, length=4)
+    with pytest.raises(ValueError, match=r"must have at least 9 characters .*; received 8"):
+        TextBatches(np.arange(8), batch_size=2, length=4)
 
 
 def test_character_frequencies_bits():

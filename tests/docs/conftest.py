@@ -12,13 +12,12 @@ import sys
 import warnings
 
 import gymnasium
-import keras
 import numpy as np
 import pytest
 from code_blocks import ROOT
 from gymnasium.spaces import Box
-from keras import ops
 
+from rrl_tf.agents import RecurrentDoubleDQNConfig
 from rrl_tf.agents import train as agents_train
 from rrl_tf.data import clean
 from rrl_tf.envs import doorkey_task
@@ -32,7 +31,7 @@ from rrl_tf.models import (
     dense_q_network,
 )
 from rrl_tf.offline import Scaling
-from rrl_tf.presets import FOLDER, POLICY
+from rrl_tf.pretrained import FOLDER, POLICY
 from serving import client, local
 from serving.client import connect
 from serving.server import running
@@ -48,23 +47,6 @@ TOY = {
     "evaluation_episodes": 3,
     "jit_compile": False,
 }
-
-
-class Recurrent(keras.Model):
-    """Q values of DoorKey's views, and a memory."""
-
-    def __init__(self):
-        super().__init__()
-        self.cell = keras.layers.GRUCell(8)
-        self.head = keras.layers.Dense(5)
-
-    def call(self, inputs, memory):
-        output, state = self.cell(ops.reshape(inputs, (-1, 7 * 7 * 4)), memory)
-        return self.head(output), state
-
-
-def scaled(observation):
-    return ops.cast(observation, "float32") / 10
 
 
 def export_doorkey(folder):
@@ -91,20 +73,15 @@ def export_windows(states, actions, bound, dtype, folder):
     export_decision_transformer(folder, model, scaling, (states,), dtype)
 
 
-def export_maze(folder):
-    model = Recurrent()
-    export_policy(folder, model, scaled, (7, 7, 4), initial_memory=model.cell.get_initial_state)
-
-
 MODELS = {
     "doorkey": export_doorkey,
     "doorkey-5x5": functools.partial(shutil.copytree, FOLDER / "doorkey-5x5" / POLICY),
+    "doorkey-8x8": functools.partial(shutil.copytree, FOLDER / "doorkey-8x8" / POLICY),
     "cartpole": functools.partial(export_vector, 4),
     "corridor": functools.partial(export_vector, 9),
     "mnist": export_mnist,
     "walker2d": functools.partial(export_windows, 17, 6, 1.0, "float64"),
     "pendulum": functools.partial(export_windows, 3, 1, 2.0, "float32"),
-    "maze": export_maze,
 }
 
 
@@ -169,10 +146,6 @@ def at_hand(tmp_path, open_clients):
         (tmp_path / name).write_text("")
     rng = np.random.default_rng(0)
     return {
-        "serving.md": {
-            "env": gymnasium.wrappers.TimeLimit(doorkey_task().make_env(), 5),
-            "over": False,
-        },
         "mnist.md": {"images": rng.integers(0, 256, (2, 28, 28), np.uint8)},
         "relational_memory.md": {"sequences": rng.normal(size=(2, 3, 5)).astype("float32")},
         "decision_transformer.md": {"env": Walker()},
@@ -198,23 +171,20 @@ def elsewhere(tmp_path, monkeypatch, models):
             del sys.modules[name]
 
 
-def shorten(monkeypatch, module, name, numbers):
-    train = getattr(module, name)
-
-    @functools.wraps(train)
-    def short(task, network, config, **options):
-        return train(task, network, dataclasses.replace(config, **numbers), **options)
-
-    monkeypatch.setattr(module, name, short)
-
-
 @pytest.fixture
 def short_training(monkeypatch):
     """Trainings in Python with the numbers of `TOY`, films of a few frames."""
-    shorten(monkeypatch, agents_train, "train_double_dqn", TOY)
-    recurrent = {name: each for name, each in TOY.items() if name != "jit_compile"}
-    recurrent |= {"batch_size": 2, "learning_starts": 96}  # whole sequences
-    shorten(monkeypatch, agents_train, "train_recurrent_double_dqn", recurrent)
+    train = agents_train.train_double_dqn
+
+    @functools.wraps(train)
+    def short(task, network, config, **options):
+        numbers = TOY
+        if isinstance(config, RecurrentDoubleDQNConfig):
+            numbers = {name: each for name, each in TOY.items() if name != "jit_compile"}
+            numbers |= {"batch_size": 2, "learning_starts": 96}  # whole sequences
+        return train(task, network, dataclasses.replace(config, **numbers), **options)
+
+    monkeypatch.setattr(agents_train, "train_double_dqn", short)
     monkeypatch.setattr(pictures, "LONGEST_FILM", 3)
 
 
@@ -265,7 +235,7 @@ def read_options(monkeypatch, capsys):
             with pytest.raises((Read, SystemExit)) as raised:
                 runpy.run_module(module, run_name="__main__", alter_sys=True)
         said = capsys.readouterr().err
-        for package in ("torch", "jax", "wandb", "mlflow"):  # not among those that are tested
+        for package in ("torch", "jax"):  # not among those that are tested
             wanted = re.search(rf"pip install ('\.\[[\w,]*)?\b{package}\b", said)
             if wanted and importlib.util.find_spec(package) is None:
                 pytest.skip(said)

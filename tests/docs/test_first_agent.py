@@ -1,4 +1,4 @@
-"""Run every line of docs/tutorials/first_agent.md as a new user does, on free ports."""
+"""Run every line of docs/tutorials/first_agent.md, on other ports."""
 
 import json
 import os
@@ -75,7 +75,7 @@ class Newcomer:
             self._server.wait(60)
 
 
-def test_first_agent_tutorial_ends_with_a_served_policy(tmp_path):
+def test_a_newcomer_comes_to_a_served_policy_of_their_own(tmp_path):
     newcomer = Newcomer(tmp_path)
     try:
         newcomer.read(PAGE)

@@ -29,7 +29,7 @@ def played(env, seed, steps):
     return rows
 
 
-def test_observations_and_actions(task):
+def test_atari_task_has_stacked_pictures_and_the_games_actions(task):
     assert task.observation_space.shape == task.preprocessor.shape == (84, 84, 4)
     assert task.observation_space.dtype == np.uint8
     assert (task.num_actions, task.action_names[:3]) == (18, ("NOOP", "FIRE", "UP"))

@@ -189,7 +189,7 @@ def test_every_level_is_solved_in_the_order_meant(levels, seed):
 
 @given(levels=LEVELS, seed=st.integers(0, 2**63))
 @settings(max_examples=60)
-def test_contents_of_a_level(levels, seed):
+def test_a_level_contains_its_boxes_and_one_loose_key(levels, seed):
     start = levels.draw(np.random.default_rng(seed))
     again = levels.draw(np.random.default_rng(seed))
     assert start == again and hash(start) == hash(again)
@@ -255,7 +255,7 @@ def test_random_play_scores_as_in_the_authors_code():
     assert 0.27 < random_success(300, size=6, goal_length=1, num_distractors=0) < 0.43
 
 
-def test_is_registered():
+def test_box_world_is_registered_with_gymnasium():
     env = gymnasium.make("rrl_tf/BoxWorld-v0", size=8, goal_length=2, num_distractors=1)
     check_env(env.unwrapped, skip_render_check=True)
     observation, _ = env.reset(seed=3)
@@ -275,7 +275,7 @@ def test_state_keys_change_with_the_state():
     assert len(keys) == len(seen) > 10
 
 
-def test_the_picture():
+def test_render_draws_the_walls_and_the_held_key():
     env = BoxWorld(8, 1, 0, render_mode="rgb_array")
     env.reset(seed=0)
     assert env.render().shape == (160, 160, 3) and not env.render()[:16].any()
@@ -307,13 +307,16 @@ def test_a_distractor_looks_like_a_lock():
         ({"num_colours": 5}, "num_colours"),
         ({"num_colours": 20.0}, "num_colours. must be an integer; received 20.0"),
         ({"held_out_seed": -1, "part": "train"}, "held_out_seed must be at least 0"),
-        ({"held_out_share": -1}, "held_out_share must be from 0 to 1; received -1"),
-        ({"held_out_share": "x"}, "held_out_share must be from 0 to 1; received 'x'"),
-        ({"held_out_share": None}, "held_out_share must be from 0 to 1; received None"),
-        ({"num_distractors": 40}, "too little room"),
+        ({"held_out_fraction": -1}, "held_out_fraction must be from 0 to 1; received -1"),
+        ({"held_out_fraction": "x"}, "held_out_fraction must be from 0 to 1; received 'x'"),
+        ({"held_out_fraction": None}, "held_out_fraction must be from 0 to 1; received None"),
+        # Regression: such numbers hung.
+        ({"num_distractors": 10**6}, "at most 16 boxes, .*; received up to 1000005"),
+        ({"distractor_length": 10**6}, "at most 16 boxes, .*; received up to 4000005"),
+        ({"size": 10**6}, "size must be from 1 to 255; received 1000000"),
         ({"part": "validation"}, "part"),
         ({"part": "test", "goal_length": 1}, "goal_length of 2"),
-        ({"part": "train", "goal_length": 4, "held_out_share": 1.0}, "held_out_share"),
+        ({"part": "train", "goal_length": 4, "held_out_fraction": 1.0}, "held_out_fraction"),
         ({"max_steps": 0}, "max_steps"),
         ({"render_mode": "human"}, "render_mode"),
     ],

@@ -122,7 +122,7 @@ def test_the_pool_is_not_a_constant_of_a_compiled_function(graph):
     assert sum(n.attr["value"].tensor.ByteSize() for n in held) < 50 * 36
 
 
-def test_ignoring_the_time_limit():
+def test_nothing_is_truncated_without_a_time_limit():
     graph = BoxWorldGraph(
         pool=2, reset_on_truncation=False, size=6, goal_length=1, num_distractors=0, max_steps=1
     )
@@ -188,7 +188,7 @@ def test_invalid_starts_raise(graph, starts):
         graph.state_of(starts)
 
 
-def test_the_task():
+def test_box_world_task_has_the_levels_it_is_given():
     task = box_world_task(8, test_part="test", levels=((1, 1), ((1, 2), (0, 1))))
     held = held_out_pairs()
     for reset in task.evaluation_resets(at_most=20):
@@ -222,7 +222,7 @@ def test_numbers_of_boxes_may_be_numpy_integers():
     assert task.make_test_env().unwrapped.levels.goal_length == (2,)
 
 
-def test_labels_of_cells():
+def test_box_world_cells_labels_agent_gem_keys_and_locks():
     env = box_world_task(8).make_test_env()
     observation, _ = env.reset(seed=1)
     cells = box_world_cells(observation)

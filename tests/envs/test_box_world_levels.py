@@ -14,7 +14,7 @@ from rrl_tf.errors import InvalidInput
     goal_length=st.integers(1, 8) | st.lists(st.integers(1, 6), min_size=1, max_size=4),
     num_distractors=st.integers(0, 4) | st.just((0, 1, 2, 3, 4)),
     part=st.sampled_from(["all", "train", "test"]),
-    held_out_share=st.floats(0, 1),
+    held_out_fraction=st.floats(0, 1),
 )
 @settings(max_examples=40)
 def test_every_valid_environment_can_be_reset(**arguments):
@@ -31,8 +31,8 @@ def test_every_valid_environment_can_be_reset(**arguments):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"part": "train", "held_out_share": 0.7},  # 10 % of the draws fail
-        {"size": 11, "goal_length": 4, "num_distractors": 14},
+        {"part": "train", "held_out_fraction": 0.7},  # 10 % of the draws fail
+        {"size": 11, "goal_length": 4, "num_distractors": 11},
     ],
 )
 def test_rare_levels_raise_at_once(arguments):
@@ -98,7 +98,7 @@ def test_a_box_is_a_lock_and_the_cell_to_its_left(kinds, colours):
     ("arguments", "message"),
     [
         ((20, 0.2, -1), "held_out_seed must be at least 0 .*; received -1"),
-        ((20, "x"), "held_out_share must be from 0 to 1; received 'x'"),
+        ((20, "x"), "held_out_fraction must be from 0 to 1; received 'x'"),
         ((20, 0.2, "x"), "held_out_seed. must be an integer; received 'x'"),
         ((1,), "num_colours must be from 2 to 31; received 1"),
         (([20],), r"num_colours. must be an integer; received \[20\]"),

@@ -39,7 +39,7 @@ def test_shortest_paths_lead_to_their_exits_through_the_crossing(layout, start):
             assert to == "3" or (6, 3) in places
 
 
-def test_fraction_of_slips():
+def test_slips_have_the_given_fraction():
     env, missed = Crossing(slip=0.4), 0
     for seed in range(2000):
         env.reset(seed=seed)

@@ -325,7 +325,7 @@ def test_passes_gymnasiums_checker(arguments, render_mode):
     check_env(make_doorkey(**arguments, render_mode=render_mode), skip_render_check=True)
 
 
-def test_render():
+def test_render_returns_an_image():
     env = make_doorkey(5, render_mode="rgb_array")
     env.reset(seed=0)
     assert env.render().shape == (160, 160, 3)

@@ -43,7 +43,7 @@ def step():
 
 
 @pytest.mark.parametrize("size", [5, pytest.param(6, marks=pytest.mark.slow)])
-def test_every_action_in_every_state(step, size):
+def test_every_action_in_every_state_equals_minigrid(step, size):
     """All results depend only on state and action, so that this test is exhaustive."""
     states = every_state(size)
     cases, actions = (
@@ -55,7 +55,7 @@ def test_every_action_in_every_state(step, size):
 
 
 @pytest.mark.parametrize("size", [6, 8, 16])
-def test_any_action_in_any_state_of_larger_grids(step, size):
+def test_any_action_in_any_state_of_larger_grids_equals_minigrid(step, size):
     rng = np.random.default_rng(size)
     states = any_states(size, 400, rng)
     assert differences(step, states, rng.integers(7, size=400, dtype=np.int32)) == 0
@@ -111,7 +111,7 @@ def test_the_oracle_and_the_comparison_notice_a_difference():
     ],
     ids=["5", "6", "6, every start", "8", "16"],
 )
-def test_random_play_step_by_step(step, size, starts):
+def test_random_play_equals_minigrid_step_by_step(step, size, starts):
     graph = DoorKeyGraph(size, actions="all")
     state = graph.initial_state(48, (0, 0)) if starts is None else graph.state_of(starts)
     views = {}
@@ -130,7 +130,7 @@ def test_random_play_step_by_step(step, size, starts):
 
 
 @given(data=st.data(), size=st.integers(5, 12), max_steps=st.none() | st.integers(1, 12))
-def test_any_start_and_any_actions(data, size, max_steps):
+def test_any_start_and_any_actions_equal_minigrid(data, size, max_steps):
     wall, door = data.draw(st.integers(2, size - 3)), data.draw(st.integers(1, size - 3))
     cells = list(itertools.product(range(1, wall), range(1, size - 1)))
     key, agent = data.draw(st.permutations(cells))[:2]

@@ -257,7 +257,7 @@ def test_options_that_json_cannot_store_raise():
             vector.get_state()
 
 
-def test_render_and_close():
+def test_render_returns_an_image_per_environment_and_close_closes_all():
     vector = SeededVectorEnv(functools.partial(make_doorkey, render_mode="rgb_array"), 2, seed=0)
     vector.reset()
     assert [picture.shape for picture in vector.render()] == [(160, 160, 3)] * 2
@@ -289,7 +289,7 @@ def test_observations_have_the_dtype_of_their_space():
 
 
 def test_a_curriculum_leaves_the_draws_of_its_environments_alone():
-    from rrl_tf.agents.curriculum import CurriculumEnv
+    from rrl_tf.agents import CurriculumEnv
 
     easy, hard = Halves(), Halves()
     env = CurriculumEnv([easy, hard])

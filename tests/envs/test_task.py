@@ -16,6 +16,7 @@ from rrl_tf.envs import (
     Level,
     Preprocessor,
     Task,
+    box_world_task,
     doorkey_task,
     gymnasium_task,
     make_doorkey,
@@ -92,6 +93,32 @@ def test_observations_are_preprocessed_by_their_space(space, shape):
     assert prepared.shape == (1, *shape) == (1, *task.preprocessor.shape)
     assert prepared.dtype == np.float32
     assert task.observation_space.contains(observation)
+
+
+def test_an_environments_own_codes_reach_the_preprocessor():
+    """Regression: `train_dqn --env` ignored them, and networks read no agent's cell."""
+    preprocessor = gymnasium_task("rrl_tf/BoxWorld-8x8-v0", frames=2).preprocessor
+    expected = box_world_task(8, pool=1).preprocessor
+    codes = expected.shape[-1]
+    assert preprocessor.shape == (8, 8, 2 * codes)
+    assert preprocessor.agent_feature == codes + expected.agent_feature
+    assert preprocessor.unseen_feature == codes + expected.unseen_feature
+
+
+@pytest.mark.parametrize(
+    ("space", "code", "message"),
+    [
+        (Box(0, 3, (4, 5, 2), np.uint8), 4, "agent_code must be from 0 to 3; received 4"),
+        (Box(0, 255, (4, 5, 2), np.uint8), 1, "`agent_code` must observe a grid of codes below"),
+        (Box(0, 3, (4,), np.uint8), 1, "`agent_code` must observe a grid of codes below"),
+    ],
+)
+def test_codes_that_do_not_fit_the_observations_raise(space, code, message):
+    class Coded(Walk):
+        agent_code = code
+
+    with pytest.raises(InvalidInput, match=message):
+        gymnasium_task(lambda: Coded(space))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A served Decision Transformer acts as the one that was trained."""
+"""An exported Decision Transformer acts like the trained one."""
 
 import dataclasses
 import functools
@@ -42,10 +42,10 @@ def continuous():
 
 
 def discrete():
-    prepare = doorkey_task().preprocessor
+    preprocess = doorkey_task().preprocessor
     size = 7 * 7 * 24
     scaling = Scaling(
-        np.zeros(size, "float32"), np.ones(size, "float32"), 1.0, preprocessor=prepare
+        np.zeros(size, "float32"), np.ones(size, "float32"), 1.0, preprocessor=preprocess
     )
     observations = np.random.default_rng(0).integers(0, 3, size=(7, 2, 7, 7, 4)).astype("uint8")
     return policy(True, size, positions="window"), scaling, observations

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.tf_only
 SHAPE, STATES, ACTIONS = (3, 3, 2), 5, 3
 
 
-def prepare(observation):
+def preprocess(observation):
     return keras.ops.cast(observation, "float32") / 10.0
 
 
@@ -38,7 +38,7 @@ def lstm(folder):
         "lstm-dense", num_actions=3, core_arguments={"units": 5}
     )
     network.build({"observation": (None, *SHAPE)})
-    return export_recurrent_policy(folder, network, prepare, SHAPE)
+    return export_recurrent_policy(folder, network, preprocess, SHAPE)
 
 
 def trajectories(model, folder):

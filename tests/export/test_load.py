@@ -1,4 +1,4 @@
-"""Loading of exports, and the one error of a damaged one."""
+"""Loading of exports, and the error of a damaged export."""
 
 import shutil
 
@@ -21,7 +21,7 @@ def exported(tmp_path_factory):
     model = keras.Sequential([keras.layers.Dense(2)])
     details = {"environment": "walk"}
     return export_policy(
-        tmp_path_factory.mktemp("load"), model, lambda x: x, (4,), "float32", policy=details
+        tmp_path_factory.mktemp("load"), model, lambda x: x, (4,), "float32", details=details
     )
 
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.tf_only
 
 
 @pytest.mark.parametrize("kind", [RelationalVQA, ConvolutionalVQA])
-def test_answers_probabilities_and_attention(tmp_path, kind):
+def test_export_returns_answers_probabilities_and_attention(tmp_path, kind):
     pictures = sample_sort_of_clevr(3, 1)
     inputs, _ = examples(pictures)
     model = kind.from_preset("fast")

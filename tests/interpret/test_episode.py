@@ -150,7 +150,7 @@ def test_traced_episode_equals_the_evaluated_one(preset):
     config = RecurrentDoubleDQNConfig(name="x")
     agent = make_agent(task(), network(preset), config)
     env = task().make_test_env(render_mode="rgb_array")
-    resets = task().evaluation_resets(at_most=4)
+    resets = task().evaluation_resets(at_most=2)
     found = evaluate(agent.greedy_policy(), task().make_test_env, resets)
     for reset, length, reward in zip(resets, found.length, found.reward):
         episode = play(agent.policy, task(), env, reset)

@@ -1,4 +1,4 @@
-"""AppendCoordinates against its formula; learned places in their place."""
+"""AppendCoordinates, compared with its formula, and errors of PositionEmbedding."""
 
 import re
 
@@ -56,7 +56,7 @@ def test_book_stays_short_of_one_and_zambaldi_reaches_both_ends():
     np.testing.assert_allclose(zambaldi, np.linspace(-1, 1, 7), atol=1e-6)
 
 
-def test_bad_arguments():
+def test_bad_arguments_are_errors():
     with pytest.raises(ValueError, match=r"size_minus_one.*'half'"):
         AppendCoordinates(0, 1, "half")
     with pytest.raises(ValueError, match=r"frequencies must be at least 0.*received -1"):
@@ -67,7 +67,7 @@ def test_bad_arguments():
 
 @pytest.mark.parametrize("shape", [(2, 1, 3), (2, 6, 1), (2, 5, 3), (6, 3)])
 def test_positions_of_another_size_are_an_error(shape):
-    """Once, one entity became as many as there are places."""
+    """A single entity must not be broadcast to all positions."""
     layer = PositionEmbedding()
     layer(np.ones((2, 6, 3), "float32"))
     told = rf"built for, \(6, 3\); received the shape {re.escape(str(shape))}"

@@ -1,11 +1,11 @@
-"""CausalTransformerBlock against the same in NumPy, and what it may never do."""
+"""CausalTransformerBlock, compared with NumPy: causality, padding, rows and dropout."""
 
 import math
 
 import keras
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from keras import ops
 
@@ -31,7 +31,7 @@ def built(seed=0, **arguments):
 
 
 def oracle(block, x, mask=None):
-    """The block's output and attention in float64, one query after the other."""
+    """Return output and attention of the block in float64, computed query by query."""
     w = {v.path.split("/", 1)[1]: array(v).astype("float64") for v in block.weights}
     batch, steps, width = x.shape
     heads, size = block.num_heads, width // block.num_heads
@@ -67,6 +67,8 @@ def oracle(block, x, mask=None):
 
 
 @NORMS
+@settings(max_examples=8)
+@example(lengths=[STEPS] * 3, end=True, seed=0)
 @given(
     lengths=st.lists(st.integers(0, STEPS), min_size=3, max_size=3),
     end=st.booleans(),
@@ -77,6 +79,7 @@ def test_block_equals_numpy(norm, lengths, end, seed):
     steps = np.arange(STEPS)
     lengths = np.array(lengths)[:, None]
     mask = steps < lengths if end else steps >= STEPS - lengths
+    mask = None if mask.all() else mask
     expected, expected_scores = oracle(block, X, mask)
     output, scores = block(X, mask=mask, return_attention_scores=True)
     np.testing.assert_allclose(array(scores), expected_scores, atol=1e-5)
@@ -85,16 +88,7 @@ def test_block_equals_numpy(norm, lengths, end, seed):
 
 
 @NORMS
-def test_without_padding(norm):
-    block = built(norm=norm)
-    expected, expected_scores = oracle(block, X)
-    output, scores = block(X, return_attention_scores=True)
-    np.testing.assert_allclose(array(scores), expected_scores, atol=1e-5)
-    np.testing.assert_allclose(array(output), expected, atol=2e-5, rtol=1e-5)
-    np.testing.assert_allclose(array(block(X)), expected, atol=2e-5, rtol=1e-5)
-
-
-@NORMS
+@settings(max_examples=5)
 @given(step=st.integers(0, STEPS - 1), ask=st.booleans())
 def test_output_does_not_depend_on_later_positions(norm, step, ask):
     block = built(norm=norm)
@@ -161,7 +155,7 @@ def test_dropout_acts_in_training_only(placement):
 
 @pytest.mark.parametrize("placement", ["output", "probabilities"])
 def test_dropout_placement_selects_the_dropped_tensor(placement):
-    """Equal values gathered by any attention are these values: 0 or 2 after dropping half."""
+    """With equal values, attention returns the value unless its probabilities are dropped."""
     block = CausalTransformerBlock(1, dropout=0.5, dropout_placement=placement, seed=1)
     block.build((None, STEPS, WIDTH))
     ones = np.ones((3, 1, STEPS, WIDTH), "float32")
@@ -188,7 +182,7 @@ def test_mask_of_keras_is_padding():
         ({"hidden_units": -1}, "`hidden_units` must be a positive integer"),
     ],
 )
-def test_bad_arguments(arguments, message):
+def test_bad_arguments_are_errors(arguments, message):
     with pytest.raises(ValueError, match=message):
         CausalTransformerBlock(**{"num_heads": 2, **arguments})
 
@@ -197,6 +191,6 @@ def test_bad_arguments(arguments, message):
     ("shape", "message"),
     [((None, 5, 9), "must divide F"), ((None, 8), "sequences"), ((None, 5, None), "known F")],
 )
-def test_bad_shapes(shape, message):
+def test_bad_shapes_are_errors(shape, message):
     with pytest.raises(ValueError, match=message):
         CausalTransformerBlock(2).build(shape)

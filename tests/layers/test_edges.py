@@ -31,7 +31,7 @@ def random_graph(seed, share=0.4):
 
 
 def softmax(scores, allowed):
-    """Row by row over the allowed keys alone; a row without any is all zeros."""
+    """Compute the softmax of each row over the allowed keys; a row without any is zeros."""
     result = np.zeros_like(scores)
     for row in np.ndindex(scores.shape[:-1]):
         keys = np.nonzero(allowed[row])[0]
@@ -80,7 +80,7 @@ def test_edge_features_bias_the_scores_of_every_head(seed):
 @given(seed=SEEDS)
 @settings(max_examples=5)
 def test_nodes_depend_on_nodes_within_as_many_edges_as_rounds(seed):
-    """Farther nodes do not change a node, and nearer nodes do."""
+    """Only nodes within as many edges as rounds change a node."""
     edges = random_graph(seed, 0.25)
     module = RelationalModule(RelationalBlock(HEADS, KEY), num_rounds=2, share_weights=True)
     before = array(module(X, edges=edges))
@@ -228,14 +228,14 @@ def test_fit_changes_every_bias():
 @pytest.mark.parametrize(
     ("arguments", "graph", "message"),
     [
-        ({}, {"edges": np.ones((2, 6, 5))}, r"\(B, N, N\), here \((2|None), 6, 6\).*6, 5\)"),
+        ({}, {"edges": np.ones((2, 6, 5))}, r"\(B, N, N\), here \((\d+|None), 6, 6\).*6, 5\)"),
         ({}, {"edges": np.ones((2, 6, 6, 3))}, r"edge_size=None; received.*\(2, 6, 6, 3\)"),
         ({"edge_size": 3}, {"edges": np.ones((2, 6, 6))}, r"\(B, N, N, E\).*edge_size=3"),
-        ({"edge_size": 3}, {}, r"edge_size=3 needs `edges` \(B, N, N, E\); received none"),
-        ({"max_offset": 2}, {}, r"need the `grid`.*6 of them; received None"),
+        ({"edge_size": 3}, {}, r"\(B, N, N, E\) with edge_size=3; received None"),
+        ({"max_offset": 2}, {}, r"`grid` must be.*6 of them; received None"),
         ({"max_offset": 2}, {"grid": (2, 4)}, r"6 of them; received \(2, 4\)"),
         *(
-            ({"max_offset": 2}, {"grid": grid}, "need the `grid`.*6 of them; received")
+            ({"max_offset": 2}, {"grid": grid}, "`grid` must be.*6 of them; received")
             for grid in (
                 (np.int64(3), np.int64(3)),
                 (-1, -2),
@@ -251,7 +251,7 @@ def test_fit_changes_every_bias():
         ({}, {"entity": 6}, "`entity` must be one of 6 from 0 up; received 6"),
         ({}, {"entity": -1}, "`entity` must be one of 6 from 0 up; received -1"),
         ({}, {"entity": 1.0}, "`entity` must be an integer; received 1.0"),
-        ({"norm": "joint"}, {"entity": 1}, "norm='joint' needs all entities"),
+        ({"norm": "joint"}, {"entity": 1}, "norm='joint', which needs all"),
         *(
             (
                 {},
@@ -291,6 +291,6 @@ def test_rounds_have_consecutive_dropout_seeds():
 
 
 @pytest.mark.parametrize("name", ["edge_size", "max_offset"])
-def test_bad_arguments(name):
+def test_bad_arguments_are_errors(name):
     with pytest.raises(ValueError, match=f"`{name}` must be a positive integer; received 0"):
         RelationalBlock(HEADS, KEY, **{name: 0})

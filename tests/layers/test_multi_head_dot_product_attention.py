@@ -1,9 +1,9 @@
-"""MultiHeadDotProductAttention against loops in numpy, and what only it can do."""
+"""MultiHeadDotProductAttention, compared with loops in NumPy, and its errors."""
 
 import keras
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
@@ -26,7 +26,7 @@ def randomised(layer, *shapes):
 
 
 def weights_of(layer):
-    """name, without the layer's own -> float64 array."""
+    """Return name, without the layer's name -> float64 array."""
     return {
         "/".join(weight.path.split("/")[-2:]): array(weight).astype("float64")
         for weight in layer.weights
@@ -34,14 +34,14 @@ def weights_of(layer):
 
 
 def normalise(x, gain, bias):
-    """LayerNorm over as many of the last axes as the gain has."""
+    """Normalise over the last axes, as many as the gain has."""
     axes = tuple(range(-gain.ndim, 0))
     mean = x.mean(axis=axes, keepdims=True)
     return gain * (x - mean) / np.sqrt(x.var(axis=axes, keepdims=True) + 1e-5) + bias
 
 
 def one_score(layer, w, q_i, k_i, k_j, j):
-    """The score of key j for query i; `k_i` is the key of entity i itself."""
+    """Return the score of key j for query i; `k_i` is the key of entity i."""
     if layer.score == "dot":
         return q_i @ k_j / np.sqrt(layer.key_size)
     query = q_i @ w["score_query/kernel"] + w["score_query/bias"]
@@ -53,7 +53,7 @@ def one_score(layer, w, q_i, k_i, k_j, j):
 
 
 def oracle(layer, x, context=None, mask=None):
-    """The definition, entity by entity, in float64: output and scores of one (N, F) input."""
+    """Return output and scores of one (N, F) input in float64, computed entity by entity."""
     w = weights_of(layer)
     h_count, k, v = layer.num_heads, layer.key_size, layer.value_size
     if context is None:
@@ -107,6 +107,7 @@ def assert_is_oracle(layer, x, context=None, mask=None):
 sizes = st.integers(2, 4)
 
 
+@settings(max_examples=10)
 @given(
     score=st.sampled_from(["dot", "additive", "book_additive"]),
     qkv_norm=st.sampled_from([None, "entity", "joint", "fused"]),
@@ -129,6 +130,7 @@ def test_self_attention_equals_numpy(
     assert_is_oracle(layer, x, mask=mask)
 
 
+@settings(max_examples=8)
 @given(
     score=st.sampled_from(["dot", "additive"]),
     qkv_norm=st.sampled_from([None, "entity", "joint"]),
@@ -145,7 +147,7 @@ def test_cross_attention_equals_numpy(score, qkv_norm, nodes, keys, masked):
     assert_is_oracle(layer, x, context, mask)
 
 
-def test_symbolic_shapes_of_cross_attention():
+def test_symbolic_shapes_of_cross_attention_are_the_real_shapes():
     layer = MultiHeadDotProductAttention(2, 3, 4)
     output, scores = layer(
         keras.Input((6, 3)), context=keras.Input((5, 7)), return_attention_scores=True
@@ -164,7 +166,7 @@ def test_cross_attention_saves_and_loads(tmp_path):
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 6, 6), (1, 1, 1, 6), (2, 1, 6, 6), (2, 2, 6, 6)])
-def test_mask_broadcasts(shape):
+def test_mask_broadcasts_to_the_scores(shape):
     layer = randomised(MultiHeadDotProductAttention(2, 3), (None, 6, 3))
     mask = RNG.random(shape) < 0.5
     assert_is_oracle(layer, RNG.normal(size=(2, 6, 3)).astype("float32"), mask=mask)
@@ -204,8 +206,8 @@ def test_dropout_acts_on_the_probabilities_in_training_only():
     dropped, scores_in_training = layer(x, training=True, return_attention_scores=True)
     assert not np.allclose(array(dropped), array(still))
     np.testing.assert_array_equal(array(scores_in_training), array(scores))
-    mean = np.mean([array(layer(x, training=True)) for _ in range(400)], axis=0)
-    np.testing.assert_allclose(mean, array(still), atol=0.2)
+    mean = np.mean([array(layer(x, training=True)) for _ in range(50)], axis=0)
+    np.testing.assert_allclose(mean, array(still), atol=0.5)
 
 
 def test_projections_have_different_initial_weights():
@@ -236,11 +238,6 @@ def test_initializers_and_epsilon_are_arguments():
     assert again.norm_epsilon == 0.5
 
 
-def test_sizes_may_be_numpy_integers():
-    layer = MultiHeadDotProductAttention(np.int64(2), np.int32(3))
-    assert type(layer.get_config()["num_heads"]) is int
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -258,7 +255,7 @@ def test_sizes_may_be_numpy_integers():
         ({"seed": "x"}, "seed.*'x'"),
     ],
 )
-def test_bad_arguments(arguments, message):
+def test_bad_arguments_are_errors(arguments, message):
     with pytest.raises(ValueError, match=f"(?s){message}"):
         MultiHeadDotProductAttention(**{"num_heads": 2, "key_size": 3, **arguments})
 
@@ -270,11 +267,11 @@ def test_bad_arguments(arguments, message):
         ({}, [(None, 6, None)], "known F"),
         ({"score": "book_additive"}, [(None, None, 3)], "number of entities must be known"),
         ({"qkv_norm": "joint"}, [(None, None, 3)], "number of entities must be known"),
-        ({"score": "book_additive"}, [(None, 6, 3), (None, 6, 3)], "no `context`"),
-        ({"qkv_norm": "fused"}, [(None, 6, 3), (None, 6, 3)], "no `context`"),
+        ({"score": "book_additive"}, [(None, 6, 3), (None, 6, 3)], "`context` must be None"),
+        ({"qkv_norm": "fused"}, [(None, 6, 3), (None, 6, 3)], "`context` must be None"),
     ],
 )
-def test_bad_shapes(arguments, shapes, message):
+def test_bad_shapes_are_errors(arguments, shapes, message):
     with pytest.raises(ValueError, match=f"(?s){message}"):
         MultiHeadDotProductAttention(2, 3, **arguments).build(*shapes)
 
@@ -303,7 +300,7 @@ def test_context_after_building_without_one_is_an_error():
     x = np.ones((1, 6, 3), "float32")
     layer = MultiHeadDotProductAttention(2, 3)
     layer(x)
-    with pytest.raises(ValueError, match="built without a `context`; received one"):
+    with pytest.raises(ValueError, match=r"`context` must be None, as when .*; received one"):
         layer(x, context=x)
 
 

@@ -9,7 +9,7 @@ from rrl_tf.layers import RandomShift
 
 
 def moved(picture, dy, dx):
-    """The picture by the definition: padded with its border, and cut out elsewhere."""
+    """Return the image padded with its border and cropped at an offset, as the definition says."""
     height, width, _ = picture.shape
     padded = np.pad(picture, ((3, 3), (3, 3), (0, 0)), mode="edge")
     return padded[3 + dy : 3 + dy + height, 3 + dx : 3 + dx + width]
@@ -33,11 +33,11 @@ def test_images_do_not_shift_outside_training():
 
 
 @pytest.mark.parametrize("cells", [0, -1, 1.5])
-def test_bad_arguments(cells):
+def test_bad_arguments_are_errors(cells):
     with pytest.raises(InvalidInput, match=f"`cells`.*received {cells}"):
         RandomShift(cells)
 
 
-def test_bad_shapes():
+def test_bad_shapes_are_errors():
     with pytest.raises(InvalidInput, match=r"images.*\(2, 3, 4\)"):
         RandomShift(1).build((2, 3, 4))

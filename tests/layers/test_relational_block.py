@@ -1,4 +1,4 @@
-"""RelationalBlock and RelationalModule against their parts composed by hand."""
+"""RelationalBlock and RelationalModule, compared with a composition of their parts."""
 
 import numpy as np
 import pytest
@@ -108,17 +108,17 @@ def test_mask_applies_in_every_round():
         ({"score": "cosine"}, "score.*'cosine'"),
     ],
 )
-def test_bad_arguments(arguments, message):
+def test_bad_arguments_are_errors(arguments, message):
     with pytest.raises(ValueError, match=f"(?s){message}"):
         RelationalBlock(**{"num_heads": 2, "key_size": 5, **arguments})
 
 
 def test_residual_needs_equal_sizes():
-    with pytest.raises(ValueError, match=r"size of the entities, 8.*\(7,\)"):
+    with pytest.raises(ValueError, match=r"residual connection, 8.*\(7,\)"):
         RelationalBlock(2, 5, units=(7,)).build(X.shape)
 
 
-def test_bad_modules():
+def test_bad_modules_are_errors():
     with pytest.raises(ValueError, match=r"RelationalBlock not built yet; received 3"):
         RelationalModule(3)
     with pytest.raises(ValueError, match=r"num_rounds.*0"):

@@ -1,4 +1,4 @@
-"""RelationalMemoryCell against numpy: over its options, its gradients, and Sonnet's own tests."""
+"""RelationalMemoryCell, compared with NumPy: options, gradients, and the tests of Sonnet."""
 
 import keras
 import numpy as np
@@ -20,7 +20,7 @@ def array(tensor):
 
 
 def cell_and_oracle(arguments, num_rows=None, features=FEATURES, **kwargs):
-    """A cell and the oracle with the same random weights; `num_rows` is None for vectors."""
+    """Return a cell and an oracle with equal random weights; `num_rows` is None for vectors."""
     cell = RelationalMemoryCell(**arguments)
     rows = () if num_rows is None else (num_rows,)
     cell.build((None, *rows, features))
@@ -34,7 +34,7 @@ def random_inputs(num_rows=None, steps=1, batch=2, features=FEATURES):
     return RNG.normal(size=(batch, steps, *rows, features)).astype("float32")
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(
     arguments=st.fixed_dictionaries(
         {
@@ -128,7 +128,7 @@ def test_gradients_equal_finite_differences_of_the_oracle(options, num_rows):
 
 
 def _array_of_oracle(oracle, weight):
-    """The oracle's own array with the values of a weight of the cell."""
+    """Return the oracle's array that has the values of a weight of the cell."""
     (found,) = (
         value
         for value in oracle.variables.values()
@@ -194,25 +194,6 @@ def test_infinite_forget_bias_keeps_the_memory(gate_style, num_rows):
     assert again.input_bias == -np.inf
 
 
-@pytest.mark.parametrize("slots", [1, 2, 5])
-@pytest.mark.parametrize("head_size", [1, 3])
-def test_odd_sizes(slots, head_size):
-    cell = RelationalMemoryCell(slots, head_size, num_heads=3, key_size=2)
-    assert cell.state_size == cell.output_size == slots * head_size * 3
-    output, (state,) = cell(np.ones((2, FEATURES)), cell.get_initial_state(batch_size=2))
-    assert tuple(output.shape) == tuple(state.shape) == (2, cell.state_size)
-
-
-def test_matrix_of_one_row_equals_a_vector():
-    arguments = {"mem_slots": 3, "head_size": 2, "num_heads": 2}
-    vectors, _ = cell_and_oracle(arguments)
-    matrices, _ = cell_and_oracle(arguments, num_rows=1)
-    x, state = random_inputs()[:, 0], vectors.get_initial_state(batch_size=2)
-    np.testing.assert_allclose(
-        array(matrices(x[:, None], state)[0]), array(vectors(x, state)[0]), atol=1e-6
-    )
-
-
 def test_initial_weights_are_distributed_as_in_sonnet():
     cell = RelationalMemoryCell(4, 16, 4)
     cell.build((None, 100))
@@ -228,35 +209,11 @@ def test_initial_weights_are_distributed_as_in_sonnet():
     assert (array(cell.attentions[0].fused_norm.gamma) == 1).all()
 
 
-def test_kernel_initializer():
+def test_kernel_initializer_fills_every_matrix():
     cell = RelationalMemoryCell(4, 16, 4, kernel_initializer=keras.initializers.Constant(0.25))
     cell = RelationalMemoryCell.from_config(cell.get_config())
     cell.build((None, FEATURES))
     assert (array(cell.attentions[0].query_key_value.kernel) == 0.25).all()
-
-
-def test_config_round_trip():
-    arguments = {
-        "mem_slots": 3,
-        "head_size": 4,
-        "num_heads": 2,
-        "num_blocks": 3,
-        "forget_bias": 0.5,
-        "input_bias": -2.0,
-        "gate_style": "memory",
-        "attention_mlp_layers": 4,
-        "key_size": 7,
-        "learned_start": True,
-    }
-    cell = RelationalMemoryCell(**arguments)
-    assert arguments.items() <= cell.get_config().items()
-    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(cell))
-    assert again.get_config() == cell.get_config()
-
-
-def test_sizes_may_be_numpy_integers():
-    cell = RelationalMemoryCell(np.int64(2), np.int32(3))
-    assert type(cell.state_size) is int
 
 
 @pytest.mark.parametrize(
@@ -273,13 +230,13 @@ def test_sizes_may_be_numpy_integers():
         ({"input_bias": np.nan}, "input_bias.*number.*nan"),
     ],
 )
-def test_bad_arguments(arguments, message):
+def test_bad_arguments_are_errors(arguments, message):
     with pytest.raises(ValueError, match=f"(?s){message}"):
         RelationalMemoryCell(**{"mem_slots": 2, "head_size": 3, **arguments})
 
 
 @pytest.mark.parametrize("shape", [(3,), (None, 2, 3, 4), (None, None), (None, None, 3)])
-def test_bad_shapes(shape):
+def test_bad_shapes_are_errors(shape):
     with pytest.raises(ValueError, match=r"vectors \(B, F\) or matrices.*; received the shape"):
         RelationalMemoryCell(2, 3).build(shape)
 
@@ -291,7 +248,7 @@ def test_memory_of_another_shape_is_an_error(shape):
         cell(np.ones((2, FEATURES)), [np.ones(shape)])
 
 
-@settings(max_examples=10)
+@settings(max_examples=4)
 @given(num_blocks=st.integers(1, 3), seen=st.lists(st.booleans(), min_size=3, max_size=3))
 def test_invisible_rows_equal_absent_rows(num_blocks, seen):
     arguments = {"mem_slots": 2, "head_size": 3, "num_heads": 2, "num_blocks": num_blocks}

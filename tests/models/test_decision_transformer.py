@@ -54,7 +54,7 @@ def padded(x, front):
 
 
 @PRESETS
-@settings(max_examples=6)
+@settings(max_examples=3)
 @given(front=st.integers(1, 4), steps=st.integers(2, K), ask=st.booleans())
 def test_padding_changes_no_real_step(preset, front, steps, ask):
     model, x = built(preset), window(steps)
@@ -71,7 +71,7 @@ def test_padding_changes_no_real_step(preset, front, steps, ask):
 
 
 @PRESETS
-@settings(max_examples=8)
+@settings(max_examples=4)
 @given(step=st.integers(0, K - 1), name=st.sampled_from(["states", "actions", "returns_to_go"]))
 def test_action_does_not_depend_on_later_steps(preset, step, name):
     model, x = built(preset), window()
@@ -98,11 +98,9 @@ def test_last_action_equals_the_last_of_all(preset):
     np.testing.assert_allclose(array(asked["action"]), array(last["action"]), atol=1e-5)
 
 
-@given(heads=st.permutations(["action", "state", "return"]), wanted=st.integers(1, 3))
-@settings(max_examples=12)
-def test_heads_may_be_left_out(heads, wanted):
-    heads = ["action", *heads][: wanted + 1]
-    model, everything, x = built(heads=heads[::-1]), built(), window()
+@pytest.mark.parametrize("heads", [["action"], ["state", "action"], ["return", "action"]])
+def test_heads_may_be_left_out(heads):
+    model, everything, x = built(heads=heads), built(), window()
     copies = [(everything.embedding, model.embedding), *zip(everything.blocks, model.blocks)]
     copies += [(everything.predictors[head], model.predictors[head]) for head in set(heads)]
     for ours, theirs in copies:
@@ -113,7 +111,7 @@ def test_heads_may_be_left_out(heads, wanted):
         np.testing.assert_allclose(array(values), array(expected[head]), atol=1e-6)
 
 
-@settings(max_examples=10)
+@settings(max_examples=3)
 @given(front=st.integers(0, 3), steps=st.integers(1, K), first=st.integers(0, 2000))
 def test_window_positions_count_from_the_newest_step(front, steps, first):
     model, x = built("fast", positions="window"), window(steps)
@@ -173,7 +171,7 @@ def test_saved_file_and_config_give_the_same_output(preset, tmp_path):
         np.testing.assert_array_equal(array(loaded(x)[head]), array(values))
 
 
-def test_symbolic_shapes():
+def test_symbolic_shapes_are_the_real_shapes():
     model, x = built(), window()
     symbols = {
         name: keras.Input(values.shape[1:], dtype=values.dtype.name) for name, values in x.items()
@@ -209,14 +207,14 @@ def test_mixed_precision_predicts_in_float32():
         ({"norm": "none"}, "`norm` must be one of"),
     ],
 )
-def test_bad_arguments(arguments, message):
+def test_bad_arguments_are_errors(arguments, message):
     with pytest.raises(ValueError, match=message):
         built(**arguments)
 
 
-def test_bad_inputs():
+def test_bad_inputs_are_errors():
     x = window()
-    with pytest.raises(ValueError, match="takes a dict of states"):
+    with pytest.raises(ValueError, match="must be a dict of states"):
         DecisionTransformer(S, A)({name: x[name] for name in ("states", "actions")})
     with pytest.raises(ValueError, match="`actions` must be of the shape"):
         DecisionTransformer(S, A + 1)(x)

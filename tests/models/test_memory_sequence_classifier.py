@@ -91,7 +91,7 @@ def test_core_of_the_paper_has_605_184_parameters():
     assert model.core_layer.count_params() == 605_184
 
 
-def test_bad_arguments():
+def test_bad_arguments_are_errors():
     with pytest.raises(ValueError, match=r"`core` must be one of .*; received 'gru'"):
         MemorySequenceClassifier(3, "gru", {})
     with pytest.raises(ValueError, match=r"`num_classes` must be a positive integer; received 0"):
@@ -109,7 +109,7 @@ def test_bad_arguments():
         ValueError, match=r"`preset` must be one of .*'paper-lstm'.*; received 'slow'"
     ):
         MemorySequenceClassifier.from_preset("slow")
-    with pytest.raises(ValueError, match=r"takes sequences \(B, T, F\).*\(2, 4\)"):
+    with pytest.raises(ValueError, match=r"sequences. must be \(B, T, F\).*\(2, 4\)"):
         small("lstm").build((2, 4))
     with pytest.raises(ValueError, match="expected shape"):
         model = small("lstm")
@@ -117,6 +117,7 @@ def test_bad_arguments():
         model(sequences(1, 2, 4))
 
 
+@pytest.mark.slow  # it trains
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_fit_learns_which_label_came_last(policy):
     keras.utils.set_random_seed(0)

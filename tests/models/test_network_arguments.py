@@ -28,7 +28,7 @@ NARROWING = [
 @pytest.mark.parametrize("arguments", NARROWING)
 def test_features_of_cells_need_convolutions_that_keep_the_size(size, marks, arguments):
     model = RelationalQNetwork(3, **marks, **arguments)
-    with pytest.raises(InvalidInput, match="needs convolutions that keep the size of the grid"):
+    with pytest.raises(InvalidInput, match="must have convolutions that keep the size of the grid"):
         model.build((None, size, size, 5))
     RelationalQNetwork(3, **arguments).build((None, size, size, 5))
 

@@ -25,8 +25,8 @@ def observation(shape):
     side=st.integers(40, 44),
 )
 @settings(max_examples=10, deadline=None)
-def test_number_of_patches(kernel, strides, pool, side):
-    """As many as the arithmetic of convolutions and pooling has, and as attention has rows."""
+def test_number_of_patches_follows_convolutions_and_pooling(kernel, strides, pool, side):
+    """The number follows from the sizes of convolutions and pooling."""
     model = RelationalQNetwork(
         3, (2, 4), conv_kernel_size=kernel, conv_strides=strides, conv_pool=pool
     )

@@ -1,4 +1,4 @@
-"""RecurrentQNetwork: steps and sequences, resets, files, graphs, and what it refuses."""
+"""RecurrentQNetwork: steps and sequences, resets, files, graphs and errors."""
 
 import keras
 import numpy as np
@@ -29,7 +29,7 @@ every_core = pytest.mark.parametrize("preset", CORES)
 
 
 def step_by_step(model, inputs, memory, first):
-    """What `call` makes of sequences, the resets done by hand."""
+    """Return the results of one `call` per step, with explicit resets."""
     q, memories = [], []
     for t in range(first.shape[1]):
         memory = model.reset_memory(memory, first[:, t])
@@ -128,7 +128,7 @@ def test_saved_network_gives_the_same_output(preset, arguments, tmp_path):
     [("mixed_bfloat16", "float32"), pytest.param("float64", "float64", marks=pytest.mark.tf_only)],
 )
 def test_q_values_and_memories_have_the_variables_dtype(dtype, expected):
-    """Not of half of it; and a window of float64 could not be computed."""
+    """Mixed precision returns float32."""
     for preset in CORES:
         arguments = {**SMALL, "core_arguments": CORES[preset]}
         model = RecurrentQNetwork.from_preset(preset, SEEN, dtype=dtype, **arguments)
@@ -190,7 +190,7 @@ def test_graph_with_a_free_batch_dimension(preset):
         ({"core": "gru"}, "core.*lstm.*'gru'"),
         ({"encoder": "cnn"}, "encoder.*dense.*'cnn'"),
         ({"memory_input": "cells"}, "memory_input.*entities.*'cells'"),
-        ({"memory_input": "entities"}, "memory_input='entities'.*core='lstm'"),
+        ({"memory_input": "entities"}, "`memory_input` must be.*core='lstm'"),
         ({"core_arguments": {"units": 0}}, "units.*0"),
         ({"core_arguments": [1]}, r"`core_arguments` must be a dict; received \[1\]"),
         ({"encoder_arguments": "x"}, "`encoder_arguments` must be a dict; received 'x'"),
@@ -202,7 +202,7 @@ def test_graph_with_a_free_batch_dimension(preset):
         ({"hidden_activation": keras.layers.PReLU()}, "hidden_activation.*PReLU"),
     ],
 )
-def test_bad_arguments(arguments, message):
+def test_bad_arguments_are_errors(arguments, message):
     with pytest.raises(InvalidInput, match=f"(?s){message}"):
         RecurrentQNetwork.from_preset("lstm", **arguments)
 
@@ -214,10 +214,10 @@ def without(inputs, name):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda x: (x["observation"],), "takes a dict of .*previous_reward.*received"),
-        (lambda x: (without(x, "observation"),), "takes a dict of .*received.*previous_action"),
+        (lambda x: (x["observation"],), "must be a dict of .*previous_reward.*received"),
+        (lambda x: (without(x, "observation"),), "must be a dict of .*received.*previous_action"),
         (lambda x: (without(x, "previous_action"),), r"received \['observation', 'previous_reward"),
-        (lambda x: ({**x, "done": x["previous_reward"]},), "takes a dict of .*'done'"),
+        (lambda x: ({**x, "done": x["previous_reward"]},), "must be a dict of .*'done'"),
         (lambda x: ({**x, "observation": x["observation"][..., 1:]},), r"`observation`.*3, 3, 4\)"),
         (lambda x: ({**x, "previous_action": np.zeros(3, int)},), r"`previous_action`.*\(2,.*\(3,"),
         (
@@ -225,13 +225,19 @@ def without(inputs, name):
             "`previous_action`.*integers.*float32",
         ),
         (lambda x: ({**x, "previous_reward": np.zeros((2, 2))},), r"`previous_reward`.*\(2, 2\)"),
-        (lambda x: ({**x, 1: x["previous_reward"]},), "takes a dict of .*received"),
+        pytest.param(
+            lambda x: ({**x, 1: x["previous_reward"]},),
+            "must be a dict of .*received",
+            marks=pytest.mark.skipif(
+                keras.backend.backend() == "torch", reason="Keras sorts the keys before the call"
+            ),
+        ),
         (lambda x: (x, np.zeros((3, 12))), r"`memory`.*\(2, 12\).*received.*\(3, 12\)"),
         (lambda x: (x, np.zeros((2, 24))), r"`memory`.*\(2, 12\).*received.*\(2, 24\)"),
         (lambda x: (x, np.zeros((2, 1, 12))), r"`memory`.*\(2, 12\).*received.*\(2, 1, 12\)"),
     ],
 )
-def test_bad_inputs(change, message):
+def test_bad_inputs_are_errors(change, message):
     step = {name: value[:, 0] for name, value in sequences().items()}
     with pytest.raises(InvalidInput, match=f"(?s){message}"):
         shared("lstm")(*change(step))
@@ -271,11 +277,11 @@ def test_building_for_bad_observations_is_an_error():
         RecurrentQNetwork.from_preset(
             "relational-memory-entities", encoder_arguments={"position_embedding": False}
         ).build({"observation": (None, None, None, 5)})
-    with pytest.raises(InvalidInput, match="dense encoder takes observations"):
+    with pytest.raises(InvalidInput, match="dense encoder must be"):
         RecurrentQNetwork.from_preset("lstm-dense").build({"observation": (None, None)})
     with pytest.raises(InvalidInput, match=r"\(B, height, width, F\)"):
         RecurrentQNetwork.from_preset("lstm").build({"observation": (None, 4)})
-    with pytest.raises(InvalidInput, match="takes a dict of"):
+    with pytest.raises(InvalidInput, match="must be a dict of"):
         RecurrentQNetwork.from_preset("lstm").build((None, 4))
 
 

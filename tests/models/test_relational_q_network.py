@@ -45,7 +45,7 @@ def observation(shape, batch=2, seed=0):
     ],
 )
 @pytest.mark.parametrize("preprocessor", [None, SEEN])
-def test_parameters(preset, shape, parameters, preprocessor):
+def test_architectures_have_their_number_of_parameters(preset, shape, parameters, preprocessor):
     assert network(preset, shape, preprocessor).count_params() == parameters
 
 
@@ -202,10 +202,10 @@ def test_padding_determines_the_neighbours_of_a_cell(padding, known):
     model = network("fast", conv_kernel_size=kernel, conv_padding=padding)
     x = observation(SHAPES["fast"])
 
-    def cells(prepared):
+    def cells(x):
         for layer in model.grid_layers:
-            prepared = layer(prepared)
-        return array(prepared)[0]
+            x = layer(x)
+        return array(x)[0]
 
     there = x.copy()
     there[0, 3, 3] += 1.0
@@ -331,7 +331,7 @@ def test_single_observation_equals_its_row_of_a_batch(preset):
         ({"block": {"num_heads": 0}}, "num_heads.*0"),
     ],
 )
-def test_bad_arguments(arguments, message):
+def test_bad_arguments_are_errors(arguments, message):
     with pytest.raises(InvalidInput, match=f"(?s){message}"):
         RelationalQNetwork.from_preset("fast", **arguments)
 

@@ -104,7 +104,7 @@ def test_removed_entities_do_not_change_the_output(name):
 def test_removing_with_a_joint_norm_is_an_error(argument):
     block = {"num_heads": 2, "key_size": 4, argument: "joint"}
     model = RelationalQNetwork.from_preset("fast", block=block, readout_cell=(1, 2))
-    with pytest.raises(InvalidInput, match=f"without a joint norm.*'{argument}': 'joint'"):
+    with pytest.raises(InvalidInput, match=f"with a joint norm.*'{argument}': 'joint'"):
         model(VIEWS, removed=REMOVED)
 
 
@@ -141,7 +141,7 @@ def vqa_inputs():
         (small_vqa, vqa_inputs, (2, 1)),
     ],
 )
-@pytest.mark.parametrize("shape", [(2, 7), (3, 20), (20,), (2, 4, 5), (2, 4)])
+@pytest.mark.parametrize("shape", [(3, 20), (20,), (2, 4, 5)])
 def test_removed_of_another_shape_is_an_error(model, inputs, wanted, shape):
     told = f"`removed` must be an array of bools (B, N), one for each entity, here {wanted}"
     with pytest.raises(InvalidInput, match=re.escape(f"{told}; received {shape}")):

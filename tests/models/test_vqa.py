@@ -64,7 +64,7 @@ def test_block_that_relates_all_entities_is_an_error(wrong):
         ({"coordinates": 3}, "`coordinates` must be a dict; received 3"),
     ],
 )
-def test_bad_arguments(arguments, message):
+def test_bad_arguments_are_errors(arguments, message):
     with pytest.raises(InvalidInput, match=message):
         relational(**arguments)
 
@@ -85,9 +85,9 @@ def test_bad_inputs_are_errors(make, built):
         (asked(2, 3, batch=1), "the shapes (2, 12, 12, 3) and (1, 3, 5)"),
         (asked(2, 0), "the shapes (2, 12, 12, 3) and (2, 0, 5)"),
         (asked(0, 3), "the shapes (0, 12, 12, 3) and (0, 3, 5)"),
-        (list(asked(2, 3).values()), "a list" if built else "the shapes [(2, 12, 12, 3), (2, "),
+        (list(asked(2, 3).values()), "a list" if built else "[(2, 12, 12, 3), (2, "),
     ):
-        with pytest.raises(InvalidInput, match=f"takes .*; received {re.escape(received)}"):
+        with pytest.raises(InvalidInput, match=f"must be .*; received {re.escape(received)}"):
             model(inputs)
 
 

@@ -64,7 +64,7 @@ def test_advantage_weights_are_exponential_and_at_most_20():
     prediction=st.floats(-10, 10),
     expectile=st.floats(0.05, 0.95),
 )
-def test_expectile_loss(targets, prediction, expectile):
+def test_expectile_loss_weights_errors_by_their_sign(targets, prediction, expectile):
     errors = np.array(targets) - prediction
     expected = np.mean(np.where(errors < 0, 1 - expectile, expectile) * errors**2)
     predictions = np.full(len(targets), prediction)
@@ -112,7 +112,7 @@ def test_advantages_depend_on_the_seed_only():
         *(("batch_size", 0), ("rounds", 0), ("seed", -1)),
     ],
 )
-def test_invalid_arguments(name, value):
+def test_invalid_arguments_are_errors(name, value):
     data = offline([2])
     with pytest.raises(InvalidInput, match=f"{name}`? must be"):
         advantages(data, Scaling.of(data), **{name: value})

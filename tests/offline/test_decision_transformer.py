@@ -1,4 +1,4 @@
-"""Runs on recorded episodes: what they refuse, resume, and evaluate again."""
+"""Training on recorded episodes: errors, resume and repeated evaluation."""
 
 import dataclasses
 import json
@@ -92,7 +92,7 @@ def test_a_network_for_other_data_is_an_error(tmp_path, make, wrong):
     data = offline(LENGTHS)
     sizes = {"state_size": 2, "action_size": data.action_size, "discrete": False}
     sizes[wrong] = True if wrong == "discrete" else sizes[wrong] + 1
-    with pytest.raises(InvalidInput, match=f"needs a network with .*received .*{wrong}"):
+    with pytest.raises(InvalidInput, match=f"must have .*received .*{wrong}"):
         train_decision_transformer(data, make(**sizes), Scaling.of(data), config(tmp_path))
     assert not list(tmp_path.iterdir())
 
@@ -175,7 +175,7 @@ def test_a_cosine_schedule_cannot_continue_with_more_steps(tmp_path):
         ),
     ],
 )
-def test_training_without_the_environment(tmp_path, error, message):
+def test_training_needs_no_environment(tmp_path, error, message):
     def fails():
         raise error
 

@@ -85,7 +85,7 @@ def test_more_than_ten_layers_keep_their_order():
         np.testing.assert_allclose(DensePolicy(arrays(layers))(np.ones(2)), expected, atol=1e-12)
 
 
-def test_a_linear_policy_without_a_bias():
+def test_a_linear_policy_may_have_no_bias():
     weights = np.arange(6.0).reshape(2, 3)
     for name in ("action_net.weight", "action_net.0.weight"):
         policy = DensePolicy({name: weights})
@@ -100,7 +100,7 @@ def test_an_ars_policy_with_hidden_layers_ends_in_a_tanh():
 
 
 @given(seed=seeds)
-def test_standardised_observations(seed):
+def test_policy_standardises_observations(seed):
     rng = np.random.default_rng(seed)
     linear = {"W0": np.eye(3), "b0": np.zeros(3)}
     mean, deviation, observation = rng.normal(size=3), rng.uniform(0.1, 2, 3), rng.normal(size=3)
@@ -150,7 +150,7 @@ WHOLE = own_arrays(layers_of([3, 4, 2], 0))
         {"W0": np.ones((3, 4), "complex64"), "obs_mean": np.zeros(3)},
     ],
 )
-def test_invalid_weights(tmp_path, changes):
+def test_invalid_weights_are_errors(tmp_path, changes):
     arrays = {**WHOLE, **changes}
     arrays = {name: value for name, value in arrays.items() if value is not None}
     np.savez(tmp_path / "mine.npz", **arrays)
@@ -165,7 +165,7 @@ def test_complex_weights_are_named_by_their_dtype():
         DensePolicy({**WHOLE, "W0": WHOLE["W0"] + 1j})
 
 
-def test_invalid_files(tmp_path):
+def test_invalid_files_are_errors(tmp_path):
     np.save(tmp_path / "array.npz.npy", np.zeros(3))
     (tmp_path / "text.npz").write_text("no weights")
     (tmp_path / "empty.npz").write_text("")
@@ -174,7 +174,9 @@ def test_invalid_files(tmp_path):
             DensePolicy.load(tmp_path / name)
 
 
-def test_an_observation_of_another_shape():
+def test_an_observation_of_another_shape_is_an_error():
     policy = DensePolicy(WHOLE, "mine.npz")
-    with pytest.raises(InvalidInput, match=r"mine.npz needs .* \(3,\); received the shape \(4,\)"):
+    with pytest.raises(
+        InvalidInput, match=r"mine.npz must have .* \(3,\); received the shape \(4,\)"
+    ):
         policy(np.zeros(4))

@@ -14,7 +14,7 @@ DISCRETE = gymnasium.spaces.Discrete(3)
 
 
 @given(rewards=st.lists(st.floats(-10, 10), min_size=1, max_size=20))
-def test_returns_to_go(rewards):
+def test_returns_to_go_are_the_sums_of_later_rewards(rewards):
     part = Episode(np.zeros((len(rewards) + 1, 1)), np.zeros(len(rewards)), rewards, True, False)
     expected = [sum(rewards[i:]) for i in range(len(rewards))]
     np.testing.assert_allclose(part.returns_to_go(), expected, atol=1e-9)
@@ -65,13 +65,13 @@ def with_nan(values):
         ({"observations": lambda o: o[:, :0]}, r"observations must be .* shape \(4, 0\)"),
         ({"actions": lambda a: a.astype(str)}, "actions must be numbers .* dtype <U"),
         ({"rewards": lambda r: r + 1j}, "rewards must be numbers .* dtype complex128"),
-        ({"actions": lambda a: a[1:]}, "needs 4 observations and 3 actions"),
+        ({"actions": lambda a: a[1:]}, "must have 4 observations and 3 actions"),
         ({"observations": lambda a: a[1:]}, "received 3 and 3"),
         ({"rewards": lambda a: a[:0]}, "at least one step"),
         ({"rewards": lambda a: a[:, None]}, "rewards must be"),
     ],
 )
-def test_invalid_episodes(changes, message):
+def test_invalid_episodes_are_errors(changes, message):
     arrays = {
         "observations": np.zeros((4, 2), "float32"),
         "actions": np.zeros((3, 2), "float32"),
@@ -106,7 +106,7 @@ def with_action(value, step, discrete=False):
         (with_action(-1, 4, True), DISCRETE, "received -1 in step 4"),
     ],
 )
-def test_invalid_data(episodes, space, message):
+def test_invalid_data_are_errors(episodes, space, message):
     with pytest.raises(InvalidInput, match=message):
         OfflineData("test", episodes, space, "none")
 
@@ -159,11 +159,11 @@ def test_split_is_a_fixed_partition(lengths, fraction):
         (lambda data: data.split(-0.1), "held_out must be from 0 to 1; received -0.1"),
         (lambda data: data.split(np.nan), "held_out must be from 0 to 1; received nan"),
         (lambda data: data.best(0.0), r"`fraction` must be in \(0, 1\]; received 0.0"),
-        (lambda data: data.score(1.0), "only D4RL data sets have scores; received test"),
-        (lambda data: data.actions_at_bounds(), "only continuous actions have bounds; received te"),
+        (lambda data: data.score(1.0), "must be from D4RL to have scores; received test"),
+        (lambda data: data.actions_at_bounds(), "must be continuous to have bounds; received te"),
     ],
 )
-def test_invalid_calls(call, message):
+def test_invalid_calls_are_errors(call, message):
     with pytest.raises(InvalidInput, match=message):
         call(offline([3, 2], discrete=True))
 
@@ -184,7 +184,7 @@ def with_actions(actions, low, high):
     low=st.floats(-100, -1, width=32),
     high=st.floats(1, 100, width=32),
 )
-def test_actions_at_bounds(places, low, high):
+def test_actions_at_bounds_are_the_fraction_at_either_bound(places, low, high):
     value = {
         "low": low,
         "high": high,
@@ -215,12 +215,12 @@ def test_more_than_5_percent_of_the_actions_at_bounds_warn(recwarn):
         ((False, False), "unfinished"),
     ],
 )
-def test_repr_of_an_episode(flags, text):
+def test_repr_of_an_episode_shows_steps_and_return(flags, text):
     part = Episode(np.zeros((301, 4)), np.zeros((300, 2)), np.full(300, -5.0), *flags)
     assert repr(part) == f"<Episode of 300 steps, return -1500, {text}>"
 
 
-def test_repr_of_data():
+def test_repr_of_data_shows_episodes_and_returns():
     assert repr(offline([300, 4])) == (
         "<OfflineData 'test' of none: 2 episodes, 304 steps, mean return 22580, best 45150, "
         "2 continuous actions>"

@@ -277,7 +277,7 @@ def test_a_finished_run_is_evaluated_again_for_other_targets(tmp_path):
         ({"exploration": -0.1}, "exploration must be a number from 0 up; received -0.1"),
     ],
 )
-def test_invalid_config(tmp_path, changes, message):
+def test_invalid_config_are_errors(tmp_path, changes, message):
     with pytest.raises(InvalidInput, match=message):
         config(tmp_path, **changes)
 
@@ -285,13 +285,13 @@ def test_invalid_config(tmp_path, changes, message):
 def test_errors_before_the_run_leave_no_folder(tmp_path):
     data = cartpole()
     scaling = Scaling.of(data)
-    with pytest.raises(InvalidInput, match="needs a DecisionTransformer or a return_conditioned"):
+    with pytest.raises(InvalidInput, match="must be a DecisionTransformer or a return_conditioned"):
         fine_tune(data, dense(data), scaling, TRAINING, config(tmp_path))
-    with pytest.raises(InvalidInput, match=r"needs a network with .*; received .'state_size': 5, "):
+    with pytest.raises(InvalidInput, match=r"must have .*; received .'state_size': 5, "):
         network = BehaviorCloning(5, 2, (16,), discrete=True, return_conditioned=True)
         fine_tune(data, network, scaling, TRAINING, config(tmp_path))
     alone = dataclasses.replace(data, make_env=None)
-    with pytest.raises(InvalidInput, match=r"needs data with an environment, .*; received random"):
+    with pytest.raises(InvalidInput, match=r"must have data with an env.*; received random"):
         network = dense(data, return_conditioned=True)
         fine_tune(alone, network, scaling, TRAINING, config(tmp_path))
     assert not list(tmp_path.iterdir())

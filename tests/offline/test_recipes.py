@@ -1,4 +1,4 @@
-"""Recipes of recordings and their policies without files."""
+"""Recipes of recordings, and the policies that need no files."""
 
 import re
 
@@ -35,7 +35,7 @@ def values(players):
     ]
 
 
-def test_players_of_a_recipe(tmp_path):
+def test_players_of_a_recipe_are_its_lines(tmp_path):
     write(tmp_path, "a")
     assert values(HALVES.players(tmp_path)) == [
         ("random", "random", 1.0, 0.1),

@@ -1,4 +1,4 @@
-"""Recordings: equality with what was played, errors, and atomic writes."""
+"""Recordings equal the played episodes; errors; atomic writes."""
 
 import functools
 import itertools
@@ -165,7 +165,10 @@ def failing():
         ({"players": [RANDOM, Player("lost", lambda: lambda o: 7)]}, "lost must return .* 7"),
         # Even if nearly all of its actions are random.
         ({"players": [Player("lost", lambda: lambda o: 7, level=0.99)]}, "lost must return .* 7"),
-        ({"players": [Player("noisy", None, "tanh", 1.0)]}, "noise needs .* received Discrete"),
+        (
+            {"players": [Player("noisy", None, "tanh", 1.0)]},
+            "for noise; received Discrete",
+        ),
     ],
 )
 def test_errors_before_the_recording_leave_no_folder(tmp_path, changes, message):
@@ -176,7 +179,7 @@ def test_errors_before_the_recording_leave_no_folder(tmp_path, changes, message)
 
 
 @pytest.mark.parametrize("noise", ["clipped", "tanh"])
-def test_a_policy_with_invalid_means(tmp_path, noise):
+def test_a_policy_with_invalid_means_is_an_error(tmp_path, noise):
     for action, message in [
         (np.zeros(3), r"must have the shape \(1,\); received \(3,\)"),
         (np.array([np.nan]), "mine must return actions in .*nan"),
@@ -207,8 +210,6 @@ NOTHING = np.zeros(1)
         (cart_pole, 0, 1.0, "random", r"in Discrete\(2\); received 1.0"),
         (cart_pole, 0, np.nan, "random", r"in Discrete\(2\); received nan"),
         (pendulum, NOTHING, np.array([np.nan]), "random", r"in Box.*; received .*nan"),
-        (pendulum, NOTHING, np.array([np.nan]), "clipped", r"in Box.*; received .*nan"),
-        (pendulum, NOTHING, np.array([np.nan]), "tanh", r"in Box.*; received .*nan"),
         (pendulum, NOTHING, np.zeros(2), "random", r"in Box.*; received array\(\[0., 0.\]\)"),
     ],
 )
@@ -244,8 +245,6 @@ class Custom(gymnasium.Env):
     ("changes", "message"),
     [
         ({"observation": np.nan}, "observations of Custom must be finite in float32; received nan"),
-        ({"observation": np.inf}, "observations of Custom must be finite in float32; received inf"),
-        ({"reward": np.nan}, "rewards of Custom must be finite in float32; received nan"),
         ({"reward": 1e39}, r"rewards of Custom must be finite in float32; received 1e\+39"),
     ],
 )
@@ -265,12 +264,7 @@ box, discrete = gymnasium.spaces.Box, gymnasium.spaces.Discrete
             {"observations": gymnasium.spaces.Dict({"at": discrete(3)})},
             r"Custom must have array observations, .*; received Dict\('at': Discrete\(3\)\)",
         ),
-        (
-            {"observations": gymnasium.spaces.Tuple([discrete(3)])},
-            r"array .*; received Tuple\(Discrete",
-        ),
         ({"observations": box(-1, 1, (0,))}, r"array .*; received Box\("),
-        ({"observations": gymnasium.spaces.Text(3)}, r"array .*; received Text\("),
         (
             {"actions": gymnasium.spaces.MultiDiscrete([2, 3])},
             r"Custom: the action space .*; received Multi",
@@ -283,7 +277,7 @@ box, discrete = gymnasium.spaces.Box, gymnasium.spaces.Discrete
         ),
     ],
 )
-def test_spaces_that_load_episodes_does_not_support(tmp_path, changes, message):
+def test_spaces_that_load_episodes_does_not_support_are_errors(tmp_path, changes, message):
     with pytest.raises(InvalidInput, match=message):
         record_episodes(tmp_path / "data", "me/g-v0", lambda: Custom(**changes), [RANDOM], 10**9)
     assert not (tmp_path / "data").exists()
@@ -300,7 +294,7 @@ def test_spaces_that_load_episodes_does_not_support(tmp_path, changes, message):
         ((failing, "tanh", 1.0, 0.0), "me: `fraction` must be greater than 0; received 0"),
     ],
 )
-def test_invalid_players(arguments, message):
+def test_invalid_players_are_errors(arguments, message):
     with pytest.raises(InvalidInput, match=message):
         Player("me", *arguments)
 
@@ -415,7 +409,7 @@ def test_load_episodes_makes_an_environment_registered_by_its_class(tmp_path, re
     ("name", "received"),
     [("Lambda-v0", "<function <lambda>"), ("Nested-v0", "<class .*Small'>"), ("Late-v0", "<func")],
 )
-def test_an_entry_point_that_cannot_be_imported(tmp_path, registered, name, received):
+def test_an_entry_point_that_cannot_be_imported_is_an_error(tmp_path, registered, name, received):
     message = f"{name} must be registered with .*'my_envs:MyEnv'.* entry point {received}"
     with pytest.raises(InvalidInput, match=message):
         record_episodes(

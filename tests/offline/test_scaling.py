@@ -49,7 +49,7 @@ def test_a_constant_feature_keeps_its_scale():
 
 def test_observations_that_are_not_vectors_need_a_preprocessor():
     images = Episode(np.zeros((3, 7, 7)), np.zeros((2, 2), "f"), np.zeros(2), True, False)
-    with pytest.raises(InvalidInput, match=r"need `preprocessor`, .*`--preprocessor one_hot`"):
+    with pytest.raises(InvalidInput, match=r"`preprocessor` must be .*`--preprocessor one_hot`"):
         Scaling.of(OfflineData("test", (images,), BOX, "none"))
 
 

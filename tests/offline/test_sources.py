@@ -9,10 +9,10 @@ import h5py
 import numpy as np
 import pytest
 from made_up_episodes import made_up, write_minari, write_rlds
-from made_up_episodes import write_hdf5 as write_hdf5_file
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.offline import load_episodes
+from rrl_tf.offline import Episode, load_episodes
+from rrl_tf.offline.sources import _rlds_data
 
 pytestmark = [
     pytest.mark.tf_only,
@@ -74,7 +74,7 @@ def flat_episodes(seed=0, lengths=(4, 1, 7)):
     ]
 
 
-@pytest.mark.parametrize("write", [write_minari, write_rlds, write_hdf5_file])
+@pytest.mark.parametrize("write", [write_minari, write_rlds])
 def test_every_format_returns_the_written_episodes(write, minari_folder):
     data = load_episodes(write(minari_folder, made_up(episodes=2, steps=5)))
     played = {e["rewards"].tobytes(): e for e in made_up(episodes=2, steps=5)}
@@ -100,7 +100,7 @@ def test_minari_by_id_and_by_folder(name, minari_folder, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["nope", "no/where", "a b-v0", "n" * 5000, "./cart-v0", "/no-v0"])
-def test_a_name_that_is_neither_a_folder_nor_a_minari_id(minari_folder, name):
+def test_a_name_that_is_neither_a_folder_nor_a_minari_id_is_an_error(minari_folder, name):
     with pytest.raises(InvalidInput, match=r"must be a folder that exists, or an ID NAMESPACE/"):
         load_episodes(f"minari:{name}")
 
@@ -165,14 +165,14 @@ def truncate(folder):
         ),
     ],
 )
-def test_damaged_minari(change, message, minari_folder):
+def test_damaged_minari_data_is_an_error(change, message, minari_folder):
     source = write_minari(minari_folder, made_up(episodes=2, steps=5))
     change(pathlib.Path(source.removeprefix("minari:")) / "data")
     with pytest.raises(InvalidInput, match=f"^{source}, {message}"):
         load_episodes(source)
 
 
-def test_rlds(tmp_path):
+def test_rlds_returns_the_written_episodes(tmp_path):
     played = flat_episodes()
     source = write_rlds(tmp_path, [{**part, "terminated": end} for part, end in played])
     data = load_episodes(source)
@@ -220,12 +220,12 @@ def odd_features():
         "dict": ({"observation": both}, "observation must be .* FeaturesDict"),
         "image": ({"observation": tfds.features.Image()}, r"images, .* received Image\("),
         "text": ({"reward": tfds.features.Text()}, r"reward must be .* received Text\("),
-        "nothing": ({"observation": both, "is_last": None}, r"steps lack \['is_last'\]"),
+        "nothing": ({"observation": both, "is_last": None}, r"steps without \['is_last'\]"),
     }
 
 
 @pytest.mark.parametrize("case", ["dict", "image", "text", "nothing"])
-def test_rlds_without_numbers(tmp_path, case):
+def test_rlds_without_numbers_is_an_error(tmp_path, case):
     changes, message = odd_features()[case]
     source = rlds_source(tmp_path, [[]], **changes)
     with pytest.raises(InvalidInput, match=f"{source}.* {message}"):
@@ -256,133 +256,59 @@ def test_rlds_of_classes_without_a_last_observation(tmp_path):
         load_episodes(source)
 
 
-def write_hdf5(path, played, next_observations=True, unfinished=True, **changes):
-    parts = played + ([flat_episodes(1, (3,))[0]] if unfinished else [])
-    flat = {
-        "observations": np.concatenate([p["observations"][:-1] for p, _ in parts]),
-        "actions": np.concatenate([p["actions"] for p, _ in parts]),
-        "rewards": np.concatenate([p["rewards"] for p, _ in parts]),
-        "terminals": np.zeros(sum(len(p["rewards"]) for p, _ in parts), bool),
-    }
-    flat["timeouts"] = flat["terminals"].copy()
-    if next_observations:
-        flat["next_observations"] = np.concatenate([p["observations"][1:] for p, _ in parts])
-    ends = np.cumsum([len(p["rewards"]) for p, _ in played]) - 1
-    for end, (_, terminated) in zip(ends, played):
-        flat["terminals" if terminated else "timeouts"][end] = True
-    with h5py.File(path, "w") as file:
-        for name, values in {**flat, **changes}.items():
-            if values is not None:
-                file[name] = values
-
-
-def test_hdf5_of_d4rl(tmp_path):
-    played = flat_episodes()
-    write_hdf5(tmp_path / "walker2d_medium-v2.hdf5", played)
-    data = load_episodes(f"hdf5:{tmp_path}/walker2d_medium-v2.hdf5")
-    check(data, played)
+def test_rlds_of_d4rl_has_its_environment_and_scores(tmp_path):
+    episodes = made_up(episodes=2, steps=5)
+    data = load_episodes(write_rlds(tmp_path, episodes, "d4rl_mujoco_walker2d"))
     assert data.environment == "Walker2d-v4"
     assert data.score(4592.3) == pytest.approx(100) and data.score(1.629008) == pytest.approx(0)
 
 
-def test_hdf5_without_next_observations_repeats_the_last(tmp_path):
-    played = flat_episodes()
-    for part, _ in played:
-        part["observations"][-1] = part["observations"][-2]
-    write_hdf5(tmp_path / "own.hdf5", played, next_observations=False, unfinished=False)
-    data = load_episodes(f"hdf5:{tmp_path}/own.hdf5")
-    check(data, played)
-    assert data.reference_returns is None
+def test_rlds_of_booleans_has_observations_of_numbers(tmp_path):
+    import tensorflow_datasets as tfds
 
-
-def test_hdf5_with_columns_and_booleans(tmp_path):
-    observations = np.arange(15 * 3).reshape(15, 3) % 2 == 0
-    rewards = np.arange(15.0)[:, None]
-    changes = {"observations": observations, "rewards": rewards}
-    write_hdf5(tmp_path / "own.hdf5", flat_episodes(), False, **changes)
-    episodes = load_episodes(f"hdf5:{tmp_path}/own.hdf5").episodes
-    assert episodes[0].observations.dtype == np.uint8  # an exported policy takes numbers
-    np.testing.assert_array_equal(episodes[0].observations[:4], observations[:4])
-    assert [e.rewards.tolist() for e in episodes] == [[0, 1, 2, 3], [4], list(range(5, 12))]
+    step = {"action": np.zeros(2, "float32"), "reward": 1.0, "is_terminal": True}
+    steps = [{**step, "observation": np.array([i, 0], bool), "is_last": i == 1} for i in (0, 1)]
+    kind = tfds.features.Tensor(shape=(2,), dtype=np.bool_)
+    (episode,) = load_episodes(rlds_source(tmp_path, [steps], observation=kind)).episodes
+    assert episode.observations.dtype == np.uint8  # an exported policy takes numbers
+    assert episode.observations.tolist() == [[0, 0], [1, 0]]
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("actions", "message"),
     [
-        (
-            {"rewards": np.full(15, np.nan, "float32")},
-            "episode 0: rewards must be finite in float32; received nan",
-        ),
-        ({"rewards": np.zeros(3, "float32")}, r"rewards must be 15 rows .* shape \(3,\)"),
-        (
-            {"actions": np.full((15, 2), 3.0, "float32")},
-            r"episode 0: actions must be in Box\(-1.0, 1.0.* received 3.0 in dimension 0",
-        ),
-        (
-            {"terminals": np.zeros(15, bool), "timeouts": np.zeros(15, bool)},
-            "must have episodes that end; received 15 steps without a terminal or timeout",
-        ),
-        ({"observations": np.zeros((15, 4), "float32")}, "cannot be read .*dimension"),
-        ({"terminals": np.full(15, np.nan)}, "terminals must be 0 or 1"),
-        ({"timeouts": np.full((15, 1), 0.5)}, "timeouts must be 0 or 1"),
-        ({"observations": np.full((15, 3), 1e300)}, r"in float32; received 1e\+300"),
-        ({"actions": None}, "lacks actions"),
-        ({"rewards": np.zeros((15, 2), "float32")}, r"rewards must be 15 rows .* \(15, 2\)"),
-        ({"timeouts": np.zeros((15, 3), bool)}, r"timeouts must be 15 rows .*\(15, 3\)"),
-        ({"terminals": [b"False"] * 15}, "terminals must be 15 rows of numbers .* dtype"),
-        ({"rewards": np.float32(0)}, r"rewards must be .* shape \(\)"),
-        ({"actions": np.zeros((15, 0), "float32")}, r"actions must be .* shape \(4, 0\)"),
-        ({"actions": np.full(15, -1)}, r"in Discrete\(1\); received -1 in step 0"),
-        ({"actions": np.full(15, 2**40)}, "received 1099511627776 in step 0"),
-        ({"actions": np.full(15, 2**63, "uint64")}, "received 9223372036854775808 in step 0"),
-        ({"actions": np.ones((15, 1), int)}, r"Discrete\(2\), \(T,\) integers; .* \(4, 1\)"),
-        ({"actions": np.zeros(15, "float32")}, r"\(T, A\) floats; .* float32 and the shape \(4,\)"),
-        ({"rewards": h5py.Empty("f")}, "rewards must be 15 rows of numbers"),
+        (np.full((15, 2), 3.0), r"in Box\(-1.0, 1.0.* received 3.0 in dimension 0"),
+        (np.full(15, -1), r"in Discrete\(1\); received -1 in step 0"),
+        (np.full(15, 2**40), "received 1099511627776 in step 0"),
+        (np.full(15, 2**63, "uint64"), "received 9223372036854775808 in step 0"),
+        (np.ones((15, 1), int), r"Discrete\(2\), \(T,\) integers; .* \(15, 1\)"),
+        (np.zeros(15), r"\(T, A\) floats; .* float64 and the shape \(15,\)"),
     ],
 )
-def test_invalid_hdf5(tmp_path, changes, message):
-    write_hdf5(tmp_path / "bad.hdf5", flat_episodes(), **changes)
+def test_actions_outside_the_implied_space_are_an_error(actions, message):
+    episode = Episode(np.zeros((16, 3)), actions, np.zeros(15), True, False)
     with pytest.raises(InvalidInput, match=message):
-        load_episodes(f"hdf5:{tmp_path}/bad.hdf5")
-
-
-@pytest.mark.parametrize("begin", range(0, 2000, 200))
-def test_overwritten_bytes_of_hdf5_give_one_error(tmp_path, begin):
-    file = tmp_path / "bad.hdf5"
-    write_hdf5(file, flat_episodes())
-    content = file.read_bytes()
-    file.write_bytes(content[:begin] + bytes([7] * 400) + content[begin + 400 :])
-    try:
-        load_episodes(f"hdf5:{file}")  # numbers may have become other numbers
-    except InvalidInput as error:
-        assert str(error).startswith(f"hdf5:{file}")
+        _rlds_data("tfds:mine", "mine", [episode])
 
 
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("walker2d", "a source must be minari:ID"),
-        ("d4rl:walker2d", "a source must be minari:ID"),
-        ("hdf5:", "a source must be minari:ID"),
-        ("hdf5:/nowhere.hdf5", "cannot be read .a file of D4RL"),
-        ("hdf5:{folder}/text.hdf5", "cannot be read .a file of D4RL"),
+        ("walker2d", "`source` must be minari:ID"),
+        ("d4rl:walker2d", "`source` must be minari:ID"),
+        ("tfds:", "`source` must be minari:ID"),
         ("minari:{folder}", "cannot be read .*`minari list local`"),
         ("tfds:{folder}", "cannot be read .*TFDS_DATA_DIR"),
     ],
 )
-def test_sources_without_data(source, message, minari_folder):
-    (minari_folder / "text.hdf5").write_text("no such thing")
+def test_sources_without_data_are_errors(source, message, minari_folder):
     with pytest.raises(InvalidInput, match=message):
         load_episodes(source.format(folder=minari_folder))
 
 
 @pytest.mark.parametrize(
     ("source", "package"),
-    [
-        ("minari:any/data-v0", "minari"),
-        ("tfds:any", "tensorflow_datasets"),
-        ("hdf5:any.hdf5", "h5py"),
-    ],
+    [("minari:any/data-v0", "minari"), ("tfds:any", "tensorflow_datasets")],
 )
 def test_a_missing_package_is_named_with_its_extra(source, package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)

@@ -122,7 +122,7 @@ def test_behavior_cloning_plays():
     np.testing.assert_allclose(envs[0].actions, [envs[0].actions[0]] * 3, atol=1e-6)
 
 
-def test_invalid_arguments():
+def test_invalid_arguments_are_errors():
     with pytest.raises(ValueError, match="`target_return` must be a number"):
         play_episodes(TrajectoryPolicy(transformer(), scaling()), [Countdown()], None, [1])
     with pytest.raises(ValueError, match="one seed per environment"):
@@ -141,7 +141,7 @@ def test_target_returns_must_be_a_list_of_numbers(policy, wrong):
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5])
-def test_invalid_seeds(policy, seed):
+def test_invalid_seeds_are_errors(policy, seed):
     with pytest.raises(InvalidInput, match=f"`seed` must be .*; received {seed}"):
         policy.begin([1.0], seed=seed)
 
@@ -195,5 +195,5 @@ def test_rewards_must_be_one_per_episode_after_the_first_step(policy, wrong):
 
 @pytest.mark.parametrize(("envs", "seeds"), [(Countdown(), [1]), ([Countdown()], 1), ([], [])])
 def test_play_episodes_needs_one_seed_per_environment(policy, envs, seeds):
-    with pytest.raises(InvalidInput, match="a list of environments and one seed per environment"):
+    with pytest.raises(InvalidInput, match=r"one seed per environment; received"):
         play_episodes(policy, envs, 0.0, seeds)

@@ -72,7 +72,7 @@ UNIFORM, RETURNS = np.ones(20), np.repeat([0.0, 9.0, 119.0], [1, 4, 15])
         ({"start_fraction": 1.0, "start_steps": 4}, [1, *[1] * 4, *[15 / 4] * 4, *[0] * 11]),
     ],
 )
-def test_sampling_frequencies(options, weights):
+def test_sampling_frequencies_follow_the_weights(options, weights):
     last = last_steps(Windows(offline([1, 4, 15]), 3, **options))
     counts = np.zeros((3, 15))
     np.add.at(counts, (last // 100, last % 100), 1)
@@ -235,6 +235,6 @@ def test_keep_does_not_change_the_remaining_episodes(episodes, steps, seed):
         ({"context_length": 0}, "`context_length` must be a positive"),
     ],
 )
-def test_invalid_arguments(options, message):
+def test_invalid_arguments_are_errors(options, message):
     with pytest.raises(InvalidInput, match=message):
         Windows(offline([3]), **{"context_length": 3, **options})

@@ -1,22 +1,20 @@
-"""A small policy, and servers on loopback ports of their own."""
+"""A small policy, and servers on free loopback ports."""
 
 import contextlib
-import socket
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from rrl_tf.export import export_policy
+from serving.local import free_ports
 from serving.server.flags import Flags
 
 SHAPE, ACTIONS = (3, 3, 2), 4
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return free_ports(1)[0]
 
 
 def make_flags(base, **changes):
@@ -30,7 +28,7 @@ def make_policy_model(seed=0):
     from keras import ops
 
     class TinyAttention(keras.Model):
-        """Stands in for a relational network: Q values, and attention when asked."""
+        """A small network with Q values and optional attention scores."""
 
         def __init__(self):
             super().__init__()
@@ -56,7 +54,7 @@ def prepare(observation):
 def export_tiny(base, seed=0, version=None):
     details = {"action_names": ["left", "right", "forward", "toggle"]}
     return export_policy(
-        base, make_policy_model(seed), prepare, SHAPE, policy=details, version=version
+        base, make_policy_model(seed), prepare, SHAPE, details=details, version=version
     )
 
 

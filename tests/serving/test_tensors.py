@@ -56,7 +56,7 @@ def test_we_read_what_tensorflow_writes(array):
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.binary(max_size=300), max_size=5))
-def test_strings_both_ways(values):
+def test_strings_survive_the_round_trip(values):
     array = np.empty(len(values), object)
     array[:] = values
     proto = tensor_pb2.TensorProto()
@@ -106,7 +106,7 @@ def broken(dtype="float32", sizes=(2,), unknown_rank=False, **fields):
         (broken("string", tensor_content=b"\xff\xff"), "strings"),
     ],
 )
-def test_what_holds_no_tensor_is_refused(proto, message):
+def test_messages_without_a_tensor_are_refused(proto, message):
     with pytest.raises(ServingError, match=message) as refusal:
         tensors.from_proto(proto)
     assert refusal.value.code == "INVALID_ARGUMENT"

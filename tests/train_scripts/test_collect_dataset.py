@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-import socket
 
 import gymnasium
 import keras
@@ -10,12 +9,11 @@ import numpy as np
 import pytest
 
 from rrl_tf.errors import InvalidInput
-from rrl_tf.export import export_decision_transformer, export_policy, load_policy
+from rrl_tf.export import export_decision_transformer, export_policy
 from rrl_tf.models import DecisionTransformer
 from rrl_tf.offline import RECIPES, DensePolicy, Recipe, Scaling, load_episodes
 from rrl_tf.offline.recipes import swing_up
-from rrl_tf.presets import preset_folder
-from serving import client
+from rrl_tf.pretrained import pretrained_folder
 from train_scripts import collect_dataset
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -53,7 +51,7 @@ def test_dataset_ids_differ_between_recipes_and_noises():
     assert same.dataset_id == ids["walker2d-medium", None]
 
 
-def test_recipes_without_files(tmp_path):
+def test_recipes_with_own_controllers_record_their_actions(tmp_path):
     """Each of the four players of Pendulum plays episodes of 200 steps."""
     folder = str(tmp_path)
     config = collect_dataset.Config(recipe="pendulum", steps=1200, folder=folder)
@@ -74,7 +72,7 @@ def write_policy(file, observation_size, action_size):
     np.savez(file, W0=rng.normal(size=(observation_size, action_size)), b0=np.zeros(action_size))
 
 
-def test_a_recipe_uses_the_policies_of_a_folder(tmp_path, monkeypatch):
+def test_recipe_uses_the_policies_of_a_folder(tmp_path, monkeypatch):
     lines = ((0.5, None, 1.0), (0.5, "mine", 0.1))
     monkeypatch.setitem(RECIPES, "mine", Recipe("Pendulum-v1", lines, 300, "clipped"))
     config = collect_dataset.Config(
@@ -83,7 +81,7 @@ def test_a_recipe_uses_the_policies_of_a_folder(tmp_path, monkeypatch):
     with pytest.raises(InvalidInput, match=r"must hold mine.npz .* received .*"):
         collect_dataset.main(config)
     write_policy(tmp_path / "mine.npz", 17, 6)
-    with pytest.raises(InvalidInput, match=r"mine.npz needs observations of the shape \(17,\)"):
+    with pytest.raises(InvalidInput, match=r"mine.npz must have the shape \(17,\)"):
         collect_dataset.main(config)
     write_policy(tmp_path / "mine.npz", 3, 2)
     with pytest.raises(InvalidInput, match=r"must have the shape \(1,\); received \(2,\)"):
@@ -98,7 +96,7 @@ def test_a_recipe_uses_the_policies_of_a_folder(tmp_path, monkeypatch):
         collect_dataset.main(config)
 
 
-def test_a_dense_policy_without_a_recipe(tmp_path):
+def test_dense_policy_is_recorded_with_noise_and_without(tmp_path):
     write_policy(tmp_path / "mine.npz", 3, 1)
     config = collect_dataset.Config(
         env="Pendulum-v1",
@@ -117,24 +115,6 @@ def test_a_dense_policy_without_a_recipe(tmp_path):
         np.testing.assert_allclose(episode.actions, own, rtol=1e-5)
 
 
-def test_a_recording_with_other_weights_is_another_recording(tmp_path, capsys):
-    file = tmp_path / "mine.npz"
-    write_policy(file, 3, 1)
-    config = collect_dataset.Config(
-        env="Pendulum-v1",
-        policies=(str(file),),
-        noise="none",
-        episodes=1,
-        folder=str(tmp_path),
-    )
-    recorded = collect_dataset.main(config)
-    assert collect_dataset.main(config) == recorded
-    assert "exists already" in capsys.readouterr().out
-    np.savez(file, W0=np.ones((3, 1)), b0=np.zeros(1))
-    with pytest.raises(InvalidInput, match=r"mine\.npz [0-9a-f]{8} .*; choose another name"):
-        collect_dataset.main(config)
-
-
 def test_doorkey_data_makes_its_environment(tmp_path):
     config = dataclasses.replace(CARTS, env="DoorKey-5x5", folder=str(tmp_path))
     data = load_episodes(f"minari:{collect_dataset.main(config)}")
@@ -149,7 +129,7 @@ def test_doorkey_data_makes_its_environment(tmp_path):
     env.close()
 
 
-def test_the_folder_of_an_export(tmp_path):
+def test_policy_of_an_export_is_recorded(tmp_path):
     network = keras.Sequential([keras.layers.Dense(2)])
     network.build((None, 4))
     lean = np.array([[0, 0], [0, 0], [-1, 1], [0, 0]])
@@ -176,8 +156,8 @@ def test_the_folder_of_an_export(tmp_path):
         collect_dataset.main(wrong)
 
 
-def test_the_folder_of_a_trained_preset(tmp_path):
-    folder = str(preset_folder("doorkey-5x5"))
+def test_pretrained_policy_is_recorded(tmp_path):
+    folder = str(pretrained_folder("doorkey-5x5"))
     config = dataclasses.replace(
         CARTS,
         env="DoorKey-5x5",
@@ -190,31 +170,15 @@ def test_the_folder_of_a_trained_preset(tmp_path):
     assert collect_dataset.make_players(f"{folder}/policy", config)[0].name.startswith(folder)
 
 
-@pytest.fixture(scope="module")
-def transformer_export(tmp_path_factory):
-    """The export of a Decision Transformer for CartPole."""
+def test_decision_transformer_cannot_record(tmp_path):
     model = DecisionTransformer.from_preset("fast", state_size=4, action_size=2, discrete=True)
     model.build()
-    folder = tmp_path_factory.mktemp("export")
     scaling = Scaling(np.zeros(4), np.ones(4), 1.0, target_return=500.0)
-    export_decision_transformer(folder, model, scaling, (4,))
-    return str(folder)
-
-
-@pytest.mark.parametrize("address", ["", "grpc://localhost:8500/cart"])
-def test_a_decision_transformer_cannot_record(transformer_export, address, tmp_path, monkeypatch):
-    monkeypatch.setattr(client, "connect", lambda *_: load_policy(transformer_export))
-    name = address or transformer_export
-    config = dataclasses.replace(CARTS, policies=(name,), folder=str(tmp_path / "data"))
+    export_decision_transformer(tmp_path, model, scaling, (4,))
+    config = dataclasses.replace(CARTS, policies=(str(tmp_path),), folder=str(tmp_path / "data"))
     with pytest.raises(InvalidInput, match=r"`act` needs a policy with .* one input"):
         collect_dataset.main(config)
     assert not (tmp_path / "data").exists()
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.mark.parametrize(
@@ -225,9 +189,6 @@ def free_port():
         ({"env": "MiniGrid-DoorKey-5x5-v0"}, "must have array observations"),
         ({"policies": ("nobody",)}, "received 'nobody'"),
         ({"policies": ("random", "agent")}, "the agent is for DoorKey-5x5; .*--policies random"),
-        ({"policies": ("http://localhost/doorkey",)}, "a policy's address is grpc://HOST:PORT/NA"),
-        ({"policies": ("grpc://nowhere/doorkey",)}, "grpc://nowhere/doorkey returns no action"),
-        ({"policies": ("http://127.0.0.1:{port}/doorkey",)}, "returns no action"),
         ({"policies": ("no/mine.npz",)}, r"no/mine.npz must be a file of np\.savez"),
         ({"policies": ("tests",)}, "must hold version folders; received 'tests'"),
         ({"episodes": 0}, "episodes must be greater than 0; received 0"),
@@ -239,8 +200,6 @@ def free_port():
 )
 def test_errors_before_the_recording_leave_no_folder(tmp_path, changes, message):
     changes = {"episodes": 10**9, **changes, "folder": str(tmp_path / "data")}
-    if "policies" in changes:
-        changes["policies"] = tuple(p.format(port=free_port()) for p in changes["policies"])
     with pytest.raises(InvalidInput, match=message):
         collect_dataset.main(dataclasses.replace(CARTS, **changes))
     assert not (tmp_path / "data").exists()

@@ -1,8 +1,10 @@
 """Mistakes of a user are one line; bugs keep their traceback."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from typing import Literal
 import pytest
 
 from rrl_tf.errors import InvalidInput
+from rrl_tf.training import RunConfig
 from train_scripts import command_line
 
 
@@ -87,6 +90,33 @@ def test_help_lists_the_presets(monkeypatch, capsys):
     output = capsys.readouterr().out
     assert "Presets: fast, slow. The defaults below are of slow." in output
     assert "default: 30" in output
+
+
+@dataclasses.dataclass(frozen=True)
+class Training(RunConfig):
+    learning_rate: float = 0.5
+    """Peak learning rate."""
+    shift: int = 6
+    """Largest shift
+    in pixels."""
+
+
+def test_help_of_a_run_has_groups_with_docstrings_and_defaults(monkeypatch, capsys):
+    configs, default = [], Training(preset="fast", shift=3)
+    for arguments in (["--help"], ["--shift=2", "--devices=4"]):
+        monkeypatch.setattr(sys, "argv", ["script", *arguments])
+        with contextlib.suppress(SystemExit):
+            command_line.run(configs.append, Training, default=default, description="x")
+    assert configs == [dataclasses.replace(default, shift=2, devices=4)]
+    shown = capsys.readouterr().out
+    titles = re.findall(r"(\w+) options", shown)
+    assert titles == ["run", "optimiser", "distribution", "task"]
+    assert "Largest shift in pixels. (default: 3)" in shown
+
+
+def test_groups_have_no_option_twice():
+    names = " ".join(command_line.GROUPS.values()).split()
+    assert len(names) == len(set(names))
 
 
 SCRIPT = """

@@ -38,11 +38,11 @@ def test_every_pod_of_the_job_knows_the_others_by_their_names(monkeypatch):
     assert MANIFESTS["Service"]["spec"]["selector"].items() <= labels.items()
 
 
-def test_the_index_is_defined_before_it_is_used():
+def test_index_is_defined_before_it_is_used():
     assert [each["name"] for each in CONTAINER["env"]] == ["INDEX", "TF_CONFIG"]
 
 
-def test_the_run_is_kept_and_its_options_are_understood():
+def test_run_is_kept_and_its_options_are_understood():
     python, kind, module = CONTAINER["command"]
     assert (python, kind) == ("python", "-m") and module == train_nth_farthest.__name__
     config = tyro.cli(train_nth_farthest.Config, args=CONTAINER["args"])

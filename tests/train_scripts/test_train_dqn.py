@@ -109,9 +109,7 @@ def export_of(run):
     ("env", "network"),
     [
         ("CartPole-v1", "sequential"),
-        ("MiniGrid-Empty-5x5-v0", "relational_q_network"),
         ("MiniGrid-KeyCorridorS3R1-v0", "relational_q_network"),
-        ("MiniGrid-MemoryS7-v0", "relational_q_network"),
     ],
 )
 def test_run_trains_evaluates_and_exports(tmp_path, env, network):

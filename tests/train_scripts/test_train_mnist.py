@@ -72,7 +72,7 @@ def test_run_writes_log_evaluation_figures_and_export(data, trained, capsys):
     test = load_mnist(data)["test"]
     expected = np.asarray(model(clean(test.images))).argmax(-1)
     assert summary["test/clean"] == np.mean(expected == test.labels)
-    assert {path.name for path in folder.figures.iterdir()} == {"attention.png", "mistakes.png"}
+    assert {path.name for path in folder.figures.iterdir()} == {"attention.png"}
     session = SavedModelSession(folder.export / "1")
     answer = session.run("classify_with_attention", {"image": test.images})
     np.testing.assert_array_equal(answer["class"], expected)
@@ -119,7 +119,8 @@ def test_early_stop_holds_after_resume(data, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "preset", ["book", "book-cnn", pytest.param("fast-long", marks=pytest.mark.slow)]
+    "preset",
+    ["book", *(pytest.param(p, marks=pytest.mark.slow) for p in ("book-cnn", "fast-long"))],
 )
 def test_preset_trains(data, tmp_path, preset):
     from train_scripts import train_mnist

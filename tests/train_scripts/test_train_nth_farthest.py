@@ -1,11 +1,6 @@
 import dataclasses
 import json
-import pathlib
 import re
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
@@ -14,9 +9,6 @@ from run_metrics import metrics
 from rrl_tf.export import load_policy
 
 pytestmark = [pytest.mark.tf_only, pytest.mark.usefixtures("few_pictures")]
-
-ROOT = pathlib.Path(__file__).parents[2]
-COMMAND = [sys.executable, "-m", "train_scripts.train_nth_farthest"]
 
 
 def toy_config(tmp_path, **changes):
@@ -70,29 +62,6 @@ def test_run_writes_log_evaluation_figures_and_export(tmp_path, capsys, network)
     train_nth_farthest.main(config)
     assert "is trained already" in capsys.readouterr().out
     assert metrics(folder.path) == rows
-
-
-@pytest.mark.slow  # test_train_doorkey has the same of a smaller network
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signal_saves_a_checkpoint(tmp_path, number, code):
-    every = [f"--{name}-every=10000" for name in ("checkpoint", "draw")]
-    few = ["--log-every=2", "--steps=10000", *every, "--batch-size=4"]
-    process = subprocess.Popen(
-        [*COMMAND, f"--runs={tmp_path}", "--name=toy", *few, "--no-jit-compile"],
-        cwd=ROOT,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    log = tmp_path / "toy" / "metrics.csv"
-    while not log.exists():
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.1)
-    process.send_signal(number)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode == code
-    assert "Traceback" not in errors and "stopping" in errors
-    (checkpoint,) = (tmp_path / "toy" / "checkpoints").iterdir()
-    assert int(checkpoint.name) == int(metrics(tmp_path / "toy")[-1]["step"]) > 0
 
 
 def test_stage_is_passed_by_accuracy_or_after_stage_rows(tmp_path):

@@ -50,7 +50,7 @@ def test_number_out_of_bounds_is_named_with_its_value(require, is_right, value):
 
 
 @given(value=st.integers(0, 50), divisor=st.integers(1, 10))
-def test_require_multiple(value, divisor):
+def test_number_that_is_no_multiple_is_rejected(value, divisor):
     config = Numbers(value, divisor)
     if value % divisor == 0:
         require_multiple(config, ("first",), "second")

@@ -10,7 +10,7 @@ import shared_runs
 import tensorflow as tf
 
 from rrl_tf.training import FitRun, Profile, RunConfig, profiled
-from rrl_tf.training.train_function import train_step
+from rrl_tf.training.fit import train_step
 
 pytestmark = pytest.mark.tf_only
 

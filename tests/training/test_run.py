@@ -91,7 +91,7 @@ def test_rejected_command_writes_nothing(tmp_path, file, content, message):
     assert contents(run.folder.path) == before
 
 
-def test_config_is_updated_when_the_run_resumes(tmp_path, wandb):
+def test_config_is_updated_when_the_run_resumes(tmp_path):
     def resumed(steps, **changes):
         config = RunConfig(runs=str(tmp_path), name="run", **changes)
         return Run(config, steps, restore=lambda step, state: restored.append((step, state)))
@@ -103,12 +103,9 @@ def test_config_is_updated_when_the_run_resumes(tmp_path, wandb):
     run.finish({})
     before = contents(run.folder.path)
     assert resumed(50, profile=True).is_finished()
-    wandb.refuses = "no API key"
-    with pytest.raises(InvalidInput, match="no API key"):
-        resumed(200, profile=True, logger=("tensorboard", "wandb"))
     assert contents(run.folder.path) == before
     assert not resumed(200, profile=True).is_finished()
-    assert restored == [(100, {"loop": {}})] * 3
+    assert restored == [(100, {"loop": {}})] * 2
     assert json.loads((run.folder.path / "config.json").read_text())["profile"] is True
 
 

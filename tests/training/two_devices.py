@@ -12,7 +12,7 @@ from rrl_tf.agents import DoubleDQN
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import dense_q_network
 from rrl_tf.training import FitRun, Replicas, RunConfig, make_replicas
-from rrl_tf.training.train_function import train_function
+from rrl_tf.training.fit import train_function
 
 ROWS, STEPS = 8, 6
 

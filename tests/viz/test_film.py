@@ -1,14 +1,19 @@
-"""Films of episodes: frame, attention and values of each step."""
+"""Films of episodes, and the memory in films and figures."""
+
+import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import SubFigure
 from PIL import Image
 
-from rrl_tf.viz import film, save_film, style
-from rrl_tf.viz.attention import initials
+from rrl_tf.viz import EpisodeMemory, film, gates_figure, save_film, style
 from rrl_tf.viz.episode_film import _Page
 
 NAMES = ("left", "right", "forward")
+RNG = np.random.default_rng(0)
 
 
 def episode(steps=4, heads=2, seed=0):
@@ -34,44 +39,56 @@ def near(image, colour, tolerance=12):
     return (np.abs(image.astype(int) - rgb(colour)) <= tolerance).all(axis=-1)
 
 
-@pytest.mark.parametrize("heads", [1, 2, 3, 4, 8])
-def test_one_image_per_step_and_one_for_the_end(heads):
-    images = film(**episode(steps=3, heads=heads))
+def page_of(given, memory=None):
+    """Return the page of an episode, for tests of what it draws."""
+    frames, scores = given["frames"], given["scores"]
+    steps = len(given["q_values"])
+    heads = np.zeros((steps, 0, 1, 1)) if scores is None else scores[:, :, 0].reshape(-1, 2, 7, 7)
+    letters = {"agent": "A", "red door": "RD", "red key": "RK"}
+    title = "attention from agent, round 1"
+    return _Page(frames[0], heads, given["q_values"], NAMES, title, letters, memory)
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_film_has_one_image_per_step_and_one_for_the_end(heads):
+    images = film(**episode(steps=2, heads=heads))
     assert images.dtype == np.uint8
-    assert len(images) == 4
-    assert 600 <= images.shape[2] <= 800
+    assert len(images) == 3
+    assert 700 <= images.shape[2] <= 800
 
 
-def test_captions_of_an_episode_that_did_not_end(monkeypatch):
+def test_captions_tell_whether_the_episode_ended(monkeypatch):
     captions = []
-    monkeypatch.setattr(_Page, "show_frame", lambda page, frame, *texts: captions.append(texts))
-    film(**episode(steps=3))
-    film(**episode(steps=3), ended=False)
-    assert captions[3] == ("the end, after 3 steps", "return 1.00")
-    assert captions[7] == ("cut, after 3 steps", "return so far 1.00")
-    assert [captions[1][0], captions[5][0]] == ["step 2 of 3", "step 2 of the first 3"]
+    monkeypatch.setattr(_Page, "draw_frame", lambda page, frame, caption: captions.append(caption))
+    for ended in (True, False):
+        film(**{**episode(steps=2), "scores": None}, ended=ended)
+    _, first, second, end, _, _, in_cut, cut = captions
+    assert [first, second] == ["step 1 of 2, reward 0.00", "step 2 of 2, reward 1.00"]
+    assert end == "end after 2 steps, return 1.00"
+    assert in_cut == "step 2 of the first 2, reward 1.00"
+    assert cut == "cut after 2 steps, return so far 1.00"
 
 
-def test_a_film_without_attention_has_frame_and_values():
-    given = {**episode(steps=3), "scores": None, "cells": None}
+def test_film_without_attention_has_frame_and_values():
+    given = {**episode(steps=2), "scores": None, "cells": None}
     images = film(**given)
-    assert len(images) == 4
-    assert images.shape[2] < film(**episode(steps=3)).shape[2]
+    assert len(images) == 3
+    assert images.shape[2] < film(**episode(steps=1)).shape[2]
     chosen = [near(image, style.ACCENT).sum() for image in images]
-    assert min(chosen[:3]) > 50 > chosen[3]
+    assert min(chosen[:2]) > 50 > chosen[2]
 
 
-def test_a_wide_frame_is_drawn_as_wide_and_long_names_have_room():
+def test_wide_frames_and_long_action_names_widen_the_film():
     given = {**episode(steps=1), "scores": None, "cells": None}
     square = film(**{**given, "frames": np.zeros((2, 20, 20, 3), np.uint8)})
     wide = film(**{**given, "frames": np.zeros((2, 20, 30, 3), np.uint8)})
     assert wide.shape[1] == square.shape[1]
-    assert wide.shape[2] - square.shape[2] == pytest.approx(0.5 * 210, abs=2)
+    assert wide.shape[2] - square.shape[2] == pytest.approx(0.5 * 230, abs=2)
     named = film(**{**given, "action_names": ("DOWNRIGHTFIRE", "b", "c")})
     assert named.shape[2] > square.shape[2]
 
 
-def test_each_picture_shows_its_own_frame():
+def test_each_image_shows_its_own_frame():
     given = episode(steps=2)
     given["frames"] = np.zeros((3, 8, 8, 3), np.uint8)
     colours = ("#ff0000", "#00ff00", "#0000ff")
@@ -82,115 +99,75 @@ def test_each_picture_shows_its_own_frame():
         assert [near(left, c).sum() > 10_000 for c in colours] == [c == colour for c in colours]
 
 
-def test_attention_lands_on_its_cell():
+def test_attention_is_drawn_on_its_cell():
     given = episode(steps=2, heads=1)
     given["scores"] = np.zeros((2, 1, 49, 49))
     given["cells"] = [{"agent": (3, 6)}] * 2
     given["scores"][0, 0, 27, 5 * 7 + 1] = 1  # (5, 1): right of and above the agent
     given["scores"][1, 0, 27, 1 * 7 + 5] = 1
     images = film(**given)
-    darkest = "#06244f"
-    first = np.argwhere(near(images[0], darkest)).mean(axis=0)
-    second = np.argwhere(near(images[1], darkest)).mean(axis=0)
-    # Four cells to the right and four up, 30 pixels each.
-    np.testing.assert_allclose(first - second, [-120, 120], atol=3)
+    places = [np.argwhere(near(image, "#06244f")) for image in images[:2]]
+    first, second = (place.mean(axis=0) for place in places)
+    side = np.ptp(places[0], axis=0) + 1
+    # Four cells to the right and four up.
+    np.testing.assert_allclose(first - second, [-4 * side[0], 4 * side[1]], atol=8)
 
 
-def test_the_chosen_action_is_orange():
-    given = episode(steps=3, heads=1)
-    given["scores"] = np.zeros((3, 1, 49, 49))
+def test_chosen_action_is_orange():
+    given = {**episode(steps=3), "scores": None}
     given["q_values"] = np.ones((3, 3))
     given["actions"] = np.array([0, 2, 1])
     images = film(**given)
-    right = images.shape[2] * 4 // 5
-    heights = [
-        np.argwhere(near(image[:, right:], style.ACCENT))[:, 0].mean() for image in images[:3]
-    ]
+    heights = [np.argwhere(near(image, style.ACCENT))[:, 0].mean() for image in images[:3]]
     assert heights[0] < heights[2] < heights[1]
-    assert not near(images[3][:, right:], style.ACCENT).any()
+    assert not near(images[3], style.ACCENT).any()
 
 
-def test_the_mean_of_the_heads_can_be_shown():
-    given = episode()
-    given["scores"] = given["scores"].mean(axis=1, keepdims=True)
-    assert len(film(**given)) == 5
-
-
-def test_the_title_names_round_and_even_attention():
-    heads = np.zeros((2, 7, 7))
-    heads[:, 5:] = 1 / 14
-    values, title = np.zeros((1, 3)), "attention from agent, round 1"
-    page = _Page(np.zeros((8, 8, 3)), heads[None], values, NAMES, title, {"agent": "A"})
-    page.show_attention(heads, {"agent": (3, 6)}, (3, 6))
-    texts = [text.get_text() for text in page.figure.texts]
-    assert "attention from agent, round 1\n0 to 0.14; even would be 0.07" in texts
+def test_title_names_round_and_uniform_attention():
     given = episode(steps=1)
-    assert (film(**given, round_name="round 1") != film(**given)).any()
-
-
-@pytest.mark.parametrize("heads", [1, 2, 3, 4, 8])
-def test_the_key_to_the_letters_is_on_the_page_and_left_of_the_values(heads):
-    """Regression: six labels of KeyCorridor covered the actions' names."""
-    labels = ("agent", "red key", "red door", "yellow door", "green ball", "blue door")
-    pictures = np.full((1, heads, 7, 7), 1 / 49)
-    frame, values = np.zeros((8, 8, 3)), np.zeros((1, 3))
-    page = _Page(frame, pictures, values, NAMES, "attention from agent", initials(labels))
-    (letters,) = [text for text in page.figure.texts if "Y yellow door" in text.get_text()]
-    *shown, bars = page.figure.axes
-    box = letters.get_window_extent()
-    assert box.x1 < bars.get_tightbbox().x0 and box.y0 > 0
-    assert box.y1 < min(axes.get_window_extent().y0 for axes in shown[1:])
+    given["scores"][:] = 0
+    given["scores"][..., :14] = 1 / 14
+    page = page_of(given)
+    page.draw_step(0, {"agent": (3, 6)}, 0)
+    texts = [text.get_text() for part in page.figure.findobj(SubFigure) for text in part.texts]
+    assert "attention from agent, round 1\n0 to 0.14; uniform is 0.07" in texts
+    assert "A agent  RD red door  RK red key" in texts
 
 
 def test_an_entity_has_the_same_letters_in_every_step():
     """Regression: a red door was R until the red key came into view, and RD in the key."""
     labels = ("agent", "red door", "red key")
-    pictures = np.full((2, 1, 7, 7), 1 / 49)
-    frame, values = np.zeros((8, 8, 3)), np.zeros((2, 3))
-    page = _Page(frame, pictures, values, NAMES, "attention from agent", initials(labels))
+    page = page_of(episode(steps=1))
     for seen in (labels[:2], labels, labels[::2]):
-        cells = {label: (3, number) for number, label in enumerate(seen)}
-        page.show_attention(pictures[0], cells, (3, 0))
+        page.draw_step(0, {label: (3, number) for number, label in enumerate(seen)}, 0)
         written = {text.get_text() for axes in page.figure.axes for text in axes.texts}
-        assert {"agent": "A", "red door": "RD", "red key": "RK"}[seen[-1]] in written
-        assert len(written & {"A", "R", "RD", "RK"}) == len(seen)
-        assert "R" not in written
+        letters = {"agent": "A", "red door": "RD", "red key": "RK"}
+        assert written & {"A", "R", "RD", "RK"} == {letters[label] for label in seen}
 
 
-def test_the_last_image_fades_all_but_the_frame():
-    given = episode(steps=2)
-    given["frames"] = np.full((3, 40, 40, 3), 200, np.uint8)
-    *_, last, end = film(**given)
-    dark, faded = (image[80:, image.shape[1] // 3 :].min() for image in (last, end))
+def test_last_image_fades_all_but_the_frame():
+    given = episode(steps=1)
+    given["frames"] = np.full((2, 40, 40, 3), 200, np.uint8)
+    last, end = film(**given)
+    dark, faded = (image[60:, image.shape[1] // 3 :].min() for image in (last, end))
     assert dark < 60 and 120 < faded < 200
-    left = slice(75, 280), slice(22, 226)
+    left = slice(75, 250), slice(22, 226)
     np.testing.assert_array_equal(last[left], end[left])
 
 
-def test_a_gif_has_all_images_with_their_durations(tmp_path):
-    images = film(**episode(steps=20))
+def test_gif_has_all_images_with_their_durations(tmp_path):
+    images = np.random.default_rng(0).integers(0, 2, (5, 6, 9, 3)).astype(np.uint8) * 255
     path = save_film(images, tmp_path / "deeper" / "episode.gif", seconds=0.4, last_seconds=2)
     assert [each.name for each in path.parent.iterdir()] == ["episode.gif"]
-    assert path.stat().st_size < 1_500_000
     with Image.open(path) as gif:
-        assert gif.n_frames == 21
+        assert gif.n_frames == 5
         assert gif.info["loop"] == 0
         durations = []
-        for t in range(gif.n_frames):
-            gif.seek(t)
-            durations.append(gif.info["duration"])
-            error = np.abs(np.array(gif.convert("RGB")).astype(int) - images[t])
-            assert error.mean() < 2
-    assert durations == [400] * 20 + [2000]
-
-
-def test_few_colours_survive_exactly(tmp_path):
-    images = np.random.default_rng(0).integers(0, 2, (3, 6, 9, 3)).astype(np.uint8) * 255
-    path = save_film(images, tmp_path / "exact.gif")
-    with Image.open(path) as gif:
         for t, image in enumerate(images):
             gif.seek(t)
+            durations.append(gif.info["duration"])
             np.testing.assert_array_equal(np.array(gif.convert("RGB")), image)
+    assert durations == [400] * 4 + [2000]
 
 
 @pytest.mark.parametrize(
@@ -204,9 +181,192 @@ def test_few_colours_survive_exactly(tmp_path):
         ({"actions": np.zeros(4)}, "integers.*float64"),
         ({"rewards": np.zeros(5)}, r"rewards .*\(5,\)"),
         ({"cells": [{"agent": (3, 6)}]}, "cells"),
-        ({"source": "goal"}, r"cells\[0\] has no 'goal'"),
+        ({"cells": [{"key": (3, 6)}] * 4}, r"cells\[0\] must have 'agent'; received"),
     ],
 )
-def test_invalid_input_raises(changed, message):
+def test_film_names_invalid_arguments(changed, message):
     with pytest.raises(ValueError, match=message):
         film(**(episode() | changed))
+
+
+def slots(count):
+    return tuple(f"slot {i + 1}" for i in range(count))
+
+
+def attention(*shape):
+    return RNG.dirichlet(np.ones(shape[-1]), size=shape[:-1])
+
+
+def gates(steps, count):
+    return {name: RNG.random((steps, count)) for name in ("input", "forget")}
+
+
+def with_cells(steps=4, count=3, grid=(7, 7), heads=2):
+    entities = (*slots(count), "view", "action")
+    size = count + grid[0] * grid[1] + 1
+    scores = attention(steps, heads, count, size)
+    return EpisodeMemory(slots(count), gates(steps, count), scores, entities, grid)
+
+
+def lstm(steps=4):
+    return EpisodeMemory(("LSTM",), gates(steps, 1))
+
+
+def window(scores):
+    names = (*(f"-{k}" for k in range(scores.shape[-1] - 1, 0, -1)), "now")
+    return EpisodeMemory(("block 1",), {}, scores, names)
+
+
+@given(st.integers(1, 5), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3))
+def test_episode_memory_splits_attention_into_cells_and_entities(count, width, height, heads):
+    memory = with_cells(2, count, (width, height), heads)
+    entities, cells = memory.to_entities(), memory.to_cells()
+    mean = memory.attention.mean(axis=1)
+    np.testing.assert_allclose(entities[..., :count], mean[..., :count])
+    np.testing.assert_allclose(entities[..., -1], mean[..., -1])
+    np.testing.assert_allclose(entities.sum(axis=-1), 1)
+    for x in range(width):
+        for y in range(height):
+            np.testing.assert_allclose(cells[:, :, y, x], mean[..., count + x * height + y])
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [with_cells(2), window(attention(2, 2, 1, 16)), lstm(2)],
+    ids=["cells", "window", "lstm"],
+)
+def test_film_has_the_memory_below_and_all_else_as_before(memory):
+    arrays = episode(2)
+    without, images = film(**arrays), film(**arrays, memory=memory)
+    assert images.shape[2] == without.shape[2]
+    above = without.shape[1] - 10  # a dot up or down
+    assert np.abs(images[:, :above].astype(int) - without[:, :above]).mean() < 3
+    below = images[:, without.shape[1] :]
+    assert all((one != other).any() for one, other in itertools.pairwise(below))
+
+
+def test_memory_of_slots_is_drawn_at_its_step():
+    memory = with_cells()
+    page = page_of({**episode(), "scores": None}, memory)
+    [(maps, squares, bars)] = page._memory_axes
+    for t in (2, 0):
+        page.draw_step(t, {"agent": (3, 6)}, 0)
+        for axes, weights in zip(maps, memory.to_cells()[t], strict=True):
+            np.testing.assert_allclose(axes.images[0].get_array(), weights)
+        np.testing.assert_allclose(squares.images[0].get_array(), memory.to_entities()[t])
+        for name, axes in bars.items():
+            shown = [bar.get_width() for bar in axes.patches]
+            np.testing.assert_allclose(shown, memory.gates[name][t])
+
+
+def test_each_step_of_a_window_is_drawn_on_its_own_scale():
+    """At first only the current step is attended to; later no weight of 16 steps is near 1."""
+    scores = np.zeros((3, 2, 1, 16))
+    scores[0, ..., -1] = 1
+    scores[1, ..., -2:] = 0.3, 0.7
+    scores[2] = 1 / 16
+    scores[2, ..., 3:5] = 0.5 / 16, 1.5 / 16
+    page = page_of({**episode(3), "scores": None}, window(scores))
+    [(_, squares, _)] = page._memory_axes
+    for t, (end, even) in enumerate([(1.0, 1.0), (1.0, 0.5), (0.125, 1 / 16)]):
+        page.draw_step(t, {}, 0)
+        assert squares.images[0].get_clim() == (0, end)
+        title = page._below[0].get_suptitle()
+        assert f"in this step, 0 to {end:.2f}; uniform is {even:.2f}" in title
+
+
+def test_gates_of_a_memory_are_drawn_up_to_the_step():
+    memory = lstm(6)
+    page = page_of({**episode(6), "scores": None}, memory)
+    [axes] = page._memory_axes
+    for t in (3, 0, 5):
+        page.draw_step(t, {}, 0)
+        written, kept, now = axes.lines
+        for line, name in ((written, "input"), (kept, "forget")):
+            steps, values = line.get_data()
+            np.testing.assert_array_equal(steps, np.arange(1, t + 2))
+            np.testing.assert_allclose(values, memory.gates[name][: t + 1, 0])
+        assert set(now.get_xdata()) == {t + 1}
+
+
+def arriving(steps=9):
+    """Return cells with the key in view in steps 3, 4 and 7, and the ball in all steps."""
+    cells = [{"agent": (3, 6), "ball": (0, 0)} for _ in range(steps)]
+    for t in (2, 3, 6):
+        cells[t]["key"] = (1, 1)
+    return cells
+
+
+@pytest.mark.parametrize("count", [1, 9])
+def test_gates_figure_draws_gates_and_what_comes_into_view(count):
+    steps = 9
+    memory = EpisodeMemory(slots(count), gates(steps, count))
+    figure = gates_figure(memory, arriving(steps))
+    written, kept, in_view = figure.axes
+    for axes, name in ((written, "input"), (kept, "forget")):
+        for line, values in zip(axes.lines, memory.gates[name].T):
+            np.testing.assert_array_equal(line.get_xdata(), np.arange(1, steps + 1))
+            np.testing.assert_allclose(line.get_ydata(), values)
+        assert [line.get_xdata()[0] for line in axes.lines[count:]] == [1, 3, 7]
+    assert "dashed: something comes into view" in in_view.get_title("left")
+    assert [label.get_text() for label in in_view.get_yticklabels()] == ["ball", "key"]
+    stays = [
+        [(path.vertices[:, 0].min(), path.vertices[:, 0].max()) for path in drawn.get_paths()]
+        for drawn in in_view.collections
+    ]
+    assert stays == [[(0.5, 9.5)], [(2.5, 4.5), (6.5, 7.5)]]
+
+
+def test_gates_figure_draws_many_units_as_rows_in_order_of_their_change():
+    """The mean of 64 units is nearly constant, and 64 lines are unreadable."""
+    values = {name: RNG.random((9, 64)) * np.linspace(0, 1, 64) for name in ("input", "forget")}
+    figure = gates_figure(EpisodeMemory(slots(64), values), arriving())
+    assert not figure.legends
+    written, kept = (axes for axes in figure.axes if axes.get_images())
+    order = np.argsort(-sum(each.std(axis=0) for each in values.values()))
+    for axes, name in ((written, "input"), (kept, "forget")):
+        (image,) = axes.get_images()
+        np.testing.assert_allclose(image.get_array(), values[name].T[order])
+        assert image.get_clim() == (0, 1)
+        assert [line.get_xdata()[0] for line in axes.lines] == [1, 3, 7]
+
+
+def test_gates_figure_without_entities_has_gates_only():
+    figure = gates_figure(lstm(3), [{"agent": (3, 6)}] * 3)
+    assert len(figure.axes) == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: EpisodeMemory(("a",)), "attention or a gate; received neither"),
+        (
+            lambda: EpisodeMemory(("a",), {"input": np.ones((3, 2))}),
+            r"\(3, 1\); received shape \(3, 2\)",
+        ),
+        (lambda: EpisodeMemory(("a",), {"input": np.full((3, 1), 2.0)}), "0 to 1; received 2"),
+        (lambda: EpisodeMemory(("a",), {"input": np.full((3, 1), np.nan)}), "received nan"),
+        (
+            lambda: EpisodeMemory(("a",), {}, np.ones((3, 1, 1, 6)), ("a", "view"), (2, 2)),
+            r"\(T, H, 1, 5\); received shape \(3, 1, 1, 6\)",
+        ),
+        (
+            lambda: EpisodeMemory(("a",), {}, np.ones((3, 1, 1, 5)), ("a", "b"), (2, 2)),
+            "called 'view'; received",
+        ),
+        (
+            lambda: EpisodeMemory(("a",), {"input": np.ones((2, 1))}, np.ones((3, 1, 1, 1)), "a"),
+            r"\(3, 1\); received shape \(2, 1\)",
+        ),
+        (lambda: film(**episode(3), memory=lstm(4)), r"memory of .* shape \(3,\); received \(4,\)"),
+        (lambda: gates_figure(lstm(4), [{}] * 3), "must be 4 dicts, .* received 3"),
+        (
+            lambda: gates_figure(window(attention(4, 2, 1, 16)), [{}] * 4),
+            r"expected a gate of .*; received \[\]",
+        ),
+        (lambda: lstm().to_cells(), "received grid=None"),
+    ],
+)
+def test_episode_memory_names_invalid_arguments(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -61,6 +61,7 @@ class BoxWorld(gymnasium.Env):
         render_mode: `"rgb_array"` or `None`.
 
     Attributes:
+        agent_code, unseen_code: kinds of the agent and of the floor, which `gymnasium_task` uses.
         levels: the `BoxWorldLevels` from which episodes are drawn.
         start: the `BoxWorldStart` of this episode.
 
@@ -78,6 +79,7 @@ class BoxWorld(gymnasium.Env):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 8}
     action_names = ACTION_NAMES
+    agent_code, unseen_code = AGENT, FLOOR
 
     def __init__(
         self,

@@ -25,6 +25,7 @@ COLOUR_BITS = 5
 COLOURS = 2**COLOUR_BITS - 1
 """Largest number of colours; the authors use 20."""
 
+LARGEST_SIZE = 255
 PARTS = ("all", "train", "test")
 _TRIES = 1000
 _COLOURINGS = 2000
@@ -111,12 +112,12 @@ class BoxWorldStart:
         return frozenset((lock, key) for lock, key, wrong in self.boxes if key and not wrong)
 
 
-def held_out_pairs(num_colours: int = 20, share: float = 0.2, seed: int = 0) -> frozenset[Any]:
+def held_out_pairs(num_colours: int = 20, fraction: float = 0.2, seed: int = 0) -> frozenset[Any]:
     """Return the pairs (colour of a lock, colour of its key) that training levels never contain.
 
     Args:
         num_colours: C; colours are 1 to C.
-        share: fraction of the C(C - 1) pairs of two colours.
+        fraction: fraction of the C(C - 1) pairs of two colours.
         seed: selects the pairs.
 
     Raises:
@@ -127,11 +128,11 @@ def held_out_pairs(num_colours: int = 20, share: float = 0.2, seed: int = 0) -> 
         (76, True)
     """
     number_from("num_colours", integer("num_colours", num_colours), 2, COLOURS)
-    number_from("held_out_share", share, 0, 1)
+    number_from("held_out_fraction", fraction, 0, 1)
     colours = range(1, num_colours + 1)
     pairs = [(lock, key) for lock in colours for key in colours if lock != key]
     rng = np.random.default_rng(natural("held_out_seed", seed))
-    chosen = rng.permutation(len(pairs))[: round(share * len(pairs))]
+    chosen = rng.permutation(len(pairs))[: round(fraction * len(pairs))]
     return frozenset(pairs[i] for i in chosen)
 
 
@@ -144,14 +145,14 @@ class BoxWorldLevels:
     because its key opens only further distractors.
 
     Args:
-        size: side of the room in cells, without its walls.
+        size: side of the room in cells, without its walls; at most 255.
         goal_length: number of boxes that lead to the gem, or several numbers to draw from.
         num_distractors: number of branches of distractors, or several numbers to draw from.
         distractor_length: boxes per branch.
         num_colours: C, colours of locks and keys.
         part: `"all"` levels; `"train"`, those without a pair of `held_out_pairs`; `"test"`, those
             whose solution has at least one such pair, which requires two boxes.
-        held_out_share, held_out_seed: as in `held_out_pairs`.
+        held_out_fraction, held_out_seed: as in `held_out_pairs`.
 
     Attributes:
         held_out: the held-out pairs.
@@ -173,15 +174,15 @@ class BoxWorldLevels:
     distractor_length: int = 1
     num_colours: int = 20
     part: str = "all"
-    held_out_share: float = 0.2
+    held_out_fraction: float = 0.2
     held_out_seed: int = 0
     held_out: frozenset[Any] = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self):
         keep = functools.partial(object.__setattr__, self)
-        positive_int("size", self.size)
+        number_from("size", positive_int("size", self.size), 1, LARGEST_SIZE)
         positive_int("distractor_length", self.distractor_length)
-        pairs = held_out_pairs(self.num_colours, self.held_out_share, self.held_out_seed)
+        pairs = held_out_pairs(self.num_colours, self.held_out_fraction, self.held_out_seed)
         keep("held_out", pairs)
         one_of("part", self.part, PARTS)
         for name, least in (("goal_length", 1), ("num_distractors", 0)):
@@ -201,6 +202,21 @@ class BoxWorldLevels:
                 f"num_colours must be at least {max(self.goal_length) + 1 + needed} for "
                 f"goal_length {max(self.goal_length)} and these distractors; "
                 f"received {self.num_colours}"
+            )
+
+        self._check_room()
+
+    def _check_room(self):
+        """Raise `InvalidInput` for more boxes than a room can hold, which no try would place.
+
+        In two neighbouring rows, boxes are at least three columns apart, or two from the loose key.
+        """
+        boxes = 1 + max(self.goal_length) + max(self.num_distractors) * self.distractor_length
+        most = 1 + -(-max(0, self.size - 2) // 2) * -(-max(0, self.size - 4) // 3)
+        if boxes > most:
+            raise InvalidInput(
+                f"levels must have at most {most} boxes, the loose key included, in a room of size "
+                f"{self.size}; received up to {boxes}, which have too little room"
             )
 
     def checked(self, start: Any) -> BoxWorldStart:
@@ -250,8 +266,9 @@ class BoxWorldLevels:
             if self._is_of_part(coloured, length):
                 return length, coloured
         raise InvalidInput(
-            f"no level of part {self.part!r} was found in {_COLOURINGS} tries: held_out_share must "
-            f"leave both parts enough pairs of colours; received {self.held_out_share}"
+            f"no level of part {self.part!r} was found in {_COLOURINGS} tries: held_out_fraction "
+            "must leave both parts enough pairs of colours; received "
+            f"{self.held_out_fraction}"
         )
 
     def _is_of_part(self, boxes, length):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,8 @@ class DoorKeyVectorEnv(VectorEnv):
     """E environments of MiniGrid's DoorKey that step together and restart in the same step.
 
     It behaves as a `SeededVectorEnv` of `make_doorkey`, `info` included, computed by tensor
-    operations. The dynamics are equal; the drawn episodes differ but have the same distribution.
+    operations, but its state cannot be stored. The dynamics are equal; the drawn episodes differ
+    but have the same distribution.
 
     Args:
         size: side of the grid in cells, 5 to 255.
@@ -128,7 +129,7 @@ class DoorKeyVectorEnv(VectorEnv):
             InvalidInput: if `actions` are not E actions of the space; no environment takes a step.
         """
         if self._state is None:
-            raise ResetNeeded("Call reset or set_state first.")
+            raise ResetNeeded("Call reset before step.")
         action = tf.constant(self._checked(actions))
         self._state, views, *outcome = self._step(self._state, action, self._next_seed())
         observation, final = np.split(self._unpacked(views), 2)
@@ -157,44 +158,8 @@ class DoorKeyVectorEnv(VectorEnv):
             gymnasium.error.ResetNeeded: before the first reset.
         """
         if self._state is None:
-            raise ResetNeeded("Call reset or set_state first.")
+            raise ResetNeeded("Call reset first.")
         return DoorKeyState(*tf.unstack(self._state))
-
-    def get_state(self) -> dict[str, Any]:
-        """Return the complete state of the environments as a dict that JSON can store.
-
-        Raises:
-            gymnasium.error.ResetNeeded: before the first reset.
-        """
-        columns = {name: column.numpy().tolist() for name, column in self.state._asdict().items()}
-        columns["return"] = self._returns.tolist()
-        return {"seed": self._seed, "calls": self._calls, "environments": columns}
-
-    def set_state(self, state: Mapping[str, Any]) -> np.ndarray:
-        """Continue from a state that `get_state` returned.
-
-        Args:
-            state: the dict.
-
-        Returns:
-            The current observations `(E, 7, 7, C)`.
-
-        Raises:
-            InvalidInput: if the state has another number or size of environments.
-        """
-        columns = dict(state["environments"])
-        num_envs, sizes = len(columns["size"]), set(columns["size"])
-        if num_envs != self.num_envs or sizes != {self.graph.size}:
-            raise InvalidInput(
-                f"expected the state of {self.num_envs} environments of size {self.graph.size}; "
-                f"received {num_envs} of size {', '.join(map(str, sorted(sizes)))}"
-            )
-        returns, lengths = columns.pop("return"), columns["steps"]
-        packed = tf.stack(DoorKeyState(**columns))
-        self._start_over(state["seed"])
-        self._state, self._calls = packed, state["calls"]
-        self._returns, self._lengths = np.array(returns, float), np.array(lengths, int)
-        return self._unpacked(self._look(self._state))
 
     def _compiled(self, function, *specs):
         """Return a concrete function, which unlike a `tf.function` does not check its arguments."""

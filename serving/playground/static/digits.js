@@ -12,7 +12,7 @@ import { Problem } from "./server.js";
 const $ = (id) => document.getElementById(id);
 const SLIDERS = { turn: "°", right: " px", down: " px" };
 const FIRST = 3; // the example shown at the start
-const LEAST = 0.0005; // less is shown as 0.0 %
+const SMALLEST_SHOWN = 0.0005; // less is shown as 0.0 %
 const percent = (share) => `${(100 * share).toFixed(1)} %`;
 
 class Digits {
@@ -23,7 +23,7 @@ class Digits {
     this.rows = []; // one a class
     this.strokes = EXAMPLES[FIRST].map((stroke) => [...stroke]);
     this.pen = null; // the stroke that is being drawn
-    this.isAsking = this.isStale = false;
+    this.isRequestPending = this.isStale = false;
     this.context = $("paper").getContext("2d", { willReadFrequently: true });
     this.#makeExamples();
     this.#listen();
@@ -37,7 +37,7 @@ class Digits {
       const address = location.hash.slice(1);
       await chooseModels("digits.html", address, (...chosen) => this.#choose(...chosen));
     } catch (error) {
-      this.#tell(error);
+      this.#showProblem(error);
     }
   }
 
@@ -81,14 +81,14 @@ class Digits {
     this.isStale = this.strokes.length > 0; // an empty drawing is not classified
     if (!this.isStale) this.answer = null;
     this.#show();
-    if (this.isAsking) return; // the running request is followed by another one
-    this.isAsking = true;
+    if (this.isRequestPending) return; // the running request is followed by another one
+    this.isRequestPending = true;
     try {
       while (this.isStale && this.classifier) await this.#ask();
     } catch (error) {
-      this.#tell(error);
+      this.#showProblem(error);
     } finally {
-      this.isAsking = false;
+      this.isRequestPending = false;
     }
   }
 
@@ -99,7 +99,7 @@ class Digits {
     // Another model was chosen, or the drawing was cleared.
     if (classifier !== this.classifier || !this.strokes.length) return;
     this.answer = answer;
-    this.#tell(null);
+    this.#showProblem(null);
     this.#show();
   }
 
@@ -136,7 +136,9 @@ class Digits {
     const { names } = this.classifier;
     const { probabilities } = this.answer;
     const order = [...probabilities.keys()].sort((a, b) => probabilities[b] - probabilities[a]);
-    const likely = order.slice(0, 2).filter((i, place) => !place || probabilities[i] >= LEAST);
+    const likely = order
+      .slice(0, 2)
+      .filter((i, rank) => !rank || probabilities[i] >= SMALLEST_SHOWN);
     const words = likely.map((i) => `${names[i]}, ${percent(probabilities[i])}`);
     return `Prediction: ${words.join("; second ")}.`;
   }
@@ -171,11 +173,11 @@ class Digits {
   }
 
   /** Shows a problem, or the notice about the address if there is none. */
-  #tell(problem) {
+  #showProblem(problem) {
     if (problem && !(problem instanceof Problem)) throw problem; // a bug in these files
-    const told = problem?.message ?? this.notice;
-    $("problem").hidden = !told;
-    $("problem").textContent = told;
+    const text = problem?.message ?? this.notice;
+    $("problem").hidden = !text;
+    $("problem").textContent = text;
   }
 
   #makeExamples() {
@@ -191,7 +193,7 @@ class Digits {
 
   #write(strokes) {
     this.notice = "";
-    this.#tell(null);
+    this.#showProblem(null);
     this.strokes = strokes;
     this.change();
   }
@@ -207,17 +209,17 @@ class Digits {
     this.#listenToPen();
     const seen = $("seen");
     const cell = (event) => cellUnder(event, seen, this.grid.columns);
-    seen.addEventListener("pointermove", (event) => this.heads.lookFrom(cell(event)));
-    seen.addEventListener("pointerdown", (event) => this.heads.lookFrom(cell(event)));
+    seen.addEventListener("pointermove", (event) => this.heads.setQuery(cell(event)));
+    seen.addEventListener("pointerdown", (event) => this.heads.setQuery(cell(event)));
     seen.addEventListener(
       "pointerleave",
-      ({ pointerType }) => pointerType === "mouse" && this.heads.lookFrom(null),
+      ({ pointerType }) => pointerType === "mouse" && this.heads.setQuery(null),
     );
     seen.addEventListener("keydown", (event) => {
       const next = moved(this.heads.from, event.key, this.grid.columns);
       if (!next) return;
       event.preventDefault();
-      this.heads.lookFrom(next);
+      this.heads.setQuery(next);
     });
   }
 

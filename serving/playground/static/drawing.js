@@ -45,13 +45,13 @@ const groundOf = (thing) => (["wall", "unseen", "goal"].includes(thing) ? thing 
 const square = (size) =>
   Array.from({ length: size ** 2 }, (_, i) => [Math.floor(i / size), i % size]);
 
-/** What stands in a cell, if anything does. */
+/** The object in a cell, if there is one. */
 function standing([x, y], thing, lock) {
   const parts = thing === "key" ? [key()] : thing === "door" ? door(lock) : [];
   return parts.length ? [svg("g", { transform: `translate(${x} ${y})` }, ...parts)] : [];
 }
 
-/** Cells with their things on the ground; between the two there is room for attention. */
+/** The floor and the objects of cells, as two groups; attention is drawn between them. */
 function tiles(cells, things, lock) {
   return {
     ground: grounds(cells, things.map(groundOf)),
@@ -91,7 +91,7 @@ function agent([x, y], direction, carries) {
   const parts = [
     svg("path", { class: "agent", transform: turn, d: "M.2 .2 .84 .5 .2 .8 .32 .5z" }),
   ];
-  // A carried key hangs in the cell's corner.
+  // A carried key is drawn in the corner of the cell.
   if (carries)
     parts.push(svg("g", { transform: `translate(${x + 0.56} ${y + 0.54}) scale(.44)` }, key()));
   return parts;

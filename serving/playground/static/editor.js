@@ -40,7 +40,7 @@ export class Editor {
 }
 
 /** @param {object} fields a level, and the model that plays it @returns {string} for the address */
-export function written(fields) {
+export function levelToAddress(fields) {
   const texts = Object.entries(fields).filter(([, value]) => value !== "");
   return texts
     .map(([name, value]) => `${name}=${encodeURIComponent(value).replaceAll("%2C", ",")}`)
@@ -51,8 +51,8 @@ export function written(fields) {
 export const namesLevel = (text) =>
   [...new URLSearchParams(text).keys()].some((name) => name !== "model");
 
-/** @param {string} text from `written` @returns {import("./doorkey.js").Start | null} */
-export function read(text) {
+/** @param {string} text from `levelToAddress` @returns {import("./doorkey.js").Start | null} */
+export function levelFromAddress(text) {
   const fields = new URLSearchParams(text);
   const number = (part) => (/^\d+$/.test(part) ? Number(part) : NaN);
   const numbers = (name) => (fields.get(name) ?? "").split(",").map(number);

@@ -87,7 +87,7 @@ export class Heads {
   }
 
   /** @param {[number, number] | null} the query cell; null is the home of the grid */
-  lookFrom(cell) {
+  setQuery(cell) {
     const from = cell ?? this.grid.home;
     if (`${from}` === `${this.from}`) return;
     this.from = from;
@@ -133,22 +133,22 @@ export class Heads {
     });
     const { columns, rows } = this.grid;
     canvas.addEventListener("pointermove", (event) =>
-      this.lookFrom(
+      this.setQuery(
         cellUnder(event, canvas.querySelector(".points") ?? canvas, columns, rows),
       ),
     );
     // Lifting a finger also leaves the element, but keeps the query.
     canvas.addEventListener(
       "pointerleave",
-      ({ pointerType }) => pointerType === "mouse" && this.lookFrom(null),
+      ({ pointerType }) => pointerType === "mouse" && this.setQuery(null),
     );
-    button.addEventListener("blur", () => this.lookFrom(null));
+    button.addEventListener("blur", () => this.setQuery(null));
     button.addEventListener("keydown", (event) => {
       const cell = moved(this.from, event.key, columns, rows);
       if (!cell) return;
       event.preventDefault();
       event.stopPropagation();
-      this.lookFrom(cell);
+      this.setQuery(cell);
     });
     this.buttons.push({ button, canvas, caption });
     this.place.append(button);

@@ -10,12 +10,12 @@ import {
 } from "./doorkey.js";
 import { view, world } from "./drawing.js";
 import { slotGrid, slotPicture, tokenPicture } from "./pictures.js";
-import { Editor, namesLevel, read, written } from "./editor.js";
+import { Editor, levelFromAddress, levelToAddress, namesLevel } from "./editor.js";
 import { Episode } from "./episode.js";
 import { cellUnder, Heads, moved } from "./heads.js";
 import { chooseModels } from "./models.js";
 import { Actions } from "./panels.js";
-import { Policy, VIEW, whyNot } from "./policy.js";
+import { Policy, reasonNotToPlay, VIEW } from "./policy.js";
 import { Problem } from "./server.js";
 import { WindowPolicy } from "./window_policy.js";
 
@@ -27,8 +27,8 @@ const ACTION_OF_KEY = {
   Enter: "toggle",
 };
 const SECONDS_A_STEP = [1.6, 0.8, 0.4, 0.2, 0.05]; // by the speed chosen
-const EXPLORED = 0.05;
-const PATIENCE = 40; // milliseconds to wait for a reply before the moment is drawn without it
+const RANDOM_ACTION_RATE = 0.05;
+const PATIENCE = 40; // milliseconds, after which a moment is drawn before its reply arrives
 const NO_LEVEL = "The address names an invalid level; another one is shown.";
 const DIRECTIONS = ["right", "down", "left", "up"];
 
@@ -39,7 +39,7 @@ const isWithin =
     x >= 0 && y >= 0 && x < size && y < size;
 const viewCells = Array.from({ length: VIEW_SIZE ** 2 }, (_, i) => VIEW.cell(i));
 
-const NO_SLOTS = { slots: 0, fed: 0 };
+const NO_SLOTS = { slots: 0, inputRows: 0 };
 const TITLES = {
   "Q value": [
     "Q values",
@@ -47,13 +47,13 @@ const TITLES = {
   ],
   probability: [
     "Probabilities",
-    "How often the recorded players chose each action when they reached the target return. " +
+    "The policy's probability of each action, conditioned on the target return. " +
       "Click an action to take it.",
   ],
 };
 
 /** Formats a number with two decimals; "-0.00" becomes "0.00". */
-const hundredths = (x) => x.toFixed(2).replace(/^-0\.00$/, "0.00");
+const withTwoDecimals = (x) => x.toFixed(2).replace(/^-0\.00$/, "0.00");
 
 /** Returns the policy of a model: a Decision Transformer or a Q network. */
 const policyOf = (model) =>
@@ -66,8 +66,8 @@ class Playground {
     this.notice = ""; // shown if the address names an unknown model or level
     this.run = 0; // incremented when playing starts or stops, so that an older loop ends
     this.isPlaying = false;
-    this.actions = new Actions($("actions"), (action) => this.#byHand(action));
-    this.#useGrids();
+    this.actions = new Actions($("actions"), (action) => this.#actAsUser(action));
+    this.#createAttentionMaps();
     this.editor = new Editor(
       document,
       () => this.episode.start,
@@ -79,7 +79,7 @@ class Playground {
   /** Loads the list of models and starts. */
   async open() {
     const address = location.hash.slice(1);
-    const given = read(address);
+    const given = levelFromAddress(address);
     this.actions.name(TASK_ACTIONS);
     this.begin(given ?? randomStart(5));
     try {
@@ -91,20 +91,20 @@ class Playground {
         notice = "";
       });
     } catch (error) {
-      this.#tell(error);
+      this.#showProblem(error);
     }
   }
 
   /** Starts a model on the given level, or on one of the size that it was trained on. */
   async #choose(model, given, notice) {
-    const problem = whyNot(model);
+    const problem = reasonNotToPlay(model);
     document.title = `${model.name} – Playground`;
     this.policy = problem ? null : policyOf(model);
     this.reply = null;
     this.actions.name(this.policy?.actions ?? TASK_ACTIONS, this.policy?.valueName);
-    this.#useGrids();
-    this.#tell(problem && new Problem(problem));
-    await this.#askDefaults();
+    this.#createAttentionMaps();
+    this.#showProblem(problem && new Problem(problem));
+    await this.#loadDefaultTarget();
     const { start } = this.episode;
     const known = this.policy?.trainedSize;
     const trained = known ?? start.size;
@@ -113,7 +113,7 @@ class Playground {
   }
 
   /** Creates the attention maps of cells, tokens or memory slots. */
-  #useGrids() {
+  #createAttentionMaps() {
     for (const id of ["heads", "slots"]) $(id).replaceChildren();
     this.heads = new Heads($("heads"), this.policy?.grid ?? VIEW, () => this.#draw());
     this.slots = new Heads($("slots"), slotGrid(this.policy ?? NO_SLOTS), () => this.#draw());
@@ -125,18 +125,18 @@ class Playground {
   }
 
   /** Loads the default target return of a Decision Transformer. */
-  async #askDefaults() {
+  async #loadDefaultTarget() {
     const { policy } = this;
     $("returns").hidden = policy?.target === undefined;
     try {
       await policy?.open();
     } catch (error) {
-      this.#tell(error);
+      this.#showProblem(error);
     }
     if (policy?.target !== undefined) $("target").value = policy.target;
   }
 
-  #askFor(target) {
+  #setTarget(target) {
     this.pause();
     this.policy.target = target;
     this.episode.forgetReplies();
@@ -156,7 +156,7 @@ class Playground {
       sizes.add(new Option(`${start.size} × ${start.size}`, start.size));
     }
     sizes.value = start.size;
-    history.replaceState(null, "", `#${written({ model: $("model").value, ...start })}`);
+    history.replaceState(null, "", `#${levelToAddress({ model: $("model").value, ...start })}`);
     this.show();
   }
 
@@ -173,11 +173,11 @@ class Playground {
       const reply = await this.policy.reply(moment);
       if (moment !== this.episode.now) return; // the user moved to another one
       this.reply = reply;
-      this.#tell(null);
+      this.#showProblem(null);
       this.#draw();
     } catch (error) {
       this.#draw();
-      this.#tell(error);
+      this.#showProblem(error);
       this.pause();
     } finally {
       clearTimeout(late);
@@ -193,10 +193,10 @@ class Playground {
       const { action } = await policy.reply(moment);
       if (episode !== this.episode || moment !== episode.now) return;
       const { actions } = policy;
-      const explores = $("explore").checked && Math.random() < EXPLORED;
+      const explores = $("explore").checked && Math.random() < RANDOM_ACTION_RATE;
       episode.act(explores ? actions[Math.floor(Math.random() * actions.length)] : action);
     } catch (error) {
-      this.#tell(error);
+      this.#showProblem(error);
       this.pause();
       return;
     }
@@ -222,7 +222,7 @@ class Playground {
     this.#draw();
   }
 
-  #byHand(action) {
+  #actAsUser(action) {
     this.pause();
     this.episode.act(action);
     this.show();
@@ -245,7 +245,7 @@ class Playground {
     $("time").value = index;
     $("moment").textContent = `Step ${index} of ${moments.length - 1}`;
     $("status").setAttribute("aria-live", this.isPlaying && !now.end ? "off" : "polite");
-    $("status").textContent = described(now);
+    $("status").textContent = describeMoment(now);
     if (reply || !this.policy) {
       this.actions.show(now.end ? null : reply);
       this.#drawHeads(now.state, reply);
@@ -268,7 +268,7 @@ class Playground {
   #drawReturns(moment) {
     if (this.policy?.target === undefined) return;
     $("target-value").textContent = this.policy.target.toFixed(2);
-    const rest = hundredths(this.policy.returnToGo(moment));
+    const rest = withTwoDecimals(this.policy.returnToGo(moment));
     const earned = moment.earned.toFixed(2);
     $("earned").textContent = `Return so far ${earned}, remaining target ${rest}.`;
   }
@@ -310,11 +310,11 @@ class Playground {
   }
 
   /** Shows a problem, or the notice about the address if there is none. */
-  #tell(problem) {
+  #showProblem(problem) {
     if (problem && !(problem instanceof Problem)) throw problem; // a bug in these files
-    const told = problem?.message ?? this.notice;
-    $("problem").hidden = !told;
-    $("problem").textContent = told;
+    const text = problem?.message ?? this.notice;
+    $("problem").hidden = !text;
+    $("problem").textContent = text;
   }
 
   #listen() {
@@ -331,9 +331,9 @@ class Playground {
     for (const [id, act] of Object.entries(clicked)) $(id).addEventListener("click", act);
     $("size").addEventListener("change", clicked["new-level"]);
     $("time").addEventListener("input", () => this.#goTo(Number($("time").value)));
-    $("target").addEventListener("input", () => this.#askFor(Number($("target").value)));
+    $("target").addEventListener("input", () => this.#setTarget(Number($("target").value)));
     $("editor").addEventListener("toggle", () => this.#draw());
-    // After a click with a pointer the keys play on, in place of pressing that button again.
+    // After a click, the arrow keys act again; otherwise Enter would press the button again.
     document.addEventListener("click", ({ detail, target }) => {
       if (detail && target.closest("button:not(.head)")) $("board").focus({ preventScroll: true });
     });
@@ -350,11 +350,11 @@ class Playground {
       const cell = cellUnder(event, board, size());
       const { state } = this.episode.now;
       if (this.heads.grid !== VIEW) return;
-      this.heads.lookFrom(
+      this.heads.setQuery(
         viewCells.find((each) => `${cellOfView(state, each)}` === `${cell}`) ?? null,
       );
     });
-    board.addEventListener("pointerleave", () => this.heads.lookFrom(null));
+    board.addEventListener("pointerleave", () => this.heads.setQuery(null));
     document.addEventListener("keydown", (event) => this.#key(event));
   }
 
@@ -365,7 +365,7 @@ class Playground {
 
   #key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.target.closest("button, input, select, summary")) return; // they have keys
+    if (event.target.closest("button, input, select, summary")) return; // these elements use the keys
     const action = ACTION_OF_KEY[event.key];
     if (this.editor.isOpen && event.target === $("board")) {
       const cell = moved(this.editor.cursor, event.key, this.episode.start.size);
@@ -374,14 +374,14 @@ class Playground {
       else return;
       this.#draw();
     } else if (action) {
-      this.#byHand(action);
+      this.#actAsUser(action);
     } else return;
     event.preventDefault();
   }
 }
 
 /** Describes a moment in one sentence, for screen readers too. */
-function described({ state, reward, end }) {
+function describeMoment({ state, reward, end }) {
   if (end === "goal")
     return `Goal reached after ${state.steps} steps: reward ${reward.toFixed(3)}.`;
   if (end === "time") return `Time limit reached after ${state.steps} steps.`;

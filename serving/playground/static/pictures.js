@@ -21,12 +21,13 @@ export function tokenPicture({ grid, rowNames }, weights, from, { steps }) {
 
 /**
  * The slots of a memory from top to bottom; the indices of the inputs follow those of the slots.
- * @param {{slots: number, fed: number}} policy how many slots, and rows that come in at a step
+ * @param {{slots: number, inputRows: number}} policy number of slots, and of
+ *   input rows at a step
  */
-export function slotGrid({ slots, fed }) {
+export function slotGrid({ slots, inputRows }) {
   const name = ([, i]) => {
     if (i < slots) return `slot ${i + 1}`;
-    if (fed < CELLS) return "the input";
+    if (inputRows < CELLS) return "the input";
     return i - slots < CELLS ? VIEW.name(VIEW.cell(i - slots)) : "the last action";
   };
   return new Grid(1, slots, { byRows: true, home: [0, 0], name });
@@ -35,8 +36,8 @@ export function slotGrid({ slots, fed }) {
 /**
  * Attention of each slot; if the inputs are the cells of the view, the framed slot over the view.
  */
-export function slotPicture(state, { slots, fed }, weights, [, slot], head) {
-  const seesCells = fed >= CELLS;
+export function slotPicture(state, { slots, inputRows }, weights, [, slot], head) {
+  const seesCells = inputRows >= CELLS;
   const rows = head.scores.slice(0, slots).map((row) => {
     const [others, cells] = [row.slice(0, slots), row.slice(slots, slots + CELLS)];
     const view = cells.reduce((sum, weight) => sum + weight, 0);

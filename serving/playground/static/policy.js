@@ -27,7 +27,7 @@ export const VIEW = new Grid(VIEW_SIZE, VIEW_SIZE, {
  * @param {object} model of `servedModels` @returns {string | null} the reason why it cannot play
  * DoorKey
  */
-export function whyNot({ name, policy }) {
+export function reasonNotToPlay({ name, policy }) {
   const { observation, states } = policy?.signatures?.act?.inputs ?? {};
   const shape = (observation ?? states)?.shape.slice(observation ? 1 : 2) ?? [];
   const seesDoorKey = [3, 4].some((channels) => `${shape}` === `7,7,${channels}`);
@@ -53,7 +53,7 @@ export function remembered(moment, ask) {
 }
 
 export class Policy {
-  /** @param {object} model of `servedModels`, for which `whyNot` is null */
+  /** @param {object} model of `servedModels`, for which `reasonNotToPlay` is null */
   constructor(model) {
     const { policy } = model;
     this.actions = policy.action_names;
@@ -69,7 +69,7 @@ export class Policy {
     this.slots = policy.memory_slots ?? 0;
     const block = signatures[this.signature].outputs.attention_block_1?.shape;
     /** Number of input rows of the memory at a step. */
-    this.fed = block ? block[2] - this.slots : 0;
+    this.inputRows = block ? block[2] - this.slots : 0;
   }
 
   /** A Q network needs nothing before the first step. */

@@ -52,9 +52,9 @@ export class QNetwork {
     const [hidden, cell] = [memory.slice(0, units), memory.slice(units, 2 * units)];
     const before = memory[2 * units]; // -1 in an episode's first step
     const action = Array.from({ length: this.numActions }, (_, i) => Number(i === before));
-    const read = [...vector, ...action, before < 0 ? 0 : reward];
+    const coreInput = [...vector, ...action, before < 0 ? 0 : reward];
     const gates = sum(
-      layers.dense("core/input_projection", read),
+      layers.dense("core/input_projection", coreInput),
       layers.dense("core/recurrent_projection", hidden),
     );
     const [input, forget, candidate, output] = [sigmoid, sigmoid, Math.tanh, sigmoid].map(

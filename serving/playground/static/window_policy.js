@@ -10,7 +10,7 @@ import { predictor } from "./server.js";
 const TOKENS = ["return", "view", "action"];
 
 export class WindowPolicy {
-  /** @param {object} model of `servedModels`, for which `whyNot` is null */
+  /** @param {object} model of `servedModels`, for which `reasonNotToPlay` is null */
   constructor(model) {
     const { policy } = model;
     const { signatures } = policy;
@@ -28,7 +28,7 @@ export class WindowPolicy {
     this.target = 1;
     this.hasDefault = "default_target" in signatures;
     this.subtracts = true;
-    this.slots = this.fed = 0; // it has no memory besides its window
+    this.slots = this.inputRows = 0; // it has no memory besides its window
   }
 
   /** Loads the default target return. */

@@ -11,9 +11,9 @@ pytestmark = pytest.mark.tf_only
 def test_all_sides_are_measured():
     config = serving.Config(clients=2, rounds=1, seconds=0.3, processes=(1,), policies=("dense",))
     rows = serving.main(config).rows
-    assert {(row["what"], row["clients"]) for row in rows} == {
+    assert {(row["side"], row["clients"]) for row in rows} == {
         *((side, 1) for side in (serving.SIGNATURE, serving.SESSION)),
         *((side, n) for side in ("gRPC", "REST", serving.ECHO) for n in (1, 2)),
     }
     assert all(row["requests/s"] > 0 and row["p99 ms"] >= row["p50 ms"] for row in rows)
-    assert rows[0]["of signature in process"] == 1
+    assert rows[0]["relative to signature"] == 1

@@ -138,7 +138,7 @@ def test_only_unavailable_is_retried(flaky, statuses, retries, asked, code):
 def test_a_connection_closed_while_idle_is_reopened(flaky):
     client = connect(flaky.address, "tiny", retries=0)
     for _ in range(3):
-        client._signatures = None
+        client._client._signatures = None
         assert client.signatures == {}
     client.close()
 

@@ -306,7 +306,7 @@ def test_invalid_policies_and_arguments_raise(exported, recurrent, tools):
         WindowSession(Recorder(), 1.0, 2).act(np.zeros((2, STATE)), [1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match="broadcast"):
         WindowSession(Recorder(), [1.0, 2.0, 3.0], 2)
-    with pytest.raises(InvalidInput, match="target_return takes numbers"):
+    with pytest.raises(InvalidInput, match="target_return must be numbers"):
         WindowSession(Recorder(), "best")
     with pytest.raises(InvalidInput, match=r"whole numbers \(uint8\); received 0\.99"):
         MemorySession(remembering).act(np.full((3, 3, 2), 0.99).tolist())

@@ -1,13 +1,13 @@
-// Lets a classifier in the page read images, and writes down all it says.
+// Classifies images with the page's network; writes probabilities, then attention.
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
-const [folder, asked, out] = process.argv.slice(2);
+const [folder, queryFile, out] = process.argv.slice(2);
 globalThis.fetch = async (name) => new Response(readFileSync(join(folder, decodeURIComponent(name))));
 const files = ["classifier.js", "server.js"].map((file) => pathToFileURL(join(folder, file)));
 const [{ Classifier }, { servedModels }] = await Promise.all(files.map((file) => import(file)));
-const { name, images } = JSON.parse(readFileSync(asked, "utf8"));
+const { name, images } = JSON.parse(readFileSync(queryFile, "utf8"));
 const classifier = new Classifier((await servedModels()).find((model) => model.name === name));
 const numbers = [];
 const labels = [];

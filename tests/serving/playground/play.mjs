@@ -1,15 +1,14 @@
-// Lets policies play in the page itself, and writes down all they say: values, then attention.
+// Plays episodes with the page's network; writes the values of actions, then attention.
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 
-const [folder, asked, out, insecure] = process.argv.slice(2);
-if (insecure) Object.defineProperty(globalThis, "crypto", { value: {} }); // as over plain HTTP
+const [folder, queryFile, out] = process.argv.slice(2);
 globalThis.fetch = async (name) => new Response(readFileSync(join(folder, decodeURIComponent(name))));
 const files = ["episode.js", "policy.js", "server.js", "window_policy.js"];
 const modules = await Promise.all(files.map((file) => import(pathToFileURL(join(folder, file)))));
 const [{ Episode }, { Policy }, { servedModels }, { WindowPolicy }] = modules;
-const { name, starts, limit, target } = JSON.parse(readFileSync(asked, "utf8"));
+const { name, starts, limit, target } = JSON.parse(readFileSync(queryFile, "utf8"));
 const model = (await servedModels()).find((each) => each.name === name);
 const policy = new (model.policy.signatures.act.inputs.states ? WindowPolicy : Policy)(model);
 await policy.open();

@@ -22,7 +22,7 @@ from static_pages import (
 from rrl_tf import load_policy
 from rrl_tf.envs import DoorKeyStart, enumerate_starts, make_doorkey
 from rrl_tf.models import RelationalQNetwork
-from rrl_tf.presets import preset_name
+from rrl_tf.pretrained import pretrained_name
 from serving.sessions import WindowSession
 
 pytestmark = pytest.mark.tf_only
@@ -101,7 +101,7 @@ def play(name, starts, limit, target=None):
 
 
 @pytest.mark.parametrize("name", PLAYED)
-def test_the_pages_policy_equals_pythons(name, page, tmp_path):
+def test_q_values_of_the_page_equal_those_of_python(name, page, tmp_path):
     starts, limit = PLAYED[name]
     played, said = play(name, starts, limit)
     compare(*play_in_page(page, name, starts, limit, tmp_path), played, said)
@@ -112,7 +112,7 @@ def test_the_pages_policy_equals_pythons(name, page, tmp_path):
 
 # The default target is the best return of its data.
 @pytest.mark.parametrize(("target", "count"), [(None, 48), (0.9, 6), (0.3, 1)])
-def test_the_pages_transformer_equals_pythons(target, count, page, tmp_path):
+def test_probabilities_of_the_page_equal_those_of_python(target, count, page, tmp_path):
     starts, limit = enumerate_starts(5)[:: 48 // count], 60
     played, said = play(TRANSFORMER, starts, limit, target)
     compare(*play_in_page(page, TRANSFORMER, starts, limit, tmp_path, target=target), played, said)
@@ -122,7 +122,7 @@ def test_the_pages_transformer_equals_pythons(target, count, page, tmp_path):
 
 
 @pytest.mark.parametrize("other", [{"max_timestep": 4}, {"positions": "window"}])
-def test_transformers_of_other_sizes_equal_pythons(other, tmp_path):
+def test_transformers_of_other_sizes_equal_those_of_python(other, tmp_path):
     """Several heads, whole returns, long episodes, and positions in the window."""
     preset = transformer_preset(tmp_path, **other)
     page, starts = page_with_modules(tmp_path, [preset]), enumerate_starts(5)[::16]
@@ -132,7 +132,7 @@ def test_transformers_of_other_sizes_equal_pythons(other, tmp_path):
     assert np.ptp(said, axis=0)[:5].max() > 0.001
 
 
-def test_q_networks_with_norms_equal_pythons(tmp_path):
+def test_q_networks_with_norms_equal_those_of_python(tmp_path):
     block = {**BLOCK, "norm": "entity", "qkv_norm": "entity"}
     network = RelationalQNetwork.from_preset("fast", ONE_HOT, block=block, num_rounds=1)
     network.build((None, *ONE_HOT.shape))
@@ -161,13 +161,13 @@ def pictures(count):
 def compare_classifiers(page, preset, images, tmp_path):
     """Compare the page's outputs with Python's, and return the latter."""
     answer = load_policy(preset).predict({"image": images}, "classify_with_attention")
-    asked = {"name": preset_name(preset), "images": images.reshape(len(images), -1).tolist()}
+    asked = {"name": pretrained_name(preset), "images": images.reshape(len(images), -1).tolist()}
     done, out = in_page("classify.mjs", page, asked, tmp_path)
     compare(done, out, answer["class"].tolist(), numbers(answer))
     return answer
 
 
-def test_the_pages_classifier_equals_pythons(page, tmp_path):
+def test_classes_of_the_page_equal_those_of_python(page, tmp_path):
     answer = compare_classifiers(page, CLASSIFIER, pictures(60), tmp_path)
     assert len({*answer["class"]}) > 6
     assert {name for name in answer if "attention" in name} == {
@@ -176,7 +176,7 @@ def test_the_pages_classifier_equals_pythons(page, tmp_path):
     assert answer["attention_round_1"].shape[1:] == (4, 49, 49)
 
 
-def test_classifiers_of_other_sizes_equal_pythons(tmp_path):
+def test_classifiers_of_other_sizes_equal_those_of_python(tmp_path):
     preset = classifier_preset(tmp_path)
     page = page_with_modules(tmp_path, [preset])
     answer = compare_classifiers(page, preset, pictures(10), tmp_path)

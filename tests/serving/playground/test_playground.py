@@ -12,7 +12,7 @@ import pytest
 from static_pages import in_page
 
 from rrl_tf.envs import DoorKeyStart, enumerate_starts, make_doorkey
-from rrl_tf.presets import preset_folder
+from rrl_tf.pretrained import pretrained_folder
 
 pytestmark = pytest.mark.tf_only
 FOLDER = pathlib.Path(__file__).parents[3] / "serving" / "playground" / "static"
@@ -27,7 +27,7 @@ LIKELY = (0.15, 0.15, 0.35, 0.12, 0.05, 0.15, 0.03)  # an agent that reaches the
 
 @pytest.fixture(scope="module")
 def server(tools):
-    with tools.serve(preset_folder("doorkey-5x5") / "policy", playground=True) as running:
+    with tools.serve(pretrained_folder("doorkey-5x5") / "policy", playground=True) as running:
         yield running
 
 
@@ -100,7 +100,7 @@ def test_the_configuration_lists_the_served_models(ask):
     assert status == 200 and headers["Content-Type"] == "application/json"
     assert headers["Cache-Control"] == "no-store"
     (model,) = json.loads(body)["models"]
-    path = preset_folder("doorkey-5x5") / "policy/1/assets.extra/policy.json"
+    path = pretrained_folder("doorkey-5x5") / "policy/1/assets.extra/policy.json"
     assert model == {"name": "tiny", "version": 1, "policy": json.loads(path.read_text())}
 
 
@@ -110,7 +110,7 @@ def test_the_rest_api_works_next_to_the_page(ask):
     assert ask("/v1/playground/")[0] == 400
 
 
-def test_without_the_flag_there_is_no_page(exported, tools):
+def test_page_is_not_found_without_the_flag(exported, tools):
     with tools.serve(exported) as server:
         connection = http.client.HTTPConnection("127.0.0.1", server.rest_port, timeout=10)
         for path in ("/playground/", "/playground", "/playground/config.json"):
@@ -120,7 +120,7 @@ def test_without_the_flag_there_is_no_page(exported, tools):
         connection.close()
 
 
-def test_the_page_needs_a_port(capsys):
+def test_playground_without_a_rest_port_is_refused(capsys):
     from serving.server.flags import parse
 
     assert parse(["--preset=doorkey-5x5", "--rest_api_port=1", "--playground"])[0].playground
@@ -141,7 +141,7 @@ def notices(tmp_path_factory):
     folder = tmp_path_factory.mktemp("notices")
     files = shutil.copytree(FOLDER, folder / "playground")
     (files / "package.json").write_text('{"type": "module"}')
-    paths = {name: preset_folder(name) / "policy/1/assets.extra/policy.json" for name in PLAYS}
+    paths = {name: pretrained_folder(name) / "policy/1/assets.extra/policy.json" for name in PLAYS}
     models = [{"name": n, "policy": json.loads(path.read_text())} for n, path in paths.items()]
     done, _ = in_page("notices.mjs", files, models, folder)
     assert done.returncode == 0, done.stderr
@@ -224,7 +224,7 @@ def replayed(tmp_path_factory):
     return episodes, starts, json.loads(done.stdout)
 
 
-def test_the_pages_doorkey_equals_minigrid(replayed):
+def test_doorkey_of_the_page_equals_minigrid(replayed):
     episodes, _, answer = replayed
     assert answer["differences"] == []
     assert answer["steps"] == sum(len(episode["actions"]) for episode in episodes)

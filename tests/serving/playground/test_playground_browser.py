@@ -5,7 +5,7 @@ import pytest
 from rrl_tf.envs import DoorKeyStart, doorkey_task, make_doorkey
 from rrl_tf.export import export_recurrent_policy
 from rrl_tf.models import RecurrentQNetwork
-from rrl_tf.presets import preset_folder
+from rrl_tf.pretrained import pretrained_folder
 
 pytestmark = pytest.mark.tf_only
 SMALL = DoorKeyStart(size=5, wall=2, door=2, key=(1, 3), agent=(1, 1), direction=0)
@@ -24,14 +24,14 @@ def export_slots(base):
     )
     network.build({"observation": (None, *task.preprocessor.shape)})
     details = {"environment": task.name, "action_names": list(task.action_names)}
-    export_recurrent_policy(base, network, task.preprocessor, (7, 7, 4), policy=details)
+    export_recurrent_policy(base, network, task.preprocessor, (7, 7, 4), details=details)
 
 
 @pytest.fixture(scope="module")
 def server(tools, exported, tmp_path_factory):
     """A server of policies of all kinds, and of one for another environment."""
     names = ("doorkey-5x5", "doorkey-8x8", "dt-doorkey")
-    presets = {name: preset_folder(name) / "policy" for name in names}
+    presets = {name: pretrained_folder(name) / "policy" for name in names}
     presets["slots"] = tmp_path_factory.mktemp("slots")
     export_slots(presets["slots"])
     models = [

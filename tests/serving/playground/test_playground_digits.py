@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rrl_tf.data.perturb import rotate_and_shift
-from rrl_tf.presets import preset_folder
+from rrl_tf.pretrained import pretrained_folder
 
 pytestmark = pytest.mark.tf_only
 FOLDER = pathlib.Path(__file__).parents[3] / "serving" / "playground" / "static"
@@ -90,7 +90,7 @@ def test_rotation_and_shift_equal_those_of_training(laid_out):
 
 @pytest.fixture(scope="module")
 def server(tools):
-    with tools.serve(preset_folder("mnist-relational") / "policy", playground=True) as running:
+    with tools.serve(pretrained_folder("mnist-relational") / "policy", playground=True) as running:
         yield running
 
 

@@ -5,22 +5,18 @@ import pathlib
 import re
 import shutil
 
-import keras
 import numpy as np
 import pytest
 from safetensors.numpy import load
 from static_pages import (
     BLOCK,
-    ONE_HOT,
     classifier_preset,
     page_with_modules,
     play_in_page,
-    q_network_preset,
     transformer_preset,
 )
 
 import rrl_tf.export
-from rrl_tf.data.perturb import clean
 from rrl_tf.envs import enumerate_starts
 from rrl_tf.errors import InvalidInput
 from rrl_tf.models import (
@@ -29,7 +25,7 @@ from rrl_tf.models import (
     RelationalClassifier,
     RelationalQNetwork,
 )
-from rrl_tf.presets import FOLDER, preset_name
+from rrl_tf.pretrained import FOLDER, pretrained_name
 from serving.playground.static_page import page_files, write_page
 
 pytestmark = pytest.mark.tf_only
@@ -135,16 +131,9 @@ def test_weights_must_be_finite(number, tmp_path):
         (transformer_preset, {"norm": "post"}, "'norm': 'post'"),
         (transformer_preset, {"activation": "relu"}, "'activation': 'relu'"),
         (transformer_preset, {"epsilon": 1e-3}, "'epsilon': 0.001"),
-        (transformer_preset, {"told": None}, "policy preprocesses its inputs in another way"),
-        (transformer_preset, {"told": 1.0}, "policy preprocesses its inputs in another way"),
         (classifier_preset, {"coordinates": None}, "'coordinates': None"),
         (classifier_preset, {"conv_padding": "valid"}, "'conv_padding': 'valid'"),
         (classifier_preset, {"block": {**BLOCK, "qkv_norm": "joint"}}, "'qkv_norm': 'joint'"),
-        (
-            classifier_preset,
-            {"prepare": lambda images: 1 - clean(images)},
-            "preprocesses its inputs in",
-        ),
     ],
 )
 def test_unsupported_settings_of_other_networks_raise(make, arguments, told, tmp_path):
@@ -153,21 +142,6 @@ def test_unsupported_settings_of_other_networks_raise(make, arguments, told, tmp
         InvalidInput, match=f"the page computes .*; received '{preset.name}'.*{told}"
     ):
         page_files([preset])
-
-
-def test_other_preprocessing_raises(tmp_path):
-    network = RelationalQNetwork.from_preset("doorkey-5x5")
-    presets = [
-        q_network_preset(
-            tmp_path / name,
-            network,
-            lambda view, shift=shift: keras.ops.roll(ONE_HOT(view), shift, axis=-1),
-        )
-        for name, shift in (("same", 0), ("other", 1))
-    ]
-    assert page_files(presets[:1])
-    with pytest.raises(InvalidInput, match="'q-network', whose policy preprocesses its inputs"):
-        page_files(presets[1:])
 
 
 def test_unsupported_networks_and_existing_folders_raise(tmp_path):
@@ -226,14 +200,14 @@ def oddly_named(tmp_path):
 
 def test_a_model_has_the_name_of_its_preset(oddly_named, monkeypatch):
     snapshot = shutil.copytree(oddly_named, oddly_named.with_name("0123abc"))
-    monkeypatch.setattr("rrl_tf.presets.snapshot", lambda *_: snapshot)
+    monkeypatch.setattr("rrl_tf.pretrained.snapshot", lambda *_: snapshot)
     monkeypatch.chdir(oddly_named)
     for preset, name in {"hf://owner/ours@v1": "ours", ".": oddly_named.name}.items():
         files = page_files([preset])
         (model,) = json.loads(files["config.json"])["models"]
         assert model["name"] == name
         assert model["network"]["weights"] == f"{name}.safetensors" in files
-    assert preset_name("policy/..") == oddly_named.name
+    assert pretrained_name("policy/..") == oddly_named.name
 
 
 def test_weights_with_special_characters_in_their_name_load(oddly_named, tmp_path):
@@ -261,13 +235,12 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("insecure", ["", "insecure"])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_weights_are_reported(damage, insecure, page, tmp_path):
+def test_damaged_weights_are_reported(damage, page, tmp_path):
     name = "doorkey-5x5"
     copied = shutil.copytree(page, tmp_path / "page")
     weights = copied / f"{name}.safetensors"
     weights.write_bytes(DAMAGES[damage](weights.read_bytes()))
-    done, _ = play_in_page(copied, name, enumerate_starts(5)[:1], 40, tmp_path, insecure)
+    done, _ = play_in_page(copied, name, enumerate_starts(5)[:1], 40, tmp_path)
     assert done.returncode != 0
     assert f"The weights of {name} are damaged: reload the page." in done.stderr

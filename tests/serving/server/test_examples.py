@@ -120,14 +120,14 @@ def multi(*tasks, values=(1.5,)):
     return request
 
 
-def test_regress(stub):
+def test_regress_returns_a_value_for_each_example(stub):
     response = stub.Regress(request_of(regression_pb2.RegressionRequest, [1, -2.5], scale=3))
     assert [entry.value for entry in response.result.regressions] == [3, -7.5]
     assert response.model_spec.version.value == 1
     assert response.model_spec.signature_name == "serving_default"
 
 
-def test_classify(stub):
+def test_classify_returns_classes_and_scores(stub):
     kind = classification_pb2.ClassificationRequest
     response = stub.Classify(request_of(kind, [1.5], "classify"))
     (entry,) = response.result.classifications
@@ -137,7 +137,7 @@ def test_classify(stub):
     assert pairs == [[("", 1.0)], [("", 2.0)]]
 
 
-def test_multi_inference(stub):
+def test_multi_inference_returns_a_result_for_each_task(stub):
     response = stub.MultiInference(multi(("classify", CLASSIFY), ("", REGRESS)))
     first, second = response.results
     assert first.classification_result.classifications[0].classes[1].score == 1.5
@@ -145,7 +145,7 @@ def test_multi_inference(stub):
     assert second.model_spec.signature_name == "serving_default"
 
 
-def test_grpc_refusals(stub):
+def test_grpc_refuses_invalid_requests_with_examples(stub):
     classify, regress = classification_pb2.ClassificationRequest, regression_pb2.RegressionRequest
     other = request_of(regress, [1])
     other.model_spec.name = "other"
@@ -173,7 +173,7 @@ def test_grpc_refusals(stub):
         assert refusal.value.code().name == code
 
 
-def test_rest(ask):
+def test_rest_replies_with_results(ask):
     examples = [{"x": 1.5}, {"x": [-2.0]}]
     assert ask("regress", {"examples": examples}) == (200, {"results": [1.5, -2.0]})
     body = {"examples": examples, "context": {"scale": 2}, "signature_name": "classify"}
@@ -201,7 +201,7 @@ def test_rest(ask):
         {"examples": [{"x": 1.0}], "signature_name": "classify"},
     ],
 )
-def test_rest_refusals(ask, body):
+def test_rest_refuses_invalid_examples(ask, body):
     status, reply = ask("regress", body)
     assert status == 400 and reply["error"]
 

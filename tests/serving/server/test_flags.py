@@ -58,14 +58,14 @@ def test_config_file_with_the_base_path_of_the_docker_image():
 
 
 @pytest.mark.tf_only
-def test_version(capsys):
+def test_version_prints_that_of_tensorflow(capsys):
     with pytest.raises(SystemExit) as end:
         flags.parse(["--version"])
     assert end.value.code == 0 and capsys.readouterr().out.startswith("TensorFlow Library: 2.")
 
 
 def test_preset_is_served_under_its_name(tmp_path):
-    from rrl_tf.presets import FOLDER
+    from rrl_tf.pretrained import FOLDER
     from serving.server.config_files import StartError
     from serving.server.versions import read_models
 

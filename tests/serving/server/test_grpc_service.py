@@ -62,7 +62,7 @@ def test_predict_equals_the_policy(stub, exported, tools):
     assert not response.outputs["q_values"].tensor_content
 
 
-def test_output_filter(stub, tools):
+def test_output_filter_chooses_the_outputs(stub, tools):
     request = request_for(tools.observations(2), signature="act_with_attention", version=1)
     request.output_filter.append("attention_round_1")
     response = stub.Predict(request)
@@ -76,13 +76,13 @@ def test_output_filter(stub, tools):
 
 def test_outputs_have_one_order_for_any_filter(server):
     """A Session keeps a callable for each order of outputs."""
-    with server.repository.lease("tiny") as servable:
+    with server.repository.use("tiny") as servable:
         signature = servable.signature("act")
     for names in ([], ["action", "q_values"], ["q_values", "action"]):
         assert signature.choose_outputs(names) == ("action", "q_values")
 
 
-def test_predict_refusals(stub, tools):
+def test_invalid_predict_requests_have_canonical_codes(stub, tools):
     raw = tools.observations(2)
     cases = [
         (predict_pb2.PredictRequest(), "INVALID_ARGUMENT", "ModelSpec"),
@@ -115,7 +115,7 @@ def test_long_error_details_are_cut(stub, tools):
     assert details.endswith("TRUNCATED") and len(details) < 1100
 
 
-def test_metadata(stub):
+def test_metadata_lists_all_signatures(stub):
     request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
     request.model_spec.name = "tiny"
     response = stub.GetModelMetadata(request)
@@ -135,7 +135,7 @@ def test_metadata(stub):
     assert code_of(stub.GetModelMetadata, request)[0] == "NOT_FOUND"
 
 
-def test_status(channel):
+def test_status_lists_the_states_of_versions(channel):
     stub = model_service_pb2_grpc.ModelServiceStub(channel)
     request = get_model_status_pb2.GetModelStatusRequest()
     assert code_of(stub.GetModelStatus, request)[0] == "INVALID_ARGUMENT"
@@ -148,7 +148,7 @@ def test_status(channel):
     assert code_of(stub.GetModelStatus, request)[0] == "NOT_FOUND"
 
 
-def test_deadline(tmp_path, tools):
+def test_deadline_ends_a_request(tmp_path, tools):
     def slow(x):
         return {"y": tf.while_loop(lambda i: i < 300_000, lambda i: i + 1, [x[0]])[0][None] + x}
 

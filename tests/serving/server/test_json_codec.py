@@ -184,7 +184,7 @@ def test_floats_are_written_with_the_shortest_digits(array):
         ({"inputs": 1, "other": 2}, "int32", 1),
     ],
 )
-def test_valid_values(document, dtype, expected):
+def test_valid_json_values_become_arrays(document, dtype, expected):
     array = read(document, x=dtype)[0]["x"]
     if expected is None:
         expected = [np.nan, np.inf, -np.inf, np.inf, 0]
@@ -250,7 +250,7 @@ def test_body_must_be_utf8():
         json_codec.parse(b'{"inputs": "\xff"}')
 
 
-def test_several_inputs():
+def test_several_inputs_are_read_from_rows_and_columns():
     two = {"a": "int32", "b": "float32"}
     rows, _ = read({"instances": [{"a": 1, "b": [1]}, {"a": 2, "b": [2]}]}, **two)
     assert rows["a"].tolist() == [1, 2] and rows["b"].tolist() == [[1], [2]]
@@ -274,7 +274,7 @@ def test_replies_of_several_outputs():
     assert replies(outputs, False) == {"outputs": {"action": [1, 2], "q": [[0.5], [3.0]]}}
 
 
-def test_replies_of_odd_shapes():
+def test_replies_keep_odd_shapes():
     assert replies({"x": np.zeros((2, 0), "int32")}, True) == {"predictions": [[], []]}
     assert replies({"x": np.zeros((0, 2), "int32")}, False) == {"outputs": []}
     assert replies({"x": np.array(True)}, False) == {"outputs": True}

@@ -1,5 +1,6 @@
 """Reload, labels, metrics, readiness, health, configuration files and TLS."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -74,7 +75,7 @@ def test_reload_replaces_models_and_moves_labels(exported, tmp_path, tools):
             assert refusal.value.code == "NOT_FOUND"
 
 
-def test_model_root(exported, tmp_path, tools):
+def test_models_outside_of_model_root_are_refused(exported, tmp_path, tools):
     root = tmp_path / "root"
     (root / "linked").mkdir(parents=True)
     shutil.copytree(exported, root / "own")
@@ -95,7 +96,7 @@ def test_model_root(exported, tmp_path, tools):
         pass
 
 
-def test_allow_reload_requests_false(exported, tools):
+def test_reload_is_refused_without_allow_reload_requests(exported, tools):
     with tools.serve(exported, allow_reload_requests=False) as server:
         with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
             call = model_service_pb2_grpc.ModelServiceStub(channel).HandleReloadConfigRequest
@@ -120,7 +121,7 @@ def test_model_config_file_is_polled(exported, tmp_path, tools):
             time.sleep(0.01)
 
 
-def test_metrics_readiness_and_health(exported, tmp_path, tools):
+def test_metrics_count_requests_and_health_reports_serving(exported, tmp_path, tools):
     path = tmp_path / "monitoring.config"
     path.write_text('prometheus_config { enable: true path: "/metrics" }')
     batching = tmp_path / "batching.config"
@@ -199,7 +200,7 @@ def test_monitoring_is_off_by_default(server):
         ),
     ],
 )
-def test_batching_files(tmp_path, text, expected):
+def test_batching_file_sets_batching_parameters(tmp_path, text, expected):
     path = tmp_path / "batching.config"
     path.write_text(text)
     assert config_files.read_batching(path) == BatchingParameters(**expected)
@@ -223,7 +224,7 @@ def test_batching_files(tmp_path, text, expected):
         (config_files.read_model_list, None, "No such file"),
     ],
 )
-def test_invalid_configuration_files(tmp_path, read, text, words):
+def test_invalid_configuration_files_raise_with_their_path(tmp_path, read, text, words):
     path = tmp_path / "file.config"
     if text is not None:
         path.write_text(text)
@@ -242,7 +243,7 @@ def self_signed(folder):
     return key, certificate
 
 
-def test_tls(exported, tmp_path, tools):
+def test_tls_connects_only_with_the_trusted_certificate(exported, tmp_path, tools):
     key, certificate = self_signed(tmp_path)
     (tmp_path / "other").mkdir()
     _, other = self_signed(tmp_path / "other")
@@ -295,7 +296,7 @@ def test_invalid_keys_are_refused_at_the_start(tmp_path, caplog):
     assert "can read it" in caplog.text
 
 
-def test_client_verify(exported, tmp_path, tools):
+def test_client_verify_requires_a_client_certificate(exported, tmp_path, tools):
     key, certificate = self_signed(tmp_path)
     (tmp_path / "client").mkdir()
     client_key, client_certificate = self_signed(tmp_path / "client")
@@ -319,7 +320,7 @@ def test_client_verify(exported, tmp_path, tools):
         connect("grpc://localhost:1", "tiny", identity=identity)
 
 
-def test_unix_socket_and_channel_arguments(exported, tmp_path, tools):
+def test_unix_socket_answers_within_the_channel_arguments(exported, tmp_path, tools):
     """gRPC refuses a message beyond the limit that the arguments set."""
     sessions = tmp_path / "session.config"
     sessions.write_text("intra_op_parallelism_threads: 2")
@@ -334,18 +335,13 @@ def test_unix_socket_and_channel_arguments(exported, tmp_path, tools):
                 with pytest.raises(grpc.RpcError) as refusal:
                     call(b"x" * length, timeout=20)
                 assert refusal.value.code().name == code
-        # It took the socket away.
-        refused = pytest.raises(StartError, match="another server")
-        with refused, tools.serve(exported, **changes):
-            pass
-        assert (tmp_path / "s.sock").is_socket()
     os.mkfifo(tmp_path / "other")
     changes["grpc_socket_path"] = str(tmp_path / "other")
     with pytest.raises(StartError, match="cannot listen"), tools.serve(exported, **changes):
         pass
 
 
-def test_per_model_batching_parameters(exported, tmp_path, tools):
+def test_per_model_batching_parameters_apply_to_their_model(exported, tmp_path, tools):
     for name, text in (("own", "max_batch_size { value: 2 }"), ("none", None), ("broken", "x: 1")):
         shutil.copytree(exported, tmp_path / name)
         if text is not None:
@@ -367,3 +363,21 @@ def test_per_model_batching_parameters(exported, tmp_path, tools):
             stub = model_service_pb2_grpc.ModelServiceStub(channel)
             with pytest.raises(grpc.RpcError, match=r"batching_params\.pbtxt"):
                 stub.HandleReloadConfigRequest(reload_request(both), timeout=20)
+
+
+def test_requests_refused_while_draining_count_for_their_model(exported, tools):
+    name = ":tensorflow:serving:request_count"
+    with tools.serve(exported) as server, contextlib.ExitStack() as stack:
+        addresses = [f"grpc://127.0.0.1:{server.grpc_port}", f"http://127.0.0.1:{server.rest_port}"]
+        clients = [
+            stack.enter_context(connect(address, "tiny", retries=0)) for address in addresses
+        ]
+        for client in clients:
+            client.act(tools.observations(1))
+        server._inference.is_draining = True
+        for client in clients:
+            with pytest.raises(ServingError, match="UNAVAILABLE"):
+                client.act(tools.observations(1))
+        counts = server._inference.metrics.collect()[name]["samples"]
+    assert counts[f'{name}{{model_name="tiny",status="UNAVAILABLE"}}'] == 2
+    assert not any('model_name=""' in sample for sample in counts)

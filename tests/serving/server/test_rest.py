@@ -53,7 +53,7 @@ def test_both_transports_give_the_same_numbers(ask, server, tools):
     np.testing.assert_array_equal(np.array(reply["q_values"], "float32"), q_values)
 
 
-def test_empty_batch(ask, server, tools):
+def test_empty_batch_has_an_empty_reply(ask, server, tools):
     """Over REST, `[]` has no row shape; the signature gives it."""
     from serving.client import connect
 
@@ -67,7 +67,7 @@ def test_empty_batch(ask, server, tools):
         assert ask("POST", "/v1/models/tiny:predict", refused)[0] == 400
 
 
-def test_status_and_metadata(ask):
+def test_status_and_metadata_are_json_of_the_messages(ask):
     entry = {"version": "1", "state": "AVAILABLE", "status": {"error_code": "OK"}}
     entry["status"]["error_message"] = ""
     for path in ("/v1/models/tiny", "/v1/models/tiny/versions/1", "/v1/models/t%69ny"):
@@ -111,13 +111,13 @@ def test_status_and_metadata(ask):
         ("GET", "/v1/models/tiny/labels/stable/metadata", 400),
     ],
 )
-def test_invalid_paths_and_methods(ask, tools, method, path, expected):
+def test_invalid_paths_and_methods_have_http_errors(ask, tools, method, path, expected):
     body = {"instances": tools.observations(1).tolist()} if method == "POST" else None
     status, reply = ask(method, path, body)
     assert status == expected and list(reply) == ["error"] and reply["error"]
 
 
-def test_invalid_bodies(ask, tools):
+def test_invalid_bodies_are_refused(ask, tools):
     rows = tools.observations(2).tolist()
     cases = [
         ("", "JSON Parse error"),

@@ -244,7 +244,7 @@ def test_deadlines_ignore_the_wall_clock(exported, tools, monkeypatch):
             assert client.act(tools.observations(300)).tolist() == expected
 
 
-def test_slow_readers_stall_no_one(base, tools):
+def test_slow_readers_do_not_stall_others(base, tools):
     folder, _, policies = base
     body = json.dumps(
         {"signature_name": "act_with_attention", "instances": tools.observations(4000).tolist()}
