@@ -32,7 +32,7 @@ _MODELS = {  # name -> (directory below the base, version policy)
 
 @contextlib.contextmanager
 def _serve(base, **changes):
-    """Serve the models; give the stubs of both services and a function that asks over REST."""
+    """Serve the models; yield the stubs of both services and a function for REST requests."""
     from serving.server import Flags, running
 
     with socket.socket() as probe:
