@@ -57,8 +57,16 @@ def format_shape(sizes: Iterable[Any]) -> str:
     return f"[{','.join('?' if size is None else str(size) for size in sizes)}]"
 
 
-def from_proto(proto: Any) -> np.ndarray:
-    """Return a TensorProto as an array; raise INVALID_ARGUMENT if it is malformed."""
+def from_proto(proto: Any, max_filled: int = _MAX_FILLED) -> np.ndarray:
+    """Return a TensorProto as an array.
+
+    Args:
+        proto: The TensorProto.
+        max_filled: Maximum number of values in an array whose last value is repeated.
+
+    Raises:
+        ServingError: INVALID_ARGUMENT if it is malformed.
+    """
     if proto.dtype not in _LAYOUTS:
         known = types_pb2.DataType.values()
         name = types_pb2.DataType.Name(proto.dtype) if proto.dtype in known else proto.dtype
@@ -73,7 +81,7 @@ def from_proto(proto: Any) -> np.ndarray:
     else:
         values = _from_field(getattr(proto, field), dtype, stored)
         if len(values) < count:
-            values = _repeat_last(values, count, dtype)
+            values = _repeat_last(values, count, dtype, max_filled)
     try:
         return values.reshape(shape)
     except ValueError as error:  # NumPy also raises this for too many dimensions
@@ -95,8 +103,8 @@ def _from_field(field, dtype, stored):
     return values.view(dtype)
 
 
-def _repeat_last(values, count, dtype):
-    if count > _MAX_FILLED:
+def _repeat_last(values, count, dtype, max_filled):
+    if count > max_filled:
         raise invalid(f"tensor holds {len(values)} of {count} values")
     fill = values[-1] if len(values) else b"" if dtype.kind == "O" else 0
     full = np.full(count, fill, dtype)

@@ -116,7 +116,8 @@ def export_recurrent_policy(
     - `act` and `serving_default`: `{"observation" (B, ...), "memory" (B, M + 2), "reward" (B,)} ->
       {"action" (B,), "q_values" (B, A), "next_memory" (B, M + 2)}`. The reward is ignored in the
       first step of an episode. The call fails if the memory has another batch size, or comes from a
-      policy with other weights or settings. Zeros are accepted, for warm-up requests.
+      policy with other weights or settings. A row of zeros, as in warm-up requests, stands for the
+      row of `initial_memory`: the step is the first of an episode.
     - `act_with_attention` and `initial_memory`: as for `export_policy`. If the memory has slots,
       `policy.json` stores their number as `memory_slots`, and they are the first rows and columns
       of `attention_block_<i>`.
@@ -148,8 +149,13 @@ def export_recurrent_policy(
     fingerprint = _fingerprint(network)
     action_names = (details or {}).get("action_names")
 
+    def start_of(batch_size):
+        return _policy_memory(network.initial_memory(batch_size), -1, fingerprint)
+
     def act(predict, observation, memory, reward):
         memory = _checked_memory(memory, fingerprint, observation, reward)
+        is_first = tf.reduce_all(tf.equal(memory, 0.0), axis=1, keepdims=True)
+        memory = tf.where(is_first, start_of(1), memory)
         memory, previous_action = memory[:, :-2], memory[:, -2]
         step = {
             "observation": preprocessor(observation),
@@ -161,9 +167,7 @@ def export_recurrent_policy(
         next_memory = _policy_memory(next_memory, outputs["action"], fingerprint)
         return {**outputs, "next_memory": next_memory}
 
-    start, memory = _memory_endpoint(
-        lambda batch_size: _policy_memory(network.initial_memory(batch_size), -1, fingerprint)
-    )
+    start, memory = _memory_endpoint(start_of)
     inputs = [
         input_spec("observation", observation_shape, observation_dtype),
         memory,

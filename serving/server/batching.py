@@ -173,7 +173,7 @@ class Scheduler:
             self._last_small_arrival = request.arrival
         key: Any = request  # the request gets its own group, unless it can be merged
         parameters = servable.batching
-        if parameters is not None and signature.has_rows:
+        if parameters is not None and signature.can_merge(inputs):
             request.rows = _check_rows(inputs, parameters)
             if request.rows <= parameters.max_batch_size:
                 pads = parameters.pad_variable_length_inputs
@@ -334,7 +334,7 @@ def _run_batch(group, batch):
 
 
 def _run_merged(group, batch):
-    if group.servable.batching is None or not group.signature.has_rows:
+    if group.servable.batching is None or not group.signature.can_merge(batch[0].inputs):
         return [group.servable.run(group.signature, batch[0].inputs, group.outputs)]
     rows = [request.rows for request in batch]
     inputs = {

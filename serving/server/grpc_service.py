@@ -38,6 +38,9 @@ from serving.server.model import DEFAULT_SIGNATURE
 
 _log = logging.getLogger("serving")
 _MAX_DETAILS = 1024  # characters of an error message, as in tensorflow_model_server
+# Maximum number of values in a tensor of an undeclared shape that repeats its last value. A few
+# bytes can declare a shape of any size, and TensorFlow parses strings one at a time.
+_MAX_FILLED = 1 << 20
 _COUNTED = {"Predict", "Classify", "Regress", "MultiInference"}
 # Limit for a request with tf.Examples. Protobuf copies each of them several times, and no other
 # thread runs meanwhile.
@@ -157,10 +160,16 @@ class Services:
             # The shape is checked before an array is created, because a few bytes in a request can
             # declare a shape of any size.
             shape = [dim.size for dim in proto.tensor_shape.dim]
-            signature.inputs[name].check_shape(shape)
-            if signature.inputs[name].has_rows:
+            if signature.checks_shapes:
+                signature.inputs[name].check_shape(shape)
+            if signature.inputs[name].has_rows and shape:
                 self._inference.check_rows(shape[0])
-        return {name: tensors.from_proto(proto) for name, proto in protos.items()}
+        return {
+            name: tensors.from_proto(proto)
+            if signature.inputs[name].fits([dim.size for dim in proto.tensor_shape.dim])
+            else tensors.from_proto(proto, _MAX_FILLED)
+            for name, proto in protos.items()
+        }
 
     def _reply(self, servable, signature, outputs):
         response = predict_pb2.PredictResponse()

@@ -154,9 +154,10 @@ class Inference:
             names = signature.choose_outputs(output_filter)
             inputs = signature.check(inputs or {})
             if signature.has_rows:
-                rows = max(len(array) for array in inputs.values())
+                rows = max(len(array) for array in map(np.atleast_1d, inputs.values()))
                 self.check_rows(rows)
-                self._check_reply(rows * signature.reply_row_bytes)
+                if signature.can_merge(inputs):
+                    self._check_reply(rows * signature.reply_row_bytes)
             outputs = await self._run("Predict", servable, signature, inputs, names)
             return servable, signature, outputs
 

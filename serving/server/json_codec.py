@@ -33,6 +33,7 @@ _GZIP_OR_ZLIB = 47  # window bits with which zlib detects the format
 _MOST_AXES = 32
 _SIMDJSON_TYPES = {"f": ("d", "f8"), "i": ("i", "i8"), "u": ("u", "u8")}
 _SIMDJSON_ERRORS = (ValueError, TypeError, RuntimeError, LookupError, AttributeError)
+_WHITE_SPACE = b" \t\n\v\f\r"
 _NUMBER_CHARACTERS = b"0123456789+-.eE \t\n\r"
 _LEAVES = {"f": {int, float}, "i": {int}, "u": {int}, "b": {bool}, "O": {str, dict}}
 _EXPECTED = {
@@ -320,10 +321,18 @@ def _to_bytes(value, name):
         if isinstance(value, str):
             return value.encode("utf-8")
         if value.keys() == {"b64"} and isinstance(value["b64"], str):
-            return base64.b64decode(value["b64"], validate=True)
+            return _from_base64(value["b64"])
     except ValueError as error:  # the string has a lone surrogate, or is not valid base64
         raise invalid(f"{name!r}: {error}") from error
     raise invalid(f'{name!r}: expected a string or {{"b64": "..."}}; received {value}')
+
+
+def _from_base64(text):
+    """Return the bytes of a text in base64, with or without padding and white space."""
+    encoded = text.encode("ascii").translate(None, _WHITE_SPACE)
+    if not encoded.endswith(b"="):
+        encoded += b"=" * (-len(encoded) % 4)
+    return base64.b64decode(encoded, validate=True)
 
 
 def _kind(value):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Collection, Sequence
+import pathlib
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -64,21 +65,29 @@ class TensorSpec:
 
     def check(self, array: np.ndarray) -> None:
         """Raise INVALID_ARGUMENT if the dtype or shape of an array does not match."""
+        self.check_dtype(array)
+        self.check_shape(array.shape)
+
+    def check_dtype(self, array: np.ndarray) -> None:
+        """Raise INVALID_ARGUMENT if the dtype of an array does not match."""
         if array.dtype != self.numpy_dtype:
             raise invalid(
                 f"input {self.name!r} has dtype {tensors.dtype_name(array.dtype)}; "
                 f"expected {types_pb2.DataType.Name(self.dtype)}"
             )
-        self.check_shape(array.shape)
+
+    def fits(self, shape: Sequence[int]) -> bool:
+        """Return whether a shape is one of those declared."""
+        return self.shape is None or (
+            len(shape) == len(self.shape)
+            and all(
+                expected is None or size == expected for size, expected in zip(shape, self.shape)
+            )
+        )
 
     def check_shape(self, shape: Sequence[int]) -> None:
         """Raise INVALID_ARGUMENT if a shape does not match."""
-        if self.shape is None:
-            return
-        fits = len(shape) == len(self.shape) and all(
-            expected is None or size == expected for size, expected in zip(shape, self.shape)
-        )
-        if not fits:
+        if self.shape is not None and not self.fits(shape):
             received, expected = map(tensors.format_shape, (shape, self.shape))
             raise invalid(f"input {self.name!r} has shape {received}; expected {expected}")
 
@@ -93,6 +102,8 @@ class Signature:
         outputs: name -> `TensorSpec` of the outputs.
         defaults: name -> array of the inputs that a request may omit.
         method: The method name that Classify and Regress require; None for no check.
+        checks_shapes: Whether inputs must have the declared shapes. Otherwise the graph decides,
+            as in TensorFlow Serving.
     """
 
     name: str
@@ -100,9 +111,12 @@ class Signature:
     outputs: dict
     defaults: dict
     method: str | None = None
+    checks_shapes: bool = False
 
     @classmethod
-    def from_def(cls, name: str, definition: Any, check_method: bool = False) -> Signature:
+    def from_def(
+        cls, name: str, definition: Any, check_method: bool = False, checks_shapes: bool = False
+    ) -> Signature:
         """Return the signature of a SignatureDef; `check_method` keeps its method name."""
 
         def specs(infos):
@@ -110,13 +124,24 @@ class Signature:
 
         defaults = {key: tensors.from_proto(value) for key, value in definition.defaults.items()}
         method = definition.method_name if check_method else None
-        return cls(name, specs(definition.inputs), specs(definition.outputs), defaults, method)
+        inputs, outputs = specs(definition.inputs), specs(definition.outputs)
+        return cls(name, inputs, outputs, defaults, method, checks_shapes)
 
     @functools.cached_property
     def has_rows(self) -> bool:
         """Whether all inputs and outputs have a batch dimension, so that requests can be merged."""
         specs = [*self.inputs.values(), *self.outputs.values()]
         return bool(self.inputs) and all(spec.has_rows for spec in specs)
+
+    def can_merge(self, inputs: Mapping[str, np.ndarray]) -> bool:
+        """Return whether axis 0 of checked inputs is a batch, so that they merge with others.
+
+        What a graph makes of shapes other than the declared ones is unknown.
+        """
+        return self.has_rows and (
+            self.checks_shapes
+            or all(spec.fits(inputs[name].shape) for name, spec in self.inputs.items())
+        )
 
     @functools.cached_property
     def reply_row_bytes(self) -> int:
@@ -133,7 +158,8 @@ class Signature:
         inputs = self.defaults | inputs
         self.check_names(inputs)
         for name, spec in self.inputs.items():
-            spec.check(inputs[name])
+            check = spec.check if self.checks_shapes else spec.check_dtype
+            check(inputs[name])
         return {name: inputs[name] for name in self.inputs}
 
     def check_names(self, names: Collection[str]) -> None:
@@ -188,8 +214,10 @@ class Servable:
         self.users = 0
         self._session = SavedModelSession(directory, tags, config)
         self.signature_defs = self._session.meta_graph.signature_def
+        # Exports of this library declare the only shapes they take; the error names them.
+        checks_shapes = (pathlib.Path(directory) / "assets.extra" / "policy.json").exists()
         self.signatures = {
-            key: Signature.from_def(key, definition, check_methods)
+            key: Signature.from_def(key, definition, check_methods, checks_shapes)
             for key, definition in self._session.signatures.items()
         }
         #: Signature name -> input name -> NumPy dtype, with which the REST API parses requests.

@@ -326,7 +326,7 @@ class RestServer:
                 json_codec.read_predict, body, servable.json_dtypes
             )
             signature = servable.signature(name)
-            if rows:
+            if rows and signature.checks_shapes:
                 _check_has_rows(signature)
             specs = signature.inputs
             return name, {key: specs[key].from_json(array) for key, array in inputs.items()}
